@@ -64,6 +64,7 @@ pub fn known_rules(rules: &RuleSet) -> impl Iterator<Item = KnownRule> {
     rules.rules().iter().map(|rule| KnownRule {
         rule: Rule { name: rule.name.clone(), quota: rule.quota, sharing: rule.sharing.clone() },
         ban_ms: rule.penalty.map_or(0, |penalty| penalty.deny_for_ms),
+        cost_max: rule.most_cost(),
     })
 }
 
@@ -74,6 +75,7 @@ fn name(reason: Reason) -> &'static str {
         Reason::Tokens => "tokens",
         Reason::Keys => "keys",
         Reason::Ban => "ban",
+        Reason::Cost => "cost",
     }
 }
 
@@ -92,6 +94,7 @@ fn words(reason: Reason) -> &'static str {
             "more keys at once than its share; they get the region's own share of their quota until there is room"
         }
         Reason::Ban => "a ban that the rule does not impose, or too many at once",
+        Reason::Cost => "a request that cost more than the rule says at most; that much is charged",
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::Notify;
+use weir_budget::claims::Speaker;
 use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hub::{Answers, Hub, Listing, Outcome, Pending, Settings};
 use weir_wire::messages::{Report, Version};
@@ -60,14 +61,19 @@ impl Exchange {
         }
     }
 
-    /// The reply to `report`, as bytes of the `version` that it was made in.
+    /// The reply to a POP's `report`, as bytes of the `version` that it was made in.
     pub async fn answer(&self, version: Version, report: Report) -> Vec<u8> {
+        self.answer_to(Speaker::Pop, version, report).await
+    }
+
+    /// The reply to a `report` of `speaker`.
+    pub async fn answer_to(&self, speaker: Speaker, version: Version, report: Report) -> Vec<u8> {
         self.metrics.count_wire(version);
         self.rules.hear_of(report.running.version).await;
         if let Some((newest, rules)) = self.rules.news() {
             self.hub().know_rules(newest, rules);
         }
-        let pending = self.hub().report(self.now(), unix_us(), report);
+        let pending = self.hub().report_of(speaker, self.now(), unix_us(), report);
         if pending.has_bans() {
             self.new_bans.notify_one();
         }

@@ -9,8 +9,12 @@
 //! Meters are bounded: where a POP claims more keys at once than its share, the rest is not charged until there is room.
 //! Refused is a key of a rule that is in none of the rule sets that are kept, and a ban that no rule of theirs imposes.
 //!
-//! Strict rules have no meters: their budgets give no more than they have, whoever asks.
+//! Strict rules need no meters for what they give: their budgets give no more than they have, whoever asks. But a request
+//! that held tokens may be said to have cost more than it held ([`crate::escrow`]). Its rule says how much at most, and a
+//! meter lets such costs through, each whole, while it has a token. So an honest POP waits for none of them if its requests
+//! cost no more than [`BURSTS`] times what they held: those at one time hold no more than a burst.
 
+mod costs;
 mod meter;
 mod pop;
 
@@ -20,7 +24,7 @@ use alloc::vec::Vec;
 use core::mem;
 
 use weir_wire::messages::{Key, POPS_MAX, Report, Rule};
-use weir_wire::quota::Quota;
+use weir_wire::quota::{Quota, TOKENS_MAX};
 use weir_wire::time::{SECOND_NS, Time};
 
 use self::meter::Meter;
@@ -52,6 +56,17 @@ pub enum Reason {
     Keys,
     /// A ban that no rule imposes, or too many.
     Ban,
+    /// A request that cost more than its rule's requests can.
+    Cost,
+}
+
+/// Who reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speaker {
+    /// A POP, by its token.
+    Pop,
+    /// The gateway of this process. Its callers say what their requests cost, whatever the rule says of responses.
+    Gateway,
 }
 
 /// What a report claimed and was refused, for one reason.
@@ -76,14 +91,19 @@ pub struct KnownRule {
     pub rule: Rule,
     /// For how long it bans a key, in milliseconds; 0 if it has no penalty.
     pub ban_ms: u32,
+    /// The most that one request may cost.
+    pub cost_max: u32,
 }
+
+/// Rules of several versions, by name.
+type KnownRules = BTreeMap<String, Vec<KnownRule>>;
 
 /// What the POPs have claimed of late.
 #[derive(Debug, Default)]
 pub struct Claims {
     /// The rules of the versions that are kept, by name. Without a pushed rule set none are known, and POPs have theirs
     /// from elsewhere.
-    rules: Option<BTreeMap<String, Vec<KnownRule>>>,
+    rules: Option<KnownRules>,
     /// The newest of these versions.
     newest: u64,
     pops: BTreeMap<String, Pop>,
@@ -104,6 +124,9 @@ pub(crate) struct Visit<'a> {
     meters: &'a mut usize,
     /// Why claims of each of the report's rules are refused, if the fleet is not known to have it.
     doubts: Vec<Option<Reason>>,
+    /// The most that a request of each of the report's rules may cost.
+    costs: Vec<u32>,
+    speaker: Speaker,
     refusals: &'a mut Vec<Refusal>,
 }
 
@@ -128,14 +151,24 @@ impl Claims {
     }
 
     /// Looks at what `report` claims, which arrived at `now`.
-    pub(crate) fn visit(&mut self, now: Time, report: &Report) -> Visit<'_> {
+    pub(crate) fn visit(&mut self, now: Time, speaker: Speaker, report: &Report) -> Visit<'_> {
         self.hear(now, report);
         let reason = if report.running.version > self.newest { Reason::Newer } else { Reason::Rule };
         let doubt = |rule| ban_ms(self.rules.as_ref(), rule).is_none().then_some(reason);
         let doubts = report.rules.iter().map(doubt).collect();
+        let costs = report.rules.iter().map(|rule| cost_max(self.rules.as_ref(), rule)).collect();
         let pop = self.pops.get_mut(&report.pop);
         let made_at = pop.as_ref().map_or(now, |pop| pop.made_at(report));
-        Visit { now, made_at, pop, meters: &mut self.meters, doubts, refusals: &mut self.refusals }
+        Visit {
+            now,
+            made_at,
+            pop,
+            meters: &mut self.meters,
+            doubts,
+            costs,
+            speaker,
+            refusals: &mut self.refusals,
+        }
     }
 
     /// Drops the bans of `report` that its POP may not announce, and shortens those that are longer than their rule's: a
@@ -254,10 +287,19 @@ pub(crate) fn demand_milli_max(quota: Quota) -> u64 {
 
 /// For how long `rule` may ban a key, in milliseconds: the longest of the versions that are kept, and any time if no rules
 /// are known. `None` if it is in none of them.
-fn ban_ms(rules: Option<&BTreeMap<String, Vec<KnownRule>>>, rule: &Rule) -> Option<u32> {
+fn ban_ms(rules: Option<&KnownRules>, rule: &Rule) -> Option<u32> {
     let Some(rules) = rules else { return Some(u32::MAX) };
-    let known = rules.get(&rule.name).into_iter().flatten().filter(|known| known.rule == *rule);
-    known.map(|known| known.ban_ms).max()
+    versions(rules, rule).map(|known| known.ban_ms).max()
+}
+
+/// The most that a request of `rule` may cost, in the versions that are kept.
+fn cost_max(rules: Option<&KnownRules>, rule: &Rule) -> u32 {
+    rules.map_or(TOKENS_MAX, |rules| versions(rules, rule).map(|known| known.cost_max).max().unwrap_or(0))
+}
+
+/// The versions of `rule` that are kept.
+fn versions<'a>(rules: &'a KnownRules, rule: &'a Rule) -> impl Iterator<Item = &'a KnownRule> {
+    rules.get(&rule.name).into_iter().flatten().filter(|known| known.rule == *rule)
 }
 
 fn refuse(refusals: &mut Vec<Refusal>, reason: Reason, rule: &Rule, claimed: u64, expected: u64) {

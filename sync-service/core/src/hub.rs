@@ -24,7 +24,7 @@ use weir_wire::time::Time;
 use crate::alone::Share;
 use crate::ban::{BannedKey, Bans};
 use crate::budget::Account;
-use crate::claims::{KnownRule, Refusal};
+use crate::claims::{KnownRule, Refusal, Speaker};
 use crate::divide::Terms;
 use crate::escrow::{Draw, Drawn};
 use crate::figures::{Figures, Rules};
@@ -169,14 +169,19 @@ impl Hub {
         self.region.claims.know_rules(newest, rules);
     }
 
-    /// A report arrives at `now`, which is `unix_us` microseconds since 1970.
-    pub fn report(&mut self, now: Time, unix_us: u64, mut report: Report) -> Pending {
+    /// A POP's report arrives at `now`, which is `unix_us` microseconds since 1970.
+    pub fn report(&mut self, now: Time, unix_us: u64, report: Report) -> Pending {
+        self.report_of(Speaker::Pop, now, unix_us, report)
+    }
+
+    /// A report of `speaker` arrives at `now`, which is `unix_us` microseconds since 1970.
+    pub fn report_of(&mut self, speaker: Speaker, now: Time, unix_us: u64, mut report: Report) -> Pending {
         let sender = self.pops.hear(now, &report);
         self.fleet.hear(report.pops);
         self.rules.hear(now, &report.rules);
         self.region.claims.check_bans(now, &mut report);
         let has_bans = self.bans.hear(now, &report);
-        let mut plan = self.region.hear(now, &report);
+        let mut plan = self.region.hear_from(speaker, now, &report);
         plan.date(unix_us);
         let refusals = self.region.claims.refusals();
         // A report of no key asks whether the store is there, and how many POPs it has.

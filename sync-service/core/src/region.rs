@@ -10,7 +10,7 @@ use weir_wire::time::Time;
 
 use crate::alone::{Alone, Share};
 use crate::budget::{Account, BudgetId, Count, Demand, SourceId};
-use crate::claims::{Claims, Passed, Reason, demand_milli_max};
+use crate::claims::{Claims, Passed, Reason, Speaker, demand_milli_max};
 use crate::demand::{Demands, Said};
 use crate::divide::{Shared, Terms, divide, region_of};
 use crate::escrow::Claim;
@@ -54,10 +54,15 @@ impl Region {
         }
     }
 
-    /// Takes in a report at `now`: what is to be charged for it.
+    /// Takes in a POP's report at `now`: what is to be charged for it.
     pub fn hear(&mut self, now: Time, report: &Report) -> Plan {
+        self.hear_from(Speaker::Pop, now, report)
+    }
+
+    /// Takes in a report of `speaker` at `now`.
+    pub(crate) fn hear_from(&mut self, speaker: Speaker, now: Time, report: &Report) -> Plan {
         let mut plan = Plan::with_capacity(report.keys.len());
-        let mut visit = self.claims.visit(now, report);
+        let mut visit = self.claims.visit(now, speaker, report);
         let mut known: BTreeMap<(&[u8], u16), usize> = BTreeMap::new();
         let mut source = SourceId { epoch: 0, pop: report.pop.clone() };
         for (place, key) in report.keys.iter().enumerate() {
@@ -76,6 +81,7 @@ impl Region {
                 let Terms { strict_lease_ns, calendar_lease_ns, .. } = self.terms;
                 let is_window = rule.sharing.law.is_window();
                 let lease_ns = if is_window { calendar_lease_ns } else { strict_lease_ns };
+                let claim = visit.cost(&id(), rule, key, claim);
                 let at = *known.or_insert_with(|| plan.add_draw(id(), rule, lease_ns / 1_000));
                 plan.next_claim(at, claim);
                 continue;

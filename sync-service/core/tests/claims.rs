@@ -163,7 +163,7 @@ fn a_key_of_a_rule_that_the_fleet_does_not_have_is_refused_and_not_confirmed() {
     let mut region = region();
     region.hear(at(0), &report(0, vec![key(1, 1)]));
     assert_eq!(refused(&mut region), [], "without a pushed rule set no rules are known");
-    region.claims.know_rules(7, vec![KnownRule { rule: rule(quota()), ban_ms: 0 }]);
+    region.claims.know_rules(7, vec![KnownRule { rule: rule(quota()), ban_ms: 0, cost_max: 1 }]);
     let slow = Quota::new(Rate::new(1, Period::Day).unwrap(), 100).unwrap();
     let rules = vec![rule(slow), rule(quota()), Rule { name: "s".into(), ..rule(quota()) }];
     let keys = [0, 1, 2].map(|rule| Key { rule, ..key(1, 1) });
@@ -190,7 +190,7 @@ fn a_key_of_a_newer_rule_set_is_granted_out_of_the_region_by_itself_until_that_i
     assert_eq!((newer.entries.len(), newer.refused().count()), (0, 0));
     assert_eq!(refused(&mut region), [(Reason::Newer, 2)]);
     assert_eq!(region.hear(at(250), &claim(7)).refused().collect::<Vec<_>>(), [0, 1]);
-    region.claims.know_rules(8, vec![KnownRule { rule: rule(quota()), ban_ms: 0 }]);
+    region.claims.know_rules(8, vec![KnownRule { rule: rule(quota()), ban_ms: 0, cost_max: 1 }]);
     assert_eq!(region.hear(at(500), &claim(8)).entries.len(), 2);
 }
 
@@ -254,8 +254,11 @@ fn meters_of_all_pops_are_bounded_and_a_pop_with_few_has_room() {
 #[test]
 fn a_ban_is_one_that_a_rule_imposes_and_no_longer() {
     let mut hub = hub(0);
-    let penalty =
-        |name: &str, ban_ms: u32| KnownRule { rule: Rule { name: name.into(), ..rule(quota()) }, ban_ms };
+    let penalty = |name: &str, ban_ms: u32| KnownRule {
+        rule: Rule { name: name.into(), ..rule(quota()) },
+        ban_ms,
+        cost_max: 1,
+    };
     // The penalty of `r` is another in the version before.
     hub.know_rules(7, vec![penalty("r", 30_000), penalty("r", 60_000), penalty("s", 0)]);
     let mut listed = |rule_at: u16, value: u8, for_ms: u32| {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
+use weir_budget::claims::Speaker;
 use weir_limiter::edge::{Answered, Call, Unread};
 use weir_wire::messages::{Message as _, REPORT_PATH, RULES_PATH, Report};
 
@@ -24,7 +25,7 @@ impl Gateway {
         if call.path == REPORT_PATH {
             let (version, report) =
                 Report::read(&call.body).map_err(|error| Unread::NotRead(error.to_string()))?;
-            return Ok(self.exchange.answer(version, report).await);
+            return Ok(self.exchange.answer_to(Speaker::Gateway, version, report).await);
         }
         let version = call.path.strip_prefix(RULES_PATH).and_then(|rest| rest.strip_prefix("?version="));
         let Some(version) = version.and_then(|version| version.parse().ok()) else {

@@ -106,6 +106,7 @@ pub fn known_rules(rules: &RuleSet) -> Vec<KnownRule> {
     let known = rules.rules().iter().map(|rule| KnownRule {
         rule: Rule { name: rule.name.clone(), quota: rule.quota, sharing: rule.sharing.clone() },
         ban_ms: rule.penalty.map_or(0, |penalty| penalty.deny_for_ms),
+        cost_max: rule.most_cost(),
     });
     known.collect()
 }

@@ -104,14 +104,15 @@ impl Limiter {
         }
     }
 
-    /// weir-sync has heard what call `number`, sent at `sent_at`, said of `epoch`.
+    /// weir-sync has heard what call `number`, sent at `sent_at`, said of `epoch`. It leases one that goes on, and one whose
+    /// cost has to wait.
     pub(crate) fn hear_of_own(&mut self, epoch: u32, number: u64, allowance: &Allowance, sent_at: Time) {
         let is_it = |own: &Own| own.epoch == epoch && own.said == number;
         let Some(at) = self.own.iter().position(is_it) else { return };
         let lease_ms = if let Allowance::Leased(leased) = allowance { leased.lease_ms } else { 0 };
-        match self.own.get_mut(at).filter(|own| own.cost.is_none() && lease_ms > 0) {
+        match self.own.get_mut(at).filter(|_| lease_ms > 0) {
             Some(own) => own.until = own.until.max(sent_at + u64::from(lease_ms) * 1_000_000),
-            // It is over, here or for the budget.
+            // It is over for the budget.
             None => drop(self.own.swap_remove(at)),
         }
     }

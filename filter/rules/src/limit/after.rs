@@ -66,6 +66,15 @@ impl After {
         Some(u32::try_from(bytes.div_ceil(u64::from(*per))).unwrap_or(u32::MAX).min(TOKENS_MAX))
     }
 
+    /// The most that a request may cost.
+    pub fn most(&self) -> u32 {
+        match self {
+            Self::Status(_) => 1,
+            Self::Header { max, .. } | Self::Metadata { max, .. } => *max,
+            Self::Bytes { .. } => TOKENS_MAX,
+        }
+    }
+
     /// Reads the field `cost`, if only the response tells; and whether something is reserved.
     pub(crate) fn read(fields: &mut Fields<'_>) -> Option<(Self, bool)> {
         let cost = fields.take("cost").filter(is_told_by_response)?;
@@ -148,6 +157,7 @@ mod tests {
         let status = read(&json!({"status": [401, 403]})).unwrap();
         assert_eq!((status.of_status(403), status.of_status(200)), (Some(1), Some(0)));
         assert_eq!((status.of_text(None, 7), status.of_bytes(1)), (None, None));
+        assert_eq!(status.most(), 1);
         let header = read(&json!({"header": "X-Tokens", "default": 3, "max": 500})).unwrap();
         assert_eq!(header, After::Header { name: "x-tokens".into(), default: Some(3), max: 500 });
         for (value, cost) in
@@ -156,10 +166,12 @@ mod tests {
             assert_eq!(header.of_text(Some(value.as_bytes()), 7), Some(cost), "{value:?}");
         }
         assert_eq!((header.of_text(None, 7), header.of_text(Some(&[0xff]), 7)), (Some(3), Some(3)));
+        assert_eq!(header.most(), 500);
         let bytes = read(&json!({"response_bytes_per": 1024})).unwrap();
         let costs = [0, 1, 1_024, 1_025].map(|n| bytes.of_bytes(n));
         assert_eq!(costs, [Some(0), Some(1), Some(1), Some(2)]);
         assert_eq!(bytes.of_bytes(u64::MAX), Some(TOKENS_MAX));
+        assert_eq!(bytes.most(), TOKENS_MAX);
         assert_eq!(bytes.of_text(Some(b"1"), 7), None);
     }
 

@@ -79,6 +79,11 @@ impl Rule {
         if fits { Ok(limit) } else { Err(QuotaError::Burst) }
     }
 
+    /// The most that one request may cost, whether that is known before or only when it ends.
+    pub fn most_cost(&self) -> u32 {
+        self.after.as_ref().map_or(0, |after| after.most()).max(self.cost.most())
+    }
+
     /// Whether POPs share its quota. With any algorithm but the token bucket, each POP counts for itself. (If POPs share
     /// windows or a log, these are the budget's, see [`Sharing::law`].)
     pub fn is_shared(&self) -> bool {

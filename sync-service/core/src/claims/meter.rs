@@ -93,6 +93,20 @@ impl Meter {
         known.map_or(key.unconfirmed.min(admitted), |known| admitted.saturating_sub(known.passed))
     }
 
+    /// Lets the `cost` of the request that held an epoch through, if it `holds` a token: then it may lack more than it holds
+    /// when full. What was let through before is not taken again.
+    pub(super) fn pass_whole(&mut self, epoch: u64, cost: u64, holds: u64, quota: Quota) -> bool {
+        let key = Key { admitted: cost, unconfirmed: cost, ..Key::default() };
+        let claimed = self.claimed(epoch, &key);
+        if claimed > 0 && holds == 0 {
+            return false;
+        }
+        self.pass(epoch, &key, claimed, claimed, quota);
+        // The store has it, or the POP says it again.
+        self.epochs.iter_mut().for_each(|known| known.settled = known.passed);
+        true
+    }
+
     /// Lets `taken` of the `claimed` tokens through. More than it holds when full is not kept for the next claim.
     pub(super) fn pass(&mut self, epoch: u64, key: &Key, claimed: u64, taken: u64, quota: Quota) -> Passed {
         let price_ns = nanos(taken.saturating_mul(quota.token_ns()));

@@ -83,6 +83,24 @@ fn what_it_cost_is_said_until_an_answer_confirms_it() {
     }
 }
 
+/// weir-sync lets only so much of a key be overdrawn at once.
+#[test]
+fn a_cost_that_has_to_wait_is_said_again_for_as_long_as_its_epoch_is_leased() {
+    let (mut limiter, mut slots) = reserving();
+    let (open, epoch) = let_through(&mut limiter, &mut slots, T0);
+    limiter.charge(open, 70, &mut slots, T0);
+    for s in [1, 50, 100] {
+        let now = T0 + s * SECOND_NS;
+        let report = reported(&mut limiter, &mut slots, now);
+        assert_eq!(said(&report), [(epoch, 70, 0, Some(0))], "{s}");
+        limiter.apply(report.sequence, &leased(&report, 1, 60_000), &mut slots, now).unwrap();
+    }
+    let last = reported(&mut limiter, &mut slots, T0 + 101 * SECOND_NS);
+    limiter.apply(last.sequence, &leased(&last, 0, 0), &mut slots, T0 + 101 * SECOND_NS).unwrap();
+    assert_eq!(said(&reported(&mut limiter, &mut slots, T0 + 102 * SECOND_NS)), []);
+    assert_eq!(limiter.counters().take_event(Event::Uncharged), 0);
+}
+
 #[test]
 fn an_end_does_not_wait_for_the_answer_to_what_was_said_before() {
     let (mut limiter, mut slots) = reserving();

@@ -1,0 +1,48 @@
+//! What requests are said to have cost that held tokens of a strict rule's budget.
+
+use weir_wire::messages::{Key, Rule};
+use weir_wire::quota::TOKENS_MAX;
+
+use super::{Reason, Speaker, Visit, refuse};
+use crate::budget::BudgetId;
+use crate::escrow::Claim;
+
+/// For how long an epoch is held whose cost has to wait, in microseconds; its POP says the cost again long before.
+const WAITS_US: u64 = 60_000_000;
+
+impl Visit<'_> {
+    /// What is asked of the budget `id` for `key`, of which `claim` says what a request has cost. A cost beyond the rule's
+    /// is cut to that. One that the meter has no token for waits: so far a token of it is known to be spent, and it goes on
+    /// holding what it holds. Its POP hears that the epoch is not over, and says the cost again.
+    pub(crate) fn cost(&mut self, id: &BudgetId, rule: &Rule, key: &Key, claim: Claim) -> Claim {
+        if !claim.is_settled() || self.speaker == Speaker::Gateway {
+            return claim;
+        }
+        let most = self.costs.get(usize::from(key.rule)).copied().unwrap_or(TOKENS_MAX).into();
+        if claim.admitted > most {
+            refuse(self.refusals, Reason::Cost, rule, claim.admitted, most);
+        }
+        let claim = Claim { admitted: claim.admitted.min(most), ..claim };
+        // Whoever holds an epoch holds a token at least.
+        if claim.admitted <= 1 || self.is_metered(id, rule, key, claim) {
+            return claim;
+        }
+        Claim { admitted: 1, ahead: 1, held_us: Some(WAITS_US), ..claim }
+    }
+
+    /// Whether the meter lets the cost through.
+    fn is_metered(&mut self, id: &BudgetId, rule: &Rule, key: &Key, claim: Claim) -> bool {
+        let (now, made_at, share) = (self.now, self.made_at, self.share());
+        let Some(meter) = self.meter(share, id, key) else {
+            refuse(self.refusals, Reason::Keys, rule, share as u64 + 1, share as u64);
+            return false;
+        };
+        let holds = meter.refill(now, made_at, rule.quota);
+        let cost = claim.admitted;
+        let has_passed = meter.pass_whole(claim.epoch, cost, holds, rule.quota);
+        if !has_passed {
+            refuse(self.refusals, Reason::Tokens, rule, cost, holds);
+        }
+        has_passed
+    }
+}

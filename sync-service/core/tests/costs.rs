@@ -1,0 +1,268 @@
+//! What requests are said to have cost that held tokens of a strict rule: no more than the rule says, and as much of it at
+//! once as an honest POP's requests cost.
+
+use proptest::prelude::*;
+use weir_budget::claims::{BURSTS, KnownRule, LATE_NS, Reason, Speaker};
+use weir_budget::divide::Terms;
+use weir_budget::escrow::Escrow;
+use weir_budget::hub::{Answers, Hub, Settings};
+use weir_wire::messages::{Allowance, Held, Key, Leased, Report, Rule};
+use weir_wire::quota::{Period, Quota, Rate, TOKENS_MAX};
+use weir_wire::sharing::Sharing;
+use weir_wire::time::{SECOND_NS, Time};
+
+/// The most that a request may cost, by the rule.
+const COST_MAX: u32 = 300;
+/// For how long a request says that it goes on, in milliseconds.
+const HOLD_MS: u32 = 60_000;
+
+/// 10 a second, of which 100 at once.
+fn quota() -> Quota {
+    Quota::new(Rate::new(10, Period::Second).unwrap(), 100).unwrap()
+}
+
+fn rule() -> Rule {
+    Rule { name: "llm".into(), quota: quota(), sharing: Sharing { strict: true, ..Sharing::of(quota()) } }
+}
+
+/// What a POP says of an epoch of the client's: what it has cost, how much it wants, and for how long it is held.
+#[derive(Clone, Copy)]
+struct Said {
+    epoch: u32,
+    cost: u64,
+    ahead: u32,
+    held_ms: Option<u32>,
+}
+
+fn drawn(epoch: u32, tokens: u32) -> Said {
+    Said { epoch, cost: 0, ahead: tokens, held_ms: None }
+}
+
+fn held(epoch: u32, tokens: u32) -> Said {
+    Said { held_ms: Some(HOLD_MS), ..drawn(epoch, tokens) }
+}
+
+fn settled(epoch: u32, cost: u64) -> Said {
+    Said { epoch, cost, ahead: 0, held_ms: Some(0) }
+}
+
+/// A weir-sync, its store, and one client of a strict rule.
+struct Sync {
+    hub: Hub,
+    store: Escrow,
+    sequence: u64,
+    refused: Vec<(Reason, u64, u64)>,
+}
+
+impl Sync {
+    fn new() -> Self {
+        let settings = Settings {
+            member: "eu".into(),
+            terms: Terms::default(),
+            pop_ttl_ns: SECOND_NS,
+            pops_expected: 1,
+        };
+        let mut hub = Hub::new(settings);
+        hub.know_rules(1, vec![KnownRule { rule: rule(), ban_ms: 0, cost_max: COST_MAX }]);
+        Self { hub, store: Escrow::default(), sequence: 0, refused: Vec::new() }
+    }
+
+    /// The answers to what a POP says at `ms`; none to what is not settled.
+    fn hear(&mut self, ms: u64, said: &[Said]) -> Vec<Option<Leased>> {
+        self.hear_from(Speaker::Pop, ms, said)
+    }
+
+    fn hear_from(&mut self, speaker: Speaker, ms: u64, said: &[Said]) -> Vec<Option<Leased>> {
+        self.sequence += 1;
+        let key = |said: &Said| Key {
+            value: vec![1],
+            epoch: said.epoch,
+            admitted: said.cost,
+            asked: said.cost,
+            ahead: said.ahead,
+            ..Key::default()
+        };
+        let held = said.iter().zip(0..).filter_map(|(said, key)| Some(Held { key, for_ms: said.held_ms? }));
+        let report = Report {
+            pop: "fra1".into(),
+            table: 1,
+            sequence: self.sequence,
+            made_ms: ms,
+            rules: vec![rule()],
+            keys: said.iter().map(key).collect(),
+            held: held.collect(),
+            ..Report::default()
+        };
+        let now = Time::from_nanos(1_000 * SECOND_NS + ms * 1_000_000);
+        let pending = self.hub.report_of(speaker, now, 1 << 50, report);
+        let drawn =
+            pending.draws().iter().map(|draw| Ok(self.store.draw((1 << 50) + ms * 1_000, "fra1", draw)));
+        let answers = Answers::<()> { accounts: vec![], drawn: drawn.collect(), pops: Ok(1) };
+        let outcome = self.hub.settle(now, 1, pending, answers);
+        let refused = outcome.facts.refused.iter();
+        self.refused.extend(refused.map(|refusal| (refusal.reason, refusal.claimed, refusal.expected)));
+        let reply = outcome.reply;
+        let grants = reply.grants.iter().enumerate();
+        grants
+            .map(|(at, grant)| match grant {
+                Allowance::Leased(leased) if reply.settled.covers(at) => Some(*leased),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// How many tokens the budget lacks.
+    fn lacking(&self) -> u64 {
+        self.store.deficit_ns().div_ceil(quota().token_ns())
+    }
+}
+
+#[test]
+fn a_request_costs_no_more_than_its_rule_says() {
+    let mut sync = Sync::new();
+    sync.hear(0, &[drawn(1, 10)]);
+    for _ in 0..2 {
+        assert_eq!(sync.hear(0, &[settled(1, 1_000_000)]), [Some(Leased::NONE)]);
+        assert_eq!(sync.lacking(), COST_MAX.into());
+    }
+    assert_eq!(sync.refused[0], (Reason::Cost, 1_000_000, COST_MAX.into()));
+}
+
+#[test]
+fn without_rules_in_the_store_a_request_may_cost_as_much_as_any() {
+    let mut sync = Sync::new();
+    sync.hub = Hub::new(Settings {
+        member: "eu".into(),
+        terms: Terms::default(),
+        pop_ttl_ns: SECOND_NS,
+        pops_expected: 1,
+    });
+    sync.hear(0, &[drawn(1, 10)]);
+    sync.hear(0, &[settled(1, u64::from(TOKENS_MAX) + 1)]);
+    assert_eq!((sync.lacking(), sync.refused.len()), (TOKENS_MAX.into(), 1));
+}
+
+/// What a POP that lies can leave a client to pay off.
+#[test]
+fn what_costs_are_charged_at_once_is_bounded_and_the_rest_follows_as_it_is_paid() {
+    let mut sync = Sync::new();
+    let epochs = 1..=40_u32;
+    sync.hear(0, &epochs.clone().map(|epoch| drawn(epoch, 1)).collect::<Vec<_>>());
+    let all: Vec<_> = epochs.map(|epoch| settled(epoch, COST_MAX.into())).collect();
+    let most = BURSTS * 100 + LATE_NS / quota().token_ns() + u64::from(COST_MAX);
+    let mut waiting = all.clone();
+    let mut ms = 0;
+    while !waiting.is_empty() {
+        let answers = sync.hear(ms, &waiting);
+        // Its clock may be quicker than that of the store.
+        let (debt, drift) = (sync.lacking().saturating_sub(100), ms * 10 / 1_000 / 64);
+        assert!(debt <= most + drift, "{debt} at {ms}");
+        let is_over = |answer: &Option<Leased>| *answer == Some(Leased::NONE);
+        let over: Vec<_> = answers.iter().map(is_over).collect();
+        if ms == 0 {
+            assert!(over.iter().filter(|is_over| **is_over).count() < 4, "{over:?}");
+            assert!(sync.refused.iter().all(|refused| refused.0 == Reason::Tokens), "{:?}", sync.refused);
+        }
+        let mut over = over.into_iter();
+        waiting.retain(|_| over.next() == Some(false));
+        ms += 250;
+    }
+    // 12,000 at 10 a second, of which the last ones are owed still.
+    assert!((1_100_000..1_200_000).contains(&ms), "{ms}");
+    assert_eq!(sync.hear(ms + 200_000, &[drawn(101, 1)])[0].map(|lease| lease.charged), Some(1));
+}
+
+#[test]
+fn a_cost_that_waits_is_charged_once_though_it_is_said_again() {
+    let mut sync = Sync::new();
+    sync.hear(0, &[drawn(1, 50), drawn(2, 50)]);
+    let mut charged = Vec::new();
+    for ms in [0, 250, 500] {
+        sync.hear(ms, &[settled(1, 300), settled(1, 300), settled(2, 0)]);
+        charged.push(sync.lacking());
+    }
+    assert_eq!(charged, [300, 298, 295], "it refills, and nothing else is taken");
+    assert_eq!(sync.refused, []);
+}
+
+#[test]
+fn requests_at_one_time_that_cost_four_times_what_they_held_do_not_wait() {
+    let mut sync = Sync::new();
+    for ms in [0, 40_100] {
+        let epochs = ms / 40_100 * 50 + 1..=ms / 40_100 * 50 + 50;
+        let said = |say: fn(u32) -> Said| epochs.clone().map(say).collect::<Vec<_>>();
+        let drawn = sync.hear(u64::from(ms), &said(|epoch| drawn(epoch, 2)));
+        assert!(drawn.iter().all(|lease| lease.is_some_and(|lease| lease.charged == 2)), "{drawn:?}");
+        sync.hear(u64::from(ms), &said(|epoch| settled(epoch, 8)));
+        assert_eq!((sync.lacking(), sync.refused.len()), (400, 0), "it is paid within 40 s");
+    }
+}
+
+#[test]
+fn what_the_gateway_of_this_process_settles_is_not_doubted() {
+    let mut sync = Sync::new();
+    sync.hear_from(Speaker::Gateway, 0, &[drawn(1, 1), drawn(2, 1)]);
+    sync.hear_from(Speaker::Gateway, 0, &[settled(1, 5_000), settled(2, 5_000)]);
+    assert_eq!((sync.lacking(), sync.refused.len()), (10_000, 0));
+}
+
+/// A request of an honest POP.
+#[derive(Clone, Copy, Debug)]
+struct Ask {
+    after_ms: u64,
+    reserve: u32,
+    /// In parts of the reserve; up to four.
+    cost_percent: u64,
+    lasts_ms: u64,
+}
+
+fn asks() -> impl Strategy<Value = Vec<Ask>> {
+    let after_ms = prop_oneof![8 => 0..300_u64, 2 => 0..10_000_u64];
+    let ask = (after_ms, 1..75_u32, 0..=400_u64, 0..20_000_u64).prop_map(
+        |(after_ms, reserve, cost_percent, lasts_ms)| Ask { after_ms, reserve, cost_percent, lasts_ms },
+    );
+    prop::collection::vec(ask, 1..80)
+}
+
+proptest! {
+    /// One whose requests cost up to four times what they held: some reports are lost, and some answers.
+    #[test]
+    fn an_honest_pop_is_refused_no_cost(
+        asks in asks(),
+        losses in prop::collection::vec(any::<prop::sample::Index>(), 7),
+    ) {
+        let mut sync = Sync::new();
+        let losses: Vec<_> = losses.iter().map(|loss| loss.index(60)).collect();
+        let (mut ms, mut costs, mut tries) = (0, 0, 0);
+        // When each ends, its epoch, what it holds and what it cost.
+        let mut open = Vec::<(u64, u32, u32, u64)>::new();
+        let mut report_at = 250;
+        for (ask, epoch) in asks.iter().zip(1..) {
+            let begins = ms + ask.after_ms;
+            while report_at < begins {
+                tries += 1;
+                let said = open.iter().map(|&(ends, epoch, holds, cost)| {
+                    if ends <= report_at { settled(epoch, cost) } else { held(epoch, holds) }
+                });
+                let said: Vec<_> = said.collect();
+                if !losses.contains(&(tries % 60)) {
+                    let answers = sync.hear(report_at, &said);
+                    if !losses.contains(&((tries + 31) % 60)) {
+                        let mut answers = answers.into_iter();
+                        open.retain(|_| answers.next() != Some(Some(Leased::NONE)));
+                    }
+                }
+                report_at += 250;
+            }
+            ms = begins;
+            if sync.hear(ms, &[drawn(epoch, ask.reserve)])[0].is_some_and(|lease| lease.charged == ask.reserve.into()) {
+                let cost = u64::from(ask.reserve) * ask.cost_percent / 100;
+                open.push((ms + ask.lasts_ms, epoch, ask.reserve, cost));
+                costs += cost;
+            } else {
+                sync.hear(ms, &[Said { ahead: 0, ..drawn(epoch, 0) }]);
+            }
+        }
+        prop_assert_eq!(&sync.refused, &[], "of {} tokens", costs);
+    }
+}
