@@ -32,7 +32,7 @@ VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vecto
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind envoy wasm-bindgen
-.PHONY: $(PROGRAMS) help run run-regions test upgrade tools wasm wasm-nginx proto sync fmt clippy doc native unit stores e2e vectors lab try-nginx sim plots regions empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz clean
+.PHONY: $(PROGRAMS) help run run-regions test upgrade tools wasm wasm-nginx proto dashboard sync fmt clippy doc native unit stores e2e vectors lab try-nginx sim plots regions empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
@@ -124,6 +124,10 @@ empty-filter: cargo cc wasm-opt ## build the filter that does nothing
 # The code is checked in, and a test compares it with the protos: nobody who builds Weir needs this.
 proto: cargo cc ## write the code of weir-sync's gRPC door anew from its protos
 	WEIR_WRITE_PROTO=1 cargo test $(NATIVE) --test protos
+
+# Likewise what Grafana reads, of what people write.
+dashboard: cargo cc ## write envoy/observe/mixin/dashboards/weir.json anew from weir.yaml beside it
+	WEIR_WRITE_DASHBOARD=1 cargo test $(NATIVE) --test mixin the_dashboard_is_made_of_its_source
 
 sync: cargo cc ## build weir-sync
 	cargo build --locked --release -p weir-sync

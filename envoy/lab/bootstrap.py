@@ -28,3 +28,15 @@ def render(deployment, ports, words=None):
             raise Problem(f"{path} must have `{written}` in it, for the regions to differ: put it back.")
         text = text.replace(written, meant)
     return text.replace(paths.WASM_IN_BOOTSTRAP, paths.WASM)
+
+
+_TARGET = re.compile(r"(?<=127\.0\.0\.1:)\d+")
+
+
+def prometheus(ports):
+    """The text of envoy/observe/prometheus.yaml with `ports` (written -> meant), for any folder."""
+    folder = os.path.join(paths.ROOT, "envoy", "observe")
+    with open(os.path.join(folder, "prometheus.yaml"), encoding="utf-8") as file:
+        text = file.read()
+    text = _TARGET.sub(lambda match: str(ports[int(match[0])]), text)
+    return text.replace("- mixin/", f"- {folder}/mixin/")

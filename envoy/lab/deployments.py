@@ -98,7 +98,21 @@ def regions(offset):
     run.tell("logs", f"{os.path.relpath(run.run_dir, paths.ROOT)}/*.log")
     run.lines += ["", "Try the quota in one region, then what is left of it in another:"]
     run.lines += ["  " + _TRY_BURST.format(port=edge) for edge in edges[:2]]
+    run.lines += ["", "Plots and alerts (envoy/observe/README.md):", *_plots(run, offset)]
     return run
+
+
+def _plots(run, offset):
+    """How to see this run in Prometheus and Grafana."""
+    scraped = [port for index in range(len(_REGIONS)) for port in (9901 + index, 7881 + index)]
+    config = run.add_file("prometheus.yaml", bootstrap.prometheus({port: port + offset for port in scraped}))
+    config = os.path.relpath(config, paths.ROOT)
+    if offset:
+        return [f"  prometheus --config.file={config}"]
+    return [
+        "  docker compose -f envoy/observe/compose.yaml up     # then http://127.0.0.1:3000",
+        f"  prometheus --config.file={config}     # without Docker, and without Grafana",
+    ]
 
 
 def _region(run, index, name, redis, upstream):

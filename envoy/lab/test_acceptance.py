@@ -6,12 +6,18 @@ not built fails here with the name of the target that builds it.
 
 import collections
 import http.client
+import json
+import os
 import re
+import subprocess
 import sys
+import tempfile
 import unittest
+import urllib.parse
 
 import deployments
 import harness
+import paths
 import ports
 
 _READY = "Ctrl-C ends everything."
@@ -40,6 +46,15 @@ def _number(port, path, name):
     """What the page at `path` says of the counter `name`."""
     found = re.search(rf"^{re.escape(name)}(?:{{[^}}]*}})?:? (\d+)$", _get(port, path)[1], re.MULTILINE)
     return int(found[1]) if found else 0
+
+
+def _asked(port, query):
+    """What the Prometheus at `port` answers; nothing while it does not."""
+    try:
+        status, text = _get(port, "/api/v1/query?" + urllib.parse.urlencode({"query": query}))
+    except OSError:
+        return []
+    return json.loads(text)["data"]["result"] if status == 200 else []
 
 
 @unittest.skipUnless(sys.platform == "linux", "processes are looked for in /proc")
@@ -84,7 +99,29 @@ class Acceptance(unittest.TestCase):
         self.assertEqual([_get(port + offset)[0] for port in (10001, 10002, 10003)], [200, 200, 200])
         self.assertEqual(set(_statuses(10001 + offset, 200)), {200, 429})
         self._assert_charged(7881 + offset, 9901 + offset)
+        self._assert_prometheus_sees_it(deployment, 9090 + offset)
         self._assert_ctrl_c_ends_everything(deployment)
+
+    def _assert_prometheus_sees_it(self, deployment, port):
+        """A Prometheus as the deployment says scrapes every part, and works out every rule."""
+        command = [os.path.join(paths.PROMETHEUS_DIR, "prometheus"), "--log.level=warn"]
+        command += [f"--config.file={deployment.run_dir}/prometheus.yaml"]
+        command += [f"--web.listen-address={ports.LOOPBACK}:{port}"]
+        with tempfile.TemporaryDirectory() as folder:
+            prometheus = subprocess.Popen([*command, f"--storage.tsdb.path={folder}"])
+            try:
+                recorded = "rule:weir_sync_bound_tokens:max and on () count(up == 1) == 6"
+                seen = harness.eventually(lambda: _asked(port, recorded), _READY_SECONDS_MAX)
+                self.assertTrue(seen, f"scraped: {_asked(port, 'up')}")
+                (limited,) = _asked(port, 'weir_rule_limited{rule="per-address",region="fra1"}')
+                self.assertGreater(int(limited["value"][1]), 0)
+                groups = json.loads(_get(port, "/api/v1/rules")[1])["data"]["groups"]
+                rules = [rule for group in groups for rule in group["rules"]]
+                self.assertGreater(len(rules), 40)
+                self.assertEqual([rule for rule in rules if rule.get("lastError")], [])
+            finally:
+                prometheus.kill()
+                prometheus.wait()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -125,11 +126,20 @@ class Bootstraps(unittest.TestCase):
                 self.assertLessEqual(named, set(run.ports))
 
     def test_of_two_regions_differ_in_name_and_ports(self):
-        texts = list(deployments.regions(0).files.values())
+        files = deployments.regions(0).files
+        texts = [text for path, text in files.items() if os.path.basename(path).startswith("envoy-")]
         self.assertEqual(len(texts), 3)
         for name, text in zip(("fra1", "iad1", "sin1"), texts):
             self.assertIn(f"id: {name}", text)
         self.assertEqual(len({tuple(bootstrap.PORT.findall(text)) for text in texts}), 3)
+
+    def test_and_what_prometheus_scrapes_are_at_the_same_ports(self):
+        run = deployments.regions(1000)
+        (text,) = (text for path, text in run.files.items() if path.endswith("/prometheus.yaml"))
+        scraped = {int(port) for port in re.findall(r"127\.0\.0\.1:(\d+)", text)}
+        wanted = {port for port, use in run.ports.items() if use.startswith(("weir-sync", "admin page"))}
+        self.assertEqual(scraped, wanted)
+        self.assertIn("prometheus --config.file=", "\n".join(run.lines))
 
     def test_refuse_an_offset_that_leaves_no_port(self):
         with self.assertRaisesRegex(Problem, "PORT_OFFSET=60000"):

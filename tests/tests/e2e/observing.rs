@@ -80,4 +80,9 @@ async fn the_prometheus_page_tells_rules_apart_whose_names_are_alike() {
             line("shadow_limited", "c", 1),
         ]
     );
+    // What an alert asks for.
+    assert_eq!(
+        edge.prometheus("envoy_wasm_weir_vm_reload_success").await,
+        ["envoy_wasm_weir_vm_reload_success{} 0"]
+    );
 }
