@@ -1,24 +1,27 @@
-//! `weir-sync check FILE`: judges a file of rules without a fleet, and explains it.
+//! `weir-sync check FILE...`: judges files of rules without a fleet, and explains them.
 
 pub mod explain;
+mod finding;
+mod judged;
+mod page;
 mod place;
 mod table;
 pub mod warn;
 
+use std::process::ExitCode;
+
 use clap::builder::RangedU64ValueParser;
-use clap::{Arg, ArgMatches, Command};
-use place::Places;
-use weir_budget::bound::{Fleet, bound};
-use weir_rules::Rule;
-use weir_rules::algorithm::Algorithm;
-use weir_rules::mode::Mode;
-use weir_rules::reading::ConfigError;
-use weir_wire::messages::{POPS_MAX, RULES_MAX};
-use weir_wire::sharing::WhenUnsynced;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use serde_json::json;
+use weir_budget::bound::Fleet;
+use weir_wire::messages::POPS_MAX;
 use weir_wire::time::SECOND_NS;
 
-use crate::document::{Document, FILE_BYTES_MAX, Form};
-use crate::rules_file;
+use self::finding::Severity;
+use self::judged::Judged;
+use self::page::Judge;
+use crate::document::Document;
+use crate::input::STDIN;
 
 /// The command's name.
 pub const NAME: &str = "check";
@@ -27,21 +30,59 @@ const NEWCOMERS_MAX: u64 = 10_000_000;
 /// A millisecond, in nanoseconds.
 const MS_NS: u64 = SECOND_NS / 1_000;
 
+/// What becomes of the files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// All are good.
+    Good,
+    /// One has errors, or warnings that it must not have.
+    Bad,
+    /// One cannot be read.
+    Unread,
+}
+
+impl From<Verdict> for ExitCode {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Good => Self::SUCCESS,
+            Verdict::Bad => Self::from(1),
+            // As where the command line is wrong.
+            Verdict::Unread => Self::from(2),
+        }
+    }
+}
+
+/// What is said of the files.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// What becomes of them.
+    pub verdict: Verdict,
+    /// For the standard output.
+    pub page: String,
+    /// For the standard error output; empty, or it ends with a line end.
+    pub errors: String,
+}
+
 /// What the command line looks like.
 pub fn command() -> Command {
     let number = |name: &'static str, value: &'static str, default: &'static str, max: u64| {
         let range = RangedU64ValueParser::<u64>::new().range(1..=max);
         Arg::new(name).long(name).value_name(value).default_value(default).value_parser(range)
     };
+    let flag = |name: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue);
+    let files = Arg::new("file").value_name("FILE").required(true).action(ArgAction::Append).num_args(1..);
     let pops_max = u64::from(POPS_MAX);
     Command::new(NAME)
-        .about("Judges a file of rules, explains each, and says how far a fleet can get above its quota")
-        .arg(
-            Arg::new("file")
-                .value_name("FILE")
-                .required(true)
-                .help("The rules, or a plugin configuration, as YAML or JSON"),
+        .about("Judges files of rules, explains each rule, and says how far a fleet can get above its quota")
+        .after_help(
+            "It ends with 0 if all files are good, 1 if one has errors (with --strict: or warnings), 2 if one cannot be read \
+             or the command line is wrong.",
         )
+        .arg(files.help(
+            "The rules, or a plugin configuration, as YAML or JSON; - is the standard input",
+        ))
+        .arg(flag("json").help("Say only what is wrong, for programs: one JSON document"))
+        .arg(flag("strict").help("End with 1 where there are warnings, too"))
         .arg(number("pops", "N", "3", pops_max).help("POPs in each region of the fleet"))
         .arg(number("regions", "M", "1", pops_max).help("Regions of the fleet"))
         .arg(number("interval-ms", "MS", "250", 60_000).help("How often a POP reports"))
@@ -53,8 +94,40 @@ pub fn command() -> Command {
         )
 }
 
-/// What to print; an error if the file or the fleet is no good: a line for each thing that is wrong.
-pub fn run(matches: &ArgMatches) -> Result<String, String> {
+/// What to say of the files; an error if the command line is no good.
+pub fn run(matches: &ArgMatches) -> Result<Answer, String> {
+    let judge = judge(matches)?;
+    let files: Vec<&str> =
+        matches.get_many::<String>("file").into_iter().flatten().map(String::as_str).collect();
+    if files.iter().filter(|file| **file == STDIN).count() > 1 {
+        return Err("expected - once: the standard input can be read only once".into());
+    }
+    let files: Vec<Judged<'_>> = files.into_iter().map(Judged::of).collect();
+    let count = |severity| {
+        files.iter().flat_map(Judged::findings).filter(|finding| finding.severity == severity).count()
+    };
+    let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
+    let forbidden = if matches.get_flag("strict") { warnings } else { 0 };
+    let verdict = match files.iter().all(Judged::is_read) {
+        false => Verdict::Unread,
+        true if errors + forbidden > 0 => Verdict::Bad,
+        true => Verdict::Good,
+    };
+    if matches.get_flag("json") {
+        let files: Vec<_> = files.iter().map(Judged::json).collect();
+        let document = json!({"is_good": verdict == Verdict::Good, "errors": errors, "warnings": warnings, "files": files});
+        return Ok(Answer { verdict, page: format!("{document:#}\n"), errors: String::new() });
+    }
+    let mut lines: Vec<_> = files.iter().map(Judged::errors).filter(|lines| !lines.is_empty()).collect();
+    if forbidden > 0 {
+        lines.push(format!("--strict: expected no warnings, found {forbidden}"));
+    }
+    let pages: Vec<_> = files.iter().filter_map(|file| file.page(&judge)).collect();
+    let errors = lines.into_iter().map(|lines| lines + "\n").collect();
+    Ok(Answer { verdict, page: pages.join("\n"), errors })
+}
+
+fn judge(matches: &ArgMatches) -> Result<Judge, String> {
     let number = |name| matches.get_one::<u64>(name).copied().unwrap_or(1);
     let (each, regions) = (number("pops"), number("regions"));
     let pops = u32::try_from(each * regions).ok().filter(|pops| *pops <= POPS_MAX);
@@ -67,91 +140,12 @@ pub fn run(matches: &ArgMatches) -> Result<String, String> {
         timeout_ns: number("timeout-ms") * MS_NS,
         failures: 1,
     };
-    let path = matches.get_one::<String>("file").map_or("", String::as_str);
-    let document = read(path)?;
     let of = if regions == 1 { String::new() } else { format!(", {each} in each of {regions} regions") };
-    Ok(page(path, &document, &fleet, &format!("a fleet of {pops} POPs{of}"), number("newcomers")))
+    Ok(Judge { fleet, called: format!("a fleet of {pops} POPs{of}"), newcomers: number("newcomers") })
 }
 
 /// The document in a file, which may be a plugin configuration; an error is a line for each thing that is wrong, with
-/// its line in the file and its rule.
+/// its place in the file and its rule.
 pub fn read(path: &str) -> Result<Document, String> {
-    let bytes = rules_file::read(path, FILE_BYTES_MAX);
-    let bytes = bytes.map_err(|error| format!("{path}: cannot be read: {error}"))?;
-    Document::read_either(&bytes, Form::Either).map_err(|errors| {
-        let places = Places::of(&bytes);
-        let line = |error: &ConfigError| {
-            let ConfigError { place, problem } = error;
-            let line = places.line(place).filter(|_| !place.is_empty());
-            let line = line.map_or_else(String::new, |line| format!(":{line}"));
-            match places.rule(place) {
-                Some(rule) => format!("{path}{line}: {place} ({rule}): {problem}"),
-                None => format!("{path}{line}: {error}"),
-            }
-        };
-        errors.iter().map(line).collect::<Vec<_>>().join("\n")
-    })
-}
-
-fn page(path: &str, document: &Document, fleet: &Fleet, called: &str, newcomers: u64) -> String {
-    let set = document.rules();
-    let rules = set.rules();
-    let written = rules.iter().filter(|rule| rule.is_written()).count();
-    let mut lines = vec![format!("{path}: {written} rules, good")];
-    if written < rules.len() {
-        lines.push(format!("With those that tiers and wider make, {} of at most {RULES_MAX}.", rules.len()));
-    }
-    lines.extend(explain::lists(set));
-    for rule in rules {
-        let mut sentences = explain::sentences(rule, set).into_iter();
-        lines.push(String::new());
-        lines.extend(sentences.next());
-        lines.extend(sentences.map(|sentence| format!("  {sentence}")));
-        // How many newcomers a key for all has, or a wider key for many clients, nobody can say.
-        let has_many = rule.is_written() && !rule.key.is_all();
-        let needed = table::needed(rule, newcomers).filter(|_| has_many);
-        lines.extend(needed.map(|needed| format!("  {needed}")));
-        lines.extend(worst_case(rule, fleet).map(|worst| format!("  Worst case in {called}: {worst}")));
-    }
-    lines.push(String::new());
-    lines.push(
-        "The worst case holds while no POP's exchange fails twice in a row. A quota is the burst, and the rate times \
-         the time. What several rules need of a POP's table adds up."
-            .into(),
-    );
-    let warnings = warn::warnings(set);
-    if !warnings.is_empty() {
-        lines.push(String::new());
-    }
-    lines.extend(warnings.into_iter().map(|warning| format!("warning: {warning}")));
-    lines.join("\n") + "\n"
-}
-
-/// How much a key can get above what the rule says; none if the rule limits nothing.
-fn worst_case(rule: &Rule, fleet: &Fleet) -> Option<String> {
-    if rule.variant.is_unlimited() || rule.enforcement.mode != Mode::Enforce {
-        return None;
-    }
-    let later = match rule.after {
-        Some(_) if rule.reserves => " What responses cost beyond what is reserved comes on top.",
-        Some(_) => " What responses cost comes on top.",
-        None => "",
-    };
-    let pops = u64::from(fleet.pops);
-    let at_all = u64::from(rule.algorithm.limit()) * pops;
-    let told = match &rule.algorithm {
-        Algorithm::TokenBucket(_) => match bound(rule.quota, &rule.sharing, fleet) {
-            0 if rule.when_unsynced == WhenUnsynced::Deny => "no key gets above its quota.".into(),
-            0 => "no key gets above its quota, while its POPs are in touch.".into(),
-            tokens => format!("a key gets {tokens} above its quota for a while, and pays it back."),
-        },
-        Algorithm::LeakyBucket(_) => {
-            format!("a key gets {pops} times the rate, as each POP counts for itself.")
-        }
-        Algorithm::Concurrency(_) => {
-            format!("a key has {at_all} in flight at once, as each POP counts for itself.")
-        }
-        _ => format!("a key gets {at_all} in the same time, as each POP counts for itself."),
-    };
-    Some(told + later)
+    Judged::of(path).document()
 }

@@ -6,7 +6,9 @@ use weir_rules::config::Config;
 use weir_rules::document;
 use weir_rules::reading::{ConfigError, Errors};
 
-use crate::strict_json;
+use crate::input::FILE_BYTES_MAX;
+use crate::misread::{Misread, position};
+use crate::{strict_json, yaml};
 
 // The limit holds for a document as it arrives, and for the JSON that is kept and fetched.
 pub use weir_rules::document::DOCUMENT_BYTES_MAX;
@@ -22,6 +24,25 @@ pub enum Form {
     Either,
 }
 
+/// What is wrong with a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It is no JSON or YAML.
+    Text(Misread),
+    /// It is, but says what it must not.
+    Fields(Vec<ConfigError>),
+}
+
+impl Fault {
+    /// Each error, with the field that it is about.
+    fn into_errors(self) -> Vec<ConfigError> {
+        match self {
+            Self::Text(misread) => nowhere(misread.to_string()),
+            Self::Fields(errors) => errors,
+        }
+    }
+}
+
 /// A good document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
@@ -32,20 +53,24 @@ pub struct Document {
 impl Document {
     /// Reads a document; every error with its place.
     pub fn read(bytes: &[u8], form: Form) -> Result<Self, Vec<ConfigError>> {
+        Self::judge(bytes, form).map_err(Fault::into_errors)
+    }
+
+    fn judge(bytes: &[u8], form: Form) -> Result<Self, Fault> {
         let size_fits = |bytes: usize, of: &str| {
             let problem = || format!("expected at most {DOCUMENT_BYTES_MAX} bytes{of}, found {bytes}");
-            if bytes <= DOCUMENT_BYTES_MAX { Ok(()) } else { Err(nowhere(problem())) }
+            if bytes <= DOCUMENT_BYTES_MAX { Ok(()) } else { Err(Fault::Fields(nowhere(problem()))) }
         };
         size_fits(bytes.len(), "")?;
-        let document = Self::of(value(bytes, form).map_err(nowhere)?)?;
+        let document = Self::of(value(bytes, form).map_err(Fault::Text)?)?;
         size_fits(document.text().len(), " as JSON")?;
         Ok(document)
     }
 
-    fn of(value: Value) -> Result<Self, Vec<ConfigError>> {
+    fn of(value: Value) -> Result<Self, Fault> {
         let errors = Errors::default();
         let rules = document::read(&value, &errors);
-        let rules = errors.into_result(rules)?;
+        let rules = errors.into_result(rules).map_err(Fault::Fields)?;
         Ok(Self { value, rules })
     }
 
@@ -74,64 +99,54 @@ impl Document {
     }
 }
 
-/// The largest plugin configuration: a rule set, and room for the rest.
-pub const FILE_BYTES_MAX: usize = 2 * DOCUMENT_BYTES_MAX;
 /// What a plugin configuration has beside its rules.
 const OF_A_PLUGIN: [&str; 3] = ["table", "filter_state", "sync"];
 
 impl Document {
     /// Reads the rules of a plugin configuration, whose other fields are checked with them, or of a document.
-    pub fn read_either(bytes: &[u8], form: Form) -> Result<Self, Vec<ConfigError>> {
+    pub fn read_either(bytes: &[u8], form: Form) -> Result<Self, Fault> {
         if bytes.len() > FILE_BYTES_MAX {
-            return Err(nowhere(format!("expected at most {FILE_BYTES_MAX} bytes")));
+            return Err(Fault::Fields(nowhere(format!("expected at most {FILE_BYTES_MAX} bytes"))));
         }
-        let Ok(Value::Object(mut fields)) = value(bytes, form) else { return Self::read(bytes, form) };
+        let Value::Object(mut fields) = value(bytes, form).map_err(Fault::Text)? else {
+            return Self::judge(bytes, form);
+        };
         if !OF_A_PLUGIN.iter().any(|name| fields.contains_key(*name)) {
-            return Self::read(bytes, form);
+            return Self::judge(bytes, form);
         }
-        Config::parse(Value::Object(fields.clone()).to_string().as_bytes())?;
+        Config::parse(Value::Object(fields.clone()).to_string().as_bytes()).map_err(Fault::Fields)?;
         fields.retain(|name, _| !OF_A_PLUGIN.contains(&name.as_str()));
         Self::of(Value::Object(fields))
     }
 }
 
-fn value(bytes: &[u8], form: Form) -> Result<Value, String> {
-    let json = || strict_json::read(bytes).map_err(|error| format!("expected JSON: {error}"));
+fn value(bytes: &[u8], form: Form) -> Result<Value, Misread> {
+    let json = || strict_json::read(bytes).map_err(|error| of_json(&error, bytes));
     match form {
         Form::Json => json(),
-        Form::Either if bytes.trim_ascii_start().starts_with(b"{") => {
-            // YAML may begin so, too.
-            json().or_else(|error| yaml(bytes).map_err(|_| error))
-        }
-        Form::Yaml | Form::Either => yaml(bytes),
+        Form::Either if bytes.trim_ascii_start().starts_with(b"{") => json().or_else(|error| {
+            yaml::read(bytes).map_err(|other| if is_json_meant(bytes) { error } else { other })
+        }),
+        Form::Yaml | Form::Either => yaml::read(bytes),
     }
 }
 
-fn yaml(bytes: &[u8]) -> Result<Value, String> {
-    let text = str::from_utf8(bytes).map_err(|error| format!("expected UTF-8: {error}"))?;
-    // As in YAML 1.2, where `off` and `y` are texts.
-    let options = serde_saphyr::options! { strict_booleans: true, budget: budget() };
-    serde_saphyr::from_str_with_options(text, options)
-        .map_err(|error| format!("expected YAML: {}", told(error.without_snippet())))
+/// Whether an object that is neither was to be JSON, to judge by its first field.
+fn is_json_meant(bytes: &[u8]) -> bool {
+    let rest = bytes.trim_ascii_start().strip_prefix(b"{").unwrap_or_default();
+    rest.trim_ascii_start().first().is_none_or(|byte| matches!(byte, b'"' | b'}'))
 }
 
-/// What YAML may take, with what its aliases stand for: no more than fits into the JSON that is kept.
-pub(crate) fn budget() -> Option<serde_saphyr::Budget> {
-    serde_saphyr::budget! { max_total_scalar_bytes: FILE_BYTES_MAX }
-}
-
-/// What is wrong with YAML, in words for its author; the library's default words are for programmers.
-pub(crate) fn told(error: &serde_saphyr::Error) -> String {
-    match error {
-        serde_saphyr::Error::DuplicateMappingKey { key, location } => {
-            let field = key.as_deref().unwrap_or("a field");
-            let (line, column) = (location.line(), location.column());
-            format!(
-                "{field} is given twice: expected it once, found the second at line {line}, column {column}"
-            )
-        }
-        error => error.render_with_formatter(&serde_saphyr::UserMessageFormatter),
-    }
+fn of_json(error: &serde_json::Error, bytes: &[u8]) -> Misread {
+    let text = error.to_string();
+    // The library ends with the place.
+    let problem = text.rsplit_once(" at line ").map_or(&*text, |(problem, _)| problem);
+    // It counts bytes; a line that breaks off has its end as its column.
+    let lines: usize =
+        bytes.split_inclusive(|byte| *byte == b'\n').take(error.line() - 1).map(<[u8]>::len).sum();
+    let end = (lines + error.column().saturating_sub(1)).min(bytes.len());
+    let at = Some(position(bytes.get(..end).unwrap_or_default()));
+    Misread { at, problem: format!("no JSON: {problem}") }
 }
 
 /// An error that belongs to no field.
@@ -162,7 +177,7 @@ mod tests {
         let flow = "{rules: [{name: a, key: [client_address], rate: 5/s}]}";
         assert_eq!(Document::read(flow.as_bytes(), Form::Either).unwrap(), json);
         assert_eq!(Document::read(json.text().as_bytes(), Form::Json).unwrap(), json);
-        assert!(errors(YAML, Form::Json)[0].starts_with("expected JSON: "));
+        assert!(errors(YAML, Form::Json)[0].starts_with("no JSON: "));
     }
 
     #[test]
@@ -170,7 +185,7 @@ mod tests {
         let plugin = |fields: &str| {
             let text = format!("{YAML}{fields}");
             let read = Document::read_either(text.as_bytes(), Form::Either);
-            read.map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())
+            read.map_err(|fault| fault.into_errors().iter().map(ToString::to_string).collect::<Vec<_>>())
         };
         let document = Document::read(YAML.as_bytes(), Form::Yaml).unwrap();
         assert_eq!(plugin("").unwrap(), document);
@@ -216,10 +231,7 @@ mod tests {
             errors("rules: [\n", Form::Either)
         );
         let twice = errors("a: 1\na: 2\n", Form::Yaml);
-        assert_eq!(
-            twice,
-            ["expected YAML: a is given twice: expected it once, found the second at line 2, column 1"]
-        );
+        assert_eq!(twice, ["no YAML: a is given twice: expected it once (line 2, column 1)"]);
         // The library's own texts are not shown: they name its options.
         for text in [
             "rules: [\n",
@@ -238,6 +250,9 @@ mod tests {
                 "{text:?}: {found:?}"
             );
         }
+        let braces = |text| errors(text, Form::Either)[0].clone();
+        assert_eq!(braces("{\"a\": 1,\n \"\u{e9}\" 5}"), "no JSON: expected `:` (line 2, column 6)");
+        assert!(braces("{a: 1").starts_with("no YAML: found no `}`"), "{}", braces("{a: 1"));
         assert_eq!(errors("", Form::Yaml), ["expected an object, found null"]);
         assert!(Document::read(&[0xff], Form::Either).is_err());
     }

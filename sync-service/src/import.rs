@@ -6,12 +6,9 @@ mod config;
 mod limits;
 mod rules;
 
-use std::io::{self, Read as _};
-
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use crate::document::FILE_BYTES_MAX;
-use crate::rules_file;
+use crate::input::{self, FILE_BYTES_MAX};
 
 /// The command's name.
 pub const NAME: &str = "import";
@@ -49,13 +46,7 @@ pub fn run(matches: &ArgMatches) -> Result<String, String> {
 }
 
 fn read(path: &str) -> Result<String, String> {
-    let bytes = if path == "-" {
-        let mut bytes = Vec::new();
-        let most = FILE_BYTES_MAX as u64 + 1;
-        io::stdin().take(most).read_to_end(&mut bytes).map(|_| bytes)
-    } else {
-        rules_file::read(path, FILE_BYTES_MAX)
-    };
+    let bytes = input::read(path, FILE_BYTES_MAX);
     let bytes = bytes.map_err(|error| format!("cannot be read: {error}"))?;
     if bytes.len() > FILE_BYTES_MAX {
         return Err(format!("expected at most {FILE_BYTES_MAX} bytes"));

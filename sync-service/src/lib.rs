@@ -54,7 +54,9 @@ pub mod figures;
 pub mod fleet;
 pub mod gateway;
 pub mod import;
+mod input;
 pub mod metrics;
+mod misread;
 pub mod problem;
 pub mod refusals;
 pub mod report;
@@ -67,5 +69,6 @@ pub mod settling;
 pub mod store;
 pub mod strict_json;
 pub mod tls;
+mod yaml;
 
 pub use server::run;

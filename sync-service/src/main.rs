@@ -1,9 +1,11 @@
 //! The binary: reads the configuration, starts the logs, serves until a signal; or judges a file of rules.
 
+use std::fmt::Display;
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use clap::ArgMatches;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
@@ -16,7 +18,7 @@ use weir_sync::{check, explain, import};
 fn main() -> ExitCode {
     let matches = config::command().get_matches();
     let page = match matches.subcommand() {
-        Some((check::NAME, matches)) => Some(check::run(matches)),
+        Some((check::NAME, matches)) => return judge(matches),
         Some((explain::NAME, matches)) => Some(explain::run(matches)),
         Some((import::NAME, matches)) => Some(import::run(matches)),
         _ => None,
@@ -24,22 +26,15 @@ fn main() -> ExitCode {
     if let Some(page) = page {
         return match page {
             Ok(page) => {
-                // The reader may have closed the pipe.
-                let _ = write!(std::io::stdout(), "{page}");
+                print(&page);
                 ExitCode::SUCCESS
             }
-            Err(errors) => {
-                eprintln!("{errors}");
-                ExitCode::from(2)
-            }
+            Err(errors) => refuse(&errors),
         };
     }
     let loaded = match config::load(&matches, std::env::vars_os()) {
         Ok(loaded) => loaded,
-        Err(errors) => {
-            eprintln!("{errors}");
-            return ExitCode::from(2);
-        }
+        Err(errors) => return refuse(&errors),
     };
     if loaded.check {
         for warning in &loaded.warnings {
@@ -63,6 +58,28 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Judges files of rules.
+fn judge(matches: &ArgMatches) -> ExitCode {
+    match check::run(matches) {
+        Ok(answer) => {
+            eprint!("{}", answer.errors);
+            print(&answer.page);
+            answer.verdict.into()
+        }
+        Err(error) => refuse(&error),
+    }
+}
+
+fn print(page: &str) {
+    // The reader may have closed the pipe.
+    let _ = write!(std::io::stdout(), "{page}");
+}
+
+fn refuse(errors: &dyn Display) -> ExitCode {
+    eprintln!("{errors}");
+    ExitCode::from(2)
 }
 
 #[tokio::main]

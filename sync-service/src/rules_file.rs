@@ -1,12 +1,11 @@
 //! A watched file of rules: what it says becomes a new version, once.
 
-use std::fs::File;
-use std::io::{self, Read as _};
 use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
 
 use crate::document::{DOCUMENT_BYTES_MAX, Document, Form};
+use crate::input;
 use crate::metrics::Metrics;
 use crate::rules::RuleSets;
 use crate::settling::{Settling, ticks};
@@ -49,7 +48,9 @@ pub async fn watch(path: String, rules: Arc<RuleSets>, metrics: Arc<Metrics>) {
     loop {
         ticks.tick().await;
         let for_task = Arc::clone(&path);
-        let Ok(found) = spawn_blocking(move || read(&for_task, DOCUMENT_BYTES_MAX)).await else { continue };
+        let Ok(found) = spawn_blocking(move || input::read(&for_task, DOCUMENT_BYTES_MAX)).await else {
+            continue;
+        };
         let wrong = watch.see(found.map_err(|error| format!("cannot be read: {error}")));
         if !wrong.is_empty() {
             metrics.rules_file_errors.inc();
@@ -74,13 +75,6 @@ pub async fn watch(path: String, rules: Arc<RuleSets>, metrics: Arc<Metrics>) {
         }
         metrics.rules_file_taken.set(i64::from(watch.document.is_some()));
     }
-}
-
-/// The file's bytes; if it has more than `bytes_max`, just enough of them to tell.
-pub(crate) fn read(path: &str, bytes_max: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Where in a file an error's place is: its line, and the rule that it is in.
+//! Where in a file a place is: its line and its column, and the rule that it is in.
 
 use std::fmt;
 
@@ -6,9 +6,9 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
-use crate::document::budget;
+use crate::yaml::budget;
 
-/// A file of rules with the line of each value. JSON is read as YAML, which it is.
+/// A file of rules with the position of each value. JSON is read as YAML, which it is.
 pub(super) struct Places(Option<Spanned<Node>>);
 
 /// A value, as far as places go through it.
@@ -20,21 +20,22 @@ enum Node {
 }
 
 impl Places {
-    /// The places of a file; without lines if it cannot be read.
+    /// The places of a file; without positions if it cannot be read.
     pub(super) fn of(bytes: &[u8]) -> Self {
         let options = serde_saphyr::options! { budget: budget() };
         let text = str::from_utf8(bytes).ok();
         Self(text.and_then(|text| serde_saphyr::from_str_with_options(text, options).ok()))
     }
 
-    /// The line of `place`, as in `rules[0].rate`, or of what it would be in.
-    pub(super) fn line(&self, place: &str) -> Option<u64> {
-        let mut at = self.0.as_ref()?;
+    /// The line and the column of `place`, as in `rules[0].rate`, or of what it would be in; none of the whole file.
+    pub(super) fn position(&self, place: &str) -> Option<(u64, u64)> {
+        let mut at = self.0.as_ref().filter(|_| !place.is_empty())?;
         for step in steps(place) {
             let Some(next) = at.value.within(step) else { break };
             at = next;
         }
-        Some(at.referenced.line()).filter(|line| *line > 0)
+        let at = at.referenced;
+        Some((at.line(), at.column())).filter(|(line, _)| *line > 0)
     }
 
     /// The name of the rule that `place` is in.
@@ -132,22 +133,49 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_has_its_line_and_its_rule() {
+    fn a_place_has_its_position_and_its_rule() {
         let yaml = "# rules\nrules:\n- name: api\n  key: [client_address]\n  match:\n    path: /x\n- {name: login,\n   rate: 5}\n";
         let places = Places::of(yaml.as_bytes());
-        for (place, line, rule) in [
-            ("rules[0].match.path", Some(6), Some("api")),
-            ("rules[0].key[0]", Some(4), Some("api")),
-            ("rules[1].rate", Some(8), Some("login")),
-            ("rules[1].key", Some(7), Some("login")),
-            ("allow[0]", Some(2), None),
+        for (place, position, rule) in [
+            ("rules[0].match.path", (6, 11), Some("api")),
+            ("rules[0].key[0]", (4, 9), Some("api")),
+            ("rules[1].rate", (8, 10), Some("login")),
+            ("rules[1].key", (7, 3), Some("login")),
+            ("allow[0]", (2, 1), None),
         ] {
-            assert_eq!((places.line(place), places.rule(place)), (line, rule), "{place}");
+            assert_eq!((places.position(place), places.rule(place)), (Some(position), rule), "{place}");
         }
-        let json = Places::of(
-            b"{\"rules\": [\n{\"name\": \"a\",\n \"rate\": null, \"burst\": 1.5, \"strict\": true}]}",
-        );
-        assert_eq!((json.line("rules[0].rate"), json.rule("rules[0]")), (Some(3), Some("a")));
-        assert_eq!(Places::of(b"a: [").line("a"), None);
+        assert_eq!(places.position(""), None, "it is about the whole file");
+        assert_eq!(Places::of(b"a: [").position("a"), None);
+    }
+
+    #[test]
+    fn places_of_json_are_found_however_it_is_written() {
+        for (json, position) in [
+            (
+                "{\"rules\": [\n{\"name\": \"a\",\n \"rate\": null, \"burst\": 1.5, \"strict\": true}]}",
+                (3, 10),
+            ),
+            ("{\n\t\"rules\": [\n\t\t{\"name\": \"a\",\t\"rate\":7}\n\t]\n}", (3, 24)),
+            (
+                "{\"\\ud83d\\ude00\\/\": \"\\u0000\", \"rules\":[{\"rate\":\r\n\"\u{e9}\",\"name\":\"a\"}]}",
+                (2, 1),
+            ),
+            ("\u{feff}{\"rules\": [{\"n\u{e9}\": 1, \"rate\": 5, \"name\": \"a\"}]}", (1, 30)),
+        ] {
+            let places = Places::of(json.as_bytes());
+            assert_eq!(
+                (places.position("rules[0].rate"), places.rule("rules[0]")),
+                (Some(position), Some("a")),
+                "{json}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_an_alias_stands_for_is_where_the_alias_is() {
+        let places = Places::of(b"rules:\n- &a {name: a,\n   rate: 5}\n- *a\n");
+        assert_eq!(places.position("rules[0].rate"), Some((3, 10)));
+        assert_eq!(places.position("rules[1]"), Some((4, 3)));
     }
 }

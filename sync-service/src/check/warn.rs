@@ -5,6 +5,7 @@
 mod contradiction;
 mod spellings;
 mod tiers;
+mod warning;
 mod written;
 
 use weir_rules::algorithm::Algorithm;
@@ -13,34 +14,40 @@ use weir_rules::mode::Mode;
 use weir_rules::{Rule, RuleSet};
 use weir_wire::sharing::WhenUnsynced;
 
+pub use self::warning::Warning;
 use self::written::of_condition;
 
-/// A line for each rule, list entry and tier that can never match, each rule that can never be the one that limits, and
-/// what a client can evade by writing the same in another way.
-pub fn warnings(set: &RuleSet) -> Vec<String> {
+/// Said of a condition that excludes itself.
+const NOT_HOLDS: &str = "never matches: its not holds wherever the rest does";
+
+/// Each rule, list entry and tier that can never match, each rule that can never be the one that limits, and what a client
+/// can evade by writing the same in another way.
+pub fn warnings(set: &RuleSet) -> Vec<Warning> {
     let rules = set.rules();
     let mut warnings = of_lists(set);
     for (n, rule) in rules.iter().enumerate() {
-        let at = |field: &str| format!("rules[{}].{field} ({})", rule.place(), rule.name);
+        let at = |field: &str| format!("rules[{}].{field}", rule.place());
+        let mut of_this = Vec::new();
         if rule.is_written() {
-            warnings.extend(of_rule(rule, set, &at));
-            warnings.extend(before(rule, set).map(|first| format!("{}: {first}", at("match"))));
+            of_this.extend(of_rule(rule, set, &at));
+            of_this.extend(before(rule, set).map(|first| Warning::at(at("match"), first)));
         }
         let earlier_or_tighter = |(j, other): &(usize, &Rule)| {
             *j != n && shadows(other, rule) && (*j < n || !shadows(rule, other))
         };
         if let Some((_, other)) = rules.iter().enumerate().find(earlier_or_tighter) {
-            warnings.push(format!(
-                "{}: never limits: {} counts the same requests by the same key or a wider one, and allows no more",
-                at("match"),
-                other.name
-            ));
+            let other = &other.name;
+            let problem = format!(
+                "never limits: {other} counts the same requests by the same key or a wider one, and allows no more"
+            );
+            of_this.push(Warning::at(at("match"), problem));
         }
+        warnings.extend(of_this.into_iter().map(|warning| warning.of_rule(&rule.name)));
     }
     warnings
 }
 
-fn of_lists(set: &RuleSet) -> Vec<String> {
+fn of_lists(set: &RuleSet) -> Vec<Warning> {
     let mut warnings = Vec::new();
     for (name, list) in [("allow", set.allow()), ("deny", set.deny())] {
         for (i, condition) in list.iter().enumerate() {
@@ -50,18 +57,18 @@ fn of_lists(set: &RuleSet) -> Vec<String> {
                 warnings.extend(spellings::of_condition(condition, &at));
             }
             if name == "allow" && is_everybody(condition) {
-                let problem = "every client of IPv4 or IPv6 is counted by no rule";
-                let expected = "expected only the networks that are meant";
-                warnings.push(format!("{}: {problem}: {expected}", at(".addresses")));
+                let problem = "every client of IPv4 or IPv6 is counted by no rule: expected only the networks that are meant";
+                warnings.push(Warning::at(at(".addresses"), problem));
             }
             if excludes_itself(condition) {
-                warnings.push(format!("{}: never matches: its not holds wherever the rest does", at("")));
+                warnings.push(Warning::at(at(""), NOT_HOLDS));
             }
         }
     }
     for (i, condition) in set.deny().iter().enumerate() {
         if let Some(j) = set.allow().iter().position(|wide| contains(wide, condition)) {
-            warnings.push(format!("deny[{i}]: never refuses: allow[{j}] holds wherever it does"));
+            let problem = format!("never refuses: allow[{j}] holds wherever it does");
+            warnings.push(Warning::at(format!("deny[{i}]"), problem));
         }
     }
     warnings
@@ -82,14 +89,14 @@ fn before(rule: &Rule, set: &RuleSet) -> Option<String> {
     allowed.or_else(|| holds(set.deny()).map(|i| format!("never limits: deny[{i}] holds wherever it does")))
 }
 
-fn of_rule(rule: &Rule, set: &RuleSet, at: &dyn Fn(&str) -> String) -> Vec<String> {
+fn of_rule(rule: &Rule, set: &RuleSet, at: &dyn Fn(&str) -> String) -> Vec<Warning> {
     let at_match = |field: &str| at(&format!("match{field}"));
     let mut warnings = of_condition(&rule.matches, set.attributes(), &at_match);
     if excludes_itself(&rule.matches) {
-        warnings.push(format!("{}: never matches: its not holds wherever the rest does", at("match")));
+        warnings.push(Warning::at(at("match"), NOT_HOLDS));
     }
     if rule.enforcement.mode == Mode::Enforce && rule.enforcement.percent == 0 {
-        warnings.push(format!("{}: never limits: mode: shadow says the same", at("enforced_percent")));
+        warnings.push(Warning::at(at("enforced_percent"), "never limits: mode: shadow says the same"));
     }
     warnings.extend(spellings::of_condition(&rule.matches, &at_match));
     warnings.extend(spellings::of_key(&rule.key, set.attributes(), at));

@@ -5,13 +5,15 @@ use std::ffi::OsString;
 use std::fmt;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use serde_saphyr::Spanned;
+use serde_saphyr::{Options, Spanned};
 use weir_wire::messages::POP_NAME_MAX;
 
 use super::settings::{SETTINGS, Setting, VARIABLE_PREFIX, find};
 use super::{Config, GATEWAY_PREFIX, TokenSource};
+use crate::misread::Misread;
 use crate::secrets::Secrets;
 use crate::store::address::Address;
+use crate::yaml;
 
 /// The variable that names the file.
 const FILE_VARIABLE: &str = "WEIR_SYNC_CONFIG";
@@ -270,11 +272,13 @@ fn file_layer(path: &str, errors: &mut Errors) -> Vec<Found> {
         }
     };
     // A file of nothing but comments sets nothing.
-    let values = match serde_saphyr::from_str::<Option<BTreeMap<String, Spanned<Option<String>>>>>(&text) {
+    let read = yaml::from_str::<Option<BTreeMap<String, Spanned<Option<String>>>>>(&text, Options::default());
+    let values = match read {
         Ok(values) => values.unwrap_or_default(),
-        Err(error) => {
-            // Without the snippet, which could show a secret.
-            errors.add(path, error.without_snippet());
+        Err(Misread { at, problem }) => {
+            let place =
+                at.map_or_else(|| path.to_owned(), |(line, column)| format!("{path}:{line}:{column}"));
+            errors.add(place, problem);
             return Vec::new();
         }
     };

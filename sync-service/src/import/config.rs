@@ -5,7 +5,7 @@ use serde::de::IgnoredAny;
 use serde_saphyr::Spanned;
 use weir_wire::quota::TOKENS_MAX;
 
-use crate::document::{budget, told};
+use crate::yaml;
 
 /// A domain: its descriptors, of all files that name it.
 pub(super) struct Domain {
@@ -141,10 +141,9 @@ pub(super) fn read(files: &[(&str, &str)]) -> Result<Vec<Domain>, String> {
 }
 
 fn parse(text: &str) -> Result<File, String> {
-    let options = serde_saphyr::options! { budget: budget() };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
-        format!("expected a configuration of envoyproxy/ratelimit: {}", told(error.without_snippet()))
-    })
+    let options = serde_saphyr::options! { budget: yaml::budget() };
+    yaml::from_str(text, options)
+        .map_err(|error| format!("expected a configuration of envoyproxy/ratelimit: {error}"))
 }
 
 /// Adds what is `written` in `file` to `nodes`, its descriptors at one depth.

@@ -29,7 +29,7 @@ fn errors(yaml: &str) -> Vec<String> {
 fn decides(yaml: &str, requests: &str) {
     let rules = rules(yaml);
     let document = Document::read(rules.as_bytes(), Form::Yaml).unwrap_or_else(|e| panic!("{e:?}\n{rules}"));
-    assert_eq!(warnings(document.rules()), Vec::<String>::new(), "{rules}");
+    assert_eq!(warnings(document.rules()), [], "{rules}");
     let document: Value = serde_json::from_str(&document.text()).unwrap();
     let requests = format!("in touch with weir-sync\n{}", script::lines(requests));
     play(&document, &requests).unwrap_or_else(|found| panic!("{found}\n{rules}"));

@@ -4,7 +4,11 @@ fn warnings(rules: &[&str]) -> Vec<String> {
     let list: Vec<_> =
         rules.iter().enumerate().map(|(i, rule)| format!("- {{name: r{i}, {rule}}}")).collect();
     let document = Document::read(format!("rules:\n{}\n", list.join("\n")).as_bytes(), Form::Yaml).unwrap();
-    super::warnings(document.rules())
+    told(&document)
+}
+
+fn told(document: &Document) -> Vec<String> {
+    super::warnings(document.rules()).iter().map(ToString::to_string).collect()
 }
 
 fn of_match(matches: &str) -> Vec<String> {
@@ -76,7 +80,7 @@ fn the_later_of_two_equal_rules_is_warned_of() {
 /// The warnings about a document, in which `RULE` stands for a plain rule.
 fn of_document(text: &str) -> Vec<String> {
     let text = text.replace("RULE", "name: r, key: [client_address], rate: 5/s");
-    super::warnings(Document::read(text.as_bytes(), Form::Yaml).unwrap().rules())
+    told(&Document::read(text.as_bytes(), Form::Yaml).unwrap())
 }
 
 #[test]

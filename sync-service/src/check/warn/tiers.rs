@@ -5,6 +5,7 @@ use weir_rules::variant::Tier;
 use weir_rules::{Rule, RuleSet};
 
 use super::contradiction;
+use super::warning::Warning;
 use super::written::of_condition;
 
 /// What an earlier tier leaves nothing of to a later one.
@@ -29,8 +30,8 @@ fn asks_nothing(tier: &Tier) -> bool {
     tier.when == Condition::default()
 }
 
-/// A line for each tier of `rule`, and each list of a tier's keys, that never applies.
-pub(super) fn of(rule: &Rule, set: &RuleSet, at: &dyn Fn(&str) -> String) -> Vec<String> {
+/// Each tier of `rule`, and each list of a tier's keys, that never applies.
+pub(super) fn of(rule: &Rule, set: &RuleSet, at: &dyn Fn(&str) -> String) -> Vec<Warning> {
     let (matches, attributes) = (&rule.matches, set.attributes());
     let is_own = |other: &&Rule| other.place() == rule.place() && other.variant.wider_times.is_none();
     let tiers: Vec<&Tier> =
@@ -41,24 +42,26 @@ pub(super) fn of(rule: &Rule, set: &RuleSet, at: &dyn Fn(&str) -> String) -> Vec
         warnings.extend(of_condition(when, attributes, &|field| at(&format!("tiers[{i}].when{field}"))));
         if [when, &**matches].iter().all(|one| contradiction::of(one, None, attributes).is_none()) {
             let reason = contradiction::of(matches, Some(when), attributes);
-            let never = |reason| format!("{}: never applies: {reason}", at(&format!("tiers[{i}].when")));
+            let never =
+                |reason| Warning::at(at(&format!("tiers[{i}].when")), format!("never applies: {reason}"));
             warnings.extend(reason.map(never));
         }
         let taken = tiers[..i].iter().find_map(|other| Some((&other.name, taken(other, tier)?)));
         warnings.extend(taken.map(|(other, taken)| match taken {
             Taken::All => {
-                format!("{}: never applies: the tier {other:?} comes first", at(&format!("tiers[{i}]")))
+                let problem = format!("never applies: the tier {other:?} comes first");
+                Warning::at(at(&format!("tiers[{i}]")), problem)
             }
             Taken::Key(key) => {
-                let place = at(&format!("tiers[{i}].keys"));
-                format!("{place}: {key:?} never applies: the tier {other:?} has it, and comes first")
+                let problem = format!("{key:?} never applies: the tier {other:?} has it, and comes first");
+                Warning::at(at(&format!("tiers[{i}].keys")), problem)
             }
         }));
     }
     let is_for_all = |tier: &&&Tier| tier.keys.is_none() && (asks_nothing(tier) || tier.when == **matches);
     if let Some(Tier { name, .. }) = tiers.iter().find(is_for_all) {
         let problem = format!("never applies itself: its tier {name:?} is for all its requests");
-        warnings.push(format!("{}: {problem}", at("tiers")));
+        warnings.push(Warning::at(at("tiers"), problem));
     }
     warnings
 }

@@ -4,34 +4,35 @@ use weir_rules::matching::{Clause, Condition, Test};
 use weir_rules::request::Attributes;
 
 use super::contradiction;
+use super::warning::Warning;
 
 /// What no request has, in a condition and in those within it; `at` names one of its fields, with a dot before.
 pub(super) fn of_condition(
     condition: &Condition,
     attributes: &Attributes,
     at: &dyn Fn(&str) -> String,
-) -> Vec<String> {
+) -> Vec<Warning> {
     let mut warnings = of_clause(&condition.all, at);
     for (i, clause) in condition.any.iter().enumerate() {
         let place = |field: &str| at(&format!(".any[{i}]{field}"));
         warnings.extend(of_clause(clause, &place));
-        let never = |reason| format!("{}: never holds: {reason}", place(""));
+        let never = |reason| Warning::at(place(""), format!("never holds: {reason}"));
         warnings.extend(contradiction::of_clause(clause, attributes).map(never));
     }
     if let Some(not) = &condition.not {
         warnings.extend(of_clause(not, &|field| at(&format!(".not{field}"))));
-        let never = |reason| format!("{}: excludes nothing: {reason}", at(".not"));
+        let never = |reason| Warning::at(at(".not"), format!("excludes nothing: {reason}"));
         warnings.extend(contradiction::of_clause(not, attributes).map(never));
     }
-    let never = |reason| format!("{}: never matches: {reason}", at(""));
+    let never = |reason| Warning::at(at(""), format!("never matches: {reason}"));
     warnings.extend(contradiction::of(condition, None, attributes).map(never));
     warnings
 }
 
-fn of_clause(clause: &Clause, at: &dyn Fn(&str) -> String) -> Vec<String> {
+fn of_clause(clause: &Clause, at: &dyn Fn(&str) -> String) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let mut warn = |field: &str, found: &str, reason: &str| {
-        warnings.push(format!("{}: {found:?} never matches: {reason}", at(field)));
+        warnings.push(Warning::at(at(field), format!("{found:?} never matches: {reason}")));
     };
     for test in clause.tests() {
         match test {

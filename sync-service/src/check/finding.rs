@@ -1,0 +1,94 @@
+//! What is wrong with a file, or should be changed in it, and where.
+
+use serde::Serialize;
+use weir_rules::reading::ConfigError;
+
+use super::place::Places;
+use super::warn::Warning;
+use crate::document::Fault;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Severity {
+    /// The file is refused.
+    Error,
+    /// The file is taken, but says what cannot be intended.
+    Warning,
+}
+
+/// One error or warning.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Finding {
+    /// How bad it is.
+    pub(super) severity: Severity,
+    /// The line of its place, from 1; none if it has no place.
+    pub(super) line: Option<u64>,
+    /// The column, in characters from 1.
+    pub(super) column: Option<u64>,
+    /// The field: `rules[0].rate`; empty if it is about the whole file.
+    pub(super) place: String,
+    /// The name of the rule that it is in, if it is in one that has a name.
+    pub(super) rule: Option<String>,
+    /// What was expected and what was found, or what is not as it was meant.
+    pub(super) problem: String,
+}
+
+impl Finding {
+    /// What is wrong with a file that is read only in part, or not at all.
+    pub(super) fn of_file(problem: String) -> Self {
+        Self {
+            severity: Severity::Error,
+            line: None,
+            column: None,
+            place: String::new(),
+            rule: None,
+            problem,
+        }
+    }
+
+    /// What is wrong with a file of these bytes.
+    pub(super) fn errors(fault: Fault, bytes: &[u8]) -> Vec<Self> {
+        match fault {
+            Fault::Text(misread) => {
+                let (line, column) = misread.at.unzip();
+                vec![Self { line, column, ..Self::of_file(misread.problem) }]
+            }
+            Fault::Fields(errors) => {
+                let places = Places::of(bytes);
+                errors.into_iter().map(|error| Self::error(error, &places)).collect()
+            }
+        }
+    }
+
+    fn error(error: ConfigError, places: &Places) -> Self {
+        let ConfigError { place, problem } = error;
+        let (line, column) = places.position(&place).unzip();
+        let rule = places.rule(&place).map(str::to_owned);
+        Self { line, column, place, rule, ..Self::of_file(problem) }
+    }
+
+    /// What should be changed in a file of these bytes.
+    pub(super) fn warnings(warnings: Vec<Warning>, bytes: &[u8]) -> Vec<Self> {
+        if warnings.is_empty() {
+            return Vec::new();
+        }
+        let places = Places::of(bytes);
+        let finding = |Warning { place, rule, problem }| {
+            let (line, column) = places.position(&place).unzip();
+            Self { severity: Severity::Warning, line, column, place, rule, problem }
+        };
+        warnings.into_iter().map(finding).collect()
+    }
+
+    /// As a line about `file`, in the form that editors know.
+    pub(super) fn told(&self, file: &str) -> String {
+        let Self { severity, line, column, place, rule, problem } = self;
+        let at = [line, column].into_iter().flatten().map(|number| format!(":{number}"));
+        let at = at.collect::<String>();
+        let warning = if *severity == Severity::Warning { "warning: " } else { "" };
+        let rule = rule.as_ref().map_or_else(String::new, |rule| format!(" ({rule})"));
+        let place = if place.is_empty() { String::new() } else { format!("{place}{rule}: ") };
+        format!("{file}{at}: {warning}{place}{problem}")
+    }
+}

@@ -1,0 +1,86 @@
+//! What each rule of a good file does, and how far a fleet can get above its quota.
+
+use weir_budget::bound::{Fleet, bound};
+use weir_rules::Rule;
+use weir_rules::algorithm::Algorithm;
+use weir_rules::mode::Mode;
+use weir_wire::messages::RULES_MAX;
+use weir_wire::sharing::WhenUnsynced;
+
+use super::{explain, table};
+use crate::document::Document;
+
+/// What the rules are judged for.
+pub(super) struct Judge {
+    /// The fleet.
+    pub(super) fleet: Fleet,
+    /// The fleet, in words.
+    pub(super) called: String,
+    /// New keys a second.
+    pub(super) newcomers: u64,
+}
+
+impl Judge {
+    /// The rules of the file at `path`, explained; without warnings.
+    pub(super) fn page(&self, path: &str, document: &Document) -> String {
+        let Self { fleet, called, newcomers } = self;
+        let set = document.rules();
+        let rules = set.rules();
+        let written = rules.iter().filter(|rule| rule.is_written()).count();
+        let mut lines = vec![format!("{path}: {written} rules, good")];
+        if written < rules.len() {
+            lines.push(format!(
+                "With those that tiers and wider make, {} of at most {RULES_MAX}.",
+                rules.len()
+            ));
+        }
+        lines.extend(explain::lists(set));
+        for rule in rules {
+            let mut sentences = explain::sentences(rule, set).into_iter();
+            lines.push(String::new());
+            lines.extend(sentences.next());
+            lines.extend(sentences.map(|sentence| format!("  {sentence}")));
+            // How many newcomers a key for all has, or a wider key for many clients, nobody can say.
+            let has_many = rule.is_written() && !rule.key.is_all();
+            let needed = table::needed(rule, *newcomers).filter(|_| has_many);
+            lines.extend(needed.map(|needed| format!("  {needed}")));
+            lines.extend(worst_case(rule, fleet).map(|worst| format!("  Worst case in {called}: {worst}")));
+        }
+        lines.push(String::new());
+        lines.push(
+        "The worst case holds while no POP's exchange fails twice in a row. A quota is the burst, and the rate times \
+         the time. What several rules need of a POP's table adds up."
+            .into(),
+    );
+        lines.join("\n") + "\n"
+    }
+}
+
+/// How much a key can get above what the rule says; none if the rule limits nothing.
+fn worst_case(rule: &Rule, fleet: &Fleet) -> Option<String> {
+    if rule.variant.is_unlimited() || rule.enforcement.mode != Mode::Enforce {
+        return None;
+    }
+    let later = match rule.after {
+        Some(_) if rule.reserves => " What responses cost beyond what is reserved comes on top.",
+        Some(_) => " What responses cost comes on top.",
+        None => "",
+    };
+    let pops = u64::from(fleet.pops);
+    let at_all = u64::from(rule.algorithm.limit()) * pops;
+    let told = match &rule.algorithm {
+        Algorithm::TokenBucket(_) => match bound(rule.quota, &rule.sharing, fleet) {
+            0 if rule.when_unsynced == WhenUnsynced::Deny => "no key gets above its quota.".into(),
+            0 => "no key gets above its quota, while its POPs are in touch.".into(),
+            tokens => format!("a key gets {tokens} above its quota for a while, and pays it back."),
+        },
+        Algorithm::LeakyBucket(_) => {
+            format!("a key gets {pops} times the rate, as each POP counts for itself.")
+        }
+        Algorithm::Concurrency(_) => {
+            format!("a key has {at_all} in flight at once, as each POP counts for itself.")
+        }
+        _ => format!("a key gets {at_all} in the same time, as each POP counts for itself."),
+    };
+    Some(told + later)
+}

@@ -1,0 +1,142 @@
+//! `weir-sync check`: several files and the standard input, for people and for programs.
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use serde::Deserialize;
+
+use super::running::{file, run, weir_sync};
+
+const GOOD: &str = "rules:\n- {name: api, key: [client_address], rate: 5/s}\n";
+const BAD: &str = "rules:\n- name: login\n  key: [client_address]\n  rate: fast\n";
+const WARNED: &str =
+    "rules:\n- name: typo\n  match: {methods: [post]}\n  key: [client_address]\n  rate: 5/m\n";
+
+/// What `weir-sync check --json` says.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Told {
+    is_good: bool,
+    errors: usize,
+    warnings: usize,
+    files: Vec<OfFile>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OfFile {
+    #[serde(rename = "file")]
+    name: String,
+    is_good: bool,
+    findings: Vec<Finding>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Finding {
+    severity: String,
+    line: Option<u64>,
+    column: Option<u64>,
+    place: String,
+    rule: Option<String>,
+    problem: String,
+}
+
+/// The exit code of `check`, what it says, and what is wrong.
+fn check(arguments: &[&str], stdin: &str) -> (Option<i32>, String, String) {
+    let mut check = weir_sync(&[&["check"], arguments].concat()).stdin(Stdio::piped()).spawn().unwrap();
+    // It may end before it has read anything.
+    let _ = check.stdin.take().unwrap().write_all(stdin.as_bytes());
+    let output = check.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn several_files_are_judged_each_and_one_that_is_bad_fails_all() {
+    let ((_a, good), (_b, bad)) = (file(GOOD), file(BAD));
+    let (code, said, wrong) = check(&[&good, "-", &bad], WARNED);
+    assert_eq!(code, Some(1), "{said}{wrong}");
+    assert!(said.starts_with(&format!("{good}: 1 rules, good\n")), "{said}");
+    assert!(said.contains("\n\n-: 1 rules, good\n"), "{said}");
+    assert!(said.ends_with("\n\n-:3:20: warning: rules[0].match.methods (typo): \"post\" never matches: methods are compared to \
+        the letter, and clients send them in capitals\n"), "{said}");
+    assert!(
+        wrong.starts_with(&format!("{bad}:4:9: rules[0].rate (login): expected a whole number")),
+        "{wrong}"
+    );
+    assert_eq!(wrong.lines().count(), 1, "{wrong}");
+    let (code, said, wrong) = check(&[&good, "-"], GOOD);
+    assert_eq!((code, wrong.as_str()), (Some(0), ""), "{said}");
+}
+
+#[test]
+fn its_exit_code_tells_bad_files_from_files_that_cannot_be_read() {
+    let ((_a, good), (_b, bad), (_c, warned)) = (file(GOOD), file(BAD), file(WARNED));
+    for (arguments, expected) in [
+        (&[good.as_str(), &warned][..], 0),
+        (&["--strict", &good], 0),
+        (&["--strict", &good, &warned], 1),
+        (&["--json", "--strict", &warned], 1),
+        (&[&bad], 1),
+        (&["--json", &bad], 1),
+        (&["/nowhere/rules", &bad], 2),
+        (&["--json", "/nowhere/rules"], 2),
+        (&["-", "-"], 2),
+        (&["--no-such-flag", &good], 2),
+        (&[], 2),
+    ] {
+        let (code, said, wrong) = check(arguments, GOOD);
+        assert_eq!(code, Some(expected), "{arguments:?}: {said}{wrong}");
+    }
+    let (_, said, wrong) = check(&["--strict", &good, &warned], "");
+    assert!(said.contains("1 rules, good") && said.contains("warning: "), "{said}");
+    assert_eq!(wrong, "--strict: expected no warnings, found 1\n");
+    let (_, said, wrong) = check(&["/nowhere/rules", &good], "");
+    assert!(said.contains("1 rules, good"), "the others are judged all the same: {said}");
+    assert!(wrong.starts_with("/nowhere/rules: cannot be read: "), "{wrong}");
+}
+
+#[test]
+fn programs_get_one_document_with_the_place_of_each_finding() {
+    let ((_a, good), (_b, bad), (_c, warned)) = (file(GOOD), file(BAD), file(WARNED));
+    let (code, said, wrong) = check(&["--json", &good, &bad, "-", &warned, "/nowhere/rules"], "rules: [");
+    assert_eq!((code, wrong.as_str()), (Some(2), ""));
+    let told: Told = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
+    assert_eq!((told.is_good, told.errors, told.warnings), (false, 3, 1), "{said}");
+    let files: Vec<_> = told.files.iter().map(|file| (file.name.as_str(), file.is_good)).collect();
+    let expected =
+        [(good.as_str(), true), (&bad, false), ("-", false), (&warned, true), ("/nowhere/rules", false)];
+    assert_eq!(files, expected);
+    let findings: Vec<_> = told.files.iter().flat_map(|file| &file.findings).collect();
+    for (finding, severity, at, place, rule, problem) in [
+        (findings[0], "error", Some((4, 9)), "rules[0].rate", Some("login"), "expected a whole number"),
+        (findings[1], "error", Some((1, 8)), "", None, "no YAML: found no `]`"),
+        (
+            findings[2],
+            "warning",
+            Some((3, 20)),
+            "rules[0].match.methods",
+            Some("typo"),
+            "\"post\" never matches",
+        ),
+        (findings[3], "error", None, "", None, "cannot be read: "),
+    ] {
+        assert_eq!((&*finding.severity, finding.line.zip(finding.column)), (severity, at), "{finding:?}");
+        assert_eq!((&*finding.place, finding.rule.as_deref()), (place, rule), "{finding:?}");
+        assert!(finding.problem.starts_with(problem), "{finding:?}");
+    }
+    assert_eq!(findings.len(), 4);
+    let (code, said, _) = check(&["--json", "-"], GOOD);
+    let told: Told = serde_json::from_str(&said).unwrap();
+    assert!(code == Some(0) && told.is_good && told.files[0].findings.is_empty(), "{said}");
+}
+
+#[test]
+fn explain_reads_the_standard_input_too() {
+    let mut explain = weir_sync(&["explain", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    explain.stdin.take().unwrap().write_all(GOOD.as_bytes()).unwrap();
+    let output = explain.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(run(&["explain", "-"]).status.code(), Some(2), "nothing is no rules");
+}
