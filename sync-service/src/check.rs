@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use serde_json::json;
+use serde::Serialize;
 use weir_budget::bound::Fleet;
 use weir_wire::messages::POPS_MAX;
 use weir_wire::time::SECOND_NS;
@@ -61,6 +61,15 @@ pub struct Answer {
     pub page: String,
     /// For the standard error output; empty, or it ends with a line end.
     pub errors: String,
+}
+
+/// What programs are told.
+#[derive(Serialize)]
+struct Told<'a> {
+    is_good: bool,
+    errors: usize,
+    warnings: usize,
+    files: Vec<judged::Told<'a>>,
 }
 
 /// What the command line looks like.
@@ -114,9 +123,11 @@ pub fn run(matches: &ArgMatches) -> Result<Answer, String> {
         true => Verdict::Good,
     };
     if matches.get_flag("json") {
-        let files: Vec<_> = files.iter().map(Judged::json).collect();
-        let document = json!({"is_good": verdict == Verdict::Good, "errors": errors, "warnings": warnings, "files": files});
-        return Ok(Answer { verdict, page: format!("{document:#}\n"), errors: String::new() });
+        let files = files.iter().map(Judged::told).collect();
+        let told = Told { is_good: verdict == Verdict::Good, errors, warnings, files };
+        // Texts and numbers alone, which can always be written.
+        let page = serde_json::to_string_pretty(&told).unwrap_or_default() + "\n";
+        return Ok(Answer { verdict, page, errors: String::new() });
     }
     let mut lines: Vec<_> = files.iter().map(Judged::errors).filter(|lines| !lines.is_empty()).collect();
     if forbidden > 0 {
@@ -147,5 +158,5 @@ fn judge(matches: &ArgMatches) -> Result<Judge, String> {
 /// The document in a file, which may be a plugin configuration; an error is a line for each thing that is wrong, with
 /// its place in the file and its rule.
 pub fn read(path: &str) -> Result<Document, String> {
-    Judged::of(path).document()
+    Judged::document(path)
 }

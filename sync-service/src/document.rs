@@ -79,6 +79,11 @@ impl Document {
         self.value.to_string()
     }
 
+    /// The document as it was written.
+    pub fn value(&self) -> &Value {
+        &self.value
+    }
+
     /// The rules.
     pub fn rules(&self) -> &RuleSet {
         &self.rules

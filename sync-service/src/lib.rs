@@ -43,6 +43,7 @@
 //! ```
 
 pub mod access;
+pub mod changes;
 pub mod check;
 pub mod claims;
 pub mod config;

@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout};
 use weir_budget::claims::KnownRule;
 use weir_rules::reading::ConfigError;
 
+use crate::changes::Changes;
 use crate::claims::known_rules;
 use crate::document::{Document, Form};
 use crate::store::rules::{Kept, Put, Stored, VERSIONS_KEPT};
@@ -85,6 +86,19 @@ pub enum ChangeError {
     /// A kept document is not valid any more.
     #[error("the document is not valid")]
     Invalid(Vec<ConfigError>),
+}
+
+/// What a rule set would do if it were put.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tried {
+    /// The version that it would replace, 0 if there is none.
+    pub current: u64,
+    /// Its own version; nobody knows the first one beforehand.
+    pub next: Option<u64>,
+    /// Whether it says just what the current one says.
+    pub is_same: bool,
+    /// What it changes.
+    pub changes: Changes,
 }
 
 /// The fleet's rule set.
@@ -252,6 +266,19 @@ impl RuleSets {
             }
             Stored::Conflict(version) => Err(ChangeError::Conflict(version)),
         }
+    }
+
+    /// What [`Self::put`] would do now; it is not done.
+    pub async fn try_put(&self, document: &Document, expected: Option<u64>) -> Result<Tried, ChangeError> {
+        let current = self.current().await?;
+        let version = current.as_ref().map_or(0, |held| held.version);
+        if expected.is_some_and(|expected| expected != version) {
+            return Err(ChangeError::Conflict(version));
+        }
+        let old = current.as_ref().and_then(|held| serde_json::from_slice(&held.document).ok());
+        let is_same = old.as_ref() == Some(document.value());
+        let changes = Changes::between(&old.unwrap_or_default(), document.value());
+        Ok(Tried { current: version, next: current.map(|held| held.version + 1), is_same, changes })
     }
 
     /// Puts what a watched file says, if that is news to the store; then returns the new version.

@@ -1,6 +1,6 @@
 //! A file, judged.
 
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::finding::Finding;
 use super::page::Judge;
@@ -16,39 +16,47 @@ pub(super) struct Judged<'a> {
 
 enum Outcome {
     /// It cannot be read.
-    Unread(Finding),
+    Unread(Vec<Finding>),
     /// It has these errors.
     Bad(Vec<Finding>),
     /// It is good, but for these warnings.
     Good(Box<Document>, Vec<Finding>),
 }
 
+/// What programs are told of a file.
+#[derive(Serialize)]
+pub(super) struct Told<'a> {
+    file: &'a str,
+    is_good: bool,
+    findings: &'a [Finding],
+}
+
 impl<'a> Judged<'a> {
     /// The file at this path; `-` is the standard input.
     pub(super) fn of(file: &'a str) -> Self {
-        let bytes = match input::read(file, FILE_BYTES_MAX) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                let problem = format!("cannot be read: {error}");
-                return Self { file, outcome: Outcome::Unread(Finding::of_file(problem)) };
-            }
-        };
-        let outcome = match Document::read_either(&bytes, Form::Either) {
-            Ok(document) => {
+        Self::read(file).map_or_else(
+            |bad| bad,
+            |(document, bytes)| {
                 let warnings = Finding::warnings(warn::warnings(document.rules()), &bytes);
-                Outcome::Good(Box::new(document), warnings)
-            }
-            Err(fault) => Outcome::Bad(Finding::errors(fault, &bytes)),
-        };
-        Self { file, outcome }
+                Self { file, outcome: Outcome::Good(Box::new(document), warnings) }
+            },
+        )
     }
 
-    /// The document, if it is good; else a line for each thing that is wrong.
-    pub(super) fn document(self) -> Result<Document, String> {
-        let errors = self.errors();
-        match self.outcome {
-            Outcome::Good(document, _) => Ok(*document),
-            _ => Err(errors),
+    /// The document in a good file; else a line for each thing that is wrong.
+    pub(super) fn document(file: &'a str) -> Result<Document, String> {
+        Self::read(file).map(|(document, _)| document).map_err(|bad| bad.errors())
+    }
+
+    /// A good file's document and its bytes.
+    fn read(file: &'a str) -> Result<(Document, Vec<u8>), Self> {
+        let bytes = input::read(file, FILE_BYTES_MAX).map_err(|error| {
+            let problem = format!("cannot be read: {error}");
+            Self { file, outcome: Outcome::Unread(vec![Finding::of_file(problem)]) }
+        })?;
+        match Document::read_either(&bytes, Form::Either) {
+            Ok(document) => Ok((document, bytes)),
+            Err(fault) => Err(Self { file, outcome: Outcome::Bad(Finding::errors(fault, &bytes)) }),
         }
     }
 
@@ -64,8 +72,7 @@ impl<'a> Judged<'a> {
     /// What is wrong with it, or should be changed.
     pub(super) fn findings(&self) -> &[Finding] {
         match &self.outcome {
-            Outcome::Unread(error) => std::slice::from_ref(error),
-            Outcome::Bad(findings) | Outcome::Good(_, findings) => findings,
+            Outcome::Unread(findings) | Outcome::Bad(findings) | Outcome::Good(_, findings) => findings,
         }
     }
 
@@ -85,7 +92,7 @@ impl<'a> Judged<'a> {
     }
 
     /// For programs.
-    pub(super) fn json(&self) -> Value {
-        json!({"file": self.file, "is_good": self.is_good(), "findings": self.findings()})
+    pub(super) fn told(&self) -> Told<'_> {
+        Told { file: self.file, is_good: self.is_good(), findings: self.findings() }
     }
 }

@@ -1,16 +1,19 @@
 //! The fleet's rule set, which operators change and POPs fetch.
 
+use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
 use url::form_urlencoded;
 
 use super::{Answered, Request, Response, Routes, essence};
 use crate::access::credentials::Role;
+use crate::check::warn::{self, Warning};
 use crate::connections::Peer;
 use crate::document::{DOCUMENT_BYTES_MAX, Document, Form};
 use crate::problem::{Problem, json as response, text};
-use crate::rules::{Change, ChangeError, Held};
+use crate::rules::{Change, ChangeError, Held, Tried};
 use crate::store::rules::Kept;
 use crate::strict_json;
 
@@ -43,16 +46,33 @@ impl Routes {
     }
 
     pub(super) async fn put_rules(&self, request: Request) -> Answered {
-        let change = self.change(request.headers(), "put")?;
+        let is_trial = request.uri().query().map(is_dry_run).transpose()?.unwrap_or(false);
+        let change = if is_trial {
+            // It changes nothing.
+            self.operator(request.headers(), Role::Read)?;
+            None
+        } else {
+            Some(self.change(request.headers(), "put")?)
+        };
         let media_type = essence(request.headers());
         let form = FORMS.iter().find(|(name, _)| media_type.eq_ignore_ascii_case(name.as_bytes()));
         let (_, form) = *form.ok_or_else(|| Problem::media_type("application/json` or `application/yaml"))?;
         let expected = self.expected(request.headers()).await?;
         let body = self.read(request.into_body(), DOCUMENT_BYTES_MAX).await?;
-        let document = Document::read(&body, form).map_err(ChangeError::Invalid)?;
+        let (document, warnings) = judged(body, form).await?;
+        let Some(change) = change else {
+            let Tried { current, next, is_same, changes } =
+                self.exchange.rules.try_put(&document, expected).await?;
+            let answer = json!({
+                "dry_run": true, "current": current, "version": next, "is_same": is_same, "changes": changes,
+                "warnings": warnings,
+            });
+            return Ok(response(StatusCode::OK, JSON, &answer));
+        };
         let version = self.exchange.rules.put(&document, expected, &change).await?;
         let status = if expected == Some(0) { StatusCode::CREATED } else { StatusCode::OK };
-        Ok(changed(status, version))
+        let answer = json!({"version": version, "warnings": warnings});
+        Ok(tagged(response(status, JSON, &answer), version))
     }
 
     pub(super) async fn versions(&self, request: &Request) -> Answered {
@@ -150,6 +170,19 @@ impl Routes {
     }
 }
 
+/// A document and what cannot be intended in it, which may take long to find out.
+async fn judged(body: Bytes, form: Form) -> Result<(Document, Vec<Warning>), Problem> {
+    let judge = move || {
+        let document = Document::read(&body, form).map_err(ChangeError::Invalid)?;
+        let warnings = warn::warnings(document.rules());
+        Ok((document, warnings))
+    };
+    let unjudged = |_| {
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the rule set was not judged; nothing was changed")
+    };
+    spawn_blocking(judge).await.map_err(unjudged)?
+}
+
 /// The version in an entity tag, as in `"7"`.
 fn version_of(tag: &[u8]) -> Option<u64> {
     let digits = tag.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
@@ -162,6 +195,15 @@ fn wanted(query: &str) -> Result<u64, Problem> {
     version
         .and_then(|(_, text)| number(&text))
         .ok_or_else(|| Problem::malformed(format!("expected `?version=N`, found `?{query}`")))
+}
+
+/// Whether a change is only tried. Any other query is refused: it may be meant so.
+fn is_dry_run(query: &str) -> Result<bool, Problem> {
+    match query {
+        "dry_run=true" => Ok(true),
+        "dry_run=false" => Ok(false),
+        _ => Err(Problem::malformed(format!("expected `?dry_run=true` or no query, found `?{query}`"))),
+    }
 }
 
 /// Digits only: no sign, no blanks.

@@ -331,11 +331,36 @@ fn rules_are_changed_as_the_page_says() {
             line.replace(": N", &format!(": {version}")).replace("curl ", "curl -sS --fail-with-body ");
         let said = place.run(&format!("{shorthands}\n{line}"));
         if let Some((_, number)) = said.rsplit_once("{\"version\":").filter(|_| !line.contains("fleet")) {
-            version = number.trim_end_matches(['}', '\n']).to_owned();
+            version = number.chars().take_while(char::is_ascii_digit).collect();
         }
+        assert_eq!(said.contains("\"is_same\":true"), line.contains("dry_run"), "{said}");
     }
     let kept = running.ask("GET /v1/rules/versions", "the-token-of-operators", "", b"").1;
     assert!(kept.contains("too many false alarms") && kept.contains("rollback"), "{kept}");
+}
+
+#[test]
+fn files_are_checked_as_the_page_says() {
+    let place = Place::new();
+    place.write("eu.yaml", "rules: [{name: api, key: [client_address], rate: 100/s}]\n");
+    let api = "- name: api\n  key: [client_address]\n  rate: 100/s\n";
+    let login = "- name: login\n  match:\n    path: {exact: /login}\n  key: [client_address]\n  rate: fast\n";
+    place.write("us.yaml", &format!("rules:\n{api}{login}"));
+    let heading = "## Checking rules";
+    let (command, expected) = block(heading, "$ weir-sync check").split_once('\n').unwrap();
+    let command = command.strip_prefix("$ ").unwrap();
+    let said = |more: &str| {
+        let output = place.command("sh", &["-c", &format!("{command}{more}")]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap())
+    };
+    let [page, errors] = said("");
+    assert!(page.starts_with("eu.yaml: 1 rules, good\n") && !page.contains("us.yaml"), "{page}");
+    assert_eq!(errors.trim_end(), expected.trim_end());
+    let [document, errors] = said(" --json");
+    let value = |json: &str| serde_json::from_str::<serde_json::Value>(json).unwrap();
+    assert_eq!((value(&document), errors.as_str()), (value(block(heading, "\"findings\"")), ""));
+    assert!(document.starts_with("{\n  \"is_good\": false,\n"), "in the page's order: {document}");
 }
 
 /// A gateway with the settings of a section, on a loopback address, over these rules.

@@ -3,6 +3,7 @@
 mod alone;
 mod bans;
 mod client;
+mod dry_run;
 mod exchange;
 mod figures;
 mod fleet;

@@ -1,0 +1,138 @@
+//! A rule set that is only tried: what it would do, and that it does nothing.
+
+use serde_json::{Value, json};
+use weir_sync::config::{Config, TokenSource};
+
+use crate::Server;
+use crate::client::{Answer, ask, request};
+use crate::rules::{current, guarded, page, put, rules};
+
+const PATH: &str = "/v1/rules?dry_run=true";
+const FIRST: &str = "if-none-match: *\r\n";
+const ANY: &str = "if-match: *\r\n";
+const WRITER: &str = "authorization: Bearer an-admin-token-of-the-tests\r\n";
+
+async fn put_as(server: &Server, path: &str, headers: &str, body: &[u8]) -> Answer {
+    let headers = format!("content-type: application/yaml\r\n{headers}");
+    ask(server.address, &request("PUT", path, &headers, body)).await
+}
+
+/// What a dry run says of a document, as a writer asks.
+async fn tried(server: &Server, condition: &str, document: &Value) -> Answer {
+    put_as(server, PATH, &format!("{WRITER}{condition}"), document.to_string().as_bytes()).await
+}
+
+fn json_of(answer: &Answer) -> Value {
+    serde_json::from_slice(&answer.body).unwrap()
+}
+
+/// The versions that are kept.
+async fn kept(server: &Server) -> usize {
+    json_of(&page(server, "/v1/rules/versions").await)["versions"].as_array().unwrap().len()
+}
+
+#[tokio::test]
+async fn it_tells_what_a_put_would_do_and_stores_nothing() {
+    let server = Server::start(guarded()).await;
+    let first = tried(&server, FIRST, &rules("5/s")).await;
+    assert_eq!((first.status, first.header("etag")), (200, None), "{}", first.text());
+    let expected = json!({
+        "dry_run": true, "current": 0, "version": null, "is_same": false, "warnings": [],
+        "changes": {"added": ["per-address"], "removed": [], "changed": [], "is_reordered": false, "fields": []},
+    });
+    assert_eq!(json_of(&first), expected);
+    assert_eq!((page(&server, "/v1/rules").await.status, kept(&server).await), (404, 0), "nothing was put");
+
+    let version = put(&server, FIRST, &rules("5/s")).await;
+    let mut more = rules("6/s");
+    more["rules"].as_array_mut().unwrap().push(json!({"name": "more", "key": ["host"], "rate": "1/s"}));
+    more["enforce"] = false.into();
+    let condition = format!("if-match: \"{version}\"\r\n");
+    for condition in [condition.as_str(), ANY] {
+        let answer = json_of(&tried(&server, condition, &more).await);
+        let expected = json!({
+            "added": ["more"], "removed": [], "changed": [{"rule": "per-address", "fields": ["rate"]}],
+            "is_reordered": false, "fields": ["enforce"],
+        });
+        assert_eq!(answer["changes"], expected, "{answer}");
+        assert_eq!(
+            (&answer["current"], &answer["version"]),
+            (&json!(version), &json!(version + 1)),
+            "{answer}"
+        );
+        assert_eq!(answer["is_same"], false);
+    }
+    let same = json_of(&tried(&server, ANY, &rules("5/s")).await);
+    assert_eq!((&same["is_same"], &same["changes"]["changed"]), (&json!(true), &json!([])), "{same}");
+    assert_eq!(
+        (current(&server).await, kept(&server).await),
+        ((version, rules("5/s")), 1),
+        "nothing was put"
+    );
+    let written = put(&server, &condition, &more).await;
+    assert_eq!(written, version + 1, "the version that it told of");
+}
+
+#[tokio::test]
+async fn it_is_refused_for_what_a_put_is_refused_for() {
+    let server = Server::start(guarded()).await;
+    let version = put(&server, FIRST, &rules("5/s")).await;
+    let stale = tried(&server, &format!("if-match: \"{}\"\r\n", version + 1), &rules("6/s")).await;
+    assert_eq!((stale.status, json_of(&stale)["version"].as_u64()), (412, Some(version)));
+    assert_eq!(tried(&server, FIRST, &rules("6/s")).await.status, 412);
+    assert_eq!(tried(&server, "", &rules("6/s")).await.status, 428);
+    let bad = tried(&server, ANY, &rules("fast")).await;
+    assert_eq!((bad.status, &json_of(&bad)["errors"][0]["place"]), (422, &json!("rules[0].rate")));
+    for query in ["dry_run", "dry_run=1", "dryrun=true", "dry_run=true&x=1", ""] {
+        let answer =
+            put_as(&server, &format!("/v1/rules?{query}"), &format!("{WRITER}{ANY}"), b"rules: []").await;
+        assert_eq!(answer.status, 400, "{query}");
+        assert!(answer.detail().contains("expected `?dry_run=true`"), "{}", answer.detail());
+    }
+    assert_eq!(current(&server).await, (version, rules("5/s")), "nothing was put");
+    let body = rules("6/s").to_string();
+    let answer = put_as(&server, "/v1/rules?dry_run=false", &format!("{WRITER}{ANY}"), body.as_bytes()).await;
+    assert_eq!((answer.status, current(&server).await.0), (200, version + 1));
+}
+
+#[tokio::test]
+async fn who_may_read_may_try() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let (reader, writer) = ("a-token-of-who-may-read", "a-token-of-who-may-write");
+    std::fs::write(file.path(), format!("ci read {reader}\nops write {writer}\n")).unwrap();
+    let admin_token = TokenSource::File(file.path().to_str().unwrap().into());
+    let server = Server::start(Config { admin_token, ..guarded() }).await;
+    let body = rules("5/s").to_string();
+    for (token, path, status) in [
+        ("nobody's", PATH, 401),
+        ("a-report-token-of-the-tests", PATH, 401),
+        (reader, "/v1/rules", 403),
+        (reader, "/v1/rules?dry_run=false", 403),
+        (reader, PATH, 200),
+        (writer, PATH, 200),
+    ] {
+        let headers = format!("authorization: Bearer {token}\r\n{FIRST}");
+        assert_eq!(put_as(&server, path, &headers, body.as_bytes()).await.status, status, "{token} {path}");
+    }
+}
+
+#[tokio::test]
+async fn the_warnings_of_check_are_in_both_answers() {
+    let server = Server::start(guarded()).await;
+    let yaml = b"rules:\n- {name: typo, match: {methods: [post]}, key: [client_address], rate: 5/m}\n\
+        deny:\n- {path: {exact: '/a?b'}}\n";
+    let expected = json!([
+        {"place": "deny[0].path", "rule": null, "problem": "\"/a?b\" never matches: the query is no part of the path"},
+        {
+            "place": "rules[0].match.methods", "rule": "typo",
+            "problem": "\"post\" never matches: methods are compared to the letter, and clients send them in capitals",
+        },
+    ]);
+    for (path, status) in [(PATH, 200), ("/v1/rules", 201)] {
+        let answer = put_as(&server, path, &format!("{WRITER}{FIRST}"), yaml).await;
+        assert_eq!((answer.status, &json_of(&answer)["warnings"]), (status, &expected), "{path}");
+    }
+    let good =
+        put_as(&server, "/v1/rules", &format!("{WRITER}{ANY}"), rules("5/s").to_string().as_bytes()).await;
+    assert_eq!(json_of(&good)["warnings"], json!([]));
+}
