@@ -115,6 +115,7 @@ class Acceptance(unittest.TestCase):
                 self.assertTrue(seen, f"scraped: {_asked(port, 'up')}")
                 (limited,) = _asked(port, 'weir_rule_limited{rule="per-address",region="fra1"}')
                 self.assertGreater(int(limited["value"][1]), 0)
+                self.assertEqual(_asked(port, 'ALERTS{alertstate="firing"}'), [])
                 groups = json.loads(_get(port, "/api/v1/rules")[1])["data"]["groups"]
                 rules = [rule for group in groups for rule in group["rules"]]
                 self.assertGreater(len(rules), 40)

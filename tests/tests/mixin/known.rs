@@ -22,6 +22,8 @@ pub(crate) struct Known {
     pub(crate) of_filter: BTreeSet<String>,
     /// Every label.
     pub(crate) labels: BTreeSet<String>,
+    /// The upper ends of all histograms' buckets, as they are written.
+    pub(crate) ends: BTreeSet<String>,
     /// What weir-sync says of its metrics, by the name of the family.
     pub(crate) help: BTreeMap<String, String>,
 }
@@ -43,6 +45,7 @@ impl Known {
             self.help.insert(name.to_owned(), help.to_owned());
         } else if let Some((name, rest)) = line.split_once('{').filter(|_| !line.starts_with('#')) {
             self.of_weir_sync.insert(name.to_owned());
+            self.ends.extend(ends(rest));
             let labels = rest.split('"').step_by(2).filter_map(|text| text.strip_suffix('='));
             self.labels.extend(labels.map(|label| label.trim_start_matches(',').to_owned()));
         }
@@ -57,6 +60,11 @@ impl Known {
     pub(crate) fn help_of(&self, sample: &str) -> Option<&str> {
         self.help.get(sample.strip_suffix("_bucket").unwrap_or(sample)).map(String::as_str)
     }
+}
+
+/// The ends of buckets that a row, or an expression, names.
+pub(crate) fn ends(text: &str) -> impl Iterator<Item = String> {
+    text.split("le=\"").skip(1).filter_map(|rest| Some(rest.split_once('"')?.0.to_owned()))
 }
 
 /// What the module defines at its host, by its own names.

@@ -49,7 +49,8 @@ fn unknown(expressions: &[(String, String)], known: &Known) -> Vec<String> {
         let named = promql::named(expression);
         let metrics = named.metrics.into_iter().filter(|name| !known.has(name) && !recorded.contains(name));
         let labels = named.labels.into_iter().filter(|label| !known.labels.contains(label));
-        wrong.extend(metrics.chain(labels).map(|name| format!("{place}: {name}")));
+        let ends = known::ends(expression).filter(|end| !known.ends.contains(end));
+        wrong.extend(metrics.chain(labels).chain(ends).map(|name| format!("{place}: {name}")));
     }
     wrong
 }
@@ -62,11 +63,10 @@ fn every_metric_that_an_expression_names_is_there() {
     assert_eq!(unknown(&expressions, &known), [""; 0]);
     let shared: Vec<_> = known.of_weir_sync.intersection(&known.of_filter).collect();
     assert!(shared.is_empty(), "two metrics of one name: {shared:?}");
-    let wrong = [(
-        "an alert".to_owned(),
-        "rate(weir_sync_reports_total{colour=\"red\"}[5m]) > weir_sync_gone".to_owned(),
-    )];
-    assert_eq!(unknown(&wrong, &known), ["an alert: weir_sync_gone", "an alert: colour"]);
+    let wrong = r#"weir_sync_lag_seconds_bucket{le="7.0"} > weir_sync_gone{colour="red"}"#;
+    let wrong = [("an alert".to_owned(), wrong.to_owned())];
+    let found = ["an alert: weir_sync_gone", "an alert: colour", "an alert: 7.0"];
+    assert_eq!(unknown(&wrong, &known), found);
 }
 
 #[test]
