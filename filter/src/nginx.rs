@@ -36,7 +36,7 @@ pub(crate) fn refusals(rules: &RuleSet) -> Vec<String> {
 
 /// The field of a rule that nginx cannot do as it says, and why.
 fn refusal(rule: &Rule) -> Option<&'static str> {
-    if rule.algorithm.holds_requests() {
+    if rule.holds_requests() {
         return Some(
             "queue: expected none, because nginx cannot hold a request until its turn: without a queue, what is above \
              the rate is limited at once",

@@ -69,8 +69,8 @@ fn what_is_reserved_is_charged_once_and_comes_back() {
 }
 
 #[test]
-fn logs_and_requests_in_flight_of_a_fleet_stay_within_their_limits() {
-    ["strict logs", "strict concurrency"].into_iter().for_each(holds);
+fn logs_turns_and_requests_in_flight_of_a_fleet_stay_within_their_limits() {
+    ["strict logs", "strict concurrency", "strict leaky bucket"].into_iter().for_each(holds);
 }
 
 #[test]

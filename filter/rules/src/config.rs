@@ -183,10 +183,8 @@ mod tests {
             errors(&format!(r#"{{"rules": [{rule}], "sync": {{"cluster": "c"}}}}"#))
         };
         let expected = |rest: &str| [format!("rules[0].{rest}")];
-        let strict = "strict: expected only with algorithm: token_bucket, fixed_window, sliding_window, sliding_log or concurrency";
-        assert_eq!(of("leaky_bucket", r#""strict": true"#), expected(strict));
-        for algorithm in ["fixed_window", "sliding_window", "sliding_log"] {
-            let or_strict = "when_unsynced: expected only with algorithm: token_bucket, or a strict fixed_window, sliding_window, sliding_log or concurrency";
+        for algorithm in ["fixed_window", "sliding_window", "sliding_log", "leaky_bucket"] {
+            let or_strict = "when_unsynced: expected only with algorithm: token_bucket, or with strict";
             assert_eq!(of(algorithm, r#""when_unsynced": "share""#), expected(or_strict), "{algorithm}");
             let shared = "floors: expected only with algorithm: token_bucket, which POPs share";
             assert_eq!(

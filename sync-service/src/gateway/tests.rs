@@ -167,6 +167,29 @@ async fn what_an_edge_counts_is_counted() {
 }
 
 #[tokio::test]
+async fn checks_wait_for_their_turns_in_the_fleets_queue() {
+    let queue = json!({"algorithm": "leaky_bucket", "rate": "10/s", "queue": 5, "strict": true});
+    let tried = Tried::ready(json!([rule("queue", &queue)])).await;
+    for _ in 0..2 {
+        let peek = tried.check("/queue", true).await.standing.map(|standing| standing.remaining);
+        assert_eq!(peek, Some(5), "a peek takes nothing");
+    }
+    let begun = Instant::now();
+    let checks = (0..8).map(|_| async {
+        let verdict = tried.check("/queue", false).await;
+        (verdict.decision, begun.elapsed())
+    });
+    let mut went: Vec<_> = join_all(checks).await;
+    went.retain(|(decision, _)| *decision == Decision::Allow);
+    assert_eq!(went.len(), 6);
+    went.sort_unstable_by_key(|(_, at)| *at);
+    for (n, (_, at)) in (0..).zip(&went) {
+        assert!(*at >= Duration::from_millis(100) * n, "{went:?}");
+    }
+    tried.end().await;
+}
+
+#[tokio::test]
 async fn a_request_whose_client_leaves_holds_nothing() {
     let queue = json!({"algorithm": "leaky_bucket", "rate": "10/s", "queue": 10});
     let tried = Tried::ready(json!([rule("queue", &queue)])).await;

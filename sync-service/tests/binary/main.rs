@@ -147,6 +147,7 @@ fn the_worst_case_is_told_by_how_a_rule_counts() {
     let (_file, path) = file(
         "rules:\n- {name: window, key: [host], rate: 20/h, algorithm: fixed_window}\n\
          - {name: leaky, key: [path], rate: 10/s, algorithm: leaky_bucket, queue: 5}\n\
+         - {name: turns, key: [path], rate: 10/s, algorithm: leaky_bucket, queue: 5, strict: true}\n\
          - {name: flying, key: [client_address], algorithm: concurrency, limit: 7}\n\
          - {name: daily, key: [route], rate: 9/day, algorithm: quota}\n\
          - {name: open, key: [method], rate: 9/h, strict: true, when_unsynced: local}\n\
@@ -170,6 +171,7 @@ fn the_worst_case_is_told_by_how_a_rule_counts() {
     for (name, told) in [
         ("window", "a key gets 80 in the same time, as each POP counts for itself."),
         ("leaky", "a key gets 4 times the rate, as each POP counts for itself."),
+        ("turns", "no key gets above its quota."),
         ("flying", "a key has 28 in flight at once, as each POP counts for itself."),
         ("daily", "no key gets above its quota."),
         ("open", "no key gets above its quota, while its POPs are in touch."),

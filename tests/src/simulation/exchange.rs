@@ -19,7 +19,9 @@ use super::world::{Asker, Call, Event, WARM_UP_NS, World};
 
 impl World {
     pub(super) fn tick(&mut self, now: u64, pop: usize, worker: usize) {
-        self.queue.push(now + self.setup.interval_ns, Event::Tick { pop, worker });
+        let interval_ns = self.setup.interval_ns;
+        let ticks = self.pops[pop].ticks_in(worker, interval_ns / 1_000_000);
+        self.queue.push(now + interval_ns / ticks, Event::Tick { pop, worker });
         if !self.pops[pop].is_up {
             return;
         }

@@ -88,5 +88,6 @@ pub mod touch;
 pub mod traffic;
 pub mod trials;
 mod trouble;
+pub mod turns;
 pub mod windows;
 pub mod world;

@@ -58,6 +58,11 @@ pub struct Pop {
     pub(super) going_on: Vec<GoingOn>,
     /// Counts the workers that it has had: a request ends in the one that let it through, or in none.
     life: u32,
+    /// When requests went on to the upstream, if that is kept.
+    pub(super) went_on: Vec<u64>,
+    keeps_log: bool,
+    /// Requests that were named; only those that are held need a name.
+    numbered: u32,
 }
 
 /// A request that was let through, and whose response is to tell its cost.
@@ -97,6 +102,8 @@ struct Worker {
     rule_set: u64,
     /// The calls under way by their numbers in the world, each with its number in the edge.
     calls: BTreeMap<u64, UnderWay>,
+    /// How often it wants to tick, in milliseconds.
+    timer_ms: u32,
 }
 
 /// A call under way.
@@ -129,6 +136,9 @@ impl Pop {
             wanted: Vec::new(),
             going_on: Vec::new(),
             life: 0,
+            went_on: Vec::new(),
+            keeps_log: setup.keeps_log,
+            numbered: 0,
         };
         pop.workers = (0..setup.workers).map(|_| pop.worker(rng, 0)).collect();
         pop
@@ -139,7 +149,7 @@ impl Pop {
         let (configuration, time) = (self.configuration.as_bytes(), self.clock.at(now));
         let configured = Edge::configure(configuration, HostRules::default(), &mut self.site, time);
         let (edge, effects) = configured.expect("a good configuration");
-        let mut worker = Worker { edge, rule_set: 0, calls: BTreeMap::new() };
+        let mut worker = Worker { edge, rule_set: 0, calls: BTreeMap::new(), timer_ms: 0 };
         worker.take_in(effects);
         worker
     }
@@ -151,9 +161,12 @@ impl Pop {
 
     /// Decides a request in a worker.
     pub fn decide(&mut self, worker: usize, mut asked: Asked, now: u64) -> Verdict {
-        // Clients here do not leave before they are answered, so no number is needed.
-        let (mut open, time) = (Open::new(0), self.clock.at(now));
+        self.numbered = self.numbered.wrapping_add(1);
+        let (mut open, time) = (Open::new(self.numbered), self.clock.at(now));
         let decided = self.workers[worker].edge.request(&mut open, &mut asked, &mut self.site, time);
+        if self.keeps_log && matches!(decided.step, Step::Continue) {
+            self.went_on.push(now);
+        }
         let (verdict, call) = verdict(decided);
         match call {
             Some(call) => self.wanted.push(Wanted { worker, call, held: Some((asked, open)) }),
@@ -183,7 +196,16 @@ impl Pop {
         let edge = &mut self.workers[worker].edge;
         self.dropped += u64::from(edge.counters().take_event(Event::SyncDropped));
         let effects = edge.tick(&mut self.site, self.clock.at(now));
+        if self.keeps_log {
+            let resumed = effects.iter().filter(|effect| matches!(effect, Effect::Resume(_)));
+            self.went_on.extend(resumed.map(|_| now));
+        }
         self.take_in(worker, effects);
+    }
+
+    /// How often a worker ticks in an interval of so many milliseconds.
+    pub fn ticks_in(&self, worker: usize, interval_ms: u64) -> u64 {
+        interval_ms.checked_div(self.workers[worker].timer_ms.into()).unwrap_or(1).max(1)
     }
 
     fn take_in(&mut self, worker: usize, effects: Vec<Effect>) {
@@ -254,6 +276,9 @@ impl Pop {
             return None;
         };
         let decided = edge.answer_request(&mut open, (number, answer), &mut asked, &mut self.site, time)?;
+        if self.keeps_log && matches!(decided.step, Step::Continue) {
+            self.went_on.push(now);
+        }
         match verdict(decided) {
             (_, Some(call)) => {
                 self.wanted.push(Wanted { worker, call, held: Some((asked, open)) });
@@ -344,6 +369,7 @@ impl Worker {
             match effect {
                 Effect::Call(call) => calls.push(call),
                 Effect::Running(running) => self.rule_set = running.version,
+                Effect::SetTimer(ms) => self.timer_ms = ms,
                 Effect::Log(Level::Warn | Level::Error, text) => {
                     let is_wrong = text.contains("unreadable") || text.contains("refused");
                     assert!(!is_wrong, "{text}");

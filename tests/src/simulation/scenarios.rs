@@ -11,7 +11,7 @@ use super::settings;
 use super::traffic;
 use super::world::World;
 use super::{
-    calendars, flights, floors, many, penalties, pushes, quotas, reaction, replicas, reserved, windows,
+    calendars, flights, floors, many, penalties, pushes, quotas, reaction, replicas, reserved, turns, windows,
 };
 
 const MINUTE: u64 = 60;
@@ -151,6 +151,19 @@ const IN_FLIGHT: &[Limit] = &[
     limit("above it", flights::above, 0.0, 0.0),
     limit("used by all", flights::used_by_all, 0.6, 1.0),
     limit("used by one", flights::used_by_one, 0.9, 1.0),
+];
+/// A request is refused for a place that is free by the time at which its answer comes.
+const TURNS: &[Limit] = &[
+    limit("overlapping turns", turns::above_at_the_store, 0.0, 0.0),
+    limit("above it upstream", turns::above_at_the_upstream, 0.0, 0.0),
+    limit("beside one queue", turns::beside_a_queue, 0.95, 1.01),
+];
+/// A turn whose answer is lost passes, and so does one that was drawn twice.
+const TURNS_IN_TROUBLE: &[Limit] = &[
+    limit("overlapping turns", turns::above_at_the_store, 0.0, 0.0),
+    limit("above it upstream", turns::above_in_trouble, 0.0, 0.0),
+    limit("used by all", turns::used_by_all, 0.8, 1.02),
+    limit("used by one", turns::used_by_one, 0.8, 1.02),
 ];
 const PUT: &[Limit] = &[
     limit("ms until all run it", pushes::taken_ms, 0.0, 1_500.0),
@@ -296,6 +309,8 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("reserved and settled under loss, crash, partition", RESERVED, reserved::given_back),
     plain("reserved too little, and debt", DEBTS, reserved::debts),
     plain("strict concurrency, likewise", IN_FLIGHT, flights::concurrency),
+    plain("strict leaky bucket, 3x", TURNS, turns::plain),
+    plain("strict leaky bucket under loss, crash, partition", TURNS_IN_TROUBLE, turns::in_trouble),
     plain("a rule set is put at 5x", PUT, pushes::put),
     plain("a rule is raised, two replicas", RAISED, pushes::raised),
     Scenario {

@@ -19,6 +19,7 @@ use weir_wire::quota::Quota;
 use super::clocks::WallClock;
 use super::ledger::{Charged, Said};
 use super::sync::RuleSet;
+use super::turns::Turn;
 
 /// How long a silent POP counts as live, in microseconds (weir-sync's default).
 const POP_TTL_US: u64 = 10_000_000;
@@ -56,6 +57,8 @@ pub struct Store {
     /// How often its clock has stepped forward, and how far in all, in microseconds. Steps may refill that much more
     /// than time does, each a burst at most.
     jumped: (u64, u64),
+    /// The turns that were given, in their order.
+    pub turns: Vec<Turn>,
     /// How much later than another a report may arrive, in nanoseconds: POPs confirm how time passes to within this.
     jitter_ns: u64,
 }
@@ -205,7 +208,10 @@ impl Store {
     /// Draws on strict budgets, for `pop`.
     pub fn draw(&mut self, pop: &str, draws: &[Draw], time: StoreTime) -> Vec<Drawn> {
         let escrows = &mut self.state.escrows;
-        draws.iter().map(|draw| escrows.entry(draw.escrow()).or_default().draw(time, pop, draw)).collect()
+        let mut draw_on = |draw: &Draw| escrows.entry(draw.escrow()).or_default().draw(time, pop, draw);
+        let answers: Vec<_> = draws.iter().map(&mut draw_on).collect();
+        self.turns.extend(draws.iter().zip(&answers).flat_map(|(draw, drawn)| Turn::given(draw, drawn)));
+        answers
     }
 
     /// Notes that a POP is alive; live POPs.

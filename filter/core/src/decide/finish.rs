@@ -21,7 +21,7 @@ impl Limiter {
     /// Notes what is to be done when the request of `hit`, which fits, ends. Its slot is among `written`.
     pub(crate) fn note_afterwards(&mut self, hit: &Hit, written: &[Loaded], now: Time) {
         let Some(rule) = self.rule(hit.rule) else { return };
-        let algorithm = rule.in_flight().map_or(rule.algorithm, Algorithm::Concurrency);
+        let algorithm = rule.in_cells().unwrap_or(rule.algorithm);
         let what = match (algorithm, hit.judged.taken, &rule.after) {
             (Algorithm::Concurrency(_), Some(taken), _) => {
                 What::Release { receipt: taken.receipt, cost: hit.cost }

@@ -8,11 +8,12 @@
 use super::cells::Cells;
 use super::hit::Hit;
 use super::judged::{Judged, Verdict};
+use super::terms::RuleTerms;
 use crate::buckets::Standing;
 use crate::buckets::algorithm::concurrency::{self, RETRY_NS};
 use crate::limiter::Limiter;
-use crate::table::slot::{Entry, Slot, Tag};
-use weir_rules::algorithm::{Algorithm, Concurrency};
+use crate::table::slot::{Entry, Lodging, Slot, Tag};
+use weir_rules::algorithm::{Algorithm, Concurrency, LeakyBucket};
 use weir_wire::time::Time;
 
 /// The cell of the key `tag`.
@@ -36,10 +37,35 @@ pub(crate) fn free(slot: &mut Slot, tag: Tag, ended: u32, now: Time) {
 }
 
 impl Limiter {
-    /// Puts the request of `hit` in flight, which a place is taken for already; `left` are free after that.
-    pub(crate) fn begin(hit: &Hit, flight: &Concurrency, left: u32, slot: &mut Slot, now: Time) -> Judged {
+    /// Judges a hit while out of touch, if its rule's turns or requests in flight are the fleet's: by what this POP counts
+    /// alone, or by its even share of it.
+    #[inline(never)]
+    pub(super) fn judge_alone(
+        &self,
+        hit: &Hit,
+        lodging: &Lodging,
+        terms: &RuleTerms,
+        is_share: bool,
+        slot: &mut Slot,
+        now: Time,
+    ) -> Option<Judged> {
+        let pops = if is_share { self.pops().unwrap_or(1) } else { 1 };
+        let algorithm = match terms.in_flight {
+            _ if terms.has_turns => Algorithm::LeakyBucket(LeakyBucket::of(terms.quota).shared_by(pops)),
+            flight => Algorithm::Concurrency(flight?.shared_by(pops)),
+        };
+        if let Entry::Watched(mut watched) = lodging.entry {
+            watched.spend(hit.cost, now);
+            // The entry is there, so it has its room.
+            let _ = slot.put_back(lodging, &Entry::Watched(watched), now);
+        }
+        Some(Self::begin(hit, &algorithm, u32::MAX, slot, now))
+    }
+
+    /// Puts the request of `hit` in flight, which a place is taken for already; `left` are free after that. Or takes a turn.
+    pub(crate) fn begin(hit: &Hit, algorithm: &Algorithm, left: u32, slot: &mut Slot, now: Time) -> Judged {
         let cells = Cells::at(slot, cell_of(hit.tag), 1);
-        let begun = Self::take_cells(cells, hit, &Algorithm::Concurrency(*flight), slot, now);
+        let begun = Self::take_cells(cells, hit, algorithm, slot, now);
         let no_room = Verdict::Short { wait_ns: RETRY_NS, full_ns: RETRY_NS };
         let mut judged = begun.unwrap_or(Judged::refused(no_room, hit.tag));
         judged.tag = hit.tag;

@@ -10,7 +10,6 @@ use crate::counters::Event;
 use crate::limiter::Limiter;
 use crate::table::slot::{Slot, Watched};
 use crate::table::{Loaded, Slots, WriteError};
-use weir_rules::algorithm::Algorithm;
 use weir_wire::time::Time;
 
 impl Limiter {
@@ -56,8 +55,8 @@ impl Limiter {
         if !rule.is_shared() {
             return Self::give_back_cells(hit, hit.judged.tag, &rule.algorithm, slot, now);
         }
-        if let Some(flight) = rule.in_flight() {
-            Self::give_back_cells(hit, cell_of(hit.tag), &Algorithm::Concurrency(flight), slot, now);
+        if let Some(algorithm) = rule.in_cells() {
+            Self::give_back_cells(hit, cell_of(hit.tag), &algorithm, slot, now);
         }
         let (quota, is_strict) = (rule.quota, rule.sharing.strict);
         // What it drew for itself is in no entry.

@@ -100,14 +100,10 @@ impl Limiter {
             return;
         }
         let is_share = alone == Some(WhenUnsynced::Share);
-        if let Some(flight) = terms.in_flight {
-            let pops = if is_share { self.pops().unwrap_or(1) } else { 1 };
-            if let Entry::Watched(mut watched) = lodging.entry {
-                watched.spend(hit.cost, now);
-                // The entry is there, so it has its room.
-                let _ = slot.put_back(&lodging, &Entry::Watched(watched), now);
-            }
-            hit.judged = Self::begin(hit, &flight.shared_by(pops), u32::MAX, slot, now);
+        if terms.is_strict
+            && let Some(judged) = self.judge_alone(hit, &lodging, terms, is_share, slot, now)
+        {
+            hit.judged = judged;
             return;
         }
         if let Entry::Watched(watched) = &mut lodging.entry

@@ -29,6 +29,7 @@ mod shadow;
 mod spend;
 mod steps;
 mod terms;
+mod turn;
 
 pub use afterwards::{Afterwards, Reserved, What};
 pub use decision::{Decision, Outcome, Reason};

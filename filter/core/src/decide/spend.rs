@@ -6,6 +6,7 @@ use super::terms::RuleTerms;
 use crate::buckets::{Bucket, Standing};
 use crate::limiter::{Drawn, Limiter};
 use crate::table::slot::{BAR_STEP_NS, Entry, Lodging, Slot};
+use weir_rules::algorithm::Algorithm;
 use weir_wire::sharing::WhenUnsynced;
 use weir_wire::time::{SECOND_NS, Time};
 
@@ -26,6 +27,9 @@ impl Limiter {
         slot: &mut Slot,
         now: Time,
     ) -> Judged {
+        if terms.has_turns {
+            return self.take_turn(hit, terms, now);
+        }
         let (quota, cost) = (&terms.quota, hit.cost);
         let refused = |verdict| Judged::refused(verdict, hit.tag);
         let timeout_ns = self.timeout_ns();
@@ -62,7 +66,7 @@ impl Limiter {
             let _ = slot.put_back(&lodging, &Entry::Watched(watched), now);
             let left = watched.on_hand(begins_by).saturating_sub(watched.awaited(timeout_ns, now));
             return match &terms.in_flight {
-                Some(flight) => Self::begin(hit, flight, left, slot, now),
+                Some(flight) => Self::begin(hit, &Algorithm::Concurrency(*flight), left, slot, now),
                 None => told(left),
             };
         }

@@ -7,6 +7,7 @@ use super::hit::{Hit, Scratch};
 use super::meet::Met;
 use super::ruling::Ruling;
 use crate::buckets::Standing;
+use crate::buckets::algorithm::Receipt;
 use crate::counters::Event;
 use crate::fleet::ladder::Step;
 use crate::limiter::{Drawn, Limiter, Touch};
@@ -183,6 +184,7 @@ impl Limiter {
 fn forget_taken(hits: &mut [Hit], loaded: &mut Loaded) {
     loaded.give_up();
     for hit in hits.iter_mut().filter(|hit| hit.slot == loaded.index) {
-        hit.judged.taken = None;
+        // A turn that the fleet gave is in no slot.
+        hit.judged.taken = hit.judged.taken.filter(|taken| taken.receipt == Receipt::NONE);
     }
 }

@@ -9,6 +9,7 @@ use weir_rules::algorithm::{Algorithm, Concurrency};
 use weir_rules::cost::Cost;
 use weir_rules::mode::{Enforcement, Mode};
 use weir_rules::{Rule, RuleSet};
+use weir_wire::law::Law;
 use weir_wire::quota::Quota;
 use weir_wire::sharing::WhenUnsynced;
 
@@ -28,6 +29,8 @@ pub(crate) struct RuleTerms {
     pub(crate) is_strict: bool,
     /// If the fleet counts its requests in flight: how many, and for how long.
     pub(crate) in_flight: Option<Concurrency>,
+    /// Each request draws its turn.
+    pub(crate) has_turns: bool,
     /// Nothing of its budget comes back before a window ends.
     pub(crate) is_calendar: bool,
     pub(crate) has_penalty: bool,
@@ -83,6 +86,7 @@ impl RuleTerms {
             local_burst: if is_in_fleet { rule.sharing.local_burst } else { rule.quota.burst() },
             is_strict: rule.sharing.strict,
             in_flight: rule.in_flight(),
+            has_turns: rule.sharing.law == Law::Turns,
             is_calendar: rule.sharing.law.is_window(),
             has_penalty: rule.penalty.is_some(),
             is_charged_after: rule.after.is_some() && !rule.reserves,

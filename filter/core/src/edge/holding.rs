@@ -5,7 +5,8 @@ use core::cmp::Reverse;
 
 use weir_wire::time::Time;
 
-/// The most requests of one worker that are held at once; any beyond go on without waiting.
+/// The most requests of one worker that are held at once; any beyond go on without waiting, or are refused if their turn is
+/// the fleet's.
 const HELD_MAX: usize = 10_000;
 
 /// The held requests of one worker, ordered by their turns.
@@ -26,9 +27,14 @@ impl Holding {
         self.most = 0;
     }
 
+    /// Whether one more request can be held.
+    pub(super) fn has_room(&self) -> bool {
+        self.by_turn.len() < self.most
+    }
+
     /// Holds the request `id` until `turn`; false if there is no room.
     pub(super) fn hold(&mut self, id: u32, turn: Time) -> bool {
-        let has_room = self.by_turn.len() < self.most;
+        let has_room = self.has_room();
         if has_room {
             self.by_turn.push(Reverse((turn, id)));
         }

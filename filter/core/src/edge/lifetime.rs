@@ -12,6 +12,7 @@ use super::site::{HostRules, Site};
 use super::state::{Edge, Pace, Pushed, texts};
 use crate::limiter::{Limiter, Reporter};
 use crate::table::slot::slots_for;
+use weir_rules::Rule;
 use weir_rules::config::{Config, SyncConfig};
 use weir_wire::messages::POP_NAME_MAX;
 use weir_wire::time::Time;
@@ -121,7 +122,7 @@ impl Edge {
 
     /// Ticks between two reports; held requests go on at ticks.
     pub(super) fn ticks_per_interval(&self) -> u32 {
-        let may_hold = self.rules().rules().iter().any(|rule| rule.algorithm.holds_requests());
+        let may_hold = self.rules().rules().iter().any(Rule::holds_requests);
         if may_hold { (self.pace.interval_ms / TURN_MS).max(1) } else { 1 }
     }
 

@@ -127,6 +127,7 @@ impl Edge {
         now: Time,
     ) -> Option<Decided<'_>> {
         let draw = open.draw.take_if(|draw| draw.number == number)?;
+        self.limiter.may_hold = self.holding.has_room();
         let has_other_rules = draw.generation != self.limiter.generation();
         if matches!(answer, Err(Unread::NotRead(_))) {
             self.limiter.speak_version_before(number, now);

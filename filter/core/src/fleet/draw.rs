@@ -54,7 +54,7 @@ impl Limiter {
         let is_window = self.rule(hit.rule).is_some_and(|rule| rule.sharing.law.is_window());
         let (place, timeout_ns) = (hit.place(), self.timeout_ns());
         let told = Told { awaited: hit.cost, ..Told::of(place, hit.rule, now) };
-        if self.reserves(hit.rule) {
+        if self.reserves(hit.rule) || self.has_turns(hit.rule) {
             // Places that others' requests in flight have are of the same epoch.
             if self.flight(hit.rule).is_none() {
                 self.give_back_spare(hit, saying, slots, now);
@@ -120,7 +120,9 @@ impl Limiter {
         let watched = Watched { epoch, ..Watched::begin(&Cold::NEW, unheard, 0, now) };
         let told = Told { epoch, awaited: 0, is_unplaced: true, ..told };
         let value = self.keys.value(hit.key).as_bytes();
-        saying.add(hit.rule, told, &Said { value, watched: &watched, missing: 0, ahead: hit.cost }, now);
+        // A peek only asks for turns.
+        let ahead = if self.only_asks && self.has_turns(hit.rule) { 0 } else { hit.cost };
+        saying.add(hit.rule, told, &Said { value, watched: &watched, missing: 0, ahead }, now);
     }
 
     /// Ends what was in hand for a request that has been decided again: its `hits` spent it, if it `is_allowed`.
@@ -132,8 +134,11 @@ impl Limiter {
                 self.end_waiting(&in_hand.told, slots, now);
             }
             // In flight, it keeps its place until the budget's lease of it ends, unless its host says when it ends.
-            let keeps =
-                |hit: &&Hit| is_allowed && self.flight(hit.rule).is_some() && !self.reserves(hit.rule);
+            let keeps = |hit: &&Hit| {
+                let is_in_flight = is_allowed && self.flight(hit.rule).is_some() && !self.reserves(hit.rule);
+                // And a turn is spent when it is given.
+                is_in_flight || self.has_turns(hit.rule)
+            };
             if let Some(hit) = hit.filter(|hit| in_hand.tokens > 0 && !keeps(hit)) {
                 let cost = if is_allowed { in_hand.tokens } else { 0 };
                 let goes_on = is_allowed && self.reserves(hit.rule);

@@ -155,7 +155,7 @@ impl Limiter {
         // Another request for the key may have got nothing and been refused meanwhile.
         self.deny_cache.forget(told.place.tag);
         let tokens = if told.is_unplaced { charged } else { 0 };
-        let in_hand = InHand { tag: told.place.tag, told: *told, tokens, until, more_at };
+        let in_hand = InHand { tag: told.place.tag, told: *told, tokens, until, more_at, left: leased.left };
         if told.is_unplaced {
             return self.in_hand.push(in_hand);
         }

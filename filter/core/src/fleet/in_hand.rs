@@ -15,8 +15,10 @@ pub(crate) struct InHand {
     /// If the key has no place, the tokens of its epoch: that decision spends them, or nothing does.
     pub(crate) tokens: u32,
     pub(crate) until: Time,
-    /// When the budget has another token.
+    /// When the budget has another token, or when the turn comes that it gave.
     pub(crate) more_at: Time,
+    /// What the budget has left, if it says so.
+    pub(crate) left: u32,
 }
 
 /// An epoch that a request drew for itself alone.

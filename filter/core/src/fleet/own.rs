@@ -14,6 +14,8 @@ use crate::counters::Event;
 use crate::limiter::Limiter;
 use crate::table::EntryPlace;
 use crate::table::slot::{Cold, Tag, Watched};
+use weir_rules::Rule;
+use weir_wire::law::Law;
 use weir_wire::messages::{Allowance, Held, KEYS_MAX};
 use weir_wire::time::{SECOND_NS, Time};
 
@@ -29,7 +31,8 @@ const RENEWED_NS: u64 = 30 * SECOND_NS;
 impl Limiter {
     /// Whether a request draws for itself under this rule, and holds what it drew, as its cost is known only when it ends.
     pub(crate) fn reserves(&self, rule: RuleIndex) -> bool {
-        self.rule(rule).is_some_and(|rule| rule.sharing.strict && (self.is_reserving || rule.after.is_some()))
+        let may = |rule: &Rule| rule.sharing.strict && rule.sharing.law != Law::Turns;
+        self.rule(rule).is_some_and(|rule| may(rule) && (self.is_reserving || rule.after.is_some()))
     }
 
     /// The epoch that the request at hand drew for itself under the key `tag`.

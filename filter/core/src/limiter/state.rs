@@ -15,6 +15,7 @@ use weir_rules::fleet_secret::FleetSecret;
 use weir_rules::{Rule, RuleSet};
 
 /// The limiter of one worker.
+#[allow(clippy::struct_excessive_bools, reason = "each is a question that a decision asks")]
 pub struct Limiter {
     pub(crate) rules: RuleSet,
     /// What decisions need of each rule.
@@ -35,6 +36,8 @@ pub struct Limiter {
     pub(crate) in_hand: Vec<InHand>,
     /// Keys that the store did not answer for in the last draw: for its own request, they are decided as unanswered.
     pub(crate) in_vain: Vec<Tag>,
+    /// Whether a request can be held until its turn.
+    pub(crate) may_hold: bool,
     /// Whether requests only ask, for now: their refusals are not held against them, and rules in shadow do not see them.
     pub(crate) only_asks: bool,
     /// Whether requests, for now, reserve what they take: their hosts say later what they cost.
@@ -93,6 +96,7 @@ impl Limiter {
             touch: Touch { is_lost: true, is_lost_for_strict: true, drawn: Drawn::NotYet },
             in_hand: Vec::new(),
             in_vain: Vec::new(),
+            may_hold: true,
             only_asks: false,
             is_reserving: false,
             may_reserve: false,

@@ -17,6 +17,7 @@ mod several_rules;
 mod strict;
 mod strict_workers;
 mod tiers;
+mod turns;
 mod unwatched;
 
 use super::*;

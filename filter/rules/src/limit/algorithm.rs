@@ -31,11 +31,6 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Whether it holds requests until their turns come.
-    pub fn holds_requests(&self) -> bool {
-        matches!(self, Self::LeakyBucket(leaky) if leaky.places() > 1)
-    }
-
     /// The most that a key can take at once when it has taken nothing yet.
     pub const fn limit(&self) -> u32 {
         match self {
@@ -151,6 +146,19 @@ impl LeakyBucket {
             Ok(quota) => Ok(Self { quota }),
             Err(error) => Err(error),
         }
+    }
+
+    /// One whose turns are as long as a token of `quota` takes, with as many places as it has tokens.
+    pub const fn of(quota: Quota) -> Self {
+        Self { quota }
+    }
+
+    /// An even share of it, of which so many POPs have one each: one place at least.
+    #[must_use]
+    pub fn shared_by(self, pops: u32) -> Self {
+        let places = self.places().checked_div(pops).unwrap_or_default().max(1);
+        let token_ns = self.quota.token_ns().saturating_mul(pops.into());
+        Self::new(token_ns, places - 1).unwrap_or(self)
     }
 
     /// How many tokens have a place when none waits: as many as fit the queue, and one.

@@ -67,7 +67,7 @@ impl Limit {
         Self { algorithm: Algorithm::TokenBucket(quota), quota, rate }
     }
 
-    /// If POPs share it by a `sharing` that is strict, windows, logs and requests in flight become those of the fleet's budget.
+    /// If POPs share it by a `sharing` that is strict, windows, logs, turns and requests in flight become those of the fleet's budget.
     #[must_use]
     pub(crate) fn shared_by(self, sharing: &mut Sharing) -> Self {
         let (length_ns, law): (_, fn(u32) -> Law) = match &self.algorithm {
@@ -79,7 +79,8 @@ impl Limit {
             }
             Algorithm::SlidingLog(log) => (log.window().length_ns(), Law::Log),
             Algorithm::Concurrency(concurrency) => (concurrency.expires_ns(), Law::InFlight),
-            _ => return self,
+            Algorithm::LeakyBucket(_) => (0, |_| Law::Turns),
+            Algorithm::TokenBucket(_) => return self,
         };
         if !sharing.strict {
             return self;

@@ -12,11 +12,10 @@ use super::variant::Variant;
 use super::wider::{expanded, wider};
 use crate::key::{Missing, key};
 use crate::limit::after::After;
-use crate::limit::algorithm::Algorithm;
 use crate::limit::calendar;
 use crate::limit::cost::cost;
 use crate::limit::penalty::Penalty;
-use crate::limit::{self, Kind, Limit};
+use crate::limit::{self, Kind};
 use crate::matching::{Condition, condition};
 use crate::reading::{Fields, Item, Reader, rule_name};
 use crate::response::Response;
@@ -33,10 +32,9 @@ const WHEN_UNSYNCED: [(&str, WhenUnsynced); 3] =
 const MISSING: [(&str, Missing); 3] =
     [("skip", Missing::Skip), ("share", Missing::Share), ("limit", Missing::Limit)];
 
-/// The fields about sharing, and what they go with beside a token bucket.
-const SHARED: [(&str, &str); 4] = [
-    ("strict", ", fixed_window, sliding_window, sliding_log or concurrency"),
-    ("when_unsynced", ", or a strict fixed_window, sliding_window, sliding_log or concurrency"),
+/// The fields about sharing that not all rules may have, and what they go with beside a token bucket.
+const SHARED: [(&str, &str); 3] = [
+    ("when_unsynced", ", or with strict"),
     ("local_burst", ", which POPs share"),
     ("floors", ", which POPs share"),
 ];
@@ -104,8 +102,8 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
         Some(item) => Response::read(&item),
         None => Some(Response::default()),
     };
-    if let (Some(limit), Some(_)) = (&limit, &after) {
-        note_what_cannot_be_charged_after(limit, &fields);
+    if after.is_some() {
+        note_what_cannot_be_charged_after(kind, &fields);
     }
     fields.finish();
     let rule = Rule {
@@ -136,8 +134,8 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
 }
 
 /// A rule that gives out turns cannot charge a cost that only the response tells.
-fn note_what_cannot_be_charged_after(limit: &Limit, fields: &Fields<'_>) {
-    if matches!(limit.algorithm, Algorithm::LeakyBucket(_) | Algorithm::Concurrency(_)) {
+fn note_what_cannot_be_charged_after(kind: Kind, fields: &Fields<'_>) {
+    if matches!(kind, Kind::LeakyBucket | Kind::Concurrency) {
         fields.note_at(
             "cost",
             "expected a cost known at the request: the rule is a leaky_bucket or concurrency",
@@ -145,15 +143,10 @@ fn note_what_cannot_be_charged_after(limit: &Limit, fields: &Fields<'_>) {
     }
 }
 
-/// POPs share a token bucket, and if the rule is strict all but a leaky bucket; with any other algorithm each counts for itself.
+/// POPs share a token bucket. With any other algorithm each counts for itself, unless the rule is strict.
 fn note_what_is_not_shared(kind: Kind, sharing: Option<&Sharing>, fields: &mut Fields<'_>) {
-    let are_known = match kind {
-        Kind::TokenBucket => 4,
-        Kind::FixedWindow | Kind::SlidingWindow | Kind::SlidingLog(_) | Kind::Concurrency => {
-            1 + usize::from(sharing.is_some_and(|sharing| sharing.strict))
-        }
-        _ => 0,
-    };
+    let is_strict = sharing.is_some_and(|sharing| sharing.strict);
+    let are_known = if kind == Kind::TokenBucket { SHARED.len() } else { usize::from(is_strict) };
     for (name, elsewhere) in SHARED.into_iter().skip(are_known) {
         if let Some(item) = fields.take(name) {
             item.note(format_args!("expected only with algorithm: token_bucket{elsewhere}"));

@@ -21,7 +21,7 @@ use self::variant::Variant;
 use crate::key::{KeySpec, Missing};
 use crate::limit::Limit;
 use crate::limit::after::After;
-use crate::limit::algorithm::{Algorithm, Concurrency};
+use crate::limit::algorithm::{Algorithm, Concurrency, LeakyBucket};
 use crate::limit::cost::Cost;
 use crate::limit::penalty::Penalty;
 use crate::matching::{Condition, Holds};
@@ -85,7 +85,7 @@ impl Rule {
     }
 
     /// Whether POPs share its quota. With any algorithm but the token bucket, each POP counts for itself. (If POPs share
-    /// windows or a log, these are the budget's, see [`Sharing::law`].)
+    /// windows, a log or turns, these are the budget's, see [`Sharing::law`].)
     pub fn is_shared(&self) -> bool {
         matches!(self.algorithm, Algorithm::TokenBucket(_))
     }
@@ -94,6 +94,21 @@ impl Rule {
     pub fn in_flight(&self) -> Option<Concurrency> {
         let expires_ns = self.sharing.law.expires_us() * 1_000;
         if expires_ns > 0 { Concurrency::new(self.quota.burst(), expires_ns).ok() } else { None }
+    }
+
+    /// What a POP counts in cells by, if the fleet gives out turns or counts requests in flight: requests in flight here, or
+    /// turns if `when_unsynced` says so.
+    pub fn in_cells(&self) -> Option<Algorithm> {
+        if self.sharing.law == Law::Turns {
+            return Some(Algorithm::LeakyBucket(LeakyBucket::of(self.quota)));
+        }
+        self.in_flight().map(Algorithm::Concurrency)
+    }
+
+    /// Whether it holds requests until their turns come.
+    pub fn holds_requests(&self) -> bool {
+        let has_turns = self.sharing.law == Law::Turns || matches!(self.algorithm, Algorithm::LeakyBucket(_));
+        has_turns && self.quota.burst() > 1
     }
 
     /// Whether its algorithm is `quota`, whose rate is no [`Rate`].
@@ -144,6 +159,9 @@ impl Rule {
         if let Law::Log(length_s) | Law::InFlight(length_s) = self.sharing.law {
             bytes.push(2 + u8::from(matches!(self.sharing.law, Law::InFlight(_))));
             bytes.extend(length_s.to_le_bytes());
+        }
+        if self.sharing.law == Law::Turns {
+            bytes.push(5);
         }
         bytes
     }

@@ -70,7 +70,7 @@ fn nothing_is_on_record_but_how_long_the_turns_take() {
 #[test]
 fn a_clock_that_steps_leaves_the_queue_as_it_was() {
     let mut store = Escrow::default();
-    (0..4).for_each(|_| drop(wants(&mut store, 0, 1)));
+    assert_eq!(wants(&mut store, 0, 4), (4, 0, 0));
     let hour = 3_600 * SECOND_US;
     let (quota, claims) = (quota(10, Period::Second, 4), [Claim::of(9, 0, 1)]);
     let back = store.draw(NOW - hour, "a", &turns(quota, &claims));
@@ -123,20 +123,17 @@ proptest! {
             }
             let drawn = store.draw(NOW + at_us, "a", &turns(quota, &[Claim::of(at_us, 0, n)]));
             let Leased { charged, wait_ms, left, .. } = drawn.leases[0];
-            match queue.take(at_us * 1_000, n.into()) {
-                Some(begins_ns) => {
-                    prop_assert_eq!(charged, u64::from(n));
-                    prop_assert_eq!(wait_ms, (begins_ns - at_us * 1_000).div_ceil(1_000_000));
-                }
-                None => {
-                    prop_assert_eq!(charged, 0);
-                    let fits = |at_ns: u64| {
-                        let ends = queue.ends.clone();
-                        Queue { ends, ..queue }.take(at_ns, n.into()).is_some()
-                    };
-                    let at_ns = at_us * 1_000 + wait_ms * 1_000_000;
-                    prop_assert!(n > places || fits(at_ns) && !fits(at_ns - 1_000_000));
-                }
+            if let Some(begins_ns) = queue.take(at_us * 1_000, n.into()) {
+                prop_assert_eq!(charged, u64::from(n));
+                prop_assert_eq!(wait_ms, (begins_ns - at_us * 1_000).div_ceil(1_000_000));
+            } else {
+                prop_assert_eq!(charged, 0);
+                let fits = |at_ns: u64| {
+                    let ends = queue.ends.clone();
+                    Queue { ends, ..queue }.take(at_ns, n.into()).is_some()
+                };
+                let at_ns = at_us * 1_000 + wait_ms * 1_000_000;
+                prop_assert!(n > places || fits(at_ns) && !fits(at_ns - 1_000_000));
             }
             let busy = queue.ends.iter().filter(|end_ns| **end_ns > at_us * 1_000).count();
             prop_assert_eq!(u64::from(left) + busy as u64, u64::from(places));

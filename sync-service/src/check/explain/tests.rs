@@ -83,6 +83,12 @@ fn every_algorithm_has_its_words() {
         let told = told(&format!("{{name: a, key: [host], {fields}}}"));
         assert_eq!(told[0], format!("a: counts every request by host; allows each {words}."));
     }
+    let queue = "rate: 10/s, algorithm: leaky_bucket, queue: 25, strict: true";
+    let of_fleet = "10/s, one after the other over the whole fleet: 25 wait for their turn, the last for 2.5 s, the rest is limited at once";
+    assert_eq!(
+        told(&format!("{{name: a, key: [host], {queue}}}"))[0],
+        format!("a: counts every request by host; allows each {of_fleet}.")
+    );
     assert_told(
         "{name: a, key: [host], rate: 1/s, algorithm: fixed_window}",
         &["Each POP counts for itself."],

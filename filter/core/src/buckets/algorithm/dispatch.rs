@@ -15,6 +15,9 @@ use weir_wire::time::Time;
 pub struct Receipt(Time);
 
 impl Receipt {
+    /// Of what is in no cell: giving it back changes nothing.
+    pub const NONE: Self = Self(Time::ZERO);
+
     /// The receipt with this number.
     pub const fn from_bits(bits: u64) -> Self {
         Self(Time::from_nanos(bits))
@@ -31,7 +34,7 @@ impl Receipt {
 pub struct Taken {
     /// To give it back with; for [`Algorithm::Concurrency`], to release it with.
     pub receipt: Receipt,
-    /// Nanoseconds to hold the request; more than zero only for [`Algorithm::LeakyBucket`].
+    /// Nanoseconds to hold the request; more than zero only for [`Algorithm::LeakyBucket`] and a turn that the fleet gave.
     pub hold_ns: u64,
 }
 

@@ -1,0 +1,54 @@
+//! Turns that the fleet's budget gives out: a strict leaky bucket.
+//!
+//! Each request draws its own. Nothing of it is in the key's slot, and what is not used passes: nobody else could use it.
+
+use super::hit::Hit;
+use super::judged::{Judged, Verdict};
+use super::terms::RuleTerms;
+use crate::RuleIndex;
+use crate::buckets::algorithm::{NEVER_NS, Receipt, Taken};
+use crate::buckets::{Bucket, Standing};
+use crate::limiter::{Drawn, Limiter};
+use weir_wire::time::Time;
+
+impl Limiter {
+    /// Whether each request draws its turn under this rule.
+    pub(crate) fn has_turns(&self, rule: RuleIndex) -> bool {
+        self.terms.get(usize::from(rule)).is_some_and(|terms| terms.has_turns)
+    }
+
+    /// Takes the turn that was drawn for the request, if it was given one and can be held until then.
+    pub(super) fn take_turn(&self, hit: &Hit, terms: &RuleTerms, now: Time) -> Judged {
+        let (quota, cost) = (&terms.quota, hit.cost);
+        let refused = |verdict| Judged::refused(verdict, hit.tag);
+        if cost > quota.burst() {
+            return refused(Verdict::Short { wait_ns: NEVER_NS, full_ns: NEVER_NS });
+        }
+        let turn_ns = quota.token_ns().saturating_mul(cost.into());
+        let beyond = |until_ns: u64| until_ns.saturating_add(turn_ns).saturating_sub(quota.fill_ns());
+        let drawn = self.in_hand.iter().find(|in_hand| in_hand.tag == hit.tag);
+        // A peek is told when its turn would come, and takes none.
+        let (fits, left, wait_ns, short_ns) = match drawn {
+            None if self.touch.drawn == Drawn::NotYet => return refused(Verdict::Unpaid),
+            None => (false, 0, turn_ns, turn_ns),
+            Some(drawn) => {
+                let wait_ns = drawn.more_at.nanos_since(now);
+                if self.only_asks {
+                    (drawn.left >= cost, drawn.left.saturating_sub(cost), wait_ns, beyond(wait_ns))
+                } else {
+                    (drawn.tokens >= cost, drawn.left, wait_ns, wait_ns)
+                }
+            }
+        };
+        if fits && (wait_ns == 0 || self.may_hold || self.only_asks) {
+            let bucket = Bucket::FULL.held_to(quota, left, now);
+            let fits = Verdict::Fits(Standing::allowed(bucket, quota, now));
+            return Judged {
+                taken: Some(Taken { receipt: Receipt::NONE, hold_ns: wait_ns }),
+                ..refused(fits)
+            };
+        }
+        let full_ns = short_ns.saturating_add(quota.fill_ns()).saturating_sub(turn_ns);
+        refused(Verdict::Short { wait_ns: short_ns, full_ns })
+    }
+}
