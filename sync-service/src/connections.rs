@@ -6,6 +6,7 @@
 
 mod seats;
 mod timely;
+mod together;
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -21,7 +22,7 @@ use hyper::body::{Body, Incoming};
 use hyper::header::HeaderName;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -35,6 +36,7 @@ use crate::secrets::Secrets;
 use crate::tls;
 use seats::{Busy, Seat, Waiting};
 use timely::Timely;
+use together::{Gathered, Together};
 
 /// Has Envoy take the one that answers out of its load balancing at once, not only at the next health check.
 pub const GO_ELSEWHERE: HeaderName = HeaderName::from_static("x-envoy-immediate-health-check-fail");
@@ -229,13 +231,14 @@ impl Connections {
                     Ok::<_, Infallible>(answered.await)
                 }
             });
-            let builder = limited(limits, protocol);
-            let mut connection = pin!(builder.serve_connection(stream, service));
+            let gathered = Gathered::default();
+            let builder = limited(limits, protocol, gathered.clone());
+            let mut connection = Together::new(builder.serve_connection(stream, service), gathered);
             let limit = tokio::select! {
-                result = connection.as_mut() => return log(result),
+                result = &mut connection => return log(result),
                 limit = ended => limit,
             };
-            connection.as_mut().graceful_shutdown();
+            connection.inner().graceful_shutdown();
             match limit {
                 Some(limit) => last_words(limit, connection, &place).await,
                 None => log(connection.await),
@@ -304,13 +307,13 @@ async fn begun(
     }
 }
 
-/// What serves a connection of `protocol`, with our limits.
-fn limited(limits: Limits, protocol: Protocol) -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+/// What serves a connection of `protocol`, with our limits; its requests are `gathered`.
+fn limited(limits: Limits, protocol: Protocol, gathered: Gathered) -> auto::Builder<Gathered> {
+    let mut builder = auto::Builder::new(gathered);
     let mut http1 = builder.http1();
     http1.timer(TokioTimer::new()).header_read_timeout(limits.header_timeout).max_buf_size(HEAD_BYTES_MAX);
     let mut http2 = builder.http2();
-    http2.timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX);
+    http2.timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX).auto_date_header(false);
     http2.keep_alive_interval(limits.header_timeout).keep_alive_timeout(limits.write_timeout);
     match protocol {
         Protocol::Http1 => builder.http1_only(),

@@ -1,0 +1,190 @@
+//! Requests that are answered where they came in: in the task of their connection.
+//!
+//! Were each a task, it would be scheduled by itself, and its answer would wake up the connection, which would run at once and
+//! write that one answer. So a connection answers what it has read, request by request, before it goes on, and the answers leave
+//! in one write. Those that had to wait are answered in its task, too: what wakes up several leads to one write.
+
+use std::mem;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use hyper::rt::Executor;
+
+/// A request until it is answered.
+type Request = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Gathers the requests that a connection has read.
+#[derive(Clone, Default)]
+pub(super) struct Gathered(Arc<Mutex<Vec<Request>>>);
+
+impl Gathered {
+    fn requests(&self) -> MutexGuard<'_, Vec<Request>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Gathered {
+    fn execute(&self, request: F) {
+        self.requests().push(Box::pin(request));
+    }
+}
+
+/// A connection, and the requests that it has read.
+pub(super) struct Together<C> {
+    connection: Pin<Box<C>>,
+    gathered: Gathered,
+    /// Empty between polls.
+    requests: Vec<Request>,
+    /// Those that wait for something.
+    waiting: FuturesUnordered<Request>,
+}
+
+impl<C: Future> Together<C> {
+    /// `connection`, whose requests are `gathered`. They end with it.
+    pub(super) fn new(connection: C, gathered: Gathered) -> Self {
+        let waiting = FuturesUnordered::new();
+        Self { connection: Box::pin(connection), gathered, requests: Vec::new(), waiting }
+    }
+
+    /// The connection itself.
+    pub(super) fn inner(&mut self) -> Pin<&mut C> {
+        self.connection.as_mut()
+    }
+
+    /// Answers what need not wait any longer.
+    fn go_on(&mut self, cx: &mut Context<'_>) {
+        while let Poll::Ready(Some(())) = self.waiting.poll_next_unpin(cx) {}
+    }
+
+    /// Answers what the connection has just read, and what need not wait.
+    fn begin(&mut self, cx: &mut Context<'_>) {
+        mem::swap(&mut self.requests, &mut *self.gathered.requests());
+        for mut request in self.requests.drain(..) {
+            if request.as_mut().poll(cx).is_pending() {
+                self.waiting.push(request);
+            }
+        }
+        // Each is to be woken up by what it waits for.
+        self.go_on(cx);
+    }
+}
+
+impl<C: Future> Future for Together<C> {
+    type Output = C::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<C::Output> {
+        let this = &mut *self;
+        this.go_on(cx);
+        let polled = this.connection.as_mut().poll(cx);
+        if polled.is_pending() {
+            // An answer wakes up the connection's task, as it would from another one: it is written at the next poll.
+            this.begin(cx);
+        }
+        polled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, poll_fn};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use tokio::sync::{Notify, oneshot};
+    use tokio::task::{id, yield_now};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(10);
+
+    #[tokio::test]
+    async fn requests_are_answered_in_the_task_of_their_connection() {
+        let (answered, answers) = mpsc::channel();
+        let gathered = Gathered::default();
+        let executor = gathered.clone();
+        let connection = async move {
+            for number in 0..3 {
+                let answered = answered.clone();
+                executor.execute(async move {
+                    if number == 1 {
+                        yield_now().await;
+                    }
+                    answered.send((number, id())).unwrap();
+                });
+            }
+            yield_now().await;
+            yield_now().await;
+            id()
+        };
+        let own = tokio::spawn(Together::new(connection, gathered)).await.unwrap();
+        assert_eq!(answers.try_iter().collect::<Vec<_>>(), [(0, own), (2, own), (1, own)]);
+    }
+
+    #[tokio::test]
+    async fn one_that_waits_holds_up_neither_its_connection_nor_the_others() {
+        let gathered = Gathered::default();
+        let executor = gathered.clone();
+        let connection = async move {
+            executor.execute(pending());
+            let ((first, second), (done, is_done)) = (oneshot::channel(), oneshot::channel());
+            executor.execute(async move { done.send(second.await).unwrap() });
+            yield_now().await;
+            executor.execute(async move { first.send(7).unwrap() });
+            is_done.await.unwrap()
+        };
+        let answered = timeout(LONG, Together::new(connection, gathered)).await.expect("an answer");
+        assert_eq!(answered, Ok(7));
+    }
+
+    #[tokio::test]
+    async fn what_has_waited_for_the_same_is_answered_before_the_connection_goes_on() {
+        let (gathered, go, answered) =
+            (Gathered::default(), Arc::new(Notify::new()), Arc::new(Mutex::new(0)));
+        let (executor, seen) = (gathered.clone(), Arc::clone(&answered));
+        let requests = (0..3).map(|_| (Arc::clone(&go), Arc::clone(&answered)));
+        let mut requests: Vec<_> = requests.collect();
+        // It says how many were answered each time that it is polled.
+        let mut counts = vec![];
+        let connection = poll_fn(move |_| {
+            for (go, answered) in requests.drain(..) {
+                executor.execute(async move {
+                    go.notified().await;
+                    *answered.lock().unwrap() += 1;
+                });
+            }
+            counts.push(*seen.lock().unwrap());
+            if counts.ends_with(&[3]) { Poll::Ready(mem::take(&mut counts)) } else { Poll::Pending }
+        });
+        let waking = async {
+            // Until all of them wait.
+            for _ in 0..3 {
+                yield_now().await;
+            }
+            go.notify_waiters();
+        };
+        let together = timeout(LONG, Together::new(connection, gathered));
+        let (counts, ()) = tokio::join!(together, waking);
+        let counts = counts.expect("answers");
+        assert!(counts.iter().all(|count| [0, 3].contains(count)), "{counts:?}");
+    }
+
+    #[tokio::test]
+    async fn requests_end_with_their_connection() {
+        let gathered = Gathered::default();
+        let executor = gathered.clone();
+        let (held, is_dropped) = oneshot::channel::<()>();
+        let connection = async move {
+            executor.execute(async move {
+                let _held = held;
+                pending::<()>().await;
+            });
+            yield_now().await;
+        };
+        timeout(LONG, Together::new(connection, gathered)).await.expect("its end");
+        assert!(timeout(LONG, is_dropped).await.expect("an end").is_err());
+    }
+}
