@@ -1,33 +1,14 @@
 //! What is asked: the attributes of a request that somebody else serves.
 
+use std::io::Write as _;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use weir_rules::request::{Attribute, Request};
 
-/// The claim that says what stands beside a check.
-const BESIDE: [&str; 2] = ["ratelimit", "beside"];
-
-/// The parts of a request of which each is a check. Their text is made when a rule asks for it: for all checks together it
-/// would be as long as the request, times their number.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Beside {
-    /// The text of each part.
-    pub parts: Arc<[String]>,
-    /// Which part the check is.
-    pub own: usize,
-}
-
-impl Beside {
-    /// The other parts, one behind the other.
-    pub fn text(&self) -> String {
-        let others = self.parts.iter().enumerate().filter(|(index, _)| *index != self.own);
-        others.map(|(_, part)| part.as_str()).collect()
-    }
-}
+use super::descriptor::Descriptor;
 
 /// A request to be decided. What it does not say, it does not have.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Ask {
     /// The client's address.
     pub address: Option<IpAddr>,
@@ -41,8 +22,8 @@ pub struct Ask {
     pub headers: Vec<(String, String)>,
     /// What its token says, by paths of names, and whatever no client can make up.
     pub claims: Vec<(Vec<String>, String)>,
-    /// What stands beside it in its request, if anything does: a claim, too.
-    pub beside: Option<Beside>,
+    /// What says all this instead, if it came as a descriptor.
+    pub descriptor: Option<Descriptor>,
     /// How many requests it stands for, at least 1.
     pub hits: u32,
     /// Whether nothing is to be taken.
@@ -60,7 +41,7 @@ impl Default for Ask {
             path: None,
             headers: Vec::new(),
             claims: Vec::new(),
-            beside: None,
+            descriptor: None,
             hits: 1,
             is_peek: false,
             reserve_s: None,
@@ -69,10 +50,16 @@ impl Default for Ask {
 }
 
 impl Ask {
-    fn header(&self, name: &str) -> Option<Vec<u8>> {
-        let values: Vec<&str> =
-            self.headers.iter().filter(|(known, _)| known == name).map(|(_, value)| value.as_str()).collect();
-        (!values.is_empty()).then(|| values.join(",").into_bytes())
+    /// Writes the headers of this name; false if there is none.
+    fn write_header(&self, name: &str, room: &mut Vec<u8>) -> bool {
+        let mut values = self.headers.iter().filter(|(known, _)| known == name).map(|(_, value)| value);
+        let Some(first) = values.next() else { return false };
+        room.extend_from_slice(first.as_bytes());
+        for value in values {
+            room.push(b',');
+            room.extend_from_slice(value.as_bytes());
+        }
+        true
     }
 }
 
@@ -82,22 +69,33 @@ impl Request for Ask {
     }
 
     fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
-        let text = |text: &Option<String>| text.as_ref().map(|text| text.clone().into_bytes());
-        match attribute {
-            Attribute::SourceAddress => self.address.map(|address| address.to_string().into_bytes()),
-            Attribute::Method => text(&self.method),
-            Attribute::Path => text(&self.path),
-            Attribute::Authority => text(&self.host),
-            Attribute::Route => None,
-            Attribute::Header(name) => self.header(name),
-            Attribute::Claim(path) => {
-                let is_beside = path.iter().map(String::as_str).eq(BESIDE);
-                if let Some(beside) = self.beside.as_ref().filter(|_| is_beside) {
-                    return Some(beside.text().into_bytes());
-                }
-                let claim = self.claims.iter().find(|(known, _)| known == path);
-                claim.map(|(_, value)| value.clone().into_bytes())
-            }
+        let mut room = Vec::new();
+        self.attribute_into(attribute, &mut room).then_some(room)
+    }
+
+    fn attribute_into(&mut self, attribute: &Attribute, room: &mut Vec<u8>) -> bool {
+        room.clear();
+        if let Some(descriptor) = &self.descriptor {
+            return descriptor.write(attribute, room);
         }
+        let text = match attribute {
+            // Writing to memory does not fail.
+            Attribute::SourceAddress => {
+                return self.address.is_some_and(|address| write!(room, "{address}").is_ok());
+            }
+            Attribute::Method => self.method.as_ref(),
+            Attribute::Path => self.path.as_ref(),
+            Attribute::Authority => self.host.as_ref(),
+            Attribute::Route => None,
+            Attribute::Header(name) => return self.write_header(name, room),
+            Attribute::Claim(path) => {
+                let claim = self.claims.iter().find(|(known, _)| known == path);
+                claim.map(|(_, value)| value)
+            }
+        };
+        text.is_some_and(|text| {
+            room.extend_from_slice(text.as_bytes());
+            true
+        })
     }
 }

@@ -129,7 +129,7 @@ fn ask(item: &Item<'_>) -> Option<Ask> {
         fields.note_at("reserve_s", "expected none beside peek, which takes nothing");
     }
     fields.finish();
-    Some(Ask { address, method, host, path, headers, claims, beside: None, hits, is_peek, reserve_s })
+    Some(Ask { address, method, host, path, headers, claims, descriptor: None, hits, is_peek, reserve_s })
 }
 
 /// An object of texts, whose names are those of headers.

@@ -5,7 +5,7 @@
 //! send to a weir-sync is answered here, without HTTP.
 //!
 //! ```text
-//! ask.rs      what is asked; verdict.rs, what is answered
+//! ask.rs      what is asked, descriptor.rs, as a descriptor; verdict.rs, what is answered
 //! json.rs     both as JSON
 //! limit.rs    limits that callers name themselves, drawn from the store check by check; per_unit.rs, those of descriptors
 //! reservations.rs  what was let through, until its caller says what it cost
@@ -17,6 +17,7 @@
 mod ask;
 mod calls;
 mod counts;
+mod descriptor;
 pub mod json;
 pub mod limit;
 mod patience;
@@ -53,7 +54,8 @@ use reservations::{Reservations, Reserved, Settling};
 use site::{Handle, Memory};
 use worker::{Next, Worker};
 
-pub use ask::{Ask, Beside};
+pub use ask::Ask;
+pub use descriptor::Descriptor;
 pub use per_unit::PerUnit;
 pub use reservations::{RESERVED_S_MAX, SettleError, Settlement};
 pub use verdict::{Decision, Standing, Verdict};
@@ -186,7 +188,8 @@ impl Gateway {
                     next = Next::Answer(verdict);
                 }
                 Next::Call(call) => {
-                    let answer = self.call(&call, patience).await;
+                    // Boxed, since most requests make no call, and this is much larger than all the rest.
+                    let answer = Box::pin(self.call(&call, patience)).await;
                     let mut state = waiting.worker.state();
                     let again = state.ask_again(&mut waiting.open, (call.number, answer), ask, self.now());
                     next = again.unwrap_or_else(|| Next::Answer(Verdict::without_rules()));

@@ -53,7 +53,7 @@ pub(super) fn ask(domain: &str, index: usize, pairs: &Pairs) -> Result<Ask, Stat
     let entries = pairs.iter().map(entry).collect();
     let descriptor = RateLimitDescriptor { entries, ..RateLimitDescriptor::default() };
     let request = RateLimitRequest { domain: domain.into(), descriptors: vec![descriptor], hits_addend: 0 };
-    let checks = asking::checks(&request).map_err(|status| {
+    let checks = asking::checks(request).map_err(|status| {
         let place = format!(
             "bucket_quota_usages[{index}].bucket_id, its pairs as entries in the order of their keys"
         );

@@ -1,5 +1,6 @@
 //! What is answered: the verdicts on all descriptors, as one response.
 
+use std::mem;
 use std::time::Duration;
 
 use tonic::Status;
@@ -24,9 +25,11 @@ pub fn response(mut verdicts: Vec<Verdict>) -> Result<RateLimitResponse, Status>
         }));
     }
     let overall_code = if is_over { Code::OverLimit } else { Code::Ok }.into();
-    let statuses = verdicts.iter().map(status).collect();
-    let told = told(&verdicts).map(|index| verdicts.swap_remove(index));
-    let (headers, body) = told.map(|verdict| (verdict.headers, verdict.body)).unwrap_or_default();
+    let told = told(&verdicts).and_then(|index| verdicts.get_mut(index));
+    let (headers, body) = told
+        .map(|verdict| (mem::take(&mut verdict.headers), mem::take(&mut verdict.body)))
+        .unwrap_or_default();
+    let statuses = verdicts.into_iter().map(status).collect();
     let header = |(key, value)| HeaderValue { key, value, raw_value: Vec::new() };
     Ok(RateLimitResponse {
         overall_code,
@@ -59,7 +62,7 @@ fn told(verdicts: &[Verdict]) -> Option<usize> {
     longest.map(|(index, _)| index).or_else(|| least().map(|(index, _)| index))
 }
 
-fn status(verdict: &Verdict) -> DescriptorStatus {
+fn status(verdict: Verdict) -> DescriptorStatus {
     let code = match verdict.decision {
         Decision::Allow => Code::Ok,
         Decision::Limit | Decision::Block => Code::OverLimit,
@@ -70,14 +73,14 @@ fn status(verdict: &Verdict) -> DescriptorStatus {
     };
     DescriptorStatus {
         code: code.into(),
-        current_limit: limit(verdict.rule.as_deref(), &standing),
+        current_limit: limit(verdict.rule, &standing),
         limit_remaining: small(standing.remaining),
         duration_until_reset: prost_types::Duration::try_from(standing.reset_after).ok(),
     }
 }
 
 /// The rule's limit, if its window is one of the units that there are; no other can be said.
-fn limit(rule: Option<&str>, standing: &Standing) -> Option<RateLimit> {
+fn limit(rule: Option<String>, standing: &Standing) -> Option<RateLimit> {
     let unit = match standing.window? {
         window if window.subsec_nanos() > 0 => return None,
         window => match window.as_secs() {
@@ -94,7 +97,7 @@ fn limit(rule: Option<&str>, standing: &Standing) -> Option<RateLimit> {
     Some(RateLimit {
         requests_per_unit: u32::try_from(standing.limit).ok()?,
         unit: unit.into(),
-        name: rule.unwrap_or_default().to_owned(),
+        name: rule.unwrap_or_default(),
     })
 }
 

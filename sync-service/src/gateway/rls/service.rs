@@ -3,13 +3,13 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::join_all;
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use futures_util::future::{FutureExt as _, join_all};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::HeaderMap;
 use hyper::{Request, Response};
@@ -17,13 +17,13 @@ use tokio::time::timeout;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service as Call;
-use tonic::metadata::MetadataMap;
 use tonic::server::NamedService;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 
 use super::asking::Check;
 use super::raw::RawRequest;
+use super::unary::Said;
 use super::{answering, asking, reflection, unary};
 use crate::access::credentials::Door;
 use crate::access::{Refused, bearer};
@@ -104,11 +104,18 @@ impl Service {
         self: Arc<Self>,
         request: Request<Incoming>,
         peer: Arc<Peer>,
-    ) -> Response<Body> {
-        let path = request.uri().path();
-        if path == CHECK_PATH {
-            return self.check(request, &peer).await.unwrap_or_else(Status::into_http);
+    ) -> Response<Said> {
+        if request.uri().path() != CHECK_PATH {
+            // Boxed, so that a check is small.
+            return Box::pin(self.respond_to_other(request, peer)).await.map(Said::Any);
         }
+        let checked = self.check(request, &peer).await;
+        checked.unwrap_or_else(|status| status.into_http().map(Said::Any))
+    }
+
+    /// The response to any other call than a check.
+    async fn respond_to_other(&self, request: Request<Incoming>, peer: Arc<Peer>) -> Response<Body> {
+        let path = request.uri().path();
         let name = path.strip_prefix('/').and_then(|rest| rest.split('/').next()).unwrap_or_default();
         let service = self.services.iter().find(|(known, _)| *known == name);
         let Some((_, service)) = service else {
@@ -144,16 +151,13 @@ impl Service {
     }
 
     /// Answers the one method that everybody asks.
-    async fn check(&self, request: Request<Incoming>, peer: &Peer) -> Result<Response<Body>, Status> {
-        self.let_ask(CHECK_PATH, request.headers(), peer)?;
-        let (mut head, body) = request.into_parts();
-        head.extensions.insert(Caller(peer.address.ip()));
+    async fn check(&self, request: Request<Incoming>, peer: &Peer) -> Result<Response<Said>, Status> {
+        let (head, body) = request.into_parts();
+        self.let_ask(CHECK_PATH, &head.headers, peer)?;
         let body = self.whole(body, self.limits.body_bytes_max).await?;
         let asked = unary::message(body.clone())
             .or_else(|wrong| unary::message(body).map(RawRequest::read).map_err(|_| wrong))?;
-        let metadata = MetadataMap::from_headers(head.headers);
-        let asked = tonic::Request::from_parts(metadata, head.extensions, asked);
-        Ok(unary::answer(self.checks.should_rate_limit(asked).await?.get_ref()))
+        Ok(unary::answer(&self.checks.answer(asked, &head.headers, peer.address.ip()).await?))
     }
 
     /// A request with its whole message.
@@ -164,17 +168,14 @@ impl Service {
     }
 
     async fn whole(&self, body: Incoming, body_bytes_max: usize) -> Result<Bytes, Status> {
+        let mut reading = pin!(unary::whole(body, body_bytes_max));
+        // It has mostly arrived by now, and needs no timer then.
+        if let Some(read) = reading.as_mut().now_or_never() {
+            return read;
+        }
         let body_timeout = self.limits.body_timeout;
-        let read = timeout(body_timeout, Limited::new(body, body_bytes_max).collect()).await;
         let expected = || format!("expected the whole message within {} ms", body_timeout.as_millis());
-        let body = read.map_err(|_| Status::deadline_exceeded(expected()))?.map_err(|error| {
-            if error.is::<LengthLimitError>() {
-                Status::invalid_argument(format!("expected a message of at most {body_bytes_max} bytes"))
-            } else {
-                Status::cancelled("the message broke off")
-            }
-        })?;
-        Ok(body.to_bytes())
+        timeout(body_timeout, reading).await.unwrap_or_else(|_| Err(Status::deadline_exceeded(expected())))
     }
 
     /// Lets in those who may check.
@@ -204,50 +205,54 @@ struct Checks {
 }
 
 impl Checks {
-    /// Lets in those who may name limits, as the descriptor at `index` does.
-    fn let_name_limits(
+    /// The answer to what `caller` asks with these `headers`.
+    async fn answer(
         &self,
-        request: &tonic::Request<RateLimitRequest>,
-        index: usize,
-    ) -> Result<(), Status> {
-        let headers = request.metadata().clone().into_headers();
-        let Err(refused) = self.secrets.access.asker(bearer(&headers), Door::Limit) else { return Ok(()) };
-        let Caller(address) = request.extensions().get().copied().unwrap_or(Caller(NOBODY));
-        self.secrets.refusals.log(address, format!("{CHECK_PATH}: a limit of its own: {refused:?}"));
+        asked: RateLimitRequest,
+        headers: &HeaderMap,
+        caller: IpAddr,
+    ) -> Result<RateLimitResponse, Status> {
+        let checks = asking::checks(asked)?;
+        if let Some(index) = checks.iter().position(|check| matches!(check, Check::Own(_))) {
+            self.let_name_limits(headers, caller, index)?;
+        }
+        let verdict = |check| async move {
+            match check {
+                Check::Rules(ask) => self.gateway.check(*ask).await,
+                Check::Own(limit) => Box::pin(self.gateway.check_per_unit(&limit)).await,
+            }
+        };
+        let verdicts = match <[Check; 1]>::try_from(checks) {
+            // As most requests have.
+            Ok([check]) => vec![verdict(check).await],
+            Err(checks) => join_all(checks.into_iter().map(verdict)).await,
+        };
+        for verdict in &verdicts {
+            self.metrics.count_check("grpc", verdict.decision.as_str());
+        }
+        answering::response(verdicts)
+    }
+
+    /// Lets in those who may name limits, as the descriptor at `index` does.
+    fn let_name_limits(&self, headers: &HeaderMap, caller: IpAddr, index: usize) -> Result<(), Status> {
+        let Err(refused) = self.secrets.access.asker(bearer(headers), Door::Limit) else { return Ok(()) };
+        self.secrets.refusals.log(caller, format!("{CHECK_PATH}: a limit of its own: {refused:?}"));
         Err(Status::permission_denied(format!(
             "descriptors[{index}].limit: expected none, or a token with the role `limit` in check_token_file"
         )))
     }
 }
 
-/// The client's address.
-#[derive(Clone, Copy)]
-struct Caller(IpAddr);
-
-/// What stands for an address that is not known.
-const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-
+/// For the names of its methods: what they are asked is answered before tonic sees it.
 #[tonic::async_trait]
 impl RateLimitService for Checks {
     async fn should_rate_limit(
         &self,
         request: tonic::Request<RateLimitRequest>,
     ) -> Result<tonic::Response<RateLimitResponse>, Status> {
-        let checks = asking::checks(request.get_ref())?;
-        if let Some(index) = checks.iter().position(|check| matches!(check, Check::Own(_))) {
-            self.let_name_limits(&request, index)?;
-        }
-        let verdict = |check| async move {
-            match check {
-                Check::Rules(ask) => self.gateway.check(*ask).await,
-                Check::Own(limit) => self.gateway.check_per_unit(&limit).await,
-            }
-        };
-        let verdicts = join_all(checks.into_iter().map(verdict)).await;
-        for verdict in &verdicts {
-            self.metrics.count_check("grpc", verdict.decision.as_str());
-        }
-        answering::response(verdicts).map(tonic::Response::new)
+        let (metadata, _, asked) = request.into_parts();
+        let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        self.answer(asked, metadata.as_ref(), nobody).await.map(tonic::Response::new)
     }
 }
 

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use http_body_util::BodyExt as _;
 use hyper::Response;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -16,6 +17,33 @@ use tonic::body::Body;
 
 /// What goes before a message: whether it is compressed, and its length.
 const PREFIX_BYTES: usize = 5;
+
+/// All of `body`, if that is no more than so many bytes. What came in one piece is not copied.
+pub(super) async fn whole<B>(mut body: B, bytes_max: usize) -> Result<Bytes, Status>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+{
+    let (mut whole, mut more) = (Bytes::new(), BytesMut::new());
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Status::cancelled("the message broke off"))?;
+        let Ok(piece) = frame.into_data() else { continue };
+        if whole.len() + more.len() + piece.len() > bytes_max {
+            return Err(Status::invalid_argument(format!("expected a message of at most {bytes_max} bytes")));
+        }
+        if whole.is_empty() {
+            whole = piece;
+        } else {
+            more.extend_from_slice(&piece);
+        }
+        if body.is_end_stream() {
+            break;
+        }
+    }
+    if more.is_empty() {
+        return Ok(whole);
+    }
+    Ok([whole, more.freeze()].concat().into())
+}
 
 /// The one message of a call.
 pub(super) fn message<M: Message + Default>(mut body: Bytes) -> Result<M, Status> {
@@ -32,58 +60,80 @@ pub(super) fn message<M: Message + Default>(mut body: Bytes) -> Result<M, Status
     M::decode(body).map_err(|error| Status::internal(error.to_string()))
 }
 
-/// The answer with this one message, and the status that all is well.
-pub(super) fn answer(message: &impl Message) -> Response<Body> {
+/// The answer with this one message, and the status that all is well. Its length is in the message itself.
+pub(super) fn answer(message: &impl Message) -> Response<Said> {
     let length = message.encoded_len();
     let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + length);
     bytes.put_u8(0);
     // It answers a message of a bounded length.
     bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
     message.encode_raw(&mut bytes);
-    let mut response = Response::new(Body::new(One { message: Some(bytes.freeze()), is_over: false }));
+    let mut response = Response::new(Said::One(One { message: Some(bytes.freeze()), is_over: false }));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response
 }
 
+/// What is answered.
+pub(super) enum Said {
+    /// To most calls.
+    One(One),
+    /// What a service of tonic says.
+    Any(Body),
+}
+
+impl HttpBody for Said {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        match self.get_mut() {
+            Self::One(one) => Poll::Ready(one.frame().map(Ok)),
+            Self::Any(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::One(one) => one.is_over,
+            Self::Any(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::One(_) => SizeHint::default(),
+            Self::Any(body) => body.size_hint(),
+        }
+    }
+}
+
 /// A message, and the trailers behind it.
-struct One {
+pub(super) struct One {
     message: Option<Bytes>,
     is_over: bool,
 }
 
-impl HttpBody for One {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+impl One {
+    fn frame(&mut self) -> Option<Frame<Bytes>> {
         if let Some(message) = self.message.take() {
-            return Poll::Ready(Some(Ok(Frame::data(message))));
+            return Some(Frame::data(message));
         }
         if self.is_over {
-            return Poll::Ready(None);
+            return None;
         }
         self.is_over = true;
         let mut trailers = HeaderMap::with_capacity(1);
         trailers.insert(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"));
-        Poll::Ready(Some(Ok(Frame::trailers(trailers))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.is_over
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.message.as_ref().map_or(0, |message| message.len() as u64))
+        Some(Frame::trailers(trailers))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::stream::iter;
+    use http_body_util::{Full, StreamBody};
+
     use super::*;
-    use http_body_util::BodyExt as _;
 
     #[tokio::test]
     async fn an_answer_is_a_message_and_a_status() {
@@ -94,6 +144,24 @@ mod tests {
         let bytes = answered.to_bytes();
         assert_eq!(bytes[..], [0, 0, 0, 0, 2, 8, 7]);
         assert_eq!(message::<prost_types::Duration>(bytes).expect("the message"), said);
+    }
+
+    #[tokio::test]
+    async fn a_body_is_whole_in_one_piece_or_in_several_and_none_is_longer_than_allowed() {
+        let one = Bytes::from_static(b"one piece");
+        let read = whole(Full::new(one.clone()), one.len()).await.expect("a body");
+        assert_eq!((read.as_ptr(), read.len()), (one.as_ptr(), one.len()), "it was copied");
+        let too_long = whole(Full::new(one.clone()), one.len() - 1).await.expect_err("too long");
+        assert_eq!(too_long.message(), "expected a message of at most 8 bytes");
+        let pieces = |texts: &'static [&'static str]| {
+            let frame =
+                |text: &&'static str| Ok::<_, Status>(Frame::data(Bytes::from_static(text.as_bytes())));
+            StreamBody::new(iter(texts.iter().map(frame)))
+        };
+        let several: &[&str] = &["", "a", "bc", "", "d"];
+        assert_eq!(whole(pieces(several), 4).await.expect("a body"), "abcd");
+        assert!(whole(pieces(several), 3).await.is_err());
+        assert_eq!(whole(pieces(&[]), 3).await.expect("a body"), "");
     }
 
     #[test]

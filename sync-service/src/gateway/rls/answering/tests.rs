@@ -51,7 +51,7 @@ fn a_limit_is_said_only_if_its_window_is_a_unit() {
     let unit = |window: Option<Duration>| {
         let mut verdict = verdict(Decision::Allow, "a", 1, 1);
         verdict.standing = verdict.standing.map(|standing| Standing { window, ..standing });
-        status(&verdict).current_limit.map(|limit| limit.unit())
+        status(verdict).current_limit.map(|limit| limit.unit())
     };
     let seconds = |seconds| unit(Some(Duration::from_secs(seconds)));
     for (window_s, expected) in [
