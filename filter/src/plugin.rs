@@ -4,14 +4,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use weir_limiter::edge::{Answered, Effect, Level, Unread};
+use weir_rules::config::CONFIG_BYTES_MAX;
 
 use crate::calls;
 use crate::host::{self, Buffer};
 use crate::nginx;
 use crate::worker::Worker;
-
-/// The most plugin configuration that is read, in bytes.
-const CONFIG_BYTES_MAX: usize = 1024 * 1024;
 
 /// A plugin in one worker.
 pub(crate) struct Plugin {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use weir_rules::RuleSet;
-use weir_rules::config::Config;
+use weir_rules::config::{CONFIG_BYTES_MAX, Config};
 use weir_rules::document;
 use weir_rules::reading::{ConfigError, Errors};
 
@@ -107,21 +107,41 @@ impl Document {
 /// What a plugin configuration has beside its rules.
 const OF_A_PLUGIN: [&str; 3] = ["table", "filter_state", "sync"];
 
-impl Document {
-    /// Reads the rules of a plugin configuration, whose other fields are checked with them, or of a document.
-    pub fn read_either(bytes: &[u8], form: Form) -> Result<Self, Fault> {
+/// A good file: a document, or a whole plugin configuration.
+#[derive(Debug)]
+pub struct Whole {
+    /// The rules, and what the fleet's document may have beside them.
+    pub document: Document,
+    /// The plugin configuration, if it is one.
+    pub plugin: Option<Config>,
+}
+
+impl Whole {
+    /// Reads a document, or what has fields beside it that only a plugin configuration has: as the filter reads that.
+    pub fn read(bytes: &[u8], form: Form) -> Result<Self, Fault> {
         if bytes.len() > FILE_BYTES_MAX {
             return Err(Fault::Fields(nowhere(format!("expected at most {FILE_BYTES_MAX} bytes"))));
         }
         let Value::Object(mut fields) = value(bytes, form).map_err(Fault::Text)? else {
-            return Self::judge(bytes, form);
+            return Self::of(bytes, form);
         };
         if !OF_A_PLUGIN.iter().any(|name| fields.contains_key(*name)) {
-            return Self::judge(bytes, form);
+            return Self::of(bytes, form);
         }
-        Config::parse(Value::Object(fields.clone()).to_string().as_bytes()).map_err(Fault::Fields)?;
+        let json = Value::Object(fields.clone()).to_string();
+        if json.len() > CONFIG_BYTES_MAX {
+            let found = json.len();
+            let problem =
+                format!("expected at most {CONFIG_BYTES_MAX} bytes of configuration as JSON, found {found}");
+            return Err(Fault::Fields(nowhere(problem)));
+        }
+        let plugin = Config::parse(json.as_bytes()).map_err(Fault::Fields)?;
         fields.retain(|name, _| !OF_A_PLUGIN.contains(&name.as_str()));
-        Self::of(Value::Object(fields))
+        Ok(Self { document: Document::of(Value::Object(fields))?, plugin: Some(plugin) })
+    }
+
+    fn of(bytes: &[u8], form: Form) -> Result<Self, Fault> {
+        Ok(Self { document: Document::judge(bytes, form)?, plugin: None })
     }
 }
 
@@ -189,17 +209,29 @@ mod tests {
     fn a_plugin_configuration_is_checked_with_all_that_it_has() {
         let plugin = |fields: &str| {
             let text = format!("{YAML}{fields}");
-            let read = Document::read_either(text.as_bytes(), Form::Either);
-            read.map_err(|fault| fault.into_errors().iter().map(ToString::to_string).collect::<Vec<_>>())
+            let read = Whole::read(text.as_bytes(), Form::Either);
+            read.map(|whole| (whole.plugin.is_some(), whole.document))
+                .map_err(|fault| fault.into_errors().iter().map(ToString::to_string).collect::<Vec<_>>())
         };
         let document = Document::read(YAML.as_bytes(), Form::Yaml).unwrap();
-        assert_eq!(plugin("").unwrap(), document);
-        assert_eq!(plugin("table: {addresses: 1000}\nsync: {cluster: weir-sync}\n").unwrap(), document);
+        assert_eq!(plugin("").unwrap(), (false, document.clone()));
+        let fields = "table: {addresses: 1000}\nsync: {cluster: weir-sync}\n";
+        assert_eq!(plugin(fields).unwrap(), (true, document));
         assert_eq!(
             plugin("sync: {}\n").unwrap_err(),
             ["sync.cluster: missing: expected the cluster of weir-sync"]
         );
         assert!(plugin("tabel: {}\n").unwrap_err()[0].starts_with("tabel: unknown field"));
+        // An alias is short in YAML; the filter is given what it stands for.
+        let text = format!(
+            "sync: {{cluster: c}}\ntable: {{}}\nallow:\n- headers: [{{name: a, in: &a [{}]}}]\n",
+            "x".repeat(600_000)
+        );
+        let twice = format!("{text}- headers: [{{name: b, in: *a}}]\n");
+        assert!(
+            plugin(&twice).unwrap_err()[0]
+                .starts_with("expected at most 1048576 bytes of configuration as JSON, found 12")
+        );
         let put = Document::read(format!("{YAML}table: {{}}\n").as_bytes(), Form::Yaml);
         assert!(put.is_err(), "a fleet's rule set has none of it");
     }

@@ -13,6 +13,8 @@ use crate::reading::{ConfigError, Errors, Fields, Item, decode_struct};
 use weir_wire::messages::POP_NAME_MAX;
 use weir_wire::sharing::{Sharing, WhenUnsynced};
 
+/// The largest plugin configuration, in bytes.
+pub const CONFIG_BYTES_MAX: usize = 1024 * 1024;
 /// How many addresses are tracked if the configuration does not say: their slots, and the other keys, fit a store of
 /// 4,096 keys, which is what the crate proxy-wasm-host has.
 const ADDRESSES_DEFAULT: u32 = 65_000;

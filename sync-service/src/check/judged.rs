@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::finding::Finding;
 use super::page::Judge;
 use super::warn;
-use crate::document::{Document, Form};
+use crate::document::{Document, Form, Whole};
 use crate::input::{self, FILE_BYTES_MAX};
 
 /// A file, and what became of it.
@@ -20,7 +20,7 @@ enum Outcome {
     /// It has these errors.
     Bad(Vec<Finding>),
     /// It is good, but for these warnings.
-    Good(Box<Document>, Vec<Finding>),
+    Good(Box<Whole>, Vec<Finding>),
 }
 
 /// What programs are told of a file.
@@ -36,26 +36,27 @@ impl<'a> Judged<'a> {
     pub(super) fn of(file: &'a str) -> Self {
         Self::read(file).map_or_else(
             |bad| bad,
-            |(document, bytes)| {
-                let warnings = Finding::warnings(warn::warnings(document.rules()), &bytes);
-                Self { file, outcome: Outcome::Good(Box::new(document), warnings) }
+            |(whole, bytes)| {
+                let mut warnings = warn::warnings(whole.document.rules());
+                warnings.extend(whole.plugin.as_ref().and_then(warn::of_plugin));
+                Self { file, outcome: Outcome::Good(Box::new(whole), Finding::warnings(warnings, &bytes)) }
             },
         )
     }
 
     /// The document in a good file; else a line for each thing that is wrong.
     pub(super) fn document(file: &'a str) -> Result<Document, String> {
-        Self::read(file).map(|(document, _)| document).map_err(|bad| bad.errors())
+        Self::read(file).map(|(whole, _)| whole.document).map_err(|bad| bad.errors())
     }
 
-    /// A good file's document and its bytes.
-    fn read(file: &'a str) -> Result<(Document, Vec<u8>), Self> {
+    /// What a good file says, and its bytes.
+    fn read(file: &'a str) -> Result<(Whole, Vec<u8>), Self> {
         let bytes = input::read(file, FILE_BYTES_MAX).map_err(|error| {
             let problem = format!("cannot be read: {error}");
             Self { file, outcome: Outcome::Unread(vec![Finding::of_file(problem)]) }
         })?;
-        match Document::read_either(&bytes, Form::Either) {
-            Ok(document) => Ok((document, bytes)),
+        match Whole::read(&bytes, Form::Either) {
+            Ok(whole) => Ok((whole, bytes)),
             Err(fault) => Err(Self { file, outcome: Outcome::Bad(Finding::errors(fault, &bytes)) }),
         }
     }
@@ -78,8 +79,8 @@ impl<'a> Judged<'a> {
 
     /// A good file, explained, and its warnings; none of one with errors.
     pub(super) fn page(&self, judge: &Judge) -> Option<String> {
-        let Outcome::Good(document, warnings) = &self.outcome else { return None };
-        let page = judge.page(self.file, document);
+        let Outcome::Good(whole, warnings) = &self.outcome else { return None };
+        let page = judge.page(self.file, whole);
         let gap = if warnings.is_empty() { "" } else { "\n" };
         let warnings: String = warnings.iter().map(|warning| warning.told(self.file) + "\n").collect();
         Some(page + gap + &warnings)

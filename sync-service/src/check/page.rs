@@ -3,12 +3,13 @@
 use weir_budget::bound::{Fleet, bound};
 use weir_rules::Rule;
 use weir_rules::algorithm::Algorithm;
+use weir_rules::config::{Config, SyncConfig};
 use weir_rules::mode::Mode;
 use weir_wire::messages::RULES_MAX;
 use weir_wire::sharing::WhenUnsynced;
 
 use super::{explain, table};
-use crate::document::Document;
+use crate::document::Whole;
 
 /// What the rules are judged for.
 pub(super) struct Judge {
@@ -22,9 +23,9 @@ pub(super) struct Judge {
 
 impl Judge {
     /// The rules of the file at `path`, explained; without warnings.
-    pub(super) fn page(&self, path: &str, document: &Document) -> String {
+    pub(super) fn page(&self, path: &str, whole: &Whole) -> String {
         let Self { fleet, called, newcomers } = self;
-        let set = document.rules();
+        let set = whole.document.rules();
         let rules = set.rules();
         let written = rules.iter().filter(|rule| rule.is_written()).count();
         let mut lines = vec![format!("{path}: {written} rules, good")];
@@ -34,6 +35,7 @@ impl Judge {
                 rules.len()
             ));
         }
+        lines.extend(whole.plugin.as_ref().map(of_plugin));
         lines.extend(explain::lists(set));
         for rule in rules {
             let mut sentences = explain::sentences(rule, set).into_iter();
@@ -54,6 +56,20 @@ impl Judge {
     );
         lines.join("\n") + "\n"
     }
+}
+
+/// What a plugin configuration says beside its rules.
+fn of_plugin(plugin: &Config) -> String {
+    let addresses = plugin.addresses;
+    let sync = plugin.sync.as_ref().map_or_else(
+        || "no sync: the POP is on its own".into(),
+        |SyncConfig { cluster, pop, interval_ms, .. }| {
+            let pop =
+                pop.as_ref().map_or_else(|| "named as its node is".into(), |pop| format!("named {pop}"));
+            format!("a POP that is {pop}, and reports to the cluster {cluster} every {interval_ms} ms")
+        },
+    );
+    format!("A plugin configuration: a table of {addresses} addresses; {sync}.")
 }
 
 /// How much a key can get above what the rule says; none if the rule limits nothing.

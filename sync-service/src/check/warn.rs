@@ -9,6 +9,7 @@ mod warning;
 mod written;
 
 use weir_rules::algorithm::Algorithm;
+use weir_rules::config::Config;
 use weir_rules::matching::{Clause, Condition, PathMatch, Test};
 use weir_rules::mode::Mode;
 use weir_rules::{Rule, RuleSet};
@@ -45,6 +46,13 @@ pub fn warnings(set: &RuleSet) -> Vec<Warning> {
         warnings.extend(of_this.into_iter().map(|warning| warning.of_rule(&rule.name)));
     }
     warnings
+}
+
+/// What should not be as it is in a plugin configuration beside its rules.
+pub fn of_plugin(plugin: &Config) -> Option<Warning> {
+    let problem = "keys that are not addresses leave the POP under a hash that anybody can compute: expected key_secret, \
+                   the same at every POP";
+    plugin.keys_are_unkeyed().then(|| Warning::at("sync".into(), problem))
 }
 
 fn of_lists(set: &RuleSet) -> Vec<Warning> {

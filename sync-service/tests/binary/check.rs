@@ -133,6 +133,54 @@ fn programs_get_one_document_with_the_place_of_each_finding() {
 }
 
 #[test]
+fn a_plugin_configuration_is_judged_as_the_filter_judges_it() {
+    let plugin = |rule: &str, fields: &str| {
+        format!("{{\"rules\": [{{\"name\": \"api\", \"rate\": \"5/s\", {rule}}}],\n  {fields}}}\n")
+    };
+    let by_host = r#""key": ["host"], "strict": true"#;
+    let secret = r#""sync": {"cluster": "weir", "pop": "fra1", "key_secret": "16 bytes or more"}"#;
+    let (code, said, wrong) = check(&["--strict", "-"], &plugin(by_host, secret));
+    assert_eq!(code, Some(0), "{said}{wrong}");
+    let plugin_line = "A plugin configuration: a table of 65000 addresses; a POP that is named fra1, and reports to the cluster \
+                       weir every 250 ms.";
+    assert_eq!(said.lines().nth(1), Some(plugin_line), "{said}");
+    let without_secret = r#""sync": {"cluster": "weir"}"#;
+    let (code, said, _) = check(&["--strict", "-"], &plugin(by_host, without_secret));
+    assert_eq!(code, Some(1), "as the filter warns of it: {said}");
+    assert!(said.contains("\n-:2:11: warning: sync: keys that are not addresses leave the POP"), "{said}");
+    for (rule, fields, expected) in [
+        (
+            by_host,
+            r#""table": {"addresses": 0}, "sync": {}"#,
+            &[
+                "-:2:26: table.addresses: expected a whole number from 1 to 16777216, found 0",
+                "-:2:38: sync.cluster: missing: expected the cluster of weir-sync",
+            ][..],
+        ),
+        (
+            by_host,
+            r#""table": {}"#,
+            &["-:1:70: rules[0].strict (api): expected a sync section beside it: there is none"],
+        ),
+        (
+            r#""key": ["host"]"#,
+            "\"filter_state\": 1",
+            &["-:2:19: filter_state: expected true or false, found 1"],
+        ),
+        (
+            r#""key": ["host"]"#,
+            r#""table": {}, "tabel": {}"#,
+            &[
+                "-:2:25: tabel: unknown field: expected rules, enforce, allow, deny, table, sync, filter_state",
+            ],
+        ),
+    ] {
+        let (code, _, wrong) = check(&["-"], &plugin(rule, fields));
+        assert_eq!((code, wrong.lines().collect::<Vec<_>>().as_slice()), (Some(1), expected));
+    }
+}
+
+#[test]
 fn explain_reads_the_standard_input_too() {
     let mut explain = weir_sync(&["explain", "-"]).stdin(Stdio::piped()).spawn().unwrap();
     explain.stdin.take().unwrap().write_all(GOOD.as_bytes()).unwrap();
