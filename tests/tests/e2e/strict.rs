@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 use weir_tests::client::Ask;
 use weir_tests::envoy::{Envoy, Setup};
@@ -183,4 +184,44 @@ async fn two_points_of_presence_have_no_more_in_flight_than_one_may() {
     until("its places are free", async || (client.send(&ask).await.status == 200).then_some(())).await;
     let least = Duration::from_secs(EXPIRES_S);
     assert!((least..least + 3 * LEASE).contains(&died_at.elapsed()), "{:?}", died_at.elapsed());
+}
+
+/// A turn of the fleet's queue, and how many have a place in it.
+const TURN: Duration = Duration::from_millis(200);
+const PLACES: usize = 6;
+
+async fn one_by_one(pop: &str, weir_sync: &WeirSync) -> Envoy {
+    let rule = json!({"name": "upstream", "key": ["all"], "algorithm": "leaky_bucket", "rate": "5/s",
+        "queue": PLACES - 1, "strict": true});
+    let plugin = synced(json!({"rules": [rule]}), pop);
+    let edge =
+        Envoy::start(Setup::with(plugin).node(pop).cluster("weir-sync", weir_sync.address()).concurrency(2))
+            .await;
+    edge.counter_grows("weir.sync.answered", 4).await;
+    edge
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_at_two_points_of_presence_go_on_one_by_one() {
+    let redis = Redis::start().await;
+    let weir_sync = WeirSync::start("fra1", &redis.url()).await;
+    let (a, b) = (one_by_one("fra1", &weir_sync).await, one_by_one("nyc1", &weir_sync).await);
+    let (mut asked, begin) = (JoinSet::new(), Instant::now());
+    for mut client in a.clients(PLACES).into_iter().chain(b.clients(PLACES)) {
+        asked.spawn(async move {
+            let answer = client.send(&Ask::from("203.0.113.7")).await;
+            (answer.status, begin.elapsed())
+        });
+    }
+    let mut answers = asked.join_all().await;
+    answers.sort_unstable_by_key(|(_, at)| *at);
+    let at_status = |status| answers.iter().filter(move |(found, _)| *found == status).map(|(_, at)| *at);
+    let went: Vec<_> = at_status(200).collect();
+    assert_eq!(went.len() + at_status(429).count(), 2 * PLACES, "{answers:?}");
+    // While requests come in, a turn or two may be over.
+    assert!((PLACES..PLACES + 4).contains(&went.len()), "{answers:?}");
+    for (turn, at) in (0..).zip(&went) {
+        // Never before its turn; late by the answer's way, a tick, and what a busy machine costs.
+        assert!((TURN * turn..TURN * turn + Duration::from_secs(2)).contains(at), "turn {turn}: {answers:?}");
+    }
 }
