@@ -32,6 +32,8 @@ struct Known {
     by_number: HashMap<u128, (Time, Stage)>,
     /// When each expires.
     ends: BTreeSet<(Time, u128)>,
+    /// The same of those that are settled.
+    settled: BTreeSet<(Time, u128)>,
     /// How many are open, or being asked for.
     open: usize,
 }
@@ -148,10 +150,11 @@ impl Reservations {
         let mut known = self.known();
         let known = &mut *known;
         let found = known.by_number.get_mut(&number).filter(|(expires_at, _)| now < *expires_at);
-        let (_, stage) = found.ok_or(SettleError::Unknown)?;
+        let (expires_at, stage) = found.ok_or(SettleError::Unknown)?;
         match std::mem::replace(stage, Stage::Settled(cost)) {
             Stage::Open(reserved) => {
                 known.open -= 1;
+                known.settled.insert((*expires_at, number));
                 known.forget_settled();
                 Ok(Settling::First(reserved))
             }
@@ -188,6 +191,7 @@ impl Known {
     fn forget(&mut self, number: u128) -> Option<Reserved> {
         let (expires_at, stage) = self.by_number.remove(&number)?;
         self.ends.remove(&(expires_at, number));
+        self.settled.remove(&(expires_at, number));
         let Stage::Open(reserved) = stage else { return None };
         self.open -= 1;
         Some(*reserved)
@@ -195,13 +199,10 @@ impl Known {
 
     /// Keeps no more settled ones than are to be remembered: those that expire first go.
     fn forget_settled(&mut self) {
-        if self.by_number.len() > self.open + SETTLED_MAX {
-            let is_settled = |(_, number): &&(Time, u128)| {
-                matches!(self.by_number.get(number), Some((_, Stage::Settled(_))))
-            };
-            if let Some((_, number)) = self.ends.iter().find(is_settled).copied() {
-                self.forget(number);
-            }
+        if self.settled.len() > SETTLED_MAX
+            && let Some((_, number)) = self.settled.first().copied()
+        {
+            self.forget(number);
         }
     }
 }
@@ -267,6 +268,7 @@ mod tests {
     #[test]
     fn only_so_many_are_remembered_as_settled() {
         let all = Reservations::new("fra/a", 1);
+        let open: Vec<_> = (0..9).map(|n| kept(&all, n, T0 + 9)).collect();
         let count = SETTLED_MAX as u64 + 10;
         let names: Vec<_> = (0..count)
             .map(|n| {
@@ -275,8 +277,11 @@ mod tests {
                 name
             })
             .collect();
-        assert_eq!(all.known().by_number.len(), SETTLED_MAX);
+        let lens = |known: &Known| (known.by_number.len(), known.settled.len());
+        assert_eq!(lens(&all.known()), (SETTLED_MAX + 9, SETTLED_MAX));
         assert_eq!(all.settle(&names[9], 1, T0).err(), Some(SettleError::Unknown));
         assert!(matches!(all.settle(&names[10], 1, T0), Ok(Settling::Again)));
+        assert!(open.iter().all(|name| all.settle(name, 1, T0).is_ok()), "those that are open stay");
+        assert_eq!((all.expired(T0 + 2 * SECOND_NS).len(), all.known().settled.len()), (0, 0));
     }
 }

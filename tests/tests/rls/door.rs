@@ -46,7 +46,7 @@ pub(crate) type QuotaClient = RateLimitQuotaServiceClient<InterceptedService<Cha
 pub(crate) struct Door {
     pub(crate) weir_sync: WeirSync,
     pub(crate) address: SocketAddr,
-    _tokens: NamedTempFile,
+    tokens: NamedTempFile,
 }
 
 impl Door {
@@ -64,11 +64,17 @@ impl Door {
         let path = tokens.path().to_str().expect("a path");
         let arguments = ["--gateway", "on", "--grpc-listen", &listen, "--check-token-file", path];
         let weir_sync = WeirSync::start_with("fra", store, &arguments).await;
-        let door = Self { weir_sync, address, _tokens: tokens };
+        let door = Self { weir_sync, address, tokens };
         door.serves().await;
         Operator::of(&door.weir_sync).put_good(rules).await;
         runs_rules(&door.weir_sync).await;
         door
+    }
+
+    /// Takes its token out of the file, and puts another one in.
+    pub(crate) fn revoke(&self) {
+        fs::write(self.tokens.path(), "others check another-token-for-checks-of-the-tests\n")
+            .expect("a file to write");
     }
 
     /// A channel to it.

@@ -6,7 +6,8 @@ use futures_util::stream::unfold;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{Sender, channel};
 use tokio::time::timeout;
-use tonic::{Code, Status, Streaming};
+use tonic::metadata::MetadataValue;
+use tonic::{Code, Request, Status, Streaming};
 use weir_sync::gateway::proto::envoy::r#type::v3::TokenBucket;
 use weir_sync::gateway::proto::envoy::r#type::v3::rate_limit_strategy::{BlanketRule, Strategy};
 use weir_sync::gateway::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_response::bucket_action::BucketAction as Action;
@@ -18,7 +19,7 @@ use weir_tests::client::{Ask, Client};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 
-use crate::door::{DOMAIN, Door};
+use crate::door::{DOMAIN, Door, descriptor, request};
 
 /// Far above what an answer takes.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -131,6 +132,41 @@ async fn a_bucket_is_told_what_its_rule_allows() {
         let mut talk = Talk::begin(&door).await;
         talk.report(DOMAIN, vec![usage(&bucket, 0, 0, 1)]).await;
         assert_eq!(talk.told(&bucket).await, expected, "{bucket:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_its_token_is_taken_away() {
+    let door = Door::open("memory", &rules()).await;
+    let bucket = [("x-user", "ada")];
+    let (mut busy, mut idle) = (Talk::begin(&door).await, Talk::begin(&door).await);
+    busy.report(DOMAIN, vec![usage(&bucket, 0, 0, 1)]).await;
+    assert_eq!(busy.told(&bucket).await, [Told::Bucket(40, 10_000, 1_000)]);
+    door.revoke();
+    let refused = until("the stream to end", async || {
+        busy.report(DOMAIN, vec![usage(&bucket, 1, 1, 0)]).await;
+        timeout(Duration::from_millis(200), busy.answers.message()).await.ok()?.err()
+    });
+    assert_eq!(refused.await.code(), Code::Unauthenticated);
+    assert_eq!(idle.answer().await.expect_err("its end").code(), Code::Unauthenticated);
+}
+
+#[tokio::test]
+async fn what_is_compressed_is_refused_with_what_was_expected() {
+    let door = Door::open("memory", &rules()).await;
+    let mut request = Request::new(request([descriptor(&[("x-user", "ada")])]));
+    request.metadata_mut().insert("grpc-encoding", "gzip".parse().expect("a value"));
+    let check = door.client().await.should_rate_limit(request).await.expect_err("a refusal");
+    let (_reports, said) = channel::<RateLimitQuotaUsageReports>(1);
+    let said = unfold(said, async |mut said| Some((said.recv().await?, said)));
+    let mut request = Request::new(said);
+    request.metadata_mut().insert("grpc-encoding", "gzip".parse().expect("a value"));
+    let stream = door.quotas().await.stream_rate_limit_quotas(request).await.expect_err("a refusal");
+    for refused in [check, stream] {
+        let expected = "grpc-encoding: expected `identity`, found \"gzip\"";
+        assert_eq!((refused.code(), refused.message()), (Code::Unimplemented, expected));
+        let accepted = refused.metadata().get("grpc-accept-encoding").map(MetadataValue::as_bytes);
+        assert_eq!(accepted, Some(&b"identity"[..]));
     }
 }
 

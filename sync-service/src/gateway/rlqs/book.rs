@@ -1,6 +1,6 @@
 //! All buckets, and the clients that report them. Both are bounded, and gone when their streams end.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ use crate::gateway::proto::envoy::service::rate_limit_quota::v3::{
 pub(super) const STREAMS_MAX: usize = 1_000;
 pub(super) const BUCKETS_OF_STREAM_MAX: usize = 1_000;
 pub(super) const BUCKETS_MAX: usize = 20_000;
+/// A stream whose client has reported nothing for so long gives its place up to a new one.
+const IDLE: Duration = Duration::from_mins(1);
 /// The most that a bucket's pairs have, in bytes. Clients of the proxy say some of it.
 pub(super) const BUCKET_BYTES_MAX: usize = 2_048;
 
@@ -48,6 +50,10 @@ pub(super) struct Book {
 #[derive(Debug)]
 struct Stream {
     sender: Sender<Sent>,
+    /// The name of its client's token.
+    token: String,
+    /// When it began, or last reported.
+    heard_at: Duration,
     domain: String,
     buckets: BTreeSet<Arc<Name>>,
     /// Whether it was logged that one of its buckets is not counted.
@@ -64,20 +70,56 @@ pub(super) struct Reported {
 }
 
 impl Book {
-    /// Begins a stream, whose client is sent what `sender` is given; returns its number.
-    pub(super) fn open(&mut self, sender: Sender<Sent>) -> Result<u64, Status> {
+    /// Begins a stream of a client with this token, which is sent what `sender` is given; returns its number. Where all places
+    /// are taken, another stream may have to end for it.
+    pub(super) fn open(&mut self, sender: Sender<Sent>, token: &str, now: Duration) -> Result<u64, Status> {
         if let Some(closed) = self.closed {
             return Err(Status::unavailable(closed));
         }
         if self.streams.len() >= STREAMS_MAX {
-            return Err(Status::resource_exhausted(format!(
-                "expected at most {STREAMS_MAX} streams at a time"
-            )));
+            let Some((last, why)) = self.dispensable(token, now) else {
+                let expected = format!("expected at most {STREAMS_MAX} streams at a time");
+                return Err(Status::resource_exhausted(expected));
+            };
+            if let Some(stream) = self.streams.get(&last) {
+                // One that takes nothing in ends with its connection.
+                let _ = stream.sender.try_send(Err(Status::resource_exhausted(why)));
+            }
+            self.end(last);
         }
         self.numbered += 1;
-        let (domain, buckets) = (String::new(), BTreeSet::new());
-        self.streams.insert(self.numbered, Stream { sender, domain, buckets, has_warned: false });
+        let stream = Stream {
+            sender,
+            token: token.into(),
+            heard_at: now,
+            domain: String::new(),
+            buckets: BTreeSet::new(),
+            has_warned: false,
+        };
+        self.streams.insert(self.numbered, stream);
         Ok(self.numbered)
+    }
+
+    /// The stream that gives its place up to one of a client with this token, and why: the one that has reported nothing for
+    /// longest, of those that are idle, or else of the token that has most, if the other would still have fewer.
+    fn dispensable(&self, token: &str, now: Duration) -> Option<(u64, &'static str)> {
+        let longest = |of: Option<&str>| {
+            let streams = self.streams.iter().filter(|(_, stream)| of.is_none_or(|of| stream.token == of));
+            streams
+                .min_by_key(|(_, stream)| stream.heard_at)
+                .map(|(number, stream)| (*number, stream.heard_at))
+        };
+        if let Some((idle, _)) = longest(None).filter(|(_, heard_at)| *heard_at + IDLE <= now) {
+            return Some((idle, "all places are taken: expected a report within the last minute"));
+        }
+        let mut counts = BTreeMap::<&str, usize>::new();
+        for stream in self.streams.values() {
+            *counts.entry(&stream.token).or_default() += 1;
+        }
+        let own = counts.get(token).copied().unwrap_or(0);
+        let (most, count) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+        let (last, _) = longest(Some(most)).filter(|_| count > own + 1)?;
+        Some((last, "all places are taken: expected a token to leave as many to others"))
     }
 
     /// Ends a stream, and forgets what it reported.
@@ -116,6 +158,7 @@ impl Book {
         let mut reported = Reported::default();
         // Its stream was ended meanwhile.
         let Some(known) = self.streams.get_mut(&stream) else { return Ok(reported) };
+        known.heard_at = now;
         let domain = known.domain_of(domain)?;
         for (index, usage) in bucket_quota_usages.into_iter().enumerate() {
             let usage = asking::usage(index, usage)?;

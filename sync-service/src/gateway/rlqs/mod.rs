@@ -105,8 +105,8 @@ impl Quotas {
         self.book().close(why);
     }
 
-    fn open(&self, sender: Sender<Sent>) -> Result<u64, Status> {
-        self.book().open(sender)
+    fn open(&self, sender: Sender<Sent>, token: &str) -> Result<u64, Status> {
+        self.book().open(sender, token, self.now())
     }
 
     fn end(&self, stream: u64) {

@@ -5,9 +5,11 @@ use std::future::{Future, Ready, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_util::stream::{Stream, unfold};
 use tokio::sync::mpsc::{Sender, channel};
+use tokio::time::sleep;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::server::{Grpc, NamedService, StreamingService};
@@ -25,6 +27,17 @@ pub(in crate::gateway) const QUOTAS_PATH: &str =
     "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
 /// Messages that wait for a client to take them. There is one a second at most, and one more when it begins.
 const WAITING_MAX: usize = 4;
+/// How soon it is looked again whether a client may still ask that reports nothing.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// Who asks on a stream.
+#[derive(Clone)]
+pub(in crate::gateway) struct Asker {
+    /// The name of its token.
+    pub(in crate::gateway) token: String,
+    /// Whether it still may.
+    pub(in crate::gateway) may_ask: Arc<dyn Fn() -> Result<(), Status> + Send + Sync>,
+}
 
 /// Serves streams.
 #[derive(Clone)]
@@ -54,11 +67,16 @@ impl Streams {
         Self { quotas, message_bytes_max }
     }
 
-    fn begin(&self, reports: Streaming<RateLimitQuotaUsageReports>) -> Result<Response<Answers>, Status> {
+    fn begin(
+        &self,
+        mut request: Request<Streaming<RateLimitQuotaUsageReports>>,
+    ) -> Result<Response<Answers>, Status> {
+        let asker = request.extensions_mut().remove::<Asker>();
+        let asker = asker.ok_or_else(|| Status::internal("nobody said who asks"))?;
         let (sender, receiver) = channel(WAITING_MAX);
-        let number = self.quotas.open(sender.clone())?;
+        let number = self.quotas.open(sender.clone(), &asker.token)?;
         let open = Open { quotas: Arc::clone(&self.quotas), number };
-        tokio::spawn(listen(open, reports, sender));
+        tokio::spawn(listen(open, asker, request.into_inner(), sender));
         let sent = unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver)));
         Ok(Response::new(Box::pin(sent)))
     }
@@ -96,22 +114,31 @@ impl StreamingService<RateLimitQuotaUsageReports> for Streams {
     type Future = Ready<Result<Response<Answers>, Status>>;
 
     fn call(&mut self, request: Request<Streaming<RateLimitQuotaUsageReports>>) -> Self::Future {
-        ready(self.begin(request.into_inner()))
+        ready(self.begin(request))
     }
 }
 
-/// Takes in what a client reports, until its stream ends, or it is told what is wrong.
-async fn listen(open: Open, mut reports: Streaming<RateLimitQuotaUsageReports>, sender: Sender<Sent>) {
+/// Takes in what a client reports, until its stream ends, or it is told what is wrong, such as that its token is known no more.
+async fn listen(
+    open: Open,
+    asker: Asker,
+    mut reports: Streaming<RateLimitQuotaUsageReports>,
+    sender: Sender<Sent>,
+) {
     loop {
         let report = tokio::select! {
-            report = reports.message() => report,
+            report = reports.message() => Some(report),
+            () = sleep(LOOK_AGAIN) => None,
             // It left, or its stream was ended.
             () = sender.closed() => return,
         };
         let outcome = match report {
-            Ok(Some(report)) => open.quotas.report(open.number, report),
-            Ok(None) => return,
-            Err(status) => Err(status),
+            None => (asker.may_ask)(),
+            Some(Ok(Some(report))) => {
+                (asker.may_ask)().and_then(|()| open.quotas.report(open.number, report))
+            }
+            Some(Ok(None)) => return,
+            Some(Err(status)) => Err(status),
         };
         if let Err(status) = outcome {
             // It gets what it was sent before, and then this, if it takes that in.

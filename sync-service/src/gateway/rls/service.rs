@@ -11,12 +11,13 @@ use bytes::Bytes;
 use futures_util::future::{FutureExt as _, join_all};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use hyper::header::HeaderMap;
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use hyper::{Request, Response};
 use tokio::time::timeout;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service as Call;
+use tonic::metadata::MetadataValue;
 use tonic::server::NamedService;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
@@ -25,7 +26,7 @@ use super::asking::Check;
 use super::raw::RawRequest;
 use super::unary::Said;
 use super::{answering, asking, reflection, unary};
-use crate::access::credentials::Door;
+use crate::access::credentials::{Asks, Credential, Door};
 use crate::access::{Refused, bearer};
 use crate::connections::{LASTING_MAX, Peer};
 use crate::gateway::Gateway;
@@ -34,7 +35,7 @@ use crate::gateway::proto::envoy::service::ratelimit::v3::rate_limit_service_ser
 };
 use crate::gateway::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::gateway::rlqs::Quotas;
-use crate::gateway::rlqs::service::{QUOTAS_PATH, Streams};
+use crate::gateway::rlqs::service::{Asker, QUOTAS_PATH, Streams};
 use crate::metrics::Metrics;
 use crate::secrets::Secrets;
 
@@ -49,6 +50,11 @@ const WATCH_PATH: &str = "/grpc.health.v1.Health/Watch";
 const SAID_BYTES_MAX: usize = 1_024;
 /// ... or in a conversation.
 const CONVERSATION_BYTES_MAX: usize = 64 * 1_024;
+
+/// How a request says that its messages are compressed, ...
+const ENCODING: &str = "grpc-encoding";
+/// ... and that they are not.
+const PLAIN: &str = "identity";
 
 /// What a request may take.
 #[derive(Clone, Copy, Debug)]
@@ -105,6 +111,9 @@ impl Service {
         request: Request<Incoming>,
         peer: Arc<Peer>,
     ) -> Response<Said> {
+        if let Some(found) = request.headers().get(ENCODING).filter(|encoding| *encoding != PLAIN) {
+            return not_compressed(found).into_http().map(Said::Any);
+        }
         if request.uri().path() != CHECK_PATH {
             // Boxed, so that a check is small.
             return Box::pin(self.respond_to_other(request, peer)).await.map(Said::Any);
@@ -114,7 +123,11 @@ impl Service {
     }
 
     /// The response to any other call than a check.
-    async fn respond_to_other(&self, request: Request<Incoming>, peer: Arc<Peer>) -> Response<Body> {
+    async fn respond_to_other(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        peer: Arc<Peer>,
+    ) -> Response<Body> {
         let path = request.uri().path();
         let name = path.strip_prefix('/').and_then(|rest| rest.split('/').next()).unwrap_or_default();
         let service = self.services.iter().find(|(known, _)| *known == name);
@@ -131,7 +144,7 @@ impl Service {
             return Status::resource_exhausted(expected).into_http();
         };
         let request = if path == QUOTAS_PATH {
-            self.let_ask(QUOTAS_PATH, request.headers(), &peer).map(|()| request.map(Body::new))
+            Arc::clone(&self).begin(request, &peer)
         } else if is_conversation {
             Ok(request.map(|body| Body::new(Limited::new(body, CONVERSATION_BYTES_MAX))))
         } else {
@@ -178,8 +191,26 @@ impl Service {
         timeout(body_timeout, reading).await.unwrap_or_else(|_| Err(Status::deadline_exceeded(expected())))
     }
 
-    /// Lets in those who may check.
-    fn let_ask(&self, path: &str, headers: &HeaderMap, peer: &Peer) -> Result<(), Status> {
+    /// A request for a stream of quotas, with who asks.
+    fn begin(self: Arc<Self>, request: Request<Incoming>, peer: &Arc<Peer>) -> Result<Request<Body>, Status> {
+        let asker = self.let_ask(QUOTAS_PATH, request.headers(), peer)?;
+        let token = asker.map_or_else(String::new, |asker| asker.name.clone());
+        let mut request = request.map(Body::new);
+        let mut shown = HeaderMap::new();
+        shown.extend(request.headers().get(AUTHORIZATION).map(|shown| (AUTHORIZATION, shown.clone())));
+        let peer = Arc::clone(peer);
+        let may_ask = Arc::new(move || self.let_ask(QUOTAS_PATH, &shown, &peer).map(drop));
+        request.extensions_mut().insert(Asker { token, may_ask });
+        Ok(request)
+    }
+
+    /// Lets in those who may check; returns what they showed for it, if they need anything.
+    fn let_ask(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        peer: &Peer,
+    ) -> Result<Option<Arc<Credential<Asks>>>, Status> {
         let asker = self.secrets.access.asker(bearer(headers), Door::Check);
         let asker = asker.map_err(|refused| {
             self.secrets.refusals.log(peer.address.ip(), format!("{path}: {refused:?}"));
@@ -190,11 +221,18 @@ impl Service {
                 _ => Status::unauthenticated("expected the metadata `authorization: Bearer` with a token of check_token_file"),
             }
         })?;
-        if let Some(asker) = asker {
+        if let Some(asker) = &asker {
             self.metrics.count_use(&asker.name);
         }
-        Ok(())
+        Ok(asker)
     }
+}
+
+/// The answer to a request whose messages are compressed in this way.
+fn not_compressed(found: &HeaderValue) -> Status {
+    let mut status = Status::unimplemented(format!("{ENCODING}: expected `{PLAIN}`, found {found:?}"));
+    status.metadata_mut().insert("grpc-accept-encoding", MetadataValue::from_static(PLAIN));
+    status
 }
 
 /// Makes the checks.

@@ -24,7 +24,7 @@ fn reports(usages: impl IntoIterator<Item = BucketQuotaUsage>) -> Reports {
 /// A book in which one stream has reported this.
 fn reported(usages: impl IntoIterator<Item = BucketQuotaUsage>) -> (Book, u64, Receiver<Sent>) {
     let (mut book, (sender, receiver)) = (Book::default(), channel(1));
-    let stream = book.open(sender).unwrap();
+    let stream = book.open(sender, "edge", Duration::ZERO).unwrap();
     book.report(stream, reports(usages), Duration::ZERO).unwrap();
     (book, stream, receiver)
 }
@@ -71,7 +71,7 @@ fn a_bucket_that_is_asked_for_no_more_is_abandoned_and_forgotten() {
 fn what_a_stream_reported_is_forgotten_when_it_ends() {
     let (mut book, stream, _receiver) = reported([usage("a", 5), usage("b", 5)]);
     let (sender, _other) = channel(1);
-    let other = book.open(sender).unwrap();
+    let other = book.open(sender, "edge", Duration::ZERO).unwrap();
     book.report(other, reports([usage("a", 5)]), SECOND).unwrap();
     assert_eq!((book.counts(), book.reported), ((2, 2), 3));
     book.end(stream);
@@ -86,7 +86,7 @@ fn streams_and_buckets_have_maxima() {
     let mut receivers = Vec::new();
     for stream in 0..STREAMS_MAX {
         let (sender, receiver) = channel(1);
-        let number = book.open(sender).unwrap();
+        let number = book.open(sender, "edge", Duration::ZERO).unwrap();
         receivers.push(receiver);
         let first = stream * BUCKETS_OF_STREAM_MAX;
         if first < BUCKETS_MAX {
@@ -98,13 +98,13 @@ fn streams_and_buckets_have_maxima() {
         }
     }
     assert_eq!(book.counts(), (STREAMS_MAX, BUCKETS_MAX));
-    let refused = book.open(channel(1).0).unwrap_err();
+    let refused = book.open(channel(1).0, "edge", Duration::ZERO).unwrap_err();
     assert_eq!(
         (refused.code(), refused.message()),
         (Code::ResourceExhausted, "expected at most 1000 streams at a time")
     );
     book.end(1);
-    book.open(channel(1).0).expect("there is room again");
+    book.open(channel(1).0, "edge", Duration::ZERO).expect("there is room again");
 }
 
 /// Clients of a proxy choose what a header says, and may not take away the quotas that it has for others.
@@ -131,7 +131,7 @@ fn a_bucket_that_cannot_be_counted_leaves_the_others() {
 #[test]
 fn a_domain_is_no_longer_than_those_of_checks() {
     let (mut book, (sender, _receiver)) = (Book::default(), channel(1));
-    let stream = book.open(sender).unwrap();
+    let stream = book.open(sender, "edge", Duration::ZERO).unwrap();
     let long = Reports { domain: "x".repeat(257), bucket_quota_usages: Vec::new() };
     let refused = book.report(stream, long, SECOND).unwrap_err();
     assert_eq!(refused.message(), "domain: expected a text of 1 to 256 bytes, found 257");
@@ -141,7 +141,7 @@ fn a_domain_is_no_longer_than_those_of_checks() {
 fn a_client_that_takes_nothing_in_is_not_told_and_gets_it_later() {
     let (mut book, _, mut receiver) = reported([usage("a", 5)]);
     let (sender, mut other) = channel(1);
-    let second = book.open(sender).unwrap();
+    let second = book.open(sender, "edge", Duration::ZERO).unwrap();
     go_on(&mut book, SECOND);
     assert_eq!(receiver.len(), 1);
     // Now that there are two of them, each has half.
@@ -158,7 +158,47 @@ fn closed_it_ends_all_streams_and_lets_no_more_in() {
     let (mut book, stream, mut receiver) = reported([usage("a", 5)]);
     book.close("the end");
     assert_eq!(receiver.try_recv().unwrap().unwrap_err().code(), Code::Unavailable);
-    assert_eq!(book.open(channel(1).0).unwrap_err().message(), "the end");
+    assert_eq!(book.open(channel(1).0, "edge", Duration::ZERO).unwrap_err().message(), "the end");
     assert_eq!(book.report(stream, reports([usage("a", 5)]), SECOND).unwrap(), Reported::default());
     assert_eq!((book.counts(), book.reported), ((0, 0), 0));
+}
+
+#[test]
+fn a_stream_that_reports_nothing_gives_its_place_to_one_that_comes() {
+    let (mut book, stream, mut receiver) = reported([usage("a", 5)]);
+    let open = |book: &mut Book, now: Duration| {
+        let (sender, receiver) = channel(1);
+        book.open(sender, "edge", now).map(|_| receiver).map_err(|status| status.code())
+    };
+    let others: Vec<_> = (1..STREAMS_MAX).map(|_| open(&mut book, SECOND).unwrap()).collect();
+    assert_eq!(open(&mut book, SECOND * 59).err(), Some(Code::ResourceExhausted));
+    let _new = open(&mut book, SECOND * 60).unwrap();
+    let told = receiver.try_recv().expect("an answer").expect_err("its end");
+    assert!(told.message().contains("expected a report"), "{told}");
+    assert_eq!((book.counts(), book.reported), ((STREAMS_MAX, 0), 0), "what it reported is forgotten");
+    book.report(stream, reports([usage("a", 5)]), SECOND * 60).unwrap();
+    assert_eq!(book.counts(), (STREAMS_MAX, 0));
+    assert_eq!(
+        open(&mut book, SECOND * 60).err(),
+        Some(Code::ResourceExhausted),
+        "the next has a second more"
+    );
+    drop(others);
+}
+
+#[test]
+fn a_token_that_has_all_places_leaves_as_many_to_others() {
+    let mut book = Book::default();
+    let mut open = |token: &str| {
+        let (sender, receiver) = channel(1);
+        book.open(sender, token, SECOND).map(|_| receiver).map_err(|status| status.code())
+    };
+    let mut greedy: Vec<_> = (0..STREAMS_MAX).map(|_| open("greedy").unwrap()).collect();
+    let modest: Vec<_> = (0..STREAMS_MAX / 2).map(|_| open("modest").unwrap()).collect();
+    assert_eq!([open("modest"), open("greedy")].map(Result::err), [Some(Code::ResourceExhausted); 2]);
+    let mut has_ended = |receiver: &mut Receiver<Sent>| receiver.try_recv().is_ok_and(|sent| sent.is_err());
+    let ended = greedy.iter_mut().map(&mut has_ended).filter(|has_ended| *has_ended).count();
+    assert_eq!(ended, STREAMS_MAX / 2);
+    assert!(open("third").is_ok());
+    drop(modest);
 }
