@@ -57,7 +57,11 @@ fn steps(place: &str) -> impl Iterator<Item = &str> {
 impl Node {
     fn within(&self, step: &str) -> Option<&Spanned<Self>> {
         match self {
-            Self::Map(fields) => fields.iter().find(|(name, _)| name == step).map(|(_, value)| value),
+            Self::Map(fields) => {
+                let find = |step: &str| fields.iter().find(|(name, _)| name == step).map(|(_, value)| value);
+                // What is said of `path` may be said of a list of one, too.
+                find(step).or_else(|| find("paths").filter(|_| step == "path"))
+            }
             Self::List(items) => items.get(step.parse::<usize>().ok()?),
             _ => None,
         }
@@ -145,6 +149,8 @@ mod tests {
         ] {
             assert_eq!((places.position(place), places.rule(place)), (Some(position), rule), "{place}");
         }
+        let of_list = Places::of(b"deny:\n- paths: [{exact: /a}]\n");
+        assert_eq!(of_list.position("deny[0].path"), Some((2, 10)));
         assert_eq!(places.position(""), None, "it is about the whole file");
         assert_eq!(Places::of(b"a: [").position("a"), None);
     }

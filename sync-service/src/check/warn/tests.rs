@@ -27,6 +27,8 @@ fn values_that_no_request_has_are_warned_of() {
         assert!(found.len() == 1 && found[0].contains(reason), "{matches}: {found:?}");
         assert!(found[0].starts_with("rules[0].match.") && found[0].contains("(r0)"), "{found:?}");
     }
+    let found = of_match("{paths: [{exact: /a}, {exact: '/b?c'}]}");
+    assert!(found.len() == 1 && found[0].starts_with("rules[0].match.paths[1] (r0): "), "{found:?}");
     for good in [
         "{hosts: [a.example, '::1', '*.b.example']}",
         "{methods: [GET, M-SEARCH]}",

@@ -44,13 +44,14 @@ fn of_clause(clause: &Clause, at: &dyn Fn(&str) -> String) -> Vec<Warning> {
                 }
             }
             Test::Paths(paths) => {
-                for path in paths.iter().map(|path| path.written().text()) {
+                for (i, path) in paths.iter().map(|path| path.written().text()).enumerate() {
+                    let place = if paths.len() == 1 { ".path".to_owned() } else { format!(".paths[{i}]") };
                     if path.contains('?') {
-                        warn(".path", path, "the query is no part of the path");
+                        warn(&place, path, "the query is no part of the path");
                     } else if path.contains('#') {
-                        warn(".path", path, "clients do not send what follows a #");
+                        warn(&place, path, "clients do not send what follows a #");
                     } else if !path.bytes().all(|byte| byte.is_ascii_graphic()) {
-                        warn(".path", path, "clients send such characters percent-encoded");
+                        warn(&place, path, "clients send such characters percent-encoded");
                     }
                 }
             }
