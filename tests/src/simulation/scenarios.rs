@@ -154,13 +154,15 @@ const IN_FLIGHT: &[Limit] = &[
 ];
 /// A request is refused for a place that is free by the time at which its answer comes.
 const TURNS: &[Limit] = &[
-    limit("overlapping turns", turns::above_at_the_store, 0.0, 0.0),
+    limit("overlap or beyond", turns::above_at_the_store, 0.0, 0.0),
+    limit("before its turn", turns::before_its_turn, 0.0, 0.01),
     limit("above it upstream", turns::above_at_the_upstream, 0.0, 0.0),
     limit("beside one queue", turns::beside_a_queue, 0.95, 1.01),
 ];
 /// A turn whose answer is lost passes, and so does one that was drawn twice.
 const TURNS_IN_TROUBLE: &[Limit] = &[
-    limit("overlapping turns", turns::above_at_the_store, 0.0, 0.0),
+    limit("overlap or beyond", turns::above_at_the_store, 0.0, 0.0),
+    limit("before its turn", turns::before_its_turn, 0.0, 0.01),
     limit("above it upstream", turns::above_in_trouble, 0.0, 0.0),
     limit("used by all", turns::used_by_all, 0.8, 1.02),
     limit("used by one", turns::used_by_one, 0.8, 1.02),

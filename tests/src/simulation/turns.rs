@@ -90,6 +90,14 @@ pub fn above_at_the_store(world: &World) -> f64 {
     turns_in(above)
 }
 
+/// By how many turns a request reaches the upstream before its turn at the store, at most: of as many as went on by then, as
+/// many turns had begun.
+pub fn before_its_turn(world: &World) -> f64 {
+    let went_on = went_on(world);
+    let begins = world.store.turns.iter().map(|turn| turn.begins - world.setup().begins_us * 1_000);
+    turns_in(begins.zip(went_on).map(|(begins, at)| begins.saturating_sub(at)).max().unwrap_or(0))
+}
+
 /// By how many turns requests reach the upstream closer to one another than answers that take longer than others explain.
 pub fn above_at_the_upstream(world: &World) -> f64 {
     let setup = world.setup();
