@@ -6,6 +6,7 @@
 //!
 //! The hub's lock is held for a moment each, and never while something is awaited.
 
+use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -105,6 +106,17 @@ impl Exchange {
     /// Draws on strict budgets in the name of `pop`, which knows what it does.
     pub async fn draw(&self, pop: &str, draws: &[Draw]) -> Vec<Result<Drawn, StoreError>> {
         self.store.draw(pop, draws).await
+    }
+
+    /// The same of one draw that takes, which is counted.
+    pub async fn take(&self, pop: &str, draw: &Draw) -> Result<Drawn, StoreError> {
+        let drawn = self.store.draw(pop, slice::from_ref(draw)).await.pop();
+        let drawn = drawn.unwrap_or(Err(StoreError::Nonsense("no answer to a draw")));
+        match &drawn {
+            Ok(drawn) => drop(self.metrics.tokens_charged.inc_by(drawn.given)),
+            Err(error) => drop(self.metrics.store_errors.get_or_create(&Kind { kind: error.kind() }).inc()),
+        }
+        drawn
     }
 
     /// Hears from the other regions, and tells them: which keys are hot, which rule set is current, which ones the POPs

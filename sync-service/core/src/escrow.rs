@@ -32,6 +32,12 @@
 //! given anything until it is paid. It is charged once, as the epoch is on record, and over. If no such report arrives in
 //! time, the estimate counts as spent, and what the request cost beyond it is never charged.
 //!
+//! **Takes.** A claim may *take* instead: all that it wants is debited, or nothing, and counts as spent when the budget is
+//! debited. In the proof it raises the deficit and S by the same at that moment, and U not at all. So nothing of it is
+//! outstanding, no epoch is on record, and no lease has to end. Its request goes on a little later, as with every limiter
+//! that is asked over a network: what is bounded is what is taken. An answer that is lost costs its tokens. Nor can a take
+//! be given back: its tokens may have refilled meanwhile, as nothing held that up, and would then come back twice.
+//!
 //! The budget holds a lease for one part in [`DRIFT_PART`] longer than the POP, and from when the report arrived, so
 //! the POP's ends first. What was not spent by the end counts as spent, since it may have been.
 //!
@@ -145,7 +151,7 @@ impl Escrow {
     /// A claim is refused if its epoch's lease has ended, or if it says that more was spent than was ever debited, or
     /// if its epoch is not on record and yet has spent something: then the record was lost or forgotten, and the POP
     /// must begin a new epoch. If it is not known when the store's window ends, or if that is too soon to leave any lease,
-    /// nothing is leased but to epochs that requests hold already.
+    /// nothing is leased but to epochs that requests hold already. What takes needs to know the window, and no lease.
     pub fn draw(&mut self, time: impl Into<StoreTime>, pop: &str, draw: &Draw) -> Drawn {
         let time = time.into();
         let (now_us, is_new) = (time.now_us, *self == Self::default());
@@ -162,7 +168,12 @@ impl Escrow {
         let mut leases: Vec<_> = draw.claims.iter().map(answer).collect();
         if draw.law != Law::Steady {
             let left = u32::try_from(self.level(now_us, draw)).unwrap_or(u32::MAX);
-            leases.iter_mut().filter(|lease| lease.lease_ms > 0).for_each(|lease| lease.left = left);
+            let may_take = self.may_take(now_us, draw.law);
+            for (lease, claim) in leases.iter_mut().zip(&draw.claims) {
+                if lease.lease_ms > 0 || claim.is_take && may_take {
+                    lease.left = left;
+                }
+            }
         }
         let counts_ns = self.deficit_ns.saturating_add(self.before_ns(now_us, draw));
         let (deficit_ns, outstanding) = (draw.told_ns(counts_ns), self.outstanding(now_us));
@@ -241,7 +252,7 @@ impl Escrow {
             if left_us < draw.held_us() {
                 (leased_us, until_us) = (left_us * DRIFT_PART / (DRIFT_PART + 1), end_us);
             }
-            if leased_us >= LEASE_US_MIN && self.end_us != end_us {
+            if (leased_us >= LEASE_US_MIN || draw.is_of_the_moment()) && self.end_us != end_us {
                 self.enter(now_us, end_us, draw);
             }
         }
@@ -336,6 +347,9 @@ impl Escrow {
         if draw.law == Law::Turns {
             return self.take_turn(draw, claim, lease);
         }
+        if claim.is_take {
+            return self.take(now_us, draw, claim.ahead);
+        }
         let mut holder = match self.holders.get(&id).copied() {
             Some(known) if claim.is_settled() && claim.spent() > known.charged && !known.is_over(now_us) => {
                 return (NO_LEASE, self.overdraw(now_us, id, known, claim, draw));
@@ -369,34 +383,61 @@ impl Escrow {
         if holder.charged > 0 {
             self.holders.insert(id, holder);
         }
-        let wait_ms = if tokens < need { self.wait_us(now_us, &holder, draw).div_ceil(1_000) } else { 0 };
-        (Leased { wait_ms, ..Leased::of(holder.charged, lease.ms) }, tokens)
+        // With no whole token left.
+        let wait_us = if tokens < need { self.wait_us(now_us, 1, holder.unspent(), draw) } else { 0 };
+        (Leased { wait_ms: wait_us.div_ceil(1_000), ..Leased::of(holder.charged, lease.ms) }, tokens)
     }
 
-    /// How soon `holder` may ask again, with no whole token left: when one has refilled, or sooner where others hold
-    /// tokens that they may give back.
-    fn wait_us(&self, now_us: u64, holder: &Holder, draw: &Draw) -> u64 {
+    /// Debits all of `tokens` as spent, or nothing; the same as [`Escrow::answer`].
+    fn take(&mut self, now_us: u64, draw: &Draw, tokens: u32) -> (Leased, u64) {
+        if !self.may_take(now_us, draw.law) {
+            return (NO_LEASE, 0);
+        }
+        let wanted = u64::from(tokens);
+        if wanted > self.level(now_us, draw) {
+            let wait_ms = self.wait_us(now_us, tokens, 0, draw).div_ceil(1_000);
+            return (Leased { wait_ms, ..NO_LEASE }, 0);
+        }
+        self.deficit_ns += wanted * draw.token_ns();
+        if draw.law.counts_us().is_some() {
+            self.note_spent(now_us, wanted);
+        }
+        (Leased::of(wanted, 0), wanted)
+    }
+
+    /// Whether a token can be spent as it is debited: it is known which window it counts in. A place in flight is held.
+    fn may_take(&self, now_us: u64, law: Law) -> bool {
+        match law {
+            Law::Steady | Law::Log(_) => true,
+            Law::Window(_) | Law::Sliding(_) => now_us < self.end_us,
+            Law::InFlight(_) | Law::Turns => false,
+        }
+    }
+
+    /// How soon there may be so many `tokens`, more than there are: when they have refilled, or sooner where others than the
+    /// one that asks, which has `own`, hold tokens that they may give back.
+    fn wait_us(&self, now_us: u64, tokens: u32, own: u64, draw: &Draw) -> u64 {
         let refill_us = match draw.law {
             Law::Steady | Law::Turns => {
-                let lacking_ns = self.deficit_ns.saturating_add(draw.token_ns());
+                let lacking_ns = self.deficit_ns.saturating_add(price_ns(tokens.into(), draw.token_ns()));
                 lacking_ns.saturating_sub(full_ns(draw)).div_ceil(1_000)
             }
             Law::Window(_) => self.end_us - now_us,
-            Law::Sliding(_) => self.fades_us(now_us, draw),
+            Law::Sliding(_) => self.fades_us(now_us, tokens, draw),
             Law::Log(_) | Law::InFlight(_) => {
                 self.log.first_us().map_or(draw.ask_again_us(), |end_us| end_us - now_us)
             }
         };
-        let is_elsewhere = self.outstanding(now_us) > holder.unspent();
+        let is_elsewhere = self.outstanding(now_us) > own;
         if is_elsewhere { refill_us.min(draw.ask_again_us()) } else { refill_us }
     }
 
-    /// How soon one more token fits a sliding window: once enough of the window before has faded, or of this one when it
+    /// How soon so many `tokens` fit a sliding window: once enough of the window before has faded, or of this one when it
     /// is the one before.
-    fn fades_us(&self, now_us: u64, draw: &Draw) -> u64 {
+    fn fades_us(&self, now_us: u64, tokens: u32, draw: &Draw) -> u64 {
         let Some(length_us) = sliding_us(draw) else { return 0 };
         let (left_us, used) = (self.end_us - now_us, self.deficit_ns / WINDOW_TOKEN_NS);
-        let room = u64::from(draw.quota.burst()) - 1;
+        let room = u64::from(draw.quota.burst()).saturating_sub(tokens.into());
         match room.checked_sub(used) {
             Some(room) => left_us.saturating_sub(room_at_us(self.before, room, length_us)),
             None => left_us.saturating_add(length_us - room_at_us(used, room, length_us)),

@@ -1,14 +1,16 @@
-//! The calls of an edge to weir-sync, answered in this process.
+//! The calls of an edge to weir-sync, answered in this process; and what its requests take from the store.
 
 use std::time::Duration;
 
 use tokio::time::timeout;
 use weir_budget::claims::Speaker;
-use weir_limiter::edge::{Answered, Call, Unread};
+use weir_budget::escrow::Draw;
+use weir_limiter::edge::{Answered, Call, Taken, Unread};
 use weir_wire::messages::{Message as _, REPORT_PATH, RULES_PATH, Report};
 
 use super::Gateway;
 use super::patience::Patience;
+use super::taking::taken;
 
 impl Gateway {
     /// The answer to `call`, in the time that it has.
@@ -19,6 +21,16 @@ impl Gateway {
             patience.take(limit);
             Err(Unread::Failed("the store did not answer in time".into()))
         })
+    }
+
+    /// What the store gives to `draw`, a take, in the time that it has; none if it is out of reach.
+    pub(super) async fn take(&self, draw: &Draw, patience: &mut Patience) -> Option<Taken> {
+        let limit = patience.limit(self.timeout);
+        let Ok(drawn) = timeout(limit, self.exchange.take(&self.pop, draw)).await else {
+            patience.take(limit);
+            return None;
+        };
+        taken(draw, &drawn.ok()?)
     }
 
     async fn answer(&self, call: &Call) -> Answered {

@@ -2,15 +2,13 @@
 //!
 //! A limit holds for the whole fleet. It is a token bucket, whose burst is the limit and which refills by the limit in
 //! each window, or a count of what was taken in each window. It is drawn on like a strict rule's budget
-//! ([`weir_budget::escrow`]), except that nothing is leased ahead: one draw takes what the check weighs, says that it is
-//! spent, and gives it back if it was not all there. So no check waits for what another gateway holds, and the store alone
-//! says who is let through.
+//! ([`weir_budget::escrow`]), except that nothing is leased: one draw takes all that the check weighs, or nothing. So no
+//! check waits for what another gateway holds, and the store alone says who is let through.
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use weir_budget::budget::BudgetId;
-use weir_budget::escrow::{Claim, DRIFT_PART, Draw, Drawn, LEASE_US_MAX, LEASE_US_MIN};
+use weir_budget::escrow::{Claim, Draw, Drawn};
 use weir_limiter::key::Secret as Hasher;
 use weir_wire::law::Law;
 use weir_wire::quota::Quota;
@@ -22,10 +20,6 @@ use crate::config::Secret;
 pub const RULES: [&str; 2] = ["ratelimit/check", PER_UNIT];
 /// The last of them.
 pub(super) const PER_UNIT: &str = "ratelimit/descriptor";
-
-/// Some microseconds longer than the shortest lease: when a window ends sooner, nothing may be taken in it.
-const LAST_MOMENTS_US: u64 = 2_000;
-const _: () = assert!(LEASE_US_MIN + LEASE_US_MIN.div_ceil(DRIFT_PART) < LAST_MOMENTS_US);
 
 /// A check against a limit that its caller names.
 #[derive(Clone, Debug)]
@@ -84,26 +78,10 @@ fn bytes(left: u64, right: u64) -> [u8; 16] {
     (u128::from(left) << 64 | u128::from(right)).to_be_bytes()
 }
 
-/// Takes all that the check weighs, or nothing, for an epoch that is over at once.
+/// Takes all that the check weighs, or nothing. A peek only looks.
 pub(super) fn draw(keys: &Keys, check: &LimitCheck) -> Draw {
-    let id = keys.id(check);
-    // Names only have to differ within a lease.
-    let epoch = RandomState::new().hash_one(&id.value);
-    let claim = |admitted: u32, ahead| Claim::of(epoch, admitted.into(), ahead);
-    let take = claim(0, check.weight);
-    // Refused if the budget did not have all; ...
-    let spend = (!check.is_peek).then(|| claim(check.weight, 0));
-    // ... and then this gives back what it had. A spent epoch is over, and has nothing to give back.
-    let give_back = claim(0, 0);
-    let claims = [Some(take), spend, Some(give_back)].into_iter().flatten().collect();
-    Draw { id, quota: check.quota, lease_us: LEASE_US_MAX, law: check.law, window: None, claims }
-}
-
-/// How long until the next window begins, if this one ends so soon that nothing could be taken in it any more.
-pub(super) fn too_late(check: &LimitCheck, drawn: &Drawn) -> Option<Duration> {
-    let is_refused = drawn.leases.first().is_some_and(|lease| lease.lease_ms == 0);
-    let left = left_of_window(check, drawn)?;
-    (is_refused && left < Duration::from_micros(LAST_MOMENTS_US)).then_some(left)
+    let claims = if check.is_peek { vec![] } else { vec![Claim::take(check.weight)] };
+    Draw { id: keys.id(check), quota: check.quota, lease_us: 0, law: check.law, window: None, claims }
 }
 
 fn left_of_window(check: &LimitCheck, drawn: &Drawn) -> Option<Duration> {
@@ -113,10 +91,10 @@ fn left_of_window(check: &LimitCheck, drawn: &Drawn) -> Option<Duration> {
 
 pub(super) fn answer(check: &LimitCheck, drawn: &Drawn) -> LimitAnswer {
     let (token_ns, limit) = (check.quota.token_ns(), check.quota.burst());
-    let taken = drawn.leases.first().map_or(0, |lease| lease.charged);
-    let is_allowed = taken >= check.weight.into();
     let full_ns = u64::from(limit) * token_ns;
     let left = full_ns.saturating_sub(drawn.deficit_ns) / token_ns;
+    let weight = u64::from(check.weight);
+    let is_allowed = drawn.leases.first().map_or(left >= weight, |lease| lease.charged >= weight);
     let short_ns = (drawn.deficit_ns + u64::from(check.weight) * token_ns).saturating_sub(full_ns);
     let in_window = left_of_window(check, drawn);
     let retry_after = in_window.unwrap_or(Duration::from_nanos(short_ns.max(1)));
@@ -200,16 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn a_check_in_the_last_moments_of_a_window_is_one_for_the_next() {
-        let of = LimitCheck { law: Law::Window(Calendar::every(1, 0)), ..check(5, 1_000, 1) };
-        let keys = Keys::hidden_by(None);
-        let late = |at_us: u64| {
-            let drawn = Escrow::default().draw(1_000_000_000 + at_us, "gateway/fra/a", &draw(&keys, &of));
-            (answer(&of, &drawn).is_allowed, too_late(&of, &drawn).map(|left| left.as_micros()))
+    fn a_window_counts_to_its_last_moment() {
+        let of = LimitCheck { law: Law::Window(Calendar::every(1, 0)), ..check(1, 1_000, 1) };
+        let (keys, mut escrow) = (Keys::hidden_by(None), Escrow::default());
+        let mut at = |us: u64| {
+            let drawn = escrow.draw(1_000_000_000 + us, "gateway/fra/a", &draw(&keys, &of));
+            answer(&of, &drawn).is_allowed
         };
-        assert_eq!(late(998_000), (true, None));
-        assert_eq!(late(999_500), (false, Some(500)));
-        assert_eq!(late(1_000_000), (true, None));
+        assert_eq!([999_998, 999_999, 1_000_000, 1_000_001].map(&mut at), [true, false, true, false]);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! limit.rs    limits that callers name themselves, drawn from the store check by check; per_unit.rs, those of descriptors
 //! reservations.rs  what was let through, until its caller says what it cost
 //! worker.rs   an edge under a lock; site.rs, what the workers share
+//! taking.rs   what requests of strict rules take from the store
 //! calls.rs    the calls of an edge, answered in this process; patience.rs, for how long; counts.rs, what it counts
 //! rls/        Envoy's rate limit service, over gRPC; rlqs/, its service of quotas; proto/, their messages
 //! ```
@@ -27,6 +28,7 @@ mod reservations;
 mod rlqs;
 pub mod rls;
 mod site;
+mod taking;
 mod verdict;
 mod worker;
 
@@ -39,7 +41,6 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use weir_budget::escrow::Drawn;
 use weir_limiter::edge::{Call, Open, RulesWord, Shared as _};
 use weir_rules::RuleSet;
 use weir_wire::time::{SECOND_NS, Time};
@@ -187,6 +188,11 @@ impl Gateway {
                     let _ = turn.await;
                     next = Next::Answer(verdict);
                 }
+                Next::Take(draw) => {
+                    let taken = self.take(&draw, patience).await;
+                    let again = waiting.worker.state().taken(&mut waiting.open, taken, ask, self.now());
+                    next = again.unwrap_or_else(|| Next::Answer(Verdict::without_rules()));
+                }
                 Next::Call(call) => {
                     // Boxed, since most requests make no call, and this is much larger than all the rest.
                     let answer = Box::pin(self.call(&call, patience)).await;
@@ -307,7 +313,8 @@ impl Gateway {
 
     /// Answers each check in its order. One that fails may have taken.
     pub async fn check_limits(&self, checks: &[LimitCheck]) -> Vec<Result<LimitAnswer, StoreError>> {
-        let answers = self.draw_limits(checks).await;
+        let draws: Vec<_> = checks.iter().map(|check| limit::draw(&self.keys, check)).collect();
+        let answers = self.exchange.draw(&self.pop, &draws).await;
         answers.into_iter().zip(checks).map(|(drawn, check)| Ok(limit::answer(check, &drawn?))).collect()
     }
 
@@ -320,24 +327,9 @@ impl Gateway {
         asked.verdict(&answer)
     }
 
-    /// Answers a check. In the last moments of a window, when nothing can be taken any more, it waits for the next one.
     async fn check_limit(&self, check: &LimitCheck) -> Result<LimitAnswer, StoreError> {
-        let mut drawn = self.draw_limit(check).await?;
-        if let Some(left) = limit::too_late(check, &drawn) {
-            sleep(left).await;
-            drawn = self.draw_limit(check).await?;
-        }
-        Ok(limit::answer(check, &drawn))
-    }
-
-    async fn draw_limit(&self, check: &LimitCheck) -> Result<Drawn, StoreError> {
-        let drawn = self.draw_limits(slice::from_ref(check)).await.pop();
-        drawn.unwrap_or(Err(StoreError::Nonsense("no answer to a draw")))
-    }
-
-    async fn draw_limits(&self, checks: &[LimitCheck]) -> Vec<Result<Drawn, StoreError>> {
-        let draws: Vec<_> = checks.iter().map(|check| limit::draw(&self.keys, check)).collect();
-        self.exchange.draw(&self.pop, &draws).await
+        let answer = self.check_limits(slice::from_ref(check)).await.pop();
+        answer.unwrap_or(Err(StoreError::Nonsense("no answer to a draw")))
     }
 
     /// Says something of the rules in force.

@@ -6,13 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard, RwLockWrit
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use weir_limiter::edge::{Answered, Call, Decided, Edge, Effect, HostRules, Level, Open, Response, Step};
+use weir_budget::escrow::Draw;
+use weir_limiter::edge::{
+    Answered, Call, Decided, Edge, Effect, HostRules, Level, Open, Response, Step, Take, Taken,
+};
 use weir_rules::RuleSet;
 use weir_wire::time::Time;
 
 use super::ask::Ask;
 use super::counts::Counts;
 use super::site::{Handle, Memory, unix_ns, unpack};
+use super::taking;
 use super::verdict::{Ruled, Verdict};
 
 /// A worker; its lock is held for a decision, and never while something is awaited.
@@ -41,6 +45,8 @@ pub(super) enum Next {
     /// The verdict is for when its turn has come.
     Hold(Verdict, oneshot::Receiver<()>),
     Call(Call),
+    /// Have the store give this.
+    Take(Box<Draw>),
 }
 
 /// Collects what a client is told.
@@ -69,7 +75,8 @@ impl Worker {
         now: Time,
     ) -> Result<Self, Vec<String>> {
         let mut site = Handle::new(memory);
-        let (edge, effects) = Edge::configure(configuration, HOST, &mut site, now)?;
+        let (mut edge, effects) = Edge::configure(configuration, HOST, &mut site, now)?;
+        edge.let_take();
         let state = State { edge, site, held: HashMap::new(), numbered: 0, counted: Vec::new() };
         let worker = Self {
             state: Mutex::new(state),
@@ -191,6 +198,22 @@ impl State {
         Some(self.next(step, open, ask, now))
     }
 
+    /// Decides a request that has waited for what it takes; none if the store is out of reach. None if it does not wait.
+    pub(super) fn taken(
+        &mut self,
+        open: &mut Open,
+        taken: Option<Taken>,
+        ask: &mut Ask,
+        now: Time,
+    ) -> Option<Next> {
+        let memory = Arc::clone(&self.site.memory);
+        let _looking = Looking::of(&memory, ask.is_peek);
+        self.edge.only_asks(ask.is_peek);
+        self.edge.reserves(ask.reserve_s.is_some());
+        let step = Owned::of(self.edge.taken(open, taken, ask, &mut self.site, now)?);
+        Some(self.next(step, open, ask, now))
+    }
+
     /// The request of `open`, which was asked for so many `hits`, cost as much as `cost` of them.
     pub(super) fn settle(&mut self, mut open: Open, cost: u32, hits: u32, now: Time) {
         let memory = Arc::clone(&self.site.memory);
@@ -230,6 +253,13 @@ impl State {
         let mut verdict = verdict.unwrap_or_else(Verdict::allowed);
         let is_held = match step {
             Owned::Call(call) => return Next::Call(call),
+            Owned::Take(take) => {
+                let draw = taking::draw(&take, self.edge.rules());
+                return draw.map_or_else(
+                    || Next::Answer(Verdict::without_rules()),
+                    |draw| Next::Take(Box::new(draw)),
+                );
+            }
             Owned::Answer { status, headers, body } => {
                 return Next::Answer(Verdict { status, headers, body, ..verdict });
             }
@@ -268,6 +298,7 @@ enum Owned {
     Continue,
     Hold,
     Call(Call),
+    Take(Box<Take>),
     Answer { status: u16, headers: Vec<(String, String)>, body: String },
 }
 
@@ -277,6 +308,7 @@ impl Owned {
             Step::Continue => Self::Continue,
             Step::Hold => Self::Hold,
             Step::Call(call) => Self::Call(call),
+            Step::Take(take) => Self::Take(take),
             Step::Answer(answer) => Self::Answer {
                 status: answer.status,
                 headers: unpack(answer.headers),

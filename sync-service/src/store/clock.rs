@@ -11,8 +11,6 @@ use weir_budget::store_clock::{Bounds, StoreClock};
 
 /// How many arguments tell a script what is known of the clock.
 const TOLD: usize = 3;
-/// Where rows of scripts that tell the time say what the clock shows.
-const SHOWN_AT: usize = 4;
 /// The error by which they refuse a call, as the clock shows more than it says that it can; it says what it shows.
 pub(super) const LATE: &str = "LATE";
 
@@ -97,9 +95,9 @@ impl ServerClock {
         Told { sent_us, bounds: lock(&self.known).bounds(sent_us) }
     }
 
-    /// The answers to calls that were told this.
-    pub fn hear(&self, told: Told, rows: &[Value]) {
-        let Some(shown_us) = rows.iter().rev().find_map(shown_us) else { return };
+    /// The answers to calls that were told this; each says at place `at` what the clock shows.
+    pub fn hear(&self, told: Told, rows: &[Value], at: usize) {
+        let Some(shown_us) = rows.iter().rev().find_map(|row| shown_us(row, at)) else { return };
         let (own_us, mut known) = (self.all.own_us(), lock(&self.known));
         let jumped_us = known.hear(told.sent_us, own_us, shown_us);
         *lock(&self.all.last) = *known;
@@ -121,9 +119,9 @@ pub(super) fn late_us(answer: &Value) -> Option<u64> {
     error.details().filter(|_| error.code() == LATE)?.parse().ok()
 }
 
-fn shown_us(answer: &Value) -> Option<u64> {
+fn shown_us(answer: &Value, at: usize) -> Option<u64> {
     let Value::Array(row) = answer else { return late_us(answer) };
-    match row.get(SHOWN_AT)? {
+    match row.get(at)? {
         Value::Int(us) => u64::try_from(*us).ok(),
         _ => None,
     }

@@ -25,7 +25,7 @@
 -- ARGV[14]  for how long a window is kept after its end, in microseconds
 -- ARGV[15..] five per claim: epoch (16 hex digits), tokens spent, how many more are wanted (none gives the epoch back);
 --           and if a request holds the epoch, for how long the POP may spend its tokens and for how long these count as
---           outstanding, in microseconds, else 0 and 0
+--           outstanding, in microseconds, else 0 and 0. One that takes has 'take' for its epoch
 -- and last, what the caller knows of the store's clock, in microseconds (weir_budget::store_clock): the latest that it can
 --           show; what it showed when it was seen to have jumped, and how far it has
 --
@@ -43,7 +43,7 @@ local is_turns, is_sliding, is_log = ARGV[7] == 'turns', ARGV[7] == 'sliding', A
 local is_steady = is_turns or ARGV[7] == 'steady'
 local longest_us, phase = tonumber(ARGV[8]), tonumber(ARGV[9])
 local ask_again_us, window_kept_us = tonumber(ARGV[13]), tonumber(ARGV[14])
-local BOUNDARY, FIRST, EACH, LAST, REFUSED = 10, 15, 5, #ARGV - 3, -1
+local BOUNDARY, FIRST, EACH, LAST, REFUSED, TAKE = 10, 15, 5, #ARGV - 3, -1, 'take'
 local latest, jump_seen, jumped = tonumber(ARGV[LAST + 1]), tonumber(ARGV[LAST + 2]), tonumber(ARGV[LAST + 3])
 
 local time = redis.call('TIME')
@@ -82,7 +82,7 @@ end
 local function read_budget()
   local fields = {unpack(HEAD)}
   for i = FIRST, LAST, EACH do
-    fields[#fields + 1] = field_of(ARGV[i])
+    fields[#fields + 1] = ARGV[i] ~= TAKE and field_of(ARGV[i]) or nil
   end
   local known = redis.pcall('HMGET', key, unpack(fields))
   local numbers = {}
@@ -351,7 +351,12 @@ if not (is_steady or is_log) then
   if left_us < held_us then
     leased_us, until_us = math.floor(left_us * DRIFT_PART / (DRIFT_PART + 1)), ends
   end
-  if leased_us >= LEASE_US_MIN and end_us ~= ends then
+  -- A draw that takes, or only looks, is about the window that it is, however soon that ends.
+  local is_of_the_moment = FIRST > LAST
+  for i = FIRST, LAST, EACH do
+    is_of_the_moment = is_of_the_moment or ARGV[i] == TAKE
+  end
+  if (leased_us >= LEASE_US_MIN or is_of_the_moment and left_us > 0) and end_us ~= ends then
     if end_us > 0 and end_us + longest_us == ends then
       before = math.min(deficit_us, TOKENS_MAX)
     else
@@ -381,13 +386,14 @@ local function room_at(tokens, room)
   return tokens == 0 and longest_us or math.min(longest_us, math.floor(room * steps / tokens) * STEP_US)
 end
 
--- How soon one more token fits a sliding window: once enough of the window before has faded, or of this one when it is
+-- How soon so many tokens fit a sliding window: once enough of the window before has faded, or of this one when it is
 -- the one before.
-local function fades()
-  if deficit_us < burst then
-    return math.max(0, left_us - room_at(before, burst - 1 - deficit_us))
+local function fades(tokens)
+  local room = math.max(0, burst - tokens)
+  if deficit_us <= room then
+    return math.max(0, left_us - room_at(before, room - deficit_us))
   end
-  return left_us + longest_us - room_at(deficit_us, burst - 1)
+  return left_us + longest_us - room_at(deficit_us, room)
 end
 
 -- Whole tokens that may be given. A quotient of doubles may be off by one; products are exact.
@@ -466,6 +472,33 @@ local function is_over(holder)
   return holder[3] <= now and holder[2] == holder[1]
 end
 
+-- How soon there may be so many tokens, more than there are, for one that has `own` of those that are outstanding.
+local function wait(tokens, own)
+  local wait_us = is_sliding and fades(tokens) or left_us
+  if is_log then
+    wait_us = (first_of_log(1) or now + ask_again_us) - now
+  elseif is_steady then
+    local us, ns = price(tokens)
+    wait_us = math.max(0, rounded_up(deficit_us + us - full_us, deficit_ns + ns - full_ns))
+  end
+  return outstanding > own and math.min(wait_us, ask_again_us) or wait_us
+end
+
+-- Debits all of these tokens as spent, or nothing; the same as `answer`. Not where it is unknown which window they would
+-- count in, nor for requests in flight.
+local function take(tokens)
+  if is_log and longest_us == 0 or not (is_steady or is_log) and now >= end_us then
+    return REFUSED, 0, 0
+  end
+  if tokens > level() then
+    return 0, math.ceil(wait(tokens, 0) / 1000), 0
+  end
+  debit(tokens)
+  note_spent(now, tokens)
+  given = given + tokens
+  return tokens, 0, 0
+end
+
 -- Answers one claim: all that was debited for its epoch, how long to wait for more, and for how long it may be spent.
 local function answer(field, spent, ahead, hold_us, hold_until_us)
   if is_turns then
@@ -511,18 +544,8 @@ local function answer(field, spent, ahead, hold_us, hold_until_us)
   if lease(field, holder, tokens, ends_us) then
     next_us, last_us = math.min(next_us, holder[3]), math.max(last_us, holder[3])
   end
-  local wait_us = 0
-  if tokens < need then
-    wait_us = is_sliding and fades() or left_us
-    if is_log then
-      wait_us = (first_of_log(1) or now + ask_again_us) - now
-    elseif is_steady then
-      wait_us = rounded_up(deficit_us + token_us - full_us, deficit_ns + token_ns - full_ns)
-    end
-    if outstanding > holder[1] - holder[2] then
-      wait_us = math.min(wait_us, ask_again_us)
-    end
-  end
+  -- With no whole token left.
+  local wait_us = tokens < need and wait(1, holder[1] - holder[2]) or 0
   return holder[1], math.ceil(wait_us / 1000), ms
 end
 
@@ -530,7 +553,11 @@ local answers, waits, leases = {}, {}, {}
 for i = FIRST, LAST, EACH do
   local field, spent, ahead = field_of(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
   local n = #answers + 1
-  answers[n], waits[n], leases[n] = answer(field, spent, ahead, tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4]))
+  if ARGV[i] == TAKE and not is_turns then
+    answers[n], waits[n], leases[n] = take(ahead)
+  else
+    answers[n], waits[n], leases[n] = answer(field, spent, ahead, tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4]))
+  end
 end
 
 -- A log that was lost counts until later than its leases say.

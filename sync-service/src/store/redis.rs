@@ -24,6 +24,7 @@ mod script;
 mod server;
 mod servers;
 mod slots;
+mod take;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,6 +44,8 @@ pub use self::keys::{budget_key, escrow_key};
 use self::reach::Reach;
 use self::script::{Lua, with_maxima};
 use self::servers::Servers;
+use self::take::Taker;
+pub use self::take::script as take_script;
 use super::address::NodeMap;
 use super::ceiling::Ceiling;
 use super::clock::Clocks;
@@ -57,7 +60,9 @@ const FLEET_KEY: &str = "weir:pops";
 /// Budgets in Redis.
 #[derive(Debug)]
 pub struct Redis {
-    servers: Servers,
+    servers: Arc<Servers>,
+    /// Takes, where they need not be confirmed, and one server has all keys.
+    taker: Option<Taker>,
     clocks: Arc<Clocks>,
     charge: Arc<Lua>,
     draw: Arc<Lua>,
@@ -102,21 +107,27 @@ impl Redis {
             bans::script(),
             rules::script(),
             fleet::script(),
+            take::script(),
         ];
-        let [charge, draw] = [&texts[0], &texts[1]].map(|text| Arc::new(Lua::timed(text)));
-        let [_, _, register, hot, bans, rules, fleet] = texts.each_ref().map(|text| Arc::new(Lua::new(text)));
+        let [charge, draw] = [&texts[0], &texts[1]].map(|text| Arc::new(Lua::timed(text, 4)));
+        let take = Arc::new(Lua::timed(&texts[7], 0));
+        let [_, _, register, hot, bans, rules, fleet, _] =
+            texts.each_ref().map(|text| Arc::new(Lua::new(text)));
         let scripts: Arc<[String]> = texts.into();
         let clocks = Arc::new(Clocks::new());
         let confirmed = options.wait.map(|wait| (Arc::clone(&draw), wait));
-        let servers = Servers::new(Reach {
+        let servers = Arc::new(Servers::new(Reach {
             dialer,
             response_timeout: options.response_timeout,
             scripts,
             confirmed,
             clocks: Arc::clone(&clocks),
-        });
+        }));
+        let is_simple = matches!(*servers, Servers::One(_)) && options.wait.is_none();
+        let taker = is_simple.then(|| Taker::new(Arc::clone(&servers), take));
         Ok(Self {
             servers,
+            taker,
             clocks,
             charge,
             draw,
@@ -130,6 +141,27 @@ impl Redis {
             ceiling: Ceiling::new(options.keys_max),
             pop_ttl_us: u64::try_from(options.pop_ttl.as_micros()).unwrap_or(u64::MAX).min(COUNT_MAX / 4),
         })
+    }
+}
+
+impl Redis {
+    /// Draws on each, in their order. Where all are takes, they go with others of their kind.
+    async fn draw_each(&self, pop: &str, draws: Vec<&Draw>) -> Vec<Result<Drawn, StoreError>> {
+        let taken = match &self.taker {
+            Some(taker) if draws.iter().all(|draw| take::is_known(draw)) => taker.take(&draws).await,
+            _ => draws.iter().map(|_| Ok(None)).collect(),
+        };
+        let others = draws.iter().zip(&taken).filter(|(_, taken)| matches!(taken, Ok(None)));
+        let calls: Vec<_> = others.map(|(draw, _)| draw::call(&self.draw, pop, draw)).collect();
+        if calls.is_empty() {
+            return taken.into_iter().filter_map(Result::transpose).collect();
+        }
+        let mut rows = self.servers.send_confirmed(calls, &self.draw).await.into_iter();
+        let answer = |(draw, taken): (&&Draw, Result<Option<Drawn>, StoreError>)| match taken? {
+            Some(given) => Ok(given),
+            None => draw::drawn(draw, &next(&mut rows)?),
+        };
+        draws.iter().zip(taken).map(answer).collect()
     }
 }
 
@@ -159,10 +191,9 @@ impl Store for Redis {
             }
             let has_room = self.ceiling.admit(draws.iter().map(|draw| &draw.id));
             let wanted = draws.iter().zip(&has_room).filter(|(_, has_room)| has_room.is_ok());
-            let calls = wanted.map(|(draw, _)| draw::call(&self.draw, pop, draw)).collect();
-            let mut rows = self.servers.send_confirmed(calls, &self.draw).await.into_iter();
+            let mut given = self.draw_each(pop, wanted.map(|(draw, _)| draw).collect()).await.into_iter();
             let answer = |(draw, has_room): (&Draw, Result<(), StoreError>)| {
-                let given = draw::drawn(draw, &has_room.and_then(|()| next(&mut rows))?)?;
+                let given = has_room.and_then(|()| next(&mut given))?;
                 self.ceiling.keep(&draw.id, draw::kept(draw, &given));
                 Ok(given)
             };

@@ -73,7 +73,7 @@ impl Alone {
         match black_box(step) {
             Step::Continue => Outcome::Allow,
             Step::Answer(_) => Outcome::Limit,
-            Step::Hold | Step::Call(_) => Outcome::Wait,
+            Step::Hold | Step::Call(_) | Step::Take(_) => Outcome::Wait,
         }
     }
 }

@@ -428,6 +428,7 @@ fn verdict(decided: Decided<'_>) -> (Verdict, Option<Call>) {
         Step::Continue | Step::Hold => (Verdict::Admitted, None),
         Step::Answer(_) => (Verdict::Refused, None),
         Step::Call(call) => (Verdict::Waits, Some(call)),
+        Step::Take(_) => unreachable!("only a gateway's requests take"),
     }
 }
 

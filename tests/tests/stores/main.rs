@@ -23,6 +23,7 @@ mod replicas;
 mod rules;
 mod strict;
 mod strict_equality;
+mod taking;
 mod told;
 
 use std::time::Duration;

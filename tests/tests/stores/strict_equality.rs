@@ -83,7 +83,16 @@ fn draw(
     let lease_us = random.pick(&[0, 64, 500, 2_000, 10_000, 30_000, 2_000_000, u64::MAX]);
     let (law, window) = laws(random);
     let mut draw = Draw { id: id(&[value]), quota, lease_us, law, window, claims: vec![] };
-    for _ in 0..random.below(4) {
+    let (claims, is_lone_take) = (random.below(4), random.below(4) == 0);
+    if is_lone_take {
+        draw.claims.push(Claim::take(random.pick(&[1, 1, 2, 7, 60, 150])));
+        return draw;
+    }
+    for _ in 0..claims {
+        if random.below(4) == 0 {
+            draw.claims.push(Claim::take(random.pick(&[0, 1, 1, 7, u32::MAX])));
+            continue;
+        }
         let epoch = random.pick(&EPOCHS);
         let known = charged.get(&(draw.escrow(), epoch)).copied().unwrap_or_default();
         // A request that held its epoch may have cost more than was debited.
@@ -117,13 +126,20 @@ struct Met {
     cut: usize,
     /// Draws that debited only what requests cost beyond what they had drawn.
     debts: usize,
+    /// Takes that got all, or are to wait.
+    taken: usize,
+    short: usize,
 }
 
 impl Met {
     fn note(&mut self, draw: &Draw, drawn: &Drawn) {
         self.given += drawn.given;
         self.outstanding = self.outstanding.max(drawn.outstanding);
-        self.refused += drawn.leases.iter().filter(|lease| lease.lease_ms == 0).count();
+        for (claim, lease) in draw.claims.iter().zip(&drawn.leases) {
+            self.refused += usize::from(!claim.is_take && lease.lease_ms == 0);
+            self.taken += usize::from(claim.is_take && lease.charged > 0);
+            self.short += usize::from(claim.is_take && lease.charged == 0 && lease.wait_ms > 0);
+        }
         self.waits += drawn.leases.iter().filter(|lease| lease.wait_ms > 0).count();
         self.debts += usize::from(drawn.given > 0 && draw.claims.iter().all(|claim| claim.ahead == 0));
         self.empty += usize::from(drawn.given == 0 && drawn.deficit_ns > 0);
@@ -132,14 +148,17 @@ impl Met {
         self.cut += drawn.leases.iter().filter(is_cut).count();
     }
 
-    fn is_much(&self, has_windows: bool, has_leases: bool) -> bool {
+    fn is_much(&self, has_windows: bool, has_leases: bool, has_takes: bool) -> bool {
         let least = if has_windows { 4 } else { 0 };
+        let least_taken = usize::from(has_takes);
         self.given > 1_000
             && (self.outstanding > 100 || !has_leases)
             && self.refused > 20
             && self.empty > 20
             && self.waits > 20
             && self.cut >= least
+            && self.taken >= least_taken
+            && self.short >= least_taken
     }
 }
 
@@ -149,7 +168,7 @@ async fn agrees_with_the_reference(store: &dyn Store, laws: Laws, seed: u64) -> 
     let mut random = Random(seed);
     let mut reference: BTreeMap<EscrowId, Escrow> = BTreeMap::new();
     let mut charged = BTreeMap::new();
-    let (mut met, mut has_windows, mut has_leases) = (Met::default(), false, false);
+    let (mut met, mut has_windows, mut has_leases, mut has_takes) = (Met::default(), false, false, false);
     let mut quotas =
         [quota(100, Period::Second, 100), quota(999_983, Period::Second, 1_000_000), random.quota()];
     for turn in 0..DRAWS {
@@ -166,16 +185,17 @@ async fn agrees_with_the_reference(store: &dyn Store, laws: Laws, seed: u64) -> 
             let expected = escrow.draw(drawn.now_us, pop, draw);
             assert_eq!(drawn, expected, "seed {seed}, turn {turn}, {draw:?}");
             for (claim, lease) in draw.claims.iter().zip(&drawn.leases) {
-                if lease.lease_ms > 0 || claim.held_us.is_none() {
+                if !claim.is_take && (lease.lease_ms > 0 || claim.held_us.is_none()) {
                     charged.insert((draw.escrow(), claim.epoch), lease.charged);
                 }
             }
             met.note(draw, &drawn);
             has_windows |= draw.law.windows().is_some();
             has_leases |= draw.law != Law::Turns;
+            has_takes |= !matches!(draw.law, Law::Turns | Law::InFlight(_));
         }
     }
-    assert!(met.is_much(has_windows, has_leases), "seed {seed}: {met:?}");
+    assert!(met.is_much(has_windows, has_leases, has_takes), "seed {seed}: {met:?}");
     met.debts
 }
 

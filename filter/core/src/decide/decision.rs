@@ -6,6 +6,8 @@ use alloc::vec::Vec;
 use super::afterwards::Afterwards;
 use crate::RuleIndex;
 use crate::buckets::Standing;
+#[cfg(feature = "takes")]
+use crate::fleet::Take;
 use weir_wire::messages::Report;
 
 /// The outcome for a request.
@@ -51,6 +53,9 @@ pub enum Decision {
     /// A strict rule's tokens must be paid for first: send this report to weir-sync, give its answer to
     /// [`crate::limiter::Limiter::drawn`] (or a failure to `draw_failed`), and decide again.
     Wait(Box<Report>),
+    /// A strict rule's tokens must be taken first: have the budget give them, say so to the edge, which decides again.
+    #[cfg(feature = "takes")]
+    Take(Box<Take>),
 }
 
 /// Why a rule refuses a request.
@@ -71,6 +76,8 @@ impl Decision {
             Self::Refuse { reason: Reason::Deny, .. } => Outcome::Deny,
             Self::Block => Outcome::Block,
             Self::Wait(_) => Outcome::Wait,
+            #[cfg(feature = "takes")]
+            Self::Take(_) => Outcome::Wait,
         }
     }
 
@@ -80,6 +87,8 @@ impl Decision {
             Self::Allow { strictest, .. } => *strictest,
             Self::Refuse { rule, standing, .. } => Some((*rule, *standing)),
             Self::Block | Self::Wait(_) => None,
+            #[cfg(feature = "takes")]
+            Self::Take(_) => None,
         }
     }
 }

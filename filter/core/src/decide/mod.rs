@@ -35,6 +35,8 @@ pub use afterwards::{Afterwards, Reserved, What};
 pub use decision::{Decision, Outcome, Reason};
 pub(crate) use flight::in_flight;
 pub(crate) use hit::{Hit, Scratch, slot_of};
+#[cfg(feature = "takes")]
+pub(crate) use judged::Judged;
 pub(crate) use judged::Verdict;
 pub(crate) use keys::Keys;
 pub(crate) use penalty::put_ban;

@@ -3,8 +3,13 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+#[cfg(feature = "takes")]
+use alloc::boxed::Box;
+
 use super::site::Site;
 use crate::counters::Counters;
+#[cfg(feature = "takes")]
+use crate::fleet::Take;
 use weir_wire::messages::Running;
 use weir_wire::time::Time;
 
@@ -28,6 +33,9 @@ pub enum Step<'a> {
     Hold,
     /// Make this call, and hold the request until it is answered: [`super::Edge::answer_request`].
     Call(Call),
+    /// Have the budget give this, and hold the request meanwhile: [`super::Edge::taken`].
+    #[cfg(feature = "takes")]
+    Take(Box<Take>),
     /// Answer the client in place of the upstream. If the host cannot, the request goes on.
     Answer(Answer<'a>),
 }

@@ -64,6 +64,8 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "takes")]
+pub use crate::fleet::{Take, Taken};
 pub use effect::{Answer, Answered, Call, Decided, Effect, Level, Note, Step, Unread};
 pub use local::LocalSite;
 pub use requests::{Open, Response};

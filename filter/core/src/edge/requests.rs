@@ -13,6 +13,8 @@ use super::state::Edge;
 use crate::RuleIndex;
 use crate::buckets::Standing;
 use crate::decide::{Afterwards, Decision, Reason, Reserved, What};
+#[cfg(feature = "takes")]
+use crate::fleet::{Take, Taken};
 use weir_rules::after::After;
 use weir_rules::request::Request;
 use weir_wire::messages::{Message, Report};
@@ -32,6 +34,9 @@ pub struct Open {
     afterwards: Vec<Afterwards>,
     /// The draw that it waits for.
     draw: Option<Box<Draw>>,
+    /// What it takes, under which generation of rules.
+    #[cfg(feature = "takes")]
+    take: Option<(u32, Box<Take>)>,
     /// How often it has waited.
     waits: u8,
 }
@@ -55,7 +60,15 @@ struct RuleRef {
 impl Open {
     /// A request that the host calls `id`.
     pub const fn new(id: u32) -> Self {
-        Self { id, standing: None, afterwards: Vec::new(), draw: None, waits: 0 }
+        Self {
+            id,
+            standing: None,
+            afterwards: Vec::new(),
+            draw: None,
+            #[cfg(feature = "takes")]
+            take: None,
+            waits: 0,
+        }
     }
 
     /// What the host calls it.
@@ -65,6 +78,10 @@ impl Open {
 
     /// Whether nothing is left to do for it.
     pub fn is_done(&self) -> bool {
+        #[cfg(feature = "takes")]
+        if self.take.is_some() {
+            return false;
+        }
         self.standing.is_none() && self.draw.is_none() && self.afterwards.is_empty()
     }
 
@@ -153,6 +170,34 @@ impl Edge {
             self.limiter.decide(request, site, now)
         } else {
             self.limiter.decide_again(answered, request, site, now)
+        };
+        Some(self.carry_out(decision, Asking { open, request, site, now }))
+    }
+
+    /// Has requests take their tokens of strict rules, where that is cheaper than to lease them: for a host beside the store.
+    #[cfg(feature = "takes")]
+    pub fn let_take(&mut self) {
+        self.limiter.let_take();
+    }
+
+    /// What the budget gave to the [`Step::Take`] that `open` waits for, or none if it is out of reach.
+    #[cfg(feature = "takes")]
+    pub fn taken(
+        &mut self,
+        open: &mut Open,
+        taken: Option<Taken>,
+        request: &mut dyn Request,
+        site: &mut dyn Site,
+        now: Time,
+    ) -> Option<Decided<'_>> {
+        let (generation, take) = open.take.take()?;
+        // What was taken under other rules is spent.
+        let decision = if generation == self.limiter.generation() {
+            self.limiter.decide_taken(&take, taken, request, site, now)
+        } else if taken.is_some() && open.waits < WAITS_MAX {
+            self.limiter.decide(request, site, now)
+        } else {
+            self.limiter.decide_again(taken.is_some(), request, site, now)
         };
         Some(self.carry_out(decision, Asking { open, request, site, now }))
     }
@@ -294,6 +339,12 @@ impl Edge {
                 self.let_through(strictest, hold_ns, asking.open, asking.now)
             }
             Decision::Wait(report) => self.wait(&report, asking.open, asking.now),
+            #[cfg(feature = "takes")]
+            Decision::Take(take) => {
+                asking.open.waits = asking.open.waits.saturating_add(1);
+                asking.open.take = Some((self.limiter.generation(), take.clone()));
+                Decided { step: Step::Take(take), note: None }
+            }
             Decision::Block => {
                 let answer = self.blocked.answer(self.is_of_grpc(asking.request));
                 Decided { step: Step::Answer(answer), note: self.note("block", None) }

@@ -2,6 +2,8 @@
 
 mod draws;
 mod pushed;
+#[cfg(feature = "takes")]
+mod takes;
 mod versions;
 
 use alloc::borrow::ToOwned;
@@ -55,6 +57,8 @@ fn shown(step: &Step<'_>) -> String {
         Step::Continue => "continue".to_owned(),
         Step::Hold => "hold".to_owned(),
         Step::Call(_) => "call".to_owned(),
+        #[cfg(feature = "takes")]
+        Step::Take(take) => format!("take {}", take.tokens),
         Step::Answer(answer) => format!("{}", answer.status),
     }
 }

@@ -91,6 +91,8 @@ impl Limiter {
         let watched = Watched { admitted: watched.admitted.saturating_sub(busy.get()), ..watched };
         let told = Told { epoch: watched.epoch, admitted: watched.admitted, asked: key.asked, ..told };
         let chunk = if is_window { chunk_of(unheard.quota) } else { busy.get() };
+        #[cfg(feature = "takes")]
+        let chunk = if is_window || flight.is_some() { chunk } else { self.chunk_beside(unheard.quota) };
         let ahead = watched.awaited(timeout_ns, now).saturating_add(chunk);
         let value = self.keys.value(hit.key).as_bytes();
         saying.add(hit.rule, told, &Said { value, watched: &watched, missing: 0, ahead }, now);
@@ -234,6 +236,10 @@ impl Limiter {
     /// Draws for a request that was told to wait. Call it before any other request is decided.
     #[inline(never)]
     pub(crate) fn wait(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) -> Decision {
+        #[cfg(feature = "takes")]
+        if let Some(take) = self.take(now) {
+            return Decision::Take(Box::new(take));
+        }
         match self.draw(slots, now) {
             Some(report) => Decision::Wait(Box::new(report)),
             None if self.touch.drawn == Drawn::NotYet => self.decide_again(false, request, slots, now),

@@ -16,6 +16,10 @@ mod parting;
 mod reporting;
 mod rule_sets;
 mod saying;
+#[cfg(feature = "takes")]
+mod take;
+#[cfg(feature = "takes")]
+mod taken;
 mod touch;
 mod versions;
 mod wish;
@@ -25,3 +29,7 @@ pub(crate) use exchange::Exchange;
 pub(crate) use in_hand::{InHand, Own};
 pub use own::OWN_MAX;
 pub use parting::PARTING_BYTES_MAX;
+#[cfg(feature = "takes")]
+pub(crate) use taken::Takes;
+#[cfg(feature = "takes")]
+pub use taken::{Take, Taken};

@@ -13,7 +13,10 @@ use weir_wire::time::{SECOND_NS, Time};
 
 /// A strict rule's key that is asked for this often between two reports is paid for in advance. Below
 /// that, tokens that expire unused would cost more than the pauses they save.
-const AHEAD_MIN: u64 = 4;
+pub(super) const AHEAD_MIN: u64 = 4;
+/// The time between two reports if nothing else is said, in nanoseconds.
+#[cfg(feature = "takes")]
+pub(super) const INTERVAL_NS: u64 = SECOND_NS / 4;
 /// A key that is asked for has one part in this many of its calendar quota on hand, at least one token.
 const CHUNK_PART: u32 = 1_000;
 /// One part in this many of a token bucket's burst may be spent without a report of its own.

@@ -7,6 +7,8 @@ use super::identity::{Reporter, TableIdentity};
 use crate::RuleIndex;
 use crate::counters::Counters;
 use crate::decide::{Afterwards, Keys, RuleTerms, Scratch};
+#[cfg(feature = "takes")]
+use crate::fleet::Takes;
 use crate::fleet::{Exchange, InHand, Own};
 use crate::key::Secret;
 use crate::local::{DenyCache, WatchList};
@@ -46,6 +48,9 @@ pub struct Limiter {
     pub(crate) may_reserve: bool,
     /// Epochs that one request drew for itself: it holds them, or they are not known to weir-sync as over.
     pub(crate) own: Vec<Own>,
+    /// What requests take beside the store, if they may.
+    #[cfg(feature = "takes")]
+    pub(crate) takes: Option<Box<Takes>>,
     pub(crate) counters: Counters,
     pub(crate) afterwards: Vec<Afterwards>,
     /// From the last decision; none before the first one, during one, and after the rules were replaced.
@@ -101,6 +106,8 @@ impl Limiter {
             is_reserving: false,
             may_reserve: false,
             own: Vec::new(),
+            #[cfg(feature = "takes")]
+            takes: None,
             afterwards: Vec::new(),
             scratch: None,
             room: None,

@@ -52,7 +52,7 @@ pub struct Draw {
     /// The window that it is by the clock of the weir-sync that draws. Needed for months only; without it nothing is
     /// drawn on these.
     pub window: Option<Window>,
-    /// A claim for each of the POP's epochs, usually one.
+    /// A claim for each of the POP's epochs, usually one; or takes.
     pub claims: Vec<Claim>,
 }
 
@@ -68,6 +68,8 @@ pub struct Claim {
     /// If one request holds the epoch: for how long it may go on, in microseconds; held between [`LEASE_US_MIN`] and
     /// [`HELD_US_MAX`], whatever the lease. When the epoch is given back, more may have been spent than was debited.
     pub held_us: Option<u64>,
+    /// Whether it takes: all of `ahead` is debited, or nothing, and counts as spent at once, for no epoch.
+    pub is_take: bool,
 }
 
 /// What a strict budget is after a draw.
@@ -102,6 +104,11 @@ impl Draw {
     /// For how long it counts as outstanding, in microseconds: a little longer.
     pub fn held_us(&self) -> u64 {
         longer_us(self.leased_us())
+    }
+
+    /// Whether it takes, or only looks: either is about the window that it is, however soon that ends.
+    pub(super) fn is_of_the_moment(&self) -> bool {
+        self.claims.is_empty() || self.claims.iter().any(|claim| claim.is_take)
     }
 
     /// What a token is worth by the law, in nanoseconds of refill.
@@ -153,7 +160,12 @@ impl Draw {
 impl Claim {
     /// What is claimed for a POP's `epoch`, of which no request is known to hold it: tokens spent, and wanted beyond them.
     pub const fn of(epoch: u64, admitted: u64, ahead: u32) -> Self {
-        Self { epoch, admitted, ahead, held_us: None }
+        Self { epoch, admitted, ahead, held_us: None, is_take: false }
+    }
+
+    /// Takes so many tokens, or none.
+    pub const fn take(tokens: u32) -> Self {
+        Self { is_take: true, ..Self::of(0, 0, tokens) }
     }
 
     /// If a request holds the epoch: for how long the POP may spend its tokens, in microseconds.

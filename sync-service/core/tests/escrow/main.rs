@@ -9,6 +9,7 @@ mod log;
 mod overshoot;
 mod pop;
 mod sliding;
+mod take;
 mod turns;
 mod window;
 mod windows;

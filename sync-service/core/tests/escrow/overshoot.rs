@@ -64,6 +64,10 @@ enum Step {
     ClockBack {
         us: u64,
     },
+    /// A request takes; its answer is heard, or lost.
+    Take {
+        tokens: u32,
+    },
     /// A request draws for itself.
     Begin {
         pop: usize,
@@ -101,6 +105,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => pop().prop_map(|pop| Step::SpendAtTheEnd { pop }),
         1 => pop().prop_map(|pop| Step::Crash { pop }),
         1 => (0..SECOND_US).prop_map(|us| Step::ClockBack { us }),
+        4 => (1..20_u32).prop_map(|tokens| Step::Take { tokens }),
         4 => (pop(), 1..20_u32).prop_map(|(pop, tokens)| Step::Begin { pop, tokens }),
         4 => any::<Index>().prop_map(|which| Step::Hold { which }),
         6 => (any::<Index>(), 1..20_u64).prop_map(|(which, tokens)| Step::Use { which, tokens }),
@@ -207,6 +212,11 @@ impl World {
                 self.spend(pop, u64::MAX);
             }
             Step::Crash { pop } => self.pops[pop] = Pop::new(self.new_epoch()),
+            Step::Take { tokens } => {
+                let taken = self.draw(0, Claim::take(tokens)).charged;
+                assert!(taken == 0 || taken == u64::from(tokens), "all or nothing");
+                self.truth.spend(self.now_us, taken, self.quota, self.law);
+            }
             Step::Begin { pop, tokens } => {
                 let key = Pop::new(self.new_epoch());
                 self.requests.push(Request { pop, key, has_ended: false });
@@ -255,14 +265,18 @@ impl World {
 
     fn deliver(&mut self, which: usize) {
         let (pop, report) = self.reports[which];
+        let lease = self.draw(pop, report.claim);
+        self.answers.push((pop, report, lease));
+    }
+
+    fn draw(&mut self, pop: usize, claim: Claim) -> Leased {
         let now_us = STORE_BEGINS_US + self.now_us - self.back_us;
         // A store may forget what is full.
         if self.store.full_us() <= now_us {
             self.store = Escrow::default();
         }
-        let draw = Draw { law: self.law, ..draw(self.quota, &[report.claim]) };
-        let drawn = self.store.draw(now_us, NAMES[pop], &draw);
-        self.answers.push((pop, report, drawn.leases[0]));
+        let draw = Draw { law: self.law, ..draw(self.quota, &[claim]) };
+        self.store.draw(now_us, NAMES[pop], &draw).leases[0]
     }
 
     fn hear(&mut self, which: usize) {
@@ -320,7 +334,7 @@ proptest! {
         for (us, epoch, admitted, ahead, kind) in claims {
             now_us = if kind == 0 { now_us - us } else { now_us + us };
             let ahead = if kind == 1 { 0 } else { ahead };
-            let claim = Claim::of(epoch, admitted, ahead);
+            let claim = if kind == 2 { Claim::take(ahead % 40) } else { Claim::of(epoch, admitted, ahead) };
             let drawn = store.draw(now_us, "a", &draw(quota, &[claim]));
             prop_assert!(drawn.outstanding * quota.token_ns() <= drawn.deficit_ns);
             prop_assert!(drawn.deficit_ns <= quota.fill_ns());

@@ -20,7 +20,10 @@ use crate::store::StoreError;
 
 /// A budget that is not full is kept longer by so many times the time until it is, but never by more than
 /// [`STEP_KEPT_US`].
-const STEP_KEPT_TIMES: u64 = 3;
+pub(super) const STEP_KEPT_TIMES: u64 = 3;
+
+/// What a claim that takes has for its epoch.
+const TAKE: &str = "take";
 
 /// What the script returns: `deficit_us`, `deficit_ns`, `outstanding`, `given`, `now_us`, `left`, and for each claim all
 /// that was debited for its epoch, or -1 where there is no lease, how long to wait for more, and how long it may be spent.
@@ -62,7 +65,8 @@ pub(super) fn call(script: &Lua, pop: &str, draw: &Draw) -> Call {
         draw.window.map_or([0; 3], |window| [window.start_us, window.end_us, window.next_end_us]);
     call.arg(&boundaries.map(|us| us.min(COUNT_MAX))).arg(draw.ask_again_us()).arg(draw.kept_us());
     for claim in &draw.claims {
-        call.arg(format!("{:016x}", claim.epoch)).arg(claim.spent()).arg(claim.ahead);
+        let epoch = if claim.is_take { TAKE.into() } else { format!("{:016x}", claim.epoch) };
+        call.arg(epoch).arg(claim.spent()).arg(claim.ahead);
         let leased_us = claim.leased_us();
         call.arg(leased_us.unwrap_or(0)).arg(leased_us.map_or(0, longer_us));
     }

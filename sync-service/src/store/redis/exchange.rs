@@ -53,8 +53,8 @@ pub(super) async fn exchange(
     script: &Lua,
     wait: Option<Duration>,
 ) -> Result<Vec<Value>, StoreError> {
-    let told = script.is_timed().then(|| link.clock.tell());
-    if let Some(told) = told {
+    let told = script.shown_at().map(|at| (link.clock.tell(), at));
+    if let Some((told, _)) = told {
         for call in &mut calls {
             told.add_to(&mut call.command);
         }
@@ -69,9 +69,9 @@ pub(super) async fn exchange(
         let again = query(&mut pipeline(Some(script), calls.into_iter()), open, wait).await?;
         places.into_iter().zip(again).for_each(|(place, value)| *place = value);
     }
-    if let Some(told) = told {
-        link.clock.hear(told, &values);
-        send_late_again(link, open, &first, wait, &mut values).await?;
+    if let Some((told, at)) = told {
+        link.clock.hear(told, &values, at);
+        send_late_again(link, open, &first, (wait, at), &mut values).await?;
     }
     Ok(values)
 }
@@ -81,7 +81,7 @@ async fn send_late_again(
     link: &Link,
     open: &Open,
     first: &Pipeline,
-    wait: Option<Duration>,
+    (wait, shown_at): (Option<Duration>, usize),
     values: &mut [Value],
 ) -> Result<(), StoreError> {
     let late: Vec<_> = sent(first).zip(values).filter(|(_, value)| late_us(value).is_some()).collect();
@@ -92,7 +92,7 @@ async fn send_late_again(
     let (calls, places): (Vec<_>, Vec<_>) =
         late.into_iter().map(|((call, is_asking), place)| ((told.instead(call), is_asking), place)).unzip();
     let again = query(&mut pipeline(None, calls.into_iter()), open, wait).await?;
-    link.clock.hear(told, &again);
+    link.clock.hear(told, &again, shown_at);
     places.into_iter().zip(again).for_each(|(place, value)| *place = value);
     Ok(())
 }

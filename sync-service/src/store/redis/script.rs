@@ -7,21 +7,22 @@ use redis::{Cmd, Script};
 pub(super) struct Lua {
     script: Script,
     text: String,
-    is_timed: bool,
+    /// If it goes by the server's clock: where its rows say what that shows.
+    shown_at: Option<usize>,
 }
 
 impl Lua {
     pub(super) fn new(text: &str) -> Self {
-        Self { script: Script::new(text), text: text.into(), is_timed: false }
+        Self { script: Script::new(text), text: text.into(), shown_at: None }
     }
 
-    /// One whose last arguments are what is known of the server's clock, and that answers what it shows.
-    pub(super) fn timed(text: &str) -> Self {
-        Self { is_timed: true, ..Self::new(text) }
+    /// One whose last arguments are what is known of the server's clock, and that answers at this place what it shows.
+    pub(super) fn timed(text: &str, shown_at: usize) -> Self {
+        Self { shown_at: Some(shown_at), ..Self::new(text) }
     }
 
-    pub(super) fn is_timed(&self) -> bool {
-        self.is_timed
+    pub(super) fn shown_at(&self) -> Option<usize> {
+        self.shown_at
     }
 
     /// What `EVALSHA` names it by.

@@ -1,0 +1,105 @@
+//! Requests that take their tokens from the budget themselves.
+
+use super::*;
+
+const WIDE: &str = r#""rate": "1000/s", "burst": 1000, "strict": true"#;
+
+fn taking(fields: &str, site: &mut LocalSite) -> Edge {
+    let (mut edge, _) = configured(fields, true, site);
+    edge.let_take();
+    edge
+}
+
+/// What becomes of a request that takes, of which the budget gives this.
+fn taken(edge: &mut Edge, site: &mut LocalSite, now: Time, taken: impl Into<Option<Taken>>) -> String {
+    let taken = taken.into();
+    let mut open = Open::new(5);
+    assert_eq!(asked(edge, &mut open, site, now), "take 1");
+    assert!(!open.is_done());
+    let decided = edge.taken(&mut open, taken, &mut client(), site, now + 1_000_000);
+    let shown = shown(&decided.expect("it waited").step);
+    assert!(open.is_done() && edge.taken(&mut open, taken, &mut client(), site, now).is_none());
+    shown
+}
+
+fn got(left: u32) -> Taken {
+    Taken { is_taken: true, left, wait_ms: 0 }
+}
+
+#[test]
+fn what_a_request_takes_lets_it_through_and_leaves_nothing_to_say() {
+    let mut site = site();
+    let mut edge = taking(STRICT, &mut site);
+    assert_eq!(taken(&mut edge, &mut site, T0, got(1)), "continue");
+    assert_eq!(taken(&mut edge, &mut site, T0, got(0)), "continue");
+    let short = Some(Taken { is_taken: false, left: 0, wait_ms: 500 });
+    assert_eq!(taken(&mut edge, &mut site, T0, short), "429");
+    let mut open = Open::new(6);
+    assert_eq!(
+        asked(&mut edge, &mut open, &mut site, T0 + 400_000_000),
+        "429",
+        "the budget is not asked before"
+    );
+    assert_eq!(asked(&mut edge, &mut open, &mut site, T0 + 600_000_000), "take 1");
+    let [greeting] = calls(edge.tick(&mut site, T0 + SECOND_NS)).try_into().expect("a greeting");
+    assert!(Report::decode(&greeting.body).expect("a report").keys.is_empty());
+}
+
+#[test]
+fn without_its_budget_the_rule_decides() {
+    let mut site = site();
+    let mut edge = taking(STRICT, &mut site);
+    assert_eq!(taken(&mut edge, &mut site, T0, None::<Taken>), "503");
+    let mut edge = taking(r#""rate": "2/s", "strict": true, "when_unsynced": "local""#, &mut site);
+    assert_eq!(taken(&mut edge, &mut site, T0, None::<Taken>), "continue");
+}
+
+#[test]
+fn a_key_that_is_asked_for_often_gets_a_lease_and_a_few_tokens_ahead() {
+    let mut site = site();
+    let mut edge = taking(WIDE, &mut site);
+    for _ in 0..4 {
+        assert_eq!(taken(&mut edge, &mut site, T0, got(900)), "continue");
+    }
+    let mut open = Open::new(6);
+    let call = waiting(&mut edge, &mut open, &mut site);
+    assert_eq!(Report::decode(&call.body).expect("a report").keys[0].ahead, 1 + 1_000 / 64);
+}
+
+#[test]
+fn a_key_that_is_asked_for_now_and_then_takes() {
+    let mut site = site();
+    let mut edge = taking(WIDE, &mut site);
+    for n in 0..20 {
+        assert_eq!(taken(&mut edge, &mut site, T0 + n * INTERVAL_NS / 4, got(900)), "continue");
+    }
+}
+
+#[test]
+fn where_little_is_left_nothing_is_drawn_ahead() {
+    let mut site = site();
+    let mut edge = taking(WIDE, &mut site);
+    for _ in 0..20 {
+        assert_eq!(taken(&mut edge, &mut site, T0, got(249)), "continue");
+    }
+}
+
+#[test]
+fn a_request_that_another_rule_may_refuse_does_not_take() {
+    let both = |fields: &str| {
+        let rules = format!(
+            r#"{{"rules": [{}, {{"name": "s", "key": ["client_address"], {fields}}}],
+                "sync": {{"cluster": "weir-sync", "pop": "fra1"}}}}"#,
+            rule(WIDE)
+        );
+        let configured = Edge::configure(rules.as_bytes(), HostRules::default(), &mut site(), T0);
+        let mut edge = configured.expect("good rules").0;
+        edge.let_take();
+        edge
+    };
+    let mut site = site();
+    assert_eq!(asked(&mut both(WIDE), &mut Open::new(5), &mut site, T0), "call", "both are drawn on at once");
+    let mut edge = both(r#""rate": "1/d", "burst": 1"#);
+    assert_eq!(taken(&mut edge, &mut site, T0, got(1)), "continue");
+    assert_eq!(asked(&mut edge, &mut Open::new(5), &mut site, T0), "429");
+}

@@ -1,0 +1,37 @@
+//! What requests of strict rules take from the store, without a report.
+
+use weir_budget::budget::BudgetId;
+use weir_budget::escrow::{Claim, Draw, Drawn};
+use weir_limiter::edge::{Take, Taken};
+use weir_rules::RuleSet;
+use weir_wire::law::Law;
+
+use super::site::unix_ns;
+
+/// The draw that gives `take`, by these rules.
+pub(super) fn draw(take: &Take, rules: &RuleSet) -> Option<Draw> {
+    let rule = rules.rules().get(usize::from(take.rule))?;
+    let law = rule.sharing.law;
+    Some(Draw {
+        id: BudgetId { rule: rule.name.clone(), value: take.value.as_bytes().to_vec() },
+        quota: rule.quota,
+        // Nothing is leased.
+        lease_us: 0,
+        law,
+        window: law.windows().map(|calendar| calendar.window(unix_ns() / 1_000)),
+        claims: vec![Claim::take(take.tokens)],
+    })
+}
+
+/// What `draw` gave.
+pub(super) fn taken(draw: &Draw, drawn: &Drawn) -> Option<Taken> {
+    let (lease, claim) = (drawn.leases.first()?, draw.claims.first()?);
+    let left = match draw.law {
+        Law::Steady => {
+            let left_ns = draw.quota.fill_ns().saturating_sub(drawn.deficit_ns);
+            u32::try_from(left_ns / draw.quota.token_ns()).unwrap_or(u32::MAX)
+        }
+        _ => lease.left,
+    };
+    Some(Taken { is_taken: lease.charged >= claim.ahead.into(), left, wait_ms: lease.wait_ms })
+}

@@ -1,0 +1,187 @@
+//! Takes from strict budgets: those that wait at the same moment go in one call of one script.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{JoinHandle, yield_now};
+use weir_budget::budget::{COUNT_MAX, DEFICIT_NS_MAX, STEP_KEPT_US};
+use weir_budget::escrow::{Draw, Drawn, ENDED_KEPT_US, WINDOW_TOKEN_NS};
+use weir_wire::law::Law;
+use weir_wire::messages::Leased;
+
+use super::charge::deficit;
+use super::draw::STEP_KEPT_TIMES;
+use super::exchange::Call;
+use super::keys::escrow_key;
+use super::script::{Lua, with_maxima};
+use super::servers::Servers;
+use crate::store::StoreError;
+
+/// The most takes that wait to be sent.
+const ASKED_MAX: usize = 4_096;
+/// The most that go in one call: Redis does nothing else meanwhile.
+const CALL_MAX: usize = 64;
+/// How many numbers the script says of each.
+const SAID: usize = 5;
+
+/// The script, with weir-budget's maxima in front.
+pub fn script() -> String {
+    let maxima = [
+        ("COUNT_MAX", COUNT_MAX),
+        ("DEFICIT_US_MAX", DEFICIT_NS_MAX / 1_000),
+        ("ENDED_KEPT_US", ENDED_KEPT_US),
+        ("STEP_KEPT_US", STEP_KEPT_US),
+        ("STEP_KEPT_TIMES", STEP_KEPT_TIMES),
+    ];
+    with_maxima(&maxima, include_str!("../take.lua"))
+}
+
+/// Sends takes to one server, trip after trip: those that come while one is under way go with the next. The background
+/// work ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Taker {
+    asked: mpsc::Sender<Asked>,
+    task: JoinHandle<()>,
+}
+
+/// One take that waits.
+struct Asked {
+    key: String,
+    wants: [u64; 4],
+    answer: oneshot::Sender<Result<Said, StoreError>>,
+}
+
+/// What the script said of one take.
+struct Said {
+    now_us: u64,
+    /// Whether it got what it wants; none if the script of draws is to say.
+    is_taken: Option<bool>,
+    deficit_ns: u64,
+    outstanding: u64,
+    /// If there was too little: when it has refilled.
+    refills_us: u64,
+}
+
+impl Drop for Taker {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Taker {
+    /// Sends calls of `script` to `servers`, of which there is one. Must run inside tokio.
+    pub(super) fn new(servers: Arc<Servers>, script: Arc<Lua>) -> Self {
+        let (asked, asking) = mpsc::channel(ASKED_MAX);
+        Self { asked, task: tokio::spawn(run(asking, servers, script)) }
+    }
+
+    /// What each of `draws` gave, in their order; none where that is not as simple as the script's are. All of them are
+    /// of a kind that it knows: [`is_known`].
+    pub(super) async fn take(&self, draws: &[&Draw]) -> Vec<Result<Option<Drawn>, StoreError>> {
+        let mut waiting = Vec::with_capacity(draws.len());
+        for draw in draws {
+            let (answer, answered) = oneshot::channel();
+            if let Some(wants) = wants(draw) {
+                // The other end is there for as long as this is.
+                let _ = self.asked.send(Asked { key: escrow_key(draw.law, &draw.id), wants, answer }).await;
+            }
+            waiting.push(answered);
+        }
+        let mut given = Vec::with_capacity(draws.len());
+        for (draw, answered) in draws.iter().zip(waiting) {
+            let said = answered.await.unwrap_or(Err(StoreError::Connecting));
+            given.push(said.map(|said| said.is_taken.map(|is_taken| drawn(draw, &said, is_taken))));
+        }
+        given
+    }
+}
+
+/// Whether it is one take, by a law that the script knows.
+pub(super) fn is_known(draw: &Draw) -> bool {
+    wants(draw).is_some()
+}
+
+/// What the script is told of `draw`; none if that is not one take of a kind that it knows.
+fn wants(draw: &Draw) -> Option<[u64; 4]> {
+    let [claim] = draw.claims.as_slice() else { return None };
+    let token_ns = match draw.law {
+        Law::Steady => draw.token_ns(),
+        Law::Window(_) => 0,
+        Law::Sliding(_) | Law::Log(_) | Law::InFlight(_) | Law::Turns => return None,
+    };
+    let wants = [claim.ahead.into(), draw.quota.burst().into(), token_ns / 1_000, token_ns % 1_000];
+    claim.is_take.then_some(wants)
+}
+
+async fn run(mut asking: mpsc::Receiver<Asked>, servers: Arc<Servers>, script: Arc<Lua>) {
+    let mut asked = Vec::new();
+    while asking.recv_many(&mut asked, ASKED_MAX).await > 0 {
+        // Requests that came with this one are about to ask, too.
+        yield_now().await;
+        while let Ok(more) = asking.try_recv() {
+            asked.push(more);
+        }
+        // Its request may have given up meanwhile.
+        asked.retain(|asked| !asked.answer.is_closed());
+        let calls = asked.chunks(CALL_MAX).map(|asked| call(&script, asked)).collect();
+        let rows: Vec<Result<Vec<i64>, StoreError>> = servers.send(calls, &script).await;
+        let mut asked = asked.drain(..);
+        for row in rows {
+            for (place, asked) in asked.by_ref().take(CALL_MAX).enumerate() {
+                let said = row.as_ref().map_err(Clone::clone).and_then(|row| said(row, place));
+                let _ = asked.answer.send(said);
+            }
+        }
+    }
+}
+
+fn call(script: &Lua, asked: &[Asked]) -> Call {
+    let keys: Vec<&str> = asked.iter().map(|asked| asked.key.as_str()).collect();
+    let mut call = Call::of(script, &keys);
+    for asked in asked {
+        call.arg(&asked.wants);
+    }
+    call
+}
+
+/// What a row says of the take at this place of its call.
+fn said(row: &[i64], place: usize) -> Result<Said, StoreError> {
+    let read = || {
+        let (now_us, rest) = row.split_first()?;
+        let said = rest.chunks_exact(SAID).nth(place)?;
+        let [got, rest @ ..] = said else { return None };
+        let [deficit_us, rest_ns, outstanding, refills_us] = rest else { return None };
+        let number = |number: &i64| u64::try_from(*number).ok();
+        Some(Said {
+            now_us: number(now_us)?,
+            is_taken: u8::try_from(*got).ok().map(|got| got == 1),
+            deficit_ns: deficit(number(deficit_us)?, number(rest_ns)?).ok()?,
+            outstanding: number(outstanding)?,
+            refills_us: number(refills_us)?,
+        })
+    };
+    read().ok_or(StoreError::Nonsense("another number of takes"))
+}
+
+/// What `draw`, a take, gave.
+fn drawn(draw: &Draw, said: &Said, is_taken: bool) -> Drawn {
+    let given = draw.claims.first().map_or(0, |claim| if is_taken { claim.ahead.into() } else { 0 });
+    let wait_us =
+        if said.outstanding > 0 { said.refills_us.min(draw.ask_again_us()) } else { said.refills_us };
+    let left = match draw.law {
+        Law::Steady => 0,
+        _ => u64::from(draw.quota.burst()).saturating_sub(said.deficit_ns / WINDOW_TOKEN_NS),
+    };
+    let lease = Leased {
+        wait_ms: if is_taken { 0 } else { wait_us.div_ceil(1_000) },
+        left: u32::try_from(left).unwrap_or(u32::MAX),
+        ..Leased::of(given, 0)
+    };
+    Drawn {
+        deficit_ns: draw.told_ns(said.deficit_ns),
+        outstanding: said.outstanding,
+        given,
+        now_us: said.now_us,
+        leases: vec![lease],
+    }
+}

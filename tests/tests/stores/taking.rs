@@ -1,0 +1,150 @@
+//! Takes: all or nothing, spent at once, however many ask at the same moment.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::AsyncCommands;
+use tokio::task::JoinSet;
+use weir_budget::escrow::{Claim, Draw, Drawn, NO_LEASE};
+use weir_sync::store::Store;
+use weir_sync::store::redis::escrow_key;
+use weir_tests::redis::Redis;
+use weir_wire::calendar::Calendar;
+use weir_wire::law::Law;
+use weir_wire::messages::Leased;
+use weir_wire::quota::{Period, Quota};
+
+use crate::strict::{LONG_US, ask, claim, draw};
+use crate::{POP_TTL, connected, connected_with, id, memory_with, quota, slow};
+
+for_every_store!(
+    takes_all_or_nothing,
+    takes_beside_leases,
+    takes_of_many_keys_at_once,
+    takes_in_a_window,
+    gives_back_nothing_that_was_taken,
+);
+
+fn taking(value: &[u8], quota: Quota, tokens: u32) -> Draw {
+    draw(value, quota, 0, vec![Claim::take(tokens)])
+}
+
+async fn take(store: &dyn Store, value: &[u8], tokens: u32) -> Drawn {
+    ask(store, "gateway/fra/a", taking(value, slow(), tokens)).await.unwrap()
+}
+
+async fn takes_all_or_nothing(store: &dyn Store) {
+    let first = take(store, b"a", 70).await;
+    assert_eq!((first.leases, first.given, first.outstanding), (vec![Leased::of(70, 0)], 70, 0));
+    assert_eq!(first.deficit_ns, 70 * slow().token_ns());
+    let second = take(store, b"a", 31).await;
+    assert_eq!((second.leases[0].charged, second.given), (0, 0));
+    // A token is worth a day.
+    assert!((86_000_000..=86_400_000).contains(&second.leases[0].wait_ms), "{second:?}");
+    assert_eq!(take(store, b"a", 30).await.given, 30);
+    assert_eq!(take(store, b"b", 101).await.given, 0, "more than there ever is");
+    assert_eq!(take(store, b"b", 100).await.given, 100, "which has cost nothing");
+}
+
+async fn takes_beside_leases(store: &dyn Store) {
+    assert_eq!(take(store, b"a", 10).await.given, 10);
+    let leased = ask(store, "fra1", draw(b"a", slow(), LONG_US, vec![claim(1, 0, 60)])).await.unwrap();
+    assert_eq!((leased.leases[0].charged, leased.outstanding), (60, 60));
+    let short = take(store, b"a", 31).await;
+    assert_eq!((short.given, short.outstanding), (0, 60));
+    assert_eq!(short.leases, [Leased { wait_ms: 1_000, ..NO_LEASE }], "what is leased may come back");
+    let taken = take(store, b"a", 30).await;
+    assert_eq!((taken.given, taken.outstanding), (30, 60));
+    ask(store, "fra1", draw(b"a", slow(), LONG_US, vec![claim(1, 5, 0)])).await.unwrap();
+    assert_eq!((take(store, b"a", 56).await.given, take(store, b"a", 55).await.given), (0, 55));
+}
+
+async fn takes_of_many_keys_at_once(store: &dyn Store) {
+    let draws: Vec<Draw> =
+        (0..400_u32).map(|n| taking(&(n % 100).to_be_bytes(), slow(), 30 + n / 100)).collect();
+    let given = store.draw("gateway/fra/a", &draws).await;
+    for (draw, drawn) in draws.iter().zip(given) {
+        let given = drawn.unwrap();
+        // Of 30, 31, 32 and 33 the first three are there.
+        let expected = if draw.claims[0].ahead == 33 { 0 } else { draw.claims[0].ahead };
+        assert_eq!(given.given, u64::from(expected), "{draw:?}");
+    }
+}
+
+async fn takes_in_a_window(store: &dyn Store) {
+    let calendar = Calendar::every(400 * 86_400, 0);
+    for law in [Law::Window(calendar), Law::Sliding(calendar)] {
+        for (tokens, given, left) in [(60, 60, 40), (41, 0, 40), (40, 40, 0), (1, 0, 0)] {
+            let draw = Draw { law, ..taking(b"a", slow(), tokens) };
+            let drawn = ask(store, "gateway/fra/a", draw).await.unwrap();
+            assert_eq!((drawn.given, drawn.leases[0].left), (given, left), "{law:?}");
+            assert_eq!(drawn.leases[0].wait_ms > 0, given == 0, "{law:?}");
+        }
+    }
+}
+
+async fn gives_back_nothing_that_was_taken(store: &dyn Store) {
+    take(store, b"a", 100).await;
+    ask(store, "gateway/fra/a", draw(b"a", slow(), LONG_US, vec![claim(0, 0, 0)])).await.unwrap();
+    assert_eq!(take(store, b"a", 1).await.given, 0);
+}
+
+#[tokio::test]
+async fn what_is_taken_is_one_key_that_expires_when_it_is_full() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
+    let (key, quota) = (escrow_key(Law::Steady, &id(b"a")), quota(1, Period::Minute, 100));
+    let mut kept_ms = 0;
+    for n in 1..=3_u64 {
+        ask(&store, "gateway/fra/a", taking(b"a", quota, 10)).await.unwrap();
+        let ttl_ms: u64 = connection.pttl(&key).await.unwrap();
+        assert!(ttl_ms > n * 600_000 && ttl_ms <= n * 4 * 600_000 + 10_001, "{ttl_ms} ms");
+        assert!(ttl_ms > kept_ms);
+        kept_ms = ttl_ms;
+    }
+    let fields: u64 = connection.hlen(&key).await.unwrap();
+    assert_eq!(fields, 7, "no epoch is on record");
+    let () = connection.del(&key).await.unwrap();
+    ask(&store, "gateway/fra/a", taking(b"a", quota, 101)).await.unwrap();
+    assert!(!connection.exists::<_, bool>(&key).await.unwrap(), "nothing was taken");
+}
+
+#[tokio::test]
+async fn a_record_that_is_none_gives_nothing_and_holds_nobody_up() {
+    let redis = Redis::start().await;
+    let (store, mut connection) = (connected(&redis).await, redis.connection().await);
+    let key = |value: &[u8]| escrow_key(Law::Steady, &id(value));
+    let () = connection.set(key(b"text"), "something else").await.unwrap();
+    let () = connection.hset(key(b"part"), "deficit_us", 0).await.unwrap();
+    let draws = [b"text".as_slice(), b"part", b"good"].map(|value| taking(value, slow(), 1));
+    let given: Vec<_> =
+        store.draw("gateway/fra/a", &draws).await.into_iter().map(|drawn| drawn.unwrap().given).collect();
+    assert_eq!(given, [0, 0, 1], "what was given is unknown: it may have been everything");
+}
+
+/// Two gateways, each with many requests at a time, for longer than the budget takes to refill.
+#[tokio::test]
+async fn two_that_take_all_they_can_are_given_the_quota_and_no_more() {
+    let redis = Redis::start().await;
+    let stores = [Arc::new(connected(&redis).await), Arc::new(connected(&redis).await)];
+    let quota = quota(200, Period::Second, 100);
+    let (began, mut takers) = (Instant::now(), JoinSet::new());
+    for n in 0..40 {
+        let store = Arc::clone(&stores[n % 2]);
+        takers.spawn(async move {
+            let mut given = 0;
+            while began.elapsed() < Duration::from_secs(2) {
+                let drawn = ask(&*store, "gateway/fra/a", taking(b"a", quota, 1)).await.unwrap();
+                given += drawn.given;
+                if drawn.given == 0 {
+                    tokio::time::sleep(Duration::from_millis(drawn.leases[0].wait_ms)).await;
+                }
+            }
+            given
+        });
+    }
+    let given: u64 = takers.join_all().await.into_iter().sum();
+    let most = 100 + u64::try_from(began.elapsed().as_millis()).unwrap() / 5 + 1;
+    assert!(given <= most, "{given} of {most}");
+    assert!(given * 100 >= 95 * 500, "{given} of 500 in two seconds");
+}
