@@ -44,6 +44,8 @@ pub const GRACE_US: u64 = 60_000_000;
 /// a debt takes longer to pay, the rest of it is forgiven.
 pub const KEPT_US_MAX: u64 = FILL_NS_MAX / 1_000 + GRACE_US;
 
+/// How far a store that takes over is believed to be behind at most, in microseconds.
+pub const FORGOTTEN_US_MAX: u64 = 10_000_000;
 /// A report may claim refill from so much before its span (an interval), in microseconds, but never from more than
 /// twice the span ago. Otherwise a key whose demand jumps would be admitted less than its quota.
 pub const LENIENCE_US: u64 = 250_000;
@@ -178,9 +180,9 @@ impl Budget {
             // the record was late.
             let price_us = charge.quota.token_ns().saturating_mul(tokens) / 1_000;
             let least_us = price_us.saturating_sub(fill_us(charge.quota));
-            // The POP has heard that more was charged, so the store has forgotten it: the report's span begins after that.
-            let forgotten = tokens.saturating_sub(count.unconfirmed);
-            let forgotten_us = charge.quota.token_ns().saturating_mul(forgotten) / 1_000;
+            // The POP has heard that some of them were charged, so the store has forgotten that: the report's span begins
+            // after it.
+            let forgotten_us = if tokens > count.unconfirmed { FORGOTTEN_US_MAX } else { 0 };
             let span_us = count.span_us.saturating_add(forgotten_us).min(since_us.max(least_us));
             if tokens > 0 {
                 reach_us = reach_us.max(span_us.saturating_add(delay_us + span_us.min(LENIENCE_US)));

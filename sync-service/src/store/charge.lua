@@ -187,9 +187,8 @@ for i = FIRST, LAST, EACH do
   -- New tokens were admitted since the record was made; unless a POP cannot admit so many in that time: then the record
   -- was late.
   local least = new * token_us + math.floor(new * token_ns / 1000) - fill_us
-  -- The POP has heard that more was charged, so the store has forgotten it: the report's span begins after that.
-  local forgotten = math.max(0, new - unconfirmed)
-  local forgotten_us = forgotten * token_us + math.floor(forgotten * token_ns / 1000)
+  -- The POP has heard that some of them were charged, so the store has forgotten that: the report's span begins after it.
+  local forgotten_us = new > unconfirmed and FORGOTTEN_US_MAX or 0
   local span = math.min(tonumber(ARGV[i + 3]) + forgotten_us, math.max(since, least))
   if new > 0 then
     reach = math.max(reach, span + record[4] + math.min(span, LENIENCE_US))

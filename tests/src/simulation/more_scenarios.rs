@@ -131,6 +131,11 @@ pub fn store_fails_over(size: Size) -> Plan {
     contended(size, faults::failover(FAULT_AT * SECOND_NS, 3 * SECOND_NS, SECOND_NS / 2))
 }
 
+/// The same, but it lacks the last three seconds: three times what the burst takes to refill.
+pub fn store_fails_over_far_behind(size: Size) -> Plan {
+    contended(size, faults::failover(FAULT_AT * SECOND_NS, 3 * SECOND_NS, 3 * SECOND_NS))
+}
+
 /// Five times the rate; the store loses everything.
 pub fn store_flushed(size: Size) -> Plan {
     contended(size, vec![(FAULT_AT * SECOND_NS, Fault::StoreFlushed)])

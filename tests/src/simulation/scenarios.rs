@@ -264,6 +264,7 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("reports overtake each other", OVERTAKEN, mechanisms::overtaking),
     plain("store loses its last second", HEALS, more::store_loses),
     plain("store fails over", HEALS, more::store_fails_over),
+    plain("store fails over, 3 s behind", HEALS, more::store_fails_over_far_behind),
     plain("store is flushed", FLUSHED, more::store_flushed),
     plain("store's clock 30 s back, then 3x", STEPS, |s| clock_steps::below_then_above(s, -30)),
     plain("store's clock 30 s back and again, 3x", STEPS, |s| clock_steps::to_and_fro(s, -30)),

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use weir_budget::budget::{
-    Account, CHARGE_TOKENS_MAX, COUNT_MAX, DEFICIT_NS_MAX, Demand, GRACE_US, KEPT_US_MAX, LENIENCE_US,
-    LOOK_US, MEMBER_IDLE_US, MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX, STEP_KEPT_US, STEP_US, keep_us,
+    Account, CHARGE_TOKENS_MAX, COUNT_MAX, DEFICIT_NS_MAX, Demand, FORGOTTEN_US_MAX, GRACE_US, KEPT_US_MAX,
+    LENIENCE_US, LOOK_US, MEMBER_IDLE_US, MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX, STEP_KEPT_US,
+    STEP_US, keep_us,
 };
 use weir_budget::plan::Entry;
 use weir_budget::source::{DELAY_US_MAX, MADE_MS_MAX, PACE_US};
@@ -38,6 +39,7 @@ pub fn script() -> String {
         ("SPILL_KEPT_US", SPILL_KEPT_US),
         ("SPILLS_MAX", SPILLS_MAX as u64),
         ("DELAY_US_MAX", DELAY_US_MAX),
+        ("FORGOTTEN_US_MAX", FORGOTTEN_US_MAX),
         ("LENIENCE_US", LENIENCE_US),
         ("PACE_US", PACE_US),
         ("SPREAD_KEPT_US", SPREAD_KEPT_US),
