@@ -29,7 +29,7 @@ const LOW_PART: u32 = 4;
 const UNKNOWN_WAIT_NS: u64 = SECOND_NS;
 
 impl Limiter {
-    /// From now on requests take where that is cheaper: the host gives what they took to [`Limiter::taken`].
+    /// From now on requests take where that is cheaper: the host gives what they took to [`Limiter::decide_taken`].
     pub(crate) fn let_take(&mut self) {
         self.takes = Some(Box::default());
     }
