@@ -84,6 +84,10 @@ impl Limiter {
         if let (Some(taken), Some(recent)) = (taken, known.recent(take.tag)) {
             recent.is_low = taken.left < burst / LOW_PART;
         }
+        if taken.is_some_and(|taken| taken.is_taken) {
+            // Another request may have heard since that there is no more.
+            self.deny_cache.forget(take.tag);
+        }
         let decision = self.decide_again(taken.is_some(), request, slots, now);
         if let Some(takes) = &mut self.takes {
             takes.taken = None;

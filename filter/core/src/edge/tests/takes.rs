@@ -103,3 +103,19 @@ fn a_request_that_another_rule_may_refuse_does_not_take() {
     assert_eq!(taken(&mut edge, &mut site, T0, got(1)), "continue");
     assert_eq!(asked(&mut edge, &mut Open::new(5), &mut site, T0), "429");
 }
+
+#[test]
+fn what_is_taken_is_not_refused_for_what_another_request_found() {
+    let mut site = site();
+    let mut edge = taking(STRICT, &mut site);
+    let (mut first, mut second) = (Open::new(5), Open::new(6));
+    for open in [&mut first, &mut second] {
+        assert_eq!(asked(&mut edge, open, &mut site, T0), "take 1");
+    }
+    let mut given = |open: &mut Open, taken| {
+        let decided = edge.taken(open, Some(taken), &mut client(), &mut site, T0);
+        shown(&decided.expect("it waited").step)
+    };
+    assert_eq!(given(&mut second, Taken { is_taken: false, left: 0, wait_ms: 500 }), "429");
+    assert_eq!(given(&mut first, got(0)), "continue");
+}
