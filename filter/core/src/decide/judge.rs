@@ -88,6 +88,12 @@ impl Limiter {
         let judged = |hit: &mut Hit, verdict| {
             hit.judged = Judged { is_shared: lodging.is_shared, ..Judged::refused(verdict, lodging.tag) };
         };
+        // What was taken is paid for, whatever was heard since.
+        #[cfg(feature = "takes")]
+        if let Some(taken) = self.taken_for(hit.tag) {
+            hit.judged = Self::judge_taken(hit, taken, terms, now);
+            return;
+        }
         if let Some(wait_ns) = barred_ns(&lodging.entry, terms, now) {
             return judged(hit, Verdict::Short { wait_ns, full_ns: wait_ns });
         }

@@ -30,10 +30,6 @@ impl Limiter {
         if terms.has_turns {
             return self.take_turn(hit, terms, now);
         }
-        #[cfg(feature = "takes")]
-        if let Some(taken) = self.taken_for(hit.tag) {
-            return Self::judge_taken(hit, taken, terms, now);
-        }
         let (quota, cost) = (&terms.quota, hit.cost);
         let refused = |verdict| Judged::refused(verdict, hit.tag);
         let timeout_ns = self.timeout_ns();

@@ -119,3 +119,12 @@ fn what_is_taken_is_not_refused_for_what_another_request_found() {
     assert_eq!(given(&mut second, Taken { is_taken: false, left: 0, wait_ms: 500 }), "429");
     assert_eq!(given(&mut first, got(0)), "continue");
 }
+
+#[test]
+fn what_is_taken_lets_its_request_through_though_weir_sync_was_silent_for_too_long_since() {
+    let mut site = site();
+    let mut edge = taking(STRICT, &mut site);
+    let [call] = calls(edge.tick(&mut site, T0)).try_into().expect("a greeting");
+    edge.answer(call.number, Ok(reply(&call, &Allowance::Warm, 0)), &mut site, T0);
+    assert_eq!(taken(&mut edge, &mut site, T0 + (5 * SECOND_NS - 500_000), got(0)), "continue");
+}
