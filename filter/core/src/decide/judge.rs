@@ -91,7 +91,7 @@ impl Limiter {
         // What was taken is paid for, whatever was heard since.
         #[cfg(feature = "takes")]
         if let Some(taken) = self.taken_for(hit.tag) {
-            hit.judged = Self::judge_taken(hit, taken, terms, now);
+            hit.judged = Self::judge_taken(hit, taken, terms, (&lodging, slot), now);
             return;
         }
         if let Some(wait_ns) = barred_ns(&lodging.entry, terms, now) {

@@ -17,10 +17,11 @@ use crate::counters::Event;
 use crate::decide::{Decision, Hit, Judged, RuleTerms, Scratch, Verdict};
 use crate::limiter::{Drawn, Limiter};
 use crate::table::Slots;
-use crate::table::slot::{Entry, Tag};
+use crate::table::slot::{Cold, Entry, Lodging, Slot, Tag, Watched};
 use weir_rules::request::Request;
 use weir_wire::law::Law;
 use weir_wire::quota::Quota;
+use weir_wire::sharing::WhenUnsynced;
 use weir_wire::time::{SECOND_NS, Time};
 
 /// A key takes where its budget had less than one part in this many left: others need the rest.
@@ -101,9 +102,17 @@ impl Limiter {
     }
 
     /// Judges `hit` by what was taken for it.
-    pub(crate) fn judge_taken(hit: &Hit, taken: Taken, terms: &RuleTerms, now: Time) -> Judged {
+    pub(crate) fn judge_taken(
+        hit: &Hit,
+        taken: Taken,
+        terms: &RuleTerms,
+        (lodging, slot): (&Lodging, &mut Slot),
+        now: Time,
+    ) -> Judged {
         let quota = &terms.quota;
+        let mut evicted = 0;
         let verdict = if taken.is_taken {
+            evicted = charge_bucket(hit.cost, terms, lodging, slot, now);
             let bucket = Bucket::FULL.held_to(quota, taken.left, now);
             Verdict::Fits(Standing::allowed(bucket, quota, now))
         } else {
@@ -114,8 +123,23 @@ impl Limiter {
             let rest_ns = if terms.is_calendar { 0 } else { rest.saturating_mul(quota.token_ns()) };
             Verdict::Short { wait_ns, full_ns: wait_ns.saturating_add(rest_ns) }
         };
-        Judged::refused(verdict, hit.tag)
+        Judged { evicted, ..Judged::refused(verdict, hit.tag) }
     }
+}
+
+/// Has what was taken count for the bucket, too, that `when_unsynced` decides by, as what is spent of a lease does. Returns
+/// how many entries were evicted for it.
+fn charge_bucket(cost: u32, terms: &RuleTerms, lodging: &Lodging, slot: &mut Slot, now: Time) -> u32 {
+    if terms.when_unsynced == WhenUnsynced::Deny || terms.is_calendar {
+        return 0;
+    }
+    let bucket = lodging.entry.bucket().charged(&terms.quota, cost, now);
+    let entry = match lodging.entry {
+        Entry::Watched(watched) => Entry::Watched(Watched { bucket, ..watched }),
+        Entry::Cold(cold) => Entry::Cold(Cold { bucket, ..cold }),
+    };
+    // There is room: always for a cold bucket, and a watched key has its own.
+    slot.put_back(lodging, &entry, now).unwrap_or(0)
 }
 
 /// Whether a lease left some tokens on hand, though too few: then the request draws the rest.

@@ -128,3 +128,16 @@ fn what_is_taken_lets_its_request_through_though_weir_sync_was_silent_for_too_lo
     edge.answer(call.number, Ok(reply(&call, &Allowance::Warm, 0)), &mut site, T0);
     assert_eq!(taken(&mut edge, &mut site, T0 + (5 * SECOND_NS - 500_000), got(0)), "continue");
 }
+
+#[test]
+fn what_was_taken_counts_where_the_rule_decides_without_its_budget() {
+    for when_unsynced in ["local", "share"] {
+        let mut site = site();
+        let fields = format!(r#""rate": "2/h", "strict": true, "when_unsynced": "{when_unsynced}""#);
+        let mut edge = taking(&fields, &mut site);
+        for left in [1, 0] {
+            assert_eq!(taken(&mut edge, &mut site, T0, got(left)), "continue");
+        }
+        assert_eq!(taken(&mut edge, &mut site, T0, None::<Taken>), "429", "{when_unsynced}");
+    }
+}
