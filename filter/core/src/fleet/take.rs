@@ -4,8 +4,8 @@
 //! was spent, and an entry here that hardly anybody asks for again. A host that is one step from the store can have its
 //! requests *take* instead: what the budget gives is spent, nothing is kept here, and nothing is left to say.
 //!
-//! Only a request that needs nothing else takes: one rule has no token at all on hand for it, and all others have enough. What was taken
-//! cannot be given back, so if one of those refuses it after all, as another request was quicker, it has paid for nothing.
+//! Only a request that needs nothing else takes: its one strict rule has no token at all on hand for it, and all others have enough. What was
+//! taken cannot be given back, so if one of those refuses it after all, as another request was quicker, it has paid for nothing.
 
 use alloc::boxed::Box;
 
@@ -47,13 +47,19 @@ impl Limiter {
                 let is_leased = is_often || has_some(&scratch, hit, now);
                 let value = *self.keys.value(hit.key);
                 let take = Take { rule: hit.rule, value, tokens: hit.cost, tag: hit.tag };
-                Some(take).filter(|take| !is_leased && self.may_take(take.rule))
+                let is_alone =
+                    !scratch.hits.iter().any(|other| other.tag != hit.tag && self.is_strict(other.rule));
+                Some(take).filter(|take| !is_leased && is_alone && self.may_take(take.rule))
             }
             _ => None,
         };
         self.scratch = Some(scratch);
         self.counters.add(Event::Paused, u32::from(take.is_some()));
         take
+    }
+
+    fn is_strict(&self, rule: RuleIndex) -> bool {
+        self.rule(rule).is_some_and(|rule| rule.sharing.strict)
     }
 
     /// What is held until its request ends cannot be taken, nor can a turn, which is not spent at once.

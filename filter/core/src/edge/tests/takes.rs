@@ -1,6 +1,7 @@
 //! Requests that take their tokens from the budget themselves.
 
 use super::*;
+use weir_wire::messages::Leased;
 
 const WIDE: &str = r#""rate": "1000/s", "burst": 1000, "strict": true"#;
 
@@ -140,4 +141,24 @@ fn what_was_taken_counts_where_the_rule_decides_without_its_budget() {
         }
         assert_eq!(taken(&mut edge, &mut site, T0, None::<Taken>), "429", "{when_unsynced}");
     }
+}
+
+#[test]
+fn a_request_of_two_strict_rules_does_not_take_though_one_has_tokens_on_hand() {
+    let mut site = site();
+    let dear = format!(r#"{{"name": "s", "key": ["client_address"], "cost": 5, {WIDE}}}"#);
+    let rules = format!(
+        r#"{{"rules": [{}, {dear}], "sync": {{"cluster": "weir-sync", "pop": "fra1"}}}}"#,
+        rule(WIDE)
+    );
+    let mut edge =
+        Edge::configure(rules.as_bytes(), HostRules::default(), &mut site, T0).expect("good rules").0;
+    edge.let_take();
+    let mut open = Open::new(5);
+    let call = waiting(&mut edge, &mut open, &mut site);
+    let leased = reply(&call, &Allowance::Leased(Leased::of(5, 2_000)), 0);
+    let shown = answered(&mut edge, &mut open, &call, Ok(leased), &mut site, T0);
+    assert_eq!(shown.expect("an outcome"), "continue");
+    // Of the first there are four on hand, which others may spend while it waits for the second.
+    assert_eq!(asked(&mut edge, &mut Open::new(6), &mut site, T0), "call");
 }
