@@ -48,6 +48,11 @@ impl Limiter {
     }
 
     fn give_back_one(&self, hit: &Hit, slot: &mut Slot, now: Time) {
+        // What was taken of the budget itself is of no entry here, and is spent.
+        #[cfg(feature = "takes")]
+        if self.taken_for(hit.tag).is_some() {
+            return;
+        }
         // If the response tells the cost, nothing was taken but what is reserved.
         let Some(rule) = self.rule(hit.rule).filter(|rule| rule.after.is_none() || rule.reserves) else {
             return;

@@ -16,6 +16,8 @@ mod rule_model;
 mod several_rules;
 mod strict;
 mod strict_workers;
+#[cfg(feature = "takes")]
+mod takes;
 mod tiers;
 mod turns;
 mod unwatched;
