@@ -31,7 +31,7 @@ VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vecto
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind envoy wasm-bindgen
+PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind envoy prometheus wasm-bindgen
 .PHONY: $(PROGRAMS) help run run-regions test upgrade tools wasm wasm-nginx proto dashboard sync fmt clippy doc native unit stores e2e vectors lab try-nginx sim plots regions empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz clean
 
 help: ## list the targets
@@ -52,7 +52,7 @@ node:
 	$(call needs,$@,install Node (of Debian's packages: nodejs))
 
 # Installed into .tools/ if missing.
-envoy wasm-bindgen: python3
+envoy prometheus wasm-bindgen: python3
 	@$(LAB) tools $@
 
 run: python3 ## build and run one edge: Envoy on 127.0.0.1:10000, weir-sync, an upstream
@@ -132,7 +132,7 @@ dashboard: cargo cc ## write envoy/observe/mixin/dashboards/weir.json anew from 
 sync: cargo cc ## build weir-sync
 	cargo build --locked --release -p weir-sync
 
-native: cargo cc redis-server curl openssl envoy wasm wasm-nginx ## every native test: unit, property, stores, mock host, end to end
+native: cargo cc redis-server curl openssl envoy prometheus wasm wasm-nginx ## every native test: unit, property, stores, mock host, end to end
 	cargo test $(NATIVE)
 
 unit: cargo cc ## only the unit and property tests beside the code
@@ -180,7 +180,7 @@ try-nginx: wasm-nginx sync python3 ## build nginx with ngx_wasm_module, and run 
 	envoy/nginx/try.sh
 
 # Uses what is built already; if something is missing, it says which target builds it.
-lab: python3 ## whether `make run` and `make run-regions` do what they promise, on other ports
+lab: python3 prometheus ## whether `make run` and `make run-regions` do what they promise, on other ports
 	cd envoy/lab && python3 -B -m unittest
 
 # `make sim SCENARIO=hopping` runs a part, `make sim SEED=7 SCENARIO='random world'` one run again, `make sim

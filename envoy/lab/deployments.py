@@ -106,12 +106,13 @@ def _plots(run, offset):
     """How to see this run in Prometheus and Grafana."""
     scraped = [port for index in range(len(_REGIONS)) for port in (9901 + index, 7881 + index)]
     config = run.add_file("prometheus.yaml", bootstrap.prometheus({port: port + offset for port in scraped}))
-    config = os.path.relpath(config, paths.ROOT)
+    config, samples = (os.path.relpath(path, paths.ROOT) for path in (config, os.path.join(run.run_dir, "samples")))
+    prometheus = f"  prometheus --config.file={config} --storage.tsdb.path={samples}"
     if offset:
-        return [f"  prometheus --config.file={config}"]
+        return [prometheus]
     return [
         "  docker compose -f envoy/observe/compose.yaml up     # then http://127.0.0.1:3000",
-        f"  prometheus --config.file={config}     # without Docker, and without Grafana",
+        prometheus + "     # without Docker, and without Grafana",
     ]
 
 

@@ -16,6 +16,7 @@ DEADLINE_SECONDS = 20
 _LOOK_SECONDS = 0.02
 # Below the range that systems give to outgoing connections, so nothing takes a port by chance.
 _OFFSETS = range(11000, 22000, 500)
+_PORTS = range(15000, 15100)
 
 
 def eventually(condition, seconds=DEADLINE_SECONDS):
@@ -62,6 +63,17 @@ def free_deployment(make):
             continue
         return deployment, offset
     raise Problem("every range of ports that the tests try is in use.")
+
+
+def free_port():
+    """A port that nothing listens on, and no deployment of the tests uses."""
+    for port in _PORTS:
+        try:
+            ports.require_free({port: "a test"})
+        except Problem:
+            continue
+        return port
+    raise Problem("every port that the tests try is in use.")
 
 
 class Lab:

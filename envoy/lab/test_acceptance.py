@@ -99,12 +99,14 @@ class Acceptance(unittest.TestCase):
         self.assertEqual([_get(port + offset)[0] for port in (10001, 10002, 10003)], [200, 200, 200])
         self.assertEqual(set(_statuses(10001 + offset, 200)), {200, 429})
         self._assert_charged(7881 + offset, 9901 + offset)
-        self._assert_prometheus_sees_it(deployment, 9090 + offset)
+        self._assert_prometheus_sees_it(deployment)
         self._assert_ctrl_c_ends_everything(deployment)
 
-    def _assert_prometheus_sees_it(self, deployment, port):
+    def _assert_prometheus_sees_it(self, deployment):
         """A Prometheus as the deployment says scrapes every part, and works out every rule."""
-        command = [os.path.join(paths.PROMETHEUS_DIR, "prometheus"), "--log.level=warn"]
+        program, port = os.path.join(paths.PROMETHEUS_DIR, "prometheus"), harness.free_port()
+        self.assertTrue(os.path.exists(program), f"{program} is missing: install it with `make tools`.")
+        command = [program, "--log.level=warn"]
         command += [f"--config.file={deployment.run_dir}/prometheus.yaml"]
         command += [f"--web.listen-address={ports.LOOPBACK}:{port}"]
         with tempfile.TemporaryDirectory() as folder:

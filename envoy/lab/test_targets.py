@@ -61,6 +61,17 @@ class OnANewMachine(unittest.TestCase):
                 others = [name for name in _PROGRAMS if name != program and name in sentence]
                 self.assertEqual(others, [], sentence)
 
+    def test_what_runs_prometheus_installs_it_before_it_builds_anything(self):
+        for target, begins in (("native", "cargo build"), ("lab", "-m unittest")):
+            with self.subTest(target=target):
+                environment = {"PATH": os.environ["PATH"], "HOME": self.folder}
+                told = subprocess.run(
+                    [shutil.which("make"), "--dry-run", target],
+                    cwd=paths.ROOT, env=environment, capture_output=True, text=True, check=True,
+                )
+                before, _, _ = told.stdout.partition(begins)
+                self.assertIn("tools prometheus", before)
+
 
 if __name__ == "__main__":
     unittest.main()
