@@ -162,7 +162,9 @@ fn shadows(other: &Rule, rule: &Rule) -> bool {
         }
         _ => false,
     };
-    let is_tighter = other.quota.burst() <= quota.burst()
+    // Budgets of two laws cannot be compared by rate and burst: one in flight is not one a window.
+    let is_tighter = other.sharing.law == sharing.law
+        && other.quota.burst() <= quota.burst()
         && other.quota.token_ns() >= quota.token_ns()
         && other.sharing.local_burst <= sharing.local_burst
         && other.sharing.floors == sharing.floors
