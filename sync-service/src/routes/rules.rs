@@ -50,6 +50,7 @@ impl Routes {
         let change = if is_trial {
             // It changes nothing.
             self.operator(request.headers(), Role::Read)?;
+            comment(request.headers())?;
             None
         } else {
             Some(self.change(request.headers(), "put")?)
@@ -90,6 +91,7 @@ impl Routes {
 
     pub(super) async fn roll_back(&self, request: Request) -> Answered {
         let change = self.change(request.headers(), "")?;
+        judge_query(&request)?;
         let expected = self.expected(request.headers()).await?;
         let to = self.order(request, "version", Value::as_u64, r#"{"version": N}"#).await?;
         let version = self.exchange.rules.roll_back(to, expected, &change).await?;
@@ -98,6 +100,7 @@ impl Routes {
 
     pub(super) async fn enforce(&self, request: Request) -> Answered {
         let change = self.change(request.headers(), "")?;
+        judge_query(&request)?;
         let expected = r#"{"enforce": true} or {"enforce": false}"#;
         let enforce = self.order(request, "enforce", Value::as_bool, expected).await?;
         let version = self.exchange.rules.enforce(enforce, &change).await?;
@@ -107,12 +110,7 @@ impl Routes {
     /// The change that a request asks for: by an operator who may, with a comment if there is one.
     fn change(&self, headers: &HeaderMap, note: &str) -> Result<Change, Problem> {
         let operator = self.operator(headers, Role::Write)?;
-        let comment = headers.get(COMMENT).map_or(&b""[..], |value| value.as_bytes());
-        let comment = str::from_utf8(comment).ok().filter(|comment| comment.len() <= COMMENT_BYTES_MAX);
-        let comment = comment.ok_or_else(|| {
-            Problem::malformed(format!("expected at most {COMMENT_BYTES_MAX} bytes of UTF-8 in `{COMMENT}`"))
-        })?;
-        Ok(Change { note: note.into(), author: operator.name.clone(), comment: comment.trim().into() })
+        Ok(Change { note: note.into(), author: operator.name.clone(), comment: comment(headers)? })
     }
 
     pub(super) async fn fleet(&self, request: &Request) -> Answered {
@@ -170,6 +168,16 @@ impl Routes {
     }
 }
 
+/// What an operator says of a change.
+fn comment(headers: &HeaderMap) -> Result<String, Problem> {
+    let comment = headers.get(COMMENT).map_or(&b""[..], |value| value.as_bytes());
+    let comment = str::from_utf8(comment).ok().filter(|comment| comment.len() <= COMMENT_BYTES_MAX);
+    let comment = comment.ok_or_else(|| {
+        Problem::malformed(format!("expected at most {COMMENT_BYTES_MAX} bytes of UTF-8 in `{COMMENT}`"))
+    })?;
+    Ok(comment.trim().into())
+}
+
 /// A document and what cannot be intended in it, which may take long to find out.
 async fn judged(body: Bytes, form: Form) -> Result<(Document, Vec<Warning>), Problem> {
     let judge = move || {
@@ -195,6 +203,12 @@ fn wanted(query: &str) -> Result<u64, Problem> {
     version
         .and_then(|(_, text)| number(&text))
         .ok_or_else(|| Problem::malformed(format!("expected `?version=N`, found `?{query}`")))
+}
+
+/// Refuses a query, which may be meant for a dry run: only a rule set that is put has one.
+fn judge_query(request: &Request) -> Result<(), Problem> {
+    let Some(query) = request.uri().query() else { return Ok(()) };
+    Err(Problem::malformed(format!("expected no query, found `?{query}`: nothing was changed")))
 }
 
 /// Whether a change is only tried. Any other query is refused: it may be meant so.
