@@ -65,6 +65,8 @@ pub struct Routes {
     pub secrets: Arc<Secrets>,
     /// The metrics as they were made last.
     pub page: Mutex<Option<Page>>,
+    /// Held while a rule set is judged that is only tried.
+    pub judging: Arc<Mutex<()>>,
     /// How often they are made at most.
     pub metrics_interval: Duration,
     /// Callers are told to go elsewhere.

@@ -290,6 +290,7 @@ fn routes(
         registry,
         secrets,
         page: Mutex::default(),
+        judging: Arc::default(),
         metrics_interval: config.metrics_interval,
         is_draining: AtomicBool::new(false),
         has_ops: config.ops_listen.is_some(),

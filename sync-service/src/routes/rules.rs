@@ -1,9 +1,12 @@
 //! The fleet's rule set, which operators change and POPs fetch.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use serde_json::{Value, json};
+use tokio::sync::OwnedMutexGuard;
 use tokio::task::spawn_blocking;
 use url::form_urlencoded;
 
@@ -60,7 +63,9 @@ impl Routes {
         let (_, form) = *form.ok_or_else(|| Problem::media_type("application/json` or `application/yaml"))?;
         let expected = self.expected(request.headers()).await?;
         let body = self.read(request.into_body(), DOCUMENT_BYTES_MAX).await?;
-        let (document, warnings) = judged(body, form).await?;
+        // That may take long, and who may only read may ask for it.
+        let turn = if is_trial { Some(Arc::clone(&self.judging).lock_owned().await) } else { None };
+        let (document, warnings) = judged(turn, body, form).await?;
         let Some(change) = change else {
             let Tried { current, next, is_same, changes } =
                 self.exchange.rules.try_put(&document, expected).await?;
@@ -178,9 +183,15 @@ fn comment(headers: &HeaderMap) -> Result<String, Problem> {
     Ok(comment.trim().into())
 }
 
-/// A document and what cannot be intended in it, which may take long to find out.
-async fn judged(body: Bytes, form: Form) -> Result<(Document, Vec<Warning>), Problem> {
+/// A document and what cannot be intended in it, which may take long to find out. `turn` is held until it is, whether the
+/// client stays or not.
+async fn judged(
+    turn: Option<OwnedMutexGuard<()>>,
+    body: Bytes,
+    form: Form,
+) -> Result<(Document, Vec<Warning>), Problem> {
     let judge = move || {
+        let _turn = turn;
         let document = Document::read(&body, form).map_err(ChangeError::Invalid)?;
         let warnings = warn::warnings(document.rules());
         Ok((document, warnings))
