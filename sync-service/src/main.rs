@@ -64,7 +64,8 @@ fn main() -> ExitCode {
 fn judge(matches: &ArgMatches) -> ExitCode {
     match check::run(matches) {
         Ok(answer) => {
-            eprint!("{}", answer.errors);
+            // The reader may have closed the pipe.
+            let _ = write!(std::io::stderr(), "{}", answer.errors);
             print(&answer.page);
             answer.verdict.into()
         }

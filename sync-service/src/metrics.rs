@@ -73,7 +73,7 @@ pub struct Bearer {
 pub struct RefusedClaim {
     /// The POP's name; empty for those beyond the maximum.
     pub pop: String,
-    /// `rule`, `tokens`, `keys` or `ban`.
+    /// `rule`, `tokens`, `keys`, `cost` or `ban`.
     pub reason: &'static str,
 }
 
