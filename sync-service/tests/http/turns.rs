@@ -13,6 +13,16 @@ use crate::stores::Shared;
 
 const TURN: Duration = Duration::from_millis(100);
 
+/// Whether every worker of the gateway has the rule: idle ones answer in turn, and there are at most so many.
+async fn are_all_ruled(server: &Server) -> bool {
+    for _ in 0..64 {
+        if check(server, &json!({"peek": true})).await["rule"] != "upstream" {
+            return false;
+        }
+    }
+    true
+}
+
 #[tokio::test]
 async fn checks_at_two_gateways_go_on_one_by_one_and_are_told_when_there_is_a_place() {
     let store = Shared::new(Config::default().pop_ttl);
@@ -22,8 +32,7 @@ async fn checks_at_two_gateways_go_on_one_by_one_and_are_told_when_there_is_a_pl
         "queue": 4, "strict": true}]});
     in_force(&one, &rules).await;
     until(async || page(&other, "/readyz").await.status == 200).await;
-    let is_ruled = async || check(&other, &json!({"peek": true})).await["rule"] == "upstream";
-    until(is_ruled).await;
+    until(async || are_all_ruled(&other).await).await;
     let begun = Instant::now();
     let checks = (0..8).map(|n| {
         let server = if n % 2 == 0 { &one } else { &other };
