@@ -71,7 +71,7 @@ fn a_rule_that_another_always_limits_first_is_warned_of() {
     let laws = [
         "sliding_window, rate: 5/m",
         "sliding_log, rate: 5/m",
-        "leaky_bucket, rate: 5/m, queue: 4",
+        "leaky_bucket, rate: 5/s, queue: 4",
         "concurrency, limit: 5",
     ];
     for (i, law) in laws.iter().enumerate() {
