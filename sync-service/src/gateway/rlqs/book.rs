@@ -82,7 +82,7 @@ impl Book {
                 return Err(Status::resource_exhausted(expected));
             };
             if let Some(stream) = self.streams.get(&last) {
-                // One that takes nothing in ends with its connection.
+                // One that takes nothing in hears of it later: see `look`.
                 let _ = stream.sender.try_send(Err(Status::resource_exhausted(why)));
             }
             self.end(last);
@@ -134,10 +134,19 @@ impl Book {
     pub(super) fn close(&mut self, why: &'static str) {
         self.closed = Some(why);
         for stream in self.streams.values() {
-            // One that takes nothing in ends with its connection.
+            // As above.
             let _ = stream.sender.try_send(Err(Status::unavailable(why)));
         }
         (self.streams, self.buckets, self.reported) = (HashMap::new(), HashMap::new(), 0);
+    }
+
+    /// Whether a stream goes on. If not, its client may not have heard of it: it took nothing in when the stream was ended.
+    pub(super) fn look(&self, stream: u64) -> Result<(), Status> {
+        if self.streams.contains_key(&stream) {
+            return Ok(());
+        }
+        let gone = "all places were taken: expected another stream from now on";
+        Err(self.closed.map_or_else(|| Status::resource_exhausted(gone), Status::unavailable))
     }
 
     /// How many streams and buckets there are.
@@ -156,7 +165,7 @@ impl Book {
     ) -> Result<Reported, Status> {
         let RateLimitQuotaUsageReports { domain, bucket_quota_usages } = reports;
         let mut reported = Reported::default();
-        // Its stream was ended meanwhile.
+        self.look(stream)?;
         let Some(known) = self.streams.get_mut(&stream) else { return Ok(reported) };
         known.heard_at = now;
         let domain = known.domain_of(domain)?;

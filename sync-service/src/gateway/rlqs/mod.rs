@@ -113,6 +113,10 @@ impl Quotas {
         self.book().end(stream);
     }
 
+    fn look(&self, stream: u64) -> Result<(), Status> {
+        self.book().look(stream)
+    }
+
     fn report(&self, stream: u64, reports: RateLimitQuotaUsageReports) -> Result<(), Status> {
         let now = self.now();
         let Reported { admitted, refused, uncounted } = self.book().report(stream, reports, now)?;

@@ -27,7 +27,7 @@ pub(in crate::gateway) const QUOTAS_PATH: &str =
     "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
 /// Messages that wait for a client to take them. There is one a second at most, and one more when it begins.
 const WAITING_MAX: usize = 4;
-/// How soon it is looked again whether a client may still ask that reports nothing.
+/// How soon it is looked again whether a client may still ask that reports nothing, and whether its stream goes on.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Who asks on a stream.
@@ -133,7 +133,7 @@ async fn listen(
             () = sender.closed() => return,
         };
         let outcome = match report {
-            None => (asker.may_ask)(),
+            None => (asker.may_ask)().and_then(|()| open.quotas.look(open.number)),
             Some(Ok(Some(report))) => {
                 (asker.may_ask)().and_then(|()| open.quotas.report(open.number, report))
             }

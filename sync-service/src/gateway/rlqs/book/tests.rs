@@ -159,13 +159,14 @@ fn closed_it_ends_all_streams_and_lets_no_more_in() {
     book.close("the end");
     assert_eq!(receiver.try_recv().unwrap().unwrap_err().code(), Code::Unavailable);
     assert_eq!(book.open(channel(1).0, "edge", Duration::ZERO).unwrap_err().message(), "the end");
-    assert_eq!(book.report(stream, reports([usage("a", 5)]), SECOND).unwrap(), Reported::default());
+    let refused = book.report(stream, reports([usage("a", 5)]), SECOND).unwrap_err();
+    assert_eq!((refused.code(), refused.message()), (Code::Unavailable, "the end"));
     assert_eq!((book.counts(), book.reported), ((0, 0), 0));
 }
 
 #[test]
 fn a_stream_that_reports_nothing_gives_its_place_to_one_that_comes() {
-    let (mut book, stream, mut receiver) = reported([usage("a", 5)]);
+    let (mut book, _, mut receiver) = reported([usage("a", 5)]);
     let open = |book: &mut Book, now: Duration| {
         let (sender, receiver) = channel(1);
         book.open(sender, "edge", now).map(|_| receiver).map_err(|status| status.code())
@@ -176,7 +177,6 @@ fn a_stream_that_reports_nothing_gives_its_place_to_one_that_comes() {
     let told = receiver.try_recv().expect("an answer").expect_err("its end");
     assert!(told.message().contains("expected a report"), "{told}");
     assert_eq!((book.counts(), book.reported), ((STREAMS_MAX, 0), 0), "what it reported is forgotten");
-    book.report(stream, reports([usage("a", 5)]), SECOND * 60).unwrap();
     assert_eq!(book.counts(), (STREAMS_MAX, 0));
     assert_eq!(
         open(&mut book, SECOND * 60).err(),
@@ -184,6 +184,26 @@ fn a_stream_that_reports_nothing_gives_its_place_to_one_that_comes() {
         "the next has a second more"
     );
     drop(others);
+}
+
+/// Else it would report for ever to nobody, and be given nothing.
+#[test]
+fn a_client_that_took_nothing_in_when_its_stream_was_ended_hears_of_it_later() {
+    let (mut book, stream, receiver) = reported([usage("a", 5)]);
+    go_on(&mut book, SECOND);
+    assert_eq!((receiver.capacity(), book.look(stream).is_ok()), (0, true));
+    let later = SECOND * 61;
+    let _others: Vec<_> = (0..STREAMS_MAX)
+        .map(|_| {
+            let (sender, receiver) = channel(1);
+            book.open(sender, "edge", later).expect("a place");
+            receiver
+        })
+        .collect();
+    assert_eq!(receiver.len(), 1, "what it was told before");
+    let refused = [book.look(stream), book.report(stream, reports([usage("a", 5)]), later).map(drop)];
+    assert_eq!(refused.map(|refused| refused.unwrap_err().code()), [Code::ResourceExhausted; 2]);
+    assert_eq!(book.counts(), (STREAMS_MAX, 0));
 }
 
 #[test]
