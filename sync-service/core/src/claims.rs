@@ -241,7 +241,8 @@ impl Visit<'_> {
     /// What is let through of what `key` claims of the budget `id`; `None` if there are too many keys.
     pub(crate) fn take(&mut self, id: &BudgetId, rule: &Rule, epoch: u64, key: &Key) -> Option<Passed> {
         let (now, made_at, share) = (self.now, self.made_at, self.share());
-        let Some(meter) = self.meter(share, id, key) else {
+        let unheard_ns = self.pop.as_ref().map_or(0, |pop| pop.unheard_ns(key));
+        let Some(meter) = self.meter(share, id, unheard_ns) else {
             refuse(self.refusals, Reason::Keys, rule, share as u64 + 1, share as u64);
             return None;
         };
@@ -259,8 +260,9 @@ impl Visit<'_> {
         if *self.meters < METERS_MAX { OF_ONE_POP_MAX } else { EVEN_SHARE }
     }
 
-    /// The meter of `id`; `None` if it is a new one, and the POP has its `share` of them.
-    fn meter(&mut self, share: usize, id: &BudgetId, key: &Key) -> Option<&mut Meter> {
+    /// The meter of `id`; `None` if it is a new one, and the POP has its `share` of them. A new one is believed to speak of
+    /// `unheard_ns` before.
+    fn meter(&mut self, share: usize, id: &BudgetId, unheard_ns: u64) -> Option<&mut Meter> {
         let pop = self.pop.as_deref_mut()?;
         if !pop.meters.contains_key(id) {
             if pop.meters.len() >= share && self.now.nanos_since(pop.swept_at) >= SECOND_NS {
@@ -269,7 +271,7 @@ impl Visit<'_> {
             if pop.meters.len() >= share {
                 return None;
             }
-            pop.meters.insert(id.clone(), Meter::new(self.made_at, pop.unheard_ns(key)));
+            pop.meters.insert(id.clone(), Meter::new(self.made_at, unheard_ns));
             *self.meters += 1;
         }
         pop.meters.get_mut(id)

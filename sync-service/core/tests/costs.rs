@@ -51,6 +51,7 @@ struct Sync {
     hub: Hub,
     store: Escrow,
     sequence: u64,
+    span_ms: u32,
     refused: Vec<(Reason, u64, u64)>,
 }
 
@@ -64,7 +65,12 @@ impl Sync {
         };
         let mut hub = Hub::new(settings);
         hub.know_rules(1, vec![KnownRule { rule: rule(), ban_ms: 0, cost_max: COST_MAX }]);
-        Self { hub, store: Escrow::default(), sequence: 0, refused: Vec::new() }
+        Self { hub, store: Escrow::default(), sequence: 0, span_ms: 0, refused: Vec::new() }
+    }
+
+    /// From now on the POP says that each of its keys may have been admitted for so long.
+    fn with_span(self, span_ms: u32) -> Self {
+        Self { span_ms, ..self }
     }
 
     /// The answers to what a POP says at `ms`; none to what is not settled.
@@ -74,9 +80,11 @@ impl Sync {
 
     fn hear_from(&mut self, speaker: Speaker, ms: u64, said: &[Said]) -> Vec<Option<Leased>> {
         self.sequence += 1;
+        let span_ms = self.span_ms;
         let key = |said: &Said| Key {
             value: vec![1],
             epoch: said.epoch,
+            span_ms,
             admitted: said.cost,
             asked: said.cost,
             ahead: said.ahead,
@@ -170,6 +178,19 @@ fn what_costs_are_charged_at_once_is_bounded_and_the_rest_follows_as_it_is_paid(
     // 12,000 at 10 a second, of which the last ones are owed still.
     assert!((1_100_000..1_200_000).contains(&ms), "{ms}");
     assert_eq!(sync.hear(ms + 200_000, &[drawn(101, 1)])[0].map(|lease| lease.charged), Some(1));
+}
+
+/// A POP that lies says nothing for a day, and then that it speaks of all of it.
+#[test]
+fn no_silence_makes_more_costs_pass_at_once() {
+    let day_ms = 86_400_000;
+    let mut sync = Sync::new().with_span(u32::try_from(day_ms).unwrap());
+    sync.hear(0, &[]);
+    let epochs = 1..=10_u32;
+    sync.hear(day_ms, &epochs.clone().map(|epoch| drawn(epoch, 1)).collect::<Vec<_>>());
+    sync.hear(day_ms, &epochs.map(|epoch| settled(epoch, COST_MAX.into())).collect::<Vec<_>>());
+    let most = BURSTS * 100 + LATE_NS / quota().token_ns() + u64::from(COST_MAX);
+    assert!(sync.lacking() <= most, "{}", sync.lacking());
 }
 
 #[test]

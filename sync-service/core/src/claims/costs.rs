@@ -24,16 +24,17 @@ impl Visit<'_> {
         }
         let claim = Claim { admitted: claim.admitted.min(most), ..claim };
         // Whoever holds an epoch holds a token at least.
-        if claim.admitted <= 1 || self.is_metered(id, rule, key, claim) {
+        if claim.admitted <= 1 || self.is_metered(id, rule, claim) {
             return claim;
         }
         Claim { admitted: 1, ahead: 1, held_us: Some(WAITS_US), ..claim }
     }
 
     /// Whether the meter lets the cost through.
-    fn is_metered(&mut self, id: &BudgetId, rule: &Rule, key: &Key, claim: Claim) -> bool {
+    fn is_metered(&mut self, id: &BudgetId, rule: &Rule, claim: Claim) -> bool {
         let (now, made_at, share) = (self.now, self.made_at, self.share());
-        let Some(meter) = self.meter(share, id, key) else {
+        // What requests cost is said as they end, not for a time before.
+        let Some(meter) = self.meter(share, id, 0) else {
             refuse(self.refusals, Reason::Keys, rule, share as u64 + 1, share as u64);
             return false;
         };
