@@ -211,6 +211,9 @@ impl Hub {
         if error.is_none() || accounts.iter().any(Result::is_ok) || drawn.iter().any(Result::is_ok) {
             self.store_answered_at = now;
         }
+        for (draw, _) in plan.draws.iter().zip(&drawn).filter(|(_, drawn)| drawn.is_err()) {
+            self.region.claims.take_back_costs(&report.pop, draw);
+        }
         let grant = |(entry, account): (&Entry, &Result<Account, E>)| match account {
             Ok(account) => {
                 self.region.claims.settle(&report.pop, &entry.id, &entry.counts);

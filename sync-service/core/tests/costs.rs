@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use weir_budget::claims::{BURSTS, KnownRule, LATE_NS, Reason, Speaker};
 use weir_budget::divide::Terms;
-use weir_budget::escrow::Escrow;
+use weir_budget::escrow::{Draw, Escrow};
 use weir_budget::hub::{Answers, Hub, Settings};
 use weir_wire::messages::{Allowance, Held, Key, Leased, Report, Rule};
 use weir_wire::quota::{Period, Quota, Rate, TOKENS_MAX};
@@ -52,6 +52,8 @@ struct Sync {
     store: Escrow,
     sequence: u64,
     span_ms: u32,
+    /// If the store does not answer: whether it draws nevertheless.
+    silent: Option<bool>,
     refused: Vec<(Reason, u64, u64)>,
 }
 
@@ -65,7 +67,8 @@ impl Sync {
         };
         let mut hub = Hub::new(settings);
         hub.know_rules(1, vec![KnownRule { rule: rule(), ban_ms: 0, cost_max: COST_MAX }]);
-        Self { hub, store: Escrow::default(), sequence: 0, span_ms: 0, refused: Vec::new() }
+        let (store, refused) = (Escrow::default(), Vec::new());
+        Self { hub, store, sequence: 0, span_ms: 0, silent: None, refused }
     }
 
     /// From now on the POP says that each of its keys may have been admitted for so long.
@@ -103,9 +106,14 @@ impl Sync {
         };
         let now = Time::from_nanos(1_000 * SECOND_NS + ms * 1_000_000);
         let pending = self.hub.report_of(speaker, now, 1 << 50, report);
-        let drawn =
-            pending.draws().iter().map(|draw| Ok(self.store.draw((1 << 50) + ms * 1_000, "fra1", draw)));
-        let answers = Answers::<()> { accounts: vec![], drawn: drawn.collect(), pops: Ok(1) };
+        let silent = self.silent;
+        let draw_on = |draw: &Draw| {
+            let drawn =
+                (silent != Some(false)).then(|| self.store.draw((1 << 50) + ms * 1_000, "fra1", draw));
+            drawn.filter(|_| silent.is_none()).ok_or(())
+        };
+        let drawn = pending.draws().iter().map(draw_on);
+        let answers = Answers { accounts: vec![], drawn: drawn.collect(), pops: Ok(1) };
         let outcome = self.hub.settle(now, 1, pending, answers);
         let refused = outcome.facts.refused.iter();
         self.refused.extend(refused.map(|refusal| (refusal.reason, refusal.claimed, refusal.expected)));
@@ -216,6 +224,29 @@ fn requests_at_one_time_that_cost_four_times_what_they_held_do_not_wait() {
         assert!(drawn.iter().all(|lease| lease.is_some_and(|lease| lease.charged == 2)), "{drawn:?}");
         sync.hear(u64::from(ms), &said(|epoch| settled(epoch, 8)));
         assert_eq!((sync.lacking(), sync.refused.len()), (400, 0), "it is paid within 40 s");
+    }
+}
+
+/// An honest POP says again what nobody has charged.
+#[test]
+fn costs_that_the_store_did_not_hear_of_do_not_count_against_those_that_it_hears_of() {
+    for draws in [false, true] {
+        let mut sync = Sync::new();
+        let epochs = 1..=50_u32;
+        sync.hear(0, &epochs.clone().map(|epoch| drawn(epoch, 2)).collect::<Vec<_>>());
+        let ended: Vec<_> = epochs.map(|epoch| settled(epoch, 8)).collect();
+        sync.silent = Some(draws);
+        for ms in (0..10_000).step_by(250) {
+            assert_eq!(sync.hear(ms, &ended), vec![None; 50]);
+        }
+        sync.silent = None;
+        assert_eq!(sync.hear(10_000, &ended), vec![Some(Leased::NONE); 50]);
+        assert_eq!(sync.refused, []);
+        assert!(
+            (300..=321).contains(&sync.lacking()),
+            "400, less what the time has paid: {}",
+            sync.lacking()
+        );
     }
 }
 

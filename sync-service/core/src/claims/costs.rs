@@ -3,12 +3,22 @@
 use weir_wire::messages::{Key, Rule};
 use weir_wire::quota::TOKENS_MAX;
 
-use super::{Reason, Speaker, Visit, refuse};
+use super::{Claims, Reason, Speaker, Visit, refuse};
 use crate::budget::BudgetId;
-use crate::escrow::Claim;
+use crate::escrow::{Claim, Draw};
 
 /// For how long an epoch is held whose cost has to wait, in microseconds; its POP says the cost again long before.
 const WAITS_US: u64 = 60_000_000;
+
+impl Claims {
+    /// The store was out of reach for this draw of `pop`: the costs that it says are going to be said again, and pass anew.
+    pub(crate) fn take_back_costs(&mut self, pop: &str, draw: &Draw) {
+        let Some(meter) = self.pops.get_mut(pop).and_then(|pop| pop.meters.get_mut(&draw.id)) else { return };
+        for claim in draw.claims.iter().filter(|claim| claim.is_settled() && claim.admitted > 1) {
+            meter.take_back_whole(claim.epoch, claim.admitted, draw.quota);
+        }
+    }
+}
 
 impl Visit<'_> {
     /// What is asked of the budget `id` for `key`, of which `claim` says what a request has cost. A cost beyond the rule's

@@ -107,6 +107,14 @@ impl Meter {
         true
     }
 
+    /// The store has not heard of the `cost` of an epoch, which was let through: it is going to be said again.
+    pub(super) fn take_back_whole(&mut self, epoch: u64, cost: u64, quota: Quota) {
+        let known = self.epochs.iter().position(|known| known.epoch == epoch);
+        let passed = known.map_or(cost, |at| self.epochs.remove(at).passed);
+        let price_ns = nanos(passed.saturating_mul(quota.token_ns()));
+        self.lacks_ns = self.lacks_ns.min(self.lacks_ns.saturating_sub(price_ns).max(0));
+    }
+
     /// Lets `taken` of the `claimed` tokens through. More than it holds when full is not kept for the next claim.
     pub(super) fn pass(&mut self, epoch: u64, key: &Key, claimed: u64, taken: u64, quota: Quota) -> Passed {
         let price_ns = nanos(taken.saturating_mul(quota.token_ns()));
