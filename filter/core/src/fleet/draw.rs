@@ -152,6 +152,7 @@ impl Limiter {
                     cost: if goes_on { None } else { Some(cost) },
                     until: in_hand.until,
                     said: 0,
+                    again_at: Time::ZERO,
                 });
             }
         }

@@ -35,4 +35,6 @@ pub(crate) struct Own {
     pub(crate) until: Time,
     /// The call that named it last; 0 if none did, or if it was not over then.
     pub(crate) said: u64,
+    /// If its cost has to wait: not to be said before this time.
+    pub(crate) again_at: Time,
 }

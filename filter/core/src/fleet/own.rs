@@ -27,6 +27,8 @@ const SAID_MAX: usize = KEYS_MAX / 2;
 /// For how long reports say that a request goes on, in milliseconds; it is said again when half of that is left.
 const HOLD_MS: u32 = 60_000;
 const RENEWED_NS: u64 = 30 * SECOND_NS;
+/// After how long a cost that has to wait is said again, in nanoseconds.
+const WAITS_NS: u64 = 5 * SECOND_NS;
 
 impl Limiter {
     /// Whether a request draws for itself under this rule, and holds what it drew, as its cost is known only when it ends.
@@ -75,8 +77,9 @@ impl Limiter {
                 break;
             }
             let Some(own) = self.own.get(at).copied() else { break };
+            let is_beyond = own.cost.is_some_and(|cost| cost > own.tokens);
             let is_due = match own.cost {
-                Some(cost) => !is_draw || cost <= own.tokens,
+                Some(_) => own.again_at <= now && !(is_draw && is_beyond),
                 None => !is_draw && own.until.nanos_since(now) < RENEWED_NS,
             };
             let is_said =
@@ -98,7 +101,8 @@ impl Limiter {
                 &Said { value: own.value.as_bytes(), watched: &watched, missing: 0, ahead },
                 now,
             );
-            if let (false, Ok(key)) = (is_draw, u16::try_from(key)) {
+            // One that only gives back needs to say nothing of its request.
+            if let (false, true, Ok(key)) = (is_draw, own.cost.is_none() || is_beyond, u16::try_from(key)) {
                 saying.held.push(Held { key, for_ms: if ahead > 0 { HOLD_MS } else { 0 } });
             }
             if let Some(own) = self.own.get_mut(at) {
@@ -114,7 +118,12 @@ impl Limiter {
         let Some(at) = self.own.iter().position(is_it) else { return };
         let lease_ms = if let Allowance::Leased(leased) = allowance { leased.lease_ms } else { 0 };
         match self.own.get_mut(at).filter(|_| lease_ms > 0) {
-            Some(own) => own.until = own.until.max(sent_at + u64::from(lease_ms) * 1_000_000),
+            Some(own) => {
+                own.until = own.until.max(sent_at + u64::from(lease_ms) * 1_000_000);
+                if own.cost.is_some() {
+                    own.again_at = sent_at + WAITS_NS;
+                }
+            }
             // It is over for the budget.
             None => drop(self.own.swap_remove(at)),
         }
