@@ -70,6 +70,7 @@ pub mod settling;
 pub mod store;
 pub mod strict_json;
 pub mod tls;
+mod turns;
 mod yaml;
 
 pub use server::run;

@@ -23,6 +23,7 @@ use crate::fleet::Seen;
 use crate::metrics::{Kind, Metrics};
 use crate::rules::RuleSets;
 use crate::store::{Batch, Store, StoreError};
+use crate::turns;
 
 /// Answers reports.
 pub struct Exchange {
@@ -86,7 +87,8 @@ impl Exchange {
         outcome.reply.encode_as(version)
     }
 
-    /// Asks the store all that a report needs, at once: over Redis it is one round trip.
+    /// Asks the store all that a report needs, at once: over Redis it is one round trip, or two for a request that needs a turn
+    /// and tokens as well.
     async fn ask(&self, pending: &Pending) -> Answers<StoreError> {
         let batch = Batch { member: &self.member, pop: pending.pop(), entries: pending.entries() };
         let register = async {
@@ -97,7 +99,7 @@ impl Exchange {
         };
         let (accounts, drawn, pops) = tokio::join!(
             self.store.charge(&batch),
-            self.store.draw(pending.pop(), pending.draws()),
+            turns::draw(&*self.store, pending.pop(), pending.draws()),
             register
         );
         Answers { accounts, drawn, pops }

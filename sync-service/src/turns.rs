@@ -1,0 +1,84 @@
+//! A report's draws, of which those that ask for turns come last.
+//!
+//! A turn that is given is spent. So where a request needs a turn and tokens of other strict rules, it takes the turn only if each of
+//! these gives it something: a client that is over its own limit takes no turns from the others.
+
+use weir_budget::escrow::{Claim, Draw, Drawn, NO_LEASE};
+use weir_wire::law::Law;
+
+use crate::store::{Store, StoreError};
+
+/// What the `draws` of a report of `pop` give, in their order. Only what a request draws asks for turns.
+pub(crate) async fn draw(store: &dyn Store, pop: &str, draws: &[Draw]) -> Vec<Result<Drawn, StoreError>> {
+    let asks_turns = |draw: &Draw| draw.law == Law::Turns;
+    if draws.iter().all(asks_turns) || !draws.iter().any(asks_turns) {
+        return store.draw(pop, draws).await;
+    }
+    let (turns, others): (Vec<_>, Vec<_>) = draws.iter().cloned().partition(asks_turns);
+    let tokens = store.draw(pop, &others).await;
+    let is_refused = |(other, given): (&Draw, &Result<Drawn, _>)| {
+        given.as_ref().is_ok_and(|given| gives_nothing(other, given))
+    };
+    let queued = if others.iter().zip(&tokens).any(is_refused) {
+        turns.iter().map(|turn| Ok(nothing(turn))).collect()
+    } else {
+        store.draw(pop, &turns).await
+    };
+    let (mut tokens, mut queued) = (tokens.into_iter(), queued.into_iter());
+    draws.iter().filter_map(|each| if asks_turns(each) { queued.next() } else { tokens.next() }).collect()
+}
+
+/// The answer to a draw that was not made. It says of no time: the queue may have places.
+fn nothing(draw: &Draw) -> Drawn {
+    let leases = vec![NO_LEASE; draw.claims.len()];
+    Drawn { deficit_ns: 0, outstanding: 0, given: 0, now_us: 0, leases }
+}
+
+/// Whether there was nothing for a request that asked.
+fn gives_nothing(draw: &Draw, given: &Drawn) -> bool {
+    let asks = |claim: &Claim| claim.ahead > 0 && claim.held_us.is_none();
+    draw.claims.iter().zip(&given.leases).any(|(claim, lease)| asks(claim) && lease.charged <= claim.spent())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use weir_budget::budget::BudgetId;
+    use weir_wire::quota::{Period, Quota, Rate};
+
+    use super::*;
+    use crate::store::memory::Memory;
+
+    /// What a request draws on a rule of so many an hour, all at once.
+    fn draw_on(rule: &str, law: Law, burst: u32, claim: Claim) -> Draw {
+        let quota = Quota::new(Rate::new(1, Period::Hour).unwrap(), burst).unwrap();
+        let id = BudgetId { rule: rule.into(), value: vec![1] };
+        Draw { id, quota, lease_us: 2_000_000, law, window: None, claims: vec![claim] }
+    }
+
+    /// How many turns a request gets, and how many tokens of the other rule.
+    async fn asks(store: &Memory, epoch: u64, other: Claim) -> [u64; 2] {
+        let draws = [
+            draw_on("queue", Law::Turns, 3, Claim::of(epoch, 0, 1)),
+            draw_on("client", Law::Steady, 1, other),
+        ];
+        let given = draw(store, "fra1", &draws).await;
+        let charged: Vec<_> = given.into_iter().map(|given| given.unwrap().leases[0].charged).collect();
+        charged.try_into().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_request_that_another_rule_refuses_takes_no_turn() {
+        let store = Memory::new(10, Duration::from_secs(10));
+        assert_eq!(asks(&store, 1, Claim::of(1, 0, 1)).await, [1, 1]);
+        for epoch in 2..9 {
+            assert_eq!(asks(&store, epoch, Claim::of(epoch, 0, 1)).await, [0, 0]);
+        }
+        // What goes on, or is given back, refuses nobody.
+        let goes_on = Claim { held_us: Some(60_000_000), ..Claim::of(1, 0, 1) };
+        assert_eq!(asks(&store, 9, goes_on).await, [1, 1]);
+        assert_eq!(asks(&store, 10, Claim::of(1, 0, 0)).await, [1, 0], "the last of three");
+        assert_eq!(asks(&store, 11, Claim::of(11, 0, 1)).await, [0, 1], "there is no more");
+    }
+}
