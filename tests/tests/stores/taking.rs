@@ -3,17 +3,20 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
 use redis::AsyncCommands;
 use tokio::task::JoinSet;
 use weir_budget::escrow::{Claim, Draw, Drawn, NO_LEASE};
 use weir_sync::store::Store;
 use weir_sync::store::redis::escrow_key;
 use weir_tests::redis::Redis;
+use weir_tests::wait::until;
 use weir_wire::calendar::Calendar;
 use weir_wire::law::Law;
 use weir_wire::messages::Leased;
 use weir_wire::quota::{Period, Quota};
 
+use crate::refusing::Log;
 use crate::strict::{LONG_US, ask, claim, draw};
 use crate::{POP_TTL, connected, connected_with, id, memory_with, quota, slow};
 
@@ -120,6 +123,22 @@ async fn a_record_that_is_none_gives_nothing_and_holds_nobody_up() {
     let given: Vec<_> =
         store.draw("gateway/fra/a", &draws).await.into_iter().map(|drawn| drawn.unwrap().given).collect();
     assert_eq!(given, [0, 0, 1], "what was given is unknown: it may have been everything");
+}
+
+#[tokio::test]
+async fn a_take_that_nobody_waits_for_is_not_sent_and_is_no_trouble_of_the_store() {
+    let (log, _guard) = Log::start();
+    let redis = Redis::start().await;
+    let store = connected(&redis).await;
+    let draws = [taking(b"a", slow(), 1)];
+    // It is given up when it has been asked for, before it is sent.
+    assert!(store.draw("gateway/fra/a", &draws).now_or_never().is_none());
+    // What went wrong is said before the next probe.
+    let probes = async || redis.info::<u32>("commandstats", "cmdstat_evalsha:calls=").await;
+    let before = probes().await;
+    until("two probes", async || (probes().await >= before + 2).then_some(())).await;
+    assert_eq!(log.lines("", "refused"), Vec::<String>::new());
+    assert_eq!(take(&store, b"a", 100).await.given, 100, "nothing was taken");
 }
 
 /// Two gateways, each with many requests at a time, for longer than the budget takes to refill.

@@ -123,6 +123,10 @@ async fn run(mut asking: mpsc::Receiver<Asked>, servers: Arc<Servers>, script: A
         }
         // Its request may have given up meanwhile.
         asked.retain(|asked| !asked.answer.is_closed());
+        if asked.is_empty() {
+            // A call of nothing is refused, and the link would hear of it.
+            continue;
+        }
         let calls = asked.chunks(CALL_MAX).map(|asked| call(&script, asked)).collect();
         let rows: Vec<Result<Vec<i64>, StoreError>> = servers.send(calls, &script).await;
         let mut asked = asked.drain(..);
