@@ -5,16 +5,26 @@
 //! in one write. Those that had to wait are answered in its task, too: what wakes up several leads to one write.
 
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
 use hyper::rt::Executor;
 
-/// A request until it is answered.
-type Request = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// A request until it is answered. If it panics, it ends without an answer, as a task would, and its connection goes on.
+struct Request(Pin<Box<dyn Future<Output = ()> + Send>>);
+
+impl Future for Request {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        // One that has panicked is not polled again.
+        catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx))).unwrap_or(Poll::Ready(()))
+    }
+}
 
 /// Gathers the requests that a connection has read.
 #[derive(Clone, Default)]
@@ -28,7 +38,7 @@ impl Gathered {
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Gathered {
     fn execute(&self, request: F) {
-        self.requests().push(Box::pin(request));
+        self.requests().push(Request(Box::pin(request)));
     }
 }
 
@@ -63,7 +73,7 @@ impl<C: Future> Together<C> {
     fn begin(&mut self, cx: &mut Context<'_>) {
         mem::swap(&mut self.requests, &mut *self.gathered.requests());
         for mut request in self.requests.drain(..) {
-            if request.as_mut().poll(cx).is_pending() {
+            if request.poll_unpin(cx).is_pending() {
                 self.waiting.push(request);
             }
         }
@@ -170,6 +180,28 @@ mod tests {
         let (counts, ()) = tokio::join!(together, waking);
         let counts = counts.expect("answers");
         assert!(counts.iter().all(|count| [0, 3].contains(count)), "{counts:?}");
+    }
+
+    #[tokio::test]
+    async fn one_that_panics_ends_alone() {
+        let gathered = Gathered::default();
+        let executor = gathered.clone();
+        let connection = async move {
+            executor.execute(async { panic!("at once") });
+            executor.execute(async {
+                yield_now().await;
+                panic!("later");
+            });
+            let (done, is_done) = oneshot::channel();
+            executor.execute(async move {
+                yield_now().await;
+                yield_now().await;
+                done.send(7).unwrap();
+            });
+            is_done.await.unwrap()
+        };
+        let answered = timeout(LONG, Together::new(connection, gathered)).await.expect("an answer");
+        assert_eq!(answered, 7);
     }
 
     #[tokio::test]
