@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 use weir_budget::escrow::{Claim, Draw, Drawn, NO_LEASE};
 use weir_sync::store::Store;
 use weir_sync::store::redis::escrow_key;
+use weir_tests::link::Link;
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 use weir_wire::calendar::Calendar;
@@ -18,7 +19,7 @@ use weir_wire::quota::{Period, Quota};
 
 use crate::refusing::Log;
 use crate::strict::{LONG_US, ask, claim, draw};
-use crate::{POP_TTL, connected, connected_with, id, memory_with, quota, slow};
+use crate::{POP_TTL, connected, connected_at, connected_with, id, memory_with, quota, slow};
 
 for_every_store!(
     takes_all_or_nothing,
@@ -139,6 +140,25 @@ async fn a_take_that_nobody_waits_for_is_not_sent_and_is_no_trouble_of_the_store
     until("two probes", async || (probes().await >= before + 2).then_some(())).await;
     assert_eq!(log.lines("", "refused"), Vec::<String>::new());
     assert_eq!(take(&store, b"a", 100).await.given, 100, "nothing was taken");
+}
+
+/// A take that comes just after another one was sent to a Redis far away has no longer to go than that.
+#[tokio::test]
+async fn a_take_does_not_wait_for_the_way_of_those_before_it() {
+    let (redis, round_trip) = (Redis::start().await, Duration::from_millis(600));
+    let link = Link::start(redis.address(), round_trip / 2).await;
+    let store = connected_at(&format!("redis://{}", link.address()), POP_TTL).await;
+    let took = async |value: &'static [u8]| {
+        let begun = Instant::now();
+        assert_eq!(take(&store, value, 1).await.given, 1);
+        begun.elapsed()
+    };
+    let later = async {
+        tokio::time::sleep(round_trip / 6).await;
+        took(b"b").await
+    };
+    let (first, second) = tokio::join!(took(b"a"), later);
+    assert!(second < first + round_trip / 3, "{first:?}, then {second:?}");
 }
 
 /// Two gateways, each with many requests at a time, for longer than the budget takes to refill.

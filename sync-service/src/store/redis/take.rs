@@ -1,9 +1,15 @@
 //! Takes from strict budgets: those that wait at the same moment go in one call of one script.
 
+use std::iter;
+use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, yield_now};
+use tokio::time::timeout;
 use weir_budget::budget::{COUNT_MAX, DEFICIT_NS_MAX, STEP_KEPT_US};
 use weir_budget::escrow::{Draw, Drawn, ENDED_KEPT_US, WINDOW_TOKEN_NS};
 use weir_wire::law::Law;
@@ -19,6 +25,11 @@ use crate::store::StoreError;
 
 /// The most takes that wait to be sent.
 const ASKED_MAX: usize = 4_096;
+/// The most trips that are under way at once.
+const TRIPS_MAX: usize = 64;
+/// Takes that come while a trip is under way wait for its end, so that they go together; but no longer than this: Redis may be
+/// far away.
+const NEAR: Duration = Duration::from_millis(5);
 /// The most that go in one call: Redis does nothing else meanwhile.
 const CALL_MAX: usize = 64;
 /// How many numbers the script says of each.
@@ -36,8 +47,8 @@ pub fn script() -> String {
     with_maxima(&maxima, include_str!("../take.lua"))
 }
 
-/// Sends takes to one server, trip after trip: those that come while one is under way go with the next. The background
-/// work ends when this is dropped.
+/// Sends takes to one server, trip after trip: those that come while one is under way go with the next, and while it takes
+/// long, with one beside it. The background work ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Taker {
     asked: mpsc::Sender<Asked>,
@@ -114,27 +125,36 @@ fn wants(draw: &Draw) -> Option<[u64; 4]> {
 }
 
 async fn run(mut asking: mpsc::Receiver<Asked>, servers: Arc<Servers>, script: Arc<Lua>) {
+    let mut trips = FuturesUnordered::new();
     let mut asked = Vec::new();
-    while asking.recv_many(&mut asked, ASKED_MAX).await > 0 {
+    loop {
+        tokio::select! {
+            count = asking.recv_many(&mut asked, ASKED_MAX), if trips.len() < TRIPS_MAX => if count == 0 { return },
+            Some(()) = trips.next() => continue,
+        }
         // Requests that came with this one are about to ask, too.
         yield_now().await;
-        while let Ok(more) = asking.try_recv() {
-            asked.push(more);
-        }
+        let room = ASKED_MAX.saturating_sub(asked.len());
+        asked.extend(iter::from_fn(|| asking.try_recv().ok()).take(room));
         // Its request may have given up meanwhile.
         asked.retain(|asked| !asked.answer.is_closed());
-        if asked.is_empty() {
-            // A call of nothing is refused, and the link would hear of it.
-            continue;
+        // A call of nothing is refused, and the link would hear of it.
+        if !asked.is_empty() {
+            trips.push(trip(mem::take(&mut asked), &servers, &script));
+            let _ = timeout(NEAR, trips.next()).await;
         }
-        let calls = asked.chunks(CALL_MAX).map(|asked| call(&script, asked)).collect();
-        let rows: Vec<Result<Vec<i64>, StoreError>> = servers.send(calls, &script).await;
-        let mut asked = asked.drain(..);
-        for row in rows {
-            for (place, asked) in asked.by_ref().take(CALL_MAX).enumerate() {
-                let said = row.as_ref().map_err(Clone::clone).and_then(|row| said(row, place));
-                let _ = asked.answer.send(said);
-            }
+    }
+}
+
+/// Sends these, and tells their requests what they got.
+async fn trip(asked: Vec<Asked>, servers: &Servers, script: &Arc<Lua>) {
+    let calls = asked.chunks(CALL_MAX).map(|asked| call(script, asked)).collect();
+    let rows: Vec<Result<Vec<i64>, StoreError>> = servers.send(calls, script).await;
+    let mut asked = asked.into_iter();
+    for row in rows {
+        for (place, asked) in asked.by_ref().take(CALL_MAX).enumerate() {
+            let said = row.as_ref().map_err(Clone::clone).and_then(|row| said(row, place));
+            let _ = asked.answer.send(said);
         }
     }
 }
