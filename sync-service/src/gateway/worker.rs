@@ -175,9 +175,7 @@ impl State {
     /// Decides a request.
     pub(super) fn ask(&mut self, open: &mut Open, ask: &mut Ask, now: Time) -> Next {
         let memory = Arc::clone(&self.site.memory);
-        let _looking = Looking::of(&memory, ask.is_peek);
-        self.edge.only_asks(ask.is_peek);
-        self.edge.reserves(ask.reserve_s.is_some());
+        let _looking = self.turn_to(ask, &memory);
         let step = Owned::of(self.edge.request(open, ask, &mut self.site, now));
         self.next(step, open, ask, now)
     }
@@ -191,9 +189,7 @@ impl State {
         now: Time,
     ) -> Option<Next> {
         let memory = Arc::clone(&self.site.memory);
-        let _looking = Looking::of(&memory, ask.is_peek);
-        self.edge.only_asks(ask.is_peek);
-        self.edge.reserves(ask.reserve_s.is_some());
+        let _looking = self.turn_to(ask, &memory);
         let step = Owned::of(self.edge.answer_request(open, answer, ask, &mut self.site, now)?);
         Some(self.next(step, open, ask, now))
     }
@@ -207,11 +203,17 @@ impl State {
         now: Time,
     ) -> Option<Next> {
         let memory = Arc::clone(&self.site.memory);
-        let _looking = Looking::of(&memory, ask.is_peek);
-        self.edge.only_asks(ask.is_peek);
-        self.edge.reserves(ask.reserve_s.is_some());
+        let _looking = self.turn_to(ask, &memory);
         let step = Owned::of(self.edge.taken(open, taken, ask, &mut self.site, now)?);
         Some(self.next(step, open, ask, now))
+    }
+
+    /// Tells the edge whether `ask` only asks, and whether it reserves. What is returned is held until its step is taken.
+    fn turn_to<'a>(&mut self, ask: &Ask, memory: &'a Memory) -> Looking<'a> {
+        let looking = Looking::of(memory, ask.is_peek);
+        self.edge.only_asks(ask.is_peek);
+        self.edge.reserves(ask.reserve_s.is_some());
+        looking
     }
 
     /// The request of `open`, which was asked for so many `hits`, cost as much as `cost` of them.

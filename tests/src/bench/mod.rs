@@ -20,6 +20,7 @@
 //! ```
 
 pub mod case;
+pub mod command;
 pub mod cpu;
 pub mod figures;
 pub mod filters;

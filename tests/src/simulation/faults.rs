@@ -57,6 +57,26 @@ pub fn failover(at: u64, gone_ns: u64, behind_ns: u64) -> Schedule {
     ]
 }
 
+/// Within the first 38 s, POPs, regions and a weir-sync fail one after the other. Between the seconds of `worst`, the
+/// links of POPs, which are `near` otherwise, lose, repeat and delay messages.
+pub(super) fn one_after_the_other(near: Link, worst: [u64; 2]) -> Schedule {
+    let at = |seconds: u64| seconds * SECOND_NS;
+    let [bad, good] = worst.map(at);
+    vec![
+        (at(7), Fault::CutPop(0, true)),
+        (at(13), Fault::CutPop(0, false)),
+        (at(16), Fault::PopCrash(1)),
+        (at(18), Fault::PopStart(1)),
+        (at(21), Fault::Silence(2, 3 * SECOND_NS)),
+        (at(26), Fault::CutRegion(0, true)),
+        (at(33), Fault::CutRegion(0, false)),
+        (at(36), Fault::SyncCrash(0)),
+        (at(38), Fault::SyncStart(0)),
+        (bad, Fault::Near(Link { loss: 0.4, duplication: 0.3, jitter_ns: SECOND_NS / 2, ..near })),
+        (good, Fault::Near(near)),
+    ]
+}
+
 /// `count` faults between `from` and `until`, in nanoseconds; each is healed again by then.
 pub fn random(setup: &Setup, count: usize, from: u64, until: u64, rng: &mut Rng) -> Schedule {
     let mut schedule = Schedule::new();

@@ -3,7 +3,7 @@
 
 use weir_wire::time::SECOND_NS;
 
-use super::faults::Fault;
+use super::faults::{self, Fault};
 use super::network::Link;
 use super::pop::{GoingOn, Verdict};
 use super::scenario::{Plan, Size};
@@ -84,25 +84,8 @@ fn plan(size: Size, cost: u32) -> Plan {
 /// No request costs more than it reserved.
 pub fn given_back(size: Size) -> Plan {
     let mut plan = plan(size, RESERVE);
-    let at = |seconds: u64| seconds * SECOND_NS;
-    plan.faults = vec![
-        (at(7), Fault::CutPop(0, true)),
-        (at(13), Fault::CutPop(0, false)),
-        (at(16), Fault::PopCrash(1)),
-        (at(18), Fault::PopStart(1)),
-        (at(21), Fault::Silence(2, 3 * SECOND_NS)),
-        (at(26), Fault::CutRegion(0, true)),
-        (at(33), Fault::CutRegion(0, false)),
-        (at(36), Fault::SyncCrash(0)),
-        (at(38), Fault::SyncStart(0)),
-        (at(41), Fault::StoreClock(-1_500_000)),
-        (at(43), Fault::Reload(0)),
-        (
-            at(45),
-            Fault::Near(Link { loss: 0.4, duplication: 0.3, jitter_ns: SECOND_NS / 2, ..plan.setup.near }),
-        ),
-        (at(52), Fault::Near(plan.setup.near)),
-    ];
+    plan.faults = faults::one_after_the_other(plan.setup.near, [45, 52]);
+    plan.faults.extend([(41 * SECOND_NS, Fault::StoreClock(-1_500_000)), (43 * SECOND_NS, Fault::Reload(0))]);
     plan
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use weir_wire::time::SECOND_NS;
 
-use super::faults::Fault;
+use super::faults;
 use super::network::Link;
 use super::scenario::{Plan, Size};
 use super::setup::RuleText;
@@ -42,23 +42,7 @@ pub(super) fn trouble(size: Size, rule: RuleText, traffic: Traffic) -> Plan {
     plan.setup.rules = vec![rule];
     plan.setup.keeps_log = true;
     plan.setup.near = Link { loss: 0.05, duplication: 0.05, ..plan.setup.near };
-    let at = |seconds: u64| seconds * SECOND_NS;
-    plan.faults = vec![
-        (at(7), Fault::CutPop(0, true)),
-        (at(13), Fault::CutPop(0, false)),
-        (at(16), Fault::PopCrash(1)),
-        (at(18), Fault::PopStart(1)),
-        (at(21), Fault::Silence(2, 3 * SECOND_NS)),
-        (at(26), Fault::CutRegion(0, true)),
-        (at(33), Fault::CutRegion(0, false)),
-        (at(36), Fault::SyncCrash(0)),
-        (at(38), Fault::SyncStart(0)),
-        (
-            at(41),
-            Fault::Near(Link { loss: 0.4, duplication: 0.3, jitter_ns: SECOND_NS / 2, ..plan.setup.near }),
-        ),
-        (at(48), Fault::Near(plan.setup.near)),
-    ];
+    plan.faults = faults::one_after_the_other(plan.setup.near, [41, 48]);
     plan
 }
 
