@@ -226,7 +226,7 @@ bench-sync: cargo cc redis-server sync ## only weir-sync: throughput, latency, m
 # limitador's rows need its binary; the benchmark says how to build it. `make bench-gateway QUICK=1` takes a minute, and
 # only prints.
 export WEIR_LIMITADOR ?= $(HOME)/.cache/weir-bench/limitador-server
-bench-gateway: cargo cc redis-server envoy sync ## only the gateway, beside a minimal service and limitador (6 minutes)
+bench-gateway: cargo cc redis-server envoy sync ## only the gateway, beside a minimal service and limitador (7 minutes)
 	WEIR_SYNC_BIN="$(CARGO_TARGET_DIR)/release/weir-sync" \
 	cargo run -q --locked --release -p weir-tests --bin bench_gateway -- $(if $(QUICK),--quick,--write docs/benchmarks.md)
 
