@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::Notify;
+use tokio::time::timeout;
 use weir_budget::claims::Speaker;
 use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hub::{Answers, Hub, Listing, Outcome, Pending, Settings};
@@ -110,10 +111,13 @@ impl Exchange {
         self.store.draw(pop, draws).await
     }
 
-    /// The same of one draw that takes, which is counted.
-    pub async fn take(&self, pop: &str, draw: &Draw) -> Result<Drawn, StoreError> {
-        let drawn = self.store.draw(pop, slice::from_ref(draw)).await.pop();
-        let drawn = drawn.unwrap_or(Err(StoreError::Nonsense("no answer to a draw")));
+    /// The same of one draw that takes, which is counted. It waits no longer than `within`.
+    pub async fn take(&self, pop: &str, draw: &Draw, within: Duration) -> Result<Drawn, StoreError> {
+        let drawn = timeout(within, self.store.draw(pop, slice::from_ref(draw))).await;
+        let drawn = drawn.map_or_else(
+            |_| Err(StoreError::Slow(within.as_millis())),
+            |mut drawn| drawn.pop().unwrap_or(Err(StoreError::Nonsense("no answer to a draw"))),
+        );
         match &drawn {
             Ok(drawn) => drop(self.metrics.tokens_charged.inc_by(drawn.given)),
             Err(error) => drop(self.metrics.store_errors.get_or_create(&Kind { kind: error.kind() }).inc()),

@@ -11,6 +11,7 @@ use weir_wire::messages::{Message as _, REPORT_PATH, RULES_PATH, Report};
 use super::Gateway;
 use super::patience::Patience;
 use super::taking::taken;
+use crate::store::StoreError;
 
 impl Gateway {
     /// The answer to `call`, in the time that it has.
@@ -26,10 +27,10 @@ impl Gateway {
     /// What the store gives to `draw`, a take, in the time that it has; none if it is out of reach.
     pub(super) async fn take(&self, draw: &Draw, patience: &mut Patience) -> Option<Taken> {
         let limit = patience.limit(self.timeout);
-        let Ok(drawn) = timeout(limit, self.exchange.take(&self.pop, draw)).await else {
+        let drawn = self.exchange.take(&self.pop, draw, limit).await;
+        if let Err(StoreError::Slow(_)) = drawn {
             patience.take(limit);
-            return None;
-        };
+        }
         taken(draw, &drawn.ok()?)
     }
 

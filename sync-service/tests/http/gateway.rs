@@ -11,6 +11,7 @@ use weir_sync::store::rules::Put;
 
 use crate::Server;
 use crate::client::{Answer, ask, greeting, one_key, post, report};
+use crate::exchange::metric;
 use crate::rules::{guarded, page, put};
 use crate::stores::Shared;
 
@@ -251,6 +252,7 @@ async fn a_list_waits_for_a_store_that_does_not_answer_no_longer_than_two_checks
     // Two tokens at least are in hand.
     assert!(found[2..99].iter().all(|decision| decision == "deny") && found[99] == "allow", "{found:?}");
     assert!(took >= one && took < 2 * one + Duration::from_secs(2), "{took:?}, {one:?} for one");
+    assert!(metric(&server, r#"weir_sync_store_errors_total{kind="slow"}"#).await >= 1.0);
 }
 
 #[tokio::test]
