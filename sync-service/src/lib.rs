@@ -8,6 +8,8 @@
 //! replies, [`fleet`] knows which ones they run. [`rules_file`] watches a file of rules, [`check`] judges one,
 //! [`explain`] says what it does with a request, [`import`] writes one from another rate limiter's configuration.
 //!
+//! What changes, and what is decided, is written to the [`trail`].
+//!
 //! A [`gateway`] is a point of presence in this process: it decides requests for services that ask, and its reports are
 //! answered here.
 //!
@@ -58,6 +60,7 @@ pub mod import;
 mod input;
 pub mod metrics;
 mod misread;
+pub mod moment;
 pub mod problem;
 pub mod refusals;
 pub mod report;
@@ -70,6 +73,7 @@ pub mod settling;
 pub mod store;
 pub mod strict_json;
 pub mod tls;
+pub mod trail;
 mod turns;
 mod yaml;
 

@@ -93,6 +93,20 @@ pub struct Happened {
     pub event: &'static str,
 }
 
+/// Which events of the trail.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct OfEvent {
+    /// The event's kind: `change`.
+    pub event: &'static str,
+}
+
+/// Which sink of the trail.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct OfSink {
+    /// `file`, `stdout` or `redis`.
+    pub sink: &'static str,
+}
+
 /// How a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Status {
@@ -224,6 +238,14 @@ metrics! {
     gateway_quota_streams: Gauge;
     /// Buckets that these report.
     gateway_quota_buckets: Gauge;
+    /// Events of the trail, by kind.
+    trail_events: Family<OfEvent, Counter>;
+    /// Events written, by sink.
+    trail_written: Family<OfSink, Counter>;
+    /// Events lost, because a sink was slow or gone.
+    trail_lost: Family<OfSink, Counter>;
+    /// How often a sink failed.
+    trail_errors: Family<OfSink, Counter>;
     /// How long ago the store last answered.
     store_silence: FloatGauge, in Unit::Seconds;
 }
@@ -265,6 +287,10 @@ impl Metrics {
         let _ = metrics.gateway_events.get_or_create(&Happened { event: "strict.paused" });
         for of_gateway in metrics.of_gateway() {
             let _ = of_gateway.get_or_create(&of_rule);
+        }
+        let _ = metrics.trail_events.get_or_create(&OfEvent { event: "change" });
+        for of_sink in [&metrics.trail_written, &metrics.trail_lost, &metrics.trail_errors] {
+            let _ = of_sink.get_or_create(&OfSink { sink: "file" });
         }
         let _ = metrics.claims_refused.get_or_create(&RefusedClaim { pop: "fra1".into(), reason: "rule" });
         for by_rule in metrics.by_rule() {

@@ -24,6 +24,7 @@ use crate::fleet::Seen;
 use crate::metrics::{Kind, Metrics};
 use crate::rules::RuleSets;
 use crate::store::{Batch, Store, StoreError};
+use crate::trail::Trail;
 use crate::turns;
 
 /// Answers reports.
@@ -33,6 +34,8 @@ pub struct Exchange {
     pub metrics: Arc<Metrics>,
     /// The rule set that POPs are told to run.
     pub rules: Arc<RuleSets>,
+    /// What is changed and decided.
+    pub trail: Arc<Trail>,
     hub: Mutex<Hub>,
     refused: RefusedClaims,
     /// This weir-sync's name in the store.
@@ -50,10 +53,12 @@ impl std::fmt::Debug for Exchange {
 }
 
 impl Exchange {
-    /// Charges `store` and grants as `settings` say.
-    pub fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>, settings: Settings) -> Self {
+    /// Charges `store` and grants as `settings` say; `trail` hears of changes.
+    pub fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>, settings: Settings, trail: Arc<Trail>) -> Self {
+        let shown = metrics.rule_set_version.clone();
         Self {
-            rules: Arc::new(RuleSets::new(Arc::clone(&store), metrics.rule_set_version.clone())),
+            rules: Arc::new(RuleSets::new(Arc::clone(&store), shown, Arc::clone(&trail))),
+            trail,
             store,
             metrics,
             member: settings.member.clone(),

@@ -125,10 +125,10 @@ impl Routes {
         match (request.uri().path(), request.method()) {
             (messages::REPORT_PATH, &Method::POST) => self.report(request, peer).await,
             (messages::RULES_PATH, &Method::GET | &Method::HEAD) => self.get_rules(&request, peer).await,
-            (messages::RULES_PATH, &Method::PUT) => self.put_rules(request).await,
+            (messages::RULES_PATH, &Method::PUT) => self.put_rules(request, peer).await,
             ("/v1/rules/versions", &Method::GET | &Method::HEAD) => self.versions(&request).await,
-            ("/v1/rules/rollback", &Method::POST) => self.roll_back(request).await,
-            ("/v1/enforcement", &Method::PUT) => self.enforce(request).await,
+            ("/v1/rules/rollback", &Method::POST) => self.roll_back(request, peer).await,
+            ("/v1/enforcement", &Method::PUT) => self.enforce(request, peer).await,
             ("/v1/fleet", &Method::GET | &Method::HEAD) => self.fleet(&request).await,
             ("/v1/check", &Method::POST) => self.check(request).await,
             ("/v1/settle", &Method::POST) => self.settle(request).await,

@@ -4,6 +4,7 @@
 //! a POP that is told a version can fetch it here, whether the store answers or not.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,6 +22,8 @@ use crate::claims::known_rules;
 use crate::document::{Document, Form};
 use crate::store::rules::{Kept, Put, Stored, VERSIONS_KEPT};
 use crate::store::{Store, StoreError};
+use crate::trail::Trail;
+use crate::trail::event::Changed;
 
 /// How long a report waits until the version that its POP runs is known here, ...
 const HEAR_MAX: Duration = Duration::from_millis(100);
@@ -48,6 +51,9 @@ pub struct Change {
     pub author: String,
     /// What its author says of it.
     pub comment: String,
+    /// Where the request for it came from; only the trail keeps that.
+    #[serde(skip)]
+    pub peer: Option<IpAddr>,
 }
 
 impl Change {
@@ -104,6 +110,7 @@ pub struct Tried {
 /// The fleet's rule set.
 pub struct RuleSets {
     store: Arc<dyn Store>,
+    trail: Arc<Trail>,
     /// The version that POPs are told to run.
     held: Mutex<Option<Held>>,
     /// Whether the store, when it was last asked, had no version at all.
@@ -131,10 +138,11 @@ impl std::fmt::Debug for RuleSets {
 }
 
 impl RuleSets {
-    /// The rule sets in `store`; `shown` is set to the version that POPs are told to run.
-    pub fn new(store: Arc<dyn Store>, shown: Gauge) -> Self {
+    /// The rule sets in `store`; `shown` is set to the version that POPs are told to run, and `trail` hears of changes.
+    pub fn new(store: Arc<dyn Store>, shown: Gauge, trail: Arc<Trail>) -> Self {
         Self {
             store,
+            trail,
             held: Mutex::default(),
             is_missing: AtomicBool::new(false),
             known: Mutex::default(),
@@ -256,16 +264,53 @@ impl RuleSets {
     ) -> Result<u64, ChangeError> {
         let text = document.text();
         let put = Put { document: &text, expected, note: &change.text(), from_file: false };
+        let before = self.held().clone();
         match self.store.put_rules(&put).await? {
             Stored::New(version) | Stored::Same(version) => {
                 let rules = known_rules(document.rules()).collect();
                 self.hold(&mut self.held(), version, text, rules);
-                let Change { note, author, comment } = change;
+                let Change { note, author, comment, .. } = change;
                 tracing::info!(version, note, author, comment, "new rule set");
+                self.tell_of(version, document, before, change).await;
                 Ok(version)
             }
             Stored::Conflict(version) => Err(ChangeError::Conflict(version)),
         }
+    }
+
+    /// Tells the trail of a new version, which was made of the one before it; `held` may be that.
+    async fn tell_of(&self, version: u64, document: &Document, held: Option<Held>, change: &Change) {
+        if !self.trail.is_on() {
+            return;
+        }
+        // Each version is the one before it plus 1, except the first.
+        let known = held.filter(|held| held.version == version.saturating_sub(1));
+        let old = match known {
+            Some(held) => Ok(Some(held)),
+            None => self.get(version.saturating_sub(1)).await,
+        };
+        // Without the store's answer it is not known what there was before.
+        let (before, changes) = match old {
+            Ok(old) => {
+                let value = old.as_ref().map(|old| serde_json::from_slice(&old.document).unwrap_or_default());
+                let changes = Changes::between(&value.unwrap_or_default(), document.value());
+                (Some(old.map_or(0, |old| old.version)), Some(changes))
+            }
+            Err(_) => (None, None),
+        };
+        let Change { note, author, comment, peer } = change.clone();
+        let after = Some(version);
+        self.trail.change(Changed {
+            what: "rules",
+            author,
+            peer,
+            comment,
+            note,
+            before,
+            after,
+            changes,
+            ..Changed::default()
+        });
     }
 
     /// What [`Self::put`] would do now; it is not done.
@@ -286,9 +331,11 @@ impl RuleSets {
         let text = document.text();
         let change = Change { note: "file".into(), author: "rules_file".into(), ..Change::default() };
         let put = Put { document: &text, expected: None, note: &change.text(), from_file: true };
+        let before = self.held().clone();
         let Stored::New(version) = self.store.put_rules(&put).await? else { return Ok(None) };
         let rules = known_rules(document.rules()).collect();
         self.hold(&mut self.held(), version, text, rules);
+        self.tell_of(version, document, before, &change).await;
         Ok(Some(version))
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::{fmt, fs};
 
-use tokio::sync::Notify;
+use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use weir_rules::fleet_secret::{KEY_SECRET_BYTES_MAX, KEY_SECRET_BYTES_MIN};
 
@@ -29,8 +29,8 @@ pub struct Secrets {
     paths: Vec<String>,
     /// What was in the files when they were read first.
     first: Vec<Option<Vec<u8>>>,
-    /// Notified when the files are to be read again, changed or not.
-    asked: Notify,
+    /// Changes when files are to be read again, changed or not.
+    asked: watch::Sender<u64>,
 }
 
 impl fmt::Debug for Secrets {
@@ -80,7 +80,7 @@ impl Secrets {
             secret_paths,
             paths,
             first,
-            asked: Notify::new(),
+            asked: watch::Sender::default(),
         })
     }
 
@@ -91,7 +91,12 @@ impl Secrets {
 
     /// Has the files read again at once, changed or not.
     pub fn ask_reread(&self) {
-        self.asked.notify_one();
+        self.asked.send_modify(|times| *times += 1);
+    }
+
+    /// Changes whenever files are to be read, or opened, again.
+    pub fn rereads(&self) -> watch::Receiver<u64> {
+        self.asked.subscribe()
     }
 
     /// Reads the files again whenever they change and whenever that is asked, until it is aborted. A file whose disk does
@@ -99,9 +104,14 @@ impl Secrets {
     pub async fn watch(self: Arc<Self>) {
         let mut found = Settling::on(self.first.clone());
         let mut ticks = ticks();
+        let mut asked = self.rereads();
+        if *asked.borrow() > 0 {
+            // Before it was waited for.
+            asked.mark_changed();
+        }
         loop {
             let is_asked = tokio::select! {
-                () = self.asked.notified() => true,
+                Ok(()) = asked.changed() => true,
                 _ = ticks.tick() => false,
             };
             let this = Arc::clone(&self);

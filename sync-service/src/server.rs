@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use weir_budget::hub::Settings;
 
-use crate::config::{Config, GATEWAY_PREFIX, StoreAddress};
+use crate::config::{Config, GATEWAY_PREFIX, StoreAddress, TrailRedis};
 use crate::connections::{Connections, Limits, Protocol};
 use crate::descriptors;
 use crate::gateway::rls::{self, Port};
@@ -28,7 +28,10 @@ use crate::secrets::Secrets;
 use crate::store::dial::{DialError, Files};
 use crate::store::memory::Memory;
 use crate::store::redis::{Options, Redis};
+use crate::store::stream::StreamSettings;
 use crate::store::{Master, Store, StoreError};
+use crate::trail::writer::Writer;
+use crate::trail::{self, Trail};
 
 /// How often to hear from the other regions (hot keys, the rule set): as often as POPs report.
 const LISTEN_INTERVAL: Duration = Duration::from_millis(250);
@@ -36,6 +39,8 @@ const LISTEN_INTERVAL: Duration = Duration::from_millis(250);
 const BANS_PAUSE: Duration = Duration::from_millis(50);
 /// How often gRPC's health is brought up to date.
 const HEALTH_PAUSE: Duration = Duration::from_millis(500);
+/// How long the last lines of the trail may take.
+const TRAIL_FINISH_MAX: Duration = Duration::from_secs(2);
 /// The most connections to the pages' own address.
 const OPS_CONNECTIONS_MAX: u32 = 64;
 
@@ -58,6 +63,12 @@ pub enum RunError {
     /// The gateway's settings cannot be used.
     #[error("gateway: {0}")]
     Gateway(String),
+    /// The trail's file cannot be written.
+    #[error("trail_file: {0}")]
+    Trail(String),
+    /// The trail's stream cannot be used.
+    #[error("trail_redis: {0}")]
+    Stream(DialError),
     /// The store was tried, and cannot be used now.
     #[error("{0}")]
     Unusable(StoreError),
@@ -108,7 +119,15 @@ pub async fn serve(
     let (ops, grpc) = (at(&ops_listener), at(&grpc_listener));
     let settings = config.hub();
     tracing::info!(%address, store = %config.store, member = settings.member, "weir-sync listens");
-    let routes = Arc::new(routes(&config, Arc::clone(&secrets), store, settings)?);
+    if let Some(file) = &config.trail_file {
+        trail::try_file(file).await.map_err(RunError::Trail)?;
+    }
+    let (routes, writers) = routes(&config, Arc::clone(&secrets), store, settings)?;
+    let routes = Arc::new(routes);
+    let mut writing = JoinSet::new();
+    for writer in writers {
+        writing.spawn(writer.run());
+    }
     // The receiver may be gone by now.
     let _ = ready.send(Listening { address, ops, grpc });
     let limits = limits(&config);
@@ -148,6 +167,8 @@ pub async fn serve(
     if let Some(gateway) = gateway {
         gateway.part().await;
     }
+    routes.exchange.trail.finish(config.drain_timeout.min(TRAIL_FINISH_MAX)).await;
+    writing.shutdown().await;
     Ok(())
 }
 
@@ -271,7 +292,7 @@ fn routes(
     secrets: Arc<Secrets>,
     store: Arc<dyn Store>,
     settings: Settings,
-) -> Result<Routes, RunError> {
+) -> Result<(Routes, Vec<Writer>), RunError> {
     let (metrics, registry) = Metrics::new(&config.region);
     let metrics = Arc::new(metrics);
     let of_gateway = config.gateway.then(|| gateway::Settings {
@@ -280,10 +301,13 @@ fn routes(
         key_secret: secrets.gateway_key.clone(),
         timeout: config.gateway_timeout(),
     });
-    let exchange = Arc::new(Exchange::new(store, Arc::clone(&metrics), settings));
+    let of_trail = trail_settings(config);
+    let (trail, writers) =
+        Trail::new(of_trail, &settings.member, &metrics, &secrets.rereads()).map_err(RunError::Stream)?;
+    let exchange = Arc::new(Exchange::new(store, Arc::clone(&metrics), settings, Arc::new(trail)));
     let gateway = of_gateway.map(|settings| Gateway::new(&settings, Arc::clone(&exchange))).transpose();
     let gateway = gateway.map_err(|errors| RunError::Gateway(errors.join("; ")))?.map(Arc::new);
-    Ok(Routes {
+    let routes = Routes {
         gateway,
         exchange,
         metrics,
@@ -296,7 +320,45 @@ fn routes(
         has_ops: config.ops_listen.is_some(),
         body_timeout: config.body_timeout,
         body_bytes_max: config.body_bytes_max,
-    })
+    };
+    Ok((routes, writers))
+}
+
+/// Where the trail goes.
+fn trail_settings(config: &Config) -> trail::Settings {
+    let stream = |redis: &TrailRedis| {
+        let files = store_files(config);
+        let (url, password) = match (redis, &config.store) {
+            (TrailRedis::Redis(url), _) => (url, config.trail_redis_password_file.clone()),
+            (TrailRedis::Store, StoreAddress::Redis(url)) => (url, files.password.clone()),
+            // Refused when the settings were read.
+            (TrailRedis::Store, StoreAddress::Memory) => return None,
+        };
+        Some(StreamSettings {
+            url: url.expose().to_owned(),
+            files: Files { password, ..files },
+            nodes: config.store_nodes.clone(),
+            response_timeout: config.store_timeout,
+            entries_max: config.trail_redis_max,
+        })
+    };
+    trail::Settings {
+        file: config.trail_file.clone(),
+        stream: config.trail_redis.as_ref().and_then(stream),
+        queue_max: config.trail_queue_max,
+    }
+}
+
+/// The files that connections to the store begin with.
+fn store_files(config: &Config) -> Files {
+    Files {
+        password: config.store_password_file.clone(),
+        sentinel_password: config.store_sentinel_password_file.clone(),
+        sentinel_user: config.store_sentinel_user.clone(),
+        ca: config.store_ca_file.clone(),
+        client_cert: config.store_client_cert_file.clone(),
+        client_key: config.store_client_key_file.clone(),
+    }
 }
 
 /// Tries the store that `config` names. Fails if it cannot be used now.
@@ -329,14 +391,7 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, RunError> {
         StoreAddress::Memory => return Ok(Arc::new(Memory::new(config.memory_budgets_max, config.pop_ttl))),
         StoreAddress::Redis(url) => url.expose(),
     };
-    let files = Files {
-        password: config.store_password_file.clone(),
-        sentinel_password: config.store_sentinel_password_file.clone(),
-        sentinel_user: config.store_sentinel_user.clone(),
-        ca: config.store_ca_file.clone(),
-        client_cert: config.store_client_cert_file.clone(),
-        client_key: config.store_client_key_file.clone(),
-    };
+    let files = store_files(config);
     let (response_timeout, pop_ttl) = (config.store_timeout, config.pop_ttl);
     let wait = (!config.store_wait.is_zero()).then_some(config.store_wait);
     let (nodes, keys_max) = (config.store_nodes.clone(), config.store_keys_max);

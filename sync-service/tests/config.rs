@@ -7,7 +7,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use weir_sync::access::{Access, Refused, credentials::Role};
 use weir_sync::config::settings::SETTINGS;
 use weir_sync::config::{
-    Config, Errors, Loaded, LogFormat, Secret, StoreAddress, TokenSource, command, load,
+    Config, Errors, Loaded, LogFormat, Secret, StoreAddress, TokenSource, TrailFile, TrailRedis, command,
+    load,
 };
 
 fn loaded(flags: &[&str], variables: &[(&str, &str)]) -> Result<Loaded, Errors> {
@@ -436,5 +437,31 @@ fn a_password_file_stands_alone() {
         ["redis://weir@redis.internal", "unix:///run/redis.sock?user=weir", "redis+sentinel://weir@a,b/main"]
     {
         assert!(read(&[&file[..], &[good]].concat(), &[]).is_ok(), "{good}");
+    }
+}
+
+#[test]
+fn a_trail_goes_where_it_can() {
+    let set = |flags: &[&str]| read(flags, &[]).map(|config| (config.trail_file, config.trail_redis));
+    assert_eq!(set(&["--trail-file", "stdout"]).unwrap().0, Some(TrailFile::Stdout));
+    assert_eq!(set(&["--trail-file", "/a/b"]).unwrap().0, Some(TrailFile::File("/a/b".into())));
+    let store = ["--store", "redis://a", "--trail-redis", "store"];
+    assert_eq!(set(&store).unwrap().1, Some(TrailRedis::Store));
+    let (redis, file) = (["--trail-redis", "redis://:p@a"], ["--trail-redis-password-file", "/a"]);
+    assert_eq!(set(&redis).unwrap().1, Some(TrailRedis::Redis(Secret::new("redis://:p@a"))));
+    for (flags, expected) in [
+        (&["--trail-redis", "store"][..], "trail_redis: expected a Redis in `store`, found memory"),
+        (&["--trail-redis", "memory"], "--trail-redis: expected `store` (where the budgets live) or"),
+        (
+            &["--trail-redis", "http://a"],
+            "--trail-redis: expected `store` (where the budgets live), redis://",
+        ),
+        (&[redis, file].concat(), "trail_redis_password_file: expected either a password in `trail_redis`"),
+        (&[&store[..], &file].concat(), "trail_redis_password_file: expected the URL of a Redis"),
+        (&file, "trail_redis_password_file: expected the URL of a Redis"),
+        (&["--trail-file", ""], "--trail-file: expected a file's path, found nothing"),
+    ] {
+        let said = errors(flags, &[]);
+        assert!(said.starts_with(expected), "{said}");
     }
 }

@@ -8,7 +8,7 @@ use weir_budget::divide::Terms;
 use weir_budget::hub;
 
 use super::token::TokenSource;
-use super::values::{self, LogFormat, StoreAddress};
+use super::values::{self, LogFormat, StoreAddress, TrailFile, TrailRedis};
 use crate::store::address::NodeMap;
 use crate::tls;
 
@@ -70,6 +70,16 @@ pub struct Config {
     pub tls_client_ca_file: Option<String>,
     /// A file of rules to watch.
     pub rules_file: Option<String>,
+    /// Where the trail's lines go, if anywhere.
+    pub trail_file: Option<TrailFile>,
+    /// In which Redis the trail's stream is, if in any.
+    pub trail_redis: Option<TrailRedis>,
+    /// A file that holds the password of that Redis, instead of one in its URL.
+    pub trail_redis_password_file: Option<String>,
+    /// About how many entries the trail's stream keeps.
+    pub trail_redis_max: usize,
+    /// The most lines of the trail that wait for a sink.
+    pub trail_queue_max: usize,
     /// Whether it decides requests for others, as a POP of its own.
     pub gateway: bool,
     /// How many keys the gateway's table tracks.
@@ -178,6 +188,11 @@ impl Default for Config {
             tls_key_file: None,
             tls_client_ca_file: None,
             rules_file: None,
+            trail_file: None,
+            trail_redis: None,
+            trail_redis_password_file: None,
+            trail_redis_max: 100_000,
+            trail_queue_max: 10_000,
             gateway: false,
             gateway_keys: 65_000,
             gateway_key_secret_file: None,

@@ -9,7 +9,7 @@ use serde_saphyr::{Options, Spanned};
 use weir_wire::messages::POP_NAME_MAX;
 
 use super::settings::{SETTINGS, Setting, VARIABLE_PREFIX, find};
-use super::{Config, GATEWAY_PREFIX, TokenSource};
+use super::{Config, GATEWAY_PREFIX, TokenSource, TrailRedis};
 use crate::misread::Misread;
 use crate::secrets::Secrets;
 use crate::store::address::Address;
@@ -134,6 +134,7 @@ fn check(config: &Config, errors: &mut Errors) {
         errors.add("store_wait_ms", sentence);
     }
     check_store(config, errors);
+    check_trail(config, errors);
     check_gateway(config, errors);
     if config.tls_cert_file.is_some() != config.tls_key_file.is_some() {
         errors.add("tls_cert_file", "expected both a certificate and tls_key_file, or neither");
@@ -184,16 +185,38 @@ fn check_gateway(config: &Config, errors: &mut Errors) {
     }
 }
 
+/// A stream that is nowhere, and a password that nobody would ask for.
+fn check_trail(config: &Config, errors: &mut Errors) {
+    let (redis, password) = (&config.trail_redis, &config.trail_redis_password_file);
+    if *redis == Some(TrailRedis::Store) && config.store.redis().is_none() {
+        errors.add(
+            "trail_redis",
+            "expected a Redis in `store`, found memory: name the stream's Redis by its URL",
+        );
+    }
+    let Some(_) = password else { return };
+    match redis.as_ref().map(TrailRedis::address) {
+        Some(Some(address)) if address.has_password() => errors.add(
+            "trail_redis_password_file",
+            "expected either a password in `trail_redis` or a password file, found both",
+        ),
+        Some(Some(_)) => {}
+        _ => errors.add("trail_redis_password_file", "expected the URL of a Redis in `trail_redis`"),
+    }
+}
+
 /// Files that no connection to the store would look at.
 fn check_store(config: &Config, errors: &mut Errors) {
     let address = config.store.redis();
+    let of_trail = config.trail_redis.as_ref().and_then(TrailRedis::address);
+    let is_tls = address.iter().chain(&of_trail).any(Address::is_tls);
     let (cert, key) = (&config.store_client_cert_file, &config.store_client_key_file);
     for (name, file) in [
         ("store_ca_file", &config.store_ca_file),
         ("store_client_cert_file", cert),
         ("store_client_key_file", key),
     ] {
-        if file.is_some() && !address.as_ref().is_some_and(Address::is_tls) {
+        if file.is_some() && !is_tls {
             let sentence = format!(
                 "expected a store that is reached over TLS, as rediss://host, found {}: no certificate would be looked at",
                 config.store

@@ -5,7 +5,7 @@ use weir_wire::messages::{MESSAGE_BYTES_MAX, POPS_MAX};
 
 use super::Config;
 use super::token::{self, TokenSource};
-use super::values::{self, LogFormat, StoreAddress};
+use super::values::{self, LogFormat, StoreAddress, TrailFile, TrailRedis};
 use crate::store::address::NodeMap;
 
 /// What every variable of weir-sync begins with.
@@ -254,6 +254,43 @@ pub const SETTINGS: &[Setting] = &[
         "",
         "A file of rules (YAML or JSON) to watch. When it changes, its content becomes a new version of the fleet's rule set",
         |text| values::path(text).map(Some)
+    ),
+    setting!(
+        trail_file,
+        "FILE|stdout",
+        "",
+        "Where to write the trail (docs/trail.md), a JSON object on each line: at the end of a file, which is opened again at \
+         SIGHUP, or to the standard output",
+        |text| TrailFile::read(text).map(Some)
+    ),
+    setting!(
+        trail_redis,
+        "store|URL",
+        "",
+        "In which Redis to write the trail, to the stream `weir:trail`: `store` for where the budgets live, or a URL as for --store. \
+         It gets a connection of its own",
+        |text| TrailRedis::read(text).map(Some)
+    ),
+    setting!(
+        trail_redis_password_file,
+        "FILE",
+        "",
+        "A file that holds the password of --trail-redis, if that is a URL without one. Read for each new connection",
+        |text| values::path(text).map(Some)
+    ),
+    setting!(
+        trail_redis_max,
+        "N",
+        "100000",
+        "About how many entries the stream keeps; older ones go",
+        |text| values::count(text, 1, 100_000_000)
+    ),
+    setting!(
+        trail_queue_max,
+        "N",
+        "10000",
+        "How many lines of the trail may wait for a file or a Redis that is slow or gone. Beyond that the oldest are lost, and counted",
+        |text| values::count(text, 1, 1_000_000)
     ),
     setting!(
         gateway,

@@ -72,6 +72,55 @@ impl fmt::Debug for StoreAddress {
     }
 }
 
+/// Where the trail's lines go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TrailFile {
+    /// To the standard output.
+    Stdout,
+    /// Into the file at this path.
+    File(String),
+}
+
+impl TrailFile {
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        match text {
+            "stdout" => Ok(Self::Stdout),
+            _ => path(text).map(Self::File),
+        }
+    }
+}
+
+/// In which Redis the trail's stream is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TrailRedis {
+    /// In the store's.
+    Store,
+    /// In the one at this URL (with user and password).
+    Redis(Secret),
+}
+
+impl TrailRedis {
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        if text == "store" {
+            return Ok(Self::Store);
+        }
+        let address = StoreAddress::read(text)
+            .map_err(|expected| expected.replacen("`memory`", "`store` (where the budgets live)", 1))?;
+        match address {
+            StoreAddress::Redis(url) => Ok(Self::Redis(url)),
+            StoreAddress::Memory => {
+                Err("expected `store` (where the budgets live) or the URL of a Redis, found `memory`".into())
+            }
+        }
+    }
+
+    /// What a URL of its own says.
+    pub(super) fn address(&self) -> Option<Address> {
+        let Self::Redis(url) = self else { return None };
+        Address::read(url.expose()).ok()
+    }
+}
+
 /// How log lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {

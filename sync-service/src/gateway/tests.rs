@@ -37,7 +37,7 @@ impl Tried {
             pop_ttl_ns: 60_000_000_000,
             pops_expected: 0,
         };
-        let exchange = Arc::new(Exchange::new(store, Arc::new(metrics), hub));
+        let exchange = Arc::new(Exchange::new(store, Arc::new(metrics), hub, Arc::default()));
         for pop in ["ams1", "iad1"] {
             let report = Report { pop: pop.into(), worker: 1, sequence: 1, table: 1, ..Report::default() };
             exchange.answer(Version::Latest, report).await;

@@ -48,7 +48,7 @@ impl Routes {
         Ok(tagged(text(StatusCode::OK, JSON, document), version))
     }
 
-    pub(super) async fn put_rules(&self, request: Request) -> Answered {
+    pub(super) async fn put_rules(&self, request: Request, peer: &Peer) -> Answered {
         let is_trial = request.uri().query().map(is_dry_run).transpose()?.unwrap_or(false);
         let change = if is_trial {
             // It changes nothing.
@@ -56,7 +56,7 @@ impl Routes {
             comment(request.headers())?;
             None
         } else {
-            Some(self.change(request.headers(), "put")?)
+            Some(self.change(request.headers(), peer, "put")?)
         };
         let media_type = essence(request.headers());
         let form = FORMS.iter().find(|(name, _)| media_type.eq_ignore_ascii_case(name.as_bytes()));
@@ -85,7 +85,7 @@ impl Routes {
         self.operator(request.headers(), Role::Read)?;
         let kept = self.exchange.rules.kept().await?;
         let version = |kept: &Kept| {
-            let Change { note, author, comment } = Change::read(&kept.note);
+            let Change { note, author, comment, .. } = Change::read(&kept.note);
             json!({
                 "version": kept.version, "at_s": kept.at_s, "note": note, "author": author, "comment": comment,
             })
@@ -94,8 +94,8 @@ impl Routes {
         Ok(response(StatusCode::OK, JSON, &json!({"versions": versions})))
     }
 
-    pub(super) async fn roll_back(&self, request: Request) -> Answered {
-        let change = self.change(request.headers(), "")?;
+    pub(super) async fn roll_back(&self, request: Request, peer: &Peer) -> Answered {
+        let change = self.change(request.headers(), peer, "")?;
         judge_query(&request)?;
         let expected = self.expected(request.headers()).await?;
         let to = self.order(request, "version", Value::as_u64, r#"{"version": N}"#).await?;
@@ -103,8 +103,8 @@ impl Routes {
         Ok(changed(StatusCode::OK, version))
     }
 
-    pub(super) async fn enforce(&self, request: Request) -> Answered {
-        let change = self.change(request.headers(), "")?;
+    pub(super) async fn enforce(&self, request: Request, peer: &Peer) -> Answered {
+        let change = self.change(request.headers(), peer, "")?;
         judge_query(&request)?;
         let expected = r#"{"enforce": true} or {"enforce": false}"#;
         let enforce = self.order(request, "enforce", Value::as_bool, expected).await?;
@@ -113,9 +113,10 @@ impl Routes {
     }
 
     /// The change that a request asks for: by an operator who may, with a comment if there is one.
-    fn change(&self, headers: &HeaderMap, note: &str) -> Result<Change, Problem> {
+    fn change(&self, headers: &HeaderMap, peer: &Peer, note: &str) -> Result<Change, Problem> {
         let operator = self.operator(headers, Role::Write)?;
-        Ok(Change { note: note.into(), author: operator.name.clone(), comment: comment(headers)? })
+        let (author, comment) = (operator.name.clone(), comment(headers)?);
+        Ok(Change { note: note.into(), author, comment, peer: Some(peer.address.ip().to_canonical()) })
     }
 
     pub(super) async fn fleet(&self, request: &Request) -> Answered {

@@ -12,6 +12,7 @@ pub mod link;
 pub mod memory;
 pub mod redis;
 pub mod rules;
+pub mod stream;
 mod trouble;
 
 use std::future::Future;

@@ -10,6 +10,7 @@ mod page;
 mod running;
 mod tls;
 mod tokens;
+mod trail;
 
 use running::{Running, file, run};
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -46,6 +46,7 @@ pub(crate) fn run(arguments: &[&str]) -> Output {
 /// A started weir-sync and its address. Killed when dropped.
 pub(crate) struct Running {
     child: Child,
+    stdout: Mutex<BufReader<ChildStdout>>,
     pub(crate) address: String,
     logs: Arc<Mutex<String>>,
     reader: Option<JoinHandle<()>>,
@@ -60,7 +61,8 @@ impl Running {
     pub(crate) fn started(command: &mut Command) -> Self {
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
         let address =
             line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("said `{line}`")).to_owned();
         let logs = Arc::<Mutex<String>>::default();
@@ -70,7 +72,14 @@ impl Running {
                 *into.lock().unwrap() += &(line.unwrap() + "\n");
             }
         });
-        Self { child, address, logs, reader: Some(reader) }
+        Self { child, stdout: Mutex::new(stdout), address, logs, reader: Some(reader) }
+    }
+
+    /// The next line that it prints.
+    pub(crate) fn next_line(&self) -> String {
+        let mut line = String::new();
+        self.stdout.lock().unwrap().read_line(&mut line).unwrap();
+        line
     }
 
     /// What was logged so far.

@@ -16,6 +16,7 @@ mod rules;
 mod rules_file;
 mod settle;
 mod stores;
+mod trail;
 mod turns;
 
 use std::net::SocketAddr;

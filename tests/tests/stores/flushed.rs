@@ -17,7 +17,8 @@ fn document(rate: &str) -> Document {
 async fn what_ran_runs_on_and_numbers_are_not_used_again() {
     let redis = Redis::start().await;
     let (store, mut connection) = (Arc::new(connected(&redis).await), redis.connection().await);
-    let (ours, other) = (RuleSets::new(store.clone(), <_>::default()), RuleSets::new(store, <_>::default()));
+    let rule_sets = |store| RuleSets::new(store, <_>::default(), <_>::default());
+    let (ours, other) = (rule_sets(store.clone()), rule_sets(store));
     other.listen().await.unwrap();
     assert!(other.is_missing());
     let before = ours.put(&document("5/s"), Some(0), &Change::default()).await.unwrap();

@@ -25,6 +25,7 @@ mod strict;
 mod strict_equality;
 mod taking;
 mod told;
+mod trail;
 
 use std::time::Duration;
 

@@ -1,0 +1,119 @@
+//! A stream of Redis that lines are appended to, over a connection of its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Client, ErrorKind, RedisError, ServerErrorKind};
+use tokio::time::timeout;
+
+use super::StoreError;
+use super::address::{Node, NodeMap};
+use super::dial::{DialError, Dialer, Files, connect};
+use super::trouble::explain;
+use crate::trail::event::Line;
+
+/// The stream's key.
+pub const STREAM_KEY: &str = "weir:trail";
+/// How much longer than an answer opening a connection may take: name look-up, TLS, password.
+const OPEN_TIMES: u32 = 4;
+/// The most nodes of a cluster that are asked for the key's own.
+const REDIRECTS_MAX: usize = 5;
+
+/// Where the stream is, and how long it gets.
+#[derive(Clone, Debug)]
+pub struct StreamSettings {
+    /// The address of Redis, as a store's.
+    pub url: String,
+    /// What connections begin with.
+    pub files: Files,
+    /// Where nodes are reached that are announced elsewhere.
+    pub nodes: NodeMap,
+    /// How long an answer may take.
+    pub response_timeout: Duration,
+    /// About how many entries are kept.
+    pub entries_max: usize,
+}
+
+/// Appends lines to the stream.
+#[derive(Debug)]
+pub struct Stream {
+    dialer: Arc<Dialer>,
+    limit: Duration,
+    entries_max: usize,
+    connection: Option<MultiplexedConnection>,
+    /// The node of a cluster that said it has the key.
+    node: Option<Node>,
+}
+
+impl Stream {
+    /// Fails if the address or a file cannot be used; nothing is opened yet.
+    pub fn new(settings: StreamSettings) -> Result<Self, DialError> {
+        let StreamSettings { url, files, nodes, response_timeout, entries_max } = settings;
+        let dialer = Arc::new(Dialer::new(&url, files, nodes)?);
+        Ok(Self { dialer, limit: response_timeout, entries_max, connection: None, node: None })
+    }
+
+    /// Appends `lines`. If it fails, some of them may be there.
+    pub async fn append(&mut self, lines: &[Line]) -> Result<(), StoreError> {
+        for _ in 0..REDIRECTS_MAX {
+            match self.try_append(lines).await {
+                Ok(None) => return Ok(()),
+                Ok(Some(node)) => {
+                    self.connection = None;
+                    self.node = Some(node);
+                }
+                Err(error) => {
+                    // Another server may have taken over.
+                    self.connection = None;
+                    self.node = None;
+                    return Err(error);
+                }
+            }
+        }
+        Err(StoreError::Refused("the cluster's nodes disagree about who has the stream".into()))
+    }
+
+    /// Appends `lines`, or returns the node of a cluster that has the key.
+    async fn try_append(&mut self, lines: &[Line]) -> Result<Option<Node>, StoreError> {
+        let limit = self.limit;
+        if self.connection.is_none() {
+            self.connection = Some(self.open().await?);
+        }
+        let Some(connection) = &mut self.connection else { return Err(StoreError::Connecting) };
+        let mut pipeline = redis::pipe();
+        for line in lines {
+            let command =
+                pipeline.cmd("XADD").arg(STREAM_KEY).arg("MAXLEN").arg("~").arg(self.entries_max).arg("*");
+            command.arg("event").arg(line.kind).arg("json").arg(&*line.json).ignore();
+        }
+        let answer = timeout(limit, pipeline.query_async::<()>(connection)).await;
+        match answer {
+            Err(_) => Err(StoreError::Slow(limit.as_millis())),
+            Ok(Ok(())) => Ok(None),
+            Ok(Err(error)) => moved(&error).map(Some).ok_or_else(|| explain(&error, limit)),
+        }
+    }
+
+    async fn open(&self) -> Result<MultiplexedConnection, StoreError> {
+        let limit = self.limit * OPEN_TIMES;
+        let opening = async {
+            let client: Client = match &self.node {
+                Some(node) => self.dialer.client_of(node).await?,
+                None => self.dialer.find(limit).await?.client,
+            };
+            connect(&client, limit).await
+        };
+        timeout(limit, opening).await.unwrap_or(Err(StoreError::Slow(limit.as_millis())))
+    }
+}
+
+/// The node that has the key, if that is what the error says.
+fn moved(error: &RedisError) -> Option<Node> {
+    let error = match error.clone().into_server_errors().as_deref() {
+        Some([(_, first), ..]) => RedisError::from(first.clone()),
+        _ => error.clone(),
+    };
+    let is_moved = error.kind() == ErrorKind::Server(ServerErrorKind::Moved);
+    error.redirect_node().filter(|_| is_moved).and_then(|(node, _)| Node::read(node))
+}

@@ -1,0 +1,166 @@
+//! What waits for one sink: bounded, so that a sink which is slow or gone holds up nothing and fills nothing.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use prometheus_client::metrics::counter::Counter;
+use tokio::sync::Notify;
+
+use super::event::Line;
+
+/// The most bytes that wait.
+const BYTES_MAX: usize = 16 << 20;
+/// The most lines that a sink is given at once.
+pub const BATCH_MAX: usize = 256;
+
+/// The lines that wait for a sink.
+#[derive(Debug)]
+pub struct Queue {
+    lines_max: usize,
+    state: Mutex<State>,
+    news: Notify,
+    lost: Counter,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lines: VecDeque<Line>,
+    bytes: usize,
+    /// Lines that were lost, and that no line in the sink tells of yet.
+    untold: u64,
+    /// Lines that the sink has in hand.
+    in_hand: usize,
+}
+
+/// What a sink has in hand.
+#[derive(Debug)]
+pub struct Batch {
+    /// The oldest lines that waited.
+    pub lines: Vec<Line>,
+    /// How many before these were lost.
+    pub untold: u64,
+}
+
+impl Queue {
+    /// For at most `lines_max` lines; `lost` counts those that are lost.
+    pub fn new(lines_max: usize, lost: Counter) -> Self {
+        Self { lines_max, state: Mutex::default(), news: Notify::new(), lost }
+    }
+
+    /// Adds a line. If there is no room, the oldest go. It never waits.
+    pub fn push(&self, line: Line) {
+        let mut state = self.state();
+        state.bytes += line.json.len();
+        state.lines.push_back(line);
+        self.shrink(&mut state);
+        drop(state);
+        self.news.notify_one();
+    }
+
+    /// Waits for lines, and hands out the oldest.
+    pub async fn take(&self) -> Batch {
+        loop {
+            if let Some(batch) = self.try_take() {
+                return batch;
+            }
+            self.news.notified().await;
+        }
+    }
+
+    /// The sink has written the first `written` lines of what it had in hand, and told of the losses if `is_told`. The rest
+    /// waits again, as far as there is room.
+    pub fn give_back(&self, batch: Batch, written: usize, is_told: bool) {
+        let mut state = self.state();
+        state.in_hand = 0;
+        if !is_told {
+            state.untold += batch.untold;
+        }
+        for line in batch.lines.into_iter().skip(written).rev() {
+            state.bytes += line.json.len();
+            state.lines.push_front(line);
+        }
+        self.shrink(&mut state);
+    }
+
+    /// Whether nothing waits, and the sink has nothing in hand.
+    pub fn is_empty(&self) -> bool {
+        let state = self.state();
+        state.lines.is_empty() && state.in_hand == 0
+    }
+
+    fn try_take(&self) -> Option<Batch> {
+        let mut state = self.state();
+        if state.lines.is_empty() {
+            return None;
+        }
+        let count = state.lines.len().min(BATCH_MAX);
+        let lines: Vec<_> = state.lines.drain(..count).collect();
+        state.bytes -= lines.iter().map(|line| line.json.len()).sum::<usize>();
+        state.in_hand = count;
+        Some(Batch { lines, untold: std::mem::take(&mut state.untold) })
+    }
+
+    fn shrink(&self, state: &mut State) {
+        while state.lines.len() > self.lines_max || state.bytes > BYTES_MAX {
+            let Some(oldest) = state.lines.pop_front() else { return };
+            state.bytes -= oldest.json.len();
+            state.untold += 1;
+            self.lost.inc();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing that runs under this lock panics; should it, what it guards is still good.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(text: &str) -> Line {
+        Line { kind: "change", json: text.into() }
+    }
+
+    fn texts(batch: &Batch) -> Vec<&str> {
+        batch.lines.iter().map(|line| &*line.json).collect()
+    }
+
+    #[tokio::test]
+    async fn the_oldest_lines_make_room_and_are_counted() {
+        let lost = Counter::default();
+        let queue = Queue::new(3, lost.clone());
+        for text in ["1", "2", "3", "4", "5"] {
+            queue.push(line(text));
+        }
+        assert_eq!(lost.get(), 2);
+        let batch = queue.take().await;
+        assert_eq!((texts(&batch), batch.untold), (vec!["3", "4", "5"], 2));
+        assert!(!queue.is_empty(), "it is in hand");
+        queue.push(line("6"));
+        queue.push(line("7"));
+        queue.give_back(batch, 1, true);
+        assert_eq!(lost.get(), 3, "what is given back is the oldest, and one of two has room");
+        let batch = queue.take().await;
+        assert_eq!((texts(&batch), batch.untold), (vec!["5", "6", "7"], 1));
+        queue.give_back(batch, 0, false);
+        let batch = queue.take().await;
+        assert_eq!((texts(&batch), batch.untold), (vec!["5", "6", "7"], 1), "nobody was told");
+        queue.give_back(batch, 3, true);
+        assert!(queue.is_empty() && lost.get() == 3);
+    }
+
+    #[tokio::test]
+    async fn bytes_are_bounded_too() {
+        let lost = Counter::default();
+        let queue = Queue::new(1_000, lost.clone());
+        let large = "x".repeat(BYTES_MAX / 4);
+        for _ in 0..6 {
+            queue.push(line(&large));
+        }
+        assert_eq!((lost.get(), queue.take().await.lines.len()), (2, 4));
+        queue.push(line(&"x".repeat(BYTES_MAX + 1)));
+        assert_eq!(lost.get(), 3, "one that has no room at all is lost itself");
+    }
+}

@@ -1,0 +1,190 @@
+//! The trail: what is changed is written, and a sink that does not answer holds up nothing.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use weir_sync::config::{Config, TrailFile};
+
+use crate::Server;
+use crate::client::{ask, greeting, report, request};
+use crate::exchange::metric;
+use crate::rules::{guarded, put, rules};
+
+const ADMIN: &str = "content-type: application/json\r\nauthorization: Bearer an-admin-token-of-the-tests\r\n";
+const REPORTER: &str = "authorization: Bearer a-report-token-of-the-tests\r\n";
+/// Far above what anything takes here.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A file for a trail, and the settings of a weir-sync that writes it.
+fn with_file() -> (TempDir, Config) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trail.jsonl");
+    let trail_file = Some(TrailFile::File(path.to_str().unwrap().to_owned()));
+    (folder, Config { trail_file, ..guarded() })
+}
+
+/// The events in a file, once there are so many.
+async fn events(folder: &Path, count: usize) -> Vec<Value> {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        let text = fs::read_to_string(folder.join("trail.jsonl")).unwrap_or_default();
+        let lines: Vec<_> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        if lines.len() >= count && text.ends_with('\n') {
+            return lines;
+        }
+        assert!(Instant::now() < deadline, "expected {count} lines, found {text}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// What is not the same each time, taken out of an event.
+fn taken(event: &mut Value, field: &str) -> Value {
+    event.as_object_mut().unwrap().remove(field).unwrap_or_else(|| panic!("no {field}"))
+}
+
+#[tokio::test]
+async fn every_change_of_the_rule_set_is_written_with_who_and_what() {
+    let (folder, config) = with_file();
+    let rules_file = folder.path().join("rules.yaml");
+    fs::write(&rules_file, rules("4/s").to_string()).unwrap();
+    let config = Config {
+        rules_file: Some(rules_file.to_str().unwrap().to_owned()),
+        region: "fra".into(),
+        replica: Some("a".into()),
+        ..config
+    };
+    let server = Server::start(config).await;
+    events(folder.path(), 1).await;
+    let any = "if-match: *\r\n";
+    let comment = format!("{any}weir-comment: a\u{2003}comment\r\n");
+    let second = put(&server, &comment, &rules("5/s")).await;
+    let change = async |method: &str, path: &str, headers: &str, body: Value| {
+        let headers = format!("{ADMIN}{headers}");
+        ask(server.address, &request(method, path, &headers, body.to_string().as_bytes())).await.status
+    };
+    assert_eq!(change("PUT", "/v1/rules", "if-none-match: *\r\n", rules("9/s")).await, 412, "not a change");
+    assert_eq!(change("PUT", "/v1/rules?dry_run=true", any, rules("9/s")).await, 200, "not a change");
+    assert_eq!(change("POST", "/v1/rules/rollback", any, json!({"version": second - 1})).await, 200);
+    for _ in 0..2 {
+        assert_eq!(change("PUT", "/v1/enforcement", "", json!({"enforce": false})).await, 200, "one change");
+    }
+    let mut events = events(folder.path(), 4).await;
+    let ids: Vec<_> = events.iter_mut().map(|event| taken(event, "id")).collect();
+    assert!(ids.windows(2).all(|two| two[0] != two[1]) && ids[0].as_str().unwrap().starts_with("fra/a/"));
+    let at = taken(&mut events[0], "at");
+    assert!(
+        at.as_str().is_some_and(|at| at.starts_with("20") && at.len() == 24 && at.ends_with('Z')),
+        "{at}"
+    );
+    events[1..].iter_mut().for_each(|event| drop(taken(event, "at")));
+    let changes = |added: Value, changed: Value, fields: Value| json!({"added": added, "removed": [], "changed": changed, "is_reordered": false, "fields": fields});
+    let event = |after: u64, author: &str, note: String, changes: Value| {
+        let before = if after < second { 0 } else { after - 1 };
+        json!({
+            "region": "fra", "replica": "a", "event": "change", "what": "rules", "author": author, "note": note,
+            "before": before, "after": after, "changes": changes,
+        })
+    };
+    let of_admin = |event: Value, more: &Value| {
+        let (mut event, more) = (event, more.as_object().unwrap().clone());
+        event["peer"] = json!("127.0.0.1");
+        event.as_object_mut().unwrap().extend(more);
+        event
+    };
+    let rate = json!([{"rule": "per-address", "fields": ["rate"]}]);
+    let (author, none) = ("admin", json!([]));
+    assert_eq!(
+        events,
+        [
+            event(
+                second - 1,
+                "rules_file",
+                "file".into(),
+                changes(json!(["per-address"]), none.clone(), none.clone())
+            ),
+            of_admin(
+                event(second, author, "put".into(), changes(none.clone(), rate.clone(), none.clone())),
+                &json!({"comment": "a\u{2003}comment"})
+            ),
+            of_admin(
+                event(
+                    second + 1,
+                    author,
+                    format!("rollback to {}", second - 1),
+                    changes(none.clone(), rate, none.clone())
+                ),
+                &json!({})
+            ),
+            of_admin(
+                event(
+                    second + 2,
+                    author,
+                    "kill switch: enforce false".into(),
+                    changes(none.clone(), none, json!(["enforce"]))
+                ),
+                &json!({})
+            ),
+        ]
+    );
+    assert_eq!(
+        metric(&server, r#"weir_sync_trail_events_total{region="fra",event="change"}"#).await.to_string(),
+        "4"
+    );
+    server.stop().await.unwrap().unwrap();
+}
+
+/// How long a reply takes, of many the one in the middle.
+async fn usual_reply(server: &Server) -> Duration {
+    let mut took = Vec::new();
+    for _ in 0..50 {
+        let asked_at = Instant::now();
+        assert_eq!(report(server.address, REPORTER, &greeting("fra1")).await.status, 200);
+        took.push(asked_at.elapsed());
+    }
+    took.sort();
+    took[took.len() / 2]
+}
+
+#[tokio::test]
+async fn a_sink_that_blocks_holds_up_no_reply_and_loses_the_oldest_which_is_counted() {
+    let (folder, config) = with_file();
+    // Opening a FIFO to write waits for a reader.
+    let fifo = folder.path().join("trail.jsonl");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let quick = usual_reply(&Server::start(guarded()).await).await;
+    let server = Server::start(Config { trail_queue_max: 3, drain_timeout: Duration::ZERO, ..config }).await;
+    let lost = async || metric(&server, r#"weir_sync_trail_lost_total{region="default",sink="file"}"#).await;
+    put(&server, "if-none-match: *\r\n", &rules("1/s")).await;
+    for n in 2..300 {
+        put(&server, "if-match: *\r\n", &rules(&format!("{n}/s"))).await;
+    }
+    let slow = usual_reply(&server).await;
+    assert!(slow < 3 * quick + Duration::from_millis(5), "{slow:?}, and {quick:?} without a trail");
+    assert!(lost().await > 10.0, "{}", lost().await);
+    // A reader comes: it is told how many were lost, and gets the newest.
+    let path = fifo.clone();
+    let read = tokio::task::spawn_blocking(move || {
+        use std::io::{BufRead as _, BufReader};
+        let lines = BufReader::new(fs::File::open(path).unwrap()).lines();
+        let mut count = 0;
+        for line in lines {
+            let line: Value = serde_json::from_str(&line.unwrap()).unwrap();
+            count += line["count"].as_u64().unwrap_or(1);
+            let is_last = line["changes"]["changed"][0]["rule"] == "per-address" && count == 299;
+            if is_last {
+                return count;
+            }
+        }
+        count
+    });
+    assert_eq!(
+        tokio::time::timeout(DEADLINE, read).await.unwrap().unwrap(),
+        299,
+        "all are written or told of"
+    );
+    server.stop().await.unwrap().unwrap();
+}

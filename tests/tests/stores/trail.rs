@@ -1,0 +1,126 @@
+//! The trail in a stream of a real Redis: one that answers, hangs, dies and comes back, and a cluster.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use serde_json::Value;
+use tokio::sync::watch;
+use weir_sync::metrics::{Metrics, OfSink};
+use weir_sync::store::address::NodeMap;
+use weir_sync::store::dial::Files;
+use weir_sync::store::stream::{STREAM_KEY, StreamSettings};
+use weir_sync::trail::event::Changed;
+use weir_sync::trail::{Settings, Trail};
+use weir_tests::redis::{Redis, Setup};
+use weir_tests::redis_cluster::Cluster;
+use weir_tests::wait::until;
+
+use crate::TIMEOUT;
+
+/// A trail into the stream at `url`, and what it counts.
+fn trail(url: &str, entries_max: usize) -> (Trail, Arc<Metrics>, watch::Sender<u64>) {
+    let metrics = Arc::new(Metrics::new("fra").0);
+    let stream = StreamSettings {
+        url: url.into(),
+        files: Files::default(),
+        nodes: NodeMap::default(),
+        response_timeout: TIMEOUT,
+        entries_max,
+    };
+    let settings = Settings { file: None, stream: Some(stream), queue_max: 100 };
+    let reread = watch::Sender::default();
+    let (trail, writers) = Trail::new(settings, "fra/a", &metrics, &reread.subscribe()).unwrap();
+    for writer in writers {
+        tokio::spawn(writer.run());
+    }
+    (trail, metrics, reread)
+}
+
+/// Something that was changed.
+fn change(trail: &Trail, note: &str) {
+    trail.change(Changed { what: "rules", author: "admin".into(), note: note.into(), ..Changed::default() });
+}
+
+fn lost(metrics: &Metrics) -> u64 {
+    metrics.trail_lost.get_or_create(&OfSink { sink: "redis" }).get()
+}
+
+/// The entries of the stream: what each says it is, and its JSON.
+async fn entries(connection: &mut MultiplexedConnection) -> Vec<(String, Value)> {
+    let range = redis::cmd("XRANGE").arg(STREAM_KEY).arg("-").arg("+").query_async(connection).await;
+    let range: Vec<(String, HashMap<String, String>)> = range.unwrap_or_default();
+    let entry = |(_, fields): &(String, HashMap<String, String>)| {
+        (fields["event"].clone(), serde_json::from_str(&fields["json"]).unwrap())
+    };
+    range.iter().map(entry).collect()
+}
+
+/// Waits until the last entry is the change of this note; all entries.
+async fn with_last(connection: &mut MultiplexedConnection, note: &str) -> Vec<(String, Value)> {
+    until("the stream to have the change", async || {
+        let entries = entries(connection).await;
+        entries.last().is_some_and(|(_, json)| json["note"] == note).then_some(entries)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn events_are_entries_of_a_stream_that_the_acl_of_the_page_allows_and_that_stays_short() {
+    let setup = Setup { user: Some("weir".into()), password: Some("pa55".into()), ..Setup::default() };
+    let redis = Redis::start_with(setup).await;
+    let (trail, metrics, _reread) = trail(&redis.url(), 10);
+    change(&trail, "one");
+    let mut connection = redis.connection().await;
+    let entries = with_last(&mut connection, "one").await;
+    let [(event, json)] = entries.as_slice() else { panic!("{entries:?}") };
+    assert_eq!(
+        (event.as_str(), &json["event"], &json["region"]),
+        ("change", &"change".into(), &"fra".into())
+    );
+    for n in 0..500 {
+        change(&trail, &n.to_string());
+        if n % 50 == 49 {
+            with_last(&mut connection, &n.to_string()).await;
+        }
+    }
+    // Redis cuts off whole nodes of its list, of 100 entries unless it is set otherwise.
+    let length: usize = redis::cmd("XLEN").arg(STREAM_KEY).query_async(&mut connection).await.unwrap();
+    assert!((10..=210).contains(&length), "{length}");
+    assert_eq!(lost(&metrics), 0);
+}
+
+#[tokio::test]
+async fn a_redis_that_hangs_or_dies_loses_the_oldest_events_and_those_after_it_are_written() {
+    let mut redis = Redis::start().await;
+    let (trail, metrics, _reread) = trail(&redis.url(), 10_000);
+    change(&trail, "before");
+    with_last(&mut redis.connection().await, "before").await;
+    redis.freeze();
+    for n in 0..1_000 {
+        change(&trail, &n.to_string());
+        tokio::task::yield_now().await;
+    }
+    assert!(lost(&metrics) > 0);
+    redis.thaw();
+    let mut connection = redis.connection().await;
+    let of_losses = with_last(&mut connection, "999").await;
+    assert!(of_losses.iter().any(|(event, json)| event == "lost" && json["count"].as_u64() > Some(0)));
+    drop(connection);
+    redis.kill();
+    change(&trail, "while it was gone");
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    redis.restart().await;
+    with_last(&mut redis.connection().await, "while it was gone").await;
+}
+
+#[tokio::test]
+async fn in_a_cluster_the_stream_is_at_the_master_that_has_its_slot() {
+    let cluster = Cluster::start_masters().await;
+    let (trail, _, _reread) = trail(&cluster.url(), 10_000);
+    change(&trail, "one");
+    let master = until("a master to have it", async || cluster.master_of(STREAM_KEY, 0).await).await;
+    let mut connection = cluster.masters()[master].connection().await;
+    with_last(&mut connection, "one").await;
+}
