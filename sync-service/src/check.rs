@@ -160,3 +160,8 @@ fn judge(matches: &ArgMatches) -> Result<Judge, String> {
 pub fn read(path: &str) -> Result<Document, String> {
     Judged::document(path)
 }
+
+/// The same of a file that was read already, if anything is wrong.
+pub(crate) fn errors(path: &str, bytes: &[u8]) -> Option<String> {
+    Judged::errors_in(path, bytes)
+}

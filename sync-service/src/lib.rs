@@ -6,7 +6,8 @@
 //!
 //! A rule set's way: [`document`] reads it, [`rules`] puts it into the store and tells the POPs of it with their next
 //! replies, [`fleet`] knows which ones they run. [`rules_file`] watches a file of rules, [`check`] judges one,
-//! [`explain`] says what it does with a request, [`import`] writes one from another rate limiter's configuration.
+//! [`explain`] says what it does with a request, [`import`] writes one from another rate limiter's configuration. [`cli`] has the
+//! commands that ask a weir-sync that runs.
 //!
 //! What changes, and what is decided, is written to the [`trail`].
 //!
@@ -48,6 +49,7 @@ pub mod access;
 pub mod changes;
 pub mod check;
 pub mod claims;
+pub mod cli;
 pub mod config;
 pub mod connections;
 pub mod descriptors;

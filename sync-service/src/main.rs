@@ -1,4 +1,5 @@
-//! The binary: reads the configuration, starts the logs, serves until a signal; or judges a file of rules.
+//! The binary: reads the configuration, starts the logs, serves until a signal; or judges a file of rules, or asks a
+//! weir-sync that runs.
 
 use std::fmt::Display;
 use std::io::Write as _;
@@ -13,7 +14,7 @@ use tracing_subscriber::fmt;
 use weir_sync::config::{self, Config, LogFormat};
 use weir_sync::secrets::Secrets;
 use weir_sync::server::{self, Listening, RunError};
-use weir_sync::{check, explain, import};
+use weir_sync::{check, cli, explain, import};
 
 fn main() -> ExitCode {
     let matches = config::command().get_matches();
@@ -21,7 +22,11 @@ fn main() -> ExitCode {
         Some((check::NAME, matches)) => return judge(matches),
         Some((explain::NAME, matches)) => Some(explain::run(matches)),
         Some((import::NAME, matches)) => Some(import::run(matches)),
-        _ => None,
+        Some((name, matches)) => match cli::run(name, matches, config::command) {
+            Some(code) => return code,
+            None => None,
+        },
+        None => None,
     };
     if let Some(page) = page {
         return match page {

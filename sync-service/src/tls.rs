@@ -91,8 +91,8 @@ fn read(files: &Files) -> Result<ServerConfig, String> {
     })
 }
 
-/// All certificates in the file at `path`, at least one.
-fn certificates(setting: &str, path: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+/// All certificates in the file at `path`, at least one; an error begins with `setting`.
+pub(crate) fn certificates(setting: &str, path: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let read = CertificateDer::pem_file_iter(Path::new(path)).and_then(Iterator::collect);
     let certificates: Vec<_> = read.map_err(|error| match error {
         pem::Error::Io(error) => format!("{setting}: cannot read {path}: {error}"),

@@ -55,10 +55,17 @@ impl<'a> Judged<'a> {
             let problem = format!("cannot be read: {error}");
             Self { file, outcome: Outcome::Unread(vec![Finding::of_file(problem)]) }
         })?;
-        match Whole::read(&bytes, Form::Either) {
-            Ok(whole) => Ok((whole, bytes)),
-            Err(fault) => Err(Self { file, outcome: Outcome::Bad(Finding::errors(fault, &bytes)) }),
-        }
+        Self::judge(file, &bytes).map(|whole| (whole, bytes))
+    }
+
+    fn judge(file: &'a str, bytes: &[u8]) -> Result<Whole, Self> {
+        Whole::read(bytes, Form::Either)
+            .map_err(|fault| Self { file, outcome: Outcome::Bad(Finding::errors(fault, bytes)) })
+    }
+
+    /// A line for each thing that is wrong with the file of these bytes, if there is any.
+    pub(super) fn errors_in(file: &'a str, bytes: &[u8]) -> Option<String> {
+        Self::judge(file, bytes).err().map(|bad| bad.errors())
     }
 
     /// Whether it could be read at all.

@@ -76,6 +76,7 @@ pub fn command() -> Command {
         .subcommand(crate::check::command())
         .subcommand(crate::explain::command())
         .subcommand(crate::import::command())
+        .subcommands(crate::cli::commands())
         .args_conflicts_with_subcommands(true);
     SETTINGS.iter().fold(command, |command, setting| {
         let help = match setting.default {

@@ -3,6 +3,7 @@
 mod admin;
 mod bombs;
 mod check;
+mod cli;
 mod draining;
 mod import;
 mod limits;

@@ -310,20 +310,57 @@ fn tokens_are_told_apart_and_replaced_as_the_page_says() {
     assert_eq!(running.report("fra1", new).0, 200);
 }
 
-#[test]
-fn rules_are_changed_as_the_page_says() {
-    let mut place = Place::new();
-    let _redis = place.redis("10.0.0.1", 6_379, "", &["--save", ""]);
+/// The weir-sync of the page about changing rules, with its Redis, and the page's commands behind its own.
+fn changing(place: &mut Place) -> (Redis, Running, String) {
+    let redis = place.redis("10.0.0.1", 6_379, "", &["--save", ""]);
     place.write("pops.token", "the-token-of-all-pops\n");
     place.write("admin.token", "the-token-of-operators\n");
     place.write("rules.yaml", "rules:\n- {name: login, key: [client_address], rate: 5/m}\n");
-    let heading = "## Changing rules in a running fleet";
-    let commands = block(heading, "weir-sync explain").replace("redis://127.0.0.1", "redis://10.0.0.1");
+    let commands = block(CHANGING, "weir-sync explain").replace("redis://127.0.0.1", "redis://10.0.0.1");
     let (start, rest) = commands.split_once(" &\n").unwrap();
     let running = place.start(start);
     is_ready(&running);
     place.others.push(("http://127.0.0.1:7878", format!("http://{}", running.address)));
-    let (shorthands, rest) = rest.split_once('\n').unwrap();
+    (redis, running, rest.to_owned())
+}
+
+const CHANGING: &str = "## Changing rules in a running fleet";
+
+#[test]
+fn rules_are_changed_by_commands_as_the_page_says() {
+    let mut place = Place::new();
+    let (_redis, running, commands) = changing(&mut place);
+    let (export, commands) = commands.split_once('\n').unwrap();
+    let export = format!("{export}\nexport WEIR_URL=http://127.0.0.1:7878");
+    let mut first = String::new();
+    for line in commands.lines().filter(|line| !line.is_empty()) {
+        if line.contains("fleet") {
+            let current = place.run(&format!("{export}\nweir-sync rules get --json"));
+            let current: serde_json::Value = serde_json::from_str(&current).unwrap();
+            running.runs("fra1", "the-token-of-all-pops", current["version"].as_u64().unwrap());
+        }
+        // It ends with 1, as there is no rule set yet.
+        let line = line.replace("rules.yaml                       # what", "rules.yaml || true # what");
+        let said =
+            place.run(&format!("{export}\n{}", line.replace("rollback N", &format!("rollback {first}"))));
+        if let Some((version, _)) =
+            said.strip_prefix("Version ").and_then(|rest| rest.split_once(" is the first"))
+        {
+            version.clone_into(&mut first);
+        }
+    }
+    let kept = running.ask("GET /v1/rules/versions", "the-token-of-operators", "", b"").1;
+    assert!(
+        ["for the sale", "too many false alarms", "rollback"].iter().all(|said| kept.contains(said)),
+        "{kept}"
+    );
+}
+
+#[test]
+fn rules_are_changed_over_http_as_the_page_says() {
+    let mut place = Place::new();
+    let (_redis, running, _) = changing(&mut place);
+    let (shorthands, rest) = block(CHANGING, "curl").split_once('\n').unwrap();
     let mut version = String::new();
     for line in rest.lines().filter(|line| !line.is_empty()) {
         let line = line.replace("\"N\"", &format!("\"{version}\"")).replace("=N", &format!("={version}"));

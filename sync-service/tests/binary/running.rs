@@ -119,6 +119,15 @@ impl Running {
         self.ask("POST /v1/report", token, &headers, &report(pop))
     }
 
+    /// Has `pop` say that it runs this version of the rule set.
+    pub(crate) fn runs(&self, pop: &str, token: &str, version: u64) {
+        let running = messages::Running { version, refused: 0 };
+        let greeting =
+            Report { pop: pop.into(), worker: 1, sequence: 1, table: 1, running, ..Report::default() };
+        let headers = format!("content-type: {}\r\n", messages::CONTENT_TYPE);
+        assert_eq!(self.ask("POST /v1/report", token, &headers, &greeting.encode()).0, 200);
+    }
+
     /// The value of a row of the metrics, 0 if there is none.
     pub(crate) fn metric(&self, row: &str) -> u64 {
         let page = self.ask("GET /metrics", "", "", b"").1;

@@ -78,6 +78,11 @@ impl Secured {
         Self { authority, folder, running }
     }
 
+    /// The file of the authority.
+    pub(crate) fn ca(&self) -> String {
+        self.folder.path().join("ca.pem").to_str().unwrap().to_owned()
+    }
+
     /// A connection, as soon as it is secured; an error says why it is not.
     fn connect(
         &self,

@@ -1,0 +1,69 @@
+//! The commands that ask a weir-sync that runs, over its HTTP API: they change nothing but through it.
+//!
+//! [`rules`] and [`fleet`] each are a group of commands. [`api`] reads where the weir-sync is and who asks, and turns what it
+//! refuses into a sentence that says what to do; [`client`] is the HTTP below. What a command says is [`said`], and
+//! [`table`] and [`time`] are how people read it.
+
+mod api;
+mod client;
+mod completions;
+mod fleet;
+mod rules;
+mod said;
+mod table;
+mod time;
+mod tls;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::{ArgMatches, Command};
+use tokio::runtime;
+
+use self::said::{Answered, Failure, Verdict};
+
+/// What the command lines look like.
+pub fn commands() -> [Command; 3] {
+    [rules::command(), fleet::command(), completions::command()]
+}
+
+/// Runs the command of this name, if it is one of these; `whole` is what weir-sync's command line looks like.
+pub fn run(name: &str, matches: &ArgMatches, whole: impl FnOnce() -> Command) -> Option<ExitCode> {
+    let answered = match name {
+        completions::NAME => completions::run(matches, whole()),
+        rules::NAME => ask(rules::run(matches)),
+        fleet::NAME => ask(fleet::run(matches)),
+        _ => return None,
+    };
+    Some(tell(answered))
+}
+
+/// What comes of it, in a runtime of its own.
+fn ask(answer: impl Future<Output = Answered>) -> Answered {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::unusable(format!("cannot start: {error}")))?;
+    let answered = runtime.block_on(answer);
+    // Dropping it would wait for a name that is being looked up.
+    runtime.shutdown_background();
+    answered
+}
+
+fn tell(answered: Answered) -> ExitCode {
+    let (verdict, page, notes) = match answered {
+        Ok(said) => (said.verdict, said.page, said.notes),
+        Err(Failure { verdict, sentence }) => (verdict, String::new(), sentence),
+    };
+    // The readers may have closed the pipes.
+    if !notes.is_empty() {
+        let _ = writeln!(std::io::stderr(), "{}", notes.trim_end());
+    }
+    let written = write!(std::io::stdout(), "{page}").and_then(|()| std::io::stdout().flush());
+    // A page that is cut off must not pass for a whole one, but for a reader who has seen enough.
+    match (verdict, written) {
+        (Verdict::Done, Err(error)) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            let _ = writeln!(std::io::stderr(), "cannot write the answer: {error}");
+            Verdict::Unusable.into()
+        }
+        (verdict, _) => verdict.into(),
+    }
+}

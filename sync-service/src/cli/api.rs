@@ -1,0 +1,244 @@
+//! The API of a weir-sync, as commands use it: where it is, who asks, and what it refuses.
+
+mod ask;
+mod trouble;
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::builder::RangedU64ValueParser;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use http_body_util::Full;
+use hyper::header::{ACCEPT, AUTHORIZATION, ETAG, HOST, HeaderValue, USER_AGENT};
+use hyper::{Request, Response, StatusCode};
+use rustls::pki_types::ServerName;
+use serde_json::Value;
+use url::{Host, Url};
+
+use self::trouble::{detail, out_of_reach, refused};
+use super::client::Peer;
+use super::said::{EXIT_CODES, Failure};
+use super::tls;
+use crate::config::token;
+use crate::config::values::Secret;
+use crate::input;
+
+pub(super) use self::ask::Ask;
+
+/// Where a weir-sync listens that was told nothing else.
+const URL_DEFAULT: &str = "http://127.0.0.1:7878";
+/// How long an answer may take, in seconds.
+const TIMEOUT_S_DEFAULT: &str = "10";
+const TIMEOUT_S_MAX: u64 = 600;
+/// The largest file with a token, in bytes.
+const TOKEN_FILE_BYTES_MAX: usize = 4_096;
+/// The variable with the token itself.
+const TOKEN_VARIABLE: &str = "WEIR_TOKEN";
+
+/// `command` with what all commands have that ask a weir-sync.
+pub(super) fn asking(command: Command) -> Command {
+    let option =
+        |name: &'static str, value: &'static str| Arg::new(name).long(name).value_name(value).global(true);
+    let timeout = RangedU64ValueParser::<u64>::new().range(1..=TIMEOUT_S_MAX);
+    let json = Arg::new("json").long("json").action(ArgAction::SetTrue).global(true);
+    command
+        .after_help(EXIT_CODES)
+        .arg(
+            option("url", "URL")
+                .env("WEIR_URL")
+                .default_value(URL_DEFAULT)
+                .help("Where weir-sync is: http:// or https://"),
+        )
+        .arg(
+            option("token-file", "FILE")
+                .env("WEIR_TOKEN_FILE")
+                .help("A file with an operator's token, one of weir-sync's admin_token_file"),
+        )
+        .arg(
+            option("ca-file", "FILE")
+                .env("WEIR_CA_FILE")
+                .help("Certificates (PEM) to trust with https, in place of the system's"),
+        )
+        .arg(
+            option("timeout-s", "SECONDS")
+                .default_value(TIMEOUT_S_DEFAULT)
+                .value_parser(timeout)
+                .help("How long an answer may take"),
+        )
+        .arg(json.help("One JSON document, for programs"))
+}
+
+/// A weir-sync, and who asks it.
+pub(super) struct Api {
+    url: Url,
+    peer: Peer,
+    token: Option<Secret>,
+}
+
+/// What a weir-sync answers that does what it was asked to.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// The version in its entity tag.
+    pub(super) version: Option<u64>,
+    /// What it says.
+    pub(super) body: Value,
+}
+
+/// An answer, or a refusal that its command may make something of.
+pub(super) enum Outcome {
+    /// It is done.
+    Done(Answer),
+    /// It is refused, with this status and this problem document.
+    Refused(StatusCode, Value),
+}
+
+impl Api {
+    /// As the command line and the environment say.
+    pub(super) fn of(matches: &ArgMatches) -> Result<Self, Failure> {
+        let text = |name| matches.get_one::<String>(name).map(String::as_str);
+        let url = base(text("url").unwrap_or(URL_DEFAULT))?;
+        let token = token_of(text("token-file"))?;
+        let seconds = matches.get_one::<u64>("timeout-s").copied().unwrap_or(TIMEOUT_S_MAX);
+        let tls = match url.scheme() {
+            "https" => Some((tls::connector(text("ca-file"))?, server_name(&url)?)),
+            _ => None,
+        };
+        let peer = Peer {
+            host: host(&url),
+            port: url.port_or_known_default().unwrap_or_default(),
+            tls,
+            patience: Duration::from_secs(seconds),
+        };
+        Ok(Self { url, peer, token })
+    }
+
+    /// The answer; a failure if it is refused.
+    pub(super) async fn ask(&self, ask: Ask<'_>) -> Result<Answer, Failure> {
+        match self.try_ask(ask).await? {
+            Outcome::Done(answer) => Ok(answer),
+            Outcome::Refused(status, problem) => Err(self.refusal(status, &problem)),
+        }
+    }
+
+    /// The answer, or a refusal; a failure if there is none.
+    pub(super) async fn try_ask(&self, ask: Ask<'_>) -> Result<Outcome, Failure> {
+        let answer = self.peer.exchange(self.request(ask)?).await;
+        let answer = answer.map_err(|error| out_of_reach(&self.url, &error))?;
+        self.judged(&answer)
+    }
+
+    /// The sentence for a refusal.
+    pub(super) fn refusal(&self, status: StatusCode, problem: &Value) -> Failure {
+        refused(status, problem, self.token.is_some())
+    }
+
+    fn request(&self, ask: Ask<'_>) -> Result<Request<Full<Bytes>>, Failure> {
+        let url = ask.url(&self.url);
+        let path = match url.query() {
+            Some(query) => format!("{}?{query}", url.path()),
+            None => url.path().to_owned(),
+        };
+        let mut request = Request::builder().method(ask.method).uri(path);
+        let port = url.port().map_or_else(String::new, |port| format!(":{port}"));
+        request = request
+            .header(HOST, format!("{}{port}", url.host_str().unwrap_or_default()))
+            .header(ACCEPT, "application/json")
+            .header(USER_AGENT, concat!("weir-sync/", env!("CARGO_PKG_VERSION")));
+        if let Some(token) = &self.token {
+            let mut value = HeaderValue::try_from(format!("Bearer {}", token.expose()))
+                .map_err(|_| Failure::unusable("the token does not fit into a header"))?;
+            value.set_sensitive(true);
+            request = request.header(AUTHORIZATION, value);
+        }
+        for (name, value) in ask.headers {
+            request = request.header(name, value);
+        }
+        request
+            .body(Full::new(ask.body))
+            .map_err(|error| Failure::unusable(format!("cannot be asked: {error}")))
+    }
+
+    fn judged(&self, answer: &Response<Bytes>) -> Result<Outcome, Failure> {
+        let (status, body) = (answer.status(), serde_json::from_slice::<Value>(answer.body()));
+        let Some(body) = body.ok().filter(|body| status.is_success() || !detail(body).is_empty()) else {
+            let sentence = format!(
+                "{}: answered {status}, but not as a weir-sync does: is the address right (--url, WEIR_URL)?",
+                self.url
+            );
+            return Err(Failure::unusable(sentence));
+        };
+        if status.is_server_error() {
+            let sentence = format!("{}: weir-sync answers {}: {}", self.url, status.as_u16(), detail(&body));
+            return Err(Failure::out_of_reach(sentence));
+        }
+        if !status.is_success() {
+            return Ok(Outcome::Refused(status, body));
+        }
+        let tag = answer.headers().get(ETAG).and_then(|tag| tag.to_str().ok());
+        let version = tag.and_then(|tag| tag.trim_matches('"').parse().ok());
+        Ok(Outcome::Done(Answer { version, body }))
+    }
+}
+
+impl fmt::Display for Api {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.url.as_str().trim_end_matches('/'))
+    }
+}
+
+/// The address of a weir-sync, whose paths may begin with more where a proxy is before it.
+fn base(text: &str) -> Result<Url, Failure> {
+    let expected = || {
+        Failure::unusable(format!(
+            "--url: expected http:// or https://, a host and a port, as in {URL_DEFAULT}, found {text}"
+        ))
+    };
+    let url = Url::parse(text).map_err(|_| expected())?;
+    let is_bare = url.username().is_empty() && url.password().is_none() && url.query().is_none();
+    let is_good = matches!(url.scheme(), "http" | "https") && url.has_host() && is_bare;
+    if is_good { Ok(url) } else { Err(expected()) }
+}
+
+fn host(url: &Url) -> String {
+    match url.host() {
+        Some(Host::Ipv6(address)) => address.to_string(),
+        _ => url.host_str().unwrap_or_default().to_owned(),
+    }
+}
+
+fn server_name(url: &Url) -> Result<ServerName<'static>, Failure> {
+    let name = ServerName::try_from(host(url));
+    name.map_err(|_| {
+        Failure::unusable(format!("--url: expected a host that a certificate can name, found {url}"))
+    })
+}
+
+/// The token in the file at `path`, or the environment's. A name and a role before it, as in weir-sync's own file, are passed over.
+fn token_of(path: Option<&str>) -> Result<Option<Secret>, Failure> {
+    let (place, text) = match path {
+        Some(path) => (format!("--token-file: {path}"), token_file(path)?),
+        None => match std::env::var(TOKEN_VARIABLE) {
+            Ok(text) if !text.is_empty() => (TOKEN_VARIABLE.to_owned(), text),
+            _ => return Ok(None),
+        },
+    };
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let (Some(line), None) = (lines.next(), lines.next()) else {
+        return Err(Failure::unusable(format!("{place}: expected one token, and nothing else")));
+    };
+    let token = line.split_whitespace().next_back().unwrap_or_default();
+    token::read(token).map(Some).map_err(|expected| Failure::unusable(format!("{place}: {expected}")))
+}
+
+fn token_file(path: &str) -> Result<String, Failure> {
+    let bytes = input::read(path, TOKEN_FILE_BYTES_MAX);
+    let bytes =
+        bytes.map_err(|error| Failure::unusable(format!("--token-file: cannot read {path}: {error}")))?;
+    if bytes.len() > TOKEN_FILE_BYTES_MAX {
+        let sentence =
+            format!("--token-file: {path}: expected one token, found more than {TOKEN_FILE_BYTES_MAX} bytes");
+        return Err(Failure::unusable(sentence));
+    }
+    String::from_utf8(bytes).map_err(|_| Failure::unusable(format!("--token-file: {path}: expected UTF-8")))
+}

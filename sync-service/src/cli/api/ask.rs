@@ -1,0 +1,116 @@
+//! What is asked.
+
+use bytes::Bytes;
+use hyper::Method;
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
+use serde_json::Value;
+use url::Url;
+
+use crate::cli::said::Failure;
+
+/// The header with an operator's comment on a change, and the most bytes of it.
+const COMMENT: HeaderName = HeaderName::from_static("weir-comment");
+const COMMENT_BYTES_MAX: usize = 500;
+
+/// A request, without what all have.
+#[derive(Debug)]
+pub(crate) struct Ask<'a> {
+    pub(super) method: Method,
+    path: &'a [&'a str],
+    query: Vec<(&'static str, String)>,
+    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(super) body: Bytes,
+}
+
+impl<'a> Ask<'a> {
+    /// With this method, of the path whose parts behind `/v1` are these, as they are before they are encoded.
+    pub(crate) fn new(method: Method, path: &'a [&'a str]) -> Self {
+        Self { method, path, query: Vec::new(), headers: Vec::new(), body: Bytes::new() }
+    }
+
+    /// Only looks at this path.
+    pub(crate) fn get(path: &'a [&'a str]) -> Self {
+        Self::new(Method::GET, path)
+    }
+
+    /// With a parameter.
+    pub(crate) fn query(mut self, name: &'static str, value: &impl ToString) -> Self {
+        self.query.push((name, value.to_string()));
+        self
+    }
+
+    /// With a body of this media type.
+    pub(crate) fn body(mut self, media_type: &'static str, body: impl Into<Bytes>) -> Self {
+        self.headers.push((CONTENT_TYPE, HeaderValue::from_static(media_type)));
+        self.body = body.into();
+        self
+    }
+
+    /// With a body of JSON.
+    pub(crate) fn json(self, body: &Value) -> Self {
+        self.body("application/json", body.to_string())
+    }
+
+    /// Only if the current version of the rule set is this one; of 0, only if there is none.
+    pub(crate) fn replacing(mut self, version: u64) -> Self {
+        let condition = match version {
+            0 => (IF_NONE_MATCH, HeaderValue::from_static("*")),
+            version => {
+                // Digits always fit into a header.
+                let tag = HeaderValue::try_from(format!("\"{version}\""));
+                (IF_MATCH, tag.unwrap_or(HeaderValue::from_static("*")))
+            }
+        };
+        self.headers.push(condition);
+        self
+    }
+
+    /// With an operator's comment, if there is one.
+    pub(crate) fn comment(mut self, comment: Option<&String>) -> Result<Self, Failure> {
+        let Some(comment) = comment else { return Ok(self) };
+        let value = HeaderValue::from_bytes(comment.as_bytes()).ok();
+        let value = value.filter(|_| comment.len() <= COMMENT_BYTES_MAX).ok_or_else(|| {
+            Failure::unusable(format!("--comment: expected one line of at most {COMMENT_BYTES_MAX} bytes"))
+        })?;
+        self.headers.push((COMMENT, value));
+        Ok(self)
+    }
+
+    /// Where that is, of a weir-sync at `base`.
+    pub(super) fn url(&self, base: &Url) -> Url {
+        let mut url = base.clone();
+        // The base has a host, and so has segments.
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().push("v1").extend(self.path);
+        }
+        if !self.query.is_empty() {
+            url.query_pairs_mut().extend_pairs(&self.query);
+        }
+        url
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_of_a_path_is_encoded() {
+        let of = |base: &str, ask: &Ask<'_>| ask.url(&Url::parse(base).unwrap()).to_string();
+        let key = Ask::get(&["keys", "login", "2001:db8::/64"]).query("prefix", &"a&b c");
+        assert_eq!(of("http://h:1", &key), "http://h:1/v1/keys/login/2001:db8::%2F64?prefix=a%26b+c");
+        let rules = Ask::get(&["rules"]);
+        for base in ["https://h/weir", "https://h/weir/"] {
+            assert_eq!(of(base, &rules), "https://h/weir/v1/rules");
+        }
+        let odd = Ask::get(&["keys", "r", "%2e?#"]);
+        assert_eq!(of("http://h", &odd), "http://h/v1/keys/r/%252e%3F%23");
+    }
+
+    #[test]
+    fn a_comment_is_one_line() {
+        let comment = |text: String| Ask::get(&[]).comment(Some(&text)).is_ok();
+        assert!(comment("r\u{fc}ckg\u{e4}ngig".into()) && comment("x".repeat(500)));
+        assert!(!comment("x".repeat(501)) && !comment("a\r\nb: c".into()));
+    }
+}

@@ -1,0 +1,95 @@
+//! One request over a connection of its own, by hyper's client for HTTP/1.1: commands ask seldom and one after the other,
+//! so a pool, as hyper-util has one, would hold nothing.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper::client::conn::http1;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+/// The largest answer, in bytes: about 10,000 POPs, the most that a fleet has.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// Why there is no answer.
+#[derive(Debug, Error)]
+pub(super) enum ClientError {
+    /// There is no connection.
+    #[error("{0}")]
+    Connect(io::Error),
+    /// It cannot be secured.
+    #[error("no TLS: {0}")]
+    Tls(io::Error),
+    /// It broke off, or what came is no HTTP.
+    #[error("{0}")]
+    Http(#[from] hyper::Error),
+    /// The answer is too large, or broke off.
+    #[error("{0}")]
+    Body(String),
+    /// It takes too long.
+    #[error("no answer within {0} s")]
+    Late(u64),
+}
+
+/// Where to ask.
+#[derive(Clone)]
+pub(super) struct Peer {
+    /// A name or an address.
+    pub(super) host: String,
+    /// Its port.
+    pub(super) port: u16,
+    /// What the connection is secured with, if it is.
+    pub(super) tls: Option<(TlsConnector, ServerName<'static>)>,
+    /// How long all of it may take.
+    pub(super) patience: Duration,
+}
+
+impl Peer {
+    /// The whole answer to `request`.
+    pub(super) async fn exchange(
+        &self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Bytes>, ClientError> {
+        let answered = timeout(self.patience, self.connected(request)).await;
+        answered.unwrap_or(Err(ClientError::Late(self.patience.as_secs())))
+    }
+
+    async fn connected(&self, request: Request<Full<Bytes>>) -> Result<Response<Bytes>, ClientError> {
+        let stream =
+            TcpStream::connect((self.host.as_str(), self.port)).await.map_err(ClientError::Connect)?;
+        match &self.tls {
+            None => exchange(stream, request).await,
+            Some((connector, name)) => {
+                let secured = connector.connect(name.clone(), stream).await;
+                exchange(secured.map_err(ClientError::Tls)?, request).await
+            }
+        }
+    }
+}
+
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<Full<Bytes>>,
+) -> Result<Response<Bytes>, ClientError> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let connection = tokio::spawn(connection);
+    let (head, body) = sender.send_request(request).await?.into_parts();
+    let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+    connection.abort();
+    let body = body.map_err(|error| {
+        ClientError::Body(if error.is::<LengthLimitError>() {
+            format!("expected an answer of at most {ANSWER_BYTES_MAX} bytes")
+        } else {
+            format!("the answer broke off: {error}")
+        })
+    })?;
+    Ok(Response::from_parts(head, body.to_bytes()))
+}

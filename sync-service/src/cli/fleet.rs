@@ -1,0 +1,88 @@
+//! `weir-sync fleet`: which version of the rule set each POP runs.
+
+use std::time::{Duration, Instant};
+
+use clap::builder::RangedU64ValueParser;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::api::{Api, Ask, asking};
+use super::said::{Answered, Said};
+use super::table::table;
+use super::time::span;
+
+/// The command's name.
+pub(super) const NAME: &str = "fleet";
+/// The longest wait for POPs, in seconds.
+const WAIT_S_MAX: u64 = 3_600;
+/// How often to look meanwhile: POPs hear of a version within as much.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// What the command line looks like.
+pub(super) fn command() -> Command {
+    let strict = Arg::new("strict").long("strict").action(ArgAction::SetTrue);
+    let wait = Arg::new("wait-s").long("wait-s").value_name("SECONDS").requires("strict");
+    let seconds = RangedU64ValueParser::<u64>::new().range(1..=WAIT_S_MAX);
+    asking(Command::new(NAME))
+        .about("Shows the fleet's POPs: which version of the rule set each runs, and when it was heard")
+        .arg(strict.help("End with 1 unless there are POPs, and all run the current version"))
+        .arg(wait.value_parser(seconds).help("With --strict: how long to wait until they do"))
+}
+
+/// The fleet's POPs.
+pub(super) async fn run(matches: &ArgMatches) -> Answered {
+    let api = Api::of(matches)?;
+    let is_strict = matches.get_flag("strict");
+    let patience = matches.get_one::<u64>("wait-s").copied().unwrap_or_default();
+    let deadline = Instant::now() + Duration::from_secs(patience);
+    let fleet = loop {
+        let fleet = api.ask(Ask::get(&["fleet"])).await?.body;
+        if !is_strict || is_current(&fleet) || Instant::now() >= deadline {
+            break fleet;
+        }
+        sleep(PAUSE).await;
+    };
+    let said = if matches.get_flag("json") { Said::json(&fleet) } else { Said::done(page(&fleet)) };
+    Ok(said.refused_if(is_strict && !is_current(&fleet)))
+}
+
+fn pops(fleet: &Value) -> &[Value] {
+    fleet["pops"].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn is_current(fleet: &Value) -> bool {
+    let pops = pops(fleet);
+    !pops.is_empty() && pops.iter().all(|pop| pop["is_current"] == true)
+}
+
+fn page(fleet: &Value) -> String {
+    let pops = pops(fleet);
+    let current = pops.iter().filter(|pop| pop["is_current"] == true).count();
+    let of = match fleet["version"].as_u64().unwrap_or_default() {
+        0 => "There is no rule set of the fleet's: POPs run their own configuration's".to_owned(),
+        version => format!("Version {version} runs at {current} of {} POPs", pops.len()),
+    };
+    if pops.is_empty() {
+        return format!("{of}.\nNo POP has reported: are they up, and do they reach a weir-sync?\n");
+    }
+    let row = |pop: &Value| {
+        let text = |field: &str| pop[field].as_str().unwrap_or_default().to_owned();
+        let version = pop["version"].as_u64().unwrap_or_default();
+        let heard = format!("{} ago", span(pop["silent_s"].as_f64().unwrap_or_default()));
+        let shown = if version == 0 { "-".into() } else { version.to_string() };
+        vec![text("name"), text("region"), text("replica"), shown, state(pop, version), heard]
+    };
+    let rows: Vec<_> = pops.iter().map(row).collect();
+    format!("{of}.\n\n{}", table(&["POP", "REGION", "REPLICA", "VERSION", "STATE", "HEARD"], &rows))
+}
+
+/// How a POP's version stands to the fleet's.
+fn state(pop: &Value, version: u64) -> String {
+    match (pop["refused"].as_u64().unwrap_or_default(), pop["is_current"] == true) {
+        (0, true) => "current".into(),
+        (0, false) if version == 0 => "its own rules".into(),
+        (0, false) => "behind".into(),
+        (refused, _) => format!("refused {refused}"),
+    }
+}

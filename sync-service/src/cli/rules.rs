@@ -1,0 +1,176 @@
+//! `weir-sync rules`: the fleet's rule set.
+
+mod differences;
+mod held;
+mod put;
+
+use clap::builder::RangedU64ValueParser;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use hyper::Method;
+use serde_json::{Value, json};
+
+use self::differences::Differences;
+use self::held::{current, kept};
+use super::api::{Answer, Api, Ask, asking};
+use super::said::{Answered, Failure, Said};
+use super::table::table;
+use super::time::utc;
+
+/// The command's name.
+pub(super) const NAME: &str = "rules";
+
+/// What the command line looks like.
+pub(super) fn command() -> Command {
+    let version = |name: &'static str| {
+        let range = RangedU64ValueParser::<u64>::new().range(1..);
+        Arg::new(name).value_name("VERSION").value_parser(range)
+    };
+    let file = || Arg::new("file").value_name("FILE");
+    let comment = || {
+        let comment = Arg::new("comment").long("comment").value_name("TEXT");
+        comment.help("Why, for those who look at the versions: at most 500 bytes")
+    };
+    let strict = Arg::new("strict").long("strict").action(ArgAction::SetTrue);
+    let on = Arg::new("enforce").value_name("on|off").required(true);
+    asking(Command::new(NAME))
+        .about("Shows and changes the fleet's rule set")
+        .subcommand_required(true)
+        .subcommand(
+            Command::new("get")
+                .about("Prints the rule set, as JSON, which `rules put` takes as it is")
+                .arg(version("version").long("version").help("A version that is kept, in place of the current one")),
+        )
+        .subcommand(
+            Command::new("put")
+                .about("Puts a file as the rule set, and says what that changes; one that says just the same is not put again")
+                .arg(file().required(true).help("The rules, as YAML or JSON; - is the standard input"))
+                .arg(comment())
+                .arg(version("if-version").long("if-version").help("Only if this is still the current version"))
+                .arg(strict.help("Put nothing if there are warnings")),
+        )
+        .subcommand(
+            Command::new("diff")
+                .about("Says what a file would change if it were put; ends with 1 if it would change anything")
+                .arg(file().required_unless_present("version").help("The rules, as YAML or JSON; - is the standard input"))
+                .arg(
+                    version("version")
+                        .long("version")
+                        .conflicts_with("file")
+                        .help("What a rollback to this version would change, instead"),
+                ),
+        )
+        .subcommand(Command::new("versions").about("Lists the versions that are kept: when they were made, by whom and why"))
+        .subcommand(
+            Command::new("rollback")
+                .about("Puts a version that is kept as a new one")
+                .arg(version("version").required(true).help("The version, as `rules versions` lists it"))
+                .arg(comment()),
+        )
+        .subcommand(
+            Command::new("enforce")
+                .about("The kill switch: switches all rules off in the whole fleet, or on again")
+                .arg(on.value_parser(["on", "off"]).help("Whether rules are enforced"))
+                .arg(comment()),
+        )
+}
+
+/// What one of them says.
+pub(super) async fn run(matches: &ArgMatches) -> Answered {
+    let Some((name, matches)) = matches.subcommand() else {
+        return Err(Failure::unusable("expected a command; --help lists them"));
+    };
+    let api = Api::of(matches)?;
+    match name {
+        "get" => get(&api, matches).await,
+        "put" => put::put(&api, matches).await,
+        "diff" if version(matches).is_some() => diff_version(&api, matches).await,
+        "diff" => put::diff(&api, matches).await,
+        "versions" => versions(&api, matches).await,
+        "rollback" => roll_back(&api, matches).await,
+        _ => enforce(&api, matches).await,
+    }
+}
+
+fn version(matches: &ArgMatches) -> Option<u64> {
+    matches.get_one::<u64>("version").copied()
+}
+
+async fn get(api: &Api, matches: &ArgMatches) -> Answered {
+    let Answer { version, body } = match version(matches) {
+        Some(version) => kept(api, version).await?,
+        None => api.ask(Ask::get(&["rules"])).await?,
+    };
+    let version = version.unwrap_or_default();
+    if matches.get_flag("json") {
+        return Ok(Said::json(&json!({"version": version, "rules": body})));
+    }
+    Ok(Said::json(&body).with_note(format!("version {version}")))
+}
+
+async fn versions(api: &Api, matches: &ArgMatches) -> Answered {
+    let answer = api.ask(Ask::get(&["rules", "versions"])).await?.body;
+    if matches.get_flag("json") {
+        return Ok(Said::json(&answer));
+    }
+    let kept = answer["versions"].as_array().map_or(&[][..], Vec::as_slice);
+    if kept.is_empty() {
+        return Ok(Said::done(
+            "There is no rule set of the fleet's: `rules put FILE` makes the first version.\n",
+        ));
+    }
+    let row = |kept: &Value| {
+        let text = |field: &str| kept[field].as_str().unwrap_or_default().to_owned();
+        let number = |field: &str| kept[field].as_u64().unwrap_or_default();
+        vec![
+            number("version").to_string(),
+            utc(number("at_s")),
+            text("author"),
+            text("note"),
+            text("comment"),
+        ]
+    };
+    let rows: Vec<_> = kept.iter().map(row).collect();
+    Ok(Said::done(table(&["VERSION", "MADE", "BY", "FROM", "COMMENT"], &rows)))
+}
+
+async fn diff_version(api: &Api, matches: &ArgMatches) -> Answered {
+    let to = version(matches).unwrap_or_default();
+    let (current, old) = current(api).await?;
+    let new = kept(api, to).await?.body;
+    let differences = Differences::between(old.as_ref(), &new);
+    if matches.get_flag("json") {
+        let answer = json!({"current": current, "to": to, "is_same": differences.is_same(), "changes": differences.told()});
+        return Ok(Said::json(&answer).refused_if(!differences.is_same()));
+    }
+    let head = if differences.is_same() { "says just what" } else { "differs from" };
+    let page = format!("Version {to} {head} the current one, {current}.\n{}", differences.page());
+    Ok(Said::done(page).refused_if(!differences.is_same()))
+}
+
+async fn roll_back(api: &Api, matches: &ArgMatches) -> Answered {
+    let to = version(matches).unwrap_or_default();
+    let (current, old) = current(api).await?;
+    let new = kept(api, to).await?.body;
+    let ask = Ask::new(Method::POST, &["rules", "rollback"]).replacing(current).json(&json!({"version": to}));
+    let made = api.ask(ask.comment(matches.get_one("comment"))?).await?.body["version"].clone();
+    let differences = Differences::between(old.as_ref(), &new);
+    if matches.get_flag("json") {
+        let answer = json!({"version": made, "previous": current, "to": to, "changes": differences.told()});
+        return Ok(Said::json(&answer));
+    }
+    Ok(Said::done(format!(
+        "Version {made} says what {to} says; it replaces {current}.\n{}",
+        differences.page()
+    )))
+}
+
+async fn enforce(api: &Api, matches: &ArgMatches) -> Answered {
+    let enforce = matches.get_one::<String>("enforce").is_some_and(|word| word == "on");
+    let ask = Ask::new(Method::PUT, &["enforcement"]).json(&json!({"enforce": enforce}));
+    let made = api.ask(ask.comment(matches.get_one("comment"))?).await?.body["version"].clone();
+    if matches.get_flag("json") {
+        return Ok(Said::json(&json!({"version": made, "enforce": enforce})));
+    }
+    let effect = if enforce { "rules are enforced" } else { "no rule limits anything, in the whole fleet" };
+    Ok(Said::done(format!("Version {made}: {effect}.\n")))
+}

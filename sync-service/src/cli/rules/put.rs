@@ -1,0 +1,152 @@
+//! `weir-sync rules put` and `diff`: both try the change first, at the weir-sync that would make it.
+
+use bytes::Bytes;
+use clap::ArgMatches;
+use hyper::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::differences::Differences;
+use super::held::current;
+use crate::cli::api::{Api, Ask, Outcome};
+use crate::cli::said::{Answered, Failure, Said};
+use crate::cli::table::shown;
+use crate::document::{Document, Form};
+use crate::input;
+
+/// The media types that a rule set may be put as.
+const JSON: &str = "application/json";
+const YAML: &str = "application/yaml";
+
+/// A file of rules, which no rule set is larger than.
+struct File<'a> {
+    path: &'a str,
+    media_type: &'static str,
+    bytes: Bytes,
+}
+
+/// What a change would do, as a dry run tells it.
+struct Tried {
+    /// The version that it would replace; 0 if there is none.
+    current: u64,
+    /// What that says.
+    old: Option<Value>,
+    /// The whole answer.
+    answer: Value,
+}
+
+/// Puts the file.
+pub(super) async fn put(api: &Api, matches: &ArgMatches) -> Answered {
+    let file = File::read(matches)?;
+    let comment = matches.get_one::<String>("comment");
+    let tried = tried(api, &file, matches.get_one("if-version").copied()).await?;
+    let current = tried.current;
+    let warnings = tried.warnings();
+    if matches.get_flag("strict") && !warnings.is_empty() {
+        let found = warnings.len();
+        let sentence = format!(
+            "{}\n--strict: expected no warnings, found {found}: nothing was put",
+            warnings.join("\n")
+        );
+        return Err(Failure::refused(sentence));
+    }
+    let is_same = tried.answer["is_same"] == true;
+    let made = if is_same {
+        current
+    } else {
+        let ask =
+            Ask::new(Method::PUT, &["rules"]).replacing(current).body(file.media_type, file.bytes.clone());
+        let answer = api.try_ask(ask.comment(comment)?).await?;
+        file.judged(api, answer)?["version"].as_u64().unwrap_or_default()
+    };
+    if matches.get_flag("json") {
+        let changes = &tried.answer["changes"];
+        let answer = json!({
+            "version": made, "previous": current, "is_same": is_same, "changes": changes,
+            "warnings": tried.answer["warnings"],
+        });
+        return Ok(Said::json(&answer));
+    }
+    let head = match (is_same, current) {
+        (true, _) => format!("Version {made} says just that already: nothing was put.\n"),
+        (false, 0) => format!("Version {made} is the first.\n"),
+        (false, _) => format!("Version {made} replaces {current}.\n"),
+    };
+    Ok(Said::done(head + &tried.changes(&file)).with_note(warnings.join("\n")))
+}
+
+/// Says what putting the file would do.
+pub(super) async fn diff(api: &Api, matches: &ArgMatches) -> Answered {
+    let file = File::read(matches)?;
+    let tried = tried(api, &file, None).await?;
+    let is_same = tried.answer["is_same"] == true;
+    if matches.get_flag("json") {
+        return Ok(Said::json(&tried.answer).refused_if(!is_same));
+    }
+    let (path, current) = (file.path, tried.current);
+    let head = match (is_same, current) {
+        (true, _) => format!("{path} says just what version {current} says.\n"),
+        (false, 0) => format!("{path} would be the first version.\n"),
+        (false, _) => format!("{path} differs from version {current}.\n"),
+    };
+    let said = Said::done(head + &tried.changes(&file)).with_note(tried.warnings().join("\n"));
+    Ok(said.refused_if(!is_same))
+}
+
+/// Tries to put the file in place of what is current now, or of `expected`.
+async fn tried(api: &Api, file: &File<'_>, expected: Option<u64>) -> Result<Tried, Failure> {
+    let (seen, old) = current(api).await?;
+    let ask = Ask::new(Method::PUT, &["rules"]).query("dry_run", &true).replacing(expected.unwrap_or(seen));
+    let answer = api.try_ask(ask.body(file.media_type, file.bytes.clone())).await?;
+    let answer = file.judged(api, answer)?;
+    if answer["dry_run"] != true {
+        return Err(Failure::unusable(format!("{api}: expected the answer to a dry run, found {answer}")));
+    }
+    Ok(Tried { current: seen, old, answer })
+}
+
+impl Tried {
+    /// What cannot be intended, a line each.
+    fn warnings(&self) -> Vec<String> {
+        let warning = |warning: &Value| {
+            let text = |field: &str| warning[field].as_str().map(shown).unwrap_or_default();
+            let rule =
+                warning["rule"].as_str().map_or_else(String::new, |rule| format!(" ({})", shown(rule)));
+            format!("warning: {}{rule}: {}", text("place"), text("problem"))
+        };
+        self.answer["warnings"].as_array().into_iter().flatten().map(warning).collect()
+    }
+
+    /// What the file changes.
+    fn changes(&self, file: &File<'_>) -> String {
+        // weir-sync took it; if this program, which may be older, cannot read it, names must do.
+        let Ok(new) = Document::read(&file.bytes, Form::Either) else {
+            return format!("changes: {}\n", shown(&self.answer["changes"].to_string()));
+        };
+        Differences::between(self.old.as_ref(), new.value()).page()
+    }
+}
+
+impl<'a> File<'a> {
+    fn read(matches: &'a ArgMatches) -> Result<Self, Failure> {
+        let path = matches.get_one::<String>("file").map_or("", String::as_str);
+        let bytes = input::read(path, input::FILE_BYTES_MAX);
+        let bytes = bytes.map_err(|error| Failure::unusable(format!("{path}: cannot be read: {error}")))?;
+        let is_json = path.to_ascii_lowercase().ends_with(".json");
+        Ok(Self { path, media_type: if is_json { JSON } else { YAML }, bytes: bytes.into() })
+    }
+
+    /// The answer; what is wrong with the file is told with its lines and columns, if this program finds it, too.
+    fn judged(&self, api: &Api, outcome: Outcome) -> Result<Value, Failure> {
+        match outcome {
+            Outcome::Done(answer) => Ok(answer.body),
+            Outcome::Refused(StatusCode::UNPROCESSABLE_ENTITY, problem) => {
+                let Some(found) = crate::check::errors(self.path, &self.bytes) else {
+                    return Err(api.refusal(StatusCode::UNPROCESSABLE_ENTITY, &problem));
+                };
+                let detail = problem["detail"].as_str().map(shown).unwrap_or_default();
+                Err(Failure::refused(format!("refused: {detail}\n{found}")))
+            }
+            Outcome::Refused(status, problem) => Err(api.refusal(status, &problem)),
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! `weir-sync fleet`: which version each POP runs.
+
+use weir_wire::messages::{self, Message as _, Report, Running as RunningVersion};
+
+use super::{ALICE, Asked};
+use crate::running::{file, until};
+
+/// Says that `pop` runs `version`, and refused `refused`.
+fn report(asked: &Asked, pop: &str, sequence: u64, version: u64, refused: u64) {
+    let running = RunningVersion { version, refused };
+    let report = Report { pop: pop.into(), worker: 1, sequence, table: 1, running, ..Report::default() };
+    let headers = format!("content-type: {}\r\n", messages::CONTENT_TYPE);
+    let (status, answer) = asked.running.ask("POST /v1/report", ALICE, &headers, &report.encode());
+    assert_eq!(status, 200, "{answer}");
+}
+
+/// The rows of the table.
+fn rows(page: &str) -> Vec<String> {
+    let rows = page.lines().skip_while(|line| !line.starts_with("POP ")).skip(1);
+    rows.map(|row| row.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+}
+
+#[test]
+fn pops_that_do_not_run_the_current_version_show() {
+    let asked = Asked::start();
+    let none = asked.told(&["fleet"]).page(0);
+    assert!(none.contains("There is no rule set") && none.contains("No POP has reported"), "{none}");
+    assert_eq!(asked.told(&["fleet", "--strict"]).code, Some(1), "no POP runs it");
+    let (_file, rules) = file("rules:\n- {name: login, key: [client_address], rate: 5/m}\n");
+    let version = asked.told(&["rules", "put", &rules, "--json"]).json(0)["version"].as_u64().unwrap();
+    report(&asked, "ams1", 1, version, 0);
+    report(&asked, "fra1", 1, 0, 0);
+    report(&asked, "iad1", 1, 0, version);
+    until("all POPs are known", || rows(&asked.told(&["fleet"]).page(0)).len() == 3);
+
+    let page = asked.told(&["fleet", "--strict"]).page(1);
+    assert!(page.starts_with(&format!("Version {version} runs at 1 of 3 POPs.\n\nPOP ")), "{page}");
+    let rows = rows(&page);
+    assert!(
+        rows[0].starts_with("ams1 default ") && rows[0].contains(&format!(" {version} current ")),
+        "{page}"
+    );
+    assert!(rows[1].contains(" - its own rules ") && rows[1].ends_with(" s ago"), "{page}");
+    assert!(rows[2].contains(&format!(" - refused {version} ")), "{page}");
+    assert_eq!(asked.told(&["fleet", "--json"]).json(0)["pops"][0]["is_current"], true);
+
+    report(&asked, "fra1", 2, version, 0);
+    report(&asked, "iad1", 2, version, 0);
+    let page = asked.told(&["fleet", "--strict", "--wait-s", "20"]).page(0);
+    assert!(page.starts_with(&format!("Version {version} runs at 3 of 3 POPs.")), "{page}");
+}

@@ -1,0 +1,125 @@
+//! Where a weir-sync is, who asks it, and what is said if that is wrong.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::thread;
+
+use super::{ALICE, Asked, BOARD, Told};
+use crate::running::{file, weir_sync};
+use crate::tls::Secured;
+
+/// What `weir-sync rules versions` says, with more arguments and variables.
+fn versions(arguments: &[&str], variables: &[(&str, &str)]) -> Told {
+    let mut command = weir_sync(&[&["rules", "versions"], arguments].concat());
+    for name in ["WEIR_URL", "WEIR_TOKEN", "WEIR_TOKEN_FILE", "WEIR_CA_FILE"] {
+        command.env_remove(name);
+    }
+    Told::of(command.envs(variables.iter().copied()).output().unwrap())
+}
+
+#[test]
+fn the_environment_may_say_where_and_who() {
+    let asked = Asked::start();
+    let url = ("WEIR_URL", asked.url.as_str());
+    versions(&[], &[url, ("WEIR_TOKEN_FILE", &asked.token)]).page(0);
+    versions(&[], &[url, ("WEIR_TOKEN", BOARD)]).page(0);
+    versions(
+        &["--url", &asked.url, "--token-file", &asked.token],
+        &[("WEIR_URL", "http://127.0.0.1:1"), ("WEIR_TOKEN", "x")],
+    )
+    .page(0);
+    // As in weir-sync's own file.
+    let (_file, named) = file(&format!("# of the operators\nalice write {ALICE}\n"));
+    versions(&["--token-file", &named], &[url]).page(0);
+}
+
+#[test]
+fn a_token_that_will_not_do_is_told_with_what_will() {
+    let asked = Asked::start();
+    let url = ("WEIR_URL", asked.url.as_str());
+    let none = versions(&[], &[url]).wrong(1);
+    assert!(none.contains("--token-file FILE") && none.contains("admin_token_file"), "{none}");
+    let stranger = versions(&[], &[url, ("WEIR_TOKEN", "a-token-of-nobody")]).wrong(1);
+    assert!(stranger.contains("does not know the token") && !stranger.contains("a-token-of"), "{stranger}");
+    let (_rules, rules) = file("rules:\n- {name: login, key: [client_address], rate: 5/m}\n");
+    let (_board, board) = file(BOARD);
+    let put =
+        weir_sync(&["rules", "put", &rules, "--url", &asked.url, "--token-file", &board]).output().unwrap();
+    let put = Told::of(put).wrong(1);
+    assert!(put.contains("the token `board` may only read"), "{put}");
+    for (text, expected) in [
+        ("short", "expected 16 to 1024"),
+        ("", "one token"),
+        ("a-token-of-alice\na-token-of-bob\n", "one token"),
+    ] {
+        let (_file, path) = file(text);
+        let wrong = versions(&["--token-file", &path], &[url]).wrong(2);
+        assert!(wrong.starts_with(&format!("--token-file: {path}: ")) && wrong.contains(expected), "{wrong}");
+    }
+    assert!(
+        versions(&["--token-file", "/nowhere/token"], &[url]).wrong(2).contains("cannot read /nowhere/token")
+    );
+}
+
+#[test]
+fn a_weir_sync_out_of_reach_is_told_from_one_that_refuses() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone = versions(&["--url", &format!("http://{free}")], &[]).wrong(3);
+    assert!(gone.contains("Connection refused") && gone.contains("--url (or WEIR_URL) says where"), "{gone}");
+    // It takes the connection, and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let late = versions(&["--url", &url, "--timeout-s", "1"], &[]).wrong(3);
+    assert!(late.contains("no answer within 1 s") && late.contains("--timeout-s"), "{late}");
+    for url in ["127.0.0.1:7878", "localhost:7878", "ftp://h", "http://", "http://u:p@h", "http://h?x=1"] {
+        let wrong = versions(&["--url", url], &[]).wrong(2);
+        assert!(wrong.starts_with("--url: expected http:// or https://"), "{wrong}");
+    }
+}
+
+#[test]
+fn another_server_is_not_taken_for_a_weir_sync() {
+    for answer in [
+        "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n<a/>",
+        "HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\n{}",
+        "HTTP/1.1 302 Found\r\nlocation: /\r\ncontent-length: 0\r\n\r\n",
+    ] {
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", other.local_addr().unwrap());
+        let server = thread::spawn(move || {
+            let mut stream = other.accept().unwrap().0;
+            assert!(stream.read(&mut [0; 4_096]).unwrap() > 0);
+            stream.write_all(answer.as_bytes()).unwrap();
+        });
+        let wrong = versions(&["--url", &url], &[]).wrong(2);
+        server.join().unwrap();
+        assert!(wrong.contains("not as a weir-sync does"), "{wrong}");
+    }
+}
+
+#[test]
+fn a_weir_sync_with_a_certificate_is_asked_over_tls() {
+    let (_operators, operators) = file(ALICE);
+    let secured = Secured::start(&["--admin-token-file", &operators]);
+    let port = secured.running.address.rsplit_once(':').unwrap().1.to_owned();
+    let (https, http) = (format!("https://localhost:{port}"), format!("http://localhost:{port}"));
+    let token = ("WEIR_TOKEN", ALICE);
+    versions(&["--url", &https, "--ca-file", &secured.ca()], &[token]).page(0);
+    versions(&["--url", &https], &[token, ("WEIR_CA_FILE", &secured.ca())]).page(0);
+    let stranger = Secured::start(&[]);
+    let unknown = versions(&["--url", &https, "--ca-file", &stranger.ca()], &[token]).wrong(3);
+    assert!(unknown.contains("--ca-file FILE (or WEIR_CA_FILE)"), "{unknown}");
+    let named =
+        versions(&["--url", &format!("https://127.0.0.1:{port}"), "--ca-file", &secured.ca()], &[token])
+            .wrong(3);
+    assert!(named.contains("its certificate is for another name"), "{named}");
+    let plain = versions(&["--url", &http], &[token]).wrong(3);
+    assert!(plain.contains("begins with https://"), "{plain}");
+    let asked = Asked::start();
+    let over = asked.url.replace("http://127.0.0.1", "https://localhost");
+    let secure = versions(&["--url", &over, "--ca-file", &secured.ca()], &[token]).wrong(3);
+    assert!(secure.contains("begins with http://"), "{secure}");
+    let (_empty, empty) = file("");
+    let wrong = versions(&["--url", &https, "--ca-file", &empty], &[token]).wrong(2);
+    assert_eq!(wrong, format!("--ca-file: {empty}: expected certificates (PEM), found none\n"));
+}

@@ -1,0 +1,126 @@
+//! `weir-sync rules`: what an operator does with the fleet's rule set, from the first version on.
+
+use serde_json::json;
+
+use super::Asked;
+use crate::running::file;
+
+const LOGIN: &str = "rules:\n- {name: login, key: [client_address], rate: 5/m}\n";
+const FASTER: &str = "rules:\n- {name: login, key: [client_address], rate: 10/m}\n- {name: api, key: [client_address], rate: 9/s}\n";
+const WARNED: &str = "rules:\n- {name: typo, match: {methods: [post]}, key: [client_address], rate: 5/m}\n";
+
+#[test]
+fn a_rule_set_is_put_changed_and_taken_back() {
+    let asked = Asked::start();
+    let ((_a, login), (_b, faster)) = (file(LOGIN), file(FASTER));
+    let none = asked.told(&["rules", "get"]).wrong(1);
+    assert!(none.contains("there is no rule set"), "{none}");
+    assert!(asked.told(&["rules", "versions"]).page(0).contains("`rules put FILE` makes the first"));
+
+    let differs = asked.told(&["rules", "diff", &login]).page(1);
+    assert_eq!(differs, format!("{login} would be the first version.\n+ rule login\n"));
+    let put = asked.told(&["rules", "put", &login, "--comment", "the first r\u{fc}les"]).page(0);
+    let first = asked.told(&["rules", "get", "--json"]).json(0)["version"].as_u64().unwrap();
+    assert_eq!(put, format!("Version {first} is the first.\n+ rule login\n"));
+    assert_eq!(
+        asked.told(&["rules", "put", &login]).page(0),
+        format!("Version {first} says just that already: nothing was put.\n")
+    );
+    assert_eq!(
+        asked.told(&["rules", "diff", &login]).page(0),
+        format!("{login} says just what version {first} says.\n")
+    );
+
+    let changes = "+ rule api\n~ rule login\n    rate: \"5/m\" -> \"10/m\"\n";
+    assert_eq!(
+        asked.told(&["rules", "diff", &faster]).page(1),
+        format!("{faster} differs from version {first}.\n{changes}")
+    );
+    let second = first + 1;
+    let put = asked.fed(&["rules", "put", "-", "--if-version", &first.to_string()], FASTER).page(0);
+    assert_eq!(put, format!("Version {second} replaces {first}.\n{changes}"));
+    let got = asked.told(&["rules", "get"]);
+    assert_eq!(got.notes, format!("version {second}\n"));
+    let (_c, again) = file(&got.page(0));
+    assert_eq!(
+        asked.told(&["rules", "diff", &again, "--json"]).json(0)["is_same"],
+        true,
+        "what it prints can be put"
+    );
+
+    let undone = "- rule api\n~ rule login\n    rate: \"10/m\" -> \"5/m\"\n";
+    let to = first.to_string();
+    assert_eq!(
+        asked.told(&["rules", "diff", "--version", &to]).page(1),
+        format!("Version {first} differs from the current one, {second}.\n{undone}")
+    );
+    let third = second + 1;
+    assert_eq!(
+        asked.told(&["rules", "rollback", &to]).page(0),
+        format!("Version {third} says what {first} says; it replaces {second}.\n{undone}")
+    );
+    assert!(asked.told(&["rules", "rollback", "7"]).wrong(1).contains("version 7 is not kept"));
+
+    let page = asked.told(&["rules", "versions"]).page(0);
+    let rows: Vec<Vec<&str>> = page.lines().skip(1).map(|row| row.split_whitespace().collect()).collect();
+    let rows: Vec<String> = rows.iter().map(|row| [&row[..1], &row[3..]].concat().join(" ")).collect();
+    let expected = [
+        format!("{third} alice rollback to {first}"),
+        format!("{second} alice put"),
+        format!("{first} alice put the first r\u{fc}les"),
+    ];
+    assert_eq!(rows, expected, "{page}");
+}
+
+#[test]
+fn the_kill_switch_is_a_command() {
+    let asked = Asked::start();
+    assert!(asked.told(&["rules", "enforce", "off"]).wrong(1).contains("there is no rule set to change"));
+    let (_file, login) = file(LOGIN);
+    asked.told(&["rules", "put", &login]).page(0);
+    let off = asked.told(&["rules", "enforce", "off", "--comment", "too many false alarms"]).page(0);
+    assert!(off.ends_with(": no rule limits anything, in the whole fleet.\n"), "{off}");
+    assert_eq!(asked.told(&["rules", "get"]).json(0)["enforce"], false);
+    let on = asked.told(&["rules", "enforce", "on", "--json"]).json(0);
+    assert_eq!(on["enforce"], true);
+    assert_eq!(asked.told(&["rules", "get", "--json"]).json(0)["version"], on["version"]);
+    assert_eq!(asked.told(&["rules", "enforce", "maybe"]).code, Some(2));
+}
+
+#[test]
+fn what_is_refused_changes_nothing_and_says_why() {
+    let asked = Asked::start();
+    let ((_a, login), (_b, faster), (_c, warned)) = (file(LOGIN), file(FASTER), file(WARNED));
+    let (_d, bad) = file("rules:\n- name: login\n  key: [client_address]\n  rate: fast\n");
+    let wrong = asked.told(&["rules", "put", &bad]).wrong(1);
+    assert!(wrong.starts_with("refused: the rule set has 1 errors; nothing was changed\n"), "{wrong}");
+    assert!(wrong.contains(&format!("{bad}:4:9: rules[0].rate (login): expected a whole number")), "{wrong}");
+    let put = asked.told(&["rules", "put", &login, "--json"]).json(0);
+    assert_eq!((&put["previous"], &put["changes"]["added"]), (&json!(0), &json!(["login"])));
+    let version = put["version"].as_u64().unwrap();
+
+    let stale = asked.told(&["rules", "put", &faster, "--if-version", "7"]).wrong(1);
+    assert!(stale.contains("somebody else was faster") && stale.contains(&version.to_string()), "{stale}");
+    let strict = asked.told(&["rules", "put", &warned, "--strict"]).wrong(1);
+    assert!(strict.starts_with("warning: rules[0].match.methods (typo): \"post\" never matches"), "{strict}");
+    assert!(strict.ends_with("--strict: expected no warnings, found 1: nothing was put\n"), "{strict}");
+    assert_eq!(asked.told(&["rules", "get", "--json"]).json(0)["version"], version);
+
+    let differs = asked.told(&["rules", "diff", &warned]);
+    assert!(differs.notes.starts_with("warning: "), "{differs:?}");
+    assert_eq!(
+        differs.page(1),
+        format!("{warned} differs from version {version}.\n+ rule typo\n- rule login\n")
+    );
+    for unusable in [
+        &["rules"][..],
+        &["rules", "put"],
+        &["rules", "put", "/nowhere/rules"],
+        &["rules", "diff"],
+        &["rules", "diff", &login, "--version", "7"],
+        &["rules", "rollback", "latest"],
+        &["rules", "put", &faster, "--comment", &"x".repeat(501)],
+    ] {
+        assert_eq!(asked.told(unusable).code, Some(2), "{unusable:?}");
+    }
+}
