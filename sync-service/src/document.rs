@@ -57,13 +57,16 @@ impl Document {
     }
 
     fn judge(bytes: &[u8], form: Form) -> Result<Self, Fault> {
-        let size_fits = |bytes: usize, of: &str| {
-            let problem = || format!("expected at most {DOCUMENT_BYTES_MAX} bytes{of}, found {bytes}");
-            if bytes <= DOCUMENT_BYTES_MAX { Ok(()) } else { Err(Fault::Fields(nowhere(problem()))) }
-        };
-        size_fits(bytes.len(), "")?;
+        judge_size(bytes.len(), "")?;
         let document = Self::of(value(bytes, form).map_err(Fault::Text)?)?;
-        size_fits(document.text().len(), " as JSON")?;
+        judge_size(document.text().len(), " as JSON")?;
+        Ok(document)
+    }
+
+    /// The document that a value is; every error with its place.
+    pub fn of_value(value: Value) -> Result<Self, Vec<ConfigError>> {
+        let document = Self::of(value).map_err(Fault::into_errors)?;
+        judge_size(document.text().len(), " as JSON").map_err(Fault::into_errors)?;
         Ok(document)
     }
 
@@ -172,6 +175,11 @@ fn of_json(error: &serde_json::Error, bytes: &[u8]) -> Misread {
     let end = (lines + error.column().saturating_sub(1)).min(bytes.len());
     let at = Some(position(bytes.get(..end).unwrap_or_default()));
     Misread { at, problem: format!("no JSON: {problem}") }
+}
+
+fn judge_size(bytes: usize, of: &str) -> Result<(), Fault> {
+    let problem = || format!("expected at most {DOCUMENT_BYTES_MAX} bytes{of}, found {bytes}");
+    if bytes <= DOCUMENT_BYTES_MAX { Ok(()) } else { Err(Fault::Fields(nowhere(problem()))) }
 }
 
 /// An error that belongs to no field.

@@ -5,9 +5,9 @@
 //! [`config`] and waits for a signal.
 //!
 //! A rule set's way: [`document`] reads it, [`rules`] puts it into the store and tells the POPs of it with their next
-//! replies, [`fleet`] knows which ones they run. [`rules_file`] watches a file of rules, [`check`] judges one,
-//! [`explain`] says what it does with a request, [`import`] writes one from another rate limiter's configuration. [`cli`] has the
-//! commands that ask a weir-sync that runs.
+//! replies, together with the [`orders`] of operators, [`fleet`] knows which ones they run. [`rules_file`] watches a file of
+//! rules, [`check`] judges one, [`explain`] says what it does with a request, [`import`] writes one from another rate limiter's
+//! configuration. [`cli`] has the commands that ask a weir-sync that runs.
 //!
 //! What changes, and what is decided, is written to the [`trail`].
 //!
@@ -63,6 +63,7 @@ mod input;
 pub mod metrics;
 mod misread;
 pub mod moment;
+pub mod orders;
 pub mod problem;
 pub mod refusals;
 pub mod report;

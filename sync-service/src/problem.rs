@@ -182,6 +182,22 @@ impl From<ChangeError> for Problem {
                 "there is no rule set to change: POPs run their own configuration's. PUT one to /v1/rules first",
             ),
             ChangeError::NotKept(version) => Self::not_kept(version),
+            ChangeError::Order(errors) => {
+                let detail = format!(
+                    "the rule set with this order would have {} errors; nothing was changed",
+                    errors.len()
+                );
+                Self::invalid(detail, &errors)
+            }
+            ChangeError::Full => Self::new(
+                StatusCode::CONFLICT,
+                format!(
+                    "{error}: GET /v1/orders lists them; lift one, or ban a network instead of its addresses"
+                ),
+            ),
+            ChangeError::NoOrder => {
+                Self::new(StatusCode::NOT_FOUND, "there is no such order: GET /v1/orders lists all")
+            }
             ChangeError::Invalid(errors) => {
                 let detail = format!("the rule set has {} errors; nothing was changed", errors.len());
                 Self::invalid(detail, &errors)

@@ -23,6 +23,7 @@ use crate::figures;
 use crate::fleet::Seen;
 use crate::metrics::{Kind, Metrics};
 use crate::rules::RuleSets;
+use crate::store::orders::Current;
 use crate::store::{Batch, Store, StoreError};
 use crate::trail::Trail;
 use crate::turns;
@@ -88,7 +89,7 @@ impl Exchange {
         let asked_at = Instant::now();
         let answers = self.ask(&pending).await;
         let took = asked_at.elapsed();
-        let outcome = self.hub().settle(self.now(), self.rules.version(), pending, answers);
+        let outcome = self.hub().settle(self.now(), self.rules.edition(), pending, answers);
         self.observe(&outcome, took);
         outcome.reply.encode_as(version)
     }
@@ -160,10 +161,10 @@ impl Exchange {
         Ok(())
     }
 
-    /// Every POP of the fleet, and the version of the rule set that is current; 0 if there is none.
-    pub async fn fleet(&self) -> Result<(u64, Vec<Seen>), StoreError> {
-        let (version, seen) = tokio::join!(self.store.rules_version(), self.store.fleet());
-        Ok((version?.unwrap_or_default(), seen?))
+    /// Every POP of the fleet, and what is current.
+    pub async fn fleet(&self) -> Result<(Current, Vec<Seen>), StoreError> {
+        let (current, seen) = tokio::join!(self.store.current(), self.store.fleet());
+        Ok((current?, seen?))
     }
 
     /// Waits until a POP has banned a key that the store has not heard of.

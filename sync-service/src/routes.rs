@@ -1,6 +1,8 @@
 //! Which request does what, and whether it may.
 
 mod check;
+mod order_path;
+mod orders;
 mod rules;
 
 use std::sync::Arc;
@@ -28,6 +30,7 @@ use crate::metrics::{Metrics, Status};
 use crate::problem::{Problem, json, text};
 use crate::report::Exchange;
 use crate::secrets::Secrets;
+use order_path::Place;
 
 /// What is asked.
 pub type Request = hyper::Request<Incoming>;
@@ -40,7 +43,7 @@ type Answered = Result<Response, Problem>;
 const METRICS_PATH: &str = "/metrics";
 /// What there is.
 const EXPECTED_PATHS: &str = "expected /v1/report, /v1/rules, /v1/rules/versions, /v1/rules/rollback, /v1/enforcement, \
-    /v1/fleet, /v1/check, /v1/settle, /ratelimit/check, /healthz, /readyz or /metrics";
+    /v1/fleet, /v1/orders, /v1/bans, /v1/allows, /v1/check, /v1/settle, /ratelimit/check, /healthz, /readyz or /metrics";
 
 /// The metrics, in both formats.
 #[derive(Debug)]
@@ -122,6 +125,9 @@ impl Routes {
 
     async fn route(&self, request: Request, peer: &Peer) -> Answered {
         self.judge_length(&request)?;
+        if let Some(place) = Place::at(request.uri().path()) {
+            return self.orders(request, peer, place).await;
+        }
         match (request.uri().path(), request.method()) {
             (messages::REPORT_PATH, &Method::POST) => self.report(request, peer).await,
             (messages::RULES_PATH, &Method::GET | &Method::HEAD) => self.get_rules(&request, peer).await,

@@ -1,9 +1,21 @@
-//! The fleet's rule set: versions in the store, and the one that POPs are told to run.
+//! The fleet's rule set: versions in the store, and the edition that POPs are told to run.
 //!
-//! The current version is asked for each interval, and its document fetched before any POP is told of it: so
-//! a POP that is told a version can fetch it here, whether the store answers or not.
+//! An edition is a version with the [orders](crate::orders) that change it; its number names both. What is current is asked for
+//! each interval, and composed before any POP is told of it: so a POP that is told of an edition can fetch it here, whether
+//! the store answers or not.
+//!
+//! ```text
+//! follow.rs    hears from the store, tells POPs; followed.rs, what it heard; edition.rs, what it tells
+//! known.rs     the rules that POPs may run
+//! orders.rs    puts, drops and lists orders
+//! ```
 
-use std::collections::BTreeMap;
+mod edition;
+mod follow;
+mod followed;
+mod known;
+mod orders;
+
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,10 +32,14 @@ use weir_rules::reading::ConfigError;
 use crate::changes::Changes;
 use crate::claims::known_rules;
 use crate::document::{Document, Form};
-use crate::store::rules::{Kept, Put, Stored, VERSIONS_KEPT};
+use crate::store::orders::ORDERS_MAX;
+use crate::store::rules::{Kept, Put, Stored};
 use crate::store::{Store, StoreError};
 use crate::trail::Trail;
 use crate::trail::event::Changed;
+use edition::Told;
+use followed::Followed;
+use known::Known;
 
 /// How long a report waits until the version that its POP runs is known here, ...
 const HEAR_MAX: Duration = Duration::from_millis(100);
@@ -32,7 +48,7 @@ const HEAR_PAUSE: Duration = Duration::from_secs(1);
 /// How often a change is tried again after another writer was quicker.
 const TRIES_MAX: u32 = 5;
 
-/// A version and its document, as JSON.
+/// A version or an edition, and its document, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// Its number.
@@ -92,6 +108,15 @@ pub enum ChangeError {
     /// A kept document is not valid any more.
     #[error("the document is not valid")]
     Invalid(Vec<ConfigError>),
+    /// The rule set with an order would not be valid.
+    #[error("the rule set with this order is not valid")]
+    Order(Vec<ConfigError>),
+    /// There are as many orders as there may be.
+    #[error("there are {ORDERS_MAX} orders, the most")]
+    Full,
+    /// There is no such order.
+    #[error("there is no such order")]
+    NoOrder,
 }
 
 /// What a rule set would do if it were put.
@@ -111,8 +136,10 @@ pub struct Tried {
 pub struct RuleSets {
     store: Arc<dyn Store>,
     trail: Arc<Trail>,
-    /// The version that POPs are told to run.
-    held: Mutex<Option<Held>>,
+    /// What POPs are told to run.
+    told: Mutex<Told>,
+    /// What that was made of.
+    followed: tokio::sync::Mutex<Followed>,
     /// Whether the store, when it was last asked, had no version at all.
     is_missing: AtomicBool,
     known: Mutex<Known>,
@@ -121,29 +148,20 @@ pub struct RuleSets {
     shown: Gauge,
 }
 
-/// The rules of the versions that are kept: POPs may run any of them.
-#[derive(Default)]
-struct Known {
-    versions: BTreeMap<u64, Vec<KnownRule>>,
-    /// Whether all versions were looked at that the store had at first.
-    is_complete: bool,
-    /// Whether [`RuleSets::news`] has returned them.
-    is_told: bool,
-}
-
 impl std::fmt::Debug for RuleSets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RuleSets").field("version", &self.version()).finish_non_exhaustive()
+        f.debug_struct("RuleSets").field("edition", &self.edition()).finish_non_exhaustive()
     }
 }
 
 impl RuleSets {
-    /// The rule sets in `store`; `shown` is set to the version that POPs are told to run, and `trail` hears of changes.
+    /// The rule sets in `store`; `shown` is set to the edition that POPs are told to run, and `trail` hears of changes.
     pub fn new(store: Arc<dyn Store>, shown: Gauge, trail: Arc<Trail>) -> Self {
         Self {
             store,
             trail,
-            held: Mutex::default(),
+            told: Mutex::default(),
+            followed: tokio::sync::Mutex::default(),
             is_missing: AtomicBool::new(false),
             known: Mutex::default(),
             asked_at: tokio::sync::Mutex::default(),
@@ -151,34 +169,19 @@ impl RuleSets {
         }
     }
 
-    /// The version that POPs are told to run, as last heard from the store; 0 if none was.
+    /// The number of the edition that POPs are told to run, as last heard from the store; 0 if there was none.
+    pub fn edition(&self) -> u64 {
+        self.told().current().map_or(0, |edition| edition.number)
+    }
+
+    /// The version of the rule set in that edition; 0 if there was none.
     pub fn version(&self) -> u64 {
-        self.held().as_ref().map_or(0, |held| held.version)
+        self.told().current().map_or(0, |edition| edition.version)
     }
 
     /// Whether the store answered that it has no rule set.
     pub fn is_missing(&self) -> bool {
         self.is_missing.load(Ordering::Relaxed)
-    }
-
-    /// Hears from the store which version is current. A store that has lost its data changes nothing.
-    pub async fn listen(&self) -> Result<(), StoreError> {
-        let before = self.version();
-        let current = self.store.rules_version().await?;
-        self.is_missing.store(current.is_none(), Ordering::Relaxed);
-        if let Some(current) = current {
-            self.know_kept(current).await?;
-        }
-        let Some(version) = current.filter(|version| *version != before) else { return Ok(()) };
-        // Dropped since: the next interval hears of a newer one.
-        let Some(document) = self.store.get_rules(version).await? else { return Ok(()) };
-        let rules = rules_of(&document);
-        let mut held = self.held();
-        // What was stored through this weir-sync meanwhile is newer.
-        if held.as_ref().map_or(0, |held| held.version) == before {
-            self.hold(&mut held, version, document, rules);
-        }
-        Ok(())
     }
 
     /// Hears of `version`, which a POP says it runs, if it is not known here: the POP may have heard of it through another
@@ -199,14 +202,10 @@ impl RuleSets {
         let _ = timeout(HEAR_MAX, hear).await;
     }
 
-    /// The newest version that is known and the rules of all that are kept, if there are new ones since the last call.
+    /// The newest version or edition that is known and the rules of all that are kept, if there are new ones since the last
+    /// call.
     pub fn news(&self) -> Option<(u64, Vec<KnownRule>)> {
-        let mut known = self.known();
-        if !known.is_complete || std::mem::replace(&mut known.is_told, true) {
-            return None;
-        }
-        let newest = known.versions.keys().next_back().copied().unwrap_or_default();
-        Some((newest, known.versions.values().flatten().cloned().collect()))
+        self.known().news()
     }
 
     /// Looks at the versions that the store has, unless `current` and those before it are known.
@@ -234,17 +233,33 @@ impl RuleSets {
     /// The current version, from the store.
     pub async fn current(&self) -> Result<Option<Held>, StoreError> {
         match self.store.rules_version().await? {
-            Some(version) => self.get(version).await,
+            Some(version) => self.kept_version(version).await,
             None => Ok(None),
         }
     }
 
-    /// A version that is kept.
-    pub async fn get(&self, version: u64) -> Result<Option<Held>, StoreError> {
-        let held = self.held().clone().filter(|held| held.version == version);
-        if held.is_some() {
-            return Ok(held);
+    /// What POPs fetch: an edition, or a version that is kept.
+    pub async fn get(&self, number: u64) -> Result<Option<Held>, StoreError> {
+        if let Some(held) = self.told_of(number) {
+            return Ok(Some(held));
         }
+        let kept = self.kept_version(number).await?;
+        if kept.is_none() && number > self.edition() {
+            // The POP was told by another weir-sync, which has heard of it a moment earlier.
+            self.listen().await?;
+            return Ok(self.told_of(number));
+        }
+        Ok(kept)
+    }
+
+    fn told_of(&self, number: u64) -> Option<Held> {
+        let told = self.told();
+        let edition = told.find(number)?;
+        Some(Held { version: number, document: edition.document.clone() })
+    }
+
+    /// A version that is kept, as it was put.
+    async fn kept_version(&self, version: u64) -> Result<Option<Held>, StoreError> {
         let document = self.store.get_rules(version).await?;
         Ok(document.map(|document| Held { version, document: document.into() }))
     }
@@ -264,31 +279,26 @@ impl RuleSets {
     ) -> Result<u64, ChangeError> {
         let text = document.text();
         let put = Put { document: &text, expected, note: &change.text(), from_file: false };
-        let before = self.held().clone();
         match self.store.put_rules(&put).await? {
             Stored::New(version) | Stored::Same(version) => {
-                let rules = known_rules(document.rules()).collect();
-                self.hold(&mut self.held(), version, text, rules);
+                self.known().add(version, known_rules(document.rules()).collect());
+                self.listen_now().await;
                 let Change { note, author, comment, .. } = change;
                 tracing::info!(version, note, author, comment, "new rule set");
-                self.tell_of(version, document, before, change).await;
+                self.tell_of(version, document, change).await;
                 Ok(version)
             }
             Stored::Conflict(version) => Err(ChangeError::Conflict(version)),
         }
     }
 
-    /// Tells the trail of a new version, which was made of the one before it; `held` may be that.
-    async fn tell_of(&self, version: u64, document: &Document, held: Option<Held>, change: &Change) {
+    /// Tells the trail of a new version, which was made of the one before it.
+    async fn tell_of(&self, version: u64, document: &Document, change: &Change) {
         if !self.trail.is_on() {
             return;
         }
         // Each version is the one before it plus 1, except the first.
-        let known = held.filter(|held| held.version == version.saturating_sub(1));
-        let old = match known {
-            Some(held) => Ok(Some(held)),
-            None => self.get(version.saturating_sub(1)).await,
-        };
+        let old = self.kept_version(version.saturating_sub(1)).await;
         // Without the store's answer it is not known what there was before.
         let (before, changes) = match old {
             Ok(old) => {
@@ -331,11 +341,10 @@ impl RuleSets {
         let text = document.text();
         let change = Change { note: "file".into(), author: "rules_file".into(), ..Change::default() };
         let put = Put { document: &text, expected: None, note: &change.text(), from_file: true };
-        let before = self.held().clone();
         let Stored::New(version) = self.store.put_rules(&put).await? else { return Ok(None) };
-        let rules = known_rules(document.rules()).collect();
-        self.hold(&mut self.held(), version, text, rules);
-        self.tell_of(version, document, before, &change).await;
+        self.known().add(version, known_rules(document.rules()).collect());
+        self.listen_now().await;
+        self.tell_of(version, document, &change).await;
         Ok(Some(version))
     }
 
@@ -346,7 +355,7 @@ impl RuleSets {
         expected: Option<u64>,
         change: &Change,
     ) -> Result<u64, ChangeError> {
-        let old = self.get(to).await?.ok_or(ChangeError::NotKept(to))?;
+        let old = self.kept_version(to).await?.ok_or(ChangeError::NotKept(to))?;
         self.put(&read(&old)?, expected, &change.noted(format!("rollback to {to}"))).await
     }
 
@@ -368,41 +377,13 @@ impl RuleSets {
         }
     }
 
-    fn hold(
-        &self,
-        held: &mut MutexGuard<'_, Option<Held>>,
-        version: u64,
-        document: String,
-        rules: Vec<KnownRule>,
-    ) {
-        self.shown.set(i64::try_from(version).unwrap_or(i64::MAX));
-        self.known().add(version, rules);
-        **held = Some(Held { version, document: document.into() });
-    }
-
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn held(&self) -> MutexGuard<'_, Option<Held>> {
+    fn told(&self) -> MutexGuard<'_, Told> {
         // Nothing that runs under this lock panics; should it, what it guards is still good.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Known {
-    /// Adds the rules of a version.
-    fn add(&mut self, version: u64, rules: Vec<KnownRule>) {
-        self.versions.insert(version, rules);
-        while self.versions.len() > VERSIONS_KEPT {
-            self.versions.pop_first();
-        }
-        self.is_told = false;
-    }
-
-    /// Whether the rules of `version` are known, or none are known yet.
-    fn has(&self, version: u64) -> bool {
-        !self.is_complete || self.versions.contains_key(&version)
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -48,7 +48,21 @@ impl Operator {
         version_in(&self.send(ask).await)
     }
 
-    /// The current version, and the name of each POP with the version it runs, by name.
+    /// Puts an order to `path`, which must be taken; what it is.
+    pub async fn order(&mut self, path: &str, body: &Value) -> Value {
+        let ask = Ask::new(Method::PUT, path).header("content-type", "application/json");
+        let answer = self.send(ask.body(body.to_string())).await;
+        assert_eq!(answer.status, 200, "it was not taken: {answer:?}");
+        answer.json()
+    }
+
+    /// Lifts the order at `path`.
+    pub async fn lift(&mut self, path: &str) {
+        let answer = self.send(Ask::new(Method::DELETE, path)).await;
+        assert_eq!(answer.status, 200, "it was not lifted: {answer:?}");
+    }
+
+    /// The current edition, and the name of each POP with the version it runs, by name.
     pub async fn fleet(&mut self) -> (u64, Vec<(String, u64)>) {
         let page = self.get("/v1/fleet").await.json();
         let pops = page["pops"].as_array().cloned().unwrap_or_default();

@@ -21,12 +21,12 @@ use crate::store::rules::Kept;
 use crate::strict_json;
 
 /// The largest body of a request with a single field, in bytes.
-const ORDER_BYTES_MAX: usize = 4_096;
+pub(super) const ORDER_BYTES_MAX: usize = 4_096;
 /// The header with an operator's comment on a change, and the most bytes of it.
 const COMMENT: &str = "weir-comment";
 const COMMENT_BYTES_MAX: usize = 500;
 /// The media type of every answer.
-const JSON: &str = "application/json";
+pub(super) const JSON: &str = "application/json";
 /// What a change must say.
 const EXPECTED_CONDITION: &str = "expected `If-Match: \"N\"` with the version that this replaces, `If-Match: *` to \
     replace any, or `If-None-Match: *` for the first";
@@ -113,7 +113,7 @@ impl Routes {
     }
 
     /// The change that a request asks for: by an operator who may, with a comment if there is one.
-    fn change(&self, headers: &HeaderMap, peer: &Peer, note: &str) -> Result<Change, Problem> {
+    pub(super) fn change(&self, headers: &HeaderMap, peer: &Peer, note: &str) -> Result<Change, Problem> {
         let operator = self.operator(headers, Role::Write)?;
         let (author, comment) = (operator.name.clone(), comment(headers)?);
         Ok(Change { note: note.into(), author, comment, peer: Some(peer.address.ip().to_canonical()) })
@@ -122,6 +122,7 @@ impl Routes {
     pub(super) async fn fleet(&self, request: &Request) -> Answered {
         self.operator(request.headers(), Role::Read)?;
         let (current, seen) = self.exchange.fleet().await?;
+        let edition = current.edition();
         let pop = |pop: &crate::fleet::Seen| {
             json!({
                 "name": pop.pop,
@@ -130,11 +131,13 @@ impl Routes {
                 "silent_s": silent_s(pop.age_us),
                 "version": pop.version,
                 "refused": pop.refused,
-                "is_current": pop.version == current,
+                "is_current": pop.version == edition,
             })
         };
         let pops: Vec<Value> = seen.iter().map(pop).collect();
-        Ok(response(StatusCode::OK, JSON, &json!({"version": current, "pops": pops})))
+        let rule_set = current.version.unwrap_or_default();
+        let answer = json!({"version": edition, "rule_set": rule_set, "pops": pops});
+        Ok(response(StatusCode::OK, JSON, &answer))
     }
 
     /// The only field of a JSON body, which must be `name`; `expected` says what the body looks like.
@@ -218,7 +221,7 @@ fn wanted(query: &str) -> Result<u64, Problem> {
 }
 
 /// Refuses a query, which may be meant for a dry run: only a rule set that is put has one.
-fn judge_query(request: &Request) -> Result<(), Problem> {
+pub(super) fn judge_query(request: &Request) -> Result<(), Problem> {
     let Some(query) = request.uri().query() else { return Ok(()) };
     Err(Problem::malformed(format!("expected no query, found `?{query}`: nothing was changed")))
 }
@@ -233,7 +236,7 @@ fn is_dry_run(query: &str) -> Result<bool, Problem> {
 }
 
 /// Digits only: no sign, no blanks.
-fn number(text: &str) -> Option<u64> {
+pub(super) fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 

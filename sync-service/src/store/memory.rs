@@ -5,6 +5,7 @@
 
 mod escrows;
 mod notes;
+mod orders;
 mod rules;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -19,11 +20,13 @@ use weir_budget::plan::Entry;
 use weir_budget::pops::PopNote;
 use weir_wire::messages::POPS_MAX;
 
+use super::orders::{self as in_store, Change, Current};
 use super::rules::{Kept, Put, Stored};
 use super::{Answer, Batch, Each, Store};
 use crate::fleet::Seen;
 use escrows::Escrows;
 use notes::Notes;
+use orders::Orders;
 use rules::Rules;
 
 /// The earliest time that the store's clock begins at, in microseconds: not zero, as reports may speak of the time
@@ -55,6 +58,7 @@ struct State {
     bans: BanList,
     budgets_max: usize,
     rules: Rules,
+    orders: Orders,
     notes: Notes,
 }
 
@@ -80,6 +84,7 @@ impl Memory {
             bans: BanList::default(),
             budgets_max: budgets_max.max(1),
             rules: Rules::default(),
+            orders: Orders::default(),
             notes: Notes::default(),
         };
         let unix_us = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, micros);
@@ -137,8 +142,7 @@ impl Store for Memory {
     }
 
     fn put_rules<'a>(&'a self, put: &'a Put<'a>) -> Answer<'a, Stored> {
-        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let stored = self.with(|state| state.rules.put(since_1970, put));
+        let stored = self.with(|state| state.rules.put(since_1970(), put));
         Box::pin(async move { Ok(stored) })
     }
 
@@ -155,6 +159,21 @@ impl Store for Memory {
     fn kept_rules(&self) -> Answer<'_, Vec<Kept>> {
         let kept = self.with(|state| state.rules.kept());
         Box::pin(async move { Ok(kept) })
+    }
+
+    fn current(&self) -> Answer<'_, Current> {
+        let current = self.with(|state| state.current());
+        Box::pin(async move { Ok(current) })
+    }
+
+    fn orders<'a>(&'a self, change: Option<&'a Change<'a>>) -> Answer<'a, in_store::Orders> {
+        let orders = self.with(|state| {
+            let now = since_1970();
+            let outcome = state.orders.change(now, change);
+            let (current, kept) = (state.current(), state.orders.kept());
+            in_store::Orders { current, now_ms: orders::millis(now), outcome, kept }
+        });
+        Box::pin(async move { Ok(orders) })
     }
 
     fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> Answer<'a, ()> {
@@ -196,6 +215,10 @@ impl State {
         account
     }
 
+    fn current(&self) -> Current {
+        Current { version: self.rules.version(), orders: self.orders.number() }
+    }
+
     fn forget_expired(&mut self, now_us: u64) {
         while self.forget_first(now_us) {}
     }
@@ -226,6 +249,11 @@ impl State {
         }
         u32::try_from(self.pops.len()).unwrap_or(u32::MAX)
     }
+}
+
+/// The wall clock.
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
 fn micros(span: Duration) -> u64 {

@@ -10,6 +10,7 @@ mod clock;
 pub mod dial;
 pub mod link;
 pub mod memory;
+pub mod orders;
 pub mod redis;
 pub mod rules;
 pub mod stream;
@@ -27,6 +28,7 @@ use weir_budget::plan::Entry;
 use weir_budget::pops::PopNote;
 
 use crate::fleet::Seen;
+use orders::{Change, Current, Orders};
 use rules::{Kept, Put, Stored};
 
 /// What a store's method returns.
@@ -79,6 +81,12 @@ pub trait Store: Send + Sync {
 
     /// The versions that are kept, the newest first.
     fn kept_rules(&self) -> Answer<'_, Vec<Kept>>;
+
+    /// The version of the rule set, and the number of the orders, of one moment.
+    fn current(&self) -> Answer<'_, Current>;
+
+    /// Drops the orders that have ended, makes `change`, if there is one, and says how they are (see [`orders`]).
+    fn orders<'a>(&'a self, change: Option<&'a Change<'a>>) -> Answer<'a, Orders>;
 
     /// Notes what `member` (`region/replica`) has heard of POPs; each note expires as a POP does.
     fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> Answer<'a, ()>;

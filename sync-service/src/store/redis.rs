@@ -4,7 +4,8 @@
 //! call has keys of one slot. The charges of a report travel together, as one pipeline of `EVALSHA` to each server; if a
 //! server has lost the script (it was restarted), its part is sent again behind the script, which is harmless. Strict
 //! budgets are `weir:strict:{<rule>:<value in hex>}`, drawn on in the same way; those that go by
-//! windows are `weir:quota:day:{<rule>:<value in hex>}`, `weir:quota:60s+0:{...}` or `weir:sliding:60s+0:{...}`. Rule sets are `weir:rules`, POPs `weir:pops`
+//! windows are `weir:quota:day:{<rule>:<value in hex>}`, `weir:quota:60s+0:{...}` or `weir:sliding:60s+0:{...}`. Rule sets are `weir:rules`, orders
+//! `weir:{weir:rules}:orders`, POPs `weir:pops`
 //! and `weir:fleet`, hot keys `weir:hot` and `weir:{weir:hot}:changed`, bans `weir:{boxed}` and `weir:{boxed}:changed`.
 
 mod bans;
@@ -18,6 +19,7 @@ mod fleet;
 mod hot;
 mod keys;
 mod nodes;
+mod orders;
 mod reach;
 mod rules;
 mod script;
@@ -50,6 +52,7 @@ use super::address::NodeMap;
 use super::ceiling::Ceiling;
 use super::clock::Clocks;
 use super::dial::{DialError, Dialer, Files};
+use super::orders::{Change, Current, Orders};
 use super::rules::{Kept, Put, Stored};
 use super::{Answer, Batch, Each, Master, Store, StoreError};
 use crate::fleet::Seen;
@@ -72,6 +75,7 @@ pub struct Redis {
     bans: Arc<Lua>,
     known_bans: bans::Known,
     rules: Arc<Lua>,
+    orders: Arc<Lua>,
     fleet: Arc<Lua>,
     pop_ttl_us: u64,
     ceiling: Ceiling,
@@ -108,10 +112,11 @@ impl Redis {
             rules::script(),
             fleet::script(),
             take::script(),
+            orders::script(),
         ];
         let [charge, draw] = [&texts[0], &texts[1]].map(|text| Arc::new(Lua::timed(text, 4)));
         let take = Arc::new(Lua::timed(&texts[7], 0));
-        let [_, _, register, hot, bans, rules, fleet, _] =
+        let [_, _, register, hot, bans, rules, fleet, _, orders] =
             texts.each_ref().map(|text| Arc::new(Lua::new(text)));
         let scripts: Arc<[String]> = texts.into();
         let clocks = Arc::new(Clocks::new());
@@ -137,6 +142,7 @@ impl Redis {
             bans,
             known_bans: bans::Known::default(),
             rules,
+            orders,
             fleet,
             ceiling: Ceiling::new(options.keys_max),
             pop_ttl_us: u64::try_from(options.pop_ttl.as_micros()).unwrap_or(u64::MAX).min(COUNT_MAX / 4),
@@ -240,6 +246,14 @@ impl Store for Redis {
 
     fn kept_rules(&self) -> Answer<'_, Vec<Kept>> {
         Box::pin(rules::kept(&self.servers, &self.rules))
+    }
+
+    fn current(&self) -> Answer<'_, Current> {
+        Box::pin(orders::current(&self.servers, &self.orders))
+    }
+
+    fn orders<'a>(&'a self, change: Option<&'a Change<'a>>) -> Answer<'a, Orders> {
+        Box::pin(orders::change(&self.servers, &self.orders, change))
     }
 
     fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> Answer<'a, ()> {

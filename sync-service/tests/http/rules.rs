@@ -15,7 +15,7 @@ use crate::exchange::{metric, reply};
 use crate::stores::Shared;
 
 const ADMIN: &str = "authorization: Bearer an-admin-token-of-the-tests\r\n";
-const REPORTER: &str = "authorization: Bearer a-report-token-of-the-tests\r\n";
+pub(crate) const REPORTER: &str = "authorization: Bearer a-report-token-of-the-tests\r\n";
 const FIRST: &str = "if-none-match: *\r\n";
 const ANY: &str = "if-match: *\r\n";
 
@@ -33,12 +33,12 @@ pub(crate) fn guarded() -> Config {
     }
 }
 
-fn json_of(answer: &Answer) -> Value {
+pub(crate) fn json_of(answer: &Answer) -> Value {
     serde_json::from_slice(&answer.body).unwrap()
 }
 
 /// Asks as the admin, with a JSON body.
-async fn admin(server: &Server, method: &str, path: &str, headers: &str, body: &Value) -> Answer {
+pub(crate) async fn admin(server: &Server, method: &str, path: &str, headers: &str, body: &Value) -> Answer {
     let headers = format!("content-type: application/json\r\n{ADMIN}{headers}");
     ask(server.address, &request(method, path, &headers, body.to_string().as_bytes())).await
 }
@@ -298,7 +298,7 @@ async fn other_methods_and_media_types_are_refused() {
 }
 
 /// Waits until `server` tells POPs to run `version`.
-async fn tells(server: &Server, version: u64) {
+pub(crate) async fn tells(server: &Server, version: u64) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while reply(&report(server.address, REPORTER, &greeting("iad1")).await).rule_set != version {
         assert!(Instant::now() < deadline, "POPs are not told of {version}");

@@ -15,6 +15,7 @@ use weir_budget::hot::HotKey;
 use weir_budget::pops::PopNote;
 use weir_sync::fleet::Seen;
 use weir_sync::store::memory::Memory;
+use weir_sync::store::orders::{Change, Current, Orders};
 use weir_sync::store::rules::{Kept, Put, Stored};
 use weir_sync::store::{Answer, Batch, Each, Store, StoreError};
 
@@ -144,6 +145,17 @@ impl Store for Shared {
         self.or_gone(self.memory.kept_rules())
     }
 
+    fn current(&self) -> Answer<'_, Current> {
+        self.or_gone(self.memory.current())
+    }
+
+    fn orders<'a>(&'a self, change: Option<&'a Change<'a>>) -> Answer<'a, Orders> {
+        if self.is_gone.load(Ordering::SeqCst) {
+            return Box::pin(async { Err(gone()) });
+        }
+        self.memory.orders(change)
+    }
+
     fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> Answer<'a, ()> {
         self.or_gone(self.memory.note_pops(member, pops))
     }
@@ -209,6 +221,7 @@ async fn converse(stream: TcpStream, hangs: Arc<AtomicBool>) -> Option<()> {
             ("EVALSHA", _) if command.get(3)? == "weir:fleet" => ":1\r\n",
             // No rule set.
             ("HGET", _) => "$-1\r\n",
+            ("HMGET", _) => "*2\r\n$-1\r\n$-1\r\n",
             // A full budget.
             ("EVALSHA", _) => "*6\r\n:0\r\n:0\r\n:0\r\n:0\r\n:1\r\n$0\r\n\r\n",
             _ => "+OK\r\n",

@@ -17,6 +17,7 @@ mod limiting;
 mod live;
 mod llm_api;
 mod observing;
+mod orders;
 mod outage;
 mod pages;
 mod penalties;

@@ -18,6 +18,7 @@ mod ceiling;
 mod clock;
 mod cluster;
 mod connecting;
+mod orders;
 mod quota;
 mod replicas;
 mod rules;

@@ -1,0 +1,234 @@
+//! What POPs are told to run: a rule set with the orders that change it.
+//!
+//! | an order | becomes |
+//! |---|---|
+//! | a ban of an address | a condition of `deny` |
+//! | an allow of an address | a condition of `allow` |
+//!
+//! Of two orders about one address, the one about the smaller network counts.
+
+use serde_json::{Map, Value, json};
+use weir_rules::CONDITIONS_MAX;
+use weir_rules::reading::ConfigError;
+
+use super::network::{Network, Networks};
+use super::order::{Kind, Order};
+use crate::document::Document;
+
+/// What comes of an order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It is in force.
+    InForce,
+    /// It changes nothing as things are, and why.
+    None(String),
+    /// The rule set with it would have these errors, so it is left out.
+    Invalid(Vec<ConfigError>),
+}
+
+impl Effect {
+    /// Why the order changes nothing, if so.
+    pub fn why_none(&self) -> Option<String> {
+        match self {
+            Self::InForce => None,
+            Self::None(why) => Some(why.clone()),
+            Self::Invalid(errors) => {
+                let first = errors.first().map(ToString::to_string).unwrap_or_default();
+                Some(format!("the rule set with it would have errors: {first}"))
+            }
+        }
+    }
+}
+
+/// A rule set with orders.
+#[derive(Clone, Debug)]
+pub struct Composed {
+    /// What POPs are to run.
+    pub document: Document,
+    /// What comes of each order, in their order.
+    pub effects: Vec<Effect>,
+}
+
+/// `base` with the `orders` that change it. Orders that would make it invalid are left out, all of a kind together.
+pub fn compose(base: &Document, orders: &[Order]) -> Composed {
+    let mut effects = vec![Effect::InForce; orders.len()];
+    let all: Vec<&Order> = orders.iter().collect();
+    let document = with(base, &all).unwrap_or_else(|_| with_some(base, orders, &mut effects));
+    if !base.is_enforced() {
+        let off = Effect::None("all rules are switched off, and with them orders".into());
+        effects
+            .iter_mut()
+            .filter(|effect| **effect == Effect::InForce)
+            .for_each(|effect| *effect = off.clone());
+    }
+    let allowed = allowed_by(base.value());
+    for (order, effect) in orders.iter().zip(&mut effects) {
+        let is_allowed = order.said.kind == Kind::Ban && allowed.cover(&order.said.address);
+        if is_allowed && *effect == Effect::InForce {
+            *effect = Effect::None("the rule set's allow list has the address".into());
+        }
+    }
+    Composed { document, effects }
+}
+
+/// `base` with the orders of each kind that can be added.
+fn with_some(base: &Document, orders: &[Order], effects: &mut [Effect]) -> Document {
+    let (mut document, mut taken) = (base.clone(), Vec::new());
+    for kind in [Kind::Ban, Kind::Allow] {
+        let of_kind = orders.iter().filter(|order| order.said.kind == kind);
+        let more: Vec<&Order> = taken.iter().copied().chain(of_kind).collect();
+        match with(base, &more) {
+            Ok(composed) => (document, taken) = (composed, more),
+            Err(errors) => {
+                let of_kind = orders.iter().zip(&mut *effects).filter(|(order, _)| order.said.kind == kind);
+                of_kind.for_each(|(_, effect)| *effect = Effect::Invalid(errors.clone()));
+            }
+        }
+    }
+    document
+}
+
+fn with(base: &Document, orders: &[&Order]) -> Result<Document, Vec<ConfigError>> {
+    if orders.is_empty() {
+        return Ok(base.clone());
+    }
+    let of_kind =
+        |kind| orders.iter().filter(move |order| order.said.kind == kind).map(|order| order.said.address);
+    let (bans, allows): (Vec<_>, Vec<_>) = (of_kind(Kind::Ban).collect(), of_kind(Kind::Allow).collect());
+    let mut value = base.value().clone();
+    if let Some(fields) = value.as_object_mut() {
+        if !bans.is_empty() {
+            add(fields, "deny", json!({"addresses": bans}));
+        }
+        for condition in allowing(&allows, &bans) {
+            add(fields, "allow", condition);
+        }
+    }
+    Document::of_value(value)
+}
+
+/// Conditions that allow these networks, but for what is banned inside of one.
+fn allowing(allows: &[Network], bans: &[Network]) -> Vec<Value> {
+    let (mut whole, mut conditions) = (Vec::new(), Vec::new());
+    for allow in allows {
+        let inside: Vec<_> = bans.iter().filter(|ban| allow.covers(ban)).collect();
+        if inside.is_empty() {
+            whole.push(allow);
+        } else {
+            conditions.push(json!({"addresses": [allow], "not": {"addresses": inside}}));
+        }
+    }
+    if !whole.is_empty() {
+        conditions.push(json!({"addresses": whole}));
+    }
+    conditions
+}
+
+/// Adds a condition to a list; if that is full, to one of its conditions.
+fn add(fields: &mut Map<String, Value>, list: &str, condition: Value) {
+    let list = fields.entry(list).or_insert_with(|| json!([]));
+    let Some(list) = list.as_array_mut() else { return };
+    let is_plain = |known: &&mut Value| known.get("any").is_none() && known.get("not").is_none();
+    if list.len() >= CONDITIONS_MAX
+        && let Some(known) = list.iter_mut().rev().find(is_plain)
+    {
+        *known = json!({"any": [known.take(), condition]});
+        return;
+    }
+    list.push(condition);
+}
+
+/// The networks that the document allows whatever else a request has.
+fn allowed_by(document: &Value) -> Networks {
+    let conditions = document["allow"].as_array().into_iter().flatten().filter_map(Value::as_object);
+    let by_address =
+        conditions.filter(|fields| fields.len() == 1).filter_map(|fields| fields.get("addresses"));
+    let texts = by_address.filter_map(Value::as_array).flatten().filter_map(Value::as_str);
+    texts.filter_map(|text| text.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Form;
+    use crate::orders::order::Said;
+
+    fn document(fields: &Value) -> Document {
+        let mut value = json!({"rules": [{"name": "a", "key": ["client_address"], "rate": "5/s"}]});
+        for (name, field) in fields.as_object().unwrap() {
+            value[name] = field.clone();
+        }
+        Document::read(value.to_string().as_bytes(), Form::Json).unwrap()
+    }
+
+    fn order(kind: Kind, address: &str) -> Order {
+        let said =
+            Said { kind, address: address.parse().unwrap(), reason: String::new(), author: String::new() };
+        Order { said, id: 1, at_ms: 1, until_ms: 2 }
+    }
+
+    fn ban(address: &str) -> Order {
+        order(Kind::Ban, address)
+    }
+
+    fn allow(address: &str) -> Order {
+        order(Kind::Allow, address)
+    }
+
+    #[test]
+    fn bans_and_allows_come_behind_the_lists_of_the_rule_set() {
+        let base = document(&json!({"deny": [{"methods": ["PUT"]}]}));
+        let composed = compose(&base, &[ban("203.0.113.0/24"), allow("192.0.2.1"), ban("2001:db8::1")]);
+        let value = composed.document.value();
+        let denied = json!([{"methods": ["PUT"]}, {"addresses": ["203.0.113.0/24", "2001:db8::1"]}]);
+        assert_eq!((&value["deny"], &value["allow"]), (&denied, &json!([{"addresses": ["192.0.2.1"]}])));
+        assert_eq!(composed.effects, vec![Effect::InForce; 3]);
+        assert_eq!(compose(&base, &[]).document, base);
+    }
+
+    #[test]
+    fn of_two_orders_the_one_about_the_smaller_network_counts() {
+        let orders = [allow("10.0.0.0/8"), ban("10.1.0.0/16"), allow("10.1.2.0/24"), ban("11.0.0.0/8")];
+        let value = compose(&document(&json!({})), &orders).document.value().clone();
+        let but = json!({"addresses": ["10.0.0.0/8"], "not": {"addresses": ["10.1.0.0/16"]}});
+        assert_eq!(value["allow"], json!([but, {"addresses": ["10.1.2.0/24"]}]));
+    }
+
+    #[test]
+    fn a_ban_that_the_rule_set_allows_or_that_is_switched_off_is_without_effect() {
+        let why = |base: &Value, order: Order| compose(&document(base), &[order]).effects[0].why_none();
+        let allowed = json!({"allow": [{"addresses": ["10.0.0.0/7", "192.0.2.1"]}]});
+        let told = why(&allowed, ban("10.1.0.0/16")).unwrap();
+        assert!(told.contains("allow list has the address"), "{told}");
+        assert_eq!(why(&allowed, ban("192.0.2.0/24")), None, "only a part of it is");
+        assert_eq!(why(&allowed, allow("10.0.0.1")), None);
+        let partly = json!({"allow": [{"addresses": ["192.0.2.1"], "methods": ["GET"]}]});
+        assert_eq!(why(&partly, ban("192.0.2.1")), None);
+        assert!(why(&json!({"enforce": false}), ban("192.0.2.1")).unwrap().contains("switched off"));
+    }
+
+    #[test]
+    fn a_full_list_takes_a_condition_more() {
+        let conditions = |condition: Value| json!({"deny": vec![condition; CONDITIONS_MAX]});
+        let plain = json!({"methods": ["PUT"]});
+        let composed = compose(&document(&conditions(plain.clone())), &[ban("192.0.2.1")]);
+        let last = &composed.document.value()["deny"][CONDITIONS_MAX - 1];
+        assert_eq!(*last, json!({"any": [plain, {"addresses": ["192.0.2.1"]}]}));
+        assert_eq!(composed.effects, [Effect::InForce]);
+    }
+
+    #[test]
+    fn orders_that_do_not_fit_are_left_out_and_the_others_are_in_force() {
+        let full = json!({"deny": vec![json!({"not": {"methods": ["PUT"]}}); CONDITIONS_MAX]});
+        let composed = compose(&document(&full), &[ban("192.0.2.1"), allow("192.0.2.2")]);
+        assert!(matches!(composed.effects[0], Effect::Invalid(_)));
+        assert!(
+            composed.effects[0].why_none().unwrap().contains("deny: expected a list"),
+            "{:?}",
+            composed.effects
+        );
+        assert_eq!(composed.effects[1], Effect::InForce);
+        assert_eq!(composed.document.value()["deny"], full["deny"]);
+        assert_eq!(composed.document.value()["allow"], json!([{"addresses": ["192.0.2.2"]}]));
+    }
+}

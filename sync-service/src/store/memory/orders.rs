@@ -1,0 +1,73 @@
+//! Orders in memory.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::store::orders::{Change, Kept, ORDERS_MAX, Outcome, Until};
+
+/// The orders that are kept, by name.
+#[derive(Debug, Default)]
+pub(super) struct Orders {
+    number: u64,
+    kept: BTreeMap<String, Kept>,
+}
+
+impl Orders {
+    /// Their number.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Changes them `since_1970`, and drops those that have ended.
+    pub(super) fn change(&mut self, since_1970: Duration, change: Option<&Change<'_>>) -> Outcome {
+        let now_ms = millis(since_1970);
+        let outcome = change.map_or(Outcome::Done, |change| self.make(now_ms, change));
+        let before = self.kept.len();
+        self.kept.retain(|_, order| order.until_ms > now_ms);
+        if self.kept.len() < before {
+            self.count(now_ms);
+        }
+        outcome
+    }
+
+    fn make(&mut self, now_ms: u64, change: &Change<'_>) -> Outcome {
+        match *change {
+            Change::Drop(name) => {
+                if self.kept.remove(name).is_none() {
+                    return Outcome::Missing;
+                }
+                self.count(now_ms);
+            }
+            Change::Put { name, text, until } => {
+                if self.kept.len() >= ORDERS_MAX && !self.kept.contains_key(name) {
+                    return Outcome::Full;
+                }
+                let until_ms = match until {
+                    Until::In(for_ms) => now_ms.saturating_add(for_ms),
+                    Until::At(until_ms) => until_ms,
+                };
+                let (id, name, text) = (self.count(now_ms), name.to_owned(), text.to_owned());
+                self.kept.insert(name.clone(), Kept { name, id, at_ms: now_ms, until_ms, text });
+            }
+        }
+        Outcome::Done
+    }
+
+    /// The oldest first.
+    pub(super) fn kept(&self) -> Vec<Kept> {
+        let mut kept: Vec<_> = self.kept.values().cloned().collect();
+        kept.sort_by_key(|order| order.id);
+        kept
+    }
+
+    /// Gives them a new number.
+    fn count(&mut self, now_ms: u64) -> u64 {
+        self.number = if self.number > 0 { self.number + 1 } else { now_ms.max(1) };
+        self.number
+    }
+}
+
+/// Milliseconds since 1970.
+pub(super) fn millis(since_1970: Duration) -> u64 {
+    u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,68 @@
+-- Drops the orders that have ended, changes one, and returns all.
+--
+-- KEYS[1]   the rule sets, a hash: current (a version), and the number of the orders: orders
+-- KEYS[2]   the orders, a hash in the same slot: name to `<id> <put at> <ends at> <text>`, both times in
+--           milliseconds since 1970
+-- ARGV[1]   put, drop, or empty to change nothing
+-- ARGV[2]   the order's name
+-- ARGV[3]   to put: its text
+-- ARGV[4]   for how many milliseconds it is in force, ...
+-- ARGV[5]   ... or, if that is empty, until when
+--
+-- Returns   {the current version or 0, the orders' number, now in milliseconds, 0 or 1 if there is no room or
+--           2 if there is none of that name, {name, value, name, value, ...}}
+--
+-- The maxima in capitals are set in front of this text.
+
+local rules, key = KEYS[1], KEYS[2]
+local what, name, text, for_ms, until_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local known = redis.call('HMGET', rules, 'current', 'orders')
+local number = tonumber(known[2] or '0')
+
+-- tostring() keeps 14 digits only.
+local function whole(number)
+  return string.format('%.0f', number)
+end
+
+local function next_number()
+  number = number > 0 and number + 1 or now
+  redis.call('HSET', rules, 'orders', whole(number))
+end
+
+local function ends_at(value)
+  return tonumber(string.match(value, '^%d+ %d+ (%d+) ') or '0')
+end
+
+local outcome = 0
+if what == 'drop' then
+  if redis.call('HDEL', key, name) == 1 then
+    next_number()
+  else
+    outcome = 2
+  end
+elseif what == 'put' then
+  if redis.call('HEXISTS', key, name) == 0 and redis.call('HLEN', key) >= ORDERS_MAX then
+    outcome = 1
+  else
+    next_number()
+    local ends = for_ms ~= '' and now + tonumber(for_ms) or tonumber(until_ms)
+    redis.call('HSET', key, name, whole(number) .. ' ' .. whole(now) .. ' ' .. whole(ends) .. ' ' .. text)
+  end
+end
+
+local all, kept, is_over = redis.call('HGETALL', key), {}, false
+for i = 1, #all, 2 do
+  if ends_at(all[i + 1]) <= now then
+    redis.call('HDEL', key, all[i])
+    is_over = true
+  else
+    kept[#kept + 1] = all[i]
+    kept[#kept + 1] = all[i + 1]
+  end
+end
+if is_over then
+  next_number()
+end
+return {tonumber(known[1] or '0'), whole(number), whole(now), outcome, kept}

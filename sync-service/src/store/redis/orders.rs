@@ -1,0 +1,67 @@
+//! Orders in Redis: one hash beside the rule sets, changed by one script.
+
+use std::sync::Arc;
+
+use super::exchange::Call;
+use super::rules::RULES_KEY;
+use super::script::{Lua, with_maxima};
+use super::servers::Servers;
+use crate::store::StoreError;
+use crate::store::orders::{Change, Current, Kept, ORDERS_MAX, Orders, Outcome, Until};
+
+/// The rule sets, and the orders; in one slot of a cluster.
+const KEYS: [&str; 2] = [RULES_KEY, "weir:{weir:rules}:orders"];
+
+/// What the script returns.
+type Row = (u64, u64, u64, u64, Vec<(String, String)>);
+
+/// The script, with its maximum in front.
+pub(super) fn script() -> String {
+    with_maxima(&[("ORDERS_MAX", ORDERS_MAX as u64)], include_str!("../orders.lua"))
+}
+
+/// Both numbers, of one moment.
+pub(super) async fn current(servers: &Servers, script: &Arc<Lua>) -> Result<Current, StoreError> {
+    let mut call = Call::new("HMGET", RULES_KEY);
+    call.arg(RULES_KEY).arg("current").arg("orders");
+    let (version, orders): (Option<u64>, Option<u64>) = servers.send_one(call, script).await?;
+    Ok(Current { version, orders: orders.unwrap_or_default() })
+}
+
+pub(super) async fn change(
+    servers: &Servers,
+    script: &Arc<Lua>,
+    change: Option<&Change<'_>>,
+) -> Result<Orders, StoreError> {
+    let mut call = Call::of(script, &KEYS);
+    match change {
+        None => drop(call.arg("").arg("").arg("").arg("").arg("")),
+        Some(Change::Drop(name)) => drop(call.arg("drop").arg(*name).arg("").arg("").arg("")),
+        Some(Change::Put { name, text, until }) => {
+            call.arg("put").arg(*name).arg(*text);
+            match until {
+                Until::In(for_ms) => call.arg(*for_ms).arg(""),
+                Until::At(until_ms) => call.arg("").arg(*until_ms),
+            };
+        }
+    }
+    let (version, orders, now_ms, outcome, rows): Row = servers.send_one(call, script).await?;
+    let outcome = match outcome {
+        0 => Outcome::Done,
+        1 => Outcome::Full,
+        2 => Outcome::Missing,
+        _ => return Err(StoreError::Nonsense("another outcome of a change of orders")),
+    };
+    // What cannot be read was put there by another program.
+    let mut kept: Vec<Kept> = rows.into_iter().filter_map(|(name, value)| kept(name, &value)).collect();
+    kept.sort_by_key(|order| order.id);
+    let current = Current { version: Some(version).filter(|version| *version > 0), orders };
+    Ok(Orders { current, now_ms, outcome, kept })
+}
+
+fn kept(name: String, value: &str) -> Option<Kept> {
+    let mut words = value.splitn(4, ' ');
+    let mut number = || words.next()?.parse().ok();
+    let (id, at_ms, until_ms) = (number()?, number()?, number()?);
+    Some(Kept { name, id, at_ms, until_ms, text: words.next()?.to_owned() })
+}

@@ -1,0 +1,227 @@
+//! Orders over HTTP: bans and allows, until a time, kept apart from the rule set.
+
+use std::slice;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use weir_sync::config::Config;
+use weir_sync::store::Store as _;
+use weir_sync::store::orders::{Change, ORDERS_MAX, Until};
+use weir_wire::messages::Running;
+
+use crate::Server;
+use crate::client::{Answer, ask, greeting, report, request};
+use crate::exchange::{metric, reply};
+use crate::rules::{REPORTER, admin, current, guarded, json_of, page, put, rules, tells};
+use crate::stores::Shared;
+
+const FIRST: &str = "if-none-match: *\r\n";
+const ANY: &str = "if-match: *\r\n";
+const BAN: &str = "/v1/bans";
+
+/// What POPs of this server are told to run.
+async fn told(server: &Server) -> u64 {
+    reply(&report(server.address, REPORTER, &greeting("fra1")).await).rule_set
+}
+
+/// What a POP fetches that is told of this edition.
+async fn edition(server: &Server, number: u64) -> Value {
+    let path = format!("/v1/rules?version={number}");
+    let answer = ask(server.address, &request("GET", &path, REPORTER, b"")).await;
+    assert_eq!((answer.status, answer.header("etag")), (200, Some(format!("\"{number}\"").as_str())));
+    json_of(&answer)
+}
+
+/// Puts an order; it must be taken.
+async fn order(server: &Server, path: &str, body: Value) -> Value {
+    let answer = admin(server, "PUT", path, "", &body).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    json_of(&answer)
+}
+
+async fn lift(server: &Server, path: &str) -> Answer {
+    admin(server, "DELETE", path, "", &json!(null)).await
+}
+
+async fn listed(server: &Server, path: &str) -> Vec<Value> {
+    json_of(&page(server, path).await)["orders"].as_array().unwrap().clone()
+}
+
+#[tokio::test]
+async fn a_ban_is_an_edition_that_every_replica_tells_of_and_no_version() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let a = Server::start_over(guarded(), store.clone()).await;
+    let b = Server::start_over(Config { region: "iad".into(), ..guarded() }, store.clone()).await;
+    let version = put(&a, FIRST, &rules("5/s")).await;
+    tells(&b, version).await;
+    let body = json!({"address": "203.0.113.0/24", "for": "1h", "reason": "scans"});
+    let put_at = Instant::now();
+    let banned = order(&a, BAN, body).await;
+    for (field, expected) in
+        [("kind", "ban"), ("address", "203.0.113.0/24"), ("reason", "scans"), ("author", "admin")]
+    {
+        assert_eq!(banned[field], expected, "{banned}");
+    }
+    assert_eq!(banned["without_effect"], Value::Null);
+    let number = told(&a).await;
+    assert!(number > version, "at once: {number} {version}");
+    let with_it = json!({"rules": rules("5/s")["rules"], "deny": [{"addresses": ["203.0.113.0/24"]}]});
+    assert_eq!(edition(&b, number).await, with_it, "a POP may fetch it of one that has not heard of it yet");
+    tells(&b, number).await;
+    println!("told of in the other region after {:?}", put_at.elapsed());
+    assert_eq!(edition(&a, number).await, with_it);
+    assert_eq!(current(&a).await, (version, rules("5/s")), "the rule set is what it was");
+    let fleet = json_of(&page(&b, "/v1/fleet").await);
+    assert_eq!((&fleet["version"], &fleet["rule_set"]), (&json!(number), &json!(version)));
+    assert_eq!(metric(&b, "weir_sync_rule_set_version").await.to_string(), number.to_string());
+    assert_eq!(listed(&b, "/v1/orders").await, slice::from_ref(&banned));
+    assert_eq!((listed(&b, BAN).await, listed(&b, "/v1/allows").await), (vec![banned], vec![]));
+}
+
+#[tokio::test]
+async fn whatever_is_put_as_a_rule_set_keeps_orders() {
+    let server = Server::start(guarded()).await;
+    let version = put(&server, FIRST, &rules("5/s")).await;
+    order(&server, BAN, json!({"address": "192.0.2.1", "for": "1h"})).await;
+    let mut before = told(&server).await;
+    let denied = json!([{"addresses": ["192.0.2.1"]}]);
+    put(&server, ANY, &rules("6/s")).await;
+    for (method, path, body, rate) in [
+        ("POST", "/v1/rules/rollback", json!({"version": version}), "5/s"),
+        ("PUT", "/v1/enforcement", json!({"enforce": false}), "5/s"),
+    ] {
+        assert_eq!(admin(&server, method, path, ANY, &body).await.status, 200);
+        let number = told(&server).await;
+        assert!(number > before, "editions only grow");
+        let document = edition(&server, number).await;
+        assert_eq!((&document["deny"], &document["rules"]), (&denied, &rules(rate)["rules"]), "{path}");
+        assert_eq!(current(&server).await.1.get("deny"), None);
+        before = number;
+    }
+    let off = listed(&server, BAN).await[0]["without_effect"].as_str().unwrap().to_owned();
+    assert!(off.contains("switched off"), "{off}");
+    let answer = admin(&server, "POST", "/v1/rules/rollback", ANY, &json!({"version": before})).await;
+    assert_eq!(answer.status, 404, "an edition is no version to go back to");
+}
+
+#[tokio::test]
+async fn the_last_word_about_an_address_counts_until_it_is_lifted() {
+    let server = Server::start(guarded()).await;
+    put(&server, FIRST, &rules("5/s")).await;
+    order(&server, BAN, json!({"address": "192.0.2.1", "for": "1h"})).await;
+    let allowed = order(&server, "/v1/allows", json!({"address": "192.0.2.1/32", "for": "1h"})).await;
+    let document = edition(&server, told(&server).await).await;
+    assert_eq!((document.get("deny"), &document["allow"]), (None, &json!([{"addresses": ["192.0.2.1"]}])));
+    assert_eq!(lift(&server, "/v1/bans/192.0.2.1").await.status, 404, "it is no ban any more");
+    let lifted = lift(&server, &format!("/v1/allows/{}", allowed["id"])).await;
+    assert_eq!((lifted.status, json_of(&lifted)), (200, allowed));
+    assert_eq!(edition(&server, told(&server).await).await, rules("5/s"));
+    for (address, path) in [
+        ("203.0.113.0/24", "/v1/bans/203.0.113.0%2F24"),
+        ("203.0.113.0/24", "/v1/bans/203.0.113.0/24"),
+        ("2001:db8::/32", "/v1/bans/2001%3Adb8%3A%3A%2F32"),
+    ] {
+        order(&server, BAN, json!({"address": address, "for": "1h"})).await;
+        assert_eq!(lift(&server, path).await.status, 200, "{path}");
+        assert_eq!(lift(&server, path).await.status, 404, "{path}");
+    }
+    assert_eq!(lift(&server, "/v1/bans/nobody").await.status, 400);
+}
+
+#[tokio::test]
+async fn an_order_ends_by_itself_everywhere() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let a = Server::start_over(guarded(), store.clone()).await;
+    let b = Server::start_over(Config { region: "iad".into(), ..guarded() }, store.clone()).await;
+    put(&a, FIRST, &rules("5/s")).await;
+    order(&a, BAN, json!({"address": "192.0.2.1", "for": "1s"})).await;
+    let (put_at, number) = (Instant::now(), told(&a).await);
+    tells(&b, number).await;
+    for server in [&a, &b] {
+        tells(server, number + 1).await;
+        assert!(put_at.elapsed() >= Duration::from_millis(900), "not before its time");
+        assert_eq!(edition(server, number + 1).await, rules("5/s"));
+        assert!(listed(server, "/v1/orders").await.is_empty());
+    }
+    println!("gone in both regions {:?} after it was put for 1 s", put_at.elapsed());
+}
+
+#[tokio::test]
+async fn what_cannot_be_an_order_is_refused_and_changes_nothing() {
+    let server = Server::start(guarded()).await;
+    let good = json!({"address": "192.0.2.1", "for": "1h"});
+    let none = admin(&server, "PUT", BAN, "", &good).await;
+    assert_eq!(none.status, 409);
+    assert!(none.detail().contains("PUT one to /v1/rules first"), "{}", none.detail());
+    let full =
+        json!({"rules": rules("5/s")["rules"], "allow": vec![json!({"not": {"methods": ["PUT"]}}); 100]});
+    let version = put(&server, FIRST, &full).await;
+    let bad = admin(&server, "PUT", BAN, "", &json!({"address": "192.0.2.1/24", "fro": "1h"})).await;
+    assert_eq!(bad.status, 422);
+    let places: Vec<_> =
+        json_of(&bad)["errors"].as_array().unwrap().iter().map(|e| e["place"].clone()).collect();
+    assert_eq!(places, ["address", "", "fro"], "{}", bad.text());
+    let invalid = admin(&server, "PUT", "/v1/allows", "", &good).await;
+    assert_eq!(invalid.status, 422, "the rule set's list is full: {}", invalid.text());
+    assert_eq!(json_of(&invalid)["errors"][0]["place"], "allow");
+    let with_query = admin(&server, "PUT", "/v1/bans?dry_run=true", "", &good).await;
+    assert_eq!(with_query.status, 400);
+    let headers = "content-type: application/json\r\n";
+    for (token, status) in [("", 401), (REPORTER, 401)] {
+        let body = good.to_string();
+        let put = request("PUT", BAN, &format!("{token}{headers}"), body.as_bytes());
+        assert_eq!(ask(server.address, &put).await.status, status);
+        let get = request("GET", "/v1/orders", token, b"");
+        assert_eq!(ask(server.address, &get).await.status, status);
+    }
+    for (method, path, allowed) in [
+        ("POST", BAN, "get, head, put"),
+        ("PUT", "/v1/orders", "get, head"),
+        ("GET", "/v1/bans/192.0.2.1", "delete"),
+    ] {
+        let answer = admin(&server, method, path, "", &good).await;
+        assert_eq!((answer.status, answer.header("allow")), (405, Some(allowed)), "{path}");
+    }
+    assert_eq!((told(&server).await, listed(&server, "/v1/orders").await), (version, vec![]));
+    // Orders do not stand in the way of a rule set that has no room for them.
+    put(&server, ANY, &rules("5/s")).await;
+    order(&server, "/v1/allows", good.clone()).await;
+    put(&server, ANY, &full).await;
+    assert_eq!(edition(&server, told(&server).await).await, full);
+    let why = listed(&server, "/v1/allows").await[0]["without_effect"].as_str().unwrap().to_owned();
+    assert!(why.contains("allow: expected a list"), "{why}");
+}
+
+#[tokio::test]
+async fn orders_are_bounded() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let server = Server::start_over(guarded(), store.clone()).await;
+    put(&server, FIRST, &rules("5/s")).await;
+    for n in 0..ORDERS_MAX {
+        let (name, text) = (format!("address 10.0.{}.{}", n / 250, n % 250), "{}");
+        store.orders(Some(&Change::Put { name: &name, text, until: Until::In(60_000) })).await.unwrap();
+    }
+    let answer = admin(&server, "PUT", BAN, "", &json!({"address": "192.0.2.1", "for": "1h"})).await;
+    assert_eq!(answer.status, 409);
+    assert!(answer.detail().contains("1000 orders, the most"), "{}", answer.detail());
+}
+
+#[tokio::test]
+async fn a_pop_that_runs_an_edition_is_current() {
+    let server = Server::start(guarded()).await;
+    put(&server, FIRST, &rules("5/s")).await;
+    order(&server, BAN, json!({"address": "192.0.2.1", "for": "1h"})).await;
+    let version = told(&server).await;
+    let mut said = greeting("fra1");
+    said.running = Running { version, refused: 0 };
+    assert_eq!(report(server.address, REPORTER, &said).await.status, 200);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let fleet = json_of(&page(&server, "/v1/fleet").await);
+        if fleet["pops"][0]["is_current"] == true {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{fleet}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -1,0 +1,88 @@
+//! Orders in a fleet: two regions, each an Envoy of two workers and a weir-sync, one Redis.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use weir_tests::client::{Ask, Client};
+use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::operator::Operator;
+use weir_tests::redis::Redis;
+use weir_tests::wait::until;
+use weir_tests::weir_sync::{TOKEN, WeirSync};
+
+use crate::plugin::{rule, rules, with};
+
+/// How soon an order is in force everywhere, from the answer to it.
+const WITHIN: Duration = Duration::from_secs(1);
+const REGIONS: [&str; 2] = ["fra1", "nyc1"];
+
+/// A connection to each worker of each POP.
+struct Clients(Vec<Client>);
+
+impl Clients {
+    /// Asks over every connection until all are answered with `status`; how long that took.
+    async fn all_get(&mut self, status: u16, ask: &Ask, since: Instant) -> Duration {
+        for client in &mut self.0 {
+            let mut last = 0;
+            while last != status {
+                assert!(since.elapsed() < 10 * WITHIN, "{last} and not {status} after {:?}", since.elapsed());
+                last = client.send(ask).await.status;
+            }
+        }
+        since.elapsed()
+    }
+}
+
+/// Two regions that run `document`.
+async fn fleet(redis: &Redis, document: &Value) -> (Vec<WeirSync>, Vec<Envoy>) {
+    let (mut weir_syncs, mut edges) = (vec![], vec![]);
+    for name in REGIONS {
+        let weir_sync = WeirSync::start(name, &redis.url()).await;
+        // The interval and all else as they are by default.
+        let sync = json!({"cluster": "weir-sync", "pop": name, "token": TOKEN});
+        let setup = Setup::with(with(document.clone(), "sync", sync)).node(name).concurrency(2);
+        edges.push(Envoy::start(setup.cluster("weir-sync", weir_sync.address())).await);
+        weir_syncs.push(weir_sync);
+    }
+    let mut operator = Operator::of(&weir_syncs[0]);
+    let version = operator.put_good(document).await;
+    let expected = (version, REGIONS.map(|name| (name.to_owned(), version)).to_vec());
+    until("every POP to run the version", async || (operator.fleet().await == expected).then_some(())).await;
+    (weir_syncs, edges)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bans_and_allows_are_in_force_in_two_regions_within_a_second_and_so_is_their_end() {
+    let redis = Redis::start().await;
+    // A client has one request, and no more while the test lasts.
+    let document = rules([with(rule("few", "1/d", 1), "match", json!({"path": {"exact": "/few"}}))]);
+    let (weir_syncs, edges) = fleet(&redis, &document).await;
+    let mut clients = Clients(edges.iter().flat_map(|edge| edge.clients(2)).collect());
+    let (mut fra, mut nyc) = (Operator::of(&weir_syncs[0]), Operator::of(&weir_syncs[1]));
+    let of = |path: &str, address: &str| Ask::get(path).forwarded_for(address);
+    let (culprit, bystander) = (of("/", "203.0.113.7"), of("/", "198.51.100.7"));
+    let limited = of("/few", "192.0.2.1");
+    clients.all_get(429, &limited, Instant::now()).await;
+
+    fra.order("/v1/bans", &json!({"address": "203.0.113.0/24", "for": "1h", "reason": "scans"})).await;
+    let banned = clients.all_get(403, &culprit, Instant::now()).await;
+    nyc.order("/v1/allows", &json!({"address": "192.0.2.1", "for": "1h"})).await;
+    let allowed = clients.all_get(200, &limited, Instant::now()).await;
+    nyc.lift("/v1/bans/203.0.113.0%2F24").await;
+    let lifted = clients.all_get(200, &culprit, Instant::now()).await;
+    fra.order("/v1/bans", &json!({"address": "203.0.113.7", "for": "1s"})).await;
+    let banned_at = Instant::now();
+    clients.all_get(403, &culprit, banned_at).await;
+    let ended = clients.all_get(200, &culprit, banned_at + Duration::from_secs(1)).await;
+
+    println!("in force at all: a ban {banned:?}, an allow {allowed:?}; lifted {lifted:?}, ended {ended:?}");
+    for took in [banned, allowed, lifted, ended] {
+        assert!(took <= WITHIN, "{took:?}");
+    }
+    clients.all_get(200, &bystander, Instant::now()).await;
+    until("every POP to run the last edition", async || {
+        let (edition, pops) = fra.fleet().await;
+        (pops == REGIONS.map(|name| (name.to_owned(), edition))).then_some(())
+    })
+    .await;
+}

@@ -1,0 +1,104 @@
+//! Orders, and what is current with them: the same in every store.
+
+use weir_sync::store::Store;
+use weir_sync::store::orders::{Change, Current, Kept, ORDERS_MAX, Orders, Outcome, Until};
+use weir_sync::store::rules::{Put, Stored};
+use weir_tests::redis::Redis;
+use weir_tests::wait::until;
+
+use crate::{POP_TTL, connected_with, memory_with};
+
+for_every_store!(
+    each_change_of_rules_or_orders_makes_one_edition_more,
+    the_last_order_of_a_name_counts,
+    an_order_ends_by_itself,
+    bounds_the_orders,
+    takes_any_text,
+);
+
+const HOUR: Until = Until::In(3_600_000);
+
+async fn put(store: &dyn Store, name: &str, text: &str, until: Until) -> Orders {
+    store.orders(Some(&Change::Put { name, text, until })).await.unwrap()
+}
+
+async fn drop_it(store: &dyn Store, name: &str) -> Outcome {
+    store.orders(Some(&Change::Drop(name))).await.unwrap().outcome
+}
+
+/// Puts a rule set; the new version.
+async fn put_rules(store: &dyn Store) -> u64 {
+    let put = Put { document: "x", expected: None, note: "put", from_file: false };
+    match store.put_rules(&put).await.unwrap() {
+        Stored::New(version) => version,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn texts(orders: &Orders) -> Vec<(&str, &str)> {
+    orders.kept.iter().map(|kept| (kept.name.as_str(), kept.text.as_str())).collect()
+}
+
+async fn each_change_of_rules_or_orders_makes_one_edition_more(store: &dyn Store) {
+    assert_eq!(store.current().await.unwrap(), Current { version: None, orders: 0 });
+    assert_eq!(store.current().await.unwrap().edition(), 0);
+    let version = put_rules(store).await;
+    assert_eq!(store.current().await.unwrap().edition(), version, "without orders it is the version");
+    let first = put(store, "a", "1", HOUR).await;
+    let number = first.current.orders;
+    assert_eq!(first.current, Current { version: Some(version), orders: number });
+    assert!(number.abs_diff(version) < 600_000, "it begins at the time: {number} {version}");
+    assert_eq!(store.orders(None).await.unwrap().current, first.current, "to ask changes nothing");
+    assert_eq!(drop_it(store, "b").await, Outcome::Missing);
+    assert_eq!(store.current().await.unwrap(), first.current);
+    put_rules(store).await;
+    put(store, "b", "2", HOUR).await;
+    assert_eq!(drop_it(store, "a").await, Outcome::Done);
+    assert_eq!(store.current().await.unwrap(), Current { version: Some(version + 1), orders: number + 2 });
+    let read = store.orders(None).await.unwrap();
+    assert_eq!(texts(&read), [("b", "2")], "a new rule set keeps it");
+    assert_eq!(read.current, store.current().await.unwrap());
+}
+
+async fn the_last_order_of_a_name_counts(store: &dyn Store) {
+    put(store, "b", "1", HOUR).await;
+    put(store, "a", "2", HOUR).await;
+    let read = put(store, "b", "3", Until::At(9_999_999_999_999)).await;
+    assert_eq!(texts(&read), [("a", "2"), ("b", "3")], "the oldest first");
+    let Kept { id, at_ms, until_ms, .. } = read.kept[1];
+    assert_eq!((id, until_ms), (read.current.orders, 9_999_999_999_999));
+    assert!(at_ms <= read.now_ms && read.now_ms - at_ms < 600_000, "{read:?}");
+    assert_eq!(read.kept[0].until_ms - read.kept[0].at_ms, 3_600_000);
+}
+
+async fn an_order_ends_by_itself(store: &dyn Store) {
+    put(store, "a", "1", HOUR).await;
+    let before = put(store, "b", "2", Until::In(1)).await.current.orders;
+    let read = until("the order to end", async || {
+        let read = store.orders(None).await.unwrap();
+        (read.kept.len() == 1).then_some(read)
+    })
+    .await;
+    // Dropped with the put itself if that took a millisecond.
+    assert!((before..=before + 1).contains(&read.current.orders), "{before} {read:?}");
+    assert_eq!(store.orders(None).await.unwrap().current, read.current, "once");
+    let past = put(store, "c", "3", Until::At(1)).await;
+    assert_eq!((texts(&past), past.current.orders), (vec![("a", "1")], read.current.orders + 2));
+}
+
+async fn bounds_the_orders(store: &dyn Store) {
+    for n in 0..ORDERS_MAX {
+        assert_eq!(put(store, &n.to_string(), "x", HOUR).await.outcome, Outcome::Done);
+    }
+    let full = put(store, "more", "x", HOUR).await;
+    assert_eq!((full.outcome, full.kept.len()), (Outcome::Full, ORDERS_MAX));
+    assert_eq!(put(store, "7", "y", HOUR).await.outcome, Outcome::Done, "in place of another");
+    assert_eq!(drop_it(store, "8").await, Outcome::Done);
+    assert_eq!(put(store, "more", "x", HOUR).await.outcome, Outcome::Done);
+}
+
+async fn takes_any_text(store: &dyn Store) {
+    let (name, text) = ("a b\r\n\0\u{e9}", " 1 2 3 \r\n\0\u{e9}");
+    assert_eq!(texts(&put(store, name, text, HOUR).await), [(name, text)]);
+    assert_eq!(drop_it(store, name).await, Outcome::Done);
+}
