@@ -60,6 +60,7 @@ pub mod fleet;
 pub mod gateway;
 pub mod import;
 mod input;
+pub mod keys;
 pub mod metrics;
 mod misread;
 pub mod moment;

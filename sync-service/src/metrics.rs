@@ -96,7 +96,7 @@ pub struct Happened {
 /// Which events of the trail.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct OfEvent {
-    /// The event's kind: `change`.
+    /// The event's kind: `change`, `decisions` or `left_out`.
     pub event: &'static str,
 }
 
@@ -244,6 +244,8 @@ metrics! {
     trail_written: Family<OfSink, Counter>;
     /// Events lost, because a sink was slow or gone.
     trail_lost: Family<OfSink, Counter>;
+    /// Tokens limited of keys that the trail left out.
+    trail_left_out: Counter;
     /// How often a sink failed.
     trail_errors: Family<OfSink, Counter>;
     /// How long ago the store last answered.

@@ -26,6 +26,7 @@ use crate::rules::RuleSets;
 use crate::store::orders::Current;
 use crate::store::{Batch, Store, StoreError};
 use crate::trail::Trail;
+use crate::trail::observer::Observer;
 use crate::turns;
 
 /// Answers reports.
@@ -37,6 +38,8 @@ pub struct Exchange {
     pub rules: Arc<RuleSets>,
     /// What is changed and decided.
     pub trail: Arc<Trail>,
+    /// Watches what is decided.
+    pub observer: Arc<Observer>,
     hub: Mutex<Hub>,
     refused: RefusedClaims,
     /// This weir-sync's name in the store.
@@ -59,6 +62,7 @@ impl Exchange {
         let shown = metrics.rule_set_version.clone();
         Self {
             rules: Arc::new(RuleSets::new(Arc::clone(&store), shown, Arc::clone(&trail))),
+            observer: Arc::new(Observer::new(Arc::clone(&trail), Arc::clone(&metrics))),
             trail,
             store,
             metrics,
@@ -78,6 +82,7 @@ impl Exchange {
     /// The reply to a `report` of `speaker`.
     pub async fn answer_to(&self, speaker: Speaker, version: Version, report: Report) -> Vec<u8> {
         self.metrics.count_wire(version);
+        self.observer.hear(&report);
         self.rules.hear_of(report.running.version).await;
         if let Some((newest, rules)) = self.rules.news() {
             self.hub().know_rules(newest, rules);

@@ -138,6 +138,7 @@ pub async fn serve(
     gateway.clone().map(|gateway| deciding.spawn(gateway.run()));
     work.spawn(listen_to_regions(Arc::clone(&routes)));
     work.spawn(share_bans(Arc::clone(&routes)));
+    work.spawn(Arc::clone(&routes.exchange.observer).run(config.trail_interval));
     work.spawn(Arc::clone(&secrets).watch());
     if let Some(path) = config.rules_file.clone() {
         let rules = Arc::clone(&routes.exchange.rules);
@@ -167,6 +168,7 @@ pub async fn serve(
     if let Some(gateway) = gateway {
         gateway.part().await;
     }
+    routes.exchange.observer.tell();
     routes.exchange.trail.finish(config.drain_timeout.min(TRAIL_FINISH_MAX)).await;
     writing.shutdown().await;
     Ok(())
@@ -346,6 +348,7 @@ fn trail_settings(config: &Config) -> trail::Settings {
         file: config.trail_file.clone(),
         stream: config.trail_redis.as_ref().and_then(stream),
         queue_max: config.trail_queue_max,
+        keys_max: config.trail_keys_max,
     }
 }
 

@@ -78,6 +78,10 @@ pub struct Config {
     pub trail_redis_password_file: Option<String>,
     /// About how many entries the trail's stream keeps.
     pub trail_redis_max: usize,
+    /// How often the trail tells of decisions.
+    pub trail_interval: Duration,
+    /// The most keys whose decisions it tells of each time.
+    pub trail_keys_max: usize,
     /// The most lines of the trail that wait for a sink.
     pub trail_queue_max: usize,
     /// Whether it decides requests for others, as a POP of its own.
@@ -192,6 +196,8 @@ impl Default for Config {
             trail_redis: None,
             trail_redis_password_file: None,
             trail_redis_max: 100_000,
+            trail_interval: Duration::from_secs(10),
+            trail_keys_max: 1_000,
             trail_queue_max: 10_000,
             gateway: false,
             gateway_keys: 65_000,

@@ -286,6 +286,20 @@ pub const SETTINGS: &[Setting] = &[
         |text| values::count(text, 1, 100_000_000)
     ),
     setting!(
+        trail_interval_ms as trail_interval,
+        "MS",
+        "10000",
+        "How often the trail tells which keys were limited",
+        |text| values::millis(text, 100, HOUR_MS)
+    ),
+    setting!(
+        trail_keys_max,
+        "N",
+        "1000",
+        "The most keys that it tells of each time, those that were limited most",
+        |text| values::count(text, 1, 100_000)
+    ),
+    setting!(
         trail_queue_max,
         "N",
         "10000",

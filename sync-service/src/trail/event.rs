@@ -16,6 +16,15 @@ use crate::moment;
 pub enum Event {
     /// An operator, or a watched file, changed something.
     Change(Box<Changed>),
+    /// A key was limited at a POP.
+    Decisions(Box<Decided>),
+    /// More keys were limited than an interval tells of.
+    LeftOut {
+        /// How many, as far as they are known.
+        keys: usize,
+        /// How many of their tokens were limited.
+        limited: u64,
+    },
     /// Events before this one were lost on their way to this sink.
     Lost {
         /// How many.
@@ -28,6 +37,8 @@ impl Event {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Change(_) => "change",
+            Self::Decisions(_) => "decisions",
+            Self::LeftOut { .. } => "left_out",
             Self::Lost { .. } => "lost",
         }
     }
@@ -64,6 +75,35 @@ pub struct Changed {
     /// How the two differ, unless the one before is not kept any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes: Option<Changes>,
+}
+
+/// What was decided of a key at a POP since the last such event.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Decided {
+    /// The rule's name.
+    pub rule: String,
+    /// The key, as [`crate::keys::name`] shows it.
+    pub key: String,
+    /// The address that it begins with, if it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Where.
+    pub pop: String,
+    /// Tokens admitted.
+    pub admitted: u64,
+    /// Tokens limited.
+    pub limited: u64,
+    /// When it was first heard that some were limited, in milliseconds since 1970, ...
+    #[serde(serialize_with = "moment_of")]
+    pub first: u64,
+    /// ... and when last.
+    #[serde(serialize_with = "moment_of")]
+    pub last: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's way")]
+fn moment_of<S: serde::Serializer>(unix_ms: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    moment::text(*unix_ms).serialize(serializer)
 }
 
 #[allow(clippy::ref_option, reason = "serde's way")]
@@ -147,7 +187,22 @@ mod tests {
             changes: Some(changes),
             ..Changed::default()
         };
-        vec![Event::Change(changed.into()), Event::Lost { count: 12 }]
+        let decided = Decided {
+            rule: "login".into(),
+            key: "192.0.2.7".into(),
+            address: Some("192.0.2.7".into()),
+            pop: "fra1".into(),
+            admitted: 5,
+            limited: 120,
+            first: 1_795_432_321_003,
+            last: 1_795_432_330_258,
+        };
+        vec![
+            Event::Change(changed.into()),
+            Event::Decisions(decided.into()),
+            Event::LeftOut { keys: 40, limited: 900 },
+            Event::Lost { count: 12 },
+        ]
     }
 
     #[test]

@@ -7,7 +7,9 @@
 pub mod event;
 pub mod fault;
 pub mod file;
+pub mod observer;
 pub mod queue;
+pub mod tally;
 pub mod writer;
 
 use std::sync::Arc;
@@ -41,6 +43,8 @@ pub struct Settings {
     pub stream: Option<StreamSettings>,
     /// The most lines that wait for a sink.
     pub queue_max: usize,
+    /// The most keys whose decisions are told in an interval.
+    pub keys_max: usize,
 }
 
 /// Takes events. Without sinks it drops them.
@@ -49,6 +53,7 @@ pub struct Trail {
     /// Without sinks nothing is stamped.
     stamp: Option<Arc<Stamp>>,
     queues: Vec<Arc<Queue>>,
+    keys_max: usize,
     events: Family<OfEvent, Counter>,
 }
 
@@ -85,12 +90,18 @@ impl Trail {
         let writers: Vec<_> = sinks.into_iter().map(writer).collect();
         let queues: Vec<_> = writers.iter().map(|writer| Arc::clone(&writer.queue)).collect();
         let stamp = (!queues.is_empty()).then_some(stamp);
-        Ok((Self { stamp, queues, events: metrics.trail_events.clone() }, writers))
+        let (keys_max, events) = (settings.keys_max, metrics.trail_events.clone());
+        Ok((Self { stamp, queues, keys_max, events }, writers))
     }
 
     /// Whether anybody hears of events.
     pub fn is_on(&self) -> bool {
         self.stamp.is_some()
+    }
+
+    /// The most keys whose decisions are told in an interval.
+    pub fn keys_max(&self) -> usize {
+        self.keys_max
     }
 
     /// Takes an event. It never waits.

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use weir_sync::config::{Config, TrailFile};
 
 use crate::Server;
-use crate::client::{ask, greeting, report, request};
+use crate::client::{ask, greeting, one_key, report, request};
 use crate::exchange::metric;
 use crate::rules::{guarded, put, rules};
 
@@ -187,4 +187,49 @@ async fn a_sink_that_blocks_holds_up_no_reply_and_loses_the_oldest_which_is_coun
         "all are written or told of"
     );
     server.stop().await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_key_that_is_limited_is_told_once_an_interval_and_one_that_is_not_is_left_alone() {
+    let (folder, config) = with_file();
+    let (trail_interval, trail_keys_max) = (Duration::from_millis(300), 1);
+    let server = Server::start(Config { trail_interval, trail_keys_max, ..config }).await;
+    let send = async |of: weir_wire::messages::Report| {
+        assert_eq!(report(server.address, REPORTER, &of).await.status, 200);
+    };
+    let with_key = |sequence, admitted, asked, value: &[u8]| {
+        let mut of = one_key("fra1", sequence, admitted, admitted, asked);
+        of.keys[0].asked_recently = asked;
+        of.keys[0].value = value.to_vec();
+        of
+    };
+    // Two keys that are limited, one of them most; one that is not; and the same again.
+    let address = [4, 32, 192, 0, 2, 7];
+    send(with_key(1, 5, 125, &address)).await;
+    send(with_key(2, 5, 65, &[4, 32, 192, 0, 2, 8])).await;
+    send(with_key(3, 7, 7, &[4, 32, 192, 0, 2, 9])).await;
+    send(with_key(4, 5, 125, &address)).await;
+    let mut events = events(folder.path(), 2).await;
+    for event in &mut events {
+        for field in ["id", "at", "region", "replica"] {
+            taken(event, field);
+        }
+    }
+    let [first, last] = ["first", "last"].map(|field| taken(&mut events[0], field));
+    assert!(first.as_str() <= last.as_str() && first.as_str().unwrap().starts_with("20"), "{first} {last}");
+    assert_eq!(
+        events,
+        [
+            json!({
+                "event": "decisions", "rule": "per-address", "key": "192.0.2.7", "address": "192.0.2.7", "pop": "fra1",
+                "admitted": 5, "limited": 120,
+            }),
+            json!({"event": "left_out", "keys": 1, "limited": 60}),
+        ]
+    );
+    assert!((metric(&server, "weir_sync_trail_left_out_total").await - 60.0).abs() < 0.5);
+    send(with_key(5, 6, 225, &address)).await;
+    server.stop().await.unwrap().unwrap();
+    let last = crate::trail::events(folder.path(), 3).await.pop().unwrap();
+    assert_eq!((&last["admitted"], &last["limited"]), (&json!(1), &json!(99)), "told before the end: {last}");
 }

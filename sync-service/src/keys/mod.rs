@@ -1,0 +1,3 @@
+//! Keys, for operators.
+
+pub mod name;

@@ -1,0 +1,219 @@
+//! Keys as operators read and write them.
+//!
+//! | the key is of | as text |
+//! |---|---|
+//! | an IPv4 address | `192.0.2.7` |
+//! | a network, or an IPv6 prefix | `192.0.2.0/24`, `2001:db8:1:2::/64` |
+//! | all requests | `all` |
+//! | all requests that lack a part of the key | `lacking` |
+//! | anything else | `hex:` and the key's bytes: other parts than addresses leave a POP as a hash |
+//!
+//! What [`show`] shows, [`read`] reads. It also reads an IPv6 address without a prefix, as a rule by `client_address`
+//! counts it: its /64.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use thiserror::Error;
+use weir_budget::text::Hex;
+use weir_rules::address::{IPV4_BITS, IPV6_BITS, Prefixes};
+use weir_rules::key::KeyValue;
+use weir_wire::messages::KEY_BYTES_MAX;
+
+/// What stands before a key's bytes.
+const HEX: &str = "hex:";
+/// The keys that have a word.
+const WORDS: [(&str, KeyValue); 2] = [("all", KeyValue::ALL), ("lacking", KeyValue::LACKING)];
+
+/// A text that names no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "expected a key: an address (192.0.2.7), a network (192.0.2.0/24, 2001:db8:1:2::/64), `all`, `lacking`, or `hex:` and \
+     1 to 64 bytes, as GET /v1/keys shows it"
+)]
+pub struct NameError;
+
+/// The key with these bytes, in canonical form, as text.
+pub fn show(value: &[u8]) -> String {
+    if let Some((word, _)) = WORDS.iter().find(|(_, key)| key.as_bytes() == value) {
+        return (*word).into();
+    }
+    match parts(value) {
+        Some((address, bits, [])) => network(address, bits),
+        _ => format!("{HEX}{}", Hex(value)),
+    }
+}
+
+/// The bytes of the key that a text names.
+pub fn read(text: &str) -> Result<Vec<u8>, NameError> {
+    if let Some((_, key)) = WORDS.iter().find(|(word, _)| *word == text) {
+        return Ok(key.as_bytes().to_vec());
+    }
+    if let Some(digits) = text.strip_prefix(HEX) {
+        return bytes_of(digits).ok_or(NameError);
+    }
+    let (text, bits) = match text.split_once('/') {
+        Some((text, bits)) => (text, Some(number(bits).ok_or(NameError)?)),
+        None => (text, None),
+    };
+    let address: IpAddr = text.parse().map_err(|_| NameError)?;
+    let most = if address.is_ipv4() { IPV4_BITS } else { IPV6_BITS };
+    let prefixes = match bits {
+        Some(bits) if (1..=most).contains(&bits) => Prefixes { ipv4: bits, ipv6: bits },
+        Some(_) => return Err(NameError),
+        None => Prefixes::default(),
+    };
+    // Requests have no mapped addresses; a prefix of one would mean another one of IPv4.
+    let canonical = address.to_canonical();
+    if bits.is_some() && canonical != address {
+        return Err(NameError);
+    }
+    Ok(KeyValue::of_address(canonical, prefixes).as_bytes().to_vec())
+}
+
+/// The text that a part of a URL's path stands for; `None` if that is not percent-encoded UTF-8.
+pub fn from_path(part: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut rest = part.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => 16 * digit(rest.next()?)? + digit(rest.next()?)?,
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// The address that a key begins with, if it does, as text: that of a key with other parts, too.
+pub fn address(value: &[u8]) -> Option<String> {
+    parts(value).map(|(address, bits, _)| network(address, bits))
+}
+
+/// Whether `value` is of an address that lies in the network `outer`, which is a key of an address, too.
+pub fn is_within(value: &[u8], outer: &[u8]) -> bool {
+    let (Some((address, bits, _)), Some((outer, outer_bits, _))) = (parts(value), parts(outer)) else {
+        return false;
+    };
+    let (cut, _) = Prefixes { ipv4: outer_bits, ipv6: outer_bits }.cut(address);
+    bits >= outer_bits && cut == outer
+}
+
+/// The address that canonical bytes begin with, the length of its prefix, and what follows.
+fn parts(value: &[u8]) -> Option<(IpAddr, u8, &[u8])> {
+    let (&[family, bits], rest) = value.split_first_chunk()?;
+    let (most, mut octets) = match family {
+        4 => (IPV4_BITS, [0; 16]),
+        6 => (IPV6_BITS, [0; 16]),
+        _ => return None,
+    };
+    let covered = usize::from(bits).div_ceil(8);
+    let (prefix, rest) = rest.split_at_checked(covered).filter(|_| (1..=most).contains(&bits))?;
+    octets.get_mut(..covered)?.copy_from_slice(prefix);
+    let address: IpAddr = if family == 4 {
+        let [a, b, c, d, ..] = octets;
+        Ipv4Addr::new(a, b, c, d).into()
+    } else {
+        Ipv6Addr::from(octets).into()
+    };
+    let is_cut = Prefixes { ipv4: bits, ipv6: bits }.cut(address).0 == address;
+    is_cut.then_some((address, bits, rest))
+}
+
+fn network(address: IpAddr, bits: u8) -> String {
+    if address.is_ipv4() && bits == IPV4_BITS { address.to_string() } else { format!("{address}/{bits}") }
+}
+
+fn bytes_of(digits: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> = digits.bytes().map(digit).collect();
+    let digits = digits.filter(|it| it.len() % 2 == 0 && (2..=2 * KEY_BYTES_MAX).contains(&it.len()))?;
+    Some(digits.chunks_exact(2).map(|pair| pair.iter().fold(0, |byte, digit| 16 * byte + digit)).collect())
+}
+
+fn digit(byte: u8) -> Option<u8> {
+    char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+}
+
+/// Digits only: `parse` alone would take a sign.
+fn number(text: &str) -> Option<u8> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn keys_of_addresses_are_readable() {
+        for (bytes, text) in [
+            (&[4, 32, 192, 0, 2, 7][..], "192.0.2.7"),
+            (&[4, 24, 192, 0, 2], "192.0.2.0/24"),
+            (&[4, 20, 192, 0, 0xf0], "192.0.240.0/20"),
+            (&[6, 64, 0x20, 1, 0x0d, 0xb8, 0, 1, 0, 2], "2001:db8:1:2::/64"),
+            (&[3], "all"),
+            (&[2], "lacking"),
+            (&[1, 0xab], "hex:01ab"),
+            (b"192.0.2.1", "hex:3139322e302e322e31"),
+            // Not what any POP writes: bits behind the prefix, a prefix too long or none, too few bytes.
+            (&[4, 20, 192, 0, 0xff], "hex:0414c000ff"),
+            (&[4, 33, 192, 0, 2, 7, 0], "hex:0421c000020700"),
+            (&[4, 0], "hex:0400"),
+            (&[6, 64, 0x20, 1], "hex:06402001"),
+        ] {
+            assert_eq!(show(bytes), text);
+            assert_eq!(read(text).as_deref(), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_read_as_a_rule_by_address_counts_it() {
+        let same = |text, expected| assert_eq!(read(text), read(expected), "{text}");
+        same("2001:db8:1:2:3::4", "2001:db8:1:2::/64");
+        same("192.0.2.7/24", "192.0.2.0/24");
+        same("192.0.2.7/32", "192.0.2.7");
+        same("::ffff:192.0.2.7", "192.0.2.7");
+        same("hex:0420C0000207", "192.0.2.7");
+        let long = format!("hex:{}", "00".repeat(KEY_BYTES_MAX + 1));
+        for bad in
+            ["", "192.0.2", "192.0.2.0/33", "192.0.2.0/0", "192.0.2.0/+8", "::1/129", "::ffff:1.2.3.0/120"]
+        {
+            assert_eq!(read(bad), Err(NameError), "{bad:?}");
+        }
+        for bad in ["hex:", "hex:0", "hex:0g", "hex:\u{e9}0", "All", "192.0.2.0/", &long] {
+            assert_eq!(read(bad), Err(NameError), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_of_an_address_and_more_shows_the_address() {
+        let both = [&[4, 32, 192, 0, 2, 7, 1][..], &[0xee; 16]].concat();
+        assert_eq!(show(&both), format!("hex:0420c000020701{}", "ee".repeat(16)));
+        assert_eq!(address(&both).as_deref(), Some("192.0.2.7"));
+        assert_eq!(address(&[1, 2, 3]), None);
+        let within = |inner: &str, outer: &str| is_within(&read(inner).unwrap(), &read(outer).unwrap());
+        assert!(within("192.0.2.7", "192.0.2.0/24") && within("192.0.2.0/24", "192.0.0.0/16"));
+        assert!(!within("192.0.3.7", "192.0.2.0/24") && !within("192.0.0.0/16", "192.0.2.0/24"));
+        assert!(within("2001:db8::1", "2001:db8::/32") && !within("all", "192.0.2.0/24"));
+        assert!(is_within(&both, &read("192.0.2.0/24").unwrap()));
+    }
+
+    #[test]
+    fn a_path_is_decoded() {
+        assert_eq!(from_path("192.0.2.0%2F24").as_deref(), Some("192.0.2.0/24"));
+        assert_eq!(from_path("2001%3adb8::%2f64").as_deref(), Some("2001:db8::/64"));
+        for bad in ["%", "%2", "%2g", "%ff"] {
+            assert_eq!(from_path(bad), None, "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn reads_what_it_writes(value in prop::collection::vec(prop_oneof![0..8_u8, any::<u8>()], 1..=KEY_BYTES_MAX)) {
+            prop_assert_eq!(read(&show(&value)), Ok(value));
+        }
+
+        #[test]
+        fn reads_anything_without_a_panic(text in "\\PC{0,40}|hex:[0-9a-f]{0,20}|[0-9./:]{0,20}") {
+            let _ = (read(&text), from_path(&text));
+        }
+    }
+}
