@@ -6,7 +6,10 @@
 //!
 //! The hub's lock is held for a moment each, and never while something is awaited.
 
+mod keys;
+
 use std::slice;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -46,6 +49,8 @@ pub struct Exchange {
     member: String,
     /// Notified when there are bans that the other regions have not heard of.
     new_bans: Notify,
+    /// Whether the other weir-syncs were told of busy keys.
+    is_busy_told: AtomicBool,
     /// Zero of the hub's clock.
     started: Instant,
 }
@@ -70,6 +75,7 @@ impl Exchange {
             hub: Mutex::new(Hub::new(settings)),
             refused: RefusedClaims::default(),
             new_bans: Notify::new(),
+            is_busy_told: AtomicBool::new(false),
             started: Instant::now(),
         }
     }

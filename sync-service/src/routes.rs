@@ -1,5 +1,6 @@
 //! Which request does what, and whether it may.
 
+mod busy;
 mod check;
 mod order_path;
 mod orders;
@@ -25,6 +26,7 @@ use crate::config::GATEWAY_PREFIX;
 use crate::connections::{GO_ELSEWHERE, Peer};
 use crate::document::DOCUMENT_BYTES_MAX;
 use crate::gateway::{Gateway, limit};
+use crate::keys::asked::KEY_PATH;
 use crate::metrics::page::{self, Format};
 use crate::metrics::{Metrics, Status};
 use crate::problem::{Problem, json, text};
@@ -43,7 +45,8 @@ type Answered = Result<Response, Problem>;
 const METRICS_PATH: &str = "/metrics";
 /// What there is.
 const EXPECTED_PATHS: &str = "expected /v1/report, /v1/rules, /v1/rules/versions, /v1/rules/rollback, /v1/enforcement, \
-    /v1/fleet, /v1/orders, /v1/bans, /v1/allows, /v1/check, /v1/settle, /ratelimit/check, /healthz, /readyz or /metrics";
+    /v1/fleet, /v1/orders, /v1/bans, /v1/allows, /v1/keys, /v1/keys/RULE/VALUE, /v1/check, /v1/settle, /ratelimit/check, \
+    /healthz, /readyz or /metrics";
 
 /// The metrics, in both formats.
 #[derive(Debug)]
@@ -136,6 +139,10 @@ impl Routes {
             ("/v1/rules/rollback", &Method::POST) => self.roll_back(request, peer).await,
             ("/v1/enforcement", &Method::PUT) => self.enforce(request, peer).await,
             ("/v1/fleet", &Method::GET | &Method::HEAD) => self.fleet(&request).await,
+            ("/v1/keys", &Method::GET | &Method::HEAD) => self.busy_keys(&request).await,
+            (path, &Method::GET | &Method::HEAD) if path.starts_with(KEY_PATH) => {
+                self.one_key(&request).await
+            }
             ("/v1/check", &Method::POST) => self.check(request).await,
             ("/v1/settle", &Method::POST) => self.settle(request).await,
             ("/ratelimit/check", &Method::POST) => self.check_limits(request).await,
@@ -149,7 +156,10 @@ impl Routes {
             ) => Err(Problem::method_not_allowed("POST")),
             (messages::RULES_PATH, _) => Err(Problem::method_not_allowed("GET, HEAD, PUT")),
             ("/v1/enforcement", _) => Err(Problem::method_not_allowed("PUT")),
-            ("/v1/rules/versions" | "/v1/fleet", _) => Err(Problem::method_not_allowed("GET, HEAD")),
+            ("/v1/rules/versions" | "/v1/fleet" | "/v1/keys", _) => {
+                Err(Problem::method_not_allowed("GET, HEAD"))
+            }
+            (path, _) if path.starts_with(KEY_PATH) => Err(Problem::method_not_allowed("GET, HEAD")),
             (METRICS_PATH, _) if self.has_ops => Err(Problem::new(
                 StatusCode::NOT_FOUND,
                 "the metrics are at the address that ops_listen sets",

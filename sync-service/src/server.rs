@@ -35,6 +35,8 @@ use crate::trail::{self, Trail};
 
 /// How often to hear from the other regions (hot keys, the rule set): as often as POPs report.
 const LISTEN_INTERVAL: Duration = Duration::from_millis(250);
+/// How often to tell the other weir-syncs of busy keys.
+const BUSY_INTERVAL: Duration = Duration::from_secs(1);
 /// How long to gather bans before the next are shared.
 const BANS_PAUSE: Duration = Duration::from_millis(50);
 /// How often gRPC's health is brought up to date.
@@ -138,6 +140,7 @@ pub async fn serve(
     gateway.clone().map(|gateway| deciding.spawn(gateway.run()));
     work.spawn(listen_to_regions(Arc::clone(&routes)));
     work.spawn(share_bans(Arc::clone(&routes)));
+    work.spawn(share_busy(Arc::clone(&routes)));
     work.spawn(Arc::clone(&routes.exchange.observer).run(config.trail_interval));
     work.spawn(Arc::clone(&secrets).watch());
     if let Some(path) = config.rules_file.clone() {
@@ -200,6 +203,18 @@ async fn share_bans(routes: Arc<Routes>) {
             tracing::debug!(%error, "cannot exchange bans with the other regions");
         }
         sleep(BANS_PAUSE).await;
+    }
+}
+
+/// Tells the other weir-syncs which keys are busy here, until it is aborted.
+async fn share_busy(routes: Arc<Routes>) {
+    let mut ticks = interval(BUSY_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if let Err(error) = routes.exchange.share_busy().await {
+            tracing::debug!(%error, "cannot tell the other weir-syncs of busy keys");
+        }
     }
 }
 

@@ -159,6 +159,12 @@ impl Bans {
         self.list.banned()
     }
 
+    /// For how long `id` is banned, if it is, in milliseconds.
+    pub fn banned_ms(&self, now: Time, id: &BudgetId) -> Option<u32> {
+        let until_us = self.list.until_us(id)?;
+        Some(remaining_ms(until_us, micros(now))).filter(|ms| *ms > 0)
+    }
+
     /// Notes that `id` is banned for so long from `now_us`; returns whether that is news.
     fn learn(&mut self, id: &BudgetId, now_us: u64, for_ms: u32, from: Option<(String, u32)>) -> bool {
         let until_us = now_us.saturating_add(u64::from(for_ms.min(BAN_MS_MAX)) * 1_000);

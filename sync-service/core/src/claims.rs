@@ -140,6 +140,11 @@ impl Claims {
         }
     }
 
+    /// The newest version of a rule that is kept.
+    pub(crate) fn known(&self, rule: &str) -> Option<&Rule> {
+        self.rules.as_ref()?.get(rule)?.last().map(|known| &known.rule)
+    }
+
     /// What was refused since the last call.
     pub fn refusals(&mut self) -> Vec<Refusal> {
         mem::take(&mut self.refusals)

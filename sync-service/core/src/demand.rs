@@ -100,13 +100,18 @@ impl Demands {
 
     /// Takes what a report says of a bucket, as of `now`. Returns the budget's demand.
     pub fn observe(&mut self, now: Time, id: &BudgetId, source: &SourceId, said: &Said) -> Demand {
+        self.hear(now, id, source, said).0
+    }
+
+    /// The same, and the tokens asked for that this weir-sync is the first to hear of.
+    pub(crate) fn hear(&mut self, now: Time, id: &BudgetId, source: &SourceId, said: &Said) -> (Demand, u64) {
         let is_shared = self.is_shared(now);
         let is_needed = |known: &Buckets| known.is_heard(now, is_shared);
         let Some(budget) = self.budgets.get_or_insert(now, id, Buckets::default, is_needed) else {
-            return said.alone();
+            return (said.alone(), said.recently);
         };
-        budget.observe(now, source, said, is_shared);
-        budget.demand(now)
+        let new = budget.observe(now, source, said, is_shared);
+        (budget.demand(now), new)
     }
 
     /// A budget's demand as of `now`.
@@ -154,7 +159,8 @@ impl Demands {
 }
 
 impl Buckets {
-    fn observe(&mut self, now: Time, source: &SourceId, said: &Said, is_shared: bool) {
+    /// Takes what a report says of the bucket `source`; returns what is new of it.
+    fn observe(&mut self, now: Time, source: &SourceId, said: &Said, is_shared: bool) -> u64 {
         (self.heard_at, self.most_milli) = (now, said.most_milli);
         if self.windows.len() >= BUCKETS_MAX {
             self.windows.retain(|_, window| !window.is_silent(now));
@@ -166,9 +172,10 @@ impl Buckets {
             Err(place) if has_room => self.windows.put(place, source.clone(), Window::default()),
             Err(_) => None,
         };
-        if let Some(window) = window {
-            window.observe(now, said, Hearing { is_warm: self.is_warm, is_shared });
-        }
+        let Some(window) = window else { return said.recently };
+        let told = window.told;
+        window.observe(now, said, Hearing { is_warm: self.is_warm, is_shared });
+        window.told - told
     }
 
     fn demand(&self, now: Time) -> Demand {

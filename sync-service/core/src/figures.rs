@@ -69,6 +69,11 @@ impl Rules {
         }
     }
 
+    /// The quota of a rule that was heard of lately, and how POPs share it.
+    pub(crate) fn get(&self, rule: &str) -> Option<(Quota, Sharing)> {
+        self.0.get(rule).map(|known| (known.quota, known.sharing.clone()))
+    }
+
     /// How each rule stands at `now` in a fleet of `pops`, whose budgets owe `owed`.
     pub(crate) fn figures(
         &mut self,

@@ -33,7 +33,7 @@ impl Last {
     }
 
     /// What the budget owes at `now`, in thousandths of a token, if nothing was taken since.
-    fn debt_milli(&self, now: Time) -> u64 {
+    pub fn debt_milli(&self, now: Time) -> u64 {
         debt_milli(self.quota, self.deficit_ns_at(now))
     }
 }

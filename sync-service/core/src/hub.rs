@@ -14,6 +14,8 @@
 //! A question that the store does not answer is dropped, except for a report: its POP waits, and is answered out of the
 //! region's own share.
 
+mod keys;
+
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem;
@@ -223,6 +225,7 @@ impl Hub {
         };
         let allowances: Vec<Allowance> = plan.entries.iter().zip(&accounts).map(grant).collect();
         facts.charge(&plan.entries, &accounts, &drawn, &allowances);
+        self.note_uses(now, &report.pop, &plan, &accounts, &drawn);
         let uncharged =
             plan.uncharged.iter().map(|entry| self.region.grant_uncharged(now, &report.pop, entry, share));
         let grants = plan.of_keys(&allowances, &uncharged.collect::<Vec<_>>(), &drawn);
@@ -275,6 +278,7 @@ impl Hub {
         for (entry, account) in entries.iter().zip(accounts) {
             if let Ok(account) = account {
                 self.region.grant_one(now, entry, account);
+                self.region.note_look(now, entry, account);
             }
         }
     }

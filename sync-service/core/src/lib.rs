@@ -56,6 +56,7 @@
 //! 7. [`hot`] knows the keys that every POP must hear of, [`heard`] how budgets stood, and with the store out of reach
 //!    [`alone`] goes on from there with the region's own share.
 //!
+//! [`busy`] knows for operators which keys are asked for, admitted and limited most.
 //! [`store_clock`] keeps a jump of the store's clock from refilling budgets.
 //! [`bound`] says how far above the quota all POPs can get, [`figures`] how things stand, and [`text`] writes keys.
 //!
@@ -73,6 +74,7 @@ pub mod ban;
 pub mod bound;
 mod bounded;
 pub mod budget;
+pub mod busy;
 pub mod claims;
 mod clock;
 pub mod demand;

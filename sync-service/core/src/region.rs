@@ -10,10 +10,11 @@ use weir_wire::time::Time;
 
 use crate::alone::{Alone, Share};
 use crate::budget::{Account, BudgetId, Count, Demand, SourceId};
+use crate::busy::{BusyKeys, Counts, Use};
 use crate::claims::{Claims, Passed, Reason, Speaker, demand_milli_max};
 use crate::demand::{Demands, Said};
-use crate::divide::{Shared, Terms, divide, region_of};
-use crate::escrow::Claim;
+use crate::divide::{Division, Shared, Terms, divide, region_of};
+use crate::escrow::{Claim, Draw, Drawn};
 use crate::floors::Floors;
 use crate::heard::{Heard, Last, Owed};
 use crate::heat::Heat;
@@ -35,6 +36,8 @@ pub struct Region {
     floors: Floors,
     heard: Heard,
     alone: Alone,
+    /// What operators look at.
+    pub(crate) busy: BusyKeys,
 }
 
 impl Region {
@@ -51,6 +54,7 @@ impl Region {
             heard: Heard::default(),
             alone: Alone::default(),
             floors: Floors::default(),
+            busy: BusyKeys::default(),
         }
     }
 
@@ -83,6 +87,7 @@ impl Region {
                 let lease_ns = if is_window { calendar_lease_ns } else { strict_lease_ns };
                 let claim = visit.cost(&id(), rule, key, claim);
                 let at = *known.or_insert_with(|| plan.add_draw(id(), rule, lease_ns / 1_000));
+                plan.ask_draw(at, key.asked_recently);
                 plan.next_claim(at, claim);
                 continue;
             }
@@ -98,13 +103,15 @@ impl Region {
             };
             let at = *known.or_insert_with(|| plan.add_entry(id, rule));
             let Some(entry) = plan.next_entry(at, passed.is_clipped) else { continue };
-            entry.demand = self.demands.observe(now, &entry.id, &source, &said);
+            let (demand, new) = self.demands.hear(now, &entry.id, &source, &said);
+            entry.demand = demand;
             entry.own_milli = self.demands.of_pop(now, &entry.id, &report.pop);
             if entry.sharing.floor(&self.name) > 0 {
                 self.floors.hear(now, &entry.id, &source, passed.admitted);
             }
             let Passed { admitted, unconfirmed, .. } = passed;
             entry.counts.push(Count { admitted, unconfirmed, ..count(report, key) });
+            plan.ask_entry(at, new);
         }
         plan
     }
@@ -121,6 +128,30 @@ impl Region {
             self.demands.hear_of_others(now);
         }
         self.allow(now, entry, entry, account)
+    }
+
+    /// What POPs here may do with a budget that stands so.
+    pub(crate) fn divide(&self, entry: &Entry, account: &Account) -> Division {
+        divide(&Shared { entry, account, own: None }, &self.name, &self.terms)
+    }
+
+    /// Notes for operators what `pop` was newly asked for, of a budget that then stood so.
+    pub(crate) fn note_use(&mut self, now: Time, pop: &str, entry: &Entry, asked: u64, account: &Account) {
+        let last = Last { quota: entry.quota, deficit_ns: account.deficit_ns, at: now };
+        let counts = Counts { asked, admitted: account.charged };
+        self.busy.hear(now, pop, &entry.id, &Use { counts, last, askers: entry.demand.askers });
+    }
+
+    /// Notes for operators how a budget stands.
+    pub(crate) fn note_look(&mut self, now: Time, entry: &Entry, account: &Account) {
+        self.busy.look(&entry.id, Last { quota: entry.quota, deficit_ns: account.deficit_ns, at: now });
+    }
+
+    /// The same of a strict budget, of which `pop` was asked for so much.
+    pub(crate) fn note_draw(&mut self, now: Time, pop: &str, draw: &Draw, asked: u64, drawn: &Drawn) {
+        let last = Last { quota: draw.quota, deficit_ns: drawn.deficit_ns, at: now };
+        let counts = Counts { asked: asked.max(drawn.given), admitted: drawn.given };
+        self.busy.hear(now, pop, &draw.id, &Use { counts, last, askers: 1 });
     }
 
     /// Whether it is another weir-sync of this region.

@@ -1,3 +1,9 @@
-//! Keys, for operators.
+//! Who is limited, and how a key stands.
+//!
+//! Each weir-sync tells the others through the store of the keys that it hears most of ([`shared`]); [`asked`] reads what an
+//! operator asks for, and [`answer`] writes what is known of keys.
 
+pub mod answer;
+pub mod asked;
 pub mod name;
+pub mod shared;

@@ -3,6 +3,7 @@
 //! It forgets everything when the process ends; the next reports then charge what no reply has
 //! confirmed.
 
+mod busy;
 mod escrows;
 mod notes;
 mod orders;
@@ -24,6 +25,7 @@ use super::orders::{self as in_store, Change, Current};
 use super::rules::{Kept, Put, Stored};
 use super::{Answer, Batch, Each, Store};
 use crate::fleet::Seen;
+use busy::Busy;
 use escrows::Escrows;
 use notes::Notes;
 use orders::Orders;
@@ -60,6 +62,7 @@ struct State {
     rules: Rules,
     orders: Orders,
     notes: Notes,
+    busy: Busy,
 }
 
 /// A budget, and where it stands.
@@ -86,6 +89,7 @@ impl Memory {
             rules: Rules::default(),
             orders: Orders::default(),
             notes: Notes::default(),
+            busy: Busy::default(),
         };
         let unix_us = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, micros);
         let begins_us = unix_us.max(CLOCK_BEGINS_US);
@@ -184,6 +188,16 @@ impl Store for Memory {
     fn fleet(&self) -> Answer<'_, Vec<Seen>> {
         let seen = self.with(|state| state.notes.seen(self.now_us(), self.pop_ttl_us));
         Box::pin(async move { Ok(seen) })
+    }
+
+    fn say_busy<'a>(&'a self, member: &'a str, text: &'a str) -> Answer<'a, ()> {
+        self.with(|state| state.busy.say(self.now_us(), member, text));
+        Box::pin(async { Ok(()) })
+    }
+
+    fn busy(&self) -> Answer<'_, Vec<(String, String)>> {
+        let said = self.with(|state| state.busy.all(self.now_us()));
+        Box::pin(async move { Ok(said) })
     }
 
     fn ping(&self) -> Answer<'_, ()> {

@@ -37,6 +37,11 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Se
 /// The same for each of several things that were asked, in their order: a part of a store may be out of reach.
 pub type Each<'a, T> = Pin<Box<dyn Future<Output = Vec<Result<T, StoreError>>> + Send + 'a>>;
 
+/// For how long it counts what a weir-sync said of its busy keys, in milliseconds.
+pub const BUSY_MS: u64 = 5_000;
+/// Of how many weir-syncs that is kept; beyond it, what is oldest goes first.
+pub const BUSY_MEMBERS_MAX: usize = weir_budget::budget::MEMBERS_MAX;
+
 /// What one report says, budget by budget.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
@@ -93,6 +98,13 @@ pub trait Store: Send + Sync {
 
     /// Every POP of the fleet that has a note (see [`crate::fleet::seen`]), by name.
     fn fleet(&self) -> Answer<'_, Vec<Seen>>;
+
+    /// Keeps for [`BUSY_MS`] what `member` (`region/replica`) says of its busy keys (see [`crate::keys::shared`]), in place of
+    /// what it said before; an empty text is none.
+    fn say_busy<'a>(&'a self, member: &'a str, text: &'a str) -> Answer<'a, ()>;
+
+    /// What every member says of its busy keys, and its name.
+    fn busy(&self) -> Answer<'_, Vec<(String, String)>>;
 
     /// How often the store's clock jumped ahead.
     fn clock_jumps(&self) -> u64 {

@@ -6,9 +6,11 @@
 //! budgets are `weir:strict:{<rule>:<value in hex>}`, drawn on in the same way; those that go by
 //! windows are `weir:quota:day:{<rule>:<value in hex>}`, `weir:quota:60s+0:{...}` or `weir:sliding:60s+0:{...}`. Rule sets are `weir:rules`, orders
 //! `weir:{weir:rules}:orders`, POPs `weir:pops`
-//! and `weir:fleet`, hot keys `weir:hot` and `weir:{weir:hot}:changed`, bans `weir:{boxed}` and `weir:{boxed}:changed`.
+//! and `weir:fleet`, hot keys `weir:hot` and `weir:{weir:hot}:changed`, bans `weir:{boxed}` and `weir:{boxed}:changed`,
+//! busy keys `weir:{busy}` and `weir:{busy}:times`.
 
 mod bans;
+mod busy;
 mod changed_list;
 mod charge;
 mod cluster;
@@ -77,6 +79,7 @@ pub struct Redis {
     rules: Arc<Lua>,
     orders: Arc<Lua>,
     fleet: Arc<Lua>,
+    busy: Arc<Lua>,
     pop_ttl_us: u64,
     ceiling: Ceiling,
 }
@@ -113,10 +116,11 @@ impl Redis {
             fleet::script(),
             take::script(),
             orders::script(),
+            busy::script(),
         ];
         let [charge, draw] = [&texts[0], &texts[1]].map(|text| Arc::new(Lua::timed(text, 4)));
         let take = Arc::new(Lua::timed(&texts[7], 0));
-        let [_, _, register, hot, bans, rules, fleet, _, orders] =
+        let [_, _, register, hot, bans, rules, fleet, _, orders, busy] =
             texts.each_ref().map(|text| Arc::new(Lua::new(text)));
         let scripts: Arc<[String]> = texts.into();
         let clocks = Arc::new(Clocks::new());
@@ -144,6 +148,7 @@ impl Redis {
             rules,
             orders,
             fleet,
+            busy,
             ceiling: Ceiling::new(options.keys_max),
             pop_ttl_us: u64::try_from(options.pop_ttl.as_micros()).unwrap_or(u64::MAX).min(COUNT_MAX / 4),
         })
@@ -262,6 +267,14 @@ impl Store for Redis {
 
     fn fleet(&self) -> Answer<'_, Vec<Seen>> {
         Box::pin(fleet::read(&self.servers, &self.fleet, self.pop_ttl_us))
+    }
+
+    fn say_busy<'a>(&'a self, member: &'a str, text: &'a str) -> Answer<'a, ()> {
+        Box::pin(busy::say(&self.servers, &self.busy, member, text))
+    }
+
+    fn busy(&self) -> Answer<'_, Vec<(String, String)>> {
+        Box::pin(busy::read(&self.servers, &self.busy))
     }
 
     fn clock_jumps(&self) -> u64 {

@@ -8,6 +8,7 @@ mod exchange;
 mod figures;
 mod fleet;
 mod gateway;
+mod keys;
 mod orders;
 mod pages;
 mod port;

@@ -133,6 +133,14 @@ impl Store for Shared {
         self.memory.put_rules(put)
     }
 
+    fn say_busy<'a>(&'a self, member: &'a str, text: &'a str) -> Answer<'a, ()> {
+        self.or_gone(self.memory.say_busy(member, text))
+    }
+
+    fn busy(&self) -> Answer<'_, Vec<(String, String)>> {
+        self.or_gone(self.memory.busy())
+    }
+
     fn rules_version(&self) -> Answer<'_, Option<u64>> {
         self.or_gone(self.memory.rules_version())
     }

@@ -32,4 +32,5 @@ mod secured;
 mod strict;
 mod sync;
 mod table;
+mod who;
 mod workers;

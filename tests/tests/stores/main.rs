@@ -14,6 +14,7 @@ mod slow;
 #[macro_use]
 mod suite;
 mod bans;
+mod busy;
 mod ceiling;
 mod clock;
 mod cluster;

@@ -1,0 +1,205 @@
+//! How much a key is asked for and admitted in a second, from the counts of reports as they come.
+//!
+//! This is a sliding window of [`WINDOW_NS`] in constant room: what was counted in the window that goes on, and the part of
+//! the one before that still lies within the last [`WINDOW_NS`], as if that had come evenly. Counts come in bunches, of the
+//! time since the last report: such a bunch is divided where a window ends, and the rate is that as of the last report, until
+//! the next one of a warm key is overdue.
+
+use weir_wire::time::{SECOND_NS, Time};
+
+use crate::demand::WARM_GAP_NS;
+
+/// Over how long rates are measured, in nanoseconds.
+pub const WINDOW_NS: u64 = 5 * SECOND_NS;
+/// A key that was not known is taken for one that was asked for so long before its first report, in nanoseconds.
+const FIRST_NS: u64 = SECOND_NS / 4;
+/// Rates are measured over no less than this, in nanoseconds.
+const SPAN_NS_MIN: u64 = SECOND_NS;
+/// After so much silence a key is no longer asked for, in nanoseconds.
+const SILENT_NS: u64 = *WARM_GAP_NS.end();
+
+/// Tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Asked for, admitted or not.
+    pub asked: u64,
+    /// Admitted.
+    pub admitted: u64,
+}
+
+/// Thousandths of a token per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rates {
+    /// Asked for, admitted or not.
+    pub asked_milli: u64,
+    /// Admitted.
+    pub admitted_milli: u64,
+}
+
+/// Counts of the last seconds.
+#[derive(Clone, Debug)]
+pub(super) struct Meter {
+    /// When it began to count, ...
+    began: Time,
+    /// ... when the window began that goes on, ...
+    from: Time,
+    /// ... and when it was counted last.
+    heard_at: Time,
+    current: Counts,
+    before: Counts,
+}
+
+impl Counts {
+    /// What was not admitted.
+    pub fn limited(&self) -> u64 {
+        self.asked.saturating_sub(self.admitted)
+    }
+
+    fn add(&mut self, other: Self) {
+        self.asked = self.asked.saturating_add(other.asked);
+        self.admitted = self.admitted.saturating_add(other.admitted);
+    }
+
+    /// The part of these of `part` in `whole`.
+    fn part(self, part: u64, whole: u64) -> Self {
+        let of = |count: u64| {
+            let part = u128::from(count) * u128::from(part.min(whole)) / u128::from(whole.max(1));
+            u64::try_from(part).unwrap_or(u64::MAX)
+        };
+        Self { asked: of(self.asked), admitted: of(self.admitted) }
+    }
+}
+
+impl Rates {
+    /// What is not admitted.
+    pub fn limited_milli(&self) -> u64 {
+        self.asked_milli.saturating_sub(self.admitted_milli)
+    }
+
+    /// Both together.
+    pub fn add(&mut self, other: Self) {
+        self.asked_milli = self.asked_milli.saturating_add(other.asked_milli);
+        self.admitted_milli = self.admitted_milli.saturating_add(other.admitted_milli);
+    }
+}
+
+impl Meter {
+    /// One that has counted nothing yet, of a key that is new at `now`.
+    pub(super) fn new(now: Time) -> Self {
+        let began = Time::from_nanos(now.as_nanos().saturating_sub(FIRST_NS));
+        Self { began, from: began, heard_at: now, current: Counts::default(), before: Counts::default() }
+    }
+
+    /// Counts what came since the last report.
+    pub(super) fn add(&mut self, now: Time, counts: Counts) {
+        let end = self.from + WINDOW_NS;
+        if now >= end + WINDOW_NS {
+            *self = Self::new(now);
+        } else if now >= end {
+            let since = self.heard_at.max(Time::from_nanos(now.as_nanos().saturating_sub(SILENT_NS)));
+            let old = counts.part(end.nanos_since(since), now.nanos_since(since));
+            self.current.add(old);
+            (self.before, self.from) = (self.current, end);
+            self.current =
+                Counts { asked: counts.asked - old.asked, admitted: counts.admitted - old.admitted };
+            self.heard_at = now;
+            return;
+        }
+        self.current.add(counts);
+        self.heard_at = self.heard_at.max(now);
+    }
+
+    /// What the last seconds give for one.
+    pub(super) fn rates(&self, now: Time) -> Rates {
+        let at = self.heard_at.max(Time::from_nanos(now.as_nanos().saturating_sub(SILENT_NS)));
+        let passed_ns = at.nanos_since(self.from);
+        let (current, before, elapsed_ns) = match passed_ns / WINDOW_NS {
+            0 => (self.current, self.before, passed_ns),
+            1 => (Counts::default(), self.current, passed_ns - WINDOW_NS),
+            _ => return Rates::default(),
+        };
+        let before_ns = WINDOW_NS.min(self.from.nanos_since(self.began) + (passed_ns - elapsed_ns));
+        let overlap_ns = before_ns.min(WINDOW_NS - elapsed_ns);
+        let mut counts = before.part(overlap_ns, before_ns);
+        counts.add(current);
+        let span_ns = (elapsed_ns + overlap_ns).max(SPAN_NS_MIN);
+        let milli = |count: u64| {
+            let milli = u128::from(count) * u128::from(SECOND_NS * 1_000) / u128::from(span_ns);
+            u64::try_from(milli).unwrap_or(u64::MAX)
+        };
+        let admitted_milli = milli(counts.admitted);
+        // What was admitted was asked for, even if it is charged twice after an outage of the store.
+        Rates { asked_milli: milli(counts.asked).max(admitted_milli), admitted_milli }
+    }
+
+    /// How long nothing was counted, in nanoseconds.
+    pub(super) fn silent_ns(&self, now: Time) -> u64 {
+        now.nanos_since(self.heard_at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(ms: u64) -> Time {
+        Time::from_nanos(ms * 1_000_000)
+    }
+
+    /// A key that is asked for 100 tokens a second and admitted 40, and reported every `every_ms` from `from_ms` on.
+    fn steady(from_ms: u64, every_ms: u64, until_ms: u64) -> Meter {
+        let mut meter = Meter::new(at(from_ms));
+        let mut ms = from_ms;
+        while ms <= until_ms {
+            let span_ms = if ms == from_ms { every_ms.min(250) } else { every_ms };
+            meter.add(at(ms), Counts { asked: span_ms / 10, admitted: span_ms / 25 });
+            ms += every_ms;
+        }
+        meter
+    }
+
+    #[test]
+    fn a_steady_rate_is_told_within_a_tenth_from_the_first_second_on() {
+        for (every_ms, first_ms) in [(250, 1_000), (500, 1_000), (2_000, 4_000)] {
+            for until_ms in (first_ms..30_000).step_by(130) {
+                let rates = steady(7_130, every_ms, 7_130 + until_ms).rates(at(7_130 + until_ms));
+                let near = |milli: u64, expected: u64| milli.abs_diff(expected) * 10 <= expected;
+                assert!(
+                    near(rates.asked_milli, 100_000) && near(rates.admitted_milli, 40_000),
+                    "{rates:?} after {until_ms} ms, every {every_ms}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_burst_is_not_a_rate_of_its_own() {
+        let mut meter = Meter::new(at(1_000));
+        meter.add(at(1_000), Counts { asked: 100, admitted: 100 });
+        assert_eq!(meter.rates(at(1_000)).asked_milli, 100_000, "over a second");
+        assert!(meter.rates(at(8_000)).asked_milli <= 22_000, "over the window");
+    }
+
+    #[test]
+    fn what_is_over_fades() {
+        let meter = steady(1_000, 250, 11_000);
+        assert!(meter.rates(at(13_000)).asked_milli > 90_000, "the next report may be late");
+        assert!(meter.rates(at(17_000)).asked_milli < 70_000);
+        assert_eq!(meter.rates(at(24_000)), Rates::default());
+    }
+
+    proptest! {
+        #[test]
+        fn holds_for_any_counts(reports in prop::collection::vec((0..12_000_u64, 0..u64::MAX / 4, 0..u64::MAX / 4), 0..50)) {
+            let (mut meter, mut ms) = (Meter::new(at(500)), 500);
+            for (gap_ms, asked, admitted) in reports {
+                ms += gap_ms;
+                meter.add(at(ms), Counts { asked, admitted });
+                let rates = meter.rates(at(ms));
+                prop_assert!(rates.asked_milli >= rates.admitted_milli);
+                prop_assert_eq!(meter.rates(at(ms + 60_000)), Rates::default());
+            }
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Busy keys: those that this weir-sync hears most of, in bounded room, for operators.
+//!
+//! A key that is limited anywhere is in reports, as it is above its even share there. So what reports say of keys is enough to
+//! tell who is limited: nothing is asked of POPs for it, and a cold key costs nothing. Of each key the last seconds are
+//! measured ([`Rates`]), in all and at a few POPs, beside how its budget stood last.
+//!
+//! There is room for [`KEYS_MAX`] keys. Two weights say which ones have it, of what is limited and of what is admitted
+//! ([`weights`]), and a few places are for budgets in debt. [`fleet`] has what weir-syncs tell each other of these, and puts
+//! it together.
+
+pub mod fleet;
+mod meter;
+pub mod standing;
+mod weights;
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use weir_wire::time::{SECOND_NS, Time};
+
+use self::fleet::{BusyKey, Said};
+use self::meter::Meter;
+pub use self::meter::{Counts, Rates, WINDOW_NS};
+use self::standing::level_milli;
+pub use self::weights::{HALF_NS, KEPT};
+use self::weights::{Worn, weight};
+use crate::budget::BudgetId;
+use crate::heard::Last;
+
+/// The most keys.
+pub const KEYS_MAX: usize = 4 * KEPT;
+/// The most keys that are kept for their debt alone.
+pub const IN_DEBT_MAX: usize = KEPT / 2;
+/// The most POPs of a key.
+pub const POPS_MAX: usize = 6;
+/// A key that nobody asks for is forgotten after this, unless it is in debt, in nanoseconds.
+const IDLE_NS: u64 = 60 * SECOND_NS;
+/// A key is no longer limited once it was not for so long, in nanoseconds.
+const UNLIMITED_NS: u64 = 10 * SECOND_NS;
+
+// What has weight, or a place for its debt, fits, and leaves room for as many newcomers.
+const _: () = assert!(2 * KEPT + IN_DEBT_MAX < KEYS_MAX);
+
+/// What one report says of one key.
+#[derive(Clone, Copy, Debug)]
+pub struct Use {
+    /// What is new.
+    pub counts: Counts,
+    /// How the budget stands with it.
+    pub last: Last,
+    /// POPs that are asked for it.
+    pub askers: u32,
+}
+
+/// The busy keys of one weir-sync.
+#[derive(Debug, Default)]
+pub struct BusyKeys {
+    keys: BTreeMap<BudgetId, Known>,
+    worn: [Worn; 2],
+    halved_at: Time,
+}
+
+/// What is known of a key.
+#[derive(Debug)]
+struct Known {
+    meter: Meter,
+    /// At most [`POPS_MAX`].
+    pops: Vec<(String, Meter)>,
+    askers: u32,
+    last: Last,
+    /// Of what is limited, and of what is admitted.
+    weights: [u64; 2],
+    /// Since when it has been limited, and when it was last.
+    limited: Option<(Time, Time)>,
+}
+
+impl BusyKeys {
+    /// Takes in what a report of `pop` says of the key `id` at `now`.
+    pub fn hear(&mut self, now: Time, pop: &str, id: &BudgetId, said: &Use) {
+        self.halve(now);
+        if let Some(known) = self.keys.get_mut(id) {
+            return known.hear(now, pop, said);
+        }
+        if said.counts == Counts::default() {
+            return;
+        }
+        if self.keys.len() >= KEYS_MAX {
+            self.prune(now);
+        }
+        let mut known = Known::new(now, said.last);
+        known.hear(now, pop, said);
+        self.keys.insert(id.clone(), known);
+    }
+
+    /// The budget of `id` was looked at.
+    pub fn look(&mut self, id: &BudgetId, last: Last) {
+        if let Some(known) = self.keys.get_mut(id) {
+            known.last = last;
+        }
+    }
+
+    /// The key `id` is forgotten.
+    pub fn forget(&mut self, id: &BudgetId) {
+        self.keys.remove(id);
+    }
+
+    /// What to tell of the busiest keys: at most `most` of those that are limited, and half as many each of those that are
+    /// admitted most and that owe most.
+    pub fn said(&self, now: Time, most: usize) -> Said {
+        let said = |(id, known): (&BudgetId, &Known)| known.said(now, id);
+        let all: Vec<BusyKey> = self.keys.iter().map(said).filter(BusyKey::is_worth_telling).collect();
+        let mut said = fleet::first(all, most);
+        let [limited, admitted] = self.worn.map(Worn::unseen_milli);
+        said.unseen.limited_milli = said.unseen.limited_milli.max(limited);
+        said.unseen.admitted_milli = said.unseen.admitted_milli.max(admitted);
+        said
+    }
+
+    /// What is known of the key `id`.
+    pub fn get(&self, now: Time, id: &BudgetId) -> Option<BusyKey> {
+        self.keys.get(id).map(|known| known.said(now, id))
+    }
+
+    /// How many keys there are; at most [`KEYS_MAX`].
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    fn halve(&mut self, now: Time) {
+        if now.nanos_since(self.halved_at) < HALF_NS {
+            return;
+        }
+        self.halved_at = now;
+        self.worn.iter_mut().for_each(Worn::halve);
+        self.keys.retain(|_, known| {
+            known.weights = known.weights.map(|weight| weight / 2);
+            known.meter.silent_ns(now) < IDLE_NS || known.last.debt_milli(now) > 0
+        });
+    }
+
+    /// Makes room: those that weigh least go, unless they are among the few that owe most.
+    fn prune(&mut self, now: Time) {
+        for of in 0..self.worn.len() {
+            let weights = self.keys.values().filter_map(|known| known.weights.get(of).copied());
+            let taken = self.worn.get_mut(of).map_or(0, |worn| worn.wear(weights));
+            for weight in self.keys.values_mut().filter_map(|known| known.weights.get_mut(of)) {
+                *weight = weight.saturating_sub(taken);
+            }
+        }
+        let light = self.keys.values().filter(|known| known.weights == [0, 0]);
+        let mut debts: Vec<_> = light.map(|known| Reverse(known.owes(now))).collect();
+        let least = if debts.len() > IN_DEBT_MAX { debts.select_nth_unstable(IN_DEBT_MAX).1.0 } else { 0 };
+        self.keys.retain(|_, known| known.weights != [0, 0] || known.owes(now) > least);
+    }
+}
+
+impl Known {
+    fn new(now: Time, last: Last) -> Self {
+        Self { meter: Meter::new(now), pops: Vec::new(), askers: 0, last, weights: [0, 0], limited: None }
+    }
+
+    fn hear(&mut self, now: Time, pop: &str, said: &Use) {
+        let Use { counts, last, askers } = *said;
+        (self.last, self.askers) = (last, askers);
+        self.meter.add(now, counts);
+        let of = [counts.limited(), counts.admitted];
+        for (known, tokens) in self.weights.iter_mut().zip(of) {
+            *known = known.saturating_add(weight(tokens, last.quota.burst())).min(1 << 62);
+        }
+        if counts.limited() > 0 {
+            let since = self.limited.filter(|(_, at)| now.nanos_since(*at) < UNLIMITED_NS);
+            self.limited = Some((since.map_or(now, |(since, _)| since), now));
+        }
+        self.hear_pop(now, pop, counts);
+    }
+
+    /// Counts at `pop`. If there are too many POPs, the one that is asked for least makes room.
+    fn hear_pop(&mut self, now: Time, pop: &str, counts: Counts) {
+        if let Some((_, meter)) = self.pops.iter_mut().find(|(name, _)| name == pop) {
+            return meter.add(now, counts);
+        }
+        if self.pops.len() >= POPS_MAX {
+            let asked = self.pops.iter().map(|(_, meter)| meter.rates(now).asked_milli).enumerate();
+            let least = asked.min_by_key(|(_, asked)| *asked).map_or(0, |(at, _)| at);
+            self.pops.swap_remove(least);
+        }
+        let mut meter = Meter::new(now);
+        meter.add(now, counts);
+        self.pops.push((pop.into(), meter));
+    }
+
+    /// What it owes, in thousandths of a burst.
+    fn owes(&self, now: Time) -> u64 {
+        self.last.debt_milli(now) / u64::from(self.last.quota.burst().max(1))
+    }
+
+    fn said(&self, now: Time, id: &BudgetId) -> BusyKey {
+        let Last { quota, at, .. } = self.last;
+        let limited = self.limited.filter(|(_, last)| now.nanos_since(*last) < UNLIMITED_NS);
+        let pops = self.pops.iter().map(|(pop, meter)| (pop.clone(), meter.rates(now)));
+        let mut pops: Vec<_> = pops.filter(|(_, rates)| rates.asked_milli > 0).collect();
+        pops.sort_by_key(|(_, rates)| Reverse(rates.asked_milli));
+        BusyKey {
+            id: id.clone(),
+            quota,
+            rates: self.meter.rates(now),
+            level_milli: level_milli(quota, self.last.deficit_ns_at(now)),
+            age_ms: now.nanos_since(at) / 1_000_000,
+            limited_ms: limited.map(|(since, _)| now.nanos_since(since) / 1_000_000),
+            askers: self.askers,
+            pops,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! What operators ask a weir-sync of keys: which are busy, and how one stands.
+
+use alloc::vec::Vec;
+
+use weir_wire::law::Law;
+use weir_wire::quota::Quota;
+use weir_wire::sharing::Sharing;
+use weir_wire::time::Time;
+
+use super::Hub;
+use crate::budget::{Account, BudgetId};
+use crate::busy::fleet::{BusyKey, Said};
+use crate::busy::standing::{Question, Standing, level_milli};
+use crate::escrow::{Draw, Drawn, LEASE_US_MIN};
+use crate::plan::{Entry, Plan};
+
+impl Hub {
+    /// Notes for operators what became of a report of `pop`, as far as the store said.
+    pub(super) fn note_uses<E>(
+        &mut self,
+        now: Time,
+        pop: &str,
+        plan: &Plan,
+        accounts: &[Result<Account, E>],
+        drawn: &[Result<Drawn, E>],
+    ) {
+        for ((entry, asked), account) in plan.entries.iter().zip(&plan.entries_asked).zip(accounts) {
+            if let Ok(account) = account {
+                self.region.note_use(now, pop, entry, *asked, account);
+            }
+        }
+        for ((draw, asked), drawn) in plan.draws.iter().zip(&plan.draws_asked).zip(drawn) {
+            if let Ok(drawn) = drawn {
+                self.region.note_draw(now, pop, draw, *asked, drawn);
+            }
+        }
+    }
+
+    /// The busiest keys that were heard of here: up to `most` that are limited, and half as many that are admitted and that
+    /// owe most.
+    pub fn busy(&self, now: Time, most: usize) -> Said {
+        self.region.busy.said(now, most)
+    }
+
+    /// What is known here of the key `id`, if it is busy.
+    pub fn busy_key(&self, now: Time, id: &BudgetId) -> Option<BusyKey> {
+        self.region.busy.get(now, id)
+    }
+
+    /// For how long `id` is banned, if it is, in milliseconds.
+    pub fn banned_ms(&self, now: Time, id: &BudgetId) -> Option<u32> {
+        self.bans.banned_ms(now, id)
+    }
+
+    /// What to ask the store of the key `id` at `now`, which is `unix_us` microseconds since 1970. None if no POP has reported
+    /// its rule of late, and no rule set that is kept has it.
+    pub fn question(&self, now: Time, unix_us: u64, id: &BudgetId) -> Option<Question> {
+        let (quota, sharing) = self.terms_of(&id.rule)?;
+        if !sharing.strict {
+            let demand = self.region.demands.current(now, id);
+            return Some(Question::Shared(Entry { demand, ..Entry::new(id.clone(), quota, sharing) }));
+        }
+        let (id, law, claims) = (id.clone(), sharing.law, Vec::new());
+        let window = law.windows().map(|calendar| calendar.window(unix_us));
+        Some(Question::Strict(Draw { id, quota, lease_us: LEASE_US_MIN, law, window, claims }))
+    }
+
+    /// Whether POPs have reported keys of the rule of late.
+    pub fn is_reported(&self, rule: &str) -> bool {
+        self.rules.get(rule).is_some()
+    }
+
+    /// What the store said to `entry`.
+    pub fn shared_standing(&self, entry: &Entry, account: &Account) -> Standing {
+        let division = self.region.divide(entry, account);
+        Standing {
+            quota: entry.quota,
+            law: Law::Steady,
+            level_milli: level_milli(entry.quota, account.deficit_ns),
+            deficit_ns: account.deficit_ns,
+            spread: account.spread,
+            outstanding: 0,
+            division: Some(division),
+        }
+    }
+
+    /// The quota of a rule, and how POPs share it: as they reported it last, or as the newest rule set has it.
+    fn terms_of(&self, rule: &str) -> Option<(Quota, Sharing)> {
+        let known = || self.region.claims.known(rule).map(|rule| (rule.quota, rule.sharing.clone()));
+        self.rules.get(rule).or_else(known)
+    }
+}

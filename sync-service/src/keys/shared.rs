@@ -1,0 +1,136 @@
+//! What weir-syncs tell each other of their busy keys, as text in a store.
+//!
+//! Texts of another version are passed over: while a fleet is upgraded, each weir-sync knows the keys of those of its own.
+
+use serde::{Deserialize, Serialize};
+use weir_budget::budget::BudgetId;
+use weir_budget::busy::fleet::{BusyKey, Said, Unseen};
+use weir_budget::busy::{POPS_MAX, Rates};
+use weir_wire::messages::{POP_NAME_MAX, RULE_NAME_MAX};
+use weir_wire::quota::Quota;
+
+use super::name;
+
+/// How many limited keys a weir-sync tells of at most; of those that are admitted most and that owe most it tells of half as
+/// many each.
+pub const TOLD_MAX: usize = 100;
+/// The version of the text.
+const VERSION: u32 = 1;
+/// The most keys that are read of one text.
+const KEYS_MAX: usize = 2 * TOLD_MAX;
+
+#[derive(Serialize, Deserialize)]
+struct Text {
+    v: u32,
+    /// The most that others have: limited, and admitted.
+    unseen: (u64, u64),
+    keys: Vec<Row>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Row {
+    rule: String,
+    key: String,
+    token_ns: u64,
+    burst: u32,
+    /// Asked for, and admitted.
+    rates: (u64, u64),
+    level: i64,
+    age: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    limited: Option<u64>,
+    askers: u32,
+    pops: Vec<(String, u64, u64)>,
+}
+
+/// The text of `said`.
+pub fn write(said: &Said) -> String {
+    let Unseen { limited_milli, admitted_milli } = said.unseen;
+    let keys = said.keys.iter().take(KEYS_MAX).map(row).collect();
+    // Numbers and texts: nothing that JSON cannot say.
+    serde_json::to_string(&Text { v: VERSION, unseen: (limited_milli, admitted_milli), keys })
+        .unwrap_or_default()
+}
+
+/// What a text says; `None` if it is of another version, or not what [`write`] writes.
+pub fn read(text: &str) -> Option<Said> {
+    let Text { v, unseen: (limited_milli, admitted_milli), keys } = serde_json::from_str(text).ok()?;
+    let fits = v == VERSION && keys.len() <= KEYS_MAX;
+    let keys = keys.into_iter().map(key).collect::<Option<_>>().filter(|_| fits)?;
+    Some(Said { keys, unseen: Unseen { limited_milli, admitted_milli } })
+}
+
+fn row(key: &BusyKey) -> Row {
+    let pop = |(pop, rates): &(String, Rates)| (pop.clone(), rates.asked_milli, rates.admitted_milli);
+    Row {
+        rule: key.id.rule.clone(),
+        key: name::show(&key.id.value),
+        token_ns: key.quota.token_ns(),
+        burst: key.quota.burst(),
+        rates: (key.rates.asked_milli, key.rates.admitted_milli),
+        level: key.level_milli,
+        age: key.age_ms,
+        limited: key.limited_ms,
+        askers: key.askers,
+        pops: key.pops.iter().map(pop).collect(),
+    }
+}
+
+fn key(row: Row) -> Option<BusyKey> {
+    let is_name = |name: &str, max: usize| (1..=max).contains(&name.len());
+    let fits = is_name(&row.rule, RULE_NAME_MAX)
+        && row.pops.len() <= POPS_MAX
+        && row.pops.iter().all(|(pop, ..)| is_name(pop, POP_NAME_MAX));
+    let value = name::read(&row.key).ok().filter(|_| fits)?;
+    let rates = |asked_milli, admitted_milli| Rates { asked_milli, admitted_milli };
+    Some(BusyKey {
+        id: BudgetId { rule: row.rule, value },
+        quota: Quota::from_token_ns(row.token_ns, row.burst).ok()?,
+        rates: rates(row.rates.0, row.rates.1),
+        level_milli: row.level,
+        age_ms: row.age,
+        limited_ms: row.limited,
+        askers: row.askers,
+        pops: row.pops.into_iter().map(|(pop, asked, admitted)| (pop, rates(asked, admitted))).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said() -> Said {
+        let key = BusyKey {
+            id: BudgetId { rule: "per-address".into(), value: vec![4, 32, 192, 0, 2, 7] },
+            quota: Quota::from_token_ns(20_000_000, 100).unwrap(),
+            rates: Rates { asked_milli: 12_345, admitted_milli: 345 },
+            level_milli: -7_000,
+            age_ms: 20,
+            limited_ms: Some(1_000),
+            askers: 2,
+            pops: vec![("fra1 \"a\"".into(), Rates { asked_milli: 12_345, admitted_milli: 345 })],
+        };
+        let free =
+            BusyKey { limited_ms: None, id: BudgetId { rule: "r".into(), value: vec![1, 2] }, ..key.clone() };
+        Said { keys: vec![key, free], unseen: Unseen { limited_milli: 3, admitted_milli: 4 } }
+    }
+
+    #[test]
+    fn reads_what_it_writes_and_nothing_else() {
+        let text = write(&said());
+        assert_eq!(read(&text), Some(said()));
+        assert!(text.len() < 500, "{}: {text}", text.len());
+        for (old, new) in [
+            ("\"v\":1", "\"v\":2"),
+            ("192.0.2.7", "192.0.2"),
+            ("\"burst\":100", "\"burst\":0"),
+            ("per-address", ""),
+            ("fra1 ", &"f".repeat(POP_NAME_MAX)),
+            ("]}]}", "]}]"),
+        ] {
+            let other = text.replacen(old, new, 1);
+            assert_ne!(other, text, "{old}");
+            assert_eq!(read(&other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What operators ask of keys, of the hub, the store and the other weir-syncs.
+
+use std::slice;
+use std::sync::atomic::Ordering;
+
+use weir_budget::budget::{Account, BudgetId};
+use weir_budget::busy::fleet::{FleetKey, together};
+use weir_budget::busy::standing::{Question, Standing};
+
+use super::{Exchange, unix_us};
+use crate::keys::answer::{Busy, One};
+use crate::keys::asked::LISTED_MAX;
+use crate::keys::shared;
+use crate::store::{Batch, StoreError};
+
+/// What a store says that says nothing.
+const NO_ANSWER: StoreError = StoreError::Nonsense("no answer to a look");
+
+impl Exchange {
+    /// Tells the other weir-syncs which keys are busy here. Where there are none, they are told so once.
+    pub async fn share_busy(&self) -> Result<(), StoreError> {
+        let said = self.hub().busy(self.now(), shared::TOLD_MAX);
+        let is_told = !said.keys.is_empty();
+        if is_told || self.is_busy_told.load(Ordering::Relaxed) {
+            let text = if is_told { shared::write(&said) } else { String::new() };
+            self.store.say_busy(&self.member, &text).await?;
+            self.is_busy_told.store(is_told, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// The busy keys of the whole fleet; of this weir-sync alone while the store is out of reach.
+    pub async fn busy(&self) -> Busy {
+        let others = self.store.busy().await;
+        let is_partial = others.is_err();
+        let mine = (self.member.clone(), self.hub().busy(self.now(), LISTED_MAX));
+        let others = others.unwrap_or_default().into_iter().filter(|(member, _)| *member != self.member);
+        // What cannot be read is of another version.
+        let others = others.filter_map(|(member, text)| Some((member, shared::read(&text)?)));
+        let said: Vec<_> = others.chain([mine]).collect();
+        let members = said.len();
+        let (keys, unseen) = together(said.iter().map(|(member, said)| (member.as_str(), said.clone())));
+        Busy { keys, unseen, members, is_partial }
+    }
+
+    /// For how long each of `keys` is banned, if it is, in milliseconds.
+    pub fn banned_ms(&self, keys: &[FleetKey]) -> Vec<Option<u32>> {
+        let (hub, now) = (self.hub(), self.now());
+        keys.iter().map(|key| hub.banned_ms(now, &key.id)).collect()
+    }
+
+    /// How the key `id` stands. None if no POP has reported its rule of late, and no rule set that is kept has it.
+    pub async fn key(&self, id: &BudgetId) -> Option<One> {
+        let question = self.hub().question(self.now(), unix_us(), id)?;
+        let (standing, members) = match &question {
+            Question::Shared(entry) => {
+                let batch = Batch { member: &self.member, pop: "", entries: slice::from_ref(entry) };
+                let account = self.store.charge(&batch).await.pop().unwrap_or(Err(NO_ANSWER));
+                let standing = account.as_ref().map(|account| self.hub().shared_standing(entry, account));
+                let standing = standing.map_err(Clone::clone);
+                (standing, account.map(|Account { members, .. }| members).unwrap_or_default())
+            }
+            Question::Strict(draw) => {
+                let drawn = self.store.draw("", slice::from_ref(draw)).await.pop().unwrap_or(Err(NO_ANSWER));
+                (drawn.map(|drawn| Standing::from((draw, &drawn))), Vec::new())
+            }
+        };
+        let busy = self.busy().await.keys.into_iter().find(|key| key.id == *id);
+        let (hub, now) = (self.hub(), self.now());
+        let busy = busy.or_else(|| {
+            let mine = hub.busy_key(now, id)?;
+            together([(self.member.as_str(), mine.into())]).0.pop()
+        });
+        Some(One {
+            id: id.clone(),
+            standing,
+            members,
+            busy,
+            banned_ms: hub.banned_ms(now, id),
+            is_reported: hub.is_reported(&id.rule),
+        })
+    }
+}

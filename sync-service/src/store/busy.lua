@@ -1,0 +1,58 @@
+-- Keeps what each weir-sync says of its busy keys for a while, and returns what all of them said.
+--
+-- KEYS[1]   a hash: what is said, by the weir-sync's name
+-- KEYS[2]   a sorted set: their names by when they said it, in milliseconds
+-- ARGV[1..] nothing, to be told what there is; or the name of a weir-sync, and what it says, which may be empty
+--
+-- Returns   {name, said, name, said, ...} if nothing was said, else {}
+--
+-- The maxima in capitals are set in front of this text.
+
+local said, times = KEYS[1], KEYS[2]
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+
+-- tostring() keeps 14 digits only.
+local function whole(number)
+  return string.format('%.0f', number)
+end
+
+for name, expected in pairs({[said] = 'hash', [times] = 'zset'}) do
+  local kind = redis.call('TYPE', name).ok
+  if kind ~= expected and kind ~= 'none' then
+    redis.call('DEL', name)
+  end
+end
+
+local function drop(gone)
+  for _, member in ipairs(gone) do
+    redis.call('HDEL', said, member)
+    redis.call('ZREM', times, member)
+  end
+end
+if ARGV[1] then
+  if ARGV[2] == '' then
+    drop({ARGV[1]})
+  else
+    redis.call('HSET', said, ARGV[1], ARGV[2])
+    redis.call('ZADD', times, whole(now), ARGV[1])
+    redis.call('PEXPIRE', said, SAID_MS + 1000)
+    redis.call('PEXPIRE', times, SAID_MS + 1000)
+  end
+end
+drop(redis.call('ZRANGEBYSCORE', times, '-inf', whole(now - SAID_MS)))
+-- From the future: the clock has stepped back since.
+drop(redis.call('ZRANGEBYSCORE', times, '(' .. whole(now), '+inf'))
+local over = redis.call('ZCARD', times) - MEMBERS_MAX
+if over > 0 then
+  drop(redis.call('ZRANGE', times, 0, over - 1))
+end
+if ARGV[1] then
+  return {}
+end
+local all = {}
+for _, member in ipairs(redis.call('ZRANGE', times, 0, -1)) do
+  all[#all + 1] = member
+  all[#all + 1] = redis.call('HGET', said, member) or ''
+end
+return all

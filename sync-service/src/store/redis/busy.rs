@@ -1,0 +1,32 @@
+//! What weir-syncs say of their busy keys, in Redis: a hash, and when each was said.
+
+use std::sync::Arc;
+
+use super::exchange::Call;
+use super::script::{Lua, with_maxima};
+use super::servers::Servers;
+use crate::store::{BUSY_MEMBERS_MAX, BUSY_MS, StoreError};
+
+/// What is said, and when; in one slot of a cluster.
+const KEYS: [&str; 2] = ["weir:{busy}", "weir:{busy}:times"];
+
+/// The script, with the maxima in front.
+pub(super) fn script() -> String {
+    let maxima = [("SAID_MS", BUSY_MS), ("MEMBERS_MAX", BUSY_MEMBERS_MAX as u64)];
+    with_maxima(&maxima, include_str!("../busy.lua"))
+}
+
+pub(super) async fn say(
+    servers: &Servers,
+    script: &Arc<Lua>,
+    member: &str,
+    text: &str,
+) -> Result<(), StoreError> {
+    let mut call = Call::of(script, &KEYS);
+    call.arg(member).arg(text);
+    servers.send_one::<Vec<String>>(call, script).await.map(|_| ())
+}
+
+pub(super) async fn read(servers: &Servers, script: &Arc<Lua>) -> Result<Vec<(String, String)>, StoreError> {
+    servers.send_one(Call::of(script, &KEYS), script).await
+}

@@ -1,0 +1,151 @@
+//! Who is limited, asked of any weir-sync.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::time::sleep;
+use weir_sync::config::Config;
+use weir_wire::messages::{Key, Report, Rule};
+use weir_wire::quota::{Period, Quota, Rate};
+use weir_wire::sharing::Sharing;
+
+use crate::Server;
+use crate::client::{ask, get, greeting, report, request};
+use crate::rules::{self, guarded};
+use crate::stores::Shared;
+
+const REPORTER: &str = "authorization: Bearer a-report-token-of-the-tests\r\n";
+
+/// Far above what anything here takes.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+async fn server(region: &str, store: &std::sync::Arc<Shared>) -> Server {
+    let config = Config { region: region.into(), replica: Some("a".into()), ..guarded() };
+    Server::start_over(config, store.clone()).await
+}
+
+/// A report of `pop`: of each address, what was admitted and asked for since its epoch began. The rule is 10/s.
+fn says(pop: &str, sequence: u64, keys: &[(u8, u64, u64)]) -> Report {
+    let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 10).unwrap();
+    let rules = vec![Rule { name: "per-address".into(), quota, sharing: Sharing::of(quota) }];
+    let key = |(address, admitted, asked): &(u8, u64, u64)| Key {
+        value: vec![4, 32, 192, 0, 2, *address],
+        epoch: 1,
+        admitted: *admitted,
+        unconfirmed: *admitted,
+        span_ms: 250,
+        asked: *asked,
+        asked_recently: *asked,
+        ..Key::default()
+    };
+    Report { sequence, rules, keys: keys.iter().map(key).collect(), ..greeting(pop) }
+}
+
+async fn page(server: &Server, path: &str) -> Value {
+    let answer = rules::page(server, path).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    serde_json::from_slice(&answer.body).unwrap()
+}
+
+/// The list of `server`, once it has so many keys.
+async fn list(server: &Server, query: &str, keys: usize) -> Vec<Value> {
+    let started = Instant::now();
+    loop {
+        let page = page(server, &format!("/v1/keys{query}")).await;
+        let listed = page["keys"].as_array().unwrap().clone();
+        if listed.len() == keys {
+            return listed;
+        }
+        assert!(started.elapsed() < DEADLINE, "{keys} keys: {page:#}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn any_weir_sync_lists_the_keys_of_the_fleet() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let (fra, iad) = (server("fra", &store).await, server("iad", &store).await);
+    assert_eq!(list(&fra, "", 0).await, Vec::<Value>::new());
+    report(fra.address, REPORTER, &says("fra1", 1, &[(1, 10, 70), (2, 3, 3)])).await;
+    report(fra.address, REPORTER, &says("fra2", 1, &[(1, 5, 45)])).await;
+    report(iad.address, REPORTER, &says("iad1", 1, &[(1, 10, 30), (3, 9, 10)])).await;
+    for server in [&fra, &iad] {
+        let keys = list(server, "", 3).await;
+        let column = |name: &str| keys.iter().map(|key| key[name].clone()).collect::<Vec<_>>();
+        assert_eq!(column("key"), ["192.0.2.1", "192.0.2.3", "192.0.2.2"], "{keys:#?}");
+        assert_eq!(column("limited_per_s"), [json!(120.0), json!(1.0), json!(0.0)]);
+        assert_eq!(column("admitted_per_s"), [json!(25.0), json!(9.0), json!(3.0)]);
+        let top = &keys[0];
+        assert_eq!(
+            (&top["rule"], &top["burst"], &top["rate_per_s"]),
+            (&json!("per-address"), &json!(10), &json!(10.0))
+        );
+        let level = top["level"].as_f64().unwrap();
+        assert!((-15.0..5.0).contains(&level), "25 were taken of 10, a moment ago: {top:#}");
+        assert!(top["since"].as_str().unwrap().ends_with('Z') && keys[2]["since"].is_null());
+        let pops: Vec<_> = top["pops"].as_array().unwrap().iter().map(|pop| pop["pop"].clone()).collect();
+        assert_eq!(pops, ["fra1", "fra2", "iad1"]);
+        let regions = &top["regions"];
+        assert_eq!((&regions[0]["region"], &regions[0]["asked_per_s"]), (&json!("fra"), &json!(115.0)));
+        assert_eq!((&regions[1]["region"], &regions[1]["pops"]), (&json!("iad"), &json!(1)));
+    }
+    let by_debt = list(&fra, "?sort=debt&limit=1&prefix=192.0.2.0/24&rule=per-address", 1).await;
+    assert_eq!(by_debt[0]["key"], "192.0.2.1");
+    assert_eq!(list(&fra, "?rule=per", 0).await.len(), 0);
+    let bad = rules::page(&fra, "/v1/keys?top=3").await;
+    assert_eq!(bad.status, 400);
+    assert!(bad.detail().ends_with("found `top=3`"), "{}", bad.detail());
+    assert_eq!(get(fra.address, "/v1/keys").await.status, 401, "it names clients");
+    assert_eq!(ask(fra.address, &request("PUT", "/v1/keys", "", b"")).await.status, 405);
+}
+
+#[tokio::test]
+async fn without_its_store_a_weir_sync_lists_its_own_keys_and_says_so() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let (fra, iad) = (server("fra", &store).await, server("iad", &store).await);
+    report(fra.address, REPORTER, &says("fra1", 1, &[(1, 10, 70)])).await;
+    report(iad.address, REPORTER, &says("iad1", 1, &[(3, 9, 10)])).await;
+    list(&fra, "", 2).await;
+    assert_eq!(page(&fra, "/v1/keys").await["is_partial"], false);
+    store.set_gone(true);
+    let alone = page(&fra, "/v1/keys").await;
+    assert_eq!((&alone["is_partial"], &alone["weir_syncs"]), (&json!(true), &json!(1)));
+    assert_eq!(alone["keys"].as_array().unwrap().len(), 1);
+    let one = page(&fra, "/v1/keys/per-address/192.0.2.1").await;
+    assert!(one["store_error"].as_str().unwrap().contains("taken away"), "{one:#}");
+    assert_eq!(one["asked_per_s"], 70.0);
+}
+
+#[tokio::test]
+async fn one_key_is_looked_up_busy_or_not() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let (fra, iad) = (server("fra", &store).await, server("iad", &store).await);
+    assert_eq!(
+        rules::page(&fra, "/v1/keys/per-address/192.0.2.1").await.status,
+        404,
+        "nobody knows the rule"
+    );
+    report(fra.address, REPORTER, &says("fra1", 1, &[(1, 30, 70)])).await;
+    report(iad.address, REPORTER, &says("iad1", 1, &[(1, 10, 30)])).await;
+    list(&iad, "", 1).await;
+    let one = page(&fra, "/v1/keys/per-address/192.0.2.1").await;
+    let number = |name: &str| one[name].as_f64().unwrap_or_else(|| panic!("{name}: {one:#}"));
+    // 40 were taken of 10; some have refilled since.
+    assert!((-30.0..-10.0).contains(&number("level")) && number("debt") > 10.0, "{one:#}");
+    assert!((number("full_in_s") - (10.0 - number("level")) / 10.0).abs() < 0.01, "{one:#}");
+    assert!((number("free_in_s") - (1.0 - number("level")) / 10.0).abs() < 0.01, "{one:#}");
+    assert_eq!((&one["grant"]["heat"], &one["is_reported"]), (&json!("hot"), &json!(true)));
+    let asked: Vec<_> =
+        one["asked_in"].as_array().unwrap().iter().map(|it| it["weir_sync"].clone()).collect();
+    assert_eq!(asked, ["fra/a", "iad/a"]);
+    let idle = page(&fra, "/v1/keys/per-address/192.0.2.99").await;
+    assert_eq!(
+        (&idle["level"], &idle["free_in_s"], &idle["asked_per_s"]),
+        (&json!(10.0), &json!(0.0), &json!(0.0))
+    );
+    for bad in
+        ["/v1/keys/per-address/", "/v1/keys/per-address", "/v1/keys//192.0.2.1", "/v1/keys/per-address/x"]
+    {
+        assert_eq!(rules::page(&fra, bad).await.status, 400, "{bad}");
+    }
+}

@@ -1,0 +1,93 @@
+//! Who is limited: an operator asks any weir-sync, and hears of the whole fleet.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use weir_tests::client::Ask;
+use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::load::open_loop;
+use weir_tests::operator::Operator;
+use weir_tests::redis::Redis;
+use weir_tests::wait::until;
+use weir_tests::weir_sync::WeirSync;
+
+use crate::plugin::one;
+use crate::sync::synced;
+
+/// What the rule admits per second, and at once.
+const RATE: u32 = 20;
+/// What the attacker asks for per second at each of two POPs, and a bystander at one.
+const ATTACK: u32 = 100;
+const CALM: u32 = 6;
+/// How long both do so, in seconds.
+const SECONDS: u32 = 8;
+/// What is listed is true to within this part.
+const TOLERANCE: f64 = 0.15;
+
+async fn edge(pop: &str, weir_sync: &WeirSync) -> Envoy {
+    let plugin = synced(one("per-address", &format!("{RATE}/s"), RATE), pop);
+    let edge = Envoy::start(Setup::with(plugin).node(pop).cluster("weir-sync", weir_sync.address())).await;
+    edge.counter_grows("weir.sync.answered", 4).await;
+    edge
+}
+
+fn number(row: &Value, name: &str) -> f64 {
+    row[name].as_f64().unwrap_or_else(|| panic!("{name}: {row:#}"))
+}
+
+fn assert_near(row: &Value, name: &str, expected: f64) {
+    let found = number(row, name);
+    assert!(
+        (found - expected).abs() <= TOLERANCE * expected,
+        "{name} is {found}, not {expected:.1}: {row:#}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attacker_at_two_regions_is_listed_first_with_what_it_asks_and_a_bystander_is_not_limited() {
+    let redis = Redis::start().await;
+    let sync_a = WeirSync::start("fra1", &redis.url()).await;
+    let sync_b = WeirSync::start("nyc1", &redis.url()).await;
+    let (a, b) = (edge("fra1", &sync_a).await, edge("nyc1", &sync_b).await);
+    let (attacker, bystander) = (Ask::from("203.0.113.7"), Ask::from("203.0.113.8"));
+    let span = Duration::from_secs(SECONDS.into());
+    let [mut at_a, mut at_b, mut calm] = [a.client(), b.client(), a.client()];
+    let (of_a, of_b, of_calm) = tokio::join!(
+        open_loop(&mut at_a, &attacker, ATTACK, span),
+        open_loop(&mut at_b, &attacker, ATTACK, span),
+        open_loop(&mut calm, &bystander, CALM, span)
+    );
+    assert_eq!(of_calm.tally.admitted(), of_calm.tally.total(), "{of_calm:?}");
+    let asked = f64::from(ATTACK) * f64::from(SECONDS) / of_a.lasted.as_secs_f64();
+    let admitted = u32::try_from(of_a.tally.admitted() + of_b.tally.admitted()).unwrap();
+    assert!(admitted < ATTACK * SECONDS / 2, "{admitted}");
+
+    // Any weir-sync answers for both regions, as long as the rates of the last seconds hold.
+    let mut operator = Operator::of(&sync_b);
+    let page = until("both regions to be listed", async || {
+        let page = operator.get("/v1/keys?rule=per-address&sort=limited").await.json();
+        (page["keys"][0]["regions"].as_array().map(Vec::len) == Some(2)).then_some(page)
+    })
+    .await;
+    let top = &page["keys"][0];
+    assert_eq!((&top["rule"], &top["key"]), (&"per-address".into(), &"203.0.113.7".into()), "{page:#}");
+    assert_near(top, "asked_per_s", 2.0 * asked);
+    assert_near(top, "admitted_per_s", f64::from(RATE));
+    assert_near(top, "limited_per_s", 2.0 * asked - f64::from(RATE));
+    assert!(top["since"].is_string() && number(top, "level") < f64::from(RATE), "{top:#}");
+    let mut pops: Vec<_> =
+        top["pops"].as_array().unwrap().iter().map(|pop| pop["pop"].as_str().unwrap()).collect();
+    pops.sort_unstable();
+    assert_eq!(pops, ["fra1", "nyc1"]);
+    for pop in top["pops"].as_array().unwrap() {
+        assert_near(pop, "asked_per_s", asked);
+    }
+    let others = page["keys"].as_array().unwrap().iter().filter(|row| row["key"] == "203.0.113.8");
+    for row in others {
+        assert!(number(row, "limited_per_s") == 0.0 && row["since"].is_null(), "{row:#}");
+    }
+    let one = operator.get("/v1/keys/per-address/203.0.113.7").await.json();
+    assert!(number(&one, "full_in_s") > 0.0 && one["grant"].is_object(), "{one:#}");
+    let calm = operator.get("/v1/keys/per-address/203.0.113.8").await.json();
+    assert!(number(&calm, "free_in_s") == 0.0 && number(&calm, "limited_per_s") == 0.0, "{calm:#}");
+}
