@@ -1,12 +1,11 @@
-//! Times as people read them: RFC 3339, in UTC.
+//! Times as people read and write them: RFC 3339.
 
 use std::time::SystemTime;
 
-const DAY_MS: u64 = 86_400_000;
-/// Days from the first of March of the year 0 to the beginning of 1970.
-const DAYS_BEFORE_1970: u64 = 719_468;
-/// Days in 400 years.
-const ERA_DAYS: u64 = 146_097;
+use prost_types::Timestamp;
+
+/// The end of the year 9999: RFC 3339 has no later ones.
+const LAST_MS: u64 = 253_402_300_799_999;
 
 /// The wall clock, in milliseconds since 1970.
 pub fn now_ms() -> u64 {
@@ -14,20 +13,21 @@ pub fn now_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A time in milliseconds since 1970, as in `2026-11-23T11:12:13.456Z`. By the arithmetic of Hinnant, "chrono-Compatible
-/// Low-Level Date Algorithms" (civil from days), where years begin in March.
+/// A time in milliseconds since 1970, in UTC: `2026-11-23T11:12:13.456Z`, or `2026-11-23T11:12:13Z` for a whole second.
 pub fn text(unix_ms: u64) -> String {
-    let (days, ms) = (unix_ms / DAY_MS + DAYS_BEFORE_1970, unix_ms % DAY_MS);
-    let (era, day) = (days / ERA_DAYS, days % ERA_DAYS);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let from_march = (5 * day + 2) / 153;
-    let day = day - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = era * 400 + year + u64::from(month <= 2);
-    let (hour, minute) = (ms / 3_600_000, ms / 60_000 % 60);
-    let (second, ms) = (ms / 1_000 % 60, ms % 1_000);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+    let ms = unix_ms.min(LAST_MS);
+    let seconds = i64::try_from(ms / 1_000).unwrap_or_default();
+    let nanos = i32::try_from(ms % 1_000).unwrap_or_default() * 1_000_000;
+    Timestamp { seconds, nanos }.to_string()
+}
+
+/// The time that a text names, in milliseconds since 1970; `None` if it names none, or one before.
+pub fn read(text: &str) -> Option<u64> {
+    // The library also reads dates, and times of no zone.
+    let (_, clock) = text.split_once(['T', 't'])?;
+    let has_zone = clock.contains(['Z', 'z', '+', '-']);
+    let Timestamp { seconds, nanos } = has_zone.then(|| text.parse().ok())??;
+    u64::try_from(i128::from(seconds) * 1_000 + i128::from(nanos) / 1_000_000).ok()
 }
 
 #[cfg(test)]
@@ -45,7 +45,17 @@ mod tests {
             (4_107_542_400, "2100-03-01T00:00:00.007Z"),
         ] {
             assert_eq!(text(unix_s * 1_000 + 7), expected);
+            assert_eq!(read(expected), Some(unix_s * 1_000 + 7));
         }
-        assert!(text(u64::MAX).ends_with('Z'));
+        assert_eq!(text(1_000), "1970-01-01T00:00:01Z");
+        assert_eq!(text(u64::MAX), "9999-12-31T23:59:59.999Z");
+    }
+
+    #[test]
+    fn a_time_has_a_zone() {
+        assert_eq!(read("2026-11-23T14:00:00.25+02:00"), read("2026-11-23T12:00:00.250Z"));
+        for text in ["", "tomorrow", "2026-11-23", "2026-11-23T12:00:00", "1969-12-31T23:59:59Z"] {
+            assert_eq!(read(text), None, "{text}");
+        }
     }
 }

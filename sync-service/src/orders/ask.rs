@@ -2,9 +2,11 @@
 
 use serde_json::Value;
 use weir_rules::reading::{ConfigError, Errors, Fields, Item};
+use weir_wire::quota::TOKENS_MAX;
 
-use super::network::Network;
-use super::until::{ORDER_MS_MAX, span, time};
+use super::order::{Subject, Terms};
+use super::until::{ORDER_MS_MAX, span};
+use crate::moment;
 use crate::store::orders::Until;
 
 /// The longest reason, in bytes.
@@ -12,18 +14,20 @@ pub const REASON_BYTES_MAX: usize = 500;
 /// The longest text of any other field, in bytes.
 const TEXT_BYTES_MAX: usize = 64;
 
-/// An order about an address or a network.
+/// An order that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// Who it is about.
-    pub address: Network,
+    pub subject: Subject,
+    /// Of an override: the quota.
+    pub terms: Option<Terms>,
     /// When it ends.
     pub until: Until,
     /// Why; may be empty.
     pub reason: String,
 }
 
-/// Reads an order that is asked for `now_ms` after 1970. Every error with its place.
+/// Reads a ban or an allow that is asked for `now_ms` after 1970. Every error with its place.
 pub fn read(value: &Value, now_ms: u64) -> Result<Asked, Vec<ConfigError>> {
     let errors = Errors::default();
     let item = Item::new(value, "", &errors);
@@ -31,14 +35,37 @@ pub fn read(value: &Value, now_ms: u64) -> Result<Asked, Vec<ConfigError>> {
     errors.into_result(asked)
 }
 
+/// The same of an override of a `key`. What is a good rate, its rule says.
+pub fn read_override(value: &Value, now_ms: u64, subject: Subject) -> Result<Asked, Vec<ConfigError>> {
+    let errors = Errors::default();
+    let item = Item::new(value, "", &errors);
+    let asked = overriding(&item, now_ms, subject);
+    errors.into_result(asked)
+}
+
+fn overriding(item: &Item<'_>, now_ms: u64, subject: Subject) -> Option<Asked> {
+    let mut fields = item.fields()?;
+    let rate = fields.require("rate", "a rate, as in \"100/s\"").and_then(|rate| rate.text(TEXT_BYTES_MAX));
+    let burst = fields.number("burst", 1..=TOKENS_MAX);
+    let until = until(&mut fields, now_ms);
+    let reason = reason(&mut fields);
+    fields.finish();
+    let terms = Some(Terms { rate: rate?.to_owned(), burst });
+    Some(Asked { subject, terms, until: until?, reason })
+}
+
+fn reason(fields: &mut Fields<'_>) -> String {
+    fields.text("reason", REASON_BYTES_MAX).unwrap_or_default().to_owned()
+}
+
 fn asked(item: &Item<'_>, now_ms: u64) -> Option<Asked> {
     let mut fields = item.fields()?;
     let address = fields.require("address", "an address or a network, as in \"203.0.113.0/24\"");
     let address = address.and_then(|address| address.parsed());
     let until = until(&mut fields, now_ms);
-    let reason = fields.text("reason", REASON_BYTES_MAX).unwrap_or_default().to_owned();
+    let reason = reason(&mut fields);
     fields.finish();
-    Some(Asked { address: address?, until: until?, reason })
+    Some(Asked { subject: Subject::of(address?), terms: None, until: until?, reason })
 }
 
 /// Reads `for` or `until`, one of which must be there.
@@ -53,7 +80,7 @@ fn until(fields: &mut Fields<'_>, now_ms: u64) -> Option<Until> {
             span_ms.map(Until::In)
         }
         (None, Some(item)) => {
-            let until_ms = time(item.text(TEXT_BYTES_MAX)?);
+            let until_ms = moment::read(item.text(TEXT_BYTES_MAX)?);
             let is_good = |until_ms: &u64| (now_ms + 1..=now_ms + ORDER_MS_MAX).contains(until_ms);
             let until_ms = until_ms.filter(is_good);
             if until_ms.is_none() {
@@ -83,7 +110,7 @@ mod tests {
     fn an_order_says_whom_until_when_and_why() {
         let asked =
             read(&json!({"address": "203.0.113.0/24", "for": "1h", "reason": "scans"}), NOW_MS).unwrap();
-        assert_eq!(asked.address.to_string(), "203.0.113.0/24");
+        assert_eq!(asked.subject, Subject::of("203.0.113.0/24".parse().unwrap()));
         assert_eq!((asked.until, asked.reason.as_str()), (Until::In(3_600_000), "scans"));
         let asked = read(&json!({"address": "192.0.2.1", "until": "2026-11-23T12:00:01Z"}), NOW_MS).unwrap();
         assert_eq!((asked.until, asked.reason.as_str()), (Until::At(NOW_MS + 1_000), ""));

@@ -4,15 +4,20 @@
 //! |---|---|
 //! | a ban of an address | a condition of `deny` |
 //! | an allow of an address | a condition of `allow` |
+//! | an override of a key | a tier of its rule, before the rule's own |
+//! | a ban of a key | nothing: POPs are told of it as of the bans of a penalty |
 //!
 //! Of two orders about one address, the one about the smaller network counts.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 use weir_rules::CONDITIONS_MAX;
 use weir_rules::reading::ConfigError;
 
 use super::network::{Network, Networks};
-use super::order::{Kind, Order};
+use super::order::{Kind, Order, Subject, Terms};
+use super::tier;
 use crate::document::Document;
 
 /// What comes of an order.
@@ -34,7 +39,7 @@ impl Effect {
             Self::None(why) => Some(why.clone()),
             Self::Invalid(errors) => {
                 let first = errors.first().map(ToString::to_string).unwrap_or_default();
-                Some(format!("the rule set with it would have errors: {first}"))
+                Some(format!("it does not fit the rule set: {first}"))
             }
         }
     }
@@ -49,7 +54,25 @@ pub struct Composed {
     pub effects: Vec<Effect>,
 }
 
-/// `base` with the `orders` that change it. Orders that would make it invalid are left out, all of a kind together.
+/// Orders that are written together, and left out together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Group<'a> {
+    Bans,
+    Allows,
+    /// Overrides of a rule's keys to the same terms.
+    Tier(&'a str, &'a Terms),
+}
+
+fn group(order: &Order) -> Option<Group<'_>> {
+    match (&order.said.subject, order.said.kind, &order.said.terms) {
+        (Subject::Address { .. }, Kind::Ban, _) => Some(Group::Bans),
+        (Subject::Address { .. }, Kind::Allow, _) => Some(Group::Allows),
+        (Subject::Key { rule, .. }, Kind::Override, Some(terms)) => Some(Group::Tier(rule, terms)),
+        _ => None,
+    }
+}
+
+/// `base` with the `orders` that change it. Orders that would make it invalid are left out, all of a group together.
 pub fn compose(base: &Document, orders: &[Order]) -> Composed {
     let mut effects = vec![Effect::InForce; orders.len()];
     let all: Vec<&Order> = orders.iter().collect();
@@ -63,25 +86,27 @@ pub fn compose(base: &Document, orders: &[Order]) -> Composed {
     }
     let allowed = allowed_by(base.value());
     for (order, effect) in orders.iter().zip(&mut effects) {
-        let is_allowed = order.said.kind == Kind::Ban && allowed.cover(&order.said.address);
-        if is_allowed && *effect == Effect::InForce {
+        let banned = order.said.subject.address().filter(|_| order.said.kind == Kind::Ban);
+        if *effect == Effect::InForce && banned.is_some_and(|address| allowed.cover(&address)) {
             *effect = Effect::None("the rule set's allow list has the address".into());
         }
     }
     Composed { document, effects }
 }
 
-/// `base` with the orders of each kind that can be added.
+/// `base` with the groups of orders that can be added, one after the other.
 fn with_some(base: &Document, orders: &[Order], effects: &mut [Effect]) -> Document {
     let (mut document, mut taken) = (base.clone(), Vec::new());
-    for kind in [Kind::Ban, Kind::Allow] {
-        let of_kind = orders.iter().filter(|order| order.said.kind == kind);
-        let more: Vec<&Order> = taken.iter().copied().chain(of_kind).collect();
+    let groups: BTreeSet<_> = orders.iter().filter_map(group).collect();
+    for one in &groups {
+        let is_in = |order: &Order| group(order).as_ref() == Some(one);
+        let of_it = orders.iter().filter(|order| is_in(order));
+        let more: Vec<&Order> = taken.iter().copied().chain(of_it).collect();
         match with(base, &more) {
             Ok(composed) => (document, taken) = (composed, more),
             Err(errors) => {
-                let of_kind = orders.iter().zip(&mut *effects).filter(|(order, _)| order.said.kind == kind);
-                of_kind.for_each(|(_, effect)| *effect = Effect::Invalid(errors.clone()));
+                let left_out = orders.iter().zip(&mut *effects).filter(|(order, _)| is_in(order));
+                left_out.for_each(|(_, effect)| *effect = Effect::Invalid(errors.clone()));
             }
         }
     }
@@ -89,12 +114,18 @@ fn with_some(base: &Document, orders: &[Order], effects: &mut [Effect]) -> Docum
 }
 
 fn with(base: &Document, orders: &[&Order]) -> Result<Document, Vec<ConfigError>> {
-    if orders.is_empty() {
+    let of_kind = |kind| orders.iter().filter(move |order| order.said.kind == kind);
+    let addresses = |kind| of_kind(kind).filter_map(|order| order.said.subject.address()).collect::<Vec<_>>();
+    let (bans, allows) = (addresses(Kind::Ban), addresses(Kind::Allow));
+    let mut tiers: BTreeMap<_, Vec<&str>> = BTreeMap::new();
+    for order in of_kind(Kind::Override) {
+        if let (Subject::Key { rule, key }, Some(terms)) = (&order.said.subject, &order.said.terms) {
+            tiers.entry((rule, terms)).or_default().push(key);
+        }
+    }
+    if bans.is_empty() && allows.is_empty() && tiers.is_empty() {
         return Ok(base.clone());
     }
-    let of_kind =
-        |kind| orders.iter().filter(move |order| order.said.kind == kind).map(|order| order.said.address);
-    let (bans, allows): (Vec<_>, Vec<_>) = (of_kind(Kind::Ban).collect(), of_kind(Kind::Allow).collect());
     let mut value = base.value().clone();
     if let Some(fields) = value.as_object_mut() {
         if !bans.is_empty() {
@@ -102,6 +133,9 @@ fn with(base: &Document, orders: &[&Order]) -> Result<Document, Vec<ConfigError>
         }
         for condition in allowing(&allows, &bans) {
             add(fields, "allow", condition);
+        }
+        for ((rule, terms), keys) in tiers {
+            tier::add(fields, base.rules(), rule, terms, &keys)?;
         }
     }
     Document::of_value(value)
@@ -162,8 +196,11 @@ mod tests {
     }
 
     fn order(kind: Kind, address: &str) -> Order {
-        let said =
-            Said { kind, address: address.parse().unwrap(), reason: String::new(), author: String::new() };
+        about(kind, Subject::of(address.parse().unwrap()), None)
+    }
+
+    fn about(kind: Kind, subject: Subject, terms: Option<Terms>) -> Order {
+        let said = Said { kind, subject, terms, reason: String::new(), author: String::new() };
         Order { said, id: 1, at_ms: 1, until_ms: 2 }
     }
 
@@ -230,5 +267,65 @@ mod tests {
         assert_eq!(composed.effects[1], Effect::InForce);
         assert_eq!(composed.document.value()["deny"], full["deny"]);
         assert_eq!(composed.document.value()["allow"], json!([{"addresses": ["192.0.2.2"]}]));
+    }
+
+    fn overriding(rule: &str, key: &str, rate: &str, burst: u32) -> Order {
+        let terms = Terms { rate: rate.into(), burst: Some(burst) };
+        about(Kind::Override, Subject::Key { rule: rule.into(), key: key.into() }, Some(terms))
+    }
+
+    fn rules() -> Document {
+        let tiers = json!([{"name": "own", "when": {"addresses": ["10.0.0.0/8"]}, "unlimited": true}]);
+        let rules = json!([
+            {"name": "a", "key": ["client_address"], "rate": "5/s", "tiers": tiers},
+            {"name": "b", "key": ["client_address", {"header": "x-account"}], "rate": "5/s"},
+            {"name": "all", "key": ["all"], "rate": "5/s"},
+            {"name": "many", "key": ["host", "method"], "rate": "5/s"},
+        ]);
+        document(&json!({"rules": rules}))
+    }
+
+    #[test]
+    fn overrides_come_before_the_tiers_of_their_rule_and_share_one_for_the_same_terms() {
+        let orders = [
+            overriding("a", "192.0.2.1", "100/s", 200),
+            overriding("a", "2001:db8::1", "100/s", 200),
+            overriding("b", "text:acme", "7/5m", 9),
+            overriding("all", "all", "1/s", 1),
+        ];
+        let composed = compose(&rules(), &orders);
+        assert_eq!(composed.effects, vec![Effect::InForce; 4]);
+        let tiers = |rule: usize| composed.document.value()["rules"][rule]["tiers"].clone();
+        let addresses = json!({"addresses": ["192.0.2.1/32", "2001:db8::/64"]});
+        let both = json!({"name": "o-100-s-200", "rate": "100/s", "burst": 200, "when": addresses});
+        assert_eq!((&tiers(0)[0], &tiers(0)[1]["name"]), (&both, &json!("own")));
+        assert_eq!(tiers(1), json!([{"name": "o-7-5m-9", "rate": "7/5m", "burst": 9, "keys": ["acme"]}]));
+        assert_eq!(tiers(2)[0]["when"], json!({}));
+        let names: Vec<_> = composed.document.rules().rules().iter().map(|rule| rule.name.as_str()).collect();
+        assert!(names.contains(&"a.o-100-s-200"), "{names:?}");
+    }
+
+    #[test]
+    fn an_override_that_does_not_fit_is_left_out_alone() {
+        let (one, rate) = ("192.0.2.1", "1/s");
+        for (order, problem) in [
+            (
+                overriding("gone", one, rate, 1),
+                "rule: expected the name of a rule of the rule set, found \"gone\"",
+            ),
+            (overriding("a.own", one, rate, 1), "rule: expected"),
+            (overriding("a", "192.0.2.0/24", rate, 1), "key: expected an address"),
+            (overriding("a", "hex:00", rate, 1), "key: expected an address"),
+            (overriding("b", one, rate, 1), "key: expected text:"),
+            (overriding("many", "text:x", rate, 1), "key: expected text:"),
+            (overriding("all", one, rate, 1), "key: expected all"),
+            (overriding("a", one, "fast", 1), "tiers[0].rate: expected"),
+        ] {
+            let all = [overriding("a", "192.0.2.9", "2/s", 1), order, ban("192.0.2.1")];
+            let effects = compose(&rules(), &all).effects;
+            let why = effects[1].why_none().unwrap_or_default();
+            assert!(why.contains(problem), "{problem}: {why}");
+            assert_eq!((&effects[0], &effects[2]), (&Effect::InForce, &Effect::InForce));
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! until.rs     times, as operators write and read them
 //! ask.rs       what is asked for, as JSON
 //! order.rs     an order, as the store keeps it and as operators read it
+//! tier.rs      the tiers that overrides add
 //! compose.rs   what POPs are told to run: a rule set with the orders that change it
 //! ```
 //!
@@ -14,6 +15,7 @@ pub mod ask;
 pub mod compose;
 pub mod network;
 pub mod order;
+mod tier;
 pub mod until;
 
 pub use order::Order;

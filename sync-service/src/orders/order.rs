@@ -1,5 +1,7 @@
 //! An order, as the store keeps it and as operators read it.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -15,6 +17,8 @@ pub enum Kind {
     Ban,
     /// Lets through: no rule counts it.
     Allow,
+    /// Gives a key another rate.
+    Override,
 }
 
 impl Kind {
@@ -23,8 +27,62 @@ impl Kind {
         match self {
             Self::Ban => "ban",
             Self::Allow => "allow",
+            Self::Override => "override",
         }
     }
+}
+
+/// Whom an order is about.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(untagged)]
+pub enum Subject {
+    /// An address or a network.
+    Address {
+        /// Which.
+        address: Network,
+    },
+    /// A key of a rule.
+    Key {
+        /// The rule's name.
+        rule: String,
+        /// The key, as operators write it.
+        key: String,
+    },
+}
+
+impl Subject {
+    /// That of an address or a network.
+    pub fn of(address: Network) -> Self {
+        Self::Address { address }
+    }
+
+    /// The address, if it is one.
+    pub fn address(&self) -> Option<Network> {
+        match self {
+            Self::Address { address } => Some(*address),
+            Self::Key { .. } => None,
+        }
+    }
+}
+
+/// For people, and in names.
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address { address } => write!(f, "address {address}"),
+            Self::Key { rule, key } => write!(f, "{rule} {key}"),
+        }
+    }
+}
+
+/// Another quota.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+pub struct Terms {
+    /// As in a rule.
+    pub rate: String,
+    /// As in a rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u32>,
 }
 
 /// What an operator says.
@@ -33,7 +91,11 @@ pub struct Said {
     /// What it does, ...
     pub kind: Kind,
     /// ... to whom.
-    pub address: Network,
+    #[serde(flatten)]
+    pub subject: Subject,
+    /// Of an override: the quota.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terms: Option<Terms>,
     /// Why.
     #[serde(default)]
     pub reason: String,
@@ -43,9 +105,9 @@ pub struct Said {
 }
 
 impl Said {
-    /// Its name in the store. There is one order about an address or a network: the last word counts.
+    /// Its name in the store. Of several orders of one name, the last counts.
     pub fn name(&self) -> String {
-        name_of(&self.address)
+        name_of(self.kind, &self.subject)
     }
 
     /// As the store keeps it.
@@ -54,20 +116,30 @@ impl Said {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Whom it is about, as JSON.
+    /// Whom it is about and what it says of that, as JSON.
     pub fn target(&self) -> Value {
-        json!({"address": self.address})
+        let mut target = match &self.subject {
+            Subject::Address { address } => json!({"address": address}),
+            Subject::Key { rule, key } => json!({"rule": rule, "key": key}),
+        };
+        if let Some(Terms { rate, burst }) = &self.terms {
+            (target["rate"], target["burst"]) = (json!(rate), json!(burst));
+        }
+        target
     }
 
     /// What it does, in a few words.
     pub fn summary(&self) -> String {
-        format!("{} {}", self.kind.as_str(), self.address)
+        format!("{} of {}", self.kind.as_str(), self.subject)
     }
 }
 
-/// The name in the store of an order about an address or a network.
-pub fn name_of(address: &Network) -> String {
-    format!("address {address}")
+/// The name of an order in the store. A ban and an allow have the same, since one excludes the other.
+pub fn name_of(kind: Kind, subject: &Subject) -> String {
+    match kind {
+        Kind::Ban | Kind::Allow => subject.to_string(),
+        Kind::Override => format!("override {subject}"),
+    }
 }
 
 /// An order that is in force.
@@ -105,16 +177,19 @@ impl Standing {
     /// As operators read it.
     pub fn json(&self) -> Value {
         let Self { order: Order { said, id, at_ms, until_ms }, without_effect } = self;
-        json!({
-            "id": id,
-            "kind": said.kind,
-            "address": said.address,
-            "until": moment::text(*until_ms),
-            "at": moment::text(*at_ms),
-            "reason": said.reason,
-            "author": said.author,
-            "without_effect": without_effect,
-        })
+        let mut order = said.target();
+        for (name, value) in [
+            ("id", json!(id)),
+            ("kind", json!(said.kind)),
+            ("until", json!(moment::text(*until_ms))),
+            ("at", json!(moment::text(*at_ms))),
+            ("reason", json!(said.reason)),
+            ("author", json!(said.author)),
+            ("without_effect", json!(without_effect)),
+        ] {
+            order[name] = value;
+        }
+        order
     }
 }
 

@@ -8,10 +8,11 @@ use super::rules::{JSON, ORDER_BYTES_MAX, judge_query, number};
 use super::{Answered, Request, Routes, essence};
 use crate::access::credentials::Role;
 use crate::connections::Peer;
+use crate::keys::name;
 use crate::moment;
 use crate::orders::ask::{self, REASON_BYTES_MAX};
 use crate::orders::network::Network;
-use crate::orders::order::{Kind, Standing, Which, name_of};
+use crate::orders::order::{Kind, Standing, Subject, Which, name_of};
 use crate::problem::{Problem, json as response};
 use crate::strict_json;
 
@@ -20,8 +21,19 @@ impl Routes {
         match (place, request.method()) {
             (Place::All, &Method::GET | &Method::HEAD) => self.list_orders(&request, None).await,
             (Place::Of(kind), &Method::GET | &Method::HEAD) => self.list_orders(&request, Some(kind)).await,
-            (Place::Of(kind), &Method::PUT) => self.put_order(request, peer, kind).await,
-            (Place::One(kind, which), &Method::DELETE) => self.drop_order(&request, peer, kind, &which).await,
+            (Place::Of(kind), &Method::PUT) => self.put_order(request, peer, kind, None).await,
+            (Place::One(kind, which), &Method::DELETE) => {
+                self.drop_order(&request, peer, kind, &which_of(kind, &which)?).await
+            }
+            (Place::Override(rule, value), &Method::PUT) => {
+                let subject = key_of(rule, &value)?;
+                self.put_order(request, peer, Kind::Override, Some(subject)).await
+            }
+            (Place::Override(rule, value), &Method::DELETE) => {
+                let which = Which::Named(name_of(Kind::Override, &key_of(rule, &value)?));
+                self.drop_order(&request, peer, Kind::Override, &which).await
+            }
+            (Place::Override(..), _) => Err(Problem::method_not_allowed("PUT, DELETE")),
             (Place::All, _) => Err(Problem::method_not_allowed("GET, HEAD")),
             (Place::Of(_), _) => Err(Problem::method_not_allowed("GET, HEAD, PUT")),
             (Place::One(..), _) => Err(Problem::method_not_allowed("DELETE")),
@@ -37,7 +49,14 @@ impl Routes {
         Ok(response(StatusCode::OK, JSON, &json!({"orders": orders})))
     }
 
-    async fn put_order(&self, request: Request, peer: &Peer, kind: Kind) -> Answered {
+    /// Puts an order; the path says whom it is about, or the body.
+    async fn put_order(
+        &self,
+        request: Request,
+        peer: &Peer,
+        kind: Kind,
+        subject: Option<Subject>,
+    ) -> Answered {
         let mut change = self.change(request.headers(), peer, kind.as_str())?;
         judge_query(&request)?;
         if !essence(request.headers()).eq_ignore_ascii_case(JSON.as_bytes()) {
@@ -46,7 +65,12 @@ impl Routes {
         let body = self.read(request.into_body(), ORDER_BYTES_MAX).await?;
         let value =
             strict_json::read(&body).map_err(|error| Problem::malformed(format!("no JSON: {error}")))?;
-        let mut asked = ask::read(&value, moment::now_ms()).map_err(|errors| {
+        let now_ms = moment::now_ms();
+        let asked = match subject {
+            Some(subject) => ask::read_override(&value, now_ms, subject),
+            None => ask::read(&value, now_ms),
+        };
+        let mut asked = asked.map_err(|errors| {
             let detail = format!("the order has {} errors; nothing was changed", errors.len());
             Problem::invalid(detail, &errors)
         })?;
@@ -59,26 +83,41 @@ impl Routes {
         Ok(response(StatusCode::OK, JSON, &standing.json()))
     }
 
-    async fn drop_order(&self, request: &Request, peer: &Peer, kind: Kind, which: &str) -> Answered {
+    async fn drop_order(&self, request: &Request, peer: &Peer, kind: Kind, which: &Which) -> Answered {
         let change = self.change(request.headers(), peer, "lift")?;
         judge_query(request)?;
-        let which = which_of(which)?;
-        let standing = self.exchange.rules.drop_order(kind, &which, &change).await?;
+        let standing = self.exchange.rules.drop_order(kind, which, &change).await?;
         Ok(response(StatusCode::OK, JSON, &standing.json()))
     }
 }
 
 /// The order that a path names, by its number or by its address.
-fn which_of(text: &str) -> Result<Which, Problem> {
+fn which_of(kind: Kind, text: &str) -> Result<Which, Problem> {
     if let Some(id) = number(text).filter(|_| !text.is_empty()) {
         return Ok(Which::Id(id));
     }
-    // A network's slash, and the colons of IPv6, may be percent-encoded.
-    let text = text.replace("%2F", "/").replace("%2f", "/").replace("%3A", ":").replace("%3a", ":");
+    let text = decoded(text)?;
     let address = text.parse::<Network>().map_err(|error| {
         Problem::malformed(format!("expected the order's id, or its address: {error}, found {text:?}"))
     })?;
-    Ok(Which::Named(name_of(&address)))
+    Ok(Which::Named(name_of(kind, &Subject::of(address))))
 }
+
+/// The key that a path names.
+fn key_of(rule: String, value: &str) -> Result<Subject, Problem> {
+    let key = decoded(value)?;
+    let fits = (1..=KEY_TEXT_BYTES_MAX).contains(&key.len());
+    if fits { Ok(Subject::Key { rule, key }) } else { Err(Problem::malformed(EXPECTED_KEY)) }
+}
+
+/// What a part of a path stands for.
+fn decoded(part: &str) -> Result<String, Problem> {
+    let text = name::from_path(part);
+    text.ok_or_else(|| Problem::malformed(format!("expected percent-encoded UTF-8, found {part:?}")))
+}
+
+/// The longest key in a path, in bytes.
+const KEY_TEXT_BYTES_MAX: usize = 1_024;
+const EXPECTED_KEY: &str = "expected a key of the rule, of at most 1024 bytes";
 
 const _: () = assert!(REASON_BYTES_MAX < ORDER_BYTES_MAX);

@@ -34,7 +34,8 @@ impl RuleSets {
     ) -> Result<Standing, ChangeError> {
         let said = Said {
             kind,
-            address: asked.address,
+            subject: asked.subject.clone(),
+            terms: asked.terms.clone(),
             reason: asked.reason.clone(),
             author: change.author.clone(),
         };

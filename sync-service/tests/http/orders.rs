@@ -225,3 +225,56 @@ async fn a_pop_that_runs_an_edition_is_current() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
+
+#[tokio::test]
+async fn an_override_gives_one_key_another_rate_and_outlasts_its_rule() {
+    let server = Server::start(guarded()).await;
+    let version = put(&server, FIRST, &rules("5/s")).await;
+    let path = "/v1/keys/per-address/192.0.2.1/override";
+    let body = json!({"rate": "100/s", "burst": 200, "for": "1h", "reason": "their launch"});
+    let put_it = order(&server, path, body.clone()).await;
+    for (field, expected) in [
+        ("kind", json!("override")),
+        ("rule", json!("per-address")),
+        ("key", json!("192.0.2.1")),
+        ("rate", json!("100/s")),
+        ("burst", json!(200)),
+        ("without_effect", Value::Null),
+    ] {
+        assert_eq!(put_it[field], expected, "{put_it}");
+    }
+    let tier = json!({"name": "o-100-s-200", "rate": "100/s", "burst": 200, "when": {"addresses": ["192.0.2.1/32"]}});
+    let tiers = async || edition(&server, told(&server).await).await["rules"][0]["tiers"].clone();
+    assert_eq!(tiers().await, json!([tier]));
+    for (path, body, place) in [
+        ("/v1/keys/nobody/192.0.2.1/override", &body, "rule"),
+        ("/v1/keys/per-address/acme/override", &body, "key"),
+        (
+            "/v1/keys/per-address/192.0.2.1/override",
+            &json!({"rate": "fast", "for": "1h"}),
+            "rules[0].tiers[0].rate",
+        ),
+        ("/v1/keys/per-address/192.0.2.1/override", &json!({"for": "1h"}), "rate"),
+    ] {
+        let refused = admin(&server, "PUT", path, "", body).await;
+        assert_eq!(
+            (refused.status, &json_of(&refused)["errors"][0]["place"]),
+            (422, &json!(place)),
+            "{path}"
+        );
+    }
+    // A rule set without the rule: the order waits for it.
+    let other = json!({"rules": [{"name": "other", "key": ["all"], "rate": "5/s"}]});
+    put(&server, ANY, &other).await;
+    assert_eq!(edition(&server, told(&server).await).await, other);
+    let why = listed(&server, "/v1/orders").await[0]["without_effect"].as_str().unwrap().to_owned();
+    assert!(why.contains("found \"per-address\""), "{why}");
+    assert_eq!(
+        admin(&server, "POST", "/v1/rules/rollback", ANY, &json!({"version": version})).await.status,
+        200
+    );
+    assert_eq!(tiers().await, json!([tier]));
+    assert_eq!(lift(&server, path).await.status, 200);
+    assert_eq!(edition(&server, told(&server).await).await, rules("5/s"));
+    assert_eq!(lift(&server, path).await.status, 404);
+}

@@ -52,7 +52,7 @@ async fn fleet(redis: &Redis, document: &Value) -> (Vec<WeirSync>, Vec<Envoy>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bans_and_allows_are_in_force_in_two_regions_within_a_second_and_so_is_their_end() {
+async fn bans_allows_and_overrides_are_in_force_in_two_regions_within_a_second_and_so_is_their_end() {
     let redis = Redis::start().await;
     // A client has one request, and no more while the test lasts.
     let document = rules([with(rule("few", "1/d", 1), "match", json!({"path": {"exact": "/few"}}))]);
@@ -61,13 +61,18 @@ async fn bans_and_allows_are_in_force_in_two_regions_within_a_second_and_so_is_t
     let (mut fra, mut nyc) = (Operator::of(&weir_syncs[0]), Operator::of(&weir_syncs[1]));
     let of = |path: &str, address: &str| Ask::get(path).forwarded_for(address);
     let (culprit, bystander) = (of("/", "203.0.113.7"), of("/", "198.51.100.7"));
-    let limited = of("/few", "192.0.2.1");
-    clients.all_get(429, &limited, Instant::now()).await;
+    let (limited, customer) = (of("/few", "192.0.2.1"), of("/few", "192.0.2.2"));
+    for ask in [&limited, &customer] {
+        clients.all_get(429, ask, Instant::now()).await;
+    }
 
     fra.order("/v1/bans", &json!({"address": "203.0.113.0/24", "for": "1h", "reason": "scans"})).await;
     let banned = clients.all_get(403, &culprit, Instant::now()).await;
     nyc.order("/v1/allows", &json!({"address": "192.0.2.1", "for": "1h"})).await;
     let allowed = clients.all_get(200, &limited, Instant::now()).await;
+    let more = json!({"rate": "1000/s", "burst": 1_000, "for": "1h"});
+    fra.order("/v1/keys/few/192.0.2.2/override", &more).await;
+    let overridden = clients.all_get(200, &customer, Instant::now()).await;
     nyc.lift("/v1/bans/203.0.113.0%2F24").await;
     let lifted = clients.all_get(200, &culprit, Instant::now()).await;
     fra.order("/v1/bans", &json!({"address": "203.0.113.7", "for": "1s"})).await;
@@ -75,8 +80,9 @@ async fn bans_and_allows_are_in_force_in_two_regions_within_a_second_and_so_is_t
     clients.all_get(403, &culprit, banned_at).await;
     let ended = clients.all_get(200, &culprit, banned_at + Duration::from_secs(1)).await;
 
-    println!("in force at all: a ban {banned:?}, an allow {allowed:?}; lifted {lifted:?}, ended {ended:?}");
-    for took in [banned, allowed, lifted, ended] {
+    let took = [banned, allowed, overridden, lifted, ended];
+    println!("a ban, an allow, an override, a lifted and an ended ban are in force at all after {took:?}");
+    for took in took {
         assert!(took <= WITHIN, "{took:?}");
     }
     clients.all_get(200, &bystander, Instant::now()).await;

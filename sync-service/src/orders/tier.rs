@@ -1,0 +1,90 @@
+//! The tiers that overrides add to their rules.
+
+use std::net::IpAddr;
+
+use serde_json::{Map, Value, json};
+use weir_rules::address::{IPV4_BITS, IPV6_BITS, Prefixes};
+use weir_rules::key::KeySpec;
+use weir_rules::reading::ConfigError;
+use weir_rules::{Rule, RuleSet};
+
+use super::order::Terms;
+
+/// What stands before the value of a key's only part beside the client's address.
+const TEXT: &str = "text:";
+
+/// Adds a tier of these terms for these keys to a rule of a document, before its own.
+pub(super) fn add(
+    document: &mut Map<String, Value>,
+    rules: &RuleSet,
+    rule: &str,
+    terms: &Terms,
+    keys: &[&str],
+) -> Result<(), Vec<ConfigError>> {
+    let wrong = |place: &str, problem: String| vec![ConfigError { place: place.into(), problem }];
+    let is_written = |known: &&Rule| {
+        known.name == rule && known.variant.tier.is_none() && known.variant.wider_times.is_none()
+    };
+    let missing = || wrong("rule", format!("expected the name of a rule of the rule set, found {rule:?}"));
+    let spec = &rules.rules().iter().find(is_written).ok_or_else(missing)?.key;
+    let mut tier = json!({"name": name(terms), "rate": terms.rate});
+    if let Some(burst) = terms.burst {
+        tier["burst"] = burst.into();
+    }
+    let written: Option<Vec<String>> = keys.iter().map(|key| written(spec, key)).collect();
+    let written = written.ok_or_else(|| wrong("key", expected(spec).into()))?;
+    if spec.is_all() {
+        tier["when"] = json!({});
+    } else if spec.is_address() {
+        tier["when"] = json!({"addresses": written});
+    } else {
+        tier["keys"] = json!(written);
+    }
+    let listed = document.get_mut("rules").and_then(Value::as_array_mut).into_iter().flatten();
+    let fields = listed.filter_map(Value::as_object_mut).find(|fields| fields["name"] == rule);
+    let tiers = fields.ok_or_else(missing)?.entry("tiers").or_insert_with(|| json!([]));
+    if let Some(tiers) = tiers.as_array_mut() {
+        tiers.insert(0, tier);
+    }
+    Ok(())
+}
+
+/// The same for the same terms, so that buckets stay when another key gets them, too.
+fn name(terms: &Terms) -> String {
+    let rate = terms.rate.replace('/', "-");
+    terms.burst.map_or_else(|| format!("o-{rate}"), |burst| format!("o-{rate}-{burst}"))
+}
+
+/// A key as a tier has it; `None` if it is none of its rule.
+fn written(spec: &KeySpec, key: &str) -> Option<String> {
+    if spec.is_all() {
+        return (key == "all").then(|| key.to_owned());
+    }
+    if let (Some(prefixes), true) = (spec.prefixes(), spec.is_address()) {
+        return network(prefixes, key);
+    }
+    let is_one = spec.parts().count() == 1 + usize::from(spec.prefixes().is_some());
+    key.strip_prefix(TEXT).filter(|value| is_one && !value.is_empty()).map(str::to_owned)
+}
+
+/// An address, cut as its rule cuts it, or a network that is one key.
+fn network(prefixes: Prefixes, key: &str) -> Option<String> {
+    let (address, bits) = key.split_once('/').map_or((key, None), |(address, bits)| (address, Some(bits)));
+    let address = address.parse::<IpAddr>().ok()?.to_canonical();
+    let (cut, of_rule) = prefixes.cut(address);
+    let whole = if address.is_ipv4() { IPV4_BITS } else { IPV6_BITS };
+    let bits = bits.map_or(Some(whole), |bits| bits.parse().ok())?;
+    let is_key = bits == whole || bits == of_rule && cut == address;
+    is_key.then(|| format!("{cut}/{of_rule}"))
+}
+
+fn expected(spec: &KeySpec) -> &'static str {
+    if spec.is_all() {
+        "expected all, which is the rule's only key"
+    } else if spec.is_address() {
+        "expected an address, or a network of as many bits as the rule counts by"
+    } else {
+        "expected text: and the value of the key's one part beside client_address, as in text:acme; a key of more parts cannot \
+         be overridden, nor one by its hash"
+    }
+}
