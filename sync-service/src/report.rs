@@ -90,9 +90,7 @@ impl Exchange {
         self.metrics.count_wire(version);
         self.observer.hear(&report);
         self.rules.hear_of(report.running.version).await;
-        if let Some((newest, rules)) = self.rules.news() {
-            self.hub().know_rules(newest, rules);
-        }
+        self.hear_of_rules();
         let pending = self.hub().report_of(speaker, self.now(), unix_us(), report);
         if pending.has_bans() {
             self.new_bans.notify_one();
@@ -103,6 +101,13 @@ impl Exchange {
         let outcome = self.hub().settle(self.now(), self.rules.edition(), pending, answers);
         self.observe(&outcome, took);
         outcome.reply.encode_as(version)
+    }
+
+    /// Tells the hub which rules there are, if that is news.
+    fn hear_of_rules(&self) {
+        if let Some((newest, rules)) = self.rules.news() {
+            self.hub().know_rules(newest, rules);
+        }
     }
 
     /// Asks the store all that a report needs, at once: over Redis it is one round trip, or two for a request that needs a turn

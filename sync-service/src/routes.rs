@@ -140,6 +140,7 @@ impl Routes {
             ("/v1/enforcement", &Method::PUT) => self.enforce(request, peer).await,
             ("/v1/fleet", &Method::GET | &Method::HEAD) => self.fleet(&request).await,
             ("/v1/keys", &Method::GET | &Method::HEAD) => self.busy_keys(&request).await,
+            ("/v1/keys", &Method::POST) => self.keys_of(request).await,
             (path, &Method::GET | &Method::HEAD) if path.starts_with(KEY_PATH) => {
                 self.one_key(&request).await
             }
@@ -154,11 +155,10 @@ impl Routes {
                 | "/ratelimit/check",
                 _,
             ) => Err(Problem::method_not_allowed("POST")),
+            ("/v1/keys", _) => Err(Problem::method_not_allowed("GET, HEAD, POST")),
             (messages::RULES_PATH, _) => Err(Problem::method_not_allowed("GET, HEAD, PUT")),
             ("/v1/enforcement", _) => Err(Problem::method_not_allowed("PUT")),
-            ("/v1/rules/versions" | "/v1/fleet" | "/v1/keys", _) => {
-                Err(Problem::method_not_allowed("GET, HEAD"))
-            }
+            ("/v1/rules/versions" | "/v1/fleet", _) => Err(Problem::method_not_allowed("GET, HEAD")),
             (path, _) if path.starts_with(KEY_PATH) => Err(Problem::method_not_allowed("GET, HEAD")),
             (METRICS_PATH, _) if self.has_ops => Err(Problem::new(
                 StatusCode::NOT_FOUND,

@@ -5,7 +5,8 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use weir_wire::messages::{Allowance, Key, Pushed, Report, Rule};
+use weir_wire::law::Law;
+use weir_wire::messages::{Allowance, Key, Leased, Pushed, Report, Rule};
 use weir_wire::time::Time;
 
 use crate::alone::{Alone, Share};
@@ -150,7 +151,18 @@ impl Region {
     /// The same of a strict budget, of which `pop` was asked for so much.
     pub(crate) fn note_draw(&mut self, now: Time, pop: &str, draw: &Draw, asked: u64, drawn: &Drawn) {
         let last = Last { quota: draw.quota, deficit_ns: drawn.deficit_ns, at: now };
-        let counts = Counts { asked: asked.max(drawn.given), admitted: drawn.given };
+        // Reports do not say what a strict rule limited, only what POPs wanted and are not given.
+        let wanted = draw
+            .claims
+            .iter()
+            .zip(&drawn.leases)
+            .filter(|(claim, lease)| claim.ahead > 0 && lease.lease_ms > 0 && draw.law != Law::Turns);
+        let unmet = |(claim, lease): (&Claim, &Leased)| {
+            (claim.spent() + u64::from(claim.ahead)).saturating_sub(lease.charged)
+        };
+        let unmet = wanted.map(unmet).fold(0, u64::saturating_add);
+        let asked = asked.max(drawn.given.saturating_add(unmet));
+        let counts = Counts { asked, admitted: drawn.given };
         self.busy.hear(now, pop, &draw.id, &Use { counts, last, askers: 1 });
     }
 

@@ -51,6 +51,7 @@ impl Exchange {
 
     /// How the key `id` stands. None if no POP has reported its rule of late, and no rule set that is kept has it.
     pub async fn key(&self, id: &BudgetId) -> Option<One> {
+        self.hear_of_rules();
         let question = self.hub().question(self.now(), unix_us(), id)?;
         let (standing, members) = match &question {
             Question::Shared(entry) => {

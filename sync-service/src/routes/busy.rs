@@ -1,15 +1,23 @@
 //! Who is limited, for operators.
 
 use hyper::StatusCode;
+use serde_json::json;
+use tokio::task::spawn_blocking;
 use weir_budget::budget::BudgetId;
+use weir_rules::fleet_secret::FleetSecret;
 
 use super::{Answered, Request, Routes};
 use crate::access::credentials::Role;
+use crate::document::{Document, Form};
+use crate::gateway::Ask;
+use crate::gateway::json::asks;
 use crate::keys::answer::{self, Busy};
 use crate::keys::asked::{Asked, KEY_PATH};
+use crate::keys::found::{self, Found, FoundKey};
 use crate::keys::name;
 use crate::moment;
 use crate::problem::{Problem, json as response};
+use crate::rules::ChangeError;
 
 /// The media type of every answer.
 const JSON: &str = "application/json";
@@ -25,6 +33,45 @@ impl Routes {
         let busy = Busy { keys, ..busy };
         let answer = answer::list(&busy, found, moment::now_ms(), &banned_ms);
         Ok(response(StatusCode::OK, JSON, &answer))
+    }
+
+    /// How the keys of a request stand, which is said as for a check.
+    pub(super) async fn keys_of(&self, request: Request) -> Answered {
+        self.operator(request.headers(), Role::Read)?;
+        let body = self.json(request).await?;
+        let asks = asks(&body).map_err(|errors| {
+            Problem::invalid(format!("the body has {} errors; nothing was looked up", errors.len()), &errors)
+        })?;
+        let [ask] = <[Ask; 1]>::try_from(asks).map_err(|_| Problem::malformed("expected one request"))?;
+        let held = self.exchange.rules.current().await?.ok_or_else(|| {
+            let detail =
+                "there is no rule set: POPs run their own configuration's, of which nothing is known here";
+            Problem::new(StatusCode::NOT_FOUND, detail)
+        })?;
+        let secret =
+            self.secrets.gateway_key.as_ref().map(|key| FleetSecret::derive(key.expose().as_bytes()));
+        // Reading a large rule set takes a while.
+        let find = move || -> Result<Found, Problem> {
+            let mut ask = ask;
+            let document = Document::read(&held.document, Form::Json).map_err(ChangeError::Invalid)?;
+            Ok(found::keys(document.rules(), &mut ask, secret.as_ref()))
+        };
+        let unread = |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the rule set could not be read");
+        let Found { list, keys } = spawn_blocking(find).await.map_err(unread)??;
+        let mut rows = Vec::with_capacity(keys.len());
+        for FoundKey { rule, value, why } in keys {
+            let shown = value.as_deref().map(name::show);
+            let id = value.filter(|_| why.is_none()).map(|value| BudgetId { rule: rule.clone(), value });
+            let one = match &id {
+                Some(id) => self.exchange.key(id).await,
+                None => None,
+            };
+            rows.push(match one {
+                Some(one) => answer::one(&one, moment::now_ms()),
+                None => json!({"rule": rule, "key": shown, "why": why.unwrap_or("no POP has reported it of late")}),
+            });
+        }
+        Ok(response(StatusCode::OK, JSON, &json!({"list": list, "keys": rows})))
     }
 
     /// How one key stands.

@@ -100,7 +100,7 @@ impl Routes {
     }
 
     /// The JSON that a request brings.
-    async fn json(&self, request: Request) -> Result<Value, Problem> {
+    pub(super) async fn json(&self, request: Request) -> Result<Value, Problem> {
         if !essence(request.headers()).eq_ignore_ascii_case(JSON.as_bytes()) {
             return Err(Problem::media_type(JSON));
         }

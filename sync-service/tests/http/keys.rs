@@ -149,3 +149,59 @@ async fn one_key_is_looked_up_busy_or_not() {
         assert_eq!(rules::page(&fra, bad).await.status, 400, "{bad}");
     }
 }
+
+#[tokio::test]
+async fn a_strict_key_that_wants_more_than_it_gets_is_limited() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let fra = server("fra", &store).await;
+    let said = says("fra1", 1, &[(1, 0, 0), (2, 0, 0)]);
+    let rules = said.rules.into_iter().map(|rule| {
+        let sharing = Sharing { strict: true, ..rule.sharing };
+        Rule { sharing, ..rule }
+    });
+    let wants = |(key, ahead)| Key { ahead, ..key };
+    let keys = said.keys.into_iter().zip([30, 4]).map(wants).collect();
+    report(fra.address, REPORTER, &Report { rules: rules.collect(), keys, ..greeting("fra1") }).await;
+    let listed = list(&fra, "", 2).await;
+    let column = |name: &str| listed.iter().map(|key| key[name].clone()).collect::<Vec<_>>();
+    assert_eq!(column("key"), ["192.0.2.1", "192.0.2.2"]);
+    assert_eq!(column("admitted_per_s"), [json!(10.0), json!(4.0)]);
+    assert_eq!(column("limited_per_s"), [json!(20.0), json!(0.0)], "of 30 wanted, 10 were there");
+    let one = page(&fra, "/v1/keys/per-address/192.0.2.1").await;
+    assert_eq!((&one["leased"], &one["grant"]), (&json!(10), &Value::Null));
+}
+
+#[tokio::test]
+async fn the_keys_of_a_request_are_looked_up() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let fra = server("fra", &store).await;
+    let set = json!({
+        "deny": [{"methods": ["TRACE"]}],
+        "rules": [
+            {"name": "per-address", "key": ["client_address"], "rate": "10/s"},
+            {"name": "per-user", "key": [{"header": "x-user"}], "rate": "10/s"},
+            {"name": "login", "match": {"path": {"exact": "/login"}}, "key": ["all"], "rate": "5/m",
+             "algorithm": "fixed_window"},
+        ],
+    });
+    let asks = async |body: Value| {
+        let headers = format!("content-type: application/json\r\n{}", rules::ADMIN);
+        ask(fra.address, &request("POST", "/v1/keys", &headers, body.to_string().as_bytes())).await
+    };
+    assert_eq!(asks(json!({})).await.status, 404, "there is no rule set");
+    rules::put(&fra, "if-none-match: *\r\n", &set).await;
+    let said = asks(json!({"address": "192.0.2.7", "path": "/login", "headers": {"x-user": "me"}})).await;
+    assert_eq!(said.status, 200, "{}", said.text());
+    let said: Value = serde_json::from_slice(&said.body).unwrap();
+    let keys = said["keys"].as_array().unwrap();
+    let column = |name: &str| keys.iter().map(|key| key[name].clone()).collect::<Vec<_>>();
+    assert_eq!(said["list"], Value::Null);
+    assert_eq!(column("rule"), ["per-address", "per-user", "login"]);
+    assert_eq!(column("key"), [json!("192.0.2.7"), Value::Null, json!("all")]);
+    assert_eq!((&keys[0]["level"], &keys[0]["free_in_s"]), (&json!(10.0), &json!(0.0)));
+    assert!(keys[1]["why"].as_str().unwrap().contains("gateway_key_secret_file"), "{said:#}");
+    assert!(keys[2]["why"].as_str().unwrap().contains("each POP"), "{said:#}");
+    let denied: Value = serde_json::from_slice(&asks(json!({"method": "TRACE"})).await.body).unwrap();
+    assert_eq!(denied, json!({"list": "deny", "keys": []}));
+    assert_eq!(asks(json!({"adress": "192.0.2.7"})).await.status, 422);
+}

@@ -14,7 +14,7 @@ use crate::client::{Answer, ask, get, greeting, one_key, report, request};
 use crate::exchange::{metric, reply};
 use crate::stores::Shared;
 
-const ADMIN: &str = "authorization: Bearer an-admin-token-of-the-tests\r\n";
+pub(crate) const ADMIN: &str = "authorization: Bearer an-admin-token-of-the-tests\r\n";
 pub(crate) const REPORTER: &str = "authorization: Bearer a-report-token-of-the-tests\r\n";
 const FIRST: &str = "if-none-match: *\r\n";
 const ANY: &str = "if-match: *\r\n";

@@ -1,0 +1,69 @@
+//! Which keys a request has.
+
+use weir_rules::fleet_secret::FleetSecret;
+use weir_rules::key::{KeyValue, Missing, MissingPart};
+use weir_rules::matching::Bits;
+use weir_rules::mode::Mode;
+use weir_rules::request::{Fetched, Request, Values};
+use weir_rules::{Listed, Rule, RuleSet};
+
+/// What rules and lists make of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The list that it meets: then no rule counts it.
+    pub list: Option<&'static str>,
+    /// Its key under each rule that counts it.
+    pub keys: Vec<FoundKey>,
+}
+
+/// A key of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundKey {
+    /// The rule, or a tier of it.
+    pub rule: String,
+    /// The key's bytes, if they can be told.
+    pub value: Option<Vec<u8>>,
+    /// Why weir-sync knows nothing of the key, if so.
+    pub why: Option<&'static str>,
+}
+
+/// The keys of `request`. Without the POPs' secret, those of other parts than addresses cannot be told.
+pub fn keys(rules: &RuleSet, request: &mut dyn Request, secret: Option<&FleetSecret>) -> Found {
+    let (mut values, mut room, mut met) = (Values::default(), Bits::default(), Vec::new());
+    let mut fetched = Fetched::new(request, rules.attributes(), &mut values);
+    let list = match rules.listed(&mut fetched, &mut room) {
+        Listed::No => None,
+        Listed::Off => Some("enforce is false"),
+        Listed::Allowed => Some("allow"),
+        Listed::Blocked => Some("deny"),
+    };
+    if list.is_some() {
+        return Found { list, keys: Vec::new() };
+    }
+    let met = rules.meet(&mut fetched, &mut room, &mut met);
+    let counting = met.iter().filter_map(|place| rules.rules().get(usize::from(*place)));
+    let counting = counting.filter(|rule| !rule.variant.is_unlimited() && rule.enforcement.mode != Mode::Off);
+    Found { list: None, keys: counting.filter_map(|rule| key(rule, &mut fetched, secret)).collect() }
+}
+
+/// The request's key under a rule that it meets; none if the rule does not count it.
+fn key(rule: &Rule, request: &mut Fetched<'_>, secret: Option<&FleetSecret>) -> Option<FoundKey> {
+    let found = |value: Option<Vec<u8>>, why| Some(FoundKey { rule: rule.name.clone(), value, why });
+    let value = match rule.key.value(request, secret.unwrap_or(&FleetSecret::UNKEYED)) {
+        Ok(_) if rule.key.is_hashed() && secret.is_none() => {
+            return found(None, Some(UNKEYED));
+        }
+        Ok(value) => value,
+        Err(MissingPart::Repeated) => return found(None, Some(LACKS)),
+        Err(_) if rule.missing == Missing::Skip => return None,
+        Err(_) if rule.missing == Missing::Limit => return found(None, Some(LACKS)),
+        Err(_) => KeyValue::LACKING,
+    };
+    let why = (!rule.is_shared()).then_some(ALONE);
+    found(Some(value.as_bytes().to_vec()), why)
+}
+
+const UNKEYED: &str =
+    "the key is hashed with the POPs' key_secret: set gateway_key_secret_file to a file that holds it";
+const LACKS: &str = "the request lacks a part of the key, or has it more than once: it is limited at once";
+const ALONE: &str = "each POP counts this rule for itself: nothing is reported";
