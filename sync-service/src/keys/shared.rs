@@ -52,7 +52,7 @@ pub fn write(said: &Said) -> String {
         .unwrap_or_default()
 }
 
-/// What a text says; `None` if it is of another version, or not what [`write`] writes.
+/// What a text says; `None` if it is of another version, or not what [`write()`] writes.
 pub fn read(text: &str) -> Option<Said> {
     let Text { v, unseen: (limited_milli, admitted_milli), keys } = serde_json::from_str(text).ok()?;
     let fits = v == VERSION && keys.len() <= KEYS_MAX;

@@ -1,10 +1,13 @@
 //! Who is limited, for operators.
 
+use std::net::IpAddr;
+
 use hyper::StatusCode;
 use serde_json::json;
 use tokio::task::spawn_blocking;
 use weir_budget::budget::BudgetId;
 use weir_rules::fleet_secret::FleetSecret;
+use weir_rules::key::KeyValue;
 
 use super::{Answered, Request, Routes};
 use crate::access::credentials::Role;
@@ -77,7 +80,7 @@ impl Routes {
     /// How one key stands.
     pub(super) async fn one_key(&self, request: &Request) -> Answered {
         self.operator(request.headers(), Role::Read)?;
-        let id = named(request.uri().path())?;
+        let id = self.whole(named(request.uri().path())?).await?;
         let one = self.exchange.key(&id).await.ok_or_else(|| {
             let detail = format!(
                 "no POP has reported keys of the rule `{}` of late, and no rule set that is kept has it: GET /v1/keys lists \
@@ -88,15 +91,43 @@ impl Routes {
         })?;
         Ok(response(StatusCode::OK, JSON, &answer::one(&one, moment::now_ms())))
     }
+
+    /// The key that a path names: of an address without a prefix, what the rule counts by, as far as the rule set says.
+    async fn whole(&self, named: Named) -> Result<BudgetId, Problem> {
+        let Named { rule, value, address } = named;
+        // Without its store, the key is what an address is by default.
+        let held = if address.is_some() { self.exchange.rules.current().await.ok().flatten() } else { None };
+        let (Some(held), Some(address)) = (held, address) else { return Ok(BudgetId { rule, value }) };
+        // Reading a large rule set takes a while.
+        let cut = move || {
+            let document = Document::read(&held.document, Form::Json).ok();
+            let rules = document.as_ref().map_or(&[][..], |document| document.rules().rules());
+            let known = rules.iter().find(|known| known.name == rule && known.key.is_address());
+            let cut =
+                known.and_then(|known| known.key.prefixes()).map(|cut| KeyValue::of_address(address, cut));
+            BudgetId { rule, value: cut.map_or(value, |key| key.as_bytes().to_vec()) }
+        };
+        let unread = |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the rule set could not be read");
+        spawn_blocking(cut).await.map_err(unread)
+    }
 }
 
-/// The key that a path names. The last part may have a slash: that of a network.
-fn named(path: &str) -> Result<BudgetId, Problem> {
+/// What a path names.
+struct Named {
+    rule: String,
+    value: Vec<u8>,
+    /// The key, if it is written as an address without a prefix.
+    address: Option<IpAddr>,
+}
+
+/// What a path names. The last part may have a slash: that of a network.
+fn named(path: &str) -> Result<Named, Problem> {
     let parts = path.strip_prefix(KEY_PATH).and_then(|rest| rest.split_once('/'));
     let named = parts.and_then(|(rule, value)| Some((name::from_path(rule)?, name::from_path(value)?)));
     let (rule, value) = named.filter(|(rule, _)| !rule.is_empty()).ok_or_else(|| {
         Problem::malformed("expected /v1/keys/RULE/VALUE, as in /v1/keys/per-address/192.0.2.7")
     })?;
+    let address = value.parse::<IpAddr>().ok().map(|address| address.to_canonical());
     let value = name::read(&value).map_err(|error| Problem::malformed(error.to_string()))?;
-    Ok(BudgetId { rule, value })
+    Ok(Named { rule, value, address })
 }

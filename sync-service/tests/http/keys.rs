@@ -182,6 +182,7 @@ async fn the_keys_of_a_request_are_looked_up() {
             {"name": "per-user", "key": [{"header": "x-user"}], "rate": "10/s"},
             {"name": "login", "match": {"path": {"exact": "/login"}}, "key": ["all"], "rate": "5/m",
              "algorithm": "fixed_window"},
+            {"name": "by-network", "match": {"methods": ["PUT"]}, "key": [{"client_address": {"ipv4": 16}}], "rate": "5/m"},
         ],
     });
     let asks = async |body: Value| {
@@ -201,6 +202,9 @@ async fn the_keys_of_a_request_are_looked_up() {
     assert_eq!((&keys[0]["level"], &keys[0]["free_in_s"]), (&json!(10.0), &json!(0.0)));
     assert!(keys[1]["why"].as_str().unwrap().contains("gateway_key_secret_file"), "{said:#}");
     assert!(keys[2]["why"].as_str().unwrap().contains("each POP"), "{said:#}");
+    for (text, key) in [("192.0.2.7", "192.0.0.0/16"), ("192.0.2.7/24", "192.0.2.0/24"), ("::1", "::/64")] {
+        assert_eq!(page(&fra, &format!("/v1/keys/by-network/{text}")).await["key"], key);
+    }
     let denied: Value = serde_json::from_slice(&asks(json!({"method": "TRACE"})).await.body).unwrap();
     assert_eq!(denied, json!({"list": "deny", "keys": []}));
     assert_eq!(asks(json!({"adress": "192.0.2.7"})).await.status, 422);
