@@ -62,7 +62,7 @@ fn many_keys_that_come_once_do_not_crowd_out_one_that_comes_often() {
             busy.hear(at(ms), "fra1", &id(once), &said(ms, 2, 1, 1));
             assert!(busy.len() <= KEYS_MAX);
         }
-        busy.hear(at(ms), "fra1", &id(7), &said(ms, 300, 3, 30));
+        busy.hear(at(ms), "fra1", &id(7), &said(ms, 300, 3, 1));
     }
     let told = busy.said(at(21_000), 100);
     let key = told.keys.iter().find(|key| key.id == id(7)).expect("it is told of");
