@@ -31,7 +31,7 @@ VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vecto
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind envoy prometheus wasm-bindgen
+PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind chromedriver envoy prometheus wasm-bindgen
 .PHONY: $(PROGRAMS) help run run-regions test upgrade tools wasm wasm-nginx proto dashboard sync fmt clippy doc native unit stores e2e vectors lab try-nginx sim plots regions empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz clean
 
 help: ## list the targets
@@ -50,6 +50,8 @@ wasm-opt:
 	$(call needs,$@,install binaryen)
 node:
 	$(call needs,$@,install Node (of Debian's packages: nodejs))
+chromedriver:
+	$(call needs,$@,install Chromium with its driver (of Debian's packages: chromium-driver))
 
 # Installed into .tools/ if missing.
 envoy prometheus wasm-bindgen: python3
@@ -70,8 +72,8 @@ run-regions: python3 ## build and run three regions: Envoys on 10001, 10002, 100
 test: tools fmt clippy doc wasm sync native upgrade vectors sim instructions lab ## every check, as .ci/run does
 	@echo "make test: every step passed"
 
-tools: python3 ## install what is missing (.tools/; wasm-opt, redis-server, node and valgrind by apt)
-	@$(LAB) tools rust packages wasm-opt envoy redis prometheus-client prometheus node valgrind wasm-bindgen
+tools: python3 ## install what is missing (.tools/; wasm-opt, redis-server, node, valgrind and Chromium by apt)
+	@$(LAB) tools rust packages wasm-opt envoy redis prometheus-client prometheus node valgrind chromium wasm-bindgen
 
 fmt: cargo ## is every file formatted?
 	cargo fmt --all --check
@@ -135,7 +137,7 @@ dashboard: cargo cc ## write envoy/observe/mixin/dashboards/weir.json anew from 
 sync: cargo cc ## build weir-sync
 	cargo build --locked --release -p weir-sync
 
-native: cargo cc redis-server curl openssl envoy prometheus wasm wasm-nginx ## every native test: unit, property, stores, mock host, end to end
+native: cargo cc redis-server curl openssl chromedriver envoy prometheus wasm wasm-nginx ## every native test: unit, property, stores, mock host, end to end
 	cargo test $(NATIVE)
 
 unit: cargo cc ## only the unit and property tests beside the code

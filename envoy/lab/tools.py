@@ -158,6 +158,13 @@ def _valgrind():
     _require("valgrind")
 
 
+def _chromium():
+    # Debian's driver comes with the browser of its version.
+    if not shutil.which("chromedriver"):
+        system.apt_install("chromium-driver", "Chromium with its driver (the program chromedriver)")
+    _require("chromedriver")
+
+
 def _require(program):
     if not shutil.which(program):
         raise Problem(f"{program} was installed, but is not found in PATH: add its folder.")
@@ -202,6 +209,7 @@ _INSTALLERS = {
     "prometheus": _prometheus,
     "node": _node,
     "valgrind": _valgrind,
+    "chromium": _chromium,
     "wasm-bindgen": _wasm_bindgen,
 }
 NAMES = tuple(_INSTALLERS)

@@ -61,6 +61,7 @@ pub mod gateway;
 pub mod import;
 mod input;
 pub mod keys;
+pub mod live;
 pub mod metrics;
 mod misread;
 pub mod moment;

@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use weir_budget::claims::Speaker;
 use weir_budget::escrow::{Draw, Drawn};
+use weir_budget::figures::Figures;
 use weir_budget::hub::{Answers, Hub, Listing, Outcome, Pending, Settings};
 use weir_wire::messages::{Report, Version};
 use weir_wire::time::Time;
@@ -183,6 +184,16 @@ impl Exchange {
         Ok((current?, seen?))
     }
 
+    /// This weir-sync's name in the store.
+    pub fn member(&self) -> &str {
+        &self.member
+    }
+
+    /// How budgets stand, as this weir-sync has heard of them.
+    pub fn figures(&self) -> Figures {
+        self.hub().figures(self.now())
+    }
+
     /// Waits until a POP has banned a key that the store has not heard of.
     pub async fn new_bans(&self) {
         self.new_bans.notified().await;
@@ -225,8 +236,7 @@ impl Exchange {
         let _ = self.ready().await;
         let (jumps, known) = (self.store.clock_jumps(), &self.metrics.store_clock_jumps);
         known.inc_by(jumps.saturating_sub(known.get()));
-        let figures = self.hub().figures(self.now());
-        figures::show(&figures, &self.metrics);
+        figures::show(&self.figures(), &self.metrics);
     }
 
     /// Counts a report that the store `took` so long for.

@@ -2,6 +2,7 @@
 
 mod busy;
 mod check;
+mod console;
 mod order_path;
 mod orders;
 mod rules;
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::header::{ACCEPT, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
@@ -27,6 +28,7 @@ use crate::connections::{GO_ELSEWHERE, Peer};
 use crate::document::DOCUMENT_BYTES_MAX;
 use crate::gateway::{Gateway, limit};
 use crate::keys::asked::KEY_PATH;
+use crate::live::{self, Live};
 use crate::metrics::page::{self, Format};
 use crate::metrics::{Metrics, Status};
 use crate::problem::{Problem, json, text};
@@ -38,15 +40,17 @@ use order_path::Place;
 pub type Request = hyper::Request<Incoming>;
 /// What is answered.
 pub type Response = hyper::Response<Full<Bytes>>;
-/// The same, or what goes wrong.
+/// The same as it is sent, or what is sent as it comes about.
+pub type Sent = hyper::Response<Either<Full<Bytes>, live::Stream>>;
+/// What is answered, or what goes wrong.
 type Answered = Result<Response, Problem>;
 
 /// Where the metrics are.
 const METRICS_PATH: &str = "/metrics";
 /// What there is.
 const EXPECTED_PATHS: &str = "expected /v1/report, /v1/rules, /v1/rules/versions, /v1/rules/rollback, /v1/enforcement, \
-    /v1/fleet, /v1/orders, /v1/bans, /v1/allows, /v1/keys, /v1/keys/RULE/VALUE, /v1/check, /v1/settle, /ratelimit/check, \
-    /healthz, /readyz or /metrics";
+    /v1/fleet, /v1/live, /v1/orders, /v1/bans, /v1/allows, /v1/keys, /v1/keys/RULE/VALUE, /v1/check, /v1/settle, \
+    /ratelimit/check, /healthz, /readyz or /metrics";
 
 /// The metrics, in both formats.
 #[derive(Debug)]
@@ -73,6 +77,8 @@ pub struct Routes {
     pub page: Mutex<Option<Page>>,
     /// Held while a rule set is judged that is only tried.
     pub judging: Arc<Mutex<()>>,
+    /// What is streamed to those who look at the page at `/`.
+    pub live: Live,
     /// How often they are made at most.
     pub metrics_interval: Duration,
     /// Callers are told to go elsewhere.
@@ -87,10 +93,18 @@ pub struct Routes {
 
 impl Routes {
     /// The response to `request` of `peer`. Never fails: what goes wrong is a problem response.
-    pub async fn respond(self: Arc<Self>, request: Request, peer: Arc<Peer>) -> Response {
+    pub async fn respond(self: Arc<Self>, request: Request, peer: Arc<Peer>) -> Sent {
         let (method, uri) = (request.method().clone(), request.uri().clone());
-        let answered = self.route(request, &peer).await;
-        self.sent(answered.unwrap_or_else(|problem| self.refuse(&method, &uri, &peer, &problem)))
+        let answered = if uri.path() == live::PATH {
+            match self.live(&request) {
+                Ok(stream) => return stream.map(Either::Right),
+                Err(problem) => Err(problem),
+            }
+        } else {
+            self.route(request, &peer).await
+        };
+        let response = answered.unwrap_or_else(|problem| self.refuse(&method, &uri, &peer, &problem));
+        self.sent(response).map(Either::Left)
     }
 
     /// The response to `request` at the address that has the pages only.
@@ -130,6 +144,9 @@ impl Routes {
         self.judge_length(&request)?;
         if let Some(place) = Place::at(request.uri().path()) {
             return self.orders(request, peer, place).await;
+        }
+        if let Some(file) = console::file(&request) {
+            return file;
         }
         match (request.uri().path(), request.method()) {
             (messages::REPORT_PATH, &Method::POST) => self.report(request, peer).await,

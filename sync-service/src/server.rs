@@ -20,6 +20,7 @@ use crate::connections::{Connections, Limits, Protocol};
 use crate::descriptors;
 use crate::gateway::rls::{self, Port};
 use crate::gateway::{self, Gateway};
+use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::report::Exchange;
 use crate::routes::Routes;
@@ -332,6 +333,7 @@ fn routes(
         secrets,
         page: Mutex::default(),
         judging: Arc::default(),
+        live: Live::default(),
         metrics_interval: config.metrics_interval,
         is_draining: AtomicBool::new(false),
         has_ops: config.ops_listen.is_some(),

@@ -59,7 +59,9 @@ fn is_current(fleet: &Value) -> bool {
 fn page(fleet: &Value) -> String {
     let pops = pops(fleet);
     let current = pops.iter().filter(|pop| pop["is_current"] == true).count();
-    let of = match fleet["version"].as_u64().unwrap_or_default() {
+    // What POPs run is an edition: the version, with the orders that change it.
+    let rule_set = fleet["rule_set"].as_u64().or(fleet["version"].as_u64()).unwrap_or_default();
+    let of = match rule_set {
         0 => "There is no rule set of the fleet's: POPs run their own configuration's".to_owned(),
         version => format!("Version {version} runs at {current} of {} POPs", pops.len()),
     };
@@ -70,7 +72,11 @@ fn page(fleet: &Value) -> String {
         let text = |field: &str| pop[field].as_str().unwrap_or_default().to_owned();
         let version = pop["version"].as_u64().unwrap_or_default();
         let heard = format!("{} ago", span(pop["silent_s"].as_f64().unwrap_or_default()));
-        let shown = if version == 0 { "-".into() } else { version.to_string() };
+        let shown = match version {
+            0 => "-".into(),
+            _ if pop["is_current"] == true => rule_set.to_string(),
+            version => version.to_string(),
+        };
         vec![text("name"), text("region"), text("replica"), shown, state(pop, version), heard]
     };
     let rows: Vec<_> = pops.iter().map(row).collect();

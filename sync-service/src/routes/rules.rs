@@ -15,6 +15,7 @@ use crate::access::credentials::Role;
 use crate::check::warn::{self, Warning};
 use crate::connections::Peer;
 use crate::document::{DOCUMENT_BYTES_MAX, Document, Form};
+use crate::fleet::Seen;
 use crate::problem::{Problem, json as response, text};
 use crate::rules::{Change, ChangeError, Held, Tried};
 use crate::store::rules::Kept;
@@ -123,18 +124,7 @@ impl Routes {
         self.operator(request.headers(), Role::Read)?;
         let (current, seen) = self.exchange.fleet().await?;
         let edition = current.edition();
-        let pop = |pop: &crate::fleet::Seen| {
-            json!({
-                "name": pop.pop,
-                "region": pop.region,
-                "replica": pop.replica,
-                "silent_s": silent_s(pop.age_us),
-                "version": pop.version,
-                "refused": pop.refused,
-                "is_current": pop.version == edition,
-            })
-        };
-        let pops: Vec<Value> = seen.iter().map(pop).collect();
+        let pops: Vec<Value> = seen.iter().map(|seen| pop(seen, edition)).collect();
         let rule_set = current.version.unwrap_or_default();
         let answer = json!({"version": edition, "rule_set": rule_set, "pops": pops});
         Ok(response(StatusCode::OK, JSON, &answer))
@@ -175,6 +165,19 @@ impl Routes {
             _ => Err(unreadable()),
         }
     }
+}
+
+/// What operators are told of a POP, where `current` is the version that it should run.
+pub(super) fn pop(seen: &Seen, current: u64) -> Value {
+    json!({
+        "name": seen.pop,
+        "region": seen.region,
+        "replica": seen.replica,
+        "silent_s": silent_s(seen.age_us),
+        "version": seen.version,
+        "refused": seen.refused,
+        "is_current": seen.version == current,
+    })
 }
 
 /// What an operator says of a change.

@@ -4,6 +4,7 @@ mod admin;
 mod bombs;
 mod check;
 mod cli;
+mod console;
 mod draining;
 mod import;
 mod limits;

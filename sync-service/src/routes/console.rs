@@ -1,0 +1,171 @@
+//! The console: the page at `/`, and the stream of events that it shows. The page itself has no secrets, and so needs no
+//! token; what it asks for does.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use futures_util::stream;
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Frame;
+use hyper::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
+};
+use hyper::header::{REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+use hyper::{Method, StatusCode};
+use serde_json::{Value, json};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use super::{Answered, Request, Routes};
+use crate::access::bearer;
+use crate::access::credentials::Role;
+use crate::fleet::Seen;
+use crate::live::{LISTENERS_MAX, Stream};
+use crate::problem::{Problem, text};
+
+/// How often a stream says how things stand. All streams say the same, which is found out once.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// How much younger than that, or than `metrics_interval_ms`, it must be to be said again: ticks come early, too.
+const SLACK: Duration = Duration::from_millis(100);
+/// The most POPs that a stream names: those first that do not run the current version, or are silent.
+const POPS_MAX: usize = 200;
+
+/// The page's files: their paths, media types and contents.
+const FILES: [(&str, &str, &str); 5] = [
+    ("/", "text/html; charset=utf-8", include_str!("../../console/index.html")),
+    ("/console.css", "text/css; charset=utf-8", include_str!("../../console/console.css")),
+    ("/console.js", "text/javascript; charset=utf-8", include_str!("../../console/console.js")),
+    ("/uplot.css", "text/css; charset=utf-8", include_str!("../../console/uplot/uPlot.min.css")),
+    ("/uplot.js", "text/javascript; charset=utf-8", include_str!("../../console/uplot/uPlot.iife.min.js")),
+];
+/// What the page may do: run, show and ask what comes from here, and nothing else.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; \
+    base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
+
+/// A stream, and who listens to it.
+struct Listener {
+    routes: Arc<Routes>,
+    headers: HeaderMap,
+    ticks: Interval,
+    _place: OwnedSemaphorePermit,
+}
+
+/// A file of the page, if there is one at this path.
+pub(super) fn file(request: &Request) -> Option<Answered> {
+    let (_, media_type, content) = FILES.iter().find(|(path, ..)| *path == request.uri().path())?;
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return Some(Err(Problem::method_not_allowed("GET, HEAD")));
+    }
+    let mut response = text(StatusCode::OK, media_type, *content);
+    for (name, value) in [
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (REFERRER_POLICY, "no-referrer"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    ] {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    Some(Ok(response))
+}
+
+impl Routes {
+    /// Streams how things stand, for as long as the token is good and this weir-sync does not drain.
+    pub(super) fn live(self: &Arc<Self>, request: &Request) -> Result<hyper::Response<Stream>, Problem> {
+        if request.method() != Method::GET {
+            return Err(Problem::method_not_allowed("GET"));
+        }
+        self.operator(request.headers(), Role::Read)?;
+        let place = self.live.place().ok_or_else(|| {
+            let detail = format!("expected at most {LISTENERS_MAX} streams at a time: close another page");
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        })?;
+        let mut ticks = interval(INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let listener =
+            Listener { routes: Arc::clone(self), headers: request.headers().clone(), ticks, _place: place };
+        let events = stream::unfold(listener, |mut listener| async move {
+            let event = listener.next().await?;
+            Some((Ok(Frame::data(event)), listener))
+        });
+        let mut response = hyper::Response::new(StreamBody::new(events).boxed_unsync());
+        for (name, value) in [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")] {
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        Ok(response)
+    }
+
+    /// How things stand, as an event; found out anew if what is known is old.
+    async fn standing(&self) -> Bytes {
+        let mut known = self.live.known().await;
+        let age_max = self.metrics_interval.saturating_sub(SLACK).max(INTERVAL.saturating_sub(SLACK));
+        if let Some((_, event)) = known.as_ref().filter(|(at, _)| at.elapsed() < age_max) {
+            return event.clone();
+        }
+        // JSON is one line.
+        let event = Bytes::from(format!("event: standing\ndata: {}\n\n", self.found_out().await));
+        known.insert((Instant::now(), event)).1.clone()
+    }
+
+    async fn found_out(&self) -> Value {
+        let exchange = &self.exchange;
+        let asked_at = Instant::now();
+        // A trip to the store and back, twice at once.
+        let fleet = exchange.fleet().await;
+        let took = asked_at.elapsed();
+        let figures = exchange.figures();
+        let rules = figures.rules.iter().map(|(rule, of)| {
+            json!({
+                "rule": rule, "debt": tokens(of.owed.sum_milli), "overshoot": tokens(of.owed.deepest_milli),
+                "overshoot_max": tokens(of.owed.most_milli), "bound": of.bound,
+            })
+        });
+        json!({
+            "at_s": SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
+            "weir_sync": env!("CARGO_PKG_VERSION"),
+            "member": exchange.member(),
+            "store": {
+                "is_up": fleet.is_ok(),
+                "trip_ms": fleet.is_ok().then_some(took.as_secs_f64() * 1_000.0),
+                "silence_s": Duration::from_nanos(figures.store_silence_ns).as_secs_f64(),
+                "problem": fleet.as_ref().err().map(ToString::to_string),
+            },
+            "budgets": {"count": figures.budgets, "in_debt": figures.in_debt},
+            "rules": rules.collect::<Vec<_>>(),
+            "fleet": fleet.ok().map(|(current, seen)| of_fleet(current.edition(), current.version.unwrap_or_default(), &seen)),
+        })
+    }
+}
+
+impl Listener {
+    /// The next event; none if the stream is to end.
+    async fn next(&mut self) -> Option<Bytes> {
+        self.ticks.tick().await;
+        // A token that was taken out of its file listens no more.
+        let may = self.routes.secrets.access.operator(bearer(&self.headers), Role::Read);
+        if may.is_err() || self.routes.is_draining() {
+            return None;
+        }
+        Some(self.routes.standing().await)
+    }
+}
+
+/// Thousandths of tokens, as tokens.
+#[allow(clippy::cast_precision_loss, reason = "for people")]
+fn tokens(milli: u64) -> f64 {
+    milli as f64 / 1_000.0
+}
+
+/// The fleet, with the POPs that an operator must see first.
+fn of_fleet(current: u64, rule_set: u64, seen: &[Seen]) -> Value {
+    let is_current = |pop: &&Seen| pop.version == current;
+    let mut first: Vec<&Seen> = seen.iter().collect();
+    if first.len() > POPS_MAX {
+        first.sort_by_key(|pop| (is_current(pop), Reverse(pop.age_us)));
+        first.truncate(POPS_MAX);
+        first.sort_by(|one, other| one.pop.cmp(&other.pop));
+    }
+    let pops: Vec<Value> = first.into_iter().map(|pop| super::rules::pop(pop, current)).collect();
+    json!({"version": current, "rule_set": rule_set, "count": seen.len(), "current": seen.iter().filter(is_current).count(), "pops": pops})
+}

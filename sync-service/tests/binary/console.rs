@@ -1,0 +1,194 @@
+//! The console: the page at `/`, in a real browser, and the stream that it shows.
+
+mod browser;
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+
+use serde_json::Value;
+
+use crate::running::{DEADLINE, Running, file, until};
+use browser::Browser;
+
+const ALICE: &str = "the-token-of-operator-alice";
+const BOARD: &str = "the-token-of-a-dashboard";
+/// Keys, as WebDriver names them.
+const TAB: &str = "\u{e004}";
+const ENTER: &str = "\u{e007}";
+const ESCAPE: &str = "\u{e00c}";
+
+/// A weir-sync with an operator and a dashboard that may only read, and their file.
+fn with_operators() -> (tempfile::NamedTempFile, Running) {
+    let (file, path) = file(&format!("alice write {ALICE}\nboard read {BOARD}\n"));
+    (file, Running::start(&["--admin-token-file", &path]))
+}
+
+/// Puts a rule set in which `login` has this rate.
+fn put(running: &Running, rate: &str) -> u64 {
+    let rules = format!("rules: [{{name: login, key: [client_address], rate: {rate}}}]");
+    let current = running.status("GET /v1/rules", ALICE);
+    let condition = if current == 404 { "if-none-match: *" } else { "if-match: *" };
+    let headers = format!("content-type: application/yaml\r\n{condition}\r\n");
+    let (_, answer) = running.ask("PUT /v1/rules", ALICE, &headers, rules.as_bytes());
+    let answer: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+    answer["version"].as_u64().unwrap_or_else(|| panic!("{answer}"))
+}
+
+/// A stream of `/v1/live`, behind its head, and the first line of that.
+fn listen(running: &Running, token: &str) -> (String, BufReader<TcpStream>) {
+    let mut stream = TcpStream::connect(&running.address).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    let head = format!("GET /v1/live HTTP/1.1\r\nhost: weir\r\nauthorization: Bearer {token}\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut reader = BufReader::new(stream);
+    let mut status = String::new();
+    reader.read_line(&mut status).unwrap();
+    (status, reader)
+}
+
+/// What the stream says next; none if it ends.
+fn heard(stream: &mut BufReader<TcpStream>) -> Option<Value> {
+    // The last chunk is empty.
+    let mut lines = stream.lines().map(Result::unwrap).take_while(|line| line != "0");
+    let event = lines.find_map(|line| line.strip_prefix("data: ").map(str::to_owned))?;
+    Some(serde_json::from_str(&event).unwrap())
+}
+
+#[test]
+fn the_page_runs_nothing_but_its_own_files() {
+    let (_file, running) = with_operators();
+    for (path, media_type) in [
+        ("/", "text/html"),
+        ("/console.css", "text/css"),
+        ("/console.js", "text/javascript"),
+        ("/uplot.css", "text/css"),
+        ("/uplot.js", "text/javascript"),
+    ] {
+        let (status, answer) = running.ask(&format!("GET {path}"), "", "", b"");
+        assert_eq!(status, 200, "{path}");
+        let head = answer.split_once("\r\n\r\n").unwrap().0;
+        assert!(head.contains(&format!("content-type: {media_type}; charset=utf-8")), "{head}");
+        assert!(head.contains("content-security-policy: default-src 'none'; script-src 'self'; "), "{head}");
+        assert!(head.contains("x-content-type-options: nosniff"), "{head}");
+        assert_eq!(running.status(&format!("POST {path}"), ALICE), 405, "{path}");
+    }
+}
+
+#[test]
+fn the_stream_says_how_things_stand_to_those_who_may_read() {
+    let (file, running) = with_operators();
+    assert_eq!(running.status("GET /v1/live", ""), 401);
+    assert_eq!(running.status("POST /v1/live", ALICE), 405);
+    assert_eq!(running.report("fra1", ALICE).0, 200);
+    let version = put(&running, "5/m");
+    let (status, mut stream) = listen(&running, BOARD);
+    assert!(status.starts_with("HTTP/1.1 200"), "{status}");
+    let seen = loop {
+        let seen = heard(&mut stream).unwrap();
+        if seen["fleet"]["count"] == 1 {
+            break seen;
+        }
+    };
+    assert_eq!(seen["fleet"]["version"], version);
+    assert_eq!(
+        (&seen["fleet"]["current"], &seen["fleet"]["pops"][0]["name"]),
+        (&Value::from(0), &Value::from("fra1"))
+    );
+    assert_eq!(seen["store"]["is_up"], true);
+    assert!(seen["store"]["trip_ms"].as_f64().unwrap() < 1_000.0 && seen["at_s"].as_f64().unwrap() > 1.7e9);
+    // A token that is taken away ends its streams.
+    std::fs::write(file.path(), format!("alice write {ALICE}\n")).unwrap();
+    running.send("HUP");
+    while heard(&mut stream).is_some() {}
+}
+
+#[test]
+fn streams_are_few_and_do_not_hold_up_the_end() {
+    let (_file, running) = with_operators();
+    let mut streams: Vec<_> = (0..32).map(|_| listen(&running, BOARD)).collect();
+    assert!(streams.iter().all(|(status, _)| status.starts_with("HTTP/1.1 200")));
+    streams.iter_mut().for_each(|(_, stream)| assert!(heard(stream).is_some()));
+    let (status, answer) = running.ask("GET /v1/live", BOARD, "", b"");
+    assert!(status == 503 && answer.contains("at most 32 streams"), "{answer}");
+    drop(streams.pop());
+    until("a place is free", || listen(&running, BOARD).0.starts_with("HTTP/1.1 200"));
+    let (code, logs) = running.signal("TERM");
+    assert_eq!(code, Some(0), "{logs}");
+    assert!(logs.contains("stopped"), "{logs}");
+}
+
+#[test]
+fn an_operator_sees_the_fleet_and_rolls_back_by_keyboard() {
+    let (file, running) = with_operators();
+    assert_eq!(running.report("fra1", ALICE).0, 200);
+    let first = put(&running, "5/m");
+    let browser = Browser::start();
+    browser.open(&format!("http://{}/", running.address));
+
+    // Without a token it shows nothing; a wrong one is told so; the token goes to no storage that lasts.
+    browser.until_said("#enter", "Who asks?");
+    browser.keys(&format!("the-token-of-nobody{ENTER}"));
+    browser.until_said("#entered", "with a token for this path");
+    browser.keys(&format!("{ALICE}{ENTER}"));
+    browser.until_said("#state", "live");
+    assert_eq!(browser.script("return localStorage.length + document.cookie.length"), 0);
+    assert_eq!(browser.text("#enter"), "");
+
+    browser.until_said("#pops", "fra1");
+    browser.until_said("#pops-said", "runs at 0 of 1 POPs");
+    browser.until_said("#store-state", "in reach");
+    browser.until_said("#store-trip", "ms");
+    until("the plot is drawn", || {
+        browser.script("return document.querySelectorAll('#trips canvas').length") == 1
+    });
+
+    // What changes shows without a reload.
+    let second = put(&running, "9/m");
+    browser.until_said("#versions", &second.to_string());
+    browser.click(&format!("button[aria-label='Compare version {first} with the current one']"));
+    browser.until_said("#diff", "rate: \"9/m\" -> \"5/m\"");
+
+    // The question begins at the answer that does nothing; Escape leaves it.
+    let roll_back = format!("button[aria-label='Roll back to version {first}']");
+    let focus = format!("document.querySelector(\"{roll_back}\").focus()");
+    browser.script(&focus);
+    browser.keys(ENTER);
+    browser.until_said("#ask", "Roll back to");
+    assert_eq!(browser.script("return document.activeElement.value"), "no");
+    browser.keys(ESCAPE);
+    until("the question is gone", || browser.text("#ask").is_empty());
+    assert_eq!(
+        running.status(&format!("GET /v1/rules?version={}", second + 1), ALICE),
+        404,
+        "nothing was changed"
+    );
+    browser.script(&focus);
+    browser.keys(ENTER);
+    browser.until_said("#ask", "rate: \"9/m\" -> \"5/m\"");
+    browser.script("document.querySelector('#ask-comment').focus()");
+    browser.keys(&format!("too f\u{e4}st{TAB}{TAB}{ENTER}"));
+    browser.until_said("#versions", "too f\u{e4}st");
+    browser.until_said("#versions", &format!("rollback to {first}"));
+
+    // The kill switch, by the mouse.
+    browser.click("#enforce-off");
+    browser.until_said("#ask", "Switch all rules off?");
+    browser.click("#ask-yes");
+    browser.until_said("#versions", "kill switch: enforce false");
+
+    // In the dark, and on a phone: other colours, and nothing is cut off.
+    let back = || browser.script("return getComputedStyle(document.body).backgroundColor");
+    browser.look(1280, 900, false);
+    let light = back();
+    browser.look(360, 640, true);
+    assert_ne!(back(), light);
+    let width = browser.script("return document.documentElement.scrollWidth");
+    assert!(width.as_u64().unwrap() <= 360, "{width}");
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+
+    // A token that is good no more is asked for again.
+    std::fs::write(file.path(), format!("board read {BOARD}\n")).unwrap();
+    running.send("HUP");
+    browser.until_said("#enter", "Who asks?");
+    assert_eq!(browser.text("#pops"), "");
+}

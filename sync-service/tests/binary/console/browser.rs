@@ -1,0 +1,143 @@
+//! A headless Chromium, driven over WebDriver (https://www.w3.org/TR/webdriver2/): JSON over HTTP.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::running::{DEADLINE, until};
+
+/// What Chromium is given: no window, and no sandbox, which containers do not let it have.
+const ARGUMENTS: [&str; 5] =
+    ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--window-size=1280,900"];
+/// What a driver says once it listens.
+const LISTENS: &str = "was started successfully on port ";
+/// The key that WebDriver knows an element's reference by.
+const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+
+/// A browser with one page. It ends when dropped.
+pub(super) struct Browser {
+    driver: Child,
+    address: String,
+    session: String,
+}
+
+impl Browser {
+    pub(super) fn start() -> Self {
+        let mut command = Command::new("chromedriver");
+        let spawned = command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        let mut driver = spawned.expect("chromedriver is missing: `make tools` installs it");
+        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+        let port = lines.find_map(|line| {
+            let line = line.unwrap();
+            Some(line.split_once(LISTENS)?.1.trim_end_matches('.').to_owned())
+        });
+        // Nobody else reads what it says.
+        thread::spawn(move || lines.for_each(drop));
+        let address = format!("127.0.0.1:{}", port.expect("no driver"));
+        let mut browser = Self { driver, address, session: String::new() };
+        let always = json!({
+            "goog:chromeOptions": {"args": ARGUMENTS}, "goog:loggingPrefs": {"browser": "ALL"},
+        });
+        let session = browser.call("POST /session", &json!({"capabilities": {"alwaysMatch": always}}));
+        browser.session = session["sessionId"].as_str().unwrap().to_owned();
+        browser
+    }
+
+    fn call(&self, line: &str, body: &Value) -> Value {
+        let body = if line.starts_with("GET") { String::new() } else { body.to_string() };
+        let (status, said) = self.ask(line, &body).unwrap();
+        assert!(status.starts_with("HTTP/1.1 200"), "{line}: {status} {said}");
+        said["value"].clone()
+    }
+
+    /// The status and the answer of the driver, which wants to be asked by its own name, and keeps the connection.
+    fn ask(&self, line: &str, body: &str) -> io::Result<(String, Value)> {
+        let mut stream = TcpStream::connect(&self.address)?;
+        stream.set_read_timeout(Some(3 * DEADLINE))?;
+        let (host, length) = (&self.address, body.len());
+        let head = format!("{line} HTTP/1.1\r\nhost: {host}\r\n");
+        let content = format!("content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}");
+        stream.write_all((head + &content).as_bytes())?;
+        let mut reader = BufReader::new(stream);
+        let head: Vec<String> =
+            reader.by_ref().lines().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+        let length = head.iter().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
+        });
+        let mut said = vec![0; length.unwrap_or(0)];
+        reader.read_exact(&mut said)?;
+        Ok((head.first().cloned().unwrap_or_default(), serde_json::from_slice(&said)?))
+    }
+
+    fn command(&self, name: &str, body: &Value) -> Value {
+        self.call(&format!("POST /session/{}/{name}", self.session), body)
+    }
+
+    pub(super) fn open(&self, url: &str) {
+        self.command("url", &json!({"url": url}));
+    }
+
+    /// What the body of a function of the page returns.
+    pub(super) fn script(&self, body: &str) -> Value {
+        self.command("execute/sync", &json!({"script": body, "args": []}))
+    }
+
+    /// The text of the first element that `selector` finds, as it is shown: empty if it is hidden.
+    pub(super) fn text(&self, selector: &str) -> String {
+        let script = format!(
+            "const found = document.querySelector({}); return found?.checkVisibility() ? found.innerText : ''",
+            json!(selector)
+        );
+        self.script(&script).as_str().unwrap().to_owned()
+    }
+
+    /// Waits until that text contains `expected`.
+    pub(super) fn until_said(&self, selector: &str, expected: &str) {
+        until(&format!("{selector} says {expected}"), || self.text(selector).contains(expected));
+    }
+
+    /// Types into the element that has the focus, or presses a key by its code in WebDriver.
+    pub(super) fn keys(&self, text: &str) {
+        let key = |key: char| ["keyDown", "keyUp"].map(|what| json!({"type": what, "value": key}));
+        let actions: Vec<Value> = text.chars().flat_map(key).collect();
+        self.command("actions", &json!({"actions": [{"type": "key", "id": "keyboard", "actions": actions}]}));
+    }
+
+    pub(super) fn click(&self, selector: &str) {
+        let found = self.command("element", &json!({"using": "css selector", "value": selector}));
+        self.command(&format!("element/{}/click", found[ELEMENT].as_str().unwrap()), &json!({}));
+    }
+
+    /// A window of this size; colours as in the dark, or not.
+    pub(super) fn look(&self, width: u32, height: u32, is_dark: bool) {
+        let scheme = if is_dark { "dark" } else { "light" };
+        let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        self.command("goog/cdp/execute", &json!({"cmd": "Emulation.setEmulatedMedia", "params": media}));
+        let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600});
+        self.command(
+            "goog/cdp/execute",
+            &json!({"cmd": "Emulation.setDeviceMetricsOverride", "params": size}),
+        );
+    }
+
+    /// What the console says since the last call, but for requests that were refused.
+    pub(super) fn complaints(&self) -> Vec<String> {
+        let logged = self.command("se/log", &json!({"type": "browser"}));
+        let messages =
+            logged.as_array().unwrap().iter().map(|entry| entry["message"].as_str().unwrap().to_owned());
+        messages.filter(|message| !message.contains("Failed to load resource")).collect()
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // It ends its browser, too.
+        let _ = self.ask(&format!("DELETE /session/{}", self.session), "");
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}
