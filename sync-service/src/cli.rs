@@ -1,6 +1,6 @@
 //! The commands that ask a weir-sync that runs, over its HTTP API: they change nothing but through it.
 //!
-//! [`rules`] and [`fleet`] each are a group of commands. [`api`] reads where the weir-sync is and who asks, and turns what it
+//! [`rules`], [`fleet`], [`keys`], [`top`] and [`orders`] each are a group of commands. [`api`] reads where the weir-sync is and who asks, and turns what it
 //! refuses into a sentence that says what to do; [`client`] is the HTTP below. What a command says is [`said`], and
 //! [`table`] and [`time`] are how people read it.
 
@@ -8,11 +8,14 @@ mod api;
 mod client;
 mod completions;
 mod fleet;
+mod keys;
+mod orders;
 mod rules;
 mod said;
 mod table;
 mod time;
 mod tls;
+mod top;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -23,8 +26,9 @@ use tokio::runtime;
 use self::said::{Answered, Failure, Verdict};
 
 /// What the command lines look like.
-pub fn commands() -> [Command; 3] {
-    [rules::command(), fleet::command(), completions::command()]
+pub fn commands() -> impl Iterator<Item = Command> {
+    let asking = [rules::command(), fleet::command(), top::command(), keys::command()];
+    asking.into_iter().chain(orders::commands()).chain([completions::command()])
 }
 
 /// Runs the command of this name, if it is one of these; `whole` is what weir-sync's command line looks like.
@@ -33,6 +37,9 @@ pub fn run(name: &str, matches: &ArgMatches, whole: impl FnOnce() -> Command) ->
         completions::NAME => completions::run(matches, whole()),
         rules::NAME => ask(rules::run(matches)),
         fleet::NAME => ask(fleet::run(matches)),
+        top::NAME => ask(top::run(matches)),
+        keys::NAME => ask(keys::run(matches)),
+        name if orders::NAMES.contains(&name) => ask(orders::run(name, matches)),
         _ => return None,
     };
     Some(tell(answered))

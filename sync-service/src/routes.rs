@@ -145,7 +145,7 @@ impl Routes {
         if let Some(place) = Place::at(request.uri().path()) {
             return self.orders(request, peer, place).await;
         }
-        if let Some(file) = console::file(&request) {
+        if let Some(file) = Self::file(&request) {
             return file;
         }
         match (request.uri().path(), request.method()) {

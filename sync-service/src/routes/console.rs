@@ -52,25 +52,25 @@ struct Listener {
     _place: OwnedSemaphorePermit,
 }
 
-/// A file of the page, if there is one at this path.
-pub(super) fn file(request: &Request) -> Option<Answered> {
-    let (_, media_type, content) = FILES.iter().find(|(path, ..)| *path == request.uri().path())?;
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return Some(Err(Problem::method_not_allowed("GET, HEAD")));
-    }
-    let mut response = text(StatusCode::OK, media_type, *content);
-    for (name, value) in [
-        (CONTENT_SECURITY_POLICY, POLICY),
-        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (REFERRER_POLICY, "no-referrer"),
-        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
-    ] {
-        response.headers_mut().insert(name, HeaderValue::from_static(value));
-    }
-    Some(Ok(response))
-}
-
 impl Routes {
+    /// A file of the page, if there is one at this path.
+    pub(super) fn file(request: &Request) -> Option<Answered> {
+        let (_, media_type, content) = FILES.iter().find(|(path, ..)| *path == request.uri().path())?;
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return Some(Err(Problem::method_not_allowed("GET, HEAD")));
+        }
+        let mut response = text(StatusCode::OK, media_type, *content);
+        for (name, value) in [
+            (CONTENT_SECURITY_POLICY, POLICY),
+            (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+            (REFERRER_POLICY, "no-referrer"),
+            (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        ] {
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        Some(Ok(response))
+    }
+
     /// Streams how things stand, for as long as the token is good and this weir-sync does not drain.
     pub(super) fn live(self: &Arc<Self>, request: &Request) -> Result<hyper::Response<Stream>, Problem> {
         if request.method() != Method::GET {

@@ -1,6 +1,7 @@
 //! The commands that ask a weir-sync that runs: the real binary asks a real one.
 
 mod fleet;
+mod orders;
 mod reach;
 mod rules;
 

@@ -12,7 +12,7 @@ use browser::Browser;
 
 const ALICE: &str = "the-token-of-operator-alice";
 const BOARD: &str = "the-token-of-a-dashboard";
-/// Keys, as WebDriver names them.
+/// Keys, as `WebDriver` names them.
 const TAB: &str = "\u{e004}";
 const ENTER: &str = "\u{e007}";
 const ESCAPE: &str = "\u{e00c}";
@@ -107,7 +107,9 @@ fn streams_are_few_and_do_not_hold_up_the_end() {
     let (_file, running) = with_operators();
     let mut streams: Vec<_> = (0..32).map(|_| listen(&running, BOARD)).collect();
     assert!(streams.iter().all(|(status, _)| status.starts_with("HTTP/1.1 200")));
-    streams.iter_mut().for_each(|(_, stream)| assert!(heard(stream).is_some()));
+    for (_, stream) in &mut streams {
+        assert!(heard(stream).is_some());
+    }
     let (status, answer) = running.ask("GET /v1/live", BOARD, "", b"");
     assert!(status == 503 && answer.contains("at most 32 streams"), "{answer}");
     drop(streams.pop());

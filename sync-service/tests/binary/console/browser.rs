@@ -1,4 +1,4 @@
-//! A headless Chromium, driven over WebDriver (https://www.w3.org/TR/webdriver2/): JSON over HTTP.
+//! A headless Chromium, driven over `WebDriver` (W3C, `WebDriver` 2): JSON over HTTP.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ const ARGUMENTS: [&str; 5] =
     ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--window-size=1280,900"];
 /// What a driver says once it listens.
 const LISTENS: &str = "was started successfully on port ";
-/// The key that WebDriver knows an element's reference by.
+/// The key that `WebDriver` knows an element's reference by.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 /// A browser with one page. It ends when dropped.
@@ -42,7 +42,7 @@ impl Browser {
             "goog:chromeOptions": {"args": ARGUMENTS}, "goog:loggingPrefs": {"browser": "ALL"},
         });
         let session = browser.call("POST /session", &json!({"capabilities": {"alwaysMatch": always}}));
-        browser.session = session["sessionId"].as_str().unwrap().to_owned();
+        session["sessionId"].as_str().unwrap().clone_into(&mut browser.session);
         browser
     }
 
@@ -100,7 +100,7 @@ impl Browser {
         until(&format!("{selector} says {expected}"), || self.text(selector).contains(expected));
     }
 
-    /// Types into the element that has the focus, or presses a key by its code in WebDriver.
+    /// Types into the element that has the focus, or presses a key by its code in `WebDriver`.
     pub(super) fn keys(&self, text: &str) {
         let key = |key: char| ["keyDown", "keyUp"].map(|what| json!({"type": what, "value": key}));
         let actions: Vec<Value> = text.chars().flat_map(key).collect();

@@ -1,0 +1,176 @@
+//! `weir-sync keys`: who is limited.
+
+use clap::builder::RangedU64ValueParser;
+use clap::{Arg, ArgMatches, Command};
+use serde_json::Value;
+
+use super::api::{Api, Ask, asking};
+use super::said::{Answered, Failure, Said};
+use super::table::{shown, table};
+
+/// The command's name.
+pub(super) const NAME: &str = "keys";
+/// The most keys that are asked for.
+const KEYS_MAX: u64 = 1_000;
+
+/// What the command line looks like.
+pub(super) fn command() -> Command {
+    let value = Arg::new("value").value_name("VALUE").requires("key-rule");
+    selecting(asking(Command::new(NAME)))
+        .about("Lists the fleet's busiest keys; or says all that is known of one")
+        .arg(Arg::new("key-rule").value_name("RULE").requires("value").help("The rule of one key, and ..."))
+        .arg(value.help("... its value: an address or a network, or as the list has it"))
+}
+
+/// `command` with what says which keys are listed.
+pub(super) fn selecting(command: Command) -> Command {
+    let option = |name: &'static str, value: &'static str| Arg::new(name).long(name).value_name(value);
+    let most = RangedU64ValueParser::<u64>::new().range(1..=KEYS_MAX);
+    command
+        .arg(option("rule", "RULE").help("Only keys of this rule"))
+        .arg(option("prefix", "TEXT").help("Only keys that begin so, as the list has them"))
+        .arg(
+            option("sort", "BY")
+                .value_parser(["limited", "admitted", "debt"])
+                .default_value("limited")
+                .help("What the first of them has most of"),
+        )
+        .arg(option("limit", "N").value_parser(most).default_value("20").help("How many"))
+}
+
+/// `command` with a key.
+pub(super) fn one_key(command: Command) -> Command {
+    let value = Arg::new("value").value_name("VALUE").required(true);
+    command
+        .arg(Arg::new("key-rule").value_name("RULE").required(true).help("The rule"))
+        .arg(value.help("Its key: an address or a network, or as `weir-sync keys` lists it"))
+}
+
+/// The rule and the value of the key that is named, if one is.
+pub(super) fn named(matches: &ArgMatches) -> Option<(&str, &str)> {
+    let text = |name| matches.get_one::<String>(name).map(String::as_str);
+    Some((text("key-rule")?, text("value")?))
+}
+
+/// The busiest keys, or one.
+pub(super) async fn run(matches: &ArgMatches) -> Answered {
+    let api = Api::of(matches)?;
+    let is_json = matches.get_flag("json");
+    let Some((rule, value)) = named(matches) else {
+        let answer = selected(&api, matches).await?;
+        return Ok(if is_json { Said::json(&answer) } else { Said::done(list(&answer)) });
+    };
+    let answer = api.ask(Ask::get(&["keys", rule, value])).await?.body;
+    Ok(if is_json { Said::json(&answer) } else { Said::done(one(&answer)) })
+}
+
+/// The keys that the command line selects, as weir-sync tells them.
+pub(super) async fn selected(api: &Api, matches: &ArgMatches) -> Result<Value, Failure> {
+    let mut ask = Ask::get(&["keys"]);
+    for name in ["rule", "prefix", "sort"] {
+        if let Some(text) = matches.get_one::<String>(name) {
+            ask = ask.query(name, text);
+        }
+    }
+    let limit = matches.get_one::<u64>("limit").copied().unwrap_or(KEYS_MAX);
+    Ok(api.ask(ask.query("limit", &limit)).await?.body)
+}
+
+/// A table of keys.
+pub(super) fn list(answer: &Value) -> String {
+    let keys = answer["keys"].as_array().map_or(&[][..], Vec::as_slice);
+    if keys.is_empty() {
+        return "No key is busy: all are far from their quotas, or nobody asks.\n".into();
+    }
+    let row = |key: &Value| {
+        let cell = |field: &str| cell(&key[field]);
+        let pops = key["pops"].as_array().map_or(0, Vec::len).to_string();
+        vec![
+            cell("rule"),
+            cell("key"),
+            cell("asked_per_s"),
+            cell("admitted_per_s"),
+            cell("limited_per_s"),
+            cell("level"),
+            cell("debt"),
+            pops,
+            cell("since"),
+            cell("banned_until"),
+        ]
+    };
+    let head = [
+        "RULE",
+        "KEY",
+        "ASKED/S",
+        "ADMITTED/S",
+        "LIMITED/S",
+        "LEVEL",
+        "DEBT",
+        "POPS",
+        "SINCE",
+        "BANNED UNTIL",
+    ];
+    table(&head, &keys.iter().map(row).collect::<Vec<_>>())
+}
+
+/// All that an answer says of one thing: a line for each field, a table for each list.
+pub(super) fn one(answer: &Value) -> String {
+    let fields = answer.as_object().into_iter().flatten();
+    let (lists, plain): (Vec<_>, Vec<_>) = fields.partition(|(_, value)| value.is_array());
+    let rows: Vec<_> = plain.iter().map(|(name, value)| vec![format!("{name}:"), cell(value)]).collect();
+    let width = rows.iter().filter_map(|row| row.first()).map(|name| name.chars().count()).max().unwrap_or(0);
+    let line = |row: &Vec<String>| {
+        let [name, value] = row.as_slice() else { return String::new() };
+        format!("{:<width$}  {}\n", shown(name), shown(value))
+    };
+    let plain: String = rows.iter().map(line).collect();
+    let lists = lists.iter().filter_map(|(name, list)| {
+        let items = list.as_array().filter(|items| !items.is_empty())?;
+        Some(format!("\n{}:\n{}", shown(name), of_list(items)))
+    });
+    plain + &lists.collect::<String>()
+}
+
+/// A table of objects that have the same fields; else a line for each.
+fn of_list(items: &[Value]) -> String {
+    let Some(first) = items.first().and_then(Value::as_object) else {
+        return items.iter().map(|item| shown(&cell(item)) + "\n").collect();
+    };
+    let names: Vec<&str> = first.keys().map(String::as_str).collect();
+    let titles: Vec<String> = names
+        .iter()
+        .map(|name| shown(&name.replace("_per_s", "/s").replace('_', " ").to_uppercase()))
+        .collect();
+    let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
+    let rows: Vec<Vec<String>> =
+        items.iter().map(|item| names.iter().map(|name| cell(&item[*name])).collect()).collect();
+    table(&titles, &rows)
+}
+
+/// A value as a cell of a table.
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => "-".into(),
+        Value::String(text) => text.clone(),
+        Value::Number(number) if number.is_f64() => format!("{:.1}", number.as_f64().unwrap_or_default()),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_key_is_told_with_all_that_is_known_of_it() {
+        let pop = |name: &str, rate: f64| json!({"pop": name, "asked_per_s": rate});
+        let answer = json!({
+            "rule": "login", "key": "192.0.2.7/32", "level": -3.25, "banned_until": null,
+            "pops": [pop("ams1", 100.0), pop("fra1", 2.04)], "leases": [],
+        });
+        let expected = "banned_until:  -\nkey:           192.0.2.7/32\nlevel:         -3.2\nrule:          login\n\n\
+                        pops:\nASKED/S  POP\n  100.0  ams1\n    2.0  fra1\n";
+        assert_eq!(one(&answer), expected);
+    }
+}

@@ -1,0 +1,159 @@
+//! `weir-sync ban`, `allow` and `override`, until a time; `orders`, which lists them, and what takes each back.
+
+use clap::{Arg, ArgMatches, Command};
+use hyper::Method;
+use serde_json::{Map, Value, json};
+
+use super::api::{Api, Ask, asking};
+use super::keys::{named, one_key};
+use super::said::{Answered, Said};
+use super::table::{shown, table};
+
+/// The names of the commands.
+pub(super) const NAMES: [&str; 6] = [BAN, UNBAN, ALLOW, UNALLOW, OVERRIDE, LIST];
+const BAN: &str = "ban";
+const UNBAN: &str = "unban";
+const ALLOW: &str = "allow";
+const UNALLOW: &str = "unallow";
+const OVERRIDE: &str = "override";
+const LIST: &str = "orders";
+
+/// What the command lines look like.
+pub(super) fn commands() -> [Command; 6] {
+    let whom = |help: &'static str| Arg::new("whom").value_name("WHOM").required(true).help(help);
+    let gone = || whom("Its id or its address, as `weir-sync orders` lists them");
+    let option = |name: &'static str, value: &'static str| Arg::new(name).long(name).value_name(value);
+    let overriding = one_key(until(asking(Command::new(OVERRIDE))))
+        .about("Gives a key another rate, until a time")
+        .arg(option("rate", "RATE").required_unless_present("lift").help("As in a rule: 100/s"))
+        .arg(option("burst", "N").value_parser(clap::value_parser!(u64)).help("As in a rule"))
+        .arg(Arg::new("lift").long("lift").action(clap::ArgAction::SetTrue).help("Takes it back"));
+    [
+        until(asking(Command::new(BAN)))
+            .about("Refuses an address or a network, until a time")
+            .arg(whom("An address or a network, as 203.0.113.0/24")),
+        asking(Command::new(UNBAN)).about("Takes a ban back").arg(gone()),
+        until(asking(Command::new(ALLOW)))
+            .about("Lets an address or a network through, past all rules, until a time")
+            .arg(whom("An address or a network, as 203.0.113.0/24")),
+        asking(Command::new(UNALLOW)).about("Takes an allow back").arg(gone()),
+        overriding,
+        asking(Command::new(LIST)).about("Lists the bans, allows and overrides: until when, by whom and why"),
+    ]
+}
+
+/// `command` with what an order has beside whom it is about.
+fn until(command: Command) -> Command {
+    let option = |name: &'static str, value: &'static str| Arg::new(name).long(name).value_name(value);
+    command
+        .arg(option("for", "TIME").default_value("1h").help("For how long, as in 30s, 15m, 1h or 7d"))
+        .arg(
+            option("until", "TIME")
+                .conflicts_with("for")
+                .help("Until when, instead, as in 2026-11-23T12:00:00Z"),
+        )
+        .arg(option("reason", "TEXT").help("Why, for those who look at the orders"))
+}
+
+/// One of them.
+pub(super) async fn run(name: &str, matches: &ArgMatches) -> Answered {
+    let api = Api::of(matches)?;
+    match name {
+        BAN => give(&api, matches, "bans", "banned").await,
+        ALLOW => give(&api, matches, "allows", "allowed").await,
+        UNBAN => take_back(&api, matches, "bans", "The ban").await,
+        UNALLOW => take_back(&api, matches, "allows", "The allow").await,
+        OVERRIDE => overridden(&api, matches).await,
+        _ => list(&api, matches).await,
+    }
+}
+
+fn whom(matches: &ArgMatches) -> &str {
+    matches.get_one::<String>("whom").map_or("", String::as_str)
+}
+
+/// The fields of an order that say for how long and why.
+fn lasting(matches: &ArgMatches) -> Map<String, Value> {
+    let text = |name| matches.get_one::<String>(name).cloned();
+    let end = match text("until") {
+        Some(until) => ("until", until),
+        None => ("for", text("for").unwrap_or_default()),
+    };
+    let reason = text("reason").map(|reason| ("reason", reason));
+    [end].into_iter().chain(reason).map(|(name, text)| (name.to_owned(), Value::String(text))).collect()
+}
+
+async fn give(api: &Api, matches: &ArgMatches, kind: &str, done: &str) -> Answered {
+    let mut body = lasting(matches);
+    body.insert("address".into(), json!(whom(matches)));
+    let order = api.ask(Ask::new(Method::PUT, &[kind]).json(&body.into())).await?.body;
+    Ok(told(&order, matches, done))
+}
+
+async fn overridden(api: &Api, matches: &ArgMatches) -> Answered {
+    let (rule, key) = named(matches).unwrap_or_default();
+    let path = ["keys", rule, key, "override"];
+    if matches.get_flag("lift") {
+        let answer = api.ask(Ask::new(Method::DELETE, &path)).await?.body;
+        let page = format!("{} of {} has its rule's rate again.\n", shown(key), shown(rule));
+        return Ok(said(&answer, matches, page));
+    }
+    let mut body = lasting(matches);
+    if let Some(rate) = matches.get_one::<String>("rate") {
+        body.insert("rate".into(), json!(rate));
+    }
+    if let Some(burst) = matches.get_one::<u64>("burst") {
+        body.insert("burst".into(), json!(burst));
+    }
+    let order = api.ask(Ask::new(Method::PUT, &path).json(&body.into())).await?.body;
+    Ok(told(&order, matches, "given another rate"))
+}
+
+/// What became of an order.
+fn told(order: &Value, matches: &ArgMatches, done: &str) -> Said {
+    let until = order["until"].as_str().map(shown).unwrap_or_default();
+    let page = format!("{} is {done} until {until}.\n", about(order));
+    let without =
+        order["without_effect"].as_str().map(|why| format!("warning: without effect: {}", shown(why)));
+    said(order, matches, page).with_note(without.unwrap_or_default())
+}
+
+fn said(answer: &Value, matches: &ArgMatches, page: String) -> Said {
+    if matches.get_flag("json") { Said::json(answer) } else { Said::done(page) }
+}
+
+/// Whom an order is about.
+fn about(order: &Value) -> String {
+    let text = |field: &str| order[field].as_str().map(shown).unwrap_or_default();
+    match order["address"].as_str() {
+        Some(address) => shown(address),
+        None => format!("{} of {}", text("key"), text("rule")),
+    }
+}
+
+async fn take_back(api: &Api, matches: &ArgMatches, kind: &str, what: &str) -> Answered {
+    let whom = whom(matches);
+    let answer = api.ask(Ask::new(Method::DELETE, &[kind, whom])).await?.body;
+    Ok(said(&answer, matches, format!("{what} of {} is taken back.\n", shown(whom))))
+}
+
+async fn list(api: &Api, matches: &ArgMatches) -> Answered {
+    let answer = api.ask(Ask::get(&["orders"])).await?.body;
+    if matches.get_flag("json") {
+        return Ok(Said::json(&answer));
+    }
+    let orders = answer["orders"].as_array().map_or(&[][..], Vec::as_slice);
+    if orders.is_empty() {
+        return Ok(Said::done("There are no bans, allows or overrides.\n"));
+    }
+    let row = |order: &Value| {
+        let text = |field: &str| match &order[field] {
+            Value::Null => String::new(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        vec![text("id"), text("kind"), about(order), text("until"), text("author"), text("reason")]
+    };
+    let rows: Vec<_> = orders.iter().map(row).collect();
+    Ok(Said::done(table(&["ID", "KIND", "WHOM", "UNTIL", "BY", "REASON"], &rows)))
+}

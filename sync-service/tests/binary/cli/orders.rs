@@ -1,0 +1,69 @@
+//! Orders and keys: what an operator does about a client.
+
+use super::Asked;
+use crate::running::{file, until};
+
+#[test]
+fn a_network_is_banned_and_allowed_again_and_a_key_gets_another_rate() {
+    let asked = Asked::start();
+    let (_file, rules) = file("rules:\n- {name: login, key: [client_address], rate: 5/m}\n");
+    asked.told(&["rules", "put", &rules]).page(0);
+    assert_eq!(asked.told(&["orders"]).page(0), "There are no bans, allows or overrides.\n");
+    let ban = asked.told(&["ban", "203.0.113.0/24", "--for", "15m", "--reason", "scans for .env"]).page(0);
+    assert!(ban.starts_with("203.0.113.0/24 is banned until 20") && ban.ends_with("Z.\n"), "{ban}");
+    let allow = asked.told(&["allow", "192.0.2.1", "--until", "2099-01-31T12:00:00Z"]);
+    assert_eq!(allow.code, Some(1), "more than 400 days: {allow:?}");
+    asked.told(&["allow", "192.0.2.1"]).page(0);
+    let rate = asked.told(&["override", "login", "192.0.2.7", "--rate", "100/s", "--burst", "200"]).page(0);
+    assert!(rate.starts_with("192.0.2.7 of login is given another rate until 20"), "{rate}");
+
+    let page = asked.told(&["orders"]).page(0);
+    let row = |whom: &str| {
+        let row = page.lines().find(|row| row.contains(whom)).unwrap_or_else(|| panic!("no {whom}: {page}"));
+        row.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert!(row("203.0.113.0/24").contains(" ban 203.0.113.0/24 20"), "{page}");
+    assert!(row("203.0.113.0/24").ends_with("Z alice scans for .env"), "{page}");
+    assert!(
+        row("192.0.2.1 ").contains(" allow ") && row("192.0.2.7 of login").contains(" override "),
+        "{page}"
+    );
+
+    let lifted = asked.told(&["unban", "203.0.113.0/24"]).page(0);
+    assert_eq!(lifted, "The ban of 203.0.113.0/24 is taken back.\n");
+    asked.told(&["unban", "203.0.113.0/24"]).wrong(1);
+    asked.told(&["unallow", "192.0.2.1"]).page(0);
+    asked.told(&["override", "login", "192.0.2.7", "--lift"]).page(0);
+    assert_eq!(asked.told(&["orders", "--json"]).json(0)["orders"].as_array().map(Vec::len), Some(0));
+    for unusable in [
+        &["ban"][..],
+        &["override", "login", "192.0.2.7"],
+        &["ban", "192.0.2.1", "--for", "1h", "--until", "x"],
+    ] {
+        assert_eq!(asked.told(unusable).code, Some(2), "{unusable:?}");
+    }
+}
+
+#[test]
+fn a_key_is_told_though_nobody_asks_for_it() {
+    let asked = Asked::start();
+    let (_file, rules) = file("rules:\n- {name: login, key: [client_address], rate: 5/m}\n");
+    asked.told(&["rules", "put", &rules]).page(0);
+    for none in
+        [&["keys"][..], &["keys", "--rule", "login", "--sort", "debt"], &["keys", "--prefix", "192.0.2.0/24"]]
+    {
+        assert!(asked.told(none).page(0).starts_with("No key is busy"), "{none:?}");
+    }
+    assert!(
+        asked.told(&["top", "--rounds", "2", "--interval-s", "1"]).page(0).matches("No key is busy").count()
+            == 2
+    );
+    assert_eq!(asked.told(&["keys", "--json"]).json(0)["found"], 0);
+    until("its rule is known", || asked.told(&["keys", "login", "192.0.2.7"]).code == Some(0));
+    let page = asked.told(&["keys", "login", "192.0.2.7"]).page(0);
+    let has = |name: &str, value: &str| page.lines().any(|line| line.split_whitespace().eq([name, value]));
+    assert!(has("rule:", "login") && has("key:", "192.0.2.7"), "{page}");
+    for unusable in [&["keys", "login"][..], &["keys", "--sort", "name"], &["keys", "--limit", "0"]] {
+        assert_eq!(asked.told(unusable).code, Some(2), "{unusable:?}");
+    }
+}
