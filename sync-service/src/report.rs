@@ -15,6 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::Notify;
 use tokio::time::timeout;
+use weir_budget::budget::BudgetId;
 use weir_budget::claims::Speaker;
 use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::figures::Figures;
@@ -52,6 +53,8 @@ pub struct Exchange {
     new_bans: Notify,
     /// Whether the other weir-syncs were told of busy keys.
     is_busy_told: AtomicBool,
+    /// Held while bans are shared: an older answer would take back what an operator said since.
+    sharing: tokio::sync::Mutex<()>,
     /// Zero of the hub's clock.
     started: Instant,
 }
@@ -77,6 +80,7 @@ impl Exchange {
             refused: RefusedClaims::default(),
             new_bans: Notify::new(),
             is_busy_told: AtomicBool::new(false),
+            sharing: tokio::sync::Mutex::default(),
             started: Instant::now(),
         }
     }
@@ -201,10 +205,33 @@ impl Exchange {
 
     /// Tells the other regions of bans that were made here, and hears of theirs.
     pub async fn share_bans(&self) -> Result<(), StoreError> {
+        let _sharing = self.sharing.lock().await;
         let mine = self.hub().share_bans(self.now());
         let fleet = self.store.bans(mine.items()).await?;
         self.hub().bans_listed(self.now(), mine, &fleet);
         Ok(())
+    }
+
+    /// Bans these keys at all POPs for so long, whatever their rules. Keys of a longer ban keep that, unless they are
+    /// [forgotten](Self::forget_keys) before. When this returns, the other regions have it, or hear of it within an interval.
+    pub async fn ban_keys(&self, ids: &[BudgetId], for_ms: u32) -> Result<(), StoreError> {
+        for id in ids {
+            self.hub().ban(self.now(), id.clone(), for_ms);
+        }
+        self.share_bans().await
+    }
+
+    /// Resets these keys at all POPs: their budgets are full, and they are not banned. When this returns, the other regions
+    /// have it, or hear of it within an interval. If it fails, it may have been done in part, and may be done again.
+    pub async fn forget_keys(&self, ids: &[BudgetId]) -> Result<(), StoreError> {
+        self.hear_of_rules();
+        for id in ids {
+            let laws = self.hub().laws(&id.rule);
+            self.store.forget(id, &laws).await?;
+            // Only now: what the store was asked before may be of the budget that is gone.
+            self.hub().forget(self.now(), id.clone());
+        }
+        self.share_bans().await
     }
 
     /// Whether the store is in reach, and a replica of it confirms draws, if it is to; an error says why not.

@@ -5,6 +5,7 @@ mod check;
 mod console;
 mod order_path;
 mod orders;
+mod reset;
 mod rules;
 
 use std::sync::Arc;
@@ -161,6 +162,7 @@ impl Routes {
             (path, &Method::GET | &Method::HEAD) if path.starts_with(KEY_PATH) => {
                 self.one_key(&request).await
             }
+            (path, &Method::DELETE) if path.starts_with(KEY_PATH) => self.forget_key(&request, peer).await,
             ("/v1/check", &Method::POST) => self.check(request).await,
             ("/v1/settle", &Method::POST) => self.settle(request).await,
             ("/ratelimit/check", &Method::POST) => self.check_limits(request).await,
@@ -176,7 +178,7 @@ impl Routes {
             (messages::RULES_PATH, _) => Err(Problem::method_not_allowed("GET, HEAD, PUT")),
             ("/v1/enforcement", _) => Err(Problem::method_not_allowed("PUT")),
             ("/v1/rules/versions" | "/v1/fleet", _) => Err(Problem::method_not_allowed("GET, HEAD")),
-            (path, _) if path.starts_with(KEY_PATH) => Err(Problem::method_not_allowed("GET, HEAD")),
+            (path, _) if path.starts_with(KEY_PATH) => Err(Problem::method_not_allowed("GET, HEAD, DELETE")),
             (METRICS_PATH, _) if self.has_ops => Err(Problem::new(
                 StatusCode::NOT_FOUND,
                 "the metrics are at the address that ops_listen sets",

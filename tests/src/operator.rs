@@ -20,6 +20,12 @@ impl Operator {
         self.send(Ask::get(path)).await
     }
 
+    /// Resets the key that `value` names, percent-encoded, under the rule.
+    pub async fn reset(&mut self, rule: &str, value: &str) {
+        let answer = self.send(Ask::new(Method::DELETE, &format!("/v1/keys/{rule}/{value}"))).await;
+        assert_eq!(answer.status, 200, "it was not reset: {answer:?}");
+    }
+
     /// Puts `document` over whatever is there.
     pub async fn put(&mut self, document: &Value) -> Answer {
         let ask = Ask::new(Method::PUT, "/v1/rules").header("content-type", "application/json");

@@ -6,18 +6,22 @@
 //!
 //! Each ban that is news gets a number, and it is noted for each POP up to which number it was told. If a reply is
 //! lost, its POP is told again from there on (see [`crate::push`]).
+//!
+//! An operator bans keys, too, whatever their rule; and resets them: POPs are told to forget such a key, by a ban of no
+//! length, and so is each region ([`crate::hub::Hub::forget`]). What an operator says replaces what was said before. What
+//! a penalty says just after a key was reset does not: it is of before, as a rule.
 
 mod list;
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use weir_wire::messages::{BAN_MS_MAX, BANS_MAX, Ban, Report};
 use weir_wire::time::Time;
 
-use list::remaining_ms;
-pub use list::{BANS_KEPT_MAX, BanList, BannedKey};
+pub use list::{BANS_KEPT_MAX, BanList, BannedKey, FORGOTTEN, FORGOTTEN_MS, Said};
+use list::{Stands, remaining_ms};
 
 use crate::budget::BudgetId;
 use crate::push::{Notes, Told, index_of};
@@ -36,8 +40,8 @@ pub struct Bans {
     by_number: BTreeMap<u64, BudgetId>,
     /// The number of the latest news.
     latest: u64,
-    /// Heard from POPs, and not yet in the store.
-    unshared: BTreeSet<BudgetId>,
+    /// Heard from POPs or operators, and not yet in the store; whether it is an operator's word.
+    unshared: BTreeMap<BudgetId, bool>,
     told: Told<UpTo>,
 }
 
@@ -45,8 +49,11 @@ pub struct Bans {
 #[derive(Debug)]
 struct News {
     number: u64,
-    /// The end of the ban when it was last news.
+    /// When it was heard here.
+    heard_us: u64,
+    /// The end of the ban, or of the time for which it is told to forget the key, when it was last news.
     until_us: u64,
+    is_forgotten: bool,
     /// The POP that made the ban, and its table: it need not be told.
     from: Option<(String, u32)>,
 }
@@ -84,39 +91,87 @@ impl Bans {
             let id = BudgetId { rule: rule.name.clone(), value: ban.value.clone() };
             let from = Some((report.pop.clone(), report.table));
             if self.learn(&id, now_us, ban.for_ms, from) {
-                self.unshared.insert(id);
+                self.unshared.entry(id).or_default();
                 is_news = true;
             }
         }
         is_news
     }
 
+    /// An operator bans `id` at `now` for so long, and at least for as long as it takes until all regions have heard.
+    pub fn order(&mut self, now: Time, id: BudgetId, for_ms: u32) {
+        self.put(&id, micros(now), for_ms.max(FORGOTTEN_MS), false);
+        self.unshared.insert(id, true);
+    }
+
+    /// An operator resets `id` at `now`.
+    pub fn reset(&mut self, now: Time, id: BudgetId) {
+        self.put(&id, micros(now), FORGOTTEN_MS, true);
+        self.unshared.insert(id, true);
+    }
+
+    /// Whether it was heard at `since` or later that `id` is to be forgotten.
+    pub fn is_forgotten_since(&self, id: &BudgetId, since: Time) -> bool {
+        self.news.get(id).is_some_and(|news| news.is_forgotten && news.heard_us >= micros(since))
+    }
+
     /// The bans to give to the store; each is given again until [`Self::merge`] hears that it was taken.
     pub fn to_share(&mut self, now: Time) -> Vec<BannedKey> {
         let now_us = micros(now);
         self.expire(now_us);
-        let unshared = self.unshared.iter().take(SHARED_MAX);
-        let keys = unshared.filter_map(|id| {
-            let for_ms = remaining_ms(self.list.until_us(id)?, now_us);
-            Some(BannedKey { id: id.clone(), for_ms })
+        // What an operator says first.
+        let of = |is_order: bool| self.unshared.iter().filter(move |(_, known)| **known == is_order);
+        let unshared = of(true).chain(of(false)).take(SHARED_MAX);
+        let keys = unshared.filter_map(|(id, is_order)| {
+            let stands = self.list.stands(id)?;
+            let said = match stands.is_forgotten {
+                true => Said::Forgotten,
+                false if *is_order => Said::Ordered,
+                false => Said::Banned,
+            };
+            Some(BannedKey { id: id.clone(), for_ms: remaining_ms(stands.until_us, now_us), said })
         });
         keys.collect()
     }
 
-    /// Takes in the fleet's list, as it was when the store took `mine`.
-    pub fn merge(&mut self, now: Time, mine: &[BannedKey], fleet: &[BannedKey]) {
+    /// Takes in the fleet's list, as it was when the store took `mine`; returns the keys that are to be forgotten, and that
+    /// is news.
+    pub fn merge(&mut self, now: Time, mine: &[BannedKey], fleet: &[BannedKey]) -> Vec<BudgetId> {
         let now_us = micros(now);
         self.expire(now_us);
+        let mut forgotten = Vec::new();
         for key in fleet {
-            self.learn(&key.id, now_us, key.for_ms, None);
+            // The store is yet to hear what an operator said here meanwhile.
+            if self.unshared.get(&key.id).is_some_and(|is_order| *is_order)
+                && !mine.iter().any(|mine| mine.id == key.id)
+            {
+                continue;
+            }
+            let known = self.news.get(&key.id).map(|news| (news.is_forgotten, news.until_us));
+            let until_us = until_us(now_us, key.for_ms);
+            if key.is_forgotten() {
+                if known.is_none_or(|(is_known, known_us)| !is_known || until_us > known_us + LONGER_US) {
+                    self.put(&key.id, now_us, key.for_ms, true);
+                    self.unshared.remove(&key.id);
+                    forgotten.push(key.id.clone());
+                }
+            } else if known.is_some_and(|(is_forgotten, _)| is_forgotten) {
+                // It was banned after that.
+                self.put(&key.id, now_us, key.for_ms, false);
+            } else {
+                self.learn(&key.id, now_us, key.for_ms, None);
+            }
         }
         for key in mine {
-            // If the ban was made longer meanwhile, the store has yet to hear of it.
+            // If the ban was made longer meanwhile, or another word was said, the store has yet to hear of it.
             let said_us = now_us.saturating_add(u64::from(key.for_ms) * 1_000 + LONGER_US);
-            if self.list.until_us(&key.id).is_none_or(|until_us| until_us < said_us) {
+            let is_it =
+                |stands: Stands| stands.until_us < said_us && stands.is_forgotten == key.is_forgotten();
+            if self.list.stands(&key.id).is_none_or(is_it) {
                 self.unshared.remove(&key.id);
             }
         }
+        forgotten
     }
 
     /// What the sender of `report` has not been told yet; at most [`BANS_MAX`] keys. Adds the rules that they refer to
@@ -138,10 +193,12 @@ impl Bans {
                 let from = news.get(id).and_then(|news| news.from.as_ref());
                 let is_its_own =
                     from.is_some_and(|(pop, table)| *pop == report.pop && *table == report.table);
-                let for_ms = list.until_us(id).map_or(0, |until_us| remaining_ms(until_us, now_us));
+                let Some(Stands { until_us, is_forgotten }) = list.stands(id) else { continue };
+                let for_ms = remaining_ms(until_us, now_us);
                 if is_its_own || for_ms == 0 {
                     continue;
                 }
+                let for_ms = if is_forgotten { 0 } else { for_ms };
                 let rule = if bans.len() < BANS_MAX { index_of(&id.rule, rules) } else { None };
                 let Some(rule) = rule else {
                     up_to.0 = number - 1;
@@ -152,6 +209,11 @@ impl Bans {
             let letter = (!bans.is_empty()).then_some(before);
             (bans, letter)
         })
+    }
+
+    /// Until when `id` is banned, as far as is known here.
+    pub fn banned_until(&self, id: &BudgetId) -> Option<Time> {
+        self.list.until_us(id).map(|until_us| Time::from_nanos(until_us.saturating_mul(1_000)))
     }
 
     /// How many keys are banned, as far as is known here.
@@ -167,23 +229,39 @@ impl Bans {
 
     /// Notes that `id` is banned for so long from `now_us`; returns whether that is news.
     fn learn(&mut self, id: &BudgetId, now_us: u64, for_ms: u32, from: Option<(String, u32)>) -> bool {
-        let until_us = now_us.saturating_add(u64::from(for_ms.min(BAN_MS_MAX)) * 1_000);
+        let until_us = until_us(now_us, for_ms);
         let is_news = match self.news.get(id) {
-            Some(known) => until_us > known.until_us.saturating_add(LONGER_US),
+            Some(known) => !known.is_forgotten && until_us > known.until_us.saturating_add(LONGER_US),
             None => for_ms > 0,
         };
         for dropped in self.list.add(id, until_us, now_us) {
             self.forget(&dropped);
         }
-        if !is_news || self.list.until_us(id).is_none() {
-            return false;
+        if is_news && self.list.until_us(id).is_some() {
+            self.tell_of(id, News { number: 0, heard_us: now_us, until_us, is_forgotten: false, from });
+            return true;
         }
+        false
+    }
+
+    /// Notes what replaces all that was said of `id`.
+    fn put(&mut self, id: &BudgetId, now_us: u64, for_ms: u32, is_forgotten: bool) {
+        self.expire(now_us);
+        let until_us = until_us(now_us, for_ms);
+        self.tell_of(id, News { number: 0, heard_us: now_us, until_us, is_forgotten, from: None });
+        for dropped in self.list.put(id, until_us, is_forgotten, now_us) {
+            self.forget(&dropped);
+        }
+    }
+
+    /// Gives `news` of `id` the next number.
+    fn tell_of(&mut self, id: &BudgetId, news: News) {
         self.latest += 1;
-        if let Some(before) = self.news.insert(id.clone(), News { number: self.latest, until_us, from }) {
+        let news = News { number: self.latest, ..news };
+        if let Some(before) = self.news.insert(id.clone(), news) {
             self.by_number.remove(&before.number);
         }
         self.by_number.insert(self.latest, id.clone());
-        true
     }
 
     fn expire(&mut self, now_us: u64) {
@@ -198,6 +276,10 @@ impl Bans {
         }
         self.unshared.remove(id);
     }
+}
+
+fn until_us(now_us: u64, for_ms: u32) -> u64 {
+    now_us.saturating_add(u64::from(for_ms.min(BAN_MS_MAX)) * 1_000)
 }
 
 fn micros(now: Time) -> u64 {

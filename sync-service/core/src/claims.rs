@@ -23,6 +23,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem;
 
+use weir_wire::law::Law;
 use weir_wire::messages::{Key, POPS_MAX, Report, Rule};
 use weir_wire::quota::{Quota, TOKENS_MAX};
 use weir_wire::time::{SECOND_NS, Time};
@@ -204,6 +205,19 @@ impl Claims {
         if let Some(meter) = self.pops.get_mut(pop).and_then(|pop| pop.meters.get_mut(id)) {
             meter.settle(counts);
         }
+    }
+
+    /// POPs forget the key `id`: what they claim of it begins anew.
+    pub(crate) fn forget(&mut self, id: &BudgetId) {
+        for pop in self.pops.values_mut() {
+            self.meters -= usize::from(pop.meters.remove(id).is_some());
+        }
+    }
+
+    /// The laws of the strict rules of this name, in the versions that are kept.
+    pub(crate) fn laws(&self, rule: &str) -> impl Iterator<Item = Law> {
+        let known = self.rules.as_ref().and_then(|rules| rules.get(rule)).into_iter().flatten();
+        known.map(|known| &known.rule.sharing).filter(|sharing| sharing.strict).map(|sharing| sharing.law)
     }
 
     /// The POP of `report` is there.

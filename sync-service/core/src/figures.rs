@@ -3,6 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 
+use weir_wire::law::Law;
 use weir_wire::messages::{RULES_MAX, Rule};
 use weir_wire::quota::Quota;
 use weir_wire::sharing::Sharing;
@@ -72,6 +73,11 @@ impl Rules {
     /// The quota of a rule that was heard of lately, and how POPs share it.
     pub(crate) fn get(&self, rule: &str) -> Option<(Quota, Sharing)> {
         self.0.get(rule).map(|known| (known.quota, known.sharing.clone()))
+    }
+
+    /// The law of the rule, if it is strict.
+    pub(crate) fn law(&self, rule: &str) -> Option<Law> {
+        self.0.get(rule).filter(|rule| rule.sharing.strict).map(|rule| rule.sharing.law)
     }
 
     /// How each rule stands at `now` in a fleet of `pops`, whose budgets owe `owed`.

@@ -105,6 +105,11 @@ impl Floors {
         }
     }
 
+    /// Forgets the key, whose budget is full again.
+    pub fn forget(&mut self, id: &BudgetId) {
+        self.buckets.remove(id);
+    }
+
     /// The bucket of a key; none where there is no room for another.
     fn bucket(&mut self, now: Time, id: &BudgetId) -> Option<&mut Bucket> {
         let is_needed = |bucket: &Bucket| now.nanos_since(bucket.at) < IDLE_NS;

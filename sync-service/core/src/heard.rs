@@ -83,6 +83,11 @@ impl Heard {
         self.budgets.get(id).copied()
     }
 
+    /// Forgets how the budget `id` stood.
+    pub fn forget(&mut self, id: &BudgetId) {
+        self.budgets.remove(id);
+    }
+
     /// What the budgets owe at `now`, rule by rule.
     pub fn owed(&self, now: Time) -> BTreeMap<String, Owed> {
         let most = |(rule, most_milli): (&String, &u64)| {

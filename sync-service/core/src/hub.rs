@@ -11,6 +11,9 @@
 //! | others have hot keys | [`Hub::listed`] | [`Look`]: how their budgets stand | [`Hub::looked`] |
 //! | a ban is new, or an interval over | [`Hub::share_bans`] | [`BanListing`]: what is banned | [`Hub::bans_listed`] |
 //!
+//! An operator bans a key with [`Hub::ban`], and resets it with [`Hub::forget`], after the store has forgotten its budget.
+//! So what the store was asked before that, and answers later, may be of the budget that is gone, and is not passed on.
+//!
 //! A question that the store does not answer is dropped, except for a report: its POP waits, and is answered out of the
 //! region's own share.
 
@@ -20,12 +23,13 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem;
 
+use weir_wire::law::Law;
 use weir_wire::messages::{AdmitRatio, Allowance, Reply, Report, Settled};
 use weir_wire::time::Time;
 
 use crate::alone::Share;
 use crate::ban::{BannedKey, Bans};
-use crate::budget::Account;
+use crate::budget::{Account, BudgetId};
 use crate::claims::{KnownRule, Refusal, Speaker};
 use crate::divide::Terms;
 use crate::escrow::{Draw, Drawn};
@@ -75,6 +79,7 @@ pub struct Pending {
     registered: Option<u32>,
     has_bans: bool,
     refusals: Vec<Refusal>,
+    asked_at: Time,
 }
 
 /// What the store made of a report. A part of it may be out of reach.
@@ -137,7 +142,10 @@ pub struct Tick {
 
 /// Something to ask of the store, about each of these items.
 #[derive(Debug)]
-pub struct Query<T>(Vec<T>);
+pub struct Query<T> {
+    items: Vec<T>,
+    asked_at: Time,
+}
 
 /// The keys that are hot here, to be put on the list that regions share.
 pub type Listing = Query<HotKey>;
@@ -188,7 +196,31 @@ impl Hub {
         let refusals = self.region.claims.refusals();
         // A report of no key asks whether the store is there, and how many POPs it has.
         let registered = self.pops.registered(now, &report.pop).filter(|_| !plan.is_empty());
-        Pending { report, plan, sender, registered, has_bans, refusals }
+        Pending { report, plan, sender, registered, has_bans, refusals, asked_at: now }
+    }
+
+    /// An operator bans the key `id` for so long, whatever its rule; this replaces what was known of it. POPs that know of a
+    /// longer ban keep to that, unless they are told to forget the key before. The other regions are to hear of it soon
+    /// ([`Hub::share_bans`]).
+    pub fn ban(&mut self, now: Time, id: BudgetId, for_ms: u32) {
+        self.bans.order(now, id, for_ms);
+    }
+
+    /// An operator resets the key `id`, whose budget the store has forgotten: nothing of it is known from now on, and POPs
+    /// are told to forget it, and that it is not banned. The other regions are to hear of it soon ([`Hub::share_bans`]).
+    pub fn forget(&mut self, now: Time, id: BudgetId) {
+        self.region.forget(&id);
+        self.bans.reset(now, id);
+    }
+
+    /// Until when `id` is banned at all POPs, as far as is known here.
+    pub fn banned_until(&self, id: &BudgetId) -> Option<Time> {
+        self.bans.banned_until(id)
+    }
+
+    /// The laws by which POPs' strict rules of this name are known to refill.
+    pub fn laws(&self, rule: &str) -> Vec<Law> {
+        self.rules.law(rule).into_iter().chain(self.region.claims.laws(rule)).collect()
     }
 
     /// The store has answered what `pending` asks, or has failed. Each key without an account goes on as if the store were
@@ -200,7 +232,7 @@ impl Hub {
         pending: Pending,
         answers: Answers<E>,
     ) -> Outcome<E> {
-        let Pending { report, plan, sender, registered, refusals, .. } = pending;
+        let Pending { report, plan, sender, registered, refusals, asked_at, .. } = pending;
         if let Some(pops) = answers.pops.as_ref().ok().filter(|_| registered.is_none()) {
             self.fleet.count(now, *pops, self.settings.pop_ttl_ns);
             self.pops.register(now, &report.pop, *pops);
@@ -219,6 +251,9 @@ impl Hub {
         let grant = |(entry, account): (&Entry, &Result<Account, E>)| match account {
             Ok(account) => {
                 self.region.claims.settle(&report.pop, &entry.id, &entry.counts);
+                if self.bans.is_forgotten_since(&entry.id, asked_at) {
+                    return Allowance::Warm;
+                }
                 self.region.grant_one(now, entry, account)
             }
             Err(_) => self.region.grant_alone(now, &report.pop, entry, share),
@@ -259,24 +294,27 @@ impl Hub {
             hot_keys: hot.iter().filter(|key| !key.rests).count(),
             hot_dropped: self.region.hot.dropped(),
             warm_keys: mem::take(&mut self.warm_keys),
-            listing: Query(hot),
+            listing: Query { items: hot, asked_at: now },
         }
     }
 
     /// The store has put `listing` on the list that regions share, which is `fleet` now. Returns what to look at.
     pub fn listed(&mut self, now: Time, listing: Listing, fleet: &[HotKey]) -> Option<Look> {
-        let Query(mine) = listing;
+        let Query { items: mine, .. } = listing;
         self.store_answered_at = now;
         self.region.hot.are_listed(now, &mine);
-        Some(self.region.peeks(now, fleet)).filter(|entries| !entries.is_empty()).map(Query)
+        let items = self.region.peeks(now, fleet);
+        (!items.is_empty()).then_some(Query { items, asked_at: now })
     }
 
     /// The store has said how the budgets of `look` stand, as far as they are in reach: POPs are told with their next
     /// replies.
     pub fn looked<E>(&mut self, now: Time, look: Look, accounts: &[Result<Account, E>]) {
-        let Query(entries) = look;
-        for (entry, account) in entries.iter().zip(accounts) {
-            if let Ok(account) = account {
+        let Query { items, asked_at } = look;
+        for (entry, account) in items.iter().zip(accounts) {
+            if let Ok(account) = account
+                && !self.bans.is_forgotten_since(&entry.id, asked_at)
+            {
                 self.region.grant_one(now, entry, account);
                 self.region.note_look(now, entry, account);
             }
@@ -285,13 +323,15 @@ impl Hub {
 
     /// The bans that other regions have to hear of. If the store fails, the next call returns them again.
     pub fn share_bans(&mut self, now: Time) -> BanListing {
-        Query(self.bans.to_share(now))
+        Query { items: self.bans.to_share(now), asked_at: now }
     }
 
     /// The store has put `listing` on the list of bans that regions share, which is `fleet` now.
     pub fn bans_listed(&mut self, now: Time, listing: BanListing, fleet: &[BannedKey]) {
-        let Query(mine) = listing;
-        self.bans.merge(now, &mine, fleet);
+        let Query { items: mine, .. } = listing;
+        for id in self.bans.merge(now, &mine, fleet) {
+            self.region.forget(&id);
+        }
     }
 
     /// How things stand.
@@ -398,6 +438,6 @@ impl Facts {
 impl<T> Query<T> {
     /// What the store is asked about.
     pub fn items(&self) -> &[T] {
-        &self.0
+        &self.items
     }
 }

@@ -198,6 +198,16 @@ impl Region {
         division.allowance()
     }
 
+    /// The store has forgotten the budget `id`: so does this region.
+    pub(crate) fn forget(&mut self, id: &BudgetId) {
+        self.hot.forget(id);
+        self.heard.forget(id);
+        self.alone.end(id);
+        self.floors.forget(id);
+        self.claims.forget(id);
+        self.busy.forget(id);
+    }
+
     /// What the known budgets owe at `now`, rule by rule.
     pub fn owed(&self, now: Time) -> BTreeMap<String, Owed> {
         self.heard.owed(now)

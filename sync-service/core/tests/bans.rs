@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use weir_budget::ban::{BANS_KEPT_MAX, BanList, BannedKey, Bans, SHARED_MAX};
+use weir_budget::ban::{BANS_KEPT_MAX, BanList, BannedKey, Bans, FORGOTTEN_MS, SHARED_MAX, Said};
 use weir_budget::budget::BudgetId;
 use weir_budget::push::LOST_NS;
 use weir_wire::messages::{BAN_MS_MAX, BANS_MAX, Ban, RULES_MAX, Replies, Report, Rule};
@@ -16,7 +16,11 @@ fn at(ms: u64) -> Time {
 }
 
 fn key(n: usize, for_ms: u32) -> BannedKey {
-    BannedKey { id: BudgetId { rule: "login".into(), value: n.to_be_bytes().to_vec() }, for_ms }
+    BannedKey {
+        id: BudgetId { rule: "login".into(), value: n.to_be_bytes().to_vec() },
+        for_ms,
+        said: Said::Banned,
+    }
 }
 
 /// A report of `pop`, which banned these keys, and has heard every reply.
@@ -45,6 +49,7 @@ fn told_perhaps_again(keys: &mut Bans, ms: u64, report: &Report, is_repeated: bo
     let key = |ban: Ban| BannedKey {
         id: BudgetId { rule: rules[usize::from(ban.rule)].clone(), value: ban.value },
         for_ms: ban.for_ms,
+        said: if ban.for_ms == 0 { Said::Forgotten } else { Said::Banned },
     };
     told.into_iter().map(key).collect()
 }
@@ -189,6 +194,92 @@ fn everything_is_bounded() {
     assert_eq!((before, told(&mut keys, 0, "fra2")[0].clone()), (BANS_MAX, all[500 + 2 * BANS_MAX].clone()));
 }
 
+fn forgotten(n: usize) -> BannedKey {
+    BannedKey { said: Said::Forgotten, ..key(n, 0) }
+}
+
+#[test]
+fn a_key_that_is_reset_is_told_to_every_pop_once_and_no_longer_banned() {
+    let mut keys = Bans::default();
+    keys.hear(at(0), &report("fra1", &[key(1, 60_000)]));
+    assert_eq!(told(&mut keys, 0, "fra2"), [key(1, 60_000)]);
+    keys.reset(at(100), key(1, 0).id);
+    assert_eq!((keys.banned(), keys.banned_until(&key(1, 0).id)), (0, None));
+    for pop in ["fra1", "fra2"] {
+        assert_eq!(told(&mut keys, 250, pop), [forgotten(1)], "the one that banned it, too");
+        assert_eq!(told(&mut keys, 500, pop), []);
+    }
+    assert!(
+        keys.is_forgotten_since(&key(1, 0).id, at(100)) && !keys.is_forgotten_since(&key(1, 0).id, at(101))
+    );
+    keys.reset(at(1_000), key(1, 0).id);
+    assert_eq!(told(&mut keys, 1_250, "fra1"), [forgotten(1)], "again, if the operator says so again");
+    let over = 1_000 + u64::from(FORGOTTEN_MS);
+    assert_eq!(told(&mut keys, over, "late"), [], "a POP that comes later knows nothing of it");
+}
+
+/// Reports are under way when a key is reset, and a POP bans it before it hears of that.
+#[test]
+fn a_ban_of_before_does_not_outlive_a_reset_and_an_operators_does() {
+    let mut keys = Bans::default();
+    keys.reset(at(0), key(1, 0).id);
+    assert!(!keys.hear(at(100), &report("fra1", &[key(1, 60_000)])));
+    assert_eq!(told(&mut keys, 200, "fra2"), [forgotten(1)]);
+    keys.order(at(300), key(1, 0).id, 9_000);
+    assert_eq!(told(&mut keys, 300, "fra2"), [key(1, 9_000)]);
+    assert_eq!(told(&mut keys, 300, "fra1"), [key(1, 9_000)]);
+    keys.reset(at(400), key(1, 0).id);
+    assert_eq!(told(&mut keys, 400, "fra3"), [forgotten(1)], "the last word alone");
+    let over = 400 + u64::from(FORGOTTEN_MS);
+    assert!(keys.hear(at(over), &report("fra1", &[key(1, 60_000)])), "it earned another ban since");
+    assert_eq!(told(&mut keys, over, "fra2"), [key(1, 60_000)]);
+}
+
+#[test]
+fn what_an_operator_says_goes_to_the_store_first_and_an_older_list_does_not_take_it_back() {
+    let mut keys = Bans::default();
+    keys.merge(at(0), &[], &[key(5, 60_000)]);
+    keys.hear(at(0), &report("fra1", &[key(1, 60_000)]));
+    let before = keys.to_share(at(0));
+    keys.reset(at(0), key(5, 0).id);
+    keys.order(at(0), key(6, 0).id, 60_000);
+    assert_eq!(keys.merge(at(50), &before, &[key(1, 60_000), key(5, 60_000)]), []);
+    assert_eq!(keys.banned_until(&key(5, 0).id), None);
+    let mine = keys.to_share(at(50));
+    let ordered = BannedKey { said: Said::Ordered, ..key(6, 59_950) };
+    assert_eq!(mine, [BannedKey { for_ms: FORGOTTEN_MS - 50, ..forgotten(5) }, ordered]);
+    keys.merge(at(100), &mine, &[key(1, 59_900), mine[0].clone(), key(6, 59_950)]);
+    assert_eq!(keys.to_share(at(100)), [], "the store has it");
+    assert_eq!(keys.merge(at(200), &[], &[key(5, 9_000)]), [], "banned after that, elsewhere");
+    assert!(keys.banned_until(&key(5, 0).id).is_some());
+}
+
+#[test]
+fn a_reset_elsewhere_is_news_once_and_ends_a_ban_that_is_not_shared_yet() {
+    let mut keys = Bans::default();
+    keys.hear(at(0), &report("iad1", &[key(1, 60_000)]));
+    let mine = keys.to_share(at(0));
+    let listed = |ms: u32| BannedKey { for_ms: FORGOTTEN_MS - ms, ..forgotten(1) };
+    assert_eq!(keys.merge(at(10), &mine, &[listed(100)]), [key(1, 0).id]);
+    assert_eq!(keys.to_share(at(10)), [], "the store did not take it");
+    assert_eq!(told(&mut keys, 20, "iad1"), [forgotten(1)]);
+    for (ms, delay) in [(350, 0), (600, 90), (850, 3)] {
+        assert_eq!(keys.merge(at(u64::from(ms + delay) - 90), &[], &[listed(ms)]), []);
+    }
+    assert_eq!(keys.merge(at(1_200), &[], &[listed(0)]), [key(1, 0).id], "reset again");
+}
+
+#[test]
+fn a_list_full_of_bans_has_room_for_keys_to_forget() {
+    let mut list = BanList::default();
+    let all: Vec<_> = (0..BANS_KEPT_MAX).map(|n| key(n, 60_000 + u32::try_from(n).unwrap())).collect();
+    list.exchange(&all, 0);
+    let reset = BannedKey { for_ms: FORGOTTEN_MS, ..forgotten(BANS_KEPT_MAX) };
+    let listed = list.exchange(&[reset.clone()], 0);
+    assert!(listed.contains(&reset) && !listed.contains(&all[0]) && listed.len() == BANS_KEPT_MAX);
+    assert_eq!(list.exchange(&[], 2_000_000).len(), BANS_KEPT_MAX - 1);
+}
+
 #[test]
 fn nothing_is_banned_for_longer_than_the_longest() {
     let mut list = BanList::default();
@@ -208,8 +299,11 @@ fn refuses_what_is_no_ban() {
 
 proptest! {
     #[test]
-    fn reads_what_it_writes(rule in "\\PC{1,16}", value in prop::collection::vec(any::<u8>(), 1..=64)) {
-        let key = BannedKey { id: BudgetId { rule, value }, for_ms: 0 };
+    fn reads_what_it_writes(
+        rule in "\\PC{1,16}", value in prop::collection::vec(any::<u8>(), 1..=64), is_ban in any::<bool>(),
+    ) {
+        let said = if is_ban { Said::Banned } else { Said::Forgotten };
+        let key = BannedKey { id: BudgetId { rule, value }, for_ms: 0, said };
         prop_assert_eq!(key.to_string().parse::<BannedKey>(), Ok(key));
     }
 
@@ -226,7 +320,7 @@ proptest! {
             now += ms;
             match kind {
                 0 => drop(keys.hear(at(now), &report("fra1", &[key(n, for_ms)]))),
-                1 => keys.merge(at(now), &[], &[key(n, for_ms)]),
+                1 => drop(keys.merge(at(now), &[], &[key(n, for_ms)])),
                 2 => drop(keys.hear(at(now), &report("fra3", &[key(n, for_ms)]))),
                 _ => {}
             }

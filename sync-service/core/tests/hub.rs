@@ -1,6 +1,6 @@
 //! A weir-sync without its IO: what it makes of reports, and of a store that answers or does not.
 
-use weir_budget::ban::{BanList, BannedKey};
+use weir_budget::ban::{BanList, BannedKey, Said};
 use weir_budget::budget::{Account, Budget, BudgetId};
 use weir_budget::divide::Terms;
 use weir_budget::escrow::{Draw, Drawn};
@@ -224,7 +224,8 @@ fn a_ban_reaches_the_pops_of_other_regions_by_the_list() {
     let pending = here.report(at(0), NOW_US, Report { keys: vec![], bans, ..said });
     assert!(pending.has_bans());
     let mine = here.share_bans(at(0));
-    let ban = BannedKey { id: BudgetId { rule: "r".into(), value: vec![1] }, for_ms: 60_000 };
+    let ban =
+        BannedKey { id: BudgetId { rule: "r".into(), value: vec![1] }, for_ms: 60_000, said: Said::Banned };
     assert_eq!(mine.items(), [ban]);
     let fleet = list.exchange(mine.items(), NOW_US);
     here.bans_listed(at(0), mine, &fleet);
@@ -233,6 +234,69 @@ fn a_ban_reaches_the_pops_of_other_regions_by_the_list() {
     elsewhere.bans_listed(at(0), nothing, &fleet);
     let reply = settle(&mut elsewhere, 0, greeting("iad1", 1), 2).reply;
     assert_eq!((reply.bans.len(), reply.rules), (1, vec!["r".to_owned()]));
+}
+
+/// An account of a budget that owes ten bursts, and one of the budget that took its place.
+fn account(pending_entry: &Entry, tokens: u64) -> Result<Account, &'static str> {
+    let mut entry = pending_entry.clone();
+    entry.counts[0] = weir_budget::budget::Count { admitted: tokens, unconfirmed: tokens, ..entry.counts[0] };
+    Ok(Budget::default().charge(NOW_US, &entry.charge("eu", "fra1")))
+}
+
+#[test]
+fn a_key_that_is_reset_is_not_held_to_what_its_budget_was_in_any_region() {
+    let (mut here, mut elsewhere, mut list) = (hub("eu"), hub("us"), BanList::default());
+    let id = BudgetId { rule: "r".into(), value: vec![1] };
+    let in_debt = |hub: &mut Hub, ms, pop, sequence| {
+        let pending = hub.report(at(ms), NOW_US, report(pop, sequence, 70));
+        let accounts = vec![account(&pending.entries()[0], 1_000)];
+        (pending, Answers { accounts, drawn: vec![], pops: Ok(3) })
+    };
+    for hub in [&mut here, &mut elsewhere] {
+        let (pending, answers) = in_debt(hub, 0, "fra1", 1);
+        let reply = hub.settle(at(0), 7, pending, answers).reply;
+        assert!(reply.grants[0].grant().is_some_and(|grant| grant.level_milli < 0));
+        assert!(hub.figures(at(0)).rules["r"].owed.sum_milli > 0);
+        assert_eq!(hub.laws("r"), []);
+    }
+    // The store is asked, and forgets the budget before it is heard.
+    let (pending, answers) = in_debt(&mut here, 100, "fra1", 2);
+    here.forget(at(110), id.clone());
+    let reply = here.settle(at(120), 7, pending, answers).reply;
+    assert_eq!((reply.grants, reply.pushed.len()), (vec![Allowance::Warm], 0));
+    assert_eq!((reply.bans[0].for_ms, reply.rules), (0, vec!["r".to_owned()]));
+    let mine = here.share_bans(at(120));
+    let fleet = list.exchange(mine.items(), NOW_US);
+    here.bans_listed(at(120), mine, &fleet);
+    let (pending, answers) = in_debt(&mut elsewhere, 130, "iad1", 1);
+    let nothing = elsewhere.share_bans(at(140));
+    elsewhere.bans_listed(at(140), nothing, &fleet);
+    let reply = elsewhere.settle(at(150), 7, pending, answers).reply;
+    assert_eq!((reply.grants, reply.bans[0].for_ms), (vec![Allowance::Warm], 0));
+    for hub in [&mut here, &mut elsewhere] {
+        let reply = settle(hub, 200, greeting("new1", 1), 3).reply;
+        assert_eq!((reply.pushed.len(), reply.bans.len()), (0, 1));
+        assert_eq!(hub.figures(at(200)).rules["r"].owed.sum_milli, 0);
+        assert!(hub.tick(at(200)).listing.items().is_empty(), "no region is told that it is hot");
+        // What the store says from now on is of the new budget.
+        let reply = settle(hub, 250, report("fra1", 3, 70), 3).reply;
+        assert!(reply.grants[0].grant().is_some_and(|grant| grant.level_milli > 0));
+    }
+}
+
+#[test]
+fn an_operators_ban_needs_no_penalty_and_is_lifted_by_a_reset() {
+    let mut hub = hub("eu");
+    let id = BudgetId { rule: "r".into(), value: vec![1] };
+    hub.ban(at(0), id.clone(), 60_000);
+    let told = settle(&mut hub, 0, greeting("fra1", 1), 1).reply;
+    assert_eq!((told.bans[0].for_ms, told.rules), (60_000, vec!["r".to_owned()]));
+    assert_eq!(hub.banned_until(&id), Some(at(60_000)));
+    hub.forget(at(100), id.clone());
+    let told =
+        settle(&mut hub, 250, Report { replies: Replies { done: 1, lost: 0 }, ..greeting("fra1", 2) }, 1)
+            .reply;
+    assert_eq!((told.bans[0].for_ms, hub.banned_until(&id)), (0, None));
 }
 
 /// Only one of the two answers is heard, and nobody knows which.

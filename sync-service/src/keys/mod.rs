@@ -8,3 +8,4 @@ pub mod asked;
 pub mod found;
 pub mod name;
 pub mod shared;
+pub mod which;

@@ -1,11 +1,12 @@
--- Puts a region's bans on the list that all regions share, and returns what changed on it of late, or
--- all: the same as weir_budget::ban::BanList::exchange.
+-- Puts a region's bans and the keys to forget on the list that all regions share, and returns what changed
+-- on it of late, or all: the same as weir_budget::ban::BanList::exchange.
 --
--- KEYS[1]   the list, a sorted set: keys by when their ban ends, in microseconds
+-- KEYS[1]   the list, a sorted set: keys by when their ban ends, in microseconds; or, of a key to forget, by
+--           when it is no longer told
 -- KEYS[2]   a sorted set of the same keys by when they were last banned, in microseconds
 -- ARGV[1]   since when changes are asked for, in microseconds; 0 for the whole list
--- ARGV[2..] two per key: for how long it is banned, in microseconds, and the key as
---           weir_budget::ban::Ban writes itself
+-- ARGV[2..] two per key: for how long it is banned or told, in microseconds, behind a ! if an operator bans
+--           it; and the key as weir_budget::ban::BannedKey writes itself
 --
 -- Returns   {now_us, {key, until_us, key, until_us, ...}}
 --
@@ -27,14 +28,6 @@ for _, name in ipairs({key, changed}) do
     redis.call('DEL', name)
   end
 end
-for i = 2, #ARGV, 2 do
-  local until_us = now + tonumber(ARGV[i])
-  local known = tonumber(redis.call('ZSCORE', key, ARGV[i + 1]) or nil)
-  if not known or until_us > known then
-    redis.call('ZADD', key, whole(until_us), ARGV[i + 1])
-    redis.call('ZADD', changed, whole(now), ARGV[i + 1])
-  end
-end
 
 local function drop(gone)
   for _, member in ipairs(gone) do
@@ -42,12 +35,53 @@ local function drop(gone)
     redis.call('ZREM', changed, member)
   end
 end
+local function score(member)
+  return tonumber(redis.call('ZSCORE', key, member) or nil)
+end
+local function put(member, until_us)
+  redis.call('ZADD', key, whole(until_us), member)
+  redis.call('ZADD', changed, whole(now), member)
+end
+local function is_forgotten(member)
+  return string.sub(member, -#FORGOTTEN) == FORGOTTEN
+end
+
+drop(redis.call('ZRANGEBYSCORE', key, '-inf', whole(now)))
+for i = 2, #ARGV, 2 do
+  local is_order = string.sub(ARGV[i], 1, 1) == '!'
+  local member, until_us = ARGV[i + 1], now + tonumber(string.sub(ARGV[i], is_order and 2 or 1))
+  if is_forgotten(member) then
+    drop({string.sub(member, 1, -#FORGOTTEN - 1)})
+    put(member, until_us)
+  elseif is_order then
+    drop({member .. FORGOTTEN})
+    put(member, until_us)
+  elseif not score(member .. FORGOTTEN) then
+    local known = score(member)
+    if not known or until_us > known then
+      put(member, until_us)
+    end
+  end
+end
 drop(redis.call('ZRANGEBYSCORE', key, '-inf', whole(now)))
 -- From the future: the clock has stepped back since.
 drop(redis.call('ZRANGEBYSCORE', key, '(' .. whole(now + BAN_US_MAX), '+inf'))
 local over = redis.call('ZCARD', key) - BANS_KEPT_MAX
 if over > 0 then
-  drop(redis.call('ZRANGE', key, 0, over - 1))
+  -- Bans go first. Keys to forget are told for a moment, so they are the first few of all.
+  local bans, others = {}, {}
+  for _, member in ipairs(redis.call('ZRANGE', key, 0, over + 999)) do
+    table.insert(is_forgotten(member) and others or bans, member)
+    if #bans == over then
+      break
+    end
+  end
+  for _, member in ipairs(others) do
+    if #bans < over then
+      table.insert(bans, member)
+    end
+  end
+  drop(bans)
 end
 
 local last = redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')

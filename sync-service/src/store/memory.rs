@@ -19,6 +19,7 @@ use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::{HotKey, HotList};
 use weir_budget::plan::Entry;
 use weir_budget::pops::PopNote;
+use weir_wire::law::Law;
 use weir_wire::messages::POPS_MAX;
 
 use super::orders::{self as in_store, Change, Current};
@@ -130,6 +131,11 @@ impl Store for Memory {
         Box::pin(async move { answers })
     }
 
+    fn forget<'a>(&'a self, id: &'a BudgetId, laws: &'a [Law]) -> Answer<'a, ()> {
+        self.with(|state| state.forget(id, laws));
+        Box::pin(async { Ok(()) })
+    }
+
     fn register<'a>(&'a self, pop: &'a str) -> Answer<'a, u32> {
         let live = self.with(|state| state.register(self.now_us(), pop, self.pop_ttl_us));
         Box::pin(async move { Ok(live) })
@@ -231,6 +237,15 @@ impl State {
 
     fn current(&self) -> Current {
         Current { version: self.rules.version(), orders: self.orders.number() }
+    }
+
+    fn forget(&mut self, id: &BudgetId, laws: &[Law]) {
+        if let Some((id, placed)) = self.budgets.remove_entry(id) {
+            self.expiry.remove(&(placed.expiry_us, id));
+        }
+        for law in laws {
+            self.escrows.forget(&(*law, id.clone()));
+        }
     }
 
     fn forget_expired(&mut self, now_us: u64) {

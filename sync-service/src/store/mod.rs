@@ -21,11 +21,12 @@ use std::pin::Pin;
 
 use thiserror::Error;
 use weir_budget::ban::BannedKey;
-use weir_budget::budget::Account;
+use weir_budget::budget::{Account, BudgetId};
 use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::HotKey;
 use weir_budget::plan::Entry;
 use weir_budget::pops::PopNote;
+use weir_wire::law::Law;
 
 use crate::fleet::Seen;
 use orders::{Change, Current, Orders};
@@ -63,6 +64,10 @@ pub trait Store: Send + Sync {
     /// returns what each gave. One that fails may have given; the next draw's answer contains it.
     fn draw<'a>(&'a self, pop: &'a str, draws: &'a [Draw]) -> Each<'a, Drawn>;
 
+    /// Forgets the budget of `id`, and the strict ones by each of `laws`: the next charge or draw finds it full. Fails if
+    /// not all of it is done, which may be done again.
+    fn forget<'a>(&'a self, id: &'a BudgetId, laws: &'a [Law]) -> Answer<'a, ()>;
+
     /// Notes that `pop` is alive and returns how many POPs are, at least 1. Beyond
     /// [`weir_wire::messages::POPS_MAX`], those heard of longest ago go first.
     fn register<'a>(&'a self, pop: &'a str) -> Answer<'a, u32>;
@@ -71,8 +76,8 @@ pub trait Store: Send + Sync {
     /// [`weir_budget::hot::HotList`]).
     fn hot<'a>(&'a self, mine: &'a [HotKey]) -> Answer<'a, Vec<HotKey>>;
 
-    /// Puts a region's bans on the list that all share and returns the list, in no order: for how long
-    /// from now each is banned (see [`weir_budget::ban::BanList`]).
+    /// Puts a region's bans and the keys to forget on the list that all share and returns the list, in no order: for how
+    /// long from now each is banned, or told to be forgotten (see [`weir_budget::ban::BanList`]).
     fn bans<'a>(&'a self, mine: &'a [BannedKey]) -> Answer<'a, Vec<BannedKey>>;
 
     /// Puts a rule set as a new version (see [`rules`]), or says why not.

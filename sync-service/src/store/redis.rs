@@ -34,11 +34,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_budget::ban::BannedKey;
-use weir_budget::budget::{Account, COUNT_MAX};
+use weir_budget::budget::{Account, BudgetId, COUNT_MAX};
 use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::HotKey;
 use weir_budget::plan::Entry;
 use weir_budget::pops::PopNote;
+use weir_wire::law::Law;
 use weir_wire::messages::POPS_MAX;
 
 pub use self::charge::script as charge_script;
@@ -209,6 +210,20 @@ impl Store for Redis {
                 Ok(given)
             };
             draws.iter().zip(has_room).map(answer).collect()
+        })
+    }
+
+    fn forget<'a>(&'a self, id: &'a BudgetId, laws: &'a [Law]) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let names = laws.iter().map(|law| escrow_key(*law, id)).chain([budget_key(id)]);
+            let calls = names.map(|name| {
+                let mut call = Call::new("DEL", &name);
+                call.arg(name);
+                call
+            });
+            // Any script will do: none is run.
+            let deleted = self.servers.send::<u64>(calls.collect(), &self.bans).await;
+            deleted.into_iter().try_for_each(|deleted| deleted.map(|_| ()))
         })
     }
 

@@ -14,6 +14,7 @@ mod pages;
 mod port;
 mod refusals;
 mod replicas;
+mod reset;
 mod rules;
 mod rules_file;
 mod settle;

@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use weir_budget::ban::BannedKey;
-use weir_budget::budget::Account;
+use weir_budget::budget::{Account, BudgetId};
 use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::HotKey;
 use weir_budget::pops::PopNote;
@@ -18,6 +18,7 @@ use weir_sync::store::memory::Memory;
 use weir_sync::store::orders::{Change, Current, Orders};
 use weir_sync::store::rules::{Kept, Put, Stored};
 use weir_sync::store::{Answer, Batch, Each, Store, StoreError};
+use weir_wire::law::Law;
 
 /// A memory store that several servers share. It records its accounts, and can be put out of reach.
 pub(crate) struct Shared {
@@ -102,6 +103,15 @@ impl Store for Shared {
                 return draws.iter().map(|_| Err(gone())).collect();
             }
             self.memory.draw(pop, draws).await
+        })
+    }
+
+    fn forget<'a>(&'a self, id: &'a BudgetId, laws: &'a [Law]) -> Answer<'a, ()> {
+        Box::pin(async move {
+            if self.is_gone.load(Ordering::SeqCst) {
+                return Err(gone());
+            }
+            self.memory.forget(id, laws).await
         })
     }
 

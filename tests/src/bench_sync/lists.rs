@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
-use weir_budget::ban::BannedKey;
+use weir_budget::ban::{BannedKey, Said};
 use weir_budget::budget::BudgetId;
 use weir_budget::hot::{HOT_MAX, HotKey};
 use weir_budget::pops::PopNote;
@@ -140,7 +140,7 @@ fn hot(n: u64) -> HotKey {
 }
 
 fn ban(n: u64) -> BannedKey {
-    BannedKey { id: id(n), for_ms: 600_000 }
+    BannedKey { id: id(n), for_ms: 600_000, said: Said::Banned }
 }
 
 fn note(n: u64) -> PopNote {

@@ -1,10 +1,11 @@
 //! The list of bans: the same in every store.
 
 use std::collections::BTreeMap;
+use std::slice;
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
-use weir_budget::ban::{BANS_KEPT_MAX, BanList, BannedKey};
+use weir_budget::ban::{BANS_KEPT_MAX, BanList, BannedKey, FORGOTTEN_MS, Said};
 use weir_budget::budget::BudgetId;
 use weir_sync::store::Store;
 use weir_tests::redis::Redis;
@@ -18,7 +19,7 @@ use crate::{POP_TTL, connected, connected_with, memory, memory_with};
 const HOUR_MS: u32 = 3_600_000;
 
 fn key(rule: &str, value: &[u8], for_ms: u32) -> BannedKey {
-    BannedKey { id: BudgetId { rule: rule.into(), value: value.to_vec() }, for_ms }
+    BannedKey { id: BudgetId { rule: rule.into(), value: value.to_vec() }, for_ms, said: Said::Banned }
 }
 
 /// The list by key.
@@ -31,6 +32,7 @@ for_every_store!(
     keeps_the_longest,
     a_key_leaves_when_its_time_is_over,
     bounds_the_bans,
+    what_an_operator_says_replaces_what_was_said,
     agrees_with_the_reference,
 );
 
@@ -63,6 +65,28 @@ async fn a_key_leaves_when_its_time_is_over(store: &dyn Store) {
     assert!(list(store, &[]).await.contains_key(&key("r", b"w", 0).id));
 }
 
+async fn what_an_operator_says_replaces_what_was_said(store: &dyn Store) {
+    let said = |said: Said, for_ms: u32| BannedKey { said, ..key("r", b"v", for_ms) };
+    let all = async |mine: &[BannedKey]| -> Vec<(Said, bool)> {
+        let listed = store.bans(mine).await.unwrap();
+        listed.into_iter().map(|key| (key.said, key.for_ms > FORGOTTEN_MS)).collect()
+    };
+    let (banned, forgotten) = ([(Said::Banned, true)], [(Said::Forgotten, false)]);
+    assert_eq!(all(&[said(Said::Banned, HOUR_MS)]).await, banned);
+    let reset = said(Said::Forgotten, FORGOTTEN_MS);
+    assert_eq!(all(slice::from_ref(&reset)).await, forgotten);
+    assert_eq!(all(&[said(Said::Banned, HOUR_MS)]).await, forgotten, "a penalty of before");
+    assert_eq!(all(&[said(Said::Ordered, HOUR_MS)]).await, banned);
+    assert_eq!(all(&[said(Said::Ordered, 60_000)]).await, banned);
+    let listed = store.bans(&[]).await.unwrap();
+    assert!(listed[0].for_ms <= 60_000, "an operator's may be shorter: {listed:?}");
+    assert_eq!(all(&[reset]).await, forgotten);
+    until("its time to be over", async || {
+        (all(&[said(Said::Banned, HOUR_MS)]).await == banned).then_some(())
+    })
+    .await;
+}
+
 async fn bounds_the_bans(store: &dyn Store) {
     let all: Vec<_> = (0..BANS_KEPT_MAX + 100)
         .map(|n| key("r", &n.to_be_bytes(), HOUR_MS + u32::try_from(n).unwrap() * 1_000))
@@ -88,8 +112,11 @@ async fn agrees_with_the_reference(store: &dyn Store) {
         for _ in 0..100 {
             let mine: Vec<_> = (0..random.below(4))
                 .map(|_| {
-                    let for_ms = random.pick(&[0, 1, HOUR_MS, BAN_MS_MAX]);
-                    key(&rule, &[random.pick(b"abcdefgh")], for_ms)
+                    // What an operator says stands for long enough to be heard.
+                    let lengths = [HOUR_MS, BAN_MS_MAX, 0, 1];
+                    let said = random.pick(&[Said::Banned, Said::Banned, Said::Ordered, Said::Forgotten]);
+                    let for_ms = random.pick(if said == Said::Banned { &lengths } else { &lengths[..2] });
+                    BannedKey { said, ..key(&rule, &[random.pick(b"abcdefgh")], for_ms) }
                 })
                 .collect();
             let before_us = u64::try_from(started.elapsed().as_micros()).unwrap();

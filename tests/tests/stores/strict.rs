@@ -25,6 +25,7 @@ for_every_store!(
     bounds_the_epochs_of_a_budget,
     is_another_budget_than_that_of_counts,
     takes_any_name_for_a_strict_budget,
+    forgets_a_strict_budget_by_its_law,
 );
 
 pub(crate) fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
@@ -74,6 +75,21 @@ async fn gives_once_what_is_asked_for_again(store: &dyn Store) {
 async fn refuses_an_epoch_that_is_not_on_record(store: &dyn Store) {
     let drawn = claims(store, &[claim(1, 5, 5)]).await;
     assert_eq!((drawn.leases.as_slice(), drawn.deficit_ns), ([NO_LEASE].as_slice(), 0));
+}
+
+async fn forgets_a_strict_budget_by_its_law(store: &dyn Store) {
+    let hourly = Law::Log(3_600);
+    let by = |law| Draw { law, ..draw(b"a", slow(), LONG_US, vec![claim(1, 0, 100)]) };
+    for law in [Law::Steady, hourly] {
+        assert_eq!(ask(store, "fra1", by(law)).await.unwrap().given, 100);
+    }
+    store.forget(&id(b"a"), &[hourly]).await.unwrap();
+    let again = |law| Draw { claims: vec![claim(2, 0, 100)], ..by(law) };
+    assert_eq!(ask(store, "fra1", again(Law::Steady)).await.unwrap().given, 0, "of another law");
+    let anew = ask(store, "fra1", again(hourly)).await.unwrap();
+    assert_eq!((anew.given, anew.outstanding), (100, 100), "and nothing is leased of it");
+    let late = Draw { claims: vec![claim(1, 40, 10)], ..by(hourly) };
+    assert_eq!(ask(store, "fra1", late).await.unwrap().leases, [NO_LEASE], "an epoch of before is over");
 }
 
 async fn ends_a_lease_and_begins_to_refill_then(store: &dyn Store) {

@@ -73,6 +73,7 @@ for_every_store!(
     bounds_the_sources_of_a_budget,
     bounds_the_pops with FOREVER,
     takes_any_name,
+    forgets_a_budget_and_no_other,
     remembers_how_deep_a_budget_went,
     lists_hot_keys_as_they_were_named,
     bounds_the_hot_list,
@@ -104,6 +105,20 @@ async fn charges_what_is_unconfirmed_of_an_unknown_epoch(store: &dyn Store) {
     assert_eq!(unknown.charged, 3);
     let known = charge(store, entry(b"a", slow(), vec![count(7, 1_001, 4)])).await.unwrap();
     assert_eq!(known.charged, 1, "on record by now, so the count decides");
+}
+
+async fn forgets_a_budget_and_no_other(store: &dyn Store) {
+    for value in [b"a", b"b"] {
+        charge(store, entry(value, slow(), vec![count(1, 30, 30)])).await.unwrap();
+    }
+    let id = entry(b"a", slow(), vec![]).id;
+    for _ in 0..2 {
+        store.forget(&id, &[Law::Steady]).await.unwrap();
+    }
+    let gone = charge(store, entry(b"a", slow(), vec![count(1, 31, 1)])).await.unwrap();
+    assert_eq!((gone.charged, gone.deficit_ns), (1, slow().token_ns()), "what was not confirmed is charged");
+    let other = charge(store, entry(b"b", slow(), vec![count(1, 30, 0)])).await.unwrap();
+    assert!(other.deficit_ns > 29 * slow().token_ns());
 }
 
 async fn tells_sources_apart(store: &dyn Store) {

@@ -32,7 +32,9 @@ impl Limiter {
             let Some(terms) = all_terms.get(usize::from(hit.rule)) else { continue };
             // Before, for a key that is watched; again below, for one that just became so.
             self.count_if_watched(hit, &loaded.slot, now);
-            let until = if terms.has_penalty { banned_until(&loaded.slot, hit.tag, now) } else { None };
+            // Any rule's key may be banned by an operator.
+            let may_be_banned = terms.has_penalty || loaded.slot.has_bans();
+            let until = if may_be_banned { banned_until(&loaded.slot, hit.tag, now) } else { None };
             match until {
                 Some(until) => {
                     let wait_ns = until.nanos_since(now);

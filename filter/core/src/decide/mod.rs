@@ -39,5 +39,5 @@ pub(crate) use hit::{Hit, Scratch, slot_of};
 pub(crate) use judged::Judged;
 pub(crate) use judged::Verdict;
 pub(crate) use keys::Keys;
-pub(crate) use penalty::put_ban;
+pub(crate) use penalty::{forget, put_ban};
 pub(crate) use terms::RuleTerms;

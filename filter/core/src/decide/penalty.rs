@@ -15,7 +15,7 @@ use weir_wire::time::Time;
 
 /// Which of a key's tags counts its limited requests; the tags before it are for a log's cells.
 const STRIKES: u8 = 8;
-/// Which of a key's tags says that it is banned.
+/// Which of a key's tags says that it is banned; the last of them.
 const BAN: u8 = 9;
 
 /// When the ban of the key `tag` ends, if it is banned at `now`.
@@ -28,7 +28,13 @@ pub(crate) fn banned_until(slot: &Slot, tag: Tag, now: Time) -> Option<Time> {
 pub(crate) fn put_ban(slot: &mut Slot, tag: Tag, until: Time, now: Time) -> Option<()> {
     let until = banned_until(slot, tag, now).map_or(until, |known| known.max(until));
     let cell = Cell { until, word: 0 };
+    slot.note_ban();
     slot.put(tag.beside(BAN), &Entry::Cold(Cold::of_cell(cell)), now).map(|_| ())
+}
+
+/// Forgets all there is of the key `tag`: it starts anew.
+pub(crate) fn forget(slot: &mut Slot, tag: Tag) {
+    slot.forget(tag, BAN);
 }
 
 impl Limiter {

@@ -6,7 +6,7 @@ use super::saying::Told;
 use super::wish::rest_until;
 use crate::RuleIndex;
 use crate::counters::Event;
-use crate::decide::put_ban;
+use crate::decide::{forget, put_ban};
 use crate::limiter::Limiter;
 use crate::local::WatchList;
 use crate::table::slot::{BAR_STEP_NS, Tag, Watched};
@@ -223,21 +223,25 @@ impl Limiter {
         }
     }
 
-    /// Takes in the keys that were banned elsewhere.
+    /// Takes in the keys that were banned elsewhere, or are to be forgotten: those with a ban of no length.
     pub(crate) fn apply_bans(&mut self, reply: &Reply, slots: &mut dyn Slots, now: Time) {
         for ban in &reply.bans {
             let Some(name) = reply.rules.get(usize::from(ban.rule)) else { continue };
-            let Some(NamedKey { place: EntryPlace { tag, slot }, rule, .. }) =
+            let Some(NamedKey { place: EntryPlace { tag, slot }, .. }) =
                 self.find(name, &ban.value, slots.count())
             else {
                 continue;
             };
-            if self.rule(rule).is_none_or(|rule| rule.penalty.is_none()) {
-                continue;
-            }
             let until = now + u64::from(ban.for_ms) * 1_000_000;
-            // If the slot has no room, this POP bans the key when it is limited too often here.
-            let _ = self.change_slot(slot, slots, |slot| put_ban(slot, tag, until, now));
+            // If the slot has no room for a ban, this POP bans the key when it is limited too often here.
+            let _ = self.change_slot(slot, slots, |slot| match ban.for_ms {
+                0 => {
+                    forget(slot, tag);
+                    Some(())
+                }
+                _ => put_ban(slot, tag, until, now),
+            });
+            self.deny_cache.forget(tag);
         }
     }
 

@@ -1,5 +1,6 @@
 mod costs;
 mod crowded;
+mod forgotten;
 mod in_a_fleet;
 mod keys;
 mod lists;

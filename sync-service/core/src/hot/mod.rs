@@ -73,6 +73,11 @@ impl HotKeys {
         least.is_some_and(|least| self.tracked.remove(&least).is_some())
     }
 
+    /// Drops a key, whose budget is full again. What POPs were told of it does not matter: they forget it.
+    pub fn forget(&mut self, id: &BudgetId) {
+        self.tracked.remove(id);
+    }
+
     /// How many found no room, or had to make it.
     pub fn dropped(&self) -> u64 {
         self.dropped

@@ -48,6 +48,13 @@ impl Escrows {
         Some((Arc::new(id), Escrow::default()))
     }
 
+    /// Forgets a strict budget, whatever was given of it.
+    pub(super) fn forget(&mut self, id: &EscrowId) {
+        if let Some((id, escrow)) = self.by_id.remove_entry(id) {
+            self.full.remove(&(escrow.full_us(), id));
+        }
+    }
+
     fn forget_expired(&mut self, now_us: u64) {
         while self.forget_first(|first| first.expires_us() <= now_us) {}
     }

@@ -1,6 +1,6 @@
 //! Bans in Redis: two sorted sets, changed by one script.
 
-use weir_budget::ban::{BANS_KEPT_MAX, BanList, BannedKey};
+use weir_budget::ban::{BANS_KEPT_MAX, BanList, BannedKey, FORGOTTEN, Said};
 use weir_wire::messages::BAN_MS_MAX;
 
 use super::changed_list::ChangedList;
@@ -19,7 +19,7 @@ pub(super) type Known = ChangedList<BanList>;
 /// The script, with the maxima in front.
 pub(super) fn script() -> String {
     let maxima = [("BANS_KEPT_MAX", BANS_KEPT_MAX as u64), ("BAN_US_MAX", u64::from(BAN_MS_MAX) * 1_000)];
-    with_maxima(&maxima, include_str!("../bans.lua"))
+    format!("local FORGOTTEN = '{FORGOTTEN}'\n{}", with_maxima(&maxima, include_str!("../bans.lua")))
 }
 
 /// One call of the script.
@@ -27,7 +27,9 @@ pub(super) fn call(script: &Lua, since_ms: u64, mine: &[BannedKey]) -> Call {
     let mut call = Call::of(script, &KEYS);
     call.arg(since_ms * 1_000);
     for key in mine {
-        call.arg(u64::from(key.for_ms.min(BAN_MS_MAX)) * 1_000).arg(key.to_string());
+        let order = if key.said == Said::Ordered { "!" } else { "" };
+        let for_us = u64::from(key.for_ms.min(BAN_MS_MAX)) * 1_000;
+        call.arg(format!("{order}{for_us}")).arg(key.to_string());
     }
     call
 }
@@ -38,7 +40,7 @@ pub(super) fn list(known: &Known, since_ms: u64, (now_us, rows): &Row) -> Vec<Ba
         for (text, until_us) in rows {
             // What cannot be read was put there by a newer version, or by another program.
             if let Ok(key) = text.parse::<BannedKey>() {
-                list.add(&key.id, *until_us, *now_us);
+                list.put(&key.id, *until_us, key.is_forgotten(), *now_us);
             }
         }
         list.expire(*now_us);

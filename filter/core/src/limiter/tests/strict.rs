@@ -48,8 +48,8 @@ fn a_first_touch_waits_for_one_token_and_spends_it() {
     assert!(limiter.drawn(draw, &leased(report.sequence, 1, 2_000), &mut slots, later).unwrap());
     assert_eq!(again(&mut limiter, true, &mut slots, later), Outcome::Limit);
     // The next request is refused at once until a token may have come.
-    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", later + 900 * MS).outcome(), Outcome::Limit);
-    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", later + 1_100 * MS).outcome(), Outcome::Wait);
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", later + 400 * MS).outcome(), Outcome::Limit);
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", later + 600 * MS).outcome(), Outcome::Wait);
     assert_eq!(limiter.counters().take_event(Event::Paused), 3);
 }
 

@@ -140,7 +140,7 @@ impl WatchedKey {
 
     /// A report that said `asked` was answered, or had no need to name the key.
     pub(crate) fn reported(&mut self, asked: u64) {
-        let is_late = asked.wrapping_sub(self.reported) > u64::MAX / 2;
+        let is_late = asked.wrapping_sub(self.reported) > self.asked_since_report();
         if !is_late {
             self.reported = asked;
         }
@@ -151,7 +151,8 @@ impl WatchedKey {
     /// answered out of order.
     pub(crate) fn answered(&mut self, asked: u64, since: Time, sent_at: Time, warm_burst: Option<u32>) {
         let new = asked.wrapping_sub(self.answered);
-        let is_late = new > u64::MAX / 2;
+        // It may also say more than was asked for, if the key was forgotten since, and met again.
+        let is_late = new > self.asked_recently();
         if is_late {
             return;
         }

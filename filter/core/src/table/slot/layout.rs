@@ -5,7 +5,7 @@
 //!   4  watched     1 B  entries at the front, two units each
 //!   5  cold        1 B  entries at the back, one unit each
 //!   6  debts       1 B  of keys that have no place
-//!   7  zero        1 B
+//!   7  bans        1 B  1 if a key of the slot was ever banned
 //!   8  checksum    8 B  xxh64 of the units that hold entries, and of debts, seeded by what stands before
 //!  16  base        8 B  what the times of debts are told from
 //!  24  units  16 x 24 B  watched entries from the left, cold ones from the right
@@ -57,6 +57,7 @@ const _: () = assert!(TOKENS_MAX <= BURST_MASK && PARTS_MAX <= u32::MAX >> BURST
 const WATCHED_COUNT: usize = 4;
 const COLD_COUNT: usize = 5;
 const DEBTS_COUNT: usize = 6;
+const BANS: usize = 7;
 const BASE: usize = 16;
 
 const _: () = assert!(DEBTS_OFFSET + DEBTS_MAX * DEBT_BYTES <= SLOT_BYTES);
@@ -129,6 +130,16 @@ impl Slot {
 
     pub(super) fn set_cold_count(&mut self, count: usize) {
         self.set_count(COLD_COUNT, count);
+    }
+
+    /// Whether a key in it was ever banned.
+    pub(crate) fn has_bans(&self) -> bool {
+        self.array::<1>(BANS) != [0]
+    }
+
+    /// Notes that a key in it is banned.
+    pub(crate) fn note_ban(&mut self) {
+        self.write(BANS, [1]);
     }
 
     pub(super) fn debts(&self) -> usize {

@@ -258,6 +258,13 @@ impl Slot {
         0
     }
 
+    /// Forgets the key `tag`, whose last cell is the `cells`-th beside it, and what it owes. Others with its label owe that
+    /// no more, either; what its group shares it still owes.
+    pub(crate) fn forget(&mut self, tag: Tag, cells: u8) {
+        (0..=cells).for_each(|i| self.remove(tag.beside(i)));
+        self.forget_debt(tag);
+    }
+
     fn remove(&mut self, tag: Tag) {
         if let Some(i) = self.find_watched(tag) {
             self.remove_watched(i);

@@ -1,0 +1,140 @@
+//! A key that an operator resets starts anew, and one that an operator bans is refused, whatever its rule.
+
+use super::*;
+use std::format;
+use weir_wire::messages::{Ban, Leased};
+
+const CLIENT: &str = "192.0.2.1";
+const HOUR_MS: u32 = 3_600_000;
+
+fn value(last: u8) -> Vec<u8> {
+    vec![4, 32, 192, 0, 2, last]
+}
+
+/// weir-sync says that the key of rule "r" is banned for so long, or to be forgotten if that is 0.
+fn told(limiter: &mut Limiter, slots: &mut dyn Slots, last: u8, for_ms: u32, now: Time) {
+    let report = limiter.report(slots, true, now).unwrap();
+    let bans = vec![Ban { rule: 0, value: value(last), for_ms }];
+    let rules = vec!["r".into()];
+    let reply =
+        Reply { sequence: report.sequence, pops: 1, settled: Settled::All, rules, bans, ..Reply::default() };
+    limiter.apply(reply.sequence, &reply.encode(), slots, now).unwrap();
+}
+
+fn one(fields: &Value) -> RuleSet {
+    let mut rule = json!({"name": "r", "key": ["client_address"], "rate": "10/h"});
+    rule.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    rules(&json!([rule]))
+}
+
+#[test]
+fn a_key_that_is_forgotten_starts_anew_whatever_counts_it() {
+    for algorithm in ["token_bucket", "fixed_window", "sliding_window", "sliding_log"] {
+        let (mut limiter, mut slots) =
+            (limiter(one(&json!({"algorithm": algorithm})), Some(1)), LocalSlots::new(4));
+        for address in [CLIENT, "192.0.2.2"] {
+            assert_eq!(admitted(&mut limiter, &mut slots, address, 25, T0), 10, "{algorithm}");
+        }
+        told(&mut limiter, &mut slots, 1, 0, T0);
+        assert_eq!(admitted(&mut limiter, &mut slots, CLIENT, 25, T0), 10, "{algorithm}: at once, and once");
+        assert!(!allows(&mut limiter, &mut slots, "192.0.2.2", T0), "{algorithm}: another key is not");
+    }
+}
+
+#[test]
+fn a_key_that_lost_its_place_owes_nothing_once_it_is_forgotten() {
+    let (mut limiter, mut slots) = (limiter(one(&json!({})), Some(1)), LocalSlots::new(1));
+    assert_eq!(admitted(&mut limiter, &mut slots, CLIENT, 9, T0), 9);
+    // Others owe more, so it goes.
+    for n in 0..16 {
+        admitted(&mut limiter, &mut slots, &format!("10.0.0.{n}"), 10, T0);
+    }
+    assert_eq!(limiter.entry(0, &value(1), &mut slots), None);
+    told(&mut limiter, &mut slots, 1, 0, T0);
+    assert!(admitted(&mut limiter, &mut slots, CLIENT, 10, T0) > 1);
+}
+
+#[test]
+fn other_workers_follow_within_half_a_second() {
+    let rule_set = one(&json!({}));
+    let (mut a, mut b) = (limiter(rule_set.clone(), Some(1)), limiter(rule_set, Some(2)));
+    let mut slots = LocalSlots::new(4);
+    assert_eq!(admitted(&mut a, &mut slots, CLIENT, 12, T0), 10);
+    assert!(!allows(&mut b, &mut slots, CLIENT, T0), "which it remembers");
+    told(&mut a, &mut slots, 1, 0, T0);
+    assert!(!allows(&mut b, &mut slots, CLIENT, T0 + 400 * MS));
+    assert!(allows(&mut b, &mut slots, CLIENT, T0 + 500 * MS));
+}
+
+#[test]
+fn what_was_said_of_a_key_before_it_was_forgotten_changes_nothing() {
+    let (mut limiter, mut slots) = (limiter(one(&json!({})), Some(1)), LocalSlots::new(4));
+    assert_eq!(admitted(&mut limiter, &mut slots, CLIENT, 20, T0), 10);
+    let before = limiter.report(&mut slots, true, T0).unwrap();
+    assert_eq!((before.keys.len(), before.keys[0].admitted), (1, 10));
+    told(&mut limiter, &mut slots, 1, 0, T0 + 250 * MS);
+    assert_eq!(admitted(&mut limiter, &mut slots, CLIENT, 3, T0 + 300 * MS), 3);
+    // In debt, and nothing is to be let through.
+    answer(&mut limiter, &mut slots, &before, 2, grant(0, 1, -50_000), T0 + 310 * MS);
+    assert_eq!(admitted(&mut limiter, &mut slots, CLIENT, 20, T0 + 320 * MS), 7);
+    let after = limiter.report(&mut slots, true, T0 + 500 * MS).unwrap();
+    assert_eq!((after.keys[0].admitted, after.keys[0].unconfirmed), (10, 10));
+    assert!(after.keys[0].asked_recently <= 23, "{:?}", after.keys[0]);
+    assert_ne!(after.keys[0].epoch, before.keys[0].epoch);
+}
+
+#[test]
+fn a_strict_rules_key_that_is_barred_asks_again_once_it_is_forgotten() {
+    let (mut limiter, mut slots) =
+        (limiter(one(&json!({"rate": "1/h", "strict": true})), Some(1)), LocalSlots::new(4));
+    limiter.note_heard(1, false, T0);
+    let (report, draw) = waiting_for(ask(&mut limiter, &mut slots, CLIENT, T0));
+    let leased = Leased { wait_ms: u64::from(HOUR_MS), ..Leased::of(0, 2_000) };
+    let grants = vec![Allowance::Leased(leased)];
+    let reply =
+        Reply { sequence: report.sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() };
+    limiter.drawn(draw, &reply.encode(), &mut slots, T0).unwrap();
+    let refused = limiter.decide_again(true, &mut Client(CLIENT.into()), &mut slots, T0);
+    assert_eq!(refused.outcome(), Outcome::Limit);
+    assert_eq!(ask(&mut limiter, &mut slots, CLIENT, T0 + 10 * MS).outcome(), Outcome::Limit);
+    told(&mut limiter, &mut slots, 1, 0, T0 + 20 * MS);
+    let (again, _) = waiting_for(ask(&mut limiter, &mut slots, CLIENT, T0 + 30 * MS));
+    assert_eq!((again.keys[0].admitted, again.keys[0].ahead), (0, 1));
+    assert_ne!(again.keys[0].epoch, report.keys[0].epoch);
+}
+
+#[test]
+fn an_operator_bans_any_rules_key_and_lifts_it() {
+    for fields in [
+        json!({}),
+        json!({"algorithm": "sliding_log"}),
+        json!({"strict": true, "when_unsynced": "local"}),
+        json!({"penalty": {"after": 3, "within": "1m", "deny_for": "10m"}}),
+    ] {
+        let rule_set = one(&fields);
+        let (mut a, mut b) = (limiter(rule_set.clone(), Some(1)), limiter(rule_set, Some(2)));
+        let mut slots = LocalSlots::new(4);
+        told(&mut a, &mut slots, 1, HOUR_MS, T0);
+        for worker in [&mut a, &mut b] {
+            let refused = ask(worker, &mut slots, CLIENT, T0 + SECOND_NS);
+            assert_eq!(refused.outcome(), Outcome::Limit, "{fields}");
+            assert_eq!(refused.strictest().unwrap().1.more_ns, 3_599 * SECOND_NS, "{fields}");
+        }
+        told(&mut a, &mut slots, 1, 0, T0 + 2 * SECOND_NS);
+        let lifted = ask(&mut b, &mut slots, CLIENT, T0 + 2 * SECOND_NS).outcome();
+        assert!(matches!(lifted, Outcome::Allow | Outcome::Wait), "{fields}: {lifted:?}");
+    }
+}
+
+/// The strikes go with the ban: it takes as many refusals as before to be banned again.
+#[test]
+fn a_key_that_is_forgotten_has_no_strikes() {
+    let penalty = json!({"rate": "1/h", "penalty": {"after": 3, "within": "1m", "deny_for": "10m"}});
+    let (mut limiter, mut slots) = (limiter(one(&penalty), Some(1)), LocalSlots::new(4));
+    assert_eq!(admitted(&mut limiter, &mut slots, CLIENT, 3, T0), 1);
+    told(&mut limiter, &mut slots, 1, 0, T0);
+    assert_eq!(admitted(&mut limiter, &mut slots, CLIENT, 3, T0), 1);
+    assert_eq!(limiter.counters().take_event(Event::Banned), 0, "two strikes");
+    assert_eq!(admitted(&mut limiter, &mut slots, CLIENT, 1, T0), 0);
+    assert_eq!(limiter.counters().take_event(Event::Banned), 1);
+}

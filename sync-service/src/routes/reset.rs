@@ -1,0 +1,85 @@
+//! One key of a rule, which operators reset.
+
+use hyper::StatusCode;
+use serde_json::json;
+use tokio::task::spawn_blocking;
+use weir_budget::budget::BudgetId;
+
+use super::rules::judge_query;
+use super::{Answered, Request, Routes};
+use crate::connections::Peer;
+use crate::document::{Document, Form};
+use crate::keys::asked::KEY_PATH;
+use crate::keys::name;
+use crate::keys::which::{self, WhichError};
+use crate::problem::{Problem, json as response};
+use crate::rules::{Change, ChangeError};
+use crate::trail::event::Changed;
+
+impl Routes {
+    /// Resets a key everywhere: its budget, and what POPs know of it.
+    pub(super) async fn forget_key(&self, request: &Request, peer: &Peer) -> Answered {
+        let change = self.change(request.headers(), peer, "")?;
+        judge_query(request)?;
+        let (rule, value) = named(request.uri().path())?;
+        let ids = self.ids(&rule, &value).await?;
+        self.exchange.forget_keys(&ids).await?;
+        let key = ids.first().map(|id| name::show(&id.value)).unwrap_or_default();
+        let Change { author, comment, peer, .. } = change;
+        tracing::info!(rule, key, author, comment, "a key was reset");
+        let target = Some(json!({"rule": rule, "key": key}));
+        self.exchange.trail.change(Changed {
+            what: "forget",
+            author,
+            comment,
+            peer,
+            target,
+            ..Changed::default()
+        });
+        let answer = json!({"rule": rule, "key": key, "forgotten": true});
+        Ok(response(StatusCode::OK, "application/json", &answer))
+    }
+
+    /// The keys that `value` names under `rule` and its tiers, of which there is at least one.
+    pub(super) async fn ids(&self, rule: &str, value: &str) -> Result<Vec<BudgetId>, Problem> {
+        // With the tiers that orders add.
+        let rules = &self.exchange.rules;
+        let edition = rules.edition();
+        let held = if edition > 0 { rules.get(edition).await? } else { rules.current().await? };
+        let Some(held) = held else {
+            // POPs run their own configuration's rules, of which nothing is known here.
+            return Ok(which::unknown(rule, value)?);
+        };
+        let (rule, value) = (rule.to_owned(), value.to_owned());
+        let find = move || -> Result<Vec<BudgetId>, Problem> {
+            let document = Document::read(&held.document, Form::Json).map_err(ChangeError::Invalid)?;
+            Ok(which::keys(document.rules(), &rule, &value)?)
+        };
+        // Reading a large rule set takes a while.
+        spawn_blocking(find).await.unwrap_or_else(|_| {
+            Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the rule set could not be read"))
+        })
+    }
+}
+
+/// The rule and the key that a path names.
+fn named(path: &str) -> Result<(String, String), Problem> {
+    let parts = path.strip_prefix(KEY_PATH).and_then(|rest| rest.split_once('/'));
+    let text = |part: &str| name::from_path(part).filter(|text| !text.is_empty());
+    let named = parts.and_then(|(rule, value)| Some((text(rule)?, text(value)?)));
+    named.ok_or_else(|| {
+        let detail =
+            "expected /v1/keys/RULE/VALUE, each percent-encoded, as in /v1/keys/per-address/192.0.2.0%2F24";
+        Problem::malformed(detail)
+    })
+}
+
+impl From<WhichError> for Problem {
+    fn from(error: WhichError) -> Self {
+        let status = match error {
+            WhichError::Rule(_) => StatusCode::NOT_FOUND,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        Self::new(status, error.to_string())
+    }
+}
