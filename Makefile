@@ -73,7 +73,7 @@ test: tools fmt clippy doc wasm sync native upgrade vectors sim instructions lab
 	@echo "make test: every step passed"
 
 tools: python3 ## install what is missing (.tools/; wasm-opt, redis-server, node, valgrind and Chromium by apt)
-	@$(LAB) tools rust packages wasm-opt envoy redis prometheus-client prometheus node valgrind chromium wasm-bindgen
+	@$(LAB) tools rust packages wasm-opt envoy redis prometheus-client urllib3 prometheus node valgrind chromium wasm-bindgen
 
 fmt: cargo ## is every file formatted?
 	cargo fmt --all --check

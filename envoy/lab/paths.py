@@ -10,6 +10,8 @@ ENVOY_REQUIREMENTS = os.path.join(ROOT, "envoy", "requirements.txt")
 PROMETHEUS_CLIENT_DIR = os.path.join(TOOLS, "prometheus-client")
 PROMETHEUS_DIR = os.path.join(TOOLS, "prometheus")
 TEST_REQUIREMENTS = os.path.join(ROOT, "tests", "requirements.txt")
+URLLIB3_DIR = os.path.join(TOOLS, "urllib3")
+URLLIB3_REQUIREMENTS = os.path.join(ROOT, "tests", "urllib3.txt")
 LOCK = os.path.join(ROOT, "Cargo.lock")
 # A relative folder is meant from the project's root, where make runs cargo.
 TARGET = os.path.join(ROOT, os.environ.get("CARGO_TARGET_DIR") or "target")

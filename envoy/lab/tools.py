@@ -79,14 +79,22 @@ def _envoy():
 
 
 def _prometheus_client():
-    version = _locked(paths.TEST_REQUIREMENTS, r"^prometheus-client==(\S+)")
-    if os.path.isdir(os.path.join(paths.PROMETHEUS_CLIENT_DIR, f"prometheus_client-{version}.dist-info")):
+    _python_package(
+        "prometheus-client", "Prometheus's Python client", paths.TEST_REQUIREMENTS, paths.PROMETHEUS_CLIENT_DIR
+    )
+
+
+def _urllib3():
+    _python_package("urllib3", "the HTTP client urllib3", paths.URLLIB3_REQUIREMENTS, paths.URLLIB3_DIR)
+
+
+def _python_package(name, called, requirements, folder):
+    version = _locked(requirements, rf"^{name}==(\S+)")
+    if os.path.isdir(os.path.join(folder, f"{name.replace('-', '_')}-{version}.dist-info")):
         return
-    say(f"installing Prometheus's Python client {version}, for its parsers, into .tools/prometheus-client")
-    if not _install_wheels(paths.TEST_REQUIREMENTS, paths.PROMETHEUS_CLIENT_DIR):
-        raise Problem(
-            f"pip could not install prometheus-client {version} (its reason is above): it needs a network once."
-        )
+    say(f"installing {called} {version}, for tests, into .tools/{name}")
+    if not _install_wheels(requirements, folder):
+        raise Problem(f"pip could not install {name} {version} (its reason is above): it needs a network once.")
 
 
 def _prometheus():
@@ -206,6 +214,7 @@ _INSTALLERS = {
     "envoy": _envoy,
     "redis": _redis,
     "prometheus-client": _prometheus_client,
+    "urllib3": _urllib3,
     "prometheus": _prometheus,
     "node": _node,
     "valgrind": _valgrind,

@@ -57,12 +57,6 @@ pub(crate) enum Metric {
 
 /// No gRPC status: nginx accepts none.
 const GRPC_NONE: i32 = -1;
-/// The gRPC status of a limited request: `RESOURCE_EXHAUSTED`. A host uses it for gRPC requests only.
-const GRPC_RESOURCE_EXHAUSTED: i32 = 8;
-/// The gRPC status of a blocked request: `PERMISSION_DENIED`.
-const GRPC_PERMISSION_DENIED: i32 = 7;
-/// The gRPC status of a denied request: `UNAVAILABLE`.
-const GRPC_UNAVAILABLE: i32 = 14;
 /// The stream of a request.
 const STREAM_REQUEST: u32 = 0;
 /// WASI's monotonic clock.
@@ -257,12 +251,9 @@ pub(crate) fn set_shared_data(key: &[u8], value: &[u8], cas: u32) -> Result<(), 
 
 /// Answers the request in place of the upstream; the headers are in the form that [`serialized`] makes.
 pub(crate) fn send_response(status: u16, details: &str, headers: &[u8], body: &str) -> Result<(), Status> {
-    let grpc_status = match status {
-        _ if nginx::IS_HOST => GRPC_NONE,
-        403 => GRPC_PERMISSION_DENIED,
-        503 => GRPC_UNAVAILABLE,
-        _ => GRPC_RESOURCE_EXHAUSTED,
-    };
+    // A host uses it for gRPC requests only.
+    let grpc_status =
+        if nginx::IS_HOST { GRPC_NONE } else { weir_limiter::response::grpc_status(status).into() };
     // SAFETY: the host reads everything during the call.
     done(unsafe {
         proxy_send_local_response(

@@ -56,6 +56,10 @@ pub struct Setup {
     trusted_hops: u32,
     access_log: String,
     upstream: Option<SocketAddr>,
+    /// Whom the upstream's certificate is from, if it is asked over HTTP/3.
+    upstream_authority: Option<PathBuf>,
+    /// The certificate of a listener that speaks HTTP/3, and its key.
+    http3: Option<[PathBuf; 2]>,
     clusters: Vec<Value>,
     /// What a shipped bootstrap says beside its addresses and its filter.
     shipped: Option<Value>,
@@ -85,6 +89,8 @@ impl Setup {
             trusted_hops: 1,
             access_log: "%RESPONSE_CODE%".into(),
             upstream: None,
+            upstream_authority: None,
+            http3: None,
             clusters: Vec::new(),
             shipped: None,
             weir_syncs: Vec::new(),
@@ -140,6 +146,18 @@ impl Setup {
     #[must_use]
     pub fn upstream(self, upstream: SocketAddr) -> Self {
         Self { upstream: Some(upstream), ..self }
+    }
+
+    /// With an upstream that is asked over HTTP/3 as `edge.test`, and has its certificate from this authority.
+    #[must_use]
+    pub fn http3_upstream(self, upstream: SocketAddr, authority: &Path) -> Self {
+        Self { upstream: Some(upstream), upstream_authority: Some(authority.into()), ..self }
+    }
+
+    /// Listening for HTTP/3, with this certificate and its key.
+    #[must_use]
+    pub fn over_http3(self, certificate: &Path, key: &Path) -> Self {
+        Self { http3: Some([certificate.into(), key.into()]), ..self }
     }
 
     /// With one more cluster, for weir-sync.
@@ -223,7 +241,7 @@ impl Setup {
     /// The bootstrap; the listener's files are in `folder`.
     pub(super) fn bootstrap(&self, folder: &Path) -> Value {
         let mut clusters = vec![];
-        clusters.extend(self.upstream.map(|address| cluster("upstream", address, CONNECT_TIMEOUT)));
+        clusters.extend(self.upstream.map(|address| self.upstream_cluster(address)));
         clusters.extend(self.clusters.iter().cloned());
         let mut bootstrap = json!({
             "node": {"id": self.node, "cluster": "weir-tests"},
@@ -259,6 +277,22 @@ impl Setup {
         bootstrap
     }
 
+    fn upstream_cluster(&self, address: SocketAddr) -> Value {
+        let mut cluster = cluster("upstream", address, CONNECT_TIMEOUT);
+        if let Some(authority) = &self.upstream_authority {
+            let tls = json!({"sni": "edge.test",
+                "common_tls_context": {"validation_context": {"trusted_ca": {"filename": authority}}}});
+            cluster["transport_socket"] = quic("Upstream", &json!({"upstream_tls_context": tls}));
+            cluster["typed_extension_protocol_options"] = json!({
+                "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                    "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+                    "explicit_http_config": {"http3_protocol_options": {}},
+                },
+            });
+        }
+        cluster
+    }
+
     /// What the listener's file says.
     pub(super) fn listener_found(&self, folder: &Path) -> Value {
         resource("listener.v3.Listener", self.listener(folder))
@@ -284,7 +318,7 @@ impl Setup {
             Listen::Tcp => tcp(FREE_PORT),
             Listen::Pipe => json!({"pipe": {"path": pipe_file(folder)}}),
         };
-        json!({
+        let mut listener = json!({
             "name": "edge",
             "address": address,
             "connection_balance_config": {"exact_balance": {}},
@@ -292,7 +326,19 @@ impl Setup {
                 "name": "http",
                 "typed_config": self.connection_manager(folder),
             }]}],
-        })
+        });
+        if let Some([certificate, key]) = &self.http3 {
+            listener["address"]["socket_address"]["protocol"] = "UDP".into();
+            listener["connection_balance_config"] = Value::Null;
+            listener["udp_listener_config"] = json!({"quic_options": {}});
+            let certificate =
+                json!({"certificate_chain": {"filename": certificate}, "private_key": {"filename": key}});
+            let tls = json!({"common_tls_context": {"tls_certificates": [certificate]}});
+            let chain = &mut listener["filter_chains"][0];
+            chain["transport_socket"] = quic("Downstream", &json!({"downstream_tls_context": tls}));
+            chain["filters"][0]["typed_config"]["codec_type"] = "HTTP3".into();
+        }
+        listener
     }
 
     fn connection_manager(&self, folder: &Path) -> Value {
@@ -396,6 +442,14 @@ pub(super) fn pipe_file(folder: &Path) -> PathBuf {
 
 pub(super) fn access_log_file(folder: &Path) -> PathBuf {
     folder.join("access.log")
+}
+
+/// The transport socket of one side of HTTP/3, with these fields.
+fn quic(side: &str, fields: &Value) -> Value {
+    let kind = format!("type.googleapis.com/envoy.extensions.transport_sockets.quic.v3.Quic{side}Transport");
+    let mut socket = json!({"name": "envoy.transport_sockets.quic", "typed_config": fields});
+    socket["typed_config"]["@type"] = kind.into();
+    socket
 }
 
 /// A cluster of one endpoint, as a bootstrap writes it.

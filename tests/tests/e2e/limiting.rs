@@ -173,4 +173,8 @@ async fn a_limited_grpc_request_gets_resource_exhausted() {
     assert_eq!(limited.header("grpc-status"), "8");
     assert_eq!(limited.header("grpc-message"), "The limit per-address is reached");
     assert_eq!(limited.header("content-type"), "application/grpc");
+    // What is in it, tests/mock_host tells.
+    assert!(limited.header("grpc-status-details-bin").len() > 100, "{limited:?}");
+    let after_s = limited.number("retry-after");
+    assert_eq!(limited.number("grpc-retry-pushback-ms"), after_s * 1_000);
 }

@@ -26,6 +26,7 @@ mod quotas;
 mod ratelimit;
 mod refill;
 mod regions;
+mod retrying;
 mod routes;
 mod rules;
 mod secured;

@@ -19,9 +19,6 @@ use weir_wire::time::{SECOND_NS, Time};
 /// The wait for clients that are refused because the POP is out of touch, in nanoseconds.
 const DENIED_WAIT_NS: u64 = SECOND_NS;
 
-/// After how long weir-sync is asked again for a key that may get back what its requests reserved, in nanoseconds.
-const RESERVED_WAIT_NS: u64 = SECOND_NS;
-
 impl Limiter {
     /// Lets the request of `hits` through, whose slots are `written`.
     pub(crate) fn allow(&mut self, hits: &[Hit], written: &[Loaded], now: Time) -> Ruling {
@@ -74,10 +71,7 @@ impl Limiter {
                 Verdict::Thinned { wait_ns, full_ns } => (wait_ns, full_ns),
                 Verdict::Short { wait_ns, full_ns } => {
                     if self.may_remember(hit.rule) {
-                        // What others reserved may come back at any time.
-                        let most_ns = if self.reserves(hit.rule) { RESERVED_WAIT_NS } else { u64::MAX };
-                        let until = now + wait_ns.min(most_ns);
-                        let denial = Denial { cost: hit.cost, until, full_at: now + full_ns };
+                        let denial = Denial { cost: hit.cost, until: now + wait_ns, full_at: now + full_ns };
                         self.deny_cache.remember(hit.tag, denial, now);
                     }
                     self.counters.add(Event::Overflowed, u32::from(hit.judged.is_shared));

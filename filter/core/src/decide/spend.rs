@@ -81,14 +81,19 @@ impl Limiter {
         if self.touch.drawn == Drawn::NotYet && (barred_ns == 0 || since_ns >= BARRED_NS_MAX) {
             return refused(Verdict::Unpaid);
         }
-        // Missing tokens come one after another.
-        let missing = |tokens: u32| quota.token_ns().saturating_mul(u64::from(tokens.saturating_sub(1)));
+        let refill_ns = |tokens: u32| quota.token_ns().saturating_mul(tokens.into());
+        // Missing tokens come one after another; those of a window all at once.
+        let missing_ns =
+            |tokens: u32| if terms.is_calendar { 0 } else { refill_ns(tokens.saturating_sub(1)) };
         let told_ns = if barred_ns > 0 { barred_ns.saturating_add(BAR_STEP_NS) } else { 0 };
         let (wait_ns, full_ns) = match in_hand.map_or(told_ns, |drawn| drawn.more_at.nanos_since(now)) {
-            0 => (missing(cost.saturating_add(1)).min(UNPAID_WAIT_NS_MAX), quota.fill_ns()),
+            0 => (refill_ns(cost).min(UNPAID_WAIT_NS_MAX), quota.fill_ns()),
             more_ns => {
                 let lacks = cost.saturating_sub(on_hand).saturating_sub(drawn);
-                (more_ns.saturating_add(missing(lacks)), more_ns.saturating_add(missing(quota.burst())))
+                (
+                    more_ns.saturating_add(missing_ns(lacks)),
+                    more_ns.saturating_add(refill_ns(quota.burst().saturating_sub(1))),
+                )
             }
         };
         // When requests in flight end is not known.

@@ -68,7 +68,7 @@ impl Limiter {
             }
             (Outcome::Limit | Outcome::Deny, Some((rule, standing))) => {
                 let reason = if outcome == Outcome::Limit { Reason::Limit } else { Reason::Deny };
-                let jitter_s = self.jitter_s(rule, &scratch.hits, now);
+                let jitter_s = self.jitter_s(rule, &scratch.hits);
                 Decision::Refuse { reason, rule, standing, jitter_s }
             }
             (Outcome::Wait, Some(_)) => {

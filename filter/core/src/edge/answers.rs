@@ -19,6 +19,8 @@ pub(super) struct RuleAnswers {
     /// What the answers are made from.
     pub(super) answers: Answers,
     limited: Option<Kept>,
+    /// The last one to a gRPC client.
+    limited_grpc: Option<Kept>,
     /// The headers of the denied client that was answered last.
     denied: Vec<u8>,
 }
@@ -32,7 +34,7 @@ struct Kept {
 impl RuleAnswers {
     /// Prepares the answers of `rule`.
     pub(super) fn of(rule: &Rule) -> Self {
-        Self { answers: Answers::of(rule), limited: None, denied: Vec::new() }
+        Self { answers: Answers::of(rule), limited: None, limited_grpc: None, denied: Vec::new() }
     }
 
     /// Answers a limited request.
@@ -44,18 +46,18 @@ impl RuleAnswers {
         is_grpc: bool,
         site: &mut dyn Site,
     ) -> Answer<'_> {
-        let Self { answers, limited, .. } = self;
+        let Self { answers, limited, limited_grpc, .. } = self;
+        let limited = if is_grpc { limited_grpc } else { limited };
         let numbers = Answers::numbers(rule, standing, unix_ns_for(rule, site), jitter_s);
         if limited.as_ref().is_some_and(|kept| kept.numbers != numbers) {
             *limited = None;
         }
         let kept = limited.get_or_insert_with(|| {
-            let made = answers.limited(rule, &numbers);
+            let made = answers.limited(rule, &numbers, is_grpc);
             Kept { numbers, headers: site.pack(&made.headers), body: made.body.into_owned() }
         });
-        let body = if is_grpc { &answers.limited_message } else { &kept.body };
         let (status, details) = (rule.response.status, &answers.limited_details);
-        Answer { status, details, headers: &kept.headers, body }
+        Answer { status, details, headers: &kept.headers, body: &kept.body }
     }
 
     /// Answers a denied request.
@@ -66,7 +68,7 @@ impl RuleAnswers {
         is_grpc: bool,
         site: &dyn Site,
     ) -> Answer<'_> {
-        self.denied = site.pack(&Answers::denied(standing, jitter_s));
+        self.denied = site.pack(&self.answers.denied(standing, jitter_s, is_grpc));
         let body = if is_grpc { &self.answers.denied_message } else { &self.answers.denial };
         Answer { status: DENIED_STATUS, details: &self.answers.denied_details, headers: &self.denied, body }
     }

@@ -51,6 +51,8 @@ pub struct Limiter {
     /// What requests take beside the store, if they may.
     #[cfg(feature = "takes")]
     pub(crate) takes: Option<Box<Takes>>,
+    /// Where the jitter of the last refusal was dealt.
+    pub(crate) dealt: u64,
     pub(crate) counters: Counters,
     pub(crate) afterwards: Vec<Afterwards>,
     /// From the last decision; none before the first one, during one, and after the rules were replaced.
@@ -108,6 +110,7 @@ impl Limiter {
             own: Vec::new(),
             #[cfg(feature = "takes")]
             takes: None,
+            dealt: 0,
             afterwards: Vec::new(),
             scratch: None,
             room: None,

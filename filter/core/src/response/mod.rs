@@ -12,9 +12,10 @@
 //!   from now or since 1970, as the rule says).
 //! - The body is a problem (RFC 9457) of the type `quota-exceeded` that the draft registers, or the rule's own.
 //!
-//! A jitter may raise `Retry-After`, and nothing else, so that clients do not return together.
+//! A jitter may raise `Retry-After`, and what says the same to gRPC, so that clients do not return together.
 
 mod figures;
+mod grpc;
 
 use alloc::borrow::Cow;
 use alloc::format;
@@ -23,6 +24,8 @@ use alloc::vec::Vec;
 
 pub use self::figures::window_s;
 use self::figures::{numbers, quota_unit, retry_after_s, window_left_ns};
+use self::grpc::grpc_headers;
+pub use self::grpc::grpc_status;
 use crate::buckets::Standing;
 use weir_rules::template::{Numbers, Template};
 use weir_rules::{Reset, Response, Rule};
@@ -46,7 +49,7 @@ pub struct Answers {
     /// What an access log says about a denied response.
     pub denied_details: String,
     /// What a limited gRPC client is told in a header instead of the body.
-    pub limited_message: String,
+    limited_message: String,
     /// What a denied gRPC client is told.
     pub denied_message: String,
     /// The body of a denied response, of type [`PROBLEM_TYPE`]; its status is [`DENIED_STATUS`].
@@ -108,13 +111,17 @@ impl Answers {
 
     /// The headers of a denied response. They state no quota, because none was looked at. `jitter_s` raises
     /// `Retry-After`.
-    pub fn denied(standing: &Standing, jitter_s: u32) -> Vec<Header<'static>> {
-        let after = retry_after_s(standing, jitter_s).to_string();
-        alloc::vec![
-            ("retry-after", after.into()),
+    pub fn denied(&self, standing: &Standing, jitter_s: u32, is_grpc: bool) -> Vec<Header<'static>> {
+        let after_s = retry_after_s(standing, jitter_s);
+        let mut headers = alloc::vec![
+            ("retry-after", after_s.to_string().into()),
             ("content-type", PROBLEM_TYPE.into()),
             ("cache-control", "no-store".into()),
-        ]
+        ];
+        if is_grpc {
+            headers.extend(grpc_headers(DENIED_STATUS, &self.denied_message, None, Some(after_s)));
+        }
+        headers
     }
 
     /// Whether the rule's answers depend on the wall clock; if not, it need not be read.
@@ -134,11 +141,14 @@ impl Answers {
         left_ns.map_or(standing.full_ns, |left_ns| left_ns.max(standing.more_ns))
     }
 
-    /// A limited response with these numbers.
-    pub fn limited(&self, rule: &Rule, numbers: &Numbers) -> Limited<'_> {
+    /// A limited response with these numbers. Its body is the message if the client `is_grpc`.
+    pub fn limited(&self, rule: &Rule, numbers: &Numbers, is_grpc: bool) -> Limited<'_> {
         let mut headers = self.families(rule, numbers);
-        if rule.response.headers.retry_after {
-            headers.push(("retry-after", numbers.retry_after_s.to_string().into()));
+        let after_s = rule.response.headers.retry_after.then_some(numbers.retry_after_s);
+        headers.extend(after_s.map(|seconds| ("retry-after", seconds.to_string().into())));
+        if is_grpc {
+            let (status, message) = (rule.response.status, &self.limited_message);
+            headers.extend(grpc_headers(status, message, Some(&self.name), after_s));
         }
         headers.push(("content-type", self.content_type.as_str().into()));
         headers.push(("cache-control", "no-store".into()));
@@ -147,6 +157,7 @@ impl Answers {
             headers.push((name, value.text(numbers)));
         }
         let body = match &self.body {
+            _ if is_grpc => Cow::Borrowed(self.limited_message.as_str()),
             Body::Problem(problem) => Cow::Borrowed(problem.as_str()),
             Body::Own(template) => template.text(numbers),
         };

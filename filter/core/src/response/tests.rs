@@ -24,7 +24,7 @@ fn a_limited_response_says_when_to_come_back() {
     let rule = rule(&json!({}));
     let standing = Standing { remaining: 0, more_ns: 1, full_ns: 3_333_333_334 };
     let answers = Answers::of(&rule);
-    let headers = answers.limited(&rule, &Answers::numbers(&rule, &standing, 0, 0)).headers;
+    let headers = answers.limited(&rule, &Answers::numbers(&rule, &standing, 0, 0), false).headers;
     for (name, expected) in [
         ("retry-after", "1"),
         ("ratelimit-policy", "\"r-1\";q=10;w=4"),
@@ -59,17 +59,17 @@ fn retry_after_is_never_earlier_than_the_token() {
     let answers = Answers::of(&rule);
     for more_ns in [0, 1, SECOND_NS - 1, SECOND_NS, SECOND_NS + 1, 86_400 * SECOND_NS] {
         let standing = Standing { remaining: 0, more_ns, full_ns: more_ns };
-        let exact = answers.limited(&rule, &Answers::numbers(&rule, &standing, 0, 0)).headers;
+        let exact = answers.limited(&rule, &Answers::numbers(&rule, &standing, 0, 0), false).headers;
         let after: u64 = value(&exact, "retry-after").unwrap().parse().unwrap();
         assert!(after >= 1 && after * SECOND_NS >= more_ns && after * SECOND_NS <= more_ns + SECOND_NS);
-        let late = answers.limited(&rule, &Answers::numbers(&rule, &standing, 0, 7)).headers;
+        let late = answers.limited(&rule, &Answers::numbers(&rule, &standing, 0, 7), false).headers;
         assert_eq!(value(&late, "retry-after"), Some((after + 7).to_string()));
         let others = |headers: &[Header<'_>]| {
             let others = headers.iter().filter(|(name, _)| *name != "retry-after");
             others.map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>()
         };
         assert_eq!(others(&exact), others(&late), "what is told of the quota stays exact");
-        let denied = Answers::denied(&standing, 7);
+        let denied = answers.denied(&standing, 7, false);
         assert_eq!(value(&denied, "retry-after"), Some((after + 7).to_string()));
     }
 }
@@ -141,7 +141,7 @@ fn a_calendars_quota_says_when_its_window_ends() {
     for (wait_ns, retry, reset) in [(60 * SECOND_NS, "60", "21600"), (6 * hour_ns + 1, "21601", "21601")] {
         let refused = Standing::refused(wait_ns, wait_ns);
         let answers = Answers::of(rule);
-        let headers = answers.limited(rule, &Answers::numbers(rule, &refused, unix_ns, 0)).headers;
+        let headers = answers.limited(rule, &Answers::numbers(rule, &refused, unix_ns, 0), false).headers;
         assert_eq!(value_of(&headers, "retry-after"), retry);
         assert_eq!(value_of(&headers, "ratelimit"), format!("\"q\";r=0;t={retry}"));
         assert_eq!(value_of(&headers, "x-ratelimit-reset"), reset);
@@ -156,8 +156,8 @@ fn value_of(headers: &[Header<'_>], name: &str) -> String {
 fn the_body_is_a_problem() {
     let rule = rule(&json!({"status": 430, "content_type": "application/json"}));
     let answers = Answers::of(&rule);
-    let limited = answers
-        .limited(&rule, &Answers::numbers(&rule, &Standing { remaining: 0, more_ns: 1, full_ns: 1 }, 0, 0));
+    let standing = Standing { remaining: 0, more_ns: 1, full_ns: 1 };
+    let limited = answers.limited(&rule, &Answers::numbers(&rule, &standing, 0, 0), false);
     let body: serde_json::Value = serde_json::from_str(&limited.body).unwrap();
     assert_eq!(body["status"], 430);
     assert_eq!(body["violated-policies"], json!(["r-1"]));
@@ -172,7 +172,8 @@ fn body_and_headers_are_the_rules_choice() {
     }));
     let answers = Answers::of(&rule);
     let standing = Standing { remaining: 0, more_ns: 2 * SECOND_NS, full_ns: 5 * SECOND_NS };
-    let limited = answers.limited(&rule, &Answers::numbers(&rule, &standing, 1_700_000_000 * SECOND_NS, 3));
+    let limited =
+        answers.limited(&rule, &Answers::numbers(&rule, &standing, 1_700_000_000 * SECOND_NS, 3), false);
     assert_eq!(limited.body, "r-1: 0 of 10, wait 5 s, full at 1700000005");
     for (name, expected) in [
         ("x-why", "r-1 5"),

@@ -113,7 +113,9 @@ pub(super) fn response(rule: &Rule) -> Vec<String> {
         told.push("x-ratelimit-reset is a Unix time.".into());
     }
     if *retry_after_jitter_s > 0 {
-        told.push(format!("retry-after is up to {retry_after_jitter_s} s longer, by the key and the time."));
+        told.push(format!(
+            "retry-after is up to {retry_after_jitter_s} s longer, another time for each refusal."
+        ));
     }
     told
 }

@@ -211,7 +211,7 @@ fn what_it_answers() {
             "Of the quota's headers, the answer has only ratelimit.",
             "Responses that are allowed have the quota's headers too.",
             "x-ratelimit-reset is a Unix time.",
-            "retry-after is up to 5 s longer, by the key and the time.",
+            "retry-after is up to 5 s longer, another time for each refusal.",
         ],
     );
     assert_told(

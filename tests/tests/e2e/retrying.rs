@@ -1,0 +1,111 @@
+//! Clients that try again when they were told to.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use weir_tests::artefact;
+use weir_tests::client::Ask;
+use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::weir_sync::WeirSync;
+
+use crate::plugin::{one, rule, rules, with};
+use crate::sync::synced;
+
+/// Gets each path so often, one after the other; all paths at once. Prints the status that each ended with, and how often it
+/// was sent again.
+const GET: &str = "
+import sys, threading, urllib3
+
+def get(path, count):
+    retry = urllib3.util.Retry(total=3)
+    with urllib3.PoolManager(retries=retry) as http:
+        for _ in range(count):
+            answer = http.request('GET', sys.argv[1] + path, headers={'x-forwarded-for': '203.0.113.7'})
+            print(f'{path} {answer.status} {len(answer.retries.history)}', flush=True)
+
+threads = [threading.Thread(target=get, args=(path, int(count))) for path, count in
+           (word.split('=') for word in sys.argv[2:])]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+";
+
+/// What Python's urllib3 makes of `words`: for each request its path, status, and how often it was sent again.
+fn urllib3(edge: &Envoy, words: &[&str]) -> Vec<(String, u16, u32)> {
+    let tools = artefact::workspace().join(".tools/urllib3");
+    assert!(tools.is_dir(), "there is no {}: run `make tools`", tools.display());
+    let output = python(&tools).args(["-c", GET, &format!("http://{}", edge.address())]).args(words).output();
+    let output = output.expect("python3 runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("text");
+    let read = |line: &str| {
+        let [path, status, again] = line.split(' ').collect::<Vec<_>>().try_into().expect("three words");
+        (path.to_owned(), status.parse().expect("a status"), again.parse().expect("a count"))
+    };
+    text.lines().map(read).collect()
+}
+
+fn python(tools: &Path) -> Command {
+    let mut python = Command::new("python3");
+    python.arg("-B").env("PYTHONPATH", tools).stdin(Stdio::null()).stderr(Stdio::piped());
+    python
+}
+
+/// A strict rule for this path.
+fn strict(name: &str, path: &str, rate: &str, burst: u32) -> Value {
+    let rule = with(rule(name, rate, burst), "match", json!({"path": {"exact": path}}));
+    with(rule, "strict", json!(true))
+}
+
+/// As under 1/h and 5/m, in three and in one second a token.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn urllib3_gets_through_strict_rules_at_its_second_try() {
+    let weir_sync = WeirSync::start("fra1", "memory").await;
+    let plugin = rules([strict("rare", "/rare", "20/m", 1), strict("some", "/some", "60/m", 5)]);
+    let setup = Setup::with(synced(plugin, "fra1")).node("fra1").cluster("weir-sync", weir_sync.address());
+    let edge = Envoy::start(setup).await;
+    edge.counter_grows("weir.sync.answered", 4).await;
+    let answers = tokio::task::block_in_place(|| urllib3(&edge, &["/rare=3", "/some=10"]));
+    assert_eq!(answers.len(), 13);
+    for (path, status, again) in &answers {
+        assert!(*status == 200 && *again <= 1, "{path}: {status} after {again} more tries: {answers:?}");
+    }
+    // No request beyond those that were refused, and those that came when they were told to.
+    let again: u32 = answers.iter().map(|(.., again)| again).sum();
+    assert!((2 + 4..=2 + 5).contains(&again), "{answers:?}");
+    edge.counter_reaches("weir.rule.rare.limited", 2).await;
+    assert_eq!(edge.counter("weir.rule.rare.limited").await, 2);
+}
+
+const CLIENTS: usize = 60;
+const TRIES: usize = 5;
+
+/// Sixty clients of one key each send a request when their last one was answered, and again when they are told to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_herd_of_one_key_gets_through() {
+    let mut plugin = one("api", "20/s", 20);
+    plugin["rules"][0]["response"] = json!({"retry_after_jitter_s": 4});
+    let edge = Envoy::start(Setup::with(plugin).concurrency(2)).await;
+    let (mut herd, began) = (JoinSet::new(), Instant::now());
+    for mut client in edge.clients(CLIENTS) {
+        herd.spawn(async move {
+            let ask = Ask::from("203.0.113.7");
+            for _ in 0..TRIES {
+                let answer = client.send(&ask).await;
+                if answer.status == 200 {
+                    return true;
+                }
+                sleep(Duration::from_secs(answer.number("retry-after"))).await;
+            }
+            false
+        });
+    }
+    let through = herd.join_all().await.into_iter().filter(|through| *through).count();
+    assert!(through * 100 >= 97 * CLIENTS, "{through} of {CLIENTS}");
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+}
