@@ -46,6 +46,7 @@
 //! ```
 
 pub mod access;
+pub mod anomalies;
 pub mod changes;
 pub mod check;
 pub mod claims;

@@ -96,8 +96,17 @@ pub struct Happened {
 /// Which events of the trail.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct OfEvent {
-    /// The event's kind: `change`, `decisions` or `left_out`.
+    /// The event's kind: `change`, `decisions`, `left_out` or `anomaly`.
     pub event: &'static str,
+}
+
+/// Which anomaly of which rule.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct OfAnomaly {
+    /// The rule's name.
+    pub rule: String,
+    /// `rate`, `pop`, `top_key` or `share`.
+    pub anomaly: &'static str,
 }
 
 /// Which sink of the trail.
@@ -238,6 +247,8 @@ metrics! {
     gateway_quota_streams: Gauge;
     /// Buckets that these report.
     gateway_quota_buckets: Gauge;
+    /// Anomalies under way, by rule and kind.
+    anomalies: Family<OfAnomaly, Gauge>;
     /// Events of the trail, by kind.
     trail_events: Family<OfEvent, Counter>;
     /// Events written, by sink.
@@ -290,6 +301,7 @@ impl Metrics {
         for of_gateway in metrics.of_gateway() {
             let _ = of_gateway.get_or_create(&of_rule);
         }
+        let _ = metrics.anomalies.get_or_create(&OfAnomaly { rule: "login".into(), anomaly: "rate" });
         let _ = metrics.trail_events.get_or_create(&OfEvent { event: "change" });
         for of_sink in [&metrics.trail_written, &metrics.trail_lost, &metrics.trail_errors] {
             let _ = of_sink.get_or_create(&OfSink { sink: "file" });

@@ -142,6 +142,7 @@ pub async fn serve(
     work.spawn(listen_to_regions(Arc::clone(&routes)));
     work.spawn(share_bans(Arc::clone(&routes)));
     work.spawn(share_busy(Arc::clone(&routes)));
+    work.spawn(Arc::clone(&routes.exchange.observer).watch());
     work.spawn(Arc::clone(&routes.exchange.observer).run(config.trail_interval));
     work.spawn(Arc::clone(&secrets).watch());
     if let Some(path) = config.rules_file.clone() {
@@ -366,6 +367,7 @@ fn trail_settings(config: &Config) -> trail::Settings {
         stream: config.trail_redis.as_ref().and_then(stream),
         queue_max: config.trail_queue_max,
         keys_max: config.trail_keys_max,
+        limited_percent: config.anomaly_limited_percent,
     }
 }
 

@@ -82,6 +82,8 @@ pub struct Config {
     pub trail_interval: Duration,
     /// The most keys whose decisions it tells of each time.
     pub trail_keys_max: usize,
+    /// The percentage of what is asked of a rule that it may limit before that is out of the ordinary.
+    pub anomaly_limited_percent: usize,
     /// The most lines of the trail that wait for a sink.
     pub trail_queue_max: usize,
     /// Whether it decides requests for others, as a POP of its own.
@@ -198,6 +200,7 @@ impl Default for Config {
             trail_redis_max: 100_000,
             trail_interval: Duration::from_secs(10),
             trail_keys_max: 1_000,
+            anomaly_limited_percent: 50,
             trail_queue_max: 10_000,
             gateway: false,
             gateway_keys: 65_000,

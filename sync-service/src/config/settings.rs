@@ -300,6 +300,13 @@ pub const SETTINGS: &[Setting] = &[
         |text| values::count(text, 1, 100_000)
     ),
     setting!(
+        anomaly_limited_percent,
+        "PERCENT",
+        "50",
+        "A rule that limits more than this part of what busy keys ask of it is out of the ordinary",
+        |text| values::count(text, 1, 100)
+    ),
+    setting!(
         trail_queue_max,
         "N",
         "10000",

@@ -25,6 +25,8 @@ pub enum Event {
         /// How many of their tokens were limited.
         limited: u64,
     },
+    /// Something out of the ordinary begins or ends.
+    Anomaly(Box<Odd>),
     /// Events before this one were lost on their way to this sink.
     Lost {
         /// How many.
@@ -39,6 +41,7 @@ impl Event {
             Self::Change(_) => "change",
             Self::Decisions(_) => "decisions",
             Self::LeftOut { .. } => "left_out",
+            Self::Anomaly(_) => "anomaly",
             Self::Lost { .. } => "lost",
         }
     }
@@ -99,6 +102,35 @@ pub struct Decided {
     /// ... and when last.
     #[serde(serialize_with = "moment_of")]
     pub last: u64,
+}
+
+/// Something out of the ordinary.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Odd {
+    /// What: `rate`, `pop`, `top_key` or `share`.
+    pub anomaly: &'static str,
+    /// `begin` or `end`.
+    pub state: &'static str,
+    /// The rule's name.
+    pub rule: String,
+    /// The POP that stands out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pop: Option<String>,
+    /// The key that is new.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The address that it begins with, if it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// What was found in a minute: at the end, the most.
+    pub found: f64,
+    /// What is usual.
+    pub usual: f64,
+    /// Where the usual band ends.
+    pub bound: f64,
+    /// When it began, in milliseconds since 1970.
+    #[serde(serialize_with = "moment_of")]
+    pub since: u64,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's way")]
@@ -170,7 +202,7 @@ mod tests {
 
     /// An event of each kind.
     fn samples() -> Vec<Event> {
-        let changes = Changes {
+        let diff = Changes {
             added: vec!["search".into()],
             changed: vec![ChangedRule { rule: "login".into(), fields: vec!["burst".into(), "rate".into()] }],
             fields: vec!["deny".into()],
@@ -184,7 +216,7 @@ mod tests {
             note: "put".into(),
             before: Some(1_763_900_000_000),
             after: Some(1_763_900_000_001),
-            changes: Some(changes),
+            changes: Some(diff),
             ..Changed::default()
         };
         let decided = Decided {
@@ -197,10 +229,23 @@ mod tests {
             first: 1_795_432_321_003,
             last: 1_795_432_330_258,
         };
+        let odd = Odd {
+            anomaly: "top_key",
+            state: "begin",
+            rule: "login".into(),
+            pop: None,
+            key: Some("192.0.2.7".into()),
+            address: Some("192.0.2.7".into()),
+            found: 5_400.0,
+            usual: 120.0,
+            bound: 366.0,
+            since: 1_795_432_260_000,
+        };
         vec![
             Event::Change(changed.into()),
             Event::Decisions(decided.into()),
             Event::LeftOut { keys: 40, limited: 900 },
+            Event::Anomaly(odd.into()),
             Event::Lost { count: 12 },
         ]
     }

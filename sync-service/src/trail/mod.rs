@@ -45,6 +45,8 @@ pub struct Settings {
     pub queue_max: usize,
     /// The most keys whose decisions are told in an interval.
     pub keys_max: usize,
+    /// The percentage of what is asked of a rule that it may limit before that is out of the ordinary.
+    pub limited_percent: usize,
 }
 
 /// Takes events. Without sinks it drops them.
@@ -54,6 +56,7 @@ pub struct Trail {
     stamp: Option<Arc<Stamp>>,
     queues: Vec<Arc<Queue>>,
     keys_max: usize,
+    limited_percent: usize,
     events: Family<OfEvent, Counter>,
 }
 
@@ -91,7 +94,8 @@ impl Trail {
         let queues: Vec<_> = writers.iter().map(|writer| Arc::clone(&writer.queue)).collect();
         let stamp = (!queues.is_empty()).then_some(stamp);
         let (keys_max, events) = (settings.keys_max, metrics.trail_events.clone());
-        Ok((Self { stamp, queues, keys_max, events }, writers))
+        let limited_percent = settings.limited_percent;
+        Ok((Self { stamp, queues, keys_max, limited_percent, events }, writers))
     }
 
     /// Whether anybody hears of events.
@@ -102,6 +106,11 @@ impl Trail {
     /// The most keys whose decisions are told in an interval.
     pub fn keys_max(&self) -> usize {
         self.keys_max
+    }
+
+    /// The percentage of what is asked of a rule that it may limit before that is out of the ordinary.
+    pub fn limited_percent(&self) -> usize {
+        self.limited_percent
     }
 
     /// Takes an event. It never waits.

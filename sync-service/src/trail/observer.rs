@@ -1,17 +1,19 @@
 //! Watches what is decided, as the reports tell it, and tells the trail.
 
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use weir_wire::messages::Report;
 
 use super::Trail;
-use super::event::{Decided, Event};
-use super::tally::{Limited, Tally};
+use super::event::{Decided, Event, Odd};
+use super::tally::{Limited, Minute, Tally};
+use crate::anomalies::{Change, Detector, RuleMinute};
 use crate::keys::name;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, OfAnomaly};
 use crate::moment;
 
 /// Watches decisions.
@@ -20,18 +22,66 @@ pub struct Observer {
     trail: Arc<Trail>,
     metrics: Arc<Metrics>,
     tally: Mutex<Tally>,
+    detector: Mutex<Detector>,
 }
+
+/// How long a minute is, in milliseconds.
+const MINUTE_MS: u64 = 60_000;
 
 impl Observer {
     /// Tells `trail`.
     pub fn new(trail: Arc<Trail>, metrics: Arc<Metrics>) -> Self {
-        Self { trail, metrics, tally: Mutex::default() }
+        #[allow(clippy::cast_precision_loss, reason = "at most 100")]
+        let share_max = trail.limited_percent() as f64 / 100.0;
+        let detector = Mutex::new(Detector::new(share_max));
+        Self { trail, metrics, tally: Mutex::default(), detector }
     }
 
     /// Takes in a report. It is quick, and waits for nothing.
     pub fn hear(&self, report: &Report) {
-        if self.trail.is_on() {
-            self.tally().hear(moment::now_ms(), report);
+        self.tally().hear(moment::now_ms(), report);
+    }
+
+    /// Tells of anomalies, minute by minute, until it is aborted.
+    pub async fn watch(self: Arc<Self>) {
+        let mut last = moment::now_ms() / MINUTE_MS;
+        loop {
+            let now_ms = moment::now_ms();
+            sleep(Duration::from_millis(MINUTE_MS - now_ms % MINUTE_MS)).await;
+            let now = moment::now_ms() / MINUTE_MS;
+            // A clock that stepped back says nothing new; of one that stepped ahead, one minute is told.
+            if now > last {
+                self.tell_minute(now - 1);
+                last = now;
+            }
+        }
+    }
+
+    /// Tells of what begins or ends to be out of the ordinary in `minute` (since 1970), which is over.
+    pub fn tell_minute(&self, minute: u64) {
+        let mut rules = BTreeMap::<String, OfRule>::new();
+        let pops = self.tally().pops();
+        for pop in pops {
+            let minutes = self.tally().take_minutes(moment::now_ms(), &pop);
+            for of_rule in minutes {
+                rules.entry(of_rule.rule.clone()).or_default().add(&pop, of_rule);
+            }
+        }
+        let rules = rules.into_iter().map(|(rule, of)| (rule, of.minute())).collect();
+        let changes = {
+            // Nobody else waits for it.
+            let mut detector = self.detector.lock().unwrap_or_else(PoisonError::into_inner);
+            detector.minute(minute, rules)
+        };
+        for change in changes {
+            let of = OfAnomaly { rule: change.rule.clone(), anomaly: change.kind.as_str() };
+            let under_way = self.metrics.anomalies.get_or_create_owned(&of);
+            if change.is_begin {
+                under_way.inc()
+            } else {
+                under_way.dec()
+            };
+            self.trail.record(&Event::Anomaly(Box::new(odd(change))));
         }
     }
 
@@ -48,6 +98,9 @@ impl Observer {
 
     /// Tells of the keys that were limited since the last call, those that were limited most.
     pub fn tell(&self) {
+        if !self.trail.is_on() {
+            return;
+        }
         let pops = self.tally().pops();
         let mut limited = Vec::new();
         for pop in pops {
@@ -71,6 +124,48 @@ impl Observer {
     fn tally(&self) -> MutexGuard<'_, Tally> {
         // Nothing that runs under this lock panics; should it, what it guards is still good.
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a rule did in a minute at all POPs.
+#[derive(Default)]
+struct OfRule {
+    sums: RuleMinute,
+    keys: HashMap<Box<[u8]>, u64>,
+}
+
+impl OfRule {
+    fn add(&mut self, pop: &str, Minute { sums, keys, .. }: Minute) {
+        self.sums.asked += sums.asked;
+        self.sums.limited += sums.limited;
+        if sums.limited > 0 {
+            self.sums.pops.insert(pop.to_owned(), sums.limited);
+        }
+        for (value, limited) in keys {
+            *self.keys.entry(value).or_default() += limited;
+        }
+    }
+
+    fn minute(self) -> RuleMinute {
+        let keys = self.keys.len() as u64;
+        RuleMinute { keys, top: self.keys.into_iter().max_by_key(|(_, limited)| *limited), ..self.sums }
+    }
+}
+
+fn odd(Change { kind, is_begin, rule, pop, key, reading, since }: Change) -> Odd {
+    // To the thousandth.
+    let rounded = |number: f64| (number * 1_000.0).round() / 1_000.0;
+    Odd {
+        anomaly: kind.as_str(),
+        state: if is_begin { "begin" } else { "end" },
+        rule,
+        pop,
+        address: key.as_deref().and_then(name::address),
+        key: key.as_deref().map(name::show),
+        found: rounded(reading.found),
+        usual: rounded(reading.usual),
+        bound: rounded(reading.bound),
+        since: since * MINUTE_MS,
     }
 }
 

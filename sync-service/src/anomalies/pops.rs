@@ -1,0 +1,72 @@
+//! Whether a POP limits more than it usually does, while others do not.
+
+use std::collections::BTreeMap;
+
+use super::alarm::{Alarm, Reading, Turn};
+use super::minute::{FLOOR, count, level};
+use super::season::median;
+use super::smooth::Smooth;
+
+/// With fewer POPs, none stands out.
+const POPS_MIN: usize = 4;
+/// The most POPs of a rule that are watched.
+const POPS_MAX: usize = 1_000;
+/// How long one must have been watched, in minutes.
+const HEARD_MIN: u32 = 60;
+/// The band's width at least: a factor of three.
+const WIDTH_MIN: f64 = 1.0986;
+/// The same in standard deviations of the POPs.
+const WIDTH_SPREADS: f64 = 4.0;
+/// How long a POP is watched that limits nothing, in minutes.
+const KEPT: u32 = 24 * 60;
+
+/// What is known of a rule's POPs.
+#[derive(Debug, Default)]
+pub struct OfPops(BTreeMap<String, OfPop>);
+
+#[derive(Debug)]
+struct OfPop {
+    /// Its level beside the median of all.
+    usual: Smooth,
+    alarm: Alarm,
+    idle: u32,
+}
+
+impl OfPops {
+    /// Takes in what each POP limited in a minute; those that are not named limited nothing.
+    #[allow(clippy::cast_precision_loss, reason = "an estimate")]
+    pub fn minute(&mut self, minute: u64, limited: &BTreeMap<String, u64>) -> Vec<(String, Turn)> {
+        let found_at = |pop: &str| limited.get(pop).map_or(0.0, |limited| *limited as f64);
+        // What all POPs do together is no POP's own.
+        let names = self.0.keys().chain(limited.keys().filter(|pop| !self.0.contains_key(*pop)));
+        let of_all = median(names.map(|pop| level(found_at(pop)))).unwrap_or_default();
+        for pop in limited.keys() {
+            if self.0.len() < POPS_MAX && !self.0.contains_key(pop) {
+                let usual = Smooth::new(level(found_at(pop)) - of_all);
+                self.0.insert(pop.clone(), OfPop { usual, alarm: Alarm::new(3, 5), idle: 0 });
+            }
+        }
+        let spread = median(self.0.values().map(|of| of.usual.deviation)).unwrap_or_default();
+        let is_known = self.0.len() >= POPS_MIN;
+        let mut turns = Vec::new();
+        for (pop, of) in &mut self.0 {
+            let found = found_at(pop);
+            // One that is noisier than the others has a wider band.
+            let width = WIDTH_MIN.max(WIDTH_SPREADS * spread.max(of.usual.deviation));
+            let (now, expected) = (level(found), of.usual.level + of_all);
+            let reading = Reading { found, usual: count(expected), bound: count(expected + width) };
+            let can_tell = is_known && of.usual.heard >= HEARD_MIN;
+            let is_strange = can_tell && now > expected + width && found >= FLOOR;
+            let is_over = now < expected + width / 2.0 || found < FLOOR / 2.0;
+            turns.extend(
+                of.alarm.minute(minute, reading, is_strange, is_over).map(|turn| (pop.clone(), turn)),
+            );
+            if of.alarm.is_calm() && !is_strange {
+                of.usual.hear(now - of_all);
+            }
+            of.idle = if limited.contains_key(pop) { 0 } else { of.idle + 1 };
+        }
+        self.0.retain(|_, of| of.idle < KEPT || of.alarm.is_ringing());
+        turns
+    }
+}

@@ -1,0 +1,47 @@
+//! Whether a rule limits more than it usually does.
+
+use super::alarm::{Alarm, Reading, Turn};
+use super::minute::{FLOOR, count, level};
+use super::season::Season;
+
+/// The band's width at least: a factor of three.
+const WIDTH_MIN: f64 = 1.0986;
+/// The same in standard deviations.
+const WIDTH_SPREADS: f64 = 4.0;
+/// How much higher than peaks about this time on other days, as a level: a factor of 1.8.
+const ABOVE_PEAK: f64 = 0.5878;
+
+/// What is known of a rule.
+#[derive(Debug)]
+pub struct OfRate {
+    season: Season,
+    alarm: Alarm,
+}
+
+impl Default for OfRate {
+    fn default() -> Self {
+        Self { season: Season::default(), alarm: Alarm::new(2, 5) }
+    }
+}
+
+impl OfRate {
+    /// Takes in a minute in which so many were `limited`.
+    #[allow(clippy::cast_precision_loss, reason = "an estimate")]
+    pub fn minute(&mut self, minute: u64, limited: u64) -> Option<Turn> {
+        let found = limited as f64;
+        let now = level(found);
+        let Some(expected) = self.season.expected(minute) else {
+            self.season.hear(minute, now, true);
+            return None;
+        };
+        let width = WIDTH_MIN.max(WIDTH_SPREADS * self.season.spread());
+        let peak = self.season.peak(minute).map_or(0.0, |peak| peak + ABOVE_PEAK);
+        let bound = expected + width.max(peak);
+        let reading = Reading { found, usual: count(expected), bound: count(bound) };
+        let is_strange = now > bound && found >= FLOOR;
+        let is_over = now < expected + width.max(peak) / 2.0 || found < FLOOR / 2.0;
+        let turn = self.alarm.minute(minute, reading, is_strange, is_over);
+        self.season.hear(minute, now, self.alarm.is_calm() && !is_strange);
+        turn
+    }
+}

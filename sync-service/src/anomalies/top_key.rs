@@ -1,0 +1,97 @@
+//! Whether the key that a rule limits most is a new one, and is limited more than those before it.
+
+use std::collections::HashMap;
+
+use super::alarm::{Alarm, Reading, Turn};
+use super::minute::{FLOOR, RuleMinute, count, level};
+use super::smooth::Smooth;
+
+/// How long a key is known that was on top, in minutes.
+const KNOWN: u64 = 24 * 60;
+/// How long a key is new, in minutes.
+const NEW: u64 = 15;
+/// The most keys that are known.
+const KNOWN_MAX: usize = 256;
+/// How long a rule must have been watched, in minutes.
+const HEARD_MIN: u32 = 60;
+/// The part of what its rule limits that it must have.
+const PART_MIN: f64 = 0.2;
+/// The band's width at least: a factor of three.
+const WIDTH_MIN: f64 = 1.0986;
+/// The same in standard deviations.
+const WIDTH_SPREADS: f64 = 2.5;
+
+/// What is known of a rule's top keys.
+#[derive(Debug, Default)]
+pub struct OfTopKey {
+    /// When each was on top first, and last.
+    known: HashMap<Box<[u8]>, (u64, u64)>,
+    /// How much the top key usually is.
+    usual: Option<Smooth>,
+    /// The key that is new, and since when it is looked at.
+    watched: Option<(Box<[u8]>, Alarm)>,
+}
+
+impl OfTopKey {
+    /// Takes in a minute.
+    #[allow(clippy::cast_precision_loss, reason = "an estimate")]
+    pub fn minute(&mut self, minute: u64, of: &RuleMinute) -> Vec<(Box<[u8]>, Turn)> {
+        let (top, found) = match &of.top {
+            Some((key, found)) => (Some(key), *found as f64),
+            None => (None, 0.0),
+        };
+        let now = level(found);
+        let usual = *self.usual.get_or_insert(Smooth::new(now));
+        let width = WIDTH_MIN.max(WIDTH_SPREADS * usual.deviation);
+        let reading = Reading { found, usual: count(usual.level), bound: count(usual.level + width) };
+        let is_large = usual.heard >= HEARD_MIN
+            && now > usual.level + width
+            && found >= FLOOR
+            && found >= PART_MIN * of.limited as f64;
+        let mut turns = Vec::new();
+        if let Some((key, alarm)) = &mut self.watched {
+            let is_it = top == Some(&*key);
+            let is_strange = is_it && is_large;
+            let reading = if is_it { reading } else { Reading { found: 0.0, ..reading } };
+            let turn = alarm.minute(minute, reading, is_strange, !is_strange);
+            turns.extend(turn.map(|turn| (key.clone(), turn)));
+            if !is_strange && !alarm.is_ringing() {
+                self.watched = None;
+            }
+        }
+        let is_new = top.is_some_and(|key| {
+            let is_old = |(first, last): &(u64, u64)| minute - last < KNOWN && minute - first >= NEW;
+            !self.known.get(key).is_some_and(is_old)
+        });
+        if self.watched.is_none() && is_new && is_large {
+            let mut alarm = Alarm::new(2, 5);
+            // This minute is the first.
+            alarm.minute(minute, reading, true, false);
+            self.watched = top.map(|key| (key.clone(), alarm));
+        }
+        let is_watched = self.watched.as_ref().is_some_and(|(key, _)| top == Some(key));
+        if !is_watched || turns.iter().any(|(_, turn)| !turn.is_begin) {
+            self.know(minute, top.map(AsRef::as_ref));
+        }
+        if !is_watched {
+            self.usual.iter_mut().for_each(|usual| usual.hear(now));
+        }
+        turns
+    }
+
+    fn know(&mut self, minute: u64, top: Option<&[u8]>) {
+        let Some(key) = top else { return };
+        let (first, last) = self.known.entry(key.into()).or_insert((minute, minute));
+        if minute - *last >= KNOWN {
+            *first = minute;
+        }
+        *last = minute;
+        if self.known.len() > KNOWN_MAX {
+            self.known.retain(|_, (_, last)| minute - *last < KNOWN);
+        }
+        if self.known.len() > KNOWN_MAX {
+            let oldest = self.known.iter().min_by_key(|(_, (_, last))| *last).map(|(key, _)| key.clone());
+            oldest.map(|key| self.known.remove(&key));
+        }
+    }
+}
