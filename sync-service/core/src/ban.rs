@@ -29,6 +29,8 @@ use crate::push::{Notes, Told, index_of};
 /// A ban that lasts so much longer than was known is news, in microseconds. Smaller differences come from the time that
 /// reports and the store's answers are under way.
 const LONGER_US: u64 = 1_000_000;
+/// A key that was reset so much later than was known was reset again, in microseconds: no answer of the store takes longer.
+const AGAIN_US: u64 = 500_000;
 /// The most keys that the store is given at once; the rest wait for the next time.
 pub const SHARED_MAX: usize = 1_000;
 
@@ -150,7 +152,7 @@ impl Bans {
             let known = self.news.get(&key.id).map(|news| (news.is_forgotten, news.until_us));
             let until_us = until_us(now_us, key.for_ms);
             if key.is_forgotten() {
-                if known.is_none_or(|(is_known, known_us)| !is_known || until_us > known_us + LONGER_US) {
+                if known.is_none_or(|(is_known, known_us)| !is_known || until_us > known_us + AGAIN_US) {
                     self.put(&key.id, now_us, key.for_ms, true);
                     self.unshared.remove(&key.id);
                     forgotten.push(key.id.clone());

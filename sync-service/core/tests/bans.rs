@@ -263,10 +263,10 @@ fn a_reset_elsewhere_is_news_once_and_ends_a_ban_that_is_not_shared_yet() {
     assert_eq!(keys.merge(at(10), &mine, &[listed(100)]), [key(1, 0).id]);
     assert_eq!(keys.to_share(at(10)), [], "the store did not take it");
     assert_eq!(told(&mut keys, 20, "iad1"), [forgotten(1)]);
-    for (ms, delay) in [(350, 0), (600, 90), (850, 3)] {
+    for (ms, delay) in [(350, 0), (400, 90), (600, 3)] {
         assert_eq!(keys.merge(at(u64::from(ms + delay) - 90), &[], &[listed(ms)]), []);
     }
-    assert_eq!(keys.merge(at(1_200), &[], &[listed(0)]), [key(1, 0).id], "reset again");
+    assert_eq!(keys.merge(at(610), &[], &[listed(0)]), [key(1, 0).id], "reset again");
 }
 
 #[test]
