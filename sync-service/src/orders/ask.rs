@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 use weir_rules::reading::{ConfigError, Errors, Fields, Item};
+use weir_wire::messages::{BAN_MS_MAX, KEY_BYTES_MAX, RULE_NAME_MAX};
 use weir_wire::quota::TOKENS_MAX;
 
-use super::order::{Subject, Terms};
+use super::order::{Kind, Subject, Terms};
 use super::until::{ORDER_MS_MAX, span};
 use crate::moment;
 use crate::store::orders::Until;
@@ -13,6 +14,11 @@ use crate::store::orders::Until;
 pub const REASON_BYTES_MAX: usize = 500;
 /// The longest text of any other field, in bytes.
 const TEXT_BYTES_MAX: usize = 64;
+
+/// The longest that an order may be in force, ...
+const LONGEST: (u64, &str) = (ORDER_MS_MAX, "400 days");
+/// ... and a ban of a key, which POPs are told of as of a penalty's.
+const KEY_BAN: (u64, &str) = (BAN_MS_MAX as u64, "7 days");
 
 /// An order that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,10 +34,10 @@ pub struct Asked {
 }
 
 /// Reads a ban or an allow that is asked for `now_ms` after 1970. Every error with its place.
-pub fn read(value: &Value, now_ms: u64) -> Result<Asked, Vec<ConfigError>> {
+pub fn read(kind: Kind, value: &Value, now_ms: u64) -> Result<Asked, Vec<ConfigError>> {
     let errors = Errors::default();
     let item = Item::new(value, "", &errors);
-    let asked = asked(&item, now_ms);
+    let asked = asked(kind, &item, now_ms);
     errors.into_result(asked)
 }
 
@@ -47,7 +53,7 @@ fn overriding(item: &Item<'_>, now_ms: u64, subject: Subject) -> Option<Asked> {
     let mut fields = item.fields()?;
     let rate = fields.require("rate", "a rate, as in \"100/s\"").and_then(|rate| rate.text(TEXT_BYTES_MAX));
     let burst = fields.number("burst", 1..=TOKENS_MAX);
-    let until = until(&mut fields, now_ms);
+    let until = until(&mut fields, now_ms, LONGEST);
     let reason = reason(&mut fields);
     fields.finish();
     let terms = Some(Terms { rate: rate?.to_owned(), burst });
@@ -58,33 +64,49 @@ fn reason(fields: &mut Fields<'_>) -> String {
     fields.text("reason", REASON_BYTES_MAX).unwrap_or_default().to_owned()
 }
 
-fn asked(item: &Item<'_>, now_ms: u64) -> Option<Asked> {
+fn asked(kind: Kind, item: &Item<'_>, now_ms: u64) -> Option<Asked> {
     let mut fields = item.fields()?;
-    let address = fields.require("address", "an address or a network, as in \"203.0.113.0/24\"");
-    let address = address.and_then(|address| address.parsed());
-    let until = until(&mut fields, now_ms);
+    let is_of_key = kind == Kind::Ban && (fields.take("rule").is_some() || fields.take("key").is_some());
+    let (subject, most) =
+        if is_of_key { (key(&mut fields), KEY_BAN) } else { (address(&mut fields), LONGEST) };
+    let until = until(&mut fields, now_ms, most);
     let reason = reason(&mut fields);
     fields.finish();
-    Some(Asked { subject: Subject::of(address?), terms: None, until: until?, reason })
+    Some(Asked { subject: subject?, terms: None, until: until?, reason })
+}
+
+fn address(fields: &mut Fields<'_>) -> Option<Subject> {
+    let address = fields.require("address", "an address or a network, as in \"203.0.113.0/24\"");
+    address.and_then(|address| address.parsed()).map(Subject::of)
+}
+
+/// A key of a rule. Whether there are such, the rule set says.
+fn key(fields: &mut Fields<'_>) -> Option<Subject> {
+    let rule = fields.require("rule", "the name of a rule").and_then(|rule| rule.text(RULE_NAME_MAX));
+    let key = fields.require("key", "a key of that rule, as GET /v1/keys shows it");
+    let key = key.and_then(|key| key.text(2 * KEY_BYTES_MAX + TEXT_BYTES_MAX));
+    Some(Subject::Key { rule: rule?.to_owned(), key: key?.to_owned() })
 }
 
 /// Reads `for` or `until`, one of which must be there.
-fn until(fields: &mut Fields<'_>, now_ms: u64) -> Option<Until> {
+fn until(fields: &mut Fields<'_>, now_ms: u64, (most_ms, most): (u64, &str)) -> Option<Until> {
     let (span_item, time_item) = (fields.take("for"), fields.take("until"));
     match (&span_item, &time_item) {
         (Some(item), None) => {
-            let span_ms = span(item.text(TEXT_BYTES_MAX)?).filter(|span_ms| *span_ms <= ORDER_MS_MAX);
+            let span_ms = span(item.text(TEXT_BYTES_MAX)?).filter(|span_ms| *span_ms <= most_ms);
             if span_ms.is_none() {
-                item.note_found("a time of up to 400 days, as in \"90s\", \"15m\", \"1h\" or \"7d\"");
+                item.note_found(format_args!(
+                    "a time of up to {most}, as in \"90s\", \"15m\", \"1h\" or \"7d\""
+                ));
             }
             span_ms.map(Until::In)
         }
         (None, Some(item)) => {
             let until_ms = moment::read(item.text(TEXT_BYTES_MAX)?);
-            let is_good = |until_ms: &u64| (now_ms + 1..=now_ms + ORDER_MS_MAX).contains(until_ms);
+            let is_good = |until_ms: &u64| (now_ms + 1..=now_ms + most_ms).contains(until_ms);
             let until_ms = until_ms.filter(is_good);
             if until_ms.is_none() {
-                item.note_found("a time of the next 400 days, as in \"2030-01-31T12:00:00Z\"");
+                item.note_found(format_args!("a time of the next {most}, as in \"2030-01-31T12:00:00Z\""));
             }
             until_ms.map(Until::At)
         }
@@ -103,16 +125,19 @@ mod tests {
     const NOW_MS: u64 = 1_795_435_200_000;
 
     fn errors(value: &Value) -> Vec<String> {
-        read(value, NOW_MS).unwrap_err().iter().map(ToString::to_string).collect()
+        read(Kind::Ban, value, NOW_MS).unwrap_err().iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn an_order_says_whom_until_when_and_why() {
         let asked =
-            read(&json!({"address": "203.0.113.0/24", "for": "1h", "reason": "scans"}), NOW_MS).unwrap();
+            read(Kind::Ban, &json!({"address": "203.0.113.0/24", "for": "1h", "reason": "scans"}), NOW_MS)
+                .unwrap();
         assert_eq!(asked.subject, Subject::of("203.0.113.0/24".parse().unwrap()));
         assert_eq!((asked.until, asked.reason.as_str()), (Until::In(3_600_000), "scans"));
-        let asked = read(&json!({"address": "192.0.2.1", "until": "2026-11-23T12:00:01Z"}), NOW_MS).unwrap();
+        let asked =
+            read(Kind::Ban, &json!({"address": "192.0.2.1", "until": "2026-11-23T12:00:01Z"}), NOW_MS)
+                .unwrap();
         assert_eq!((asked.until, asked.reason.as_str()), (Until::At(NOW_MS + 1_000), ""));
     }
 
@@ -129,7 +154,7 @@ mod tests {
             r#"for: expected a time of up to 400 days, as in "90s", "15m", "1h" or "7d", found "1w""#
         );
         assert!(
-            found[2].starts_with("reson: unknown field: expected address, for, until, reason"),
+            found[2].starts_with("reson: unknown field: expected rule, key, address, for, until, reason"),
             "{found:?}"
         );
         let address = "192.0.2.1";
@@ -146,5 +171,16 @@ mod tests {
         }
         assert!(place(json!({"address": address, "for": "401d"})).starts_with("for: expected"));
         assert!(place(json!(7)).starts_with("expected an object"));
+    }
+
+    #[test]
+    fn a_ban_may_be_of_a_key_for_a_week() {
+        let body = json!({"rule": "login", "key": "192.0.2.1", "for": "7d"});
+        let subject = Subject::Key { rule: "login".into(), key: "192.0.2.1".into() };
+        assert_eq!(read(Kind::Ban, &body, NOW_MS).unwrap().subject, subject);
+        assert!(read(Kind::Allow, &body, NOW_MS).unwrap_err()[0].place == "address");
+        let found = errors(&json!({"rule": "login", "for": "8d", "address": "192.0.2.1"}));
+        let problems = ["key: missing", "for: expected a time of up to 7 days", "address: unknown field"];
+        assert!(found.iter().zip(problems).all(|(found, problem)| found.starts_with(problem)), "{found:?}");
     }
 }

@@ -85,10 +85,16 @@ pub fn compose(base: &Document, orders: &[Order]) -> Composed {
             .for_each(|effect| *effect = off.clone());
     }
     let allowed = allowed_by(base.value());
+    let names: BTreeSet<&str> = base.rules().rules().iter().map(|rule| rule.name.as_str()).collect();
     for (order, effect) in orders.iter().zip(&mut effects) {
         let banned = order.said.subject.address().filter(|_| order.said.kind == Kind::Ban);
         if *effect == Effect::InForce && banned.is_some_and(|address| allowed.cover(&address)) {
             *effect = Effect::None("the rule set's allow list has the address".into());
+        }
+        if let (Kind::Ban, Subject::Key { rule, .. }) = (order.said.kind, &order.said.subject)
+            && !names.contains(rule.as_str())
+        {
+            *effect = Effect::None(format!("the rule set has no rule {rule:?}"));
         }
     }
     Composed { document, effects }

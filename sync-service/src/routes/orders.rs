@@ -2,6 +2,8 @@
 
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
+use weir_budget::budget::BudgetId;
+use weir_wire::messages::BAN_MS_MAX;
 
 use super::order_path::Place;
 use super::rules::{JSON, ORDER_BYTES_MAX, judge_query, number};
@@ -10,6 +12,7 @@ use crate::access::credentials::Role;
 use crate::connections::Peer;
 use crate::keys::name;
 use crate::moment;
+use crate::orders::Order;
 use crate::orders::ask::{self, REASON_BYTES_MAX};
 use crate::orders::network::Network;
 use crate::orders::order::{Kind, Standing, Subject, Which, name_of};
@@ -68,7 +71,7 @@ impl Routes {
         let now_ms = moment::now_ms();
         let asked = match subject {
             Some(subject) => ask::read_override(&value, now_ms, subject),
-            None => ask::read(&value, now_ms),
+            None => ask::read(kind, &value, now_ms),
         };
         let mut asked = asked.map_err(|errors| {
             let detail = format!("the order has {} errors; nothing was changed", errors.len());
@@ -79,15 +82,44 @@ impl Routes {
             asked.reason.clone_from(&change.comment);
         }
         change.comment.clone_from(&asked.reason);
+        let banned = self.banned(kind, &mut asked.subject).await?;
+        let before = self.exchange.rules.orders().await?;
         let standing = self.exchange.rules.put_order(kind, &asked, &change).await?;
+        if !banned.is_empty() {
+            let Order { at_ms, until_ms, .. } = standing.order;
+            let for_ms = u32::try_from(until_ms.saturating_sub(at_ms)).unwrap_or(BAN_MS_MAX).min(BAN_MS_MAX);
+            let is_it = |other: &Standing| other.order.said.name() == standing.order.said.name();
+            if before.iter().any(|other| is_it(other) && other.order.until_ms > until_ms) {
+                // Of two bans POPs keep to the longer one.
+                self.exchange.forget_keys(&banned).await?;
+            }
+            self.exchange.ban_keys(&banned, for_ms).await?;
+        }
         Ok(response(StatusCode::OK, JSON, &standing.json()))
     }
 
     async fn drop_order(&self, request: &Request, peer: &Peer, kind: Kind, which: &Which) -> Answered {
         let change = self.change(request.headers(), peer, "lift")?;
         judge_query(request)?;
-        let standing = self.exchange.rules.drop_order(kind, which, &change).await?;
+        let mut standing = self.exchange.rules.drop_order(kind, which, &change).await?;
+        // Without its rule a key is not banned any more.
+        let banned = self.banned(kind, &mut standing.order.said.subject).await.unwrap_or_default();
+        if !banned.is_empty() {
+            self.exchange.forget_keys(&banned).await?;
+        }
         Ok(response(StatusCode::OK, JSON, &standing.json()))
+    }
+}
+
+impl Routes {
+    /// The keys that an order bans, if it is about a key, which is then written as everywhere.
+    async fn banned(&self, kind: Kind, subject: &mut Subject) -> Result<Vec<BudgetId>, Problem> {
+        let (Kind::Ban, Subject::Key { rule, key }) = (kind, subject) else { return Ok(Vec::new()) };
+        let ids = self.ids(rule, key).await?;
+        if let Some(id) = ids.first() {
+            *key = name::show(&id.value);
+        }
+        Ok(ids)
     }
 }
 

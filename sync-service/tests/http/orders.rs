@@ -278,3 +278,21 @@ async fn an_override_gives_one_key_another_rate_and_outlasts_its_rule() {
     assert_eq!(edition(&server, told(&server).await).await, rules("5/s"));
     assert_eq!(lift(&server, path).await.status, 404);
 }
+
+#[tokio::test]
+async fn a_ban_of_a_key_is_told_to_pops_until_it_is_lifted() {
+    let server = Server::start(guarded()).await;
+    put(&server, FIRST, &rules("5/s")).await;
+    let body = json!({"rule": "per-address", "key": "192.0.2.1/32", "for": "1h", "reason": "scans"});
+    let banned = order(&server, BAN, body).await;
+    assert_eq!((&banned["rule"], &banned["key"]), (&json!("per-address"), &json!("192.0.2.1")), "{banned}");
+    let bans = async || reply(&report(server.address, REPORTER, &greeting("fra1")).await).bans;
+    let told: Vec<u32> = bans().await.iter().map(|ban| ban.for_ms).collect();
+    assert!(matches!(told[..], [3_500_000..=3_600_000]), "{told:?}");
+    assert_eq!(listed(&server, BAN).await, slice::from_ref(&banned));
+    assert_eq!(lift(&server, &format!("/v1/bans/{}", banned["id"])).await.status, 200);
+    let told: Vec<u32> = bans().await.iter().map(|ban| ban.for_ms).collect();
+    assert_eq!((told, listed(&server, BAN).await.len()), (vec![0], 0), "it is forgotten");
+    let nobody = json!({"rule": "nobody", "key": "192.0.2.1", "for": "1h"});
+    assert_eq!(admin(&server, "PUT", BAN, "", &nobody).await.status, 404);
+}

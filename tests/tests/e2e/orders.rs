@@ -73,6 +73,11 @@ async fn bans_allows_and_overrides_are_in_force_in_two_regions_within_a_second_a
     let more = json!({"rate": "1000/s", "burst": 1_000, "for": "1h"});
     fra.order("/v1/keys/few/192.0.2.2/override", &more).await;
     let overridden = clients.all_get(200, &customer, Instant::now()).await;
+    let key = json!({"rule": "few", "key": "192.0.2.2", "for": "1h"});
+    let ban = nyc.order("/v1/bans", &key).await["id"].clone();
+    let key_banned = clients.all_get(429, &customer, Instant::now()).await;
+    fra.lift(&format!("/v1/bans/{ban}")).await;
+    let key_lifted = clients.all_get(200, &customer, Instant::now()).await;
     nyc.lift("/v1/bans/203.0.113.0%2F24").await;
     let lifted = clients.all_get(200, &culprit, Instant::now()).await;
     fra.order("/v1/bans", &json!({"address": "203.0.113.7", "for": "1s"})).await;
@@ -80,8 +85,10 @@ async fn bans_allows_and_overrides_are_in_force_in_two_regions_within_a_second_a
     clients.all_get(403, &culprit, banned_at).await;
     let ended = clients.all_get(200, &culprit, banned_at + Duration::from_secs(1)).await;
 
-    let took = [banned, allowed, overridden, lifted, ended];
-    println!("a ban, an allow, an override, a lifted and an ended ban are in force at all after {took:?}");
+    let took = [banned, allowed, overridden, key_banned, key_lifted, lifted, ended];
+    println!(
+        "a ban, an allow, an override, a ban of a key and its end, a lifted and an ended ban are in force at all after {took:?}"
+    );
     for took in took {
         assert!(took <= WITHIN, "{took:?}");
     }
