@@ -154,7 +154,7 @@ impl World {
     }
 
     /// What a gateway's take gets.
-    fn take(&mut self, take: &Take) -> Option<Taken> {
+    fn take(&mut self, take: &Take) -> Taken {
         let rule = &self.pops[0].edge.rules().rules()[usize::from(take.rule)];
         let id = weir_budget::budget::BudgetId { rule: "r".into(), value: take.value.as_bytes().to_vec() };
         let claims = vec![Claim::take(take.tokens)];
@@ -166,7 +166,7 @@ impl World {
         );
         let lease = drawn.leases[0];
         let is_taken = lease.charged >= u64::from(take.tokens);
-        Some(Taken { is_taken, left: lease.left, wait_ms: lease.wait_ms })
+        Taken { is_taken, left: lease.left, wait_ms: lease.wait_ms }
     }
 
     /// A request at this POP. Whether it is let through, or when it is to be sent again, in seconds.
@@ -193,7 +193,7 @@ impl World {
                     next = Next::of(decided.expect("it waits").step);
                 }
                 Next::Take(take) => {
-                    let taken = self.take(&take);
+                    let taken = Some(self.take(&take));
                     let (now, Pop { edge, site, .. }) = (time(self.now_ns), &mut self.pops[pop]);
                     let decided = edge.taken(&mut open, taken, &mut Client, site, now);
                     next = Next::of(decided.expect("it waits").step);
@@ -313,7 +313,7 @@ fn who_asks_again_at_once_is_told_the_same() {
                     Ok(open) => world.end(0, open, 2),
                     // By then all know what was spent.
                     Err(_) if told.is_empty() && world.now_ns < BEGIN_NS + 3 * SECOND_NS => {
-                        world.pass(SECOND_NS)
+                        world.pass(SECOND_NS);
                     }
                     Err(after_s) => told.push(after_s),
                 }

@@ -112,8 +112,8 @@ fn details(answer: &weir_tests::mock_host::LocalResponse) -> (Status, Vec<String
 #[test]
 fn a_grpc_client_is_told_why_and_when_to_come_back() {
     let grpc = client(1).header("content-type", "application/grpc").header("te", "trailers");
-    let named = |names: &[&str]| -> Vec<_> {
-        names.iter().map(|name| format!("type.googleapis.com/google.rpc.{name}")).collect()
+    let types = |of: &[&str]| -> Vec<_> {
+        of.iter().map(|name| format!("type.googleapis.com/google.rpc.{name}")).collect()
     };
     let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 1)));
     assert!(worker.request(&grpc).allowed());
@@ -121,7 +121,7 @@ fn a_grpc_client_is_told_why_and_when_to_come_back() {
         let answer = worker.request(&grpc).answer().clone();
         let (status, names, seconds) = details(&answer);
         assert_eq!((status.code, status.message), (8, answer.body.clone()));
-        assert_eq!((names, seconds), (named(&["RetryInfo", "QuotaFailure"]), 3_600));
+        assert_eq!((names, seconds), (types(&["RetryInfo", "QuotaFailure"]), 3_600));
         let failure = QuotaFailure::decode(&*status.details[1].value).expect("a QuotaFailure");
         assert_eq!(failure.violations, [Violation { subject: "per-address".into() }]);
         assert_eq!(
@@ -138,7 +138,7 @@ fn a_grpc_client_is_told_why_and_when_to_come_back() {
     let mut worker = Worker::configured(&shared(), &denying);
     worker.advance_ms(60_000);
     let (status, names, seconds) = details(worker.request(&grpc).answer());
-    assert_eq!((status.code, names, seconds), (14, named(&["RetryInfo"]), 1));
+    assert_eq!((status.code, names, seconds), (14, types(&["RetryInfo"]), 1));
 }
 
 /// Each refusal of a flood of POSTs brings the address into the module and nothing else.
