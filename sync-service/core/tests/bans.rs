@@ -275,7 +275,7 @@ fn a_list_full_of_bans_has_room_for_keys_to_forget() {
     let all: Vec<_> = (0..BANS_KEPT_MAX).map(|n| key(n, 60_000 + u32::try_from(n).unwrap())).collect();
     list.exchange(&all, 0);
     let reset = BannedKey { for_ms: FORGOTTEN_MS, ..forgotten(BANS_KEPT_MAX) };
-    let listed = list.exchange(&[reset.clone()], 0);
+    let listed = list.exchange(std::slice::from_ref(&reset), 0);
     assert!(listed.contains(&reset) && !listed.contains(&all[0]) && listed.len() == BANS_KEPT_MAX);
     assert_eq!(list.exchange(&[], 2_000_000).len(), BANS_KEPT_MAX - 1);
 }

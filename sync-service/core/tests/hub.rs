@@ -237,10 +237,10 @@ fn a_ban_reaches_the_pops_of_other_regions_by_the_list() {
 }
 
 /// An account of a budget that owes ten bursts, and one of the budget that took its place.
-fn account(pending_entry: &Entry, tokens: u64) -> Result<Account, &'static str> {
+fn account(pending_entry: &Entry, tokens: u64) -> Account {
     let mut entry = pending_entry.clone();
     entry.counts[0] = weir_budget::budget::Count { admitted: tokens, unconfirmed: tokens, ..entry.counts[0] };
-    Ok(Budget::default().charge(NOW_US, &entry.charge("eu", "fra1")))
+    Budget::default().charge(NOW_US, &entry.charge("eu", "fra1"))
 }
 
 #[test]
@@ -249,8 +249,8 @@ fn a_key_that_is_reset_is_not_held_to_what_its_budget_was_in_any_region() {
     let id = BudgetId { rule: "r".into(), value: vec![1] };
     let in_debt = |hub: &mut Hub, ms, pop, sequence| {
         let pending = hub.report(at(ms), NOW_US, report(pop, sequence, 70));
-        let accounts = vec![account(&pending.entries()[0], 1_000)];
-        (pending, Answers { accounts, drawn: vec![], pops: Ok(3) })
+        let accounts = vec![Ok(account(&pending.entries()[0], 1_000))];
+        (pending, Answers::<&str> { accounts, drawn: vec![], pops: Ok(3) })
     };
     for hub in [&mut here, &mut elsewhere] {
         let (pending, answers) = in_debt(hub, 0, "fra1", 1);
