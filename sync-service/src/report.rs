@@ -212,8 +212,8 @@ impl Exchange {
         Ok(())
     }
 
-    /// Bans these keys at all POPs for so long, whatever their rules. Keys of a longer ban keep that, unless they are
-    /// [forgotten](Self::forget_keys) before. When this returns, the other regions have it, or hear of it within an interval.
+    /// Bans these keys at all POPs for so long, whatever their rules and whatever was said of them before. When this returns,
+    /// the other regions have it, or hear of it within an interval.
     pub async fn ban_keys(&self, ids: &[BudgetId], for_ms: u32) -> Result<(), StoreError> {
         for id in ids {
             self.hub().ban(self.now(), id.clone(), for_ms);

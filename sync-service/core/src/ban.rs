@@ -8,8 +8,9 @@
 //! lost, its POP is told again from there on (see [`crate::push`]).
 //!
 //! An operator bans keys, too, whatever their rule; and resets them: POPs are told to forget such a key, by a ban of no
-//! length, and so is each region ([`crate::hub::Hub::forget`]). What an operator says replaces what was said before. What
-//! a penalty says just after a key was reset does not: it is of before, as a rule.
+//! length, and so is each region ([`crate::hub::Hub::forget`]). What an operator says replaces what was said before. So a
+//! POP that may know of a longer ban is told to forget the key, and then of the ban. What a penalty says just after a key
+//! was reset does not replace that: it is of before, as a rule.
 
 mod list;
 
@@ -40,8 +41,10 @@ pub struct Bans {
     list: BanList,
     news: BTreeMap<BudgetId, News>,
     by_number: BTreeMap<u64, BudgetId>,
-    /// The number of the latest news.
+    /// The number of the latest news, ...
     latest: u64,
+    /// ... and of the latest when the store was last asked: it cannot have heard of what came after that.
+    asked: u64,
     /// Heard from POPs or operators, and not yet in the store; whether it is an operator's word.
     unshared: BTreeMap<BudgetId, bool>,
     told: Told<UpTo>,
@@ -56,6 +59,8 @@ struct News {
     /// The end of the ban, or of the time for which it is told to forget the key, when it was last news.
     until_us: u64,
     is_forgotten: bool,
+    /// Whether it replaces what was said before: POPs are to forget that.
+    is_anew: bool,
     /// The POP that made the ban, and its table: it need not be told.
     from: Option<(String, u32)>,
 }
@@ -121,6 +126,7 @@ impl Bans {
     pub fn to_share(&mut self, now: Time) -> Vec<BannedKey> {
         let now_us = micros(now);
         self.expire(now_us);
+        self.asked = self.latest;
         // What an operator says first.
         let of = |is_order: bool| self.unshared.iter().filter(move |(_, known)| **known == is_order);
         let unshared = of(true).chain(of(false)).take(SHARED_MAX);
@@ -136,17 +142,16 @@ impl Bans {
         keys.collect()
     }
 
-    /// Takes in the fleet's list, as it was when the store took `mine`; returns the keys that are to be forgotten, and that
-    /// is news.
+    /// Takes in the fleet's list, as it was when the store took `mine`, which it was asked last; returns the keys that are to
+    /// be forgotten, and that is news.
     pub fn merge(&mut self, now: Time, mine: &[BannedKey], fleet: &[BannedKey]) -> Vec<BudgetId> {
         let now_us = micros(now);
         self.expire(now_us);
         let mut forgotten = Vec::new();
         for key in fleet {
-            // The store is yet to hear what an operator said here meanwhile.
-            if self.unshared.get(&key.id).is_some_and(|is_order| *is_order)
-                && !mine.iter().any(|mine| mine.id == key.id)
-            {
+            let is_shared = self.is_asked(&key.id) && mine.iter().any(|mine| mine.id == key.id);
+            if self.unshared.get(&key.id) == Some(&true) && !is_shared {
+                // The store is yet to hear what an operator said here meanwhile.
                 continue;
             }
             let known = self.news.get(&key.id).map(|news| (news.is_forgotten, news.until_us));
@@ -157,19 +162,21 @@ impl Bans {
                     self.unshared.remove(&key.id);
                     forgotten.push(key.id.clone());
                 }
-            } else if known.is_some_and(|(is_forgotten, _)| is_forgotten) {
+            } else if known.is_some_and(|(is_known, _)| is_known) {
                 // It was banned after that.
+                self.put(&key.id, now_us, key.for_ms, false);
+                self.unshared.remove(&key.id);
+            } else if known.is_some_and(|(_, known_us)| until_us + LONGER_US < known_us)
+                && !self.unshared.contains_key(&key.id)
+            {
+                // Only an operator makes a ban shorter.
                 self.put(&key.id, now_us, key.for_ms, false);
             } else {
                 self.learn(&key.id, now_us, key.for_ms, None);
             }
         }
         for key in mine {
-            // If the ban was made longer meanwhile, or another word was said, the store has yet to hear of it.
-            let said_us = now_us.saturating_add(u64::from(key.for_ms) * 1_000 + LONGER_US);
-            let is_it =
-                |stands: Stands| stands.until_us < said_us && stands.is_forgotten == key.is_forgotten();
-            if self.list.stands(&key.id).is_none_or(is_it) {
+            if self.is_asked(&key.id) {
                 self.unshared.remove(&key.id);
             }
         }
@@ -200,13 +207,16 @@ impl Bans {
                 if is_its_own || for_ms == 0 {
                     continue;
                 }
-                let for_ms = if is_forgotten { 0 } else { for_ms };
-                let rule = if bans.len() < BANS_MAX { index_of(&id.rule, rules) } else { None };
+                let is_anew = is_forgotten || news.get(id).is_some_and(|news| news.is_anew);
+                let words = [is_anew.then_some(0), (!is_forgotten).then_some(for_ms)];
+                let has_room = bans.len() + words.iter().flatten().count() <= BANS_MAX;
+                let rule = if has_room { index_of(&id.rule, rules) } else { None };
                 let Some(rule) = rule else {
                     up_to.0 = number - 1;
                     break;
                 };
-                bans.push(Ban { rule, value: id.value.clone(), for_ms });
+                let ban = |for_ms| Ban { rule, value: id.value.clone(), for_ms };
+                bans.extend(words.into_iter().flatten().map(ban));
             }
             let letter = (!bans.is_empty()).then_some(before);
             (bans, letter)
@@ -240,17 +250,26 @@ impl Bans {
             self.forget(&dropped);
         }
         if is_news && self.list.until_us(id).is_some() {
-            self.tell_of(id, News { number: 0, heard_us: now_us, until_us, is_forgotten: false, from });
+            let news =
+                News { number: 0, heard_us: now_us, until_us, is_forgotten: false, is_anew: false, from };
+            self.tell_of(id, news);
             return true;
         }
         false
+    }
+
+    /// Whether the store was asked after what is known of `id` was news.
+    fn is_asked(&self, id: &BudgetId) -> bool {
+        self.news.get(id).is_none_or(|news| news.number <= self.asked)
     }
 
     /// Notes what replaces all that was said of `id`.
     fn put(&mut self, id: &BudgetId, now_us: u64, for_ms: u32, is_forgotten: bool) {
         self.expire(now_us);
         let until_us = until_us(now_us, for_ms);
-        self.tell_of(id, News { number: 0, heard_us: now_us, until_us, is_forgotten, from: None });
+        let is_anew = self.news.contains_key(id);
+        let news = News { number: 0, heard_us: now_us, until_us, is_forgotten, is_anew, from: None };
+        self.tell_of(id, news);
         for dropped in self.list.put(id, until_us, is_forgotten, now_us) {
             self.forget(&dropped);
         }

@@ -199,9 +199,8 @@ impl Hub {
         Pending { report, plan, sender, registered, has_bans, refusals, asked_at: now }
     }
 
-    /// An operator bans the key `id` for so long, whatever its rule; this replaces what was known of it. POPs that know of a
-    /// longer ban keep to that, unless they are told to forget the key before. The other regions are to hear of it soon
-    /// ([`Hub::share_bans`]).
+    /// An operator bans the key `id` for so long, whatever its rule; this replaces what was known of it, a longer ban, too. The
+    /// other regions are to hear of it soon ([`Hub::share_bans`]).
     pub fn ban(&mut self, now: Time, id: BudgetId, for_ms: u32) {
         self.bans.order(now, id, for_ms);
     }

@@ -226,13 +226,80 @@ fn a_ban_of_before_does_not_outlive_a_reset_and_an_operators_does() {
     assert!(!keys.hear(at(100), &report("fra1", &[key(1, 60_000)])));
     assert_eq!(told(&mut keys, 200, "fra2"), [forgotten(1)]);
     keys.order(at(300), key(1, 0).id, 9_000);
-    assert_eq!(told(&mut keys, 300, "fra2"), [key(1, 9_000)]);
-    assert_eq!(told(&mut keys, 300, "fra1"), [key(1, 9_000)]);
+    for pop in ["fra2", "fra1"] {
+        assert_eq!(told(&mut keys, 300, pop), [forgotten(1), key(1, 9_000)], "it may know of a longer one");
+    }
     keys.reset(at(400), key(1, 0).id);
     assert_eq!(told(&mut keys, 400, "fra3"), [forgotten(1)], "the last word alone");
     let over = 400 + u64::from(FORGOTTEN_MS);
     assert!(keys.hear(at(over), &report("fra1", &[key(1, 60_000)])), "it earned another ban since");
     assert_eq!(told(&mut keys, over, "fra2"), [key(1, 60_000)]);
+}
+
+#[test]
+fn an_operator_makes_a_ban_shorter_at_every_pop_of_every_region() {
+    let (mut here, mut elsewhere, mut list) = (Bans::default(), Bans::default(), BanList::default());
+    let mut share = |keys: &mut Bans, ms: u64| {
+        let mine = keys.to_share(at(ms));
+        let fleet = list.exchange(&mine, ms * 1_000);
+        keys.merge(at(ms), &mine, &fleet);
+    };
+    here.order(at(0), key(1, 0).id, 60_000);
+    share(&mut here, 0);
+    share(&mut elsewhere, 250);
+    assert_eq!(told(&mut here, 250, "fra1"), [key(1, 59_750)]);
+    assert_eq!(told(&mut elsewhere, 250, "iad1"), [key(1, 59_750)]);
+    here.order(at(300), key(1, 0).id, 5_000);
+    share(&mut here, 300);
+    share(&mut elsewhere, 500);
+    for _ in 0..2 {
+        share(&mut elsewhere, 500);
+    }
+    let replaced = [forgotten(1), key(1, 4_800)];
+    assert_eq!(told(&mut here, 500, "fra1"), replaced);
+    assert_eq!(told(&mut elsewhere, 500, "iad1"), replaced);
+    assert_eq!((told(&mut here, 600, "fra1"), told(&mut elsewhere, 600, "iad1")), (vec![], vec![]), "once");
+    // Lifted, and banned again before a POP reports.
+    here.reset(at(700), key(1, 0).id);
+    here.order(at(701), key(1, 0).id, 3_000);
+    assert_eq!(told(&mut here, 701, "fra1"), [forgotten(1), key(1, 3_000)]);
+}
+
+#[test]
+fn a_ban_that_a_pop_made_longer_is_not_made_shorter_by_a_list_of_before() {
+    let mut keys = Bans::default();
+    keys.hear(at(0), &report("fra1", &[key(1, 9_000)]));
+    let mine = keys.to_share(at(0));
+    keys.hear(at(0), &report("fra2", &[key(1, 60_000)]));
+    keys.merge(at(0), &mine, &mine);
+    assert_eq!(told(&mut keys, 0, "fra3"), [key(1, 60_000)]);
+    assert_eq!(keys.to_share(at(0)), [key(1, 60_000)]);
+}
+
+#[test]
+fn what_an_operator_says_while_the_store_is_asked_is_not_taken_back_by_the_answer() {
+    for is_order in [false, true] {
+        let asked = || {
+            let mut keys = Bans::default();
+            if is_order {
+                keys.order(at(0), key(1, 0).id, 60_000);
+            } else {
+                keys.hear(at(0), &report("fra1", &[key(1, 60_000)]));
+            }
+            let mine = keys.to_share(at(0));
+            (keys, mine)
+        };
+        let (mut keys, mine) = asked();
+        keys.reset(at(10), key(1, 0).id);
+        assert_eq!(keys.merge(at(20), &mine, &[key(1, 60_000)]), []);
+        assert_eq!(told(&mut keys, 20, "fra2"), [forgotten(1)]);
+        assert_eq!(keys.to_share(at(20)), [BannedKey { for_ms: FORGOTTEN_MS - 10, ..forgotten(1) }]);
+        let (mut keys, mine) = asked();
+        keys.order(at(10), key(1, 0).id, 5_000);
+        keys.merge(at(20), &mine, &[key(1, 60_000)]);
+        assert_eq!(told(&mut keys, 20, "fra2"), [forgotten(1), key(1, 4_990)]);
+        assert_eq!(keys.to_share(at(20)), [BannedKey { said: Said::Ordered, ..key(1, 4_990) }]);
+    }
 }
 
 #[test]
@@ -318,6 +385,9 @@ proptest! {
         let (mut holds, mut known): (BTreeMap<usize, u64>, BTreeMap<usize, u64>) = Default::default();
         for (kind, n, for_ms, ms) in steps {
             now += ms;
+            // Only an operator makes a ban shorter.
+            let left = holds.get(&n).map_or(0, |until| until.saturating_sub(now));
+            let for_ms = if kind == 1 { for_ms.max(u32::try_from(left).unwrap()) } else { for_ms };
             match kind {
                 0 => drop(keys.hear(at(now), &report("fra1", &[key(n, for_ms)]))),
                 1 => drop(keys.merge(at(now), &[], &[key(n, for_ms)])),
