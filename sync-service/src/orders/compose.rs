@@ -100,23 +100,60 @@ pub fn compose(base: &Document, orders: &[Order]) -> Composed {
     Composed { document, effects }
 }
 
-/// `base` with the groups of orders that can be added, one after the other.
+/// `base` with the groups of orders that can be added, the first ones first.
 fn with_some(base: &Document, orders: &[Order], effects: &mut [Effect]) -> Document {
-    let (mut document, mut taken) = (base.clone(), Vec::new());
     let groups: BTreeSet<_> = orders.iter().filter_map(group).collect();
-    for one in &groups {
-        let is_in = |order: &Order| group(order).as_ref() == Some(one);
-        let of_it = orders.iter().filter(|order| is_in(order));
-        let more: Vec<&Order> = taken.iter().copied().chain(of_it).collect();
-        match with(base, &more) {
-            Ok(composed) => (document, taken) = (composed, more),
-            Err(errors) => {
-                let left_out = orders.iter().zip(&mut *effects).filter(|(order, _)| is_in(order));
+    let groups: Vec<_> = groups.into_iter().collect();
+    let mut adding = Adding { base, orders, effects, document: base.clone(), taken: Vec::new() };
+    adding.add(&groups);
+    adding.document
+}
+
+/// Groups of orders that are added as far as they can be.
+struct Adding<'a> {
+    base: &'a Document,
+    orders: &'a [Order],
+    effects: &'a mut [Effect],
+    /// With those that were added so far.
+    document: Document,
+    taken: Vec<&'a Order>,
+}
+
+impl Adding<'_> {
+    /// Adds these groups, which are sorted: all at once, or each half by itself. To read a document takes a while, and most fit.
+    fn add(&mut self, groups: &[Group<'_>]) {
+        let orders = self.orders;
+        let is_in = |order: &&Order| group(order).is_some_and(|of| groups.binary_search(&of).is_ok());
+        let more: Vec<_> = self.taken.iter().copied().chain(orders.iter().filter(is_in)).collect();
+        match with(self.base, &more) {
+            Ok(document) => (self.document, self.taken) = (document, more),
+            Err(errors) if groups.len() <= 1 => {
+                let left_out = orders.iter().zip(&mut *self.effects).filter(|(order, _)| is_in(order));
                 left_out.for_each(|(_, effect)| *effect = Effect::Invalid(errors.clone()));
+            }
+            Err(_) => {
+                let (first, others) = groups.split_at(groups.len() / 2);
+                self.add(first);
+                self.add(others);
             }
         }
     }
-    document
+}
+
+/// What would come of `tried` beside the `others`. It may not take their room.
+pub fn try_beside(base: &Document, others: Vec<Order>, tried: Order) -> Effect {
+    let mut all = others;
+    all.push(tried);
+    let mut with_it = compose(base, &all).effects;
+    let Some(own) = with_it.pop() else { return Effect::InForce };
+    let is_out = |effect: &Effect| matches!(effect, Effect::Invalid(_));
+    if is_out(&own) || !with_it.iter().any(is_out) {
+        return own;
+    }
+    all.pop();
+    let without_it = compose(base, &all).effects;
+    let mut lost = with_it.into_iter().zip(without_it).filter(|(_, before)| !is_out(before));
+    lost.find(|(now, _)| is_out(now)).map_or(own, |(now, _)| now)
 }
 
 fn with(base: &Document, orders: &[&Order]) -> Result<Document, Vec<ConfigError>> {
@@ -309,6 +346,25 @@ mod tests {
         assert_eq!(tiers(2)[0]["when"], json!({}));
         let names: Vec<_> = composed.document.rules().rules().iter().map(|rule| rule.name.as_str()).collect();
         assert!(names.contains(&"a.o-100-s-200"), "{names:?}");
+    }
+
+    #[test]
+    fn an_order_does_not_take_the_room_of_another() {
+        let own = |n: usize| json!({"name": format!("t{n}"), "when": {"methods": [format!("M{n}")]}, "unlimited": true});
+        let tiers: Vec<_> = (0..19).map(own).collect();
+        let rule = json!({"name": "a", "key": ["client_address"], "rate": "5/s", "tiers": tiers});
+        let base = document(&json!({"rules": [rule]}));
+        let there = overriding("a", "192.0.2.1", "200/s", 200);
+        let alike = overriding("a", "192.0.2.2", "200/s", 200);
+        assert_eq!(try_beside(&base, vec![there.clone()], alike), Effect::InForce);
+        let more = try_beside(&base, vec![there.clone()], overriding("a", "192.0.2.2", "100/s", 200));
+        assert!(
+            matches!(&more, Effect::Invalid(errors) if errors[0].to_string().contains("tiers")),
+            "{more:?}"
+        );
+        // One that has lost its room already stands in nobody's way.
+        let lost = overriding("gone", "192.0.2.1", "1/s", 1);
+        assert_eq!(try_beside(&base, vec![there, lost], ban("192.0.2.1")), Effect::InForce);
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub mod ask;
 pub mod compose;
 pub mod network;
 pub mod order;
-mod tier;
+pub(crate) mod tier;
 pub mod until;
 
 pub use order::Order;

@@ -70,7 +70,7 @@ impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address { address } => write!(f, "address {address}"),
-            Self::Key { rule, key } => write!(f, "{rule} {key}"),
+            Self::Key { rule, key } => write!(f, "key {rule} {key}"),
         }
     }
 }
@@ -198,6 +198,6 @@ impl Standing {
 pub enum Which {
     /// The one with this number.
     Id(u64),
-    /// The one with this name in the store.
-    Named(String),
+    /// The one of its kind about this, as it is listed or in other words.
+    About(Subject),
 }

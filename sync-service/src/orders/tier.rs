@@ -4,11 +4,12 @@ use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
 use weir_rules::address::{IPV4_BITS, IPV6_BITS, Prefixes};
-use weir_rules::key::KeySpec;
+use weir_rules::key::{KeySpec, KeyValue};
 use weir_rules::reading::ConfigError;
 use weir_rules::{Rule, RuleSet};
 
 use super::order::Terms;
+use crate::keys::name;
 
 /// What stands before the value of a key's only part beside the client's address.
 const TEXT: &str = "text:";
@@ -22,11 +23,8 @@ pub(super) fn add(
     keys: &[&str],
 ) -> Result<(), Vec<ConfigError>> {
     let wrong = |place: &str, problem: String| vec![ConfigError { place: place.into(), problem }];
-    let is_written = |known: &&Rule| {
-        known.name == rule && known.variant.tier.is_none() && known.variant.wider_times.is_none()
-    };
     let missing = || wrong("rule", format!("expected the name of a rule of the rule set, found {rule:?}"));
-    let spec = &rules.rules().iter().find(is_written).ok_or_else(missing)?.key;
+    let spec = key_spec(rules, rule).ok_or_else(missing)?;
     let mut tier = json!({"name": name(terms), "rate": terms.rate});
     if let Some(burst) = terms.burst {
         tier["burst"] = burst.into();
@@ -47,6 +45,23 @@ pub(super) fn add(
         tiers.insert(0, tier);
     }
     Ok(())
+}
+
+/// A key of a rule in the words in which it is listed; `None` if the rule has no such key.
+pub(crate) fn listed(rules: &RuleSet, rule: &str, key: &str) -> Option<String> {
+    let spec = key_spec(rules, rule)?;
+    let written = written(spec, key)?;
+    let Some(prefixes) = spec.prefixes().filter(|_| spec.is_address()) else { return Some(key.to_owned()) };
+    let (address, _) = written.split_once('/')?;
+    Some(name::show(KeyValue::of_address(address.parse().ok()?, prefixes).as_bytes()))
+}
+
+/// What a rule counts by, by its name as it is written.
+fn key_spec<'a>(rules: &'a RuleSet, rule: &str) -> Option<&'a KeySpec> {
+    let is_written = |known: &&Rule| {
+        known.name == rule && known.variant.tier.is_none() && known.variant.wider_times.is_none()
+    };
+    rules.rules().iter().find(is_written).map(|rule| &rule.key)
 }
 
 /// The same for the same terms, so that buckets stay when another key gets them, too.

@@ -2,7 +2,6 @@
 
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
-use weir_budget::budget::BudgetId;
 use weir_wire::messages::BAN_MS_MAX;
 
 use super::order_path::Place;
@@ -10,12 +9,12 @@ use super::rules::{JSON, ORDER_BYTES_MAX, judge_query, number};
 use super::{Answered, Request, Routes, essence};
 use crate::access::credentials::Role;
 use crate::connections::Peer;
-use crate::keys::name;
+use crate::keys::{name, which};
 use crate::moment;
 use crate::orders::Order;
 use crate::orders::ask::{self, REASON_BYTES_MAX};
 use crate::orders::network::Network;
-use crate::orders::order::{Kind, Standing, Subject, Which, name_of};
+use crate::orders::order::{Kind, Standing, Subject, Which};
 use crate::problem::{Problem, json as response};
 use crate::strict_json;
 
@@ -26,14 +25,14 @@ impl Routes {
             (Place::Of(kind), &Method::GET | &Method::HEAD) => self.list_orders(&request, Some(kind)).await,
             (Place::Of(kind), &Method::PUT) => self.put_order(request, peer, kind, None).await,
             (Place::One(kind, which), &Method::DELETE) => {
-                self.drop_order(&request, peer, kind, &which_of(kind, &which)?).await
+                self.drop_order(&request, peer, kind, &which_of(&which)?).await
             }
             (Place::Override(rule, value), &Method::PUT) => {
                 let subject = key_of(rule, &value)?;
                 self.put_order(request, peer, Kind::Override, Some(subject)).await
             }
             (Place::Override(rule, value), &Method::DELETE) => {
-                let which = Which::Named(name_of(Kind::Override, &key_of(rule, &value)?));
+                let which = Which::About(key_of(rule, &value)?);
                 self.drop_order(&request, peer, Kind::Override, &which).await
             }
             (Place::Override(..), _) => Err(Problem::method_not_allowed("PUT, DELETE")),
@@ -82,17 +81,19 @@ impl Routes {
             asked.reason.clone_from(&change.comment);
         }
         change.comment.clone_from(&asked.reason);
-        let banned = self.banned(kind, &mut asked.subject).await?;
-        let before = self.exchange.rules.orders().await?;
+        let banned = match &mut asked.subject {
+            Subject::Key { rule, key } if kind == Kind::Ban => {
+                let ids = self.ids(rule, key).await?;
+                // It is listed as all keys are.
+                *key = ids.first().map(|id| name::show(&id.value)).unwrap_or_default();
+                ids
+            }
+            _ => Vec::new(),
+        };
         let standing = self.exchange.rules.put_order(kind, &asked, &change).await?;
         if !banned.is_empty() {
             let Order { at_ms, until_ms, .. } = standing.order;
             let for_ms = u32::try_from(until_ms.saturating_sub(at_ms)).unwrap_or(BAN_MS_MAX).min(BAN_MS_MAX);
-            let is_it = |other: &Standing| other.order.said.name() == standing.order.said.name();
-            if before.iter().any(|other| is_it(other) && other.order.until_ms > until_ms) {
-                // Of two bans POPs keep to the longer one.
-                self.exchange.forget_keys(&banned).await?;
-            }
             self.exchange.ban_keys(&banned, for_ms).await?;
         }
         Ok(response(StatusCode::OK, JSON, &standing.json()))
@@ -101,30 +102,25 @@ impl Routes {
     async fn drop_order(&self, request: &Request, peer: &Peer, kind: Kind, which: &Which) -> Answered {
         let change = self.change(request.headers(), peer, "lift")?;
         judge_query(request)?;
-        let mut standing = self.exchange.rules.drop_order(kind, which, &change).await?;
-        // Without its rule a key is not banned any more.
-        let banned = self.banned(kind, &mut standing.order.said.subject).await.unwrap_or_default();
-        if !banned.is_empty() {
+        let rules = &self.exchange.rules;
+        if let (Kind::Ban, Subject::Key { rule, key }) =
+            (kind, rules.order(kind, which).await?.order.said.subject)
+        {
+            // Before the order is gone: if this fails, it is there to be lifted again.
+            let banned = match self.ids(&rule, &key).await {
+                // Its rule is gone, and may come back.
+                Err(problem) if problem.status.is_client_error() => which::unknown(&rule, &key)?,
+                ids => ids?,
+            };
             self.exchange.forget_keys(&banned).await?;
         }
+        let standing = rules.drop_order(kind, which, &change).await?;
         Ok(response(StatusCode::OK, JSON, &standing.json()))
     }
 }
 
-impl Routes {
-    /// The keys that an order bans, if it is about a key, which is then written as everywhere.
-    async fn banned(&self, kind: Kind, subject: &mut Subject) -> Result<Vec<BudgetId>, Problem> {
-        let (Kind::Ban, Subject::Key { rule, key }) = (kind, subject) else { return Ok(Vec::new()) };
-        let ids = self.ids(rule, key).await?;
-        if let Some(id) = ids.first() {
-            *key = name::show(&id.value);
-        }
-        Ok(ids)
-    }
-}
-
 /// The order that a path names, by its number or by its address.
-fn which_of(kind: Kind, text: &str) -> Result<Which, Problem> {
+fn which_of(text: &str) -> Result<Which, Problem> {
     if let Some(id) = number(text).filter(|_| !text.is_empty()) {
         return Ok(Which::Id(id));
     }
@@ -132,7 +128,7 @@ fn which_of(kind: Kind, text: &str) -> Result<Which, Problem> {
     let address = text.parse::<Network>().map_err(|error| {
         Problem::malformed(format!("expected the order's id, or its address: {error}, found {text:?}"))
     })?;
-    Ok(Which::Named(name_of(kind, &Subject::of(address))))
+    Ok(Which::About(Subject::of(address)))
 }
 
 /// The key that a path names.

@@ -12,6 +12,7 @@ use crate::document::{Document, Form};
 use crate::keys::asked::KEY_PATH;
 use crate::keys::name;
 use crate::keys::which::{self, WhichError};
+use crate::orders::order::{Kind, Subject, Which};
 use crate::problem::{Problem, json as response};
 use crate::rules::{Change, ChangeError};
 use crate::trail::event::Changed;
@@ -25,6 +26,12 @@ impl Routes {
         let ids = self.ids(&rule, &value).await?;
         self.exchange.forget_keys(&ids).await?;
         let key = ids.first().map(|id| name::show(&id.value)).unwrap_or_default();
+        // The key is banned no more, so no order says so.
+        let banned = Which::About(Subject::Key { rule: rule.clone(), key: key.clone() });
+        match self.exchange.rules.drop_order(Kind::Ban, &banned, &change).await {
+            Ok(_) | Err(ChangeError::NoOrder) => {}
+            Err(error) => return Err(error.into()),
+        }
         let Change { author, comment, peer, .. } = change;
         tracing::info!(rule, key, author, comment, "a key was reset");
         let target = Some(json!({"rule": rule, "key": key}));

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
 
+use super::edition::Base;
 use super::{Change, ChangeError, RuleSets};
-use crate::orders::Order;
 use crate::orders::ask::Asked;
-use crate::orders::compose::{Effect, compose};
-use crate::orders::order::{Kind, Said, Standing, Which};
+use crate::orders::compose::{Effect, try_beside};
+use crate::orders::order::{Kind, Said, Standing, Subject, Which};
+use crate::orders::{Order, tier};
 use crate::store::StoreError;
 use crate::store::orders::{self as store, Outcome};
 use crate::trail::event::Changed;
@@ -25,21 +26,24 @@ impl RuleSets {
         Ok(if standings.is_empty() { followed.orders.iter().map(lost).collect() } else { standings })
     }
 
-    /// Puts an order, in place of the one about the same address if there is one.
+    /// Puts an order, in place of the one about the same address or key if there is one.
     pub async fn put_order(
         &self,
         kind: Kind,
         asked: &Asked,
         change: &Change,
     ) -> Result<Standing, ChangeError> {
+        let (base, orders) = self.heard().await?;
+        // Of a store that lost its data POPs run the last edition, and are told of no other.
+        let base = base.filter(|_| !self.is_missing()).ok_or(ChangeError::None)?;
         let said = Said {
             kind,
-            subject: asked.subject.clone(),
+            subject: as_listed(&base, kind, &asked.subject),
             terms: asked.terms.clone(),
             reason: asked.reason.clone(),
             author: change.author.clone(),
         };
-        let effect = self.try_order(&said).await?;
+        let effect = try_order(base, orders, said.clone()).await?;
         let (name, text) = (said.name(), said.text());
         let put = store::Change::Put { name: &name, text: &text, until: asked.until };
         let changed = self.change(&put).await?;
@@ -55,6 +59,23 @@ impl RuleSets {
         Ok(Standing { order, without_effect: effect.why_none() })
     }
 
+    /// An order of this kind.
+    pub async fn order(&self, kind: Kind, which: &Which) -> Result<Standing, ChangeError> {
+        let all = self.orders().await?;
+        let (base, _) = self.heard().await?;
+        let is_it = |order: &Order| match which {
+            Which::Id(id) => order.id == *id,
+            Which::About(subject) => {
+                let subjects =
+                    [Some(subject.clone()), base.as_ref().map(|base| as_listed(base, kind, subject))];
+                subjects.contains(&Some(order.said.subject.clone()))
+            }
+        };
+        let found =
+            all.into_iter().find(|standing| standing.order.said.kind == kind && is_it(&standing.order));
+        found.ok_or(ChangeError::NoOrder)
+    }
+
     /// Drops an order of this kind.
     pub async fn drop_order(
         &self,
@@ -62,14 +83,7 @@ impl RuleSets {
         which: &Which,
         change: &Change,
     ) -> Result<Standing, ChangeError> {
-        let all = self.orders().await?;
-        let is_it = |order: &Order| match which {
-            Which::Id(id) => order.id == *id,
-            Which::Named(name) => order.said.name() == *name,
-        };
-        let found =
-            all.into_iter().find(|standing| standing.order.said.kind == kind && is_it(&standing.order));
-        let standing = found.ok_or(ChangeError::NoOrder)?;
+        let standing = self.order(kind, which).await?;
         let name = standing.order.said.name();
         if self.change(&store::Change::Drop(&name)).await?.outcome == Outcome::Missing {
             return Err(ChangeError::NoOrder);
@@ -100,26 +114,37 @@ impl RuleSets {
         });
     }
 
-    /// What would come of an order beside those that there are. Fails if there is no rule set, or if it would have errors.
-    async fn try_order(&self, said: &Said) -> Result<Effect, ChangeError> {
+    /// The rule set and the orders, as last heard.
+    async fn heard(&self) -> Result<(Option<Arc<Base>>, Arc<[Order]>), StoreError> {
         self.listen().await?;
         let followed = self.followed.lock().await;
-        let (base, orders) = (followed.base.clone(), Arc::clone(&followed.orders));
-        drop(followed);
-        let base = base.ok_or(ChangeError::None)?;
-        let tried = Order { said: said.clone(), id: 0, at_ms: 0, until_ms: 0 };
-        let judge = move || {
-            let document = base.document.as_ref()?;
-            let name = tried.said.name();
-            let others = orders.iter().filter(|order| order.said.name() != name).cloned();
-            let all: Vec<Order> = others.chain([tried]).collect();
-            compose(document, &all).effects.pop()
-        };
-        match spawn_blocking(judge).await.ok().flatten() {
-            Some(Effect::Invalid(errors)) => Err(ChangeError::Order(errors)),
-            Some(effect) => Ok(effect),
-            None => Ok(Effect::None("the rule set cannot be read".into())),
+        Ok((followed.base.clone(), Arc::clone(&followed.orders)))
+    }
+}
+
+/// A subject in the words in which it is listed, if the rule set has it: a key may be written in several ways.
+fn as_listed(base: &Base, kind: Kind, subject: &Subject) -> Subject {
+    match (subject, &base.document) {
+        (Subject::Key { rule, key }, Some(document)) if kind == Kind::Override => {
+            let listed = tier::listed(document.rules(), rule, key);
+            Subject::Key { rule: rule.clone(), key: listed.unwrap_or_else(|| key.clone()) }
         }
+        _ => subject.clone(),
+    }
+}
+
+/// What would come of an order beside those that there are. Fails if there would be errors.
+async fn try_order(base: Arc<Base>, orders: Arc<[Order]>, said: Said) -> Result<Effect, ChangeError> {
+    let tried = Order { said, id: 0, at_ms: 0, until_ms: 0 };
+    let judge = move || {
+        let name = tried.said.name();
+        let others = orders.iter().filter(|order| order.said.name() != name).cloned().collect();
+        base.document.as_ref().map(|document| try_beside(document, others, tried))
+    };
+    match spawn_blocking(judge).await.ok().flatten() {
+        Some(Effect::Invalid(errors)) => Err(ChangeError::Order(errors)),
+        Some(effect) => Ok(effect),
+        None => Ok(Effect::None("the rule set cannot be read".into())),
     }
 }
 

@@ -280,19 +280,48 @@ async fn an_override_gives_one_key_another_rate_and_outlasts_its_rule() {
 }
 
 #[tokio::test]
-async fn a_ban_of_a_key_is_told_to_pops_until_it_is_lifted() {
+async fn there_is_one_override_of_a_key_however_it_is_written() {
     let server = Server::start(guarded()).await;
     put(&server, FIRST, &rules("5/s")).await;
-    let body = json!({"rule": "per-address", "key": "192.0.2.1/32", "for": "1h", "reason": "scans"});
-    let banned = order(&server, BAN, body).await;
+    let path = |key: &str| format!("/v1/keys/per-address/{key}/override");
+    for (key, rate) in [("2001:db8::1", "9/s"), ("2001:DB8:0::2", "100/s"), ("2001:db8::%2F64", "8/s")] {
+        let put_it = order(&server, &path(key), json!({"rate": rate, "for": "1h"})).await;
+        assert_eq!(put_it["key"], "2001:db8::/64");
+        assert_eq!(listed(&server, "/v1/orders").await, [put_it]);
+        let tiers = edition(&server, told(&server).await).await["rules"][0]["tiers"].clone();
+        assert_eq!((tiers.as_array().unwrap().len(), &tiers[0]["rate"]), (1, &json!(rate)), "the last word");
+    }
+    assert_eq!(lift(&server, &path("2001:db8::3")).await.status, 200);
+    assert_eq!(listed(&server, "/v1/orders").await.len(), 0);
+}
+
+#[tokio::test]
+async fn a_ban_of_a_key_is_told_to_pops_until_it_is_lifted() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let server = Server::start_over(guarded(), store.clone()).await;
+    put(&server, FIRST, &rules("5/s")).await;
+    let body =
+        |span: &str| json!({"rule": "per-address", "key": "192.0.2.1/32", "for": span, "reason": "scans"});
+    let banned = order(&server, BAN, body("1h")).await;
     assert_eq!((&banned["rule"], &banned["key"]), (&json!("per-address"), &json!("192.0.2.1")), "{banned}");
     let bans = async || reply(&report(server.address, REPORTER, &greeting("fra1")).await).bans;
     let told: Vec<u32> = bans().await.iter().map(|ban| ban.for_ms).collect();
     assert!(matches!(told[..], [3_500_000..=3_600_000]), "{told:?}");
     assert_eq!(listed(&server, BAN).await, slice::from_ref(&banned));
-    assert_eq!(lift(&server, &format!("/v1/bans/{}", banned["id"])).await.status, 200);
+    let shorter = order(&server, BAN, body("1m")).await;
+    let told: Vec<u32> = bans().await.iter().map(|ban| ban.for_ms).collect();
+    assert!(matches!(told[..], [0, 50_000..=60_000]), "the longer one is forgotten: {told:?}");
+    let path = format!("/v1/bans/{}", shorter["id"]);
+    store.set_keeps_budgets(true);
+    assert_eq!(lift(&server, &path).await.status, 503);
+    assert_eq!(listed(&server, BAN).await, [shorter], "it is in force");
+    store.set_keeps_budgets(false);
+    assert_eq!(lift(&server, &path).await.status, 200);
     let told: Vec<u32> = bans().await.iter().map(|ban| ban.for_ms).collect();
     assert_eq!((told, listed(&server, BAN).await.len()), (vec![0], 0), "it is forgotten");
+    order(&server, BAN, body("1h")).await;
+    assert_eq!(lift(&server, "/v1/keys/per-address/192.0.2.1").await.status, 200);
+    assert_eq!(listed(&server, BAN).await.len(), 0, "a key that is reset is not banned");
     let nobody = json!({"rule": "nobody", "key": "192.0.2.1", "for": "1h"});
     assert_eq!(admin(&server, "PUT", BAN, "", &nobody).await.status, 404);
 }

@@ -26,6 +26,7 @@ pub(crate) struct Shared {
     is_gone: AtomicBool,
     forgets_pops: AtomicBool,
     is_silent: AtomicBool,
+    keeps_budgets: AtomicBool,
     accounts: Mutex<Vec<Account>>,
 }
 
@@ -46,6 +47,7 @@ impl Shared {
             is_gone: no(),
             forgets_pops: no(),
             is_silent: no(),
+            keeps_budgets: no(),
             accounts: Mutex::default(),
         })
     }
@@ -57,6 +59,11 @@ impl Shared {
     /// From now on it answers no draw.
     pub(crate) fn fall_silent(&self) {
         self.is_silent.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether it refuses to forget budgets.
+    pub(crate) fn set_keeps_budgets(&self, keeps: bool) {
+        self.keeps_budgets.store(keeps, Ordering::SeqCst);
     }
 
     /// From now on it charges, but registers no POP.
@@ -108,7 +115,7 @@ impl Store for Shared {
 
     fn forget<'a>(&'a self, id: &'a BudgetId, laws: &'a [Law]) -> Answer<'a, ()> {
         Box::pin(async move {
-            if self.is_gone.load(Ordering::SeqCst) {
+            if self.keeps_budgets.load(Ordering::SeqCst) || self.is_gone.load(Ordering::SeqCst) {
                 return Err(gone());
             }
             self.memory.forget(id, laws).await

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use serde_json::json;
 use weir_sync::document::{Document, Form};
-use weir_sync::rules::{Change, RuleSets};
+use weir_sync::orders::ask;
+use weir_sync::orders::order::Kind;
+use weir_sync::rules::{Change, ChangeError, RuleSets};
 use weir_tests::redis::Redis;
 
 use crate::connected;
@@ -29,6 +32,9 @@ async fn what_ran_runs_on_and_numbers_are_not_used_again() {
     assert_eq!((other.version(), other.is_missing()), (before, true));
     assert_eq!(other.get(before).await.unwrap().unwrap().document, document("5/s").text());
     assert_eq!(other.current().await.unwrap(), None);
+    let ban = ask::read(Kind::Ban, &json!({"address": "192.0.2.1", "for": "1h"}), 0).unwrap();
+    let put = other.put_order(Kind::Ban, &ban, &Change::default()).await;
+    assert_eq!(put, Err(ChangeError::None), "POPs would not be told of it");
     let after = ours.put_file(&document("6/s")).await.unwrap().unwrap();
     assert!(after > before, "{after} {before}");
     other.listen().await.unwrap();
