@@ -78,6 +78,15 @@ impl Said {
     }
 }
 
+/// Tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Asked for, admitted or not.
+    pub asked: u64,
+    /// Admitted.
+    pub admitted: u64,
+}
+
 /// What is known of a bucket when it reports.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hearing {
@@ -85,6 +94,22 @@ pub struct Hearing {
     pub is_warm: bool,
     /// Other weir-syncs get some of its reports.
     pub is_shared: bool,
+}
+
+impl Counts {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.asked = self.asked.saturating_add(other.asked);
+        self.admitted = self.admitted.saturating_add(other.admitted);
+    }
+
+    /// The part of these of `part` in `whole`.
+    pub(crate) fn part(self, part: u64, whole: u64) -> Self {
+        let of = |count: u64| {
+            let part = u128::from(count) * u128::from(part.min(whole)) / u128::from(whole.max(1));
+            u64::try_from(part).unwrap_or(u64::MAX)
+        };
+        Self { asked: of(self.asked), admitted: of(self.admitted) }
+    }
 }
 
 impl Demands {
@@ -100,17 +125,25 @@ impl Demands {
 
     /// Takes what a report says of a bucket, as of `now`. Returns the budget's demand.
     pub fn observe(&mut self, now: Time, id: &BudgetId, source: &SourceId, said: &Said) -> Demand {
-        self.hear(now, id, source, said).0
+        self.hear(now, id, source, said, 0).0
     }
 
-    /// The same, and the tokens asked for that this weir-sync is the first to hear of.
-    pub(crate) fn hear(&mut self, now: Time, id: &BudgetId, source: &SourceId, said: &Said) -> (Demand, u64) {
+    /// The same of a bucket that has `admitted` so many tokens; and what is new of that to this weir-sync. Other workers of its
+    /// POP may tell others what they were asked for, so of what was admitted the part of what is asked for here counts.
+    pub(crate) fn hear(
+        &mut self,
+        now: Time,
+        id: &BudgetId,
+        source: &SourceId,
+        said: &Said,
+        admitted: u64,
+    ) -> (Demand, Counts) {
         let is_shared = self.is_shared(now);
         let is_needed = |known: &Buckets| known.is_heard(now, is_shared);
         let Some(budget) = self.budgets.get_or_insert(now, id, Buckets::default, is_needed) else {
-            return (said.alone(), said.recently);
+            return (said.alone(), Counts { asked: said.recently, admitted: said.recently });
         };
-        let new = budget.observe(now, source, said, is_shared);
+        let new = budget.observe(now, source, said, admitted, is_shared);
         (budget.demand(now), new)
     }
 
@@ -153,14 +186,21 @@ impl Demands {
     }
 
     /// Whether other weir-syncs get some of the POPs' reports.
-    fn is_shared(&self, now: Time) -> bool {
+    pub(crate) fn is_shared(&self, now: Time) -> bool {
         self.others_at.is_some_and(|at| now.nanos_since(at) < ALONE_NS)
     }
 }
 
 impl Buckets {
     /// Takes what a report says of the bucket `source`; returns what is new of it.
-    fn observe(&mut self, now: Time, source: &SourceId, said: &Said, is_shared: bool) -> u64 {
+    fn observe(
+        &mut self,
+        now: Time,
+        source: &SourceId,
+        said: &Said,
+        admitted: u64,
+        is_shared: bool,
+    ) -> Counts {
         (self.heard_at, self.most_milli) = (now, said.most_milli);
         if self.windows.len() >= BUCKETS_MAX {
             self.windows.retain(|_, window| !window.is_silent(now));
@@ -172,10 +212,15 @@ impl Buckets {
             Err(place) if has_room => self.windows.put(place, source.clone(), Window::default()),
             Err(_) => None,
         };
-        let Some(window) = window else { return said.recently };
-        let told = window.told;
+        let Some(window) = window else {
+            return Counts { asked: said.recently, admitted: said.recently };
+        };
+        let (told, seen) = (window.told, window.seen.unwrap_or(0));
         window.observe(now, said, Hearing { is_warm: self.is_warm, is_shared });
-        window.told - told
+        let asked = window.told - told;
+        let given = admitted.saturating_sub(window.admitted);
+        window.admitted = window.admitted.max(admitted);
+        Counts { asked, admitted: part_of(given, asked, said.asked.saturating_sub(seen)) }
     }
 
     fn demand(&self, now: Time) -> Demand {
@@ -207,6 +252,8 @@ pub struct Window {
     seen: Option<u64>,
     /// The sum of what was new here.
     told: u64,
+    /// The largest count of admitted tokens seen.
+    admitted: u64,
     /// Whether other weir-syncs were told of a part of what was asked for before the latest report.
     is_elsewhere: bool,
 }
@@ -288,6 +335,16 @@ impl Window {
     fn is_silent(&self, now: Time) -> bool {
         self.samples.last().is_none_or(|last| now.nanos_since(last.at) > WINDOW_NS)
     }
+}
+
+/// Of `tokens` of a bucket, the part of those who asked for `own` of `all` that were asked for; rounded up, so that what was
+/// admitted does not look limited.
+pub fn part_of(tokens: u64, own: u64, all: u64) -> u64 {
+    if own >= all {
+        return tokens;
+    }
+    let part = (u128::from(tokens) * u128::from(own)).div_ceil(u128::from(all));
+    u64::try_from(part).unwrap_or(u64::MAX)
 }
 
 /// `tokens` in `span_ns` nanoseconds as thousandths of a token per second, rounded down.

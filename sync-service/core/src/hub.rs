@@ -259,7 +259,7 @@ impl Hub {
         };
         let allowances: Vec<Allowance> = plan.entries.iter().zip(&accounts).map(grant).collect();
         facts.charge(&plan.entries, &accounts, &drawn, &allowances);
-        self.note_uses(now, &report.pop, &plan, &accounts, &drawn);
+        self.note_uses(now, asked_at, &report.pop, &plan, &accounts, &drawn);
         let uncharged =
             plan.uncharged.iter().map(|entry| self.region.grant_uncharged(now, &report.pop, entry, share));
         let grants = plan.of_keys(&allowances, &uncharged.collect::<Vec<_>>(), &drawn);

@@ -7,6 +7,7 @@ use weir_wire::quota::Quota;
 use weir_wire::sharing::Sharing;
 
 use crate::budget::{Account, BudgetId, Charge, Count, Demand};
+use crate::demand::Counts;
 use crate::escrow::{Claim, Draw, Drawn, NO_LEASE};
 
 /// What one report says about one budget.
@@ -50,9 +51,8 @@ pub struct Plan {
     pub entries: Vec<Entry>,
     /// A draw per strict budget.
     pub draws: Vec<Draw>,
-    /// Tokens that are newly asked for, of each entry and of each draw.
-    pub(crate) entries_asked: Vec<u64>,
-    pub(crate) draws_asked: Vec<u64>,
+    /// What is new of each entry.
+    pub(crate) news: Vec<Counts>,
     /// An entry for each key that its POP may not claim now: it is not sent to the store, but granted something.
     pub(crate) uncharged: Vec<Entry>,
     /// What each key of the report is answered, in its order.
@@ -81,7 +81,7 @@ impl Plan {
     /// Adds an entry, and returns its number.
     pub(crate) fn add_entry(&mut self, id: BudgetId, rule: &Rule) -> usize {
         self.entries.push(Entry::new(id, rule.quota, rule.sharing.clone()));
-        self.entries_asked.push(0);
+        self.news.push(Counts::default());
         self.entries.len() - 1
     }
 
@@ -89,18 +89,12 @@ impl Plan {
     pub(crate) fn add_draw(&mut self, id: BudgetId, rule: &Rule, lease_us: u64) -> usize {
         let law = rule.sharing.law;
         self.draws.push(Draw { id, quota: rule.quota, lease_us, law, window: None, claims: Vec::new() });
-        self.draws_asked.push(0);
         self.draws.len() - 1
     }
 
-    /// So many tokens are newly asked for of entry number `at`.
-    pub(crate) fn ask_entry(&mut self, at: usize, tokens: u64) {
-        self.entries_asked.get_mut(at).into_iter().for_each(|asked| *asked = asked.saturating_add(tokens));
-    }
-
-    /// The same of draw number `at`.
-    pub(crate) fn ask_draw(&mut self, at: usize, tokens: u64) {
-        self.draws_asked.get_mut(at).into_iter().for_each(|asked| *asked = asked.saturating_add(tokens));
+    /// This is new of entry number `at`.
+    pub(crate) fn add_news(&mut self, at: usize, new: Counts) {
+        self.news.get_mut(at).into_iter().for_each(|news| news.add(new));
     }
 
     /// The next key is answered with entry number `at`, which is returned. If it `is_clipped`, it is charged in part and

@@ -11,9 +11,9 @@ use weir_wire::time::Time;
 
 use crate::alone::{Alone, Share};
 use crate::budget::{Account, BudgetId, Count, Demand, SourceId};
-use crate::busy::{BusyKeys, Counts, Use};
+use crate::busy::{BusyKeys, Use};
 use crate::claims::{Claims, Passed, Reason, Speaker, demand_milli_max};
-use crate::demand::{Demands, Said};
+use crate::demand::{Counts, Demands, Said};
 use crate::divide::{Division, Shared, Terms, divide, region_of};
 use crate::escrow::{Claim, Draw, Drawn};
 use crate::floors::Floors;
@@ -88,7 +88,6 @@ impl Region {
                 let lease_ns = if is_window { calendar_lease_ns } else { strict_lease_ns };
                 let claim = visit.cost(&id(), rule, key, claim);
                 let at = *known.or_insert_with(|| plan.add_draw(id(), rule, lease_ns / 1_000));
-                plan.ask_draw(at, key.asked_recently);
                 plan.next_claim(at, claim);
                 continue;
             }
@@ -104,7 +103,7 @@ impl Region {
             };
             let at = *known.or_insert_with(|| plan.add_entry(id, rule));
             let Some(entry) = plan.next_entry(at, passed.is_clipped) else { continue };
-            let (demand, new) = self.demands.hear(now, &entry.id, &source, &said);
+            let (demand, new) = self.demands.hear(now, &entry.id, &source, &said, passed.admitted);
             entry.demand = demand;
             entry.own_milli = self.demands.of_pop(now, &entry.id, &report.pop);
             if entry.sharing.floor(&self.name) > 0 {
@@ -112,7 +111,7 @@ impl Region {
             }
             let Passed { admitted, unconfirmed, .. } = passed;
             entry.counts.push(Count { admitted, unconfirmed, ..count(report, key) });
-            plan.ask_entry(at, new);
+            plan.add_news(at, new);
         }
         plan
     }
@@ -136,10 +135,12 @@ impl Region {
         divide(&Shared { entry, account, own: None }, &self.name, &self.terms)
     }
 
-    /// Notes for operators what `pop` was newly asked for, of a budget that then stood so.
-    pub(crate) fn note_use(&mut self, now: Time, pop: &str, entry: &Entry, asked: u64, account: &Account) {
+    /// Notes for operators what is new of `pop`, of a budget that then stood so.
+    pub(crate) fn note_use(&mut self, now: Time, pop: &str, entry: &Entry, new: Counts, account: &Account) {
         let last = Last { quota: entry.quota, deficit_ns: account.deficit_ns, at: now };
-        let counts = Counts { asked, admitted: account.charged };
+        // The store charges what all workers of a POP admitted to the first that reports it, perhaps to another weir-sync.
+        let admitted = if self.demands.is_shared(now) { new.admitted } else { account.charged };
+        let counts = Counts { admitted, ..new };
         self.busy.hear(now, pop, &entry.id, &Use { counts, last, askers: entry.demand.askers });
     }
 
@@ -148,8 +149,8 @@ impl Region {
         self.busy.look(&entry.id, Last { quota: entry.quota, deficit_ns: account.deficit_ns, at: now });
     }
 
-    /// The same of a strict budget, of which `pop` was asked for so much.
-    pub(crate) fn note_draw(&mut self, now: Time, pop: &str, draw: &Draw, asked: u64, drawn: &Drawn) {
+    /// The same of a strict budget.
+    pub(crate) fn note_draw(&mut self, now: Time, pop: &str, draw: &Draw, drawn: &Drawn) {
         let last = Last { quota: draw.quota, deficit_ns: drawn.deficit_ns, at: now };
         // Reports do not say what a strict rule limited, only what POPs wanted and are not given.
         let wanted = draw
@@ -161,8 +162,8 @@ impl Region {
             (claim.spent() + u64::from(claim.ahead)).saturating_sub(lease.charged)
         };
         let unmet = wanted.map(unmet).fold(0, u64::saturating_add);
-        let asked = asked.max(drawn.given.saturating_add(unmet));
-        let counts = Counts { asked, admitted: drawn.given };
+        // What was spent was given before.
+        let counts = Counts { asked: drawn.given.saturating_add(unmet), admitted: drawn.given };
         self.busy.hear(now, pop, &draw.id, &Use { counts, last, askers: 1 });
     }
 

@@ -162,7 +162,7 @@ pub fn together<'a>(said: impl IntoIterator<Item = (&'a str, Said)>) -> (Vec<Fle
             keys.entry(key.id.clone()).or_insert_with(|| FleetKey::new(&key)).add(region_of(member), key);
         }
     }
-    (keys.into_values().collect(), unseen)
+    (keys.into_values().map(FleetKey::whole).collect(), unseen)
 }
 
 /// Sorts `keys`.
@@ -189,6 +189,17 @@ impl FleetKey {
         }
     }
 
+    /// Once all have been added.
+    fn whole(mut self) -> Self {
+        self.rates = self.rates.whole();
+        for there in self.regions.values_mut() {
+            there.rates = there.rates.whole();
+            there.pops.iter_mut().for_each(|(_, rates)| *rates = rates.whole());
+            there.pops.sort_by_key(|(_, rates)| Reverse(rates.asked_milli));
+        }
+        self
+    }
+
     /// Adds what a weir-sync of `region` said.
     fn add(&mut self, region: &str, said: BusyKey) {
         self.rates.add(said.rates);
@@ -204,7 +215,6 @@ impl FleetKey {
                 None => there.pops.push((pop, rates)),
             }
         }
-        there.pops.sort_by_key(|(_, rates)| Reverse(rates.asked_milli));
         // Workers of one POP report to several weir-syncs of its region.
         there.askers = there.askers.max(said.askers).max(u32::try_from(there.pops.len()).unwrap_or(u32::MAX));
     }

@@ -7,7 +7,7 @@
 
 use weir_wire::time::{SECOND_NS, Time};
 
-use crate::demand::WARM_GAP_NS;
+use crate::demand::{Counts, WARM_GAP_NS};
 
 /// Over how long rates are measured, in nanoseconds.
 pub const WINDOW_NS: u64 = 5 * SECOND_NS;
@@ -17,15 +17,6 @@ const FIRST_NS: u64 = SECOND_NS / 4;
 const SPAN_NS_MIN: u64 = SECOND_NS;
 /// After so much silence a key is no longer asked for, in nanoseconds.
 const SILENT_NS: u64 = *WARM_GAP_NS.end();
-
-/// Tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Asked for, admitted or not.
-    pub asked: u64,
-    /// Admitted.
-    pub admitted: u64,
-}
 
 /// Thousandths of a token per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,31 +40,17 @@ pub(super) struct Meter {
     before: Counts,
 }
 
-impl Counts {
-    /// What was not admitted.
-    pub fn limited(&self) -> u64 {
-        self.asked.saturating_sub(self.admitted)
-    }
-
-    fn add(&mut self, other: Self) {
-        self.asked = self.asked.saturating_add(other.asked);
-        self.admitted = self.admitted.saturating_add(other.admitted);
-    }
-
-    /// The part of these of `part` in `whole`.
-    fn part(self, part: u64, whole: u64) -> Self {
-        let of = |count: u64| {
-            let part = u128::from(count) * u128::from(part.min(whole)) / u128::from(whole.max(1));
-            u64::try_from(part).unwrap_or(u64::MAX)
-        };
-        Self { asked: of(self.asked), admitted: of(self.admitted) }
-    }
-}
-
 impl Rates {
     /// What is not admitted.
     pub fn limited_milli(&self) -> u64 {
         self.asked_milli.saturating_sub(self.admitted_milli)
+    }
+
+    /// The same, of which at least what was admitted was asked for: a bucket counts at once what it admits, but what is asked
+    /// for when a worker reports, and after an outage of the store some is charged twice.
+    #[must_use]
+    pub fn whole(self) -> Self {
+        Self { asked_milli: self.asked_milli.max(self.admitted_milli), ..self }
     }
 
     /// Both together.
@@ -127,9 +104,7 @@ impl Meter {
             let milli = u128::from(count) * u128::from(SECOND_NS * 1_000) / u128::from(span_ns);
             u64::try_from(milli).unwrap_or(u64::MAX)
         };
-        let admitted_milli = milli(counts.admitted);
-        // What was admitted was asked for, even if it is charged twice after an outage of the store.
-        Rates { asked_milli: milli(counts.asked).max(admitted_milli), admitted_milli }
+        Rates { asked_milli: milli(counts.asked), admitted_milli: milli(counts.admitted) }
     }
 
     /// How long nothing was counted, in nanoseconds.
@@ -196,7 +171,7 @@ mod tests {
             for (gap_ms, asked, admitted) in reports {
                 ms += gap_ms;
                 meter.add(at(ms), Counts { asked, admitted });
-                let rates = meter.rates(at(ms));
+                let rates = meter.rates(at(ms)).whole();
                 prop_assert!(rates.asked_milli >= rates.admitted_milli);
                 prop_assert_eq!(meter.rates(at(ms + 60_000)), Rates::default());
             }

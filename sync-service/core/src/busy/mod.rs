@@ -22,11 +22,12 @@ use weir_wire::time::{SECOND_NS, Time};
 
 use self::fleet::{BusyKey, Said};
 use self::meter::Meter;
-pub use self::meter::{Counts, Rates, WINDOW_NS};
+pub use self::meter::{Rates, WINDOW_NS};
 use self::standing::level_milli;
 pub use self::weights::{HALF_NS, KEPT};
 use self::weights::{Worn, weight};
 use crate::budget::BudgetId;
+pub use crate::demand::Counts;
 use crate::heard::Last;
 
 /// The most keys.
@@ -72,6 +73,8 @@ struct Known {
     last: Last,
     /// Of what is limited, and of what is admitted.
     weights: [u64; 2],
+    /// Tokens that were admitted and not yet asked for: those of workers that report later.
+    early: u64,
     /// Since when it has been limited, and when it was last.
     limited: Option<(Time, Time)>,
 }
@@ -163,18 +166,30 @@ impl BusyKeys {
 
 impl Known {
     fn new(now: Time, last: Last) -> Self {
-        Self { meter: Meter::new(now), pops: Vec::new(), askers: 0, last, weights: [0, 0], limited: None }
+        Self {
+            meter: Meter::new(now),
+            pops: Vec::new(),
+            askers: 0,
+            last,
+            weights: [0, 0],
+            early: 0,
+            limited: None,
+        }
     }
 
     fn hear(&mut self, now: Time, pop: &str, said: &Use) {
         let Use { counts, last, askers } = *said;
         (self.last, self.askers) = (last, askers);
         self.meter.add(now, counts);
-        let of = [counts.limited(), counts.admitted];
+        let had = counts.admitted.saturating_add(self.early);
+        let limited = counts.asked.saturating_sub(had);
+        let early_max = u64::from(last.quota.burst()) + SECOND_NS / last.quota.token_ns();
+        self.early = had.saturating_sub(counts.asked).min(early_max);
+        let of = [limited, counts.admitted];
         for (known, tokens) in self.weights.iter_mut().zip(of) {
             *known = known.saturating_add(weight(tokens, last.quota.burst())).min(1 << 62);
         }
-        if counts.limited() > 0 {
+        if limited > 0 {
             let since = self.limited.filter(|(_, at)| now.nanos_since(*at) < UNLIMITED_NS);
             self.limited = Some((since.map_or(now, |(since, _)| since), now));
         }

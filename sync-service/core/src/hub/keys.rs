@@ -15,23 +15,25 @@ use crate::escrow::{Draw, Drawn, LEASE_US_MIN};
 use crate::plan::{Entry, Plan};
 
 impl Hub {
-    /// Notes for operators what became of a report of `pop`, as far as the store said.
+    /// Notes for operators what became of a report of `pop`, as far as the store said when it was asked at `asked_at`.
     pub(super) fn note_uses<E>(
         &mut self,
         now: Time,
+        asked_at: Time,
         pop: &str,
         plan: &Plan,
         accounts: &[Result<Account, E>],
         drawn: &[Result<Drawn, E>],
     ) {
-        for ((entry, asked), account) in plan.entries.iter().zip(&plan.entries_asked).zip(accounts) {
-            if let Ok(account) = account {
-                self.region.note_use(now, pop, entry, *asked, account);
+        let is_known = |id: &BudgetId| !self.bans.is_forgotten_since(id, asked_at);
+        for ((entry, new), account) in plan.entries.iter().zip(&plan.news).zip(accounts) {
+            if let Some(account) = account.as_ref().ok().filter(|_| is_known(&entry.id)) {
+                self.region.note_use(now, pop, entry, *new, account);
             }
         }
-        for ((draw, asked), drawn) in plan.draws.iter().zip(&plan.draws_asked).zip(drawn) {
-            if let Ok(drawn) = drawn {
-                self.region.note_draw(now, pop, draw, *asked, drawn);
+        for (draw, drawn) in plan.draws.iter().zip(drawn) {
+            if let Some(drawn) = drawn.as_ref().ok().filter(|_| is_known(&draw.id)) {
+                self.region.note_draw(now, pop, draw, drawn);
             }
         }
     }

@@ -1,0 +1,118 @@
+//! Which keys operators are told are limited, of what reports say and the store answers.
+
+use weir_budget::budget::{Budget, BudgetId};
+use weir_budget::busy::fleet::{FleetKey, together};
+use weir_budget::divide::Terms;
+use weir_budget::escrow::Drawn;
+use weir_budget::hub::{Answers, Hub, Settings};
+use weir_wire::messages::{Key, Leased, Report, Rule};
+use weir_wire::quota::{Period, Quota, Rate};
+use weir_wire::sharing::Sharing;
+use weir_wire::time::{SECOND_NS, Time};
+
+const NOW_US: u64 = 1 << 50;
+const INTERVAL_MS: u64 = 250;
+
+fn at(ms: u64) -> Time {
+    Time::from_nanos(SECOND_NS + ms * 1_000_000)
+}
+
+fn hub(member: &str) -> Hub {
+    let terms = Terms::default();
+    Hub::new(Settings { member: member.into(), terms, pop_ttl_ns: 10 * SECOND_NS, pops_expected: 0 })
+}
+
+fn report(worker: u64, sequence: u64, strict: bool, key: &Key) -> Report {
+    let quota = Quota::new(Rate::new(1_000, Period::Second).unwrap(), 1_000).unwrap();
+    let rules = vec![Rule { name: "r".into(), quota, sharing: Sharing { strict, ..Sharing::of(quota) } }];
+    let keys = vec![Key { value: vec![1], epoch: 1, span_ms: 250, ..key.clone() }];
+    Report { pop: "fra1".into(), worker, sequence, table: 1, rules, keys, ..Report::default() }
+}
+
+fn id() -> BudgetId {
+    BudgetId { rule: "r".into(), value: vec![1] }
+}
+
+/// A key that each of two workers of a POP is asked for ten times an interval, for 30 s. They report one after the other,
+/// each to a weir-sync of its own if there are `several`; all but `limited` of each interval's tokens are admitted.
+fn asked_at_two_workers(several: bool, limited: impl Fn(u64) -> u64) -> FleetKey {
+    let mut hubs = ["fra/a", "fra/b"].map(|member| (member, hub(member)));
+    let (mut budget, mut asked, mut admitted, mut charged) = (Budget::default(), 0, 0, 0);
+    for interval in 1..=120 {
+        admitted += 20 - limited(interval);
+        for worker in 0..2 {
+            asked += 10;
+            let unconfirmed = admitted - charged;
+            let asked = asked.max(admitted);
+            let key = Key { admitted, unconfirmed, asked, asked_recently: 10, ..Key::default() };
+            let ms = interval * INTERVAL_MS + worker * INTERVAL_MS / 2;
+            let (member, hub) = &mut hubs[if several { usize::try_from(worker).unwrap() } else { 0 }];
+            let pending = hub.report(at(ms), NOW_US, report(worker, interval, false, &key));
+            let entry = pending.entries()[0].charge(member, "fra1");
+            let account = budget.charge(NOW_US + ms * 1_000, &entry);
+            let answers = Answers { accounts: vec![Ok(account)], drawn: vec![], pops: Ok(1) };
+            let outcome = hub.settle::<&str>(at(ms), 0, pending, answers);
+            assert!(outcome.reply.settled.is_all());
+            charged = admitted;
+        }
+    }
+    let now = at(121 * INTERVAL_MS);
+    let (mut keys, _) = together(hubs.iter().map(|(member, hub)| (*member, hub.busy(now, 100))));
+    keys.pop().unwrap()
+}
+
+#[test]
+fn a_key_that_gets_all_is_not_limited_whichever_workers_tell_whichever_weir_syncs() {
+    for several in [false, true] {
+        for was_limited in [false, true] {
+            let key =
+                asked_at_two_workers(several, |interval| if was_limited && interval < 40 { 5 } else { 0 });
+            let (asked, limited) = (key.rates.asked_milli, key.rates.limited_milli());
+            assert!((76_000..=84_000).contains(&asked), "{key:?}");
+            assert!(limited * 20 <= asked && key.limited_ms.is_none(), "{several} {was_limited}: {key:?}");
+        }
+    }
+}
+
+#[test]
+fn a_key_that_gets_half_is_limited_by_half_whichever_workers_tell_whichever_weir_syncs() {
+    for several in [false, true] {
+        let key = asked_at_two_workers(several, |_| 10);
+        assert!((76_000..=84_000).contains(&key.rates.asked_milli), "{several}: {key:?}");
+        assert!((36_000..=44_000).contains(&key.rates.limited_milli()), "{several}: {key:?}");
+        assert!(key.limited_ms > Some(25_000), "{several}: {key:?}");
+    }
+}
+
+#[test]
+fn a_strict_key_that_gets_what_it_asks_for_is_not_limited() {
+    let mut hub = hub("fra");
+    for login in 0..20 {
+        // A request draws a token; a while later the report says that it was spent, and gives back the rest.
+        let (drawn, spent) =
+            (Key { ahead: 1, ..Key::default() }, Key { admitted: 1, asked: 1, ..Key::default() });
+        for (step, key, given) in [(0, drawn, 1), (1, Key { asked_recently: 1, ..spent }, 0)] {
+            let now = at(login * 500 + step * INTERVAL_MS);
+            let pending = hub.report(now, NOW_US, report(1, login * 2 + step + 1, true, &key));
+            let leases = vec![if given > 0 { Leased::of(1, 2_000) } else { Leased::NONE }];
+            let drawn = Drawn { deficit_ns: 0, outstanding: 0, given, now_us: NOW_US, leases };
+            let answers = Answers { accounts: vec![], drawn: vec![Ok(drawn)], pops: Ok(1) };
+            hub.settle::<&str>(now, 0, pending, answers);
+        }
+    }
+    let key = hub.busy_key(at(10_000), &id()).unwrap();
+    assert_eq!((key.rates.limited_milli(), key.limited_ms), (0, None), "{key:?}");
+    assert!((1_800..=2_200).contains(&key.rates.admitted_milli), "{key:?}");
+}
+
+#[test]
+fn a_key_that_is_reset_while_it_is_charged_is_not_listed_again() {
+    let mut hub = hub("fra");
+    let key = Key { admitted: 10, unconfirmed: 10, asked: 90, asked_recently: 90, ..Key::default() };
+    let pending = hub.report(at(0), NOW_US, report(1, 1, false, &key));
+    let account = Budget::default().charge(NOW_US, &pending.entries()[0].charge("fra", "fra1"));
+    hub.forget(at(10), id());
+    let answers = Answers { accounts: vec![Ok(account)], drawn: vec![], pops: Ok(1) };
+    hub.settle::<&str>(at(20), 0, pending, answers);
+    assert_eq!(hub.busy_key(at(20), &id()), None);
+}
