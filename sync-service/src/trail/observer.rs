@@ -10,7 +10,7 @@ use weir_wire::messages::Report;
 
 use super::Trail;
 use super::event::{Decided, Event, Odd};
-use super::tally::{Limited, Minute, Tally};
+use super::tally::{Limited, Minute, ROWS_MAX, Tally};
 use crate::anomalies::{Change, Detector, RuleMinute};
 use crate::keys::name;
 use crate::metrics::{Metrics, OfAnomaly};
@@ -34,7 +34,8 @@ impl Observer {
         #[allow(clippy::cast_precision_loss, reason = "at most 100")]
         let share_max = trail.limited_percent() as f64 / 100.0;
         let detector = Mutex::new(Detector::new(share_max));
-        Self { trail, metrics, tally: Mutex::default(), detector }
+        let tally = Mutex::new(Tally::new(ROWS_MAX, trail.is_on()));
+        Self { trail, metrics, tally, detector }
     }
 
     /// Takes in a report. It is quick, and waits for nothing.

@@ -1,11 +1,16 @@
 //! What reports tell of each key at each POP: tokens that were admitted, and tokens that were limited.
 //!
-//! Reports have cumulative counts, and several workers of a POP, or several weir-syncs, hear of the same ones. So a row
-//! keeps what it has seen of a key's epoch, and takes what is new in it, but no more than the report says is new to its
-//! worker. Rows are bounded; for a key without one, what its worker says is new is taken as left out.
+//! A report tells what a key's bucket has counted since its epoch began, for all workers of its POP, and what its own worker
+//! was asked for that it has told no weir-sync before. So a row keeps what it has seen of an epoch, and of what is new takes
+//! the part that this worker was asked for: others tell of the rest, perhaps to another weir-sync. What was limited is what
+//! was asked for and not admitted, over all reports of an interval: a bucket counts at once what it admits, but what is
+//! asked for when the worker reports. Rows are bounded; for a key without one, what its worker says is new is left out.
+//!
+//! Of strict rules, reports tell what was admitted alone.
 
 use std::collections::HashMap;
 
+use weir_budget::demand::part_of;
 use weir_wire::messages::{Key, POPS_MAX, Report};
 
 /// The most rows: keys at POPs.
@@ -14,6 +19,8 @@ pub const ROWS_MAX: usize = 100_000;
 const RULES_MAX: usize = 100_000;
 /// How long a row is kept that is not reported, in milliseconds.
 const KEPT_MS: u64 = 120_000;
+/// At most one part in so many of what is asked for in an interval is admitted before its worker reports it.
+const EARLY_PART: u64 = 4;
 
 /// What is known of every POP.
 #[derive(Debug)]
@@ -23,13 +30,14 @@ pub struct Tally {
     rows: usize,
     rules: usize,
     left_out: u64,
+    has_intervals: bool,
 }
 
 /// What a POP reports of a rule.
 #[derive(Debug, Default)]
 struct OfRule {
     keys: HashMap<Box<[u8]>, Row>,
-    /// Since the last minute was taken.
+    /// Of keys without a row, since the last minute was taken.
     minute: Sums,
 }
 
@@ -39,10 +47,19 @@ struct Row {
     asked: u64,
     admitted: u64,
     heard_ms: u64,
-    /// Since the last interval was taken.
-    counts: Counts,
-    /// Tokens limited since the last minute was taken.
-    minute: u64,
+    /// Since the last interval was taken, ...
+    interval: Taken,
+    /// ... when it was first heard that some were limited, and when last.
+    limited_ms: Option<(u64, u64)>,
+    /// Since the last minute was taken.
+    minute: Taken,
+}
+
+/// What a key took of its bucket.
+#[derive(Clone, Copy, Debug, Default)]
+struct Taken {
+    asked: u64,
+    admitted: u64,
 }
 
 /// What a key was given and refused at a POP.
@@ -91,14 +108,15 @@ pub struct Minute {
 
 impl Default for Tally {
     fn default() -> Self {
-        Self::new(ROWS_MAX)
+        Self::new(ROWS_MAX, true)
     }
 }
 
 impl Tally {
-    /// With at most `rows_max` rows.
-    pub fn new(rows_max: usize) -> Self {
-        Self { pops: HashMap::new(), rows_max, rows: 0, rules: 0, left_out: 0 }
+    /// With at most `rows_max` rows. Only if it `has_intervals` is there something to [take](Self::take_limited) beside
+    /// minutes.
+    pub fn new(rows_max: usize, has_intervals: bool) -> Self {
+        Self { pops: HashMap::new(), rows_max, rows: 0, rules: 0, left_out: 0, has_intervals }
     }
 
     /// Takes in a report.
@@ -117,23 +135,23 @@ impl Tally {
                 self.rules += 1;
                 rules.insert(rule.name.clone(), OfRule::default());
             }
-            let of_rule = rules.get_mut(&rule.name);
-            let Some(of_rule) = of_rule else {
-                self.left_out += limited(key);
+            let left_out = Sums { asked: key.asked_recently, limited: limited(key) };
+            let of_interval = if self.has_intervals { left_out.limited } else { 0 };
+            let Some(of_rule) = rules.get_mut(&rule.name) else {
+                self.left_out = self.left_out.saturating_add(of_interval);
                 continue;
             };
             if !of_rule.keys.contains_key(&*key.value) && self.rows < self.rows_max {
                 self.rows += 1;
                 of_rule.keys.insert(key.value.as_slice().into(), Row::default());
             }
-            let new = if let Some(row) = of_rule.keys.get_mut(&*key.value) {
-                row.hear(now_ms, report.epoch(key), key)
+            if let Some(row) = of_rule.keys.get_mut(&*key.value) {
+                let new = row.hear(now_ms, report.epoch(key), key);
+                row.count(now_ms, new, self.has_intervals);
             } else {
-                self.left_out += limited(key);
-                Sums { asked: key.asked_recently, limited: limited(key) }
-            };
-            of_rule.minute.asked += new.asked;
-            of_rule.minute.limited += new.limited;
+                self.left_out = self.left_out.saturating_add(of_interval);
+                of_rule.minute.add(left_out);
+            }
         }
     }
 
@@ -147,8 +165,7 @@ impl Tally {
         let mut taken = Vec::new();
         for (rule, of_rule) in self.pops.get_mut(pop).into_iter().flatten() {
             for (value, row) in &mut of_rule.keys {
-                let counts = std::mem::take(&mut row.counts);
-                if counts.limited > 0 {
+                if let Some(counts) = row.take_interval() {
                     taken.push(Limited { rule: rule.clone(), value: value.clone(), counts });
                 }
             }
@@ -166,13 +183,18 @@ impl Tally {
         let Some(rules) = self.pops.get_mut(pop) else { return Vec::new() };
         let mut taken = Vec::new();
         for (rule, of_rule) in rules.iter_mut() {
-            let limited = of_rule.keys.iter_mut().filter(|(_, row)| row.minute > 0);
-            let keys = limited.map(|(value, row)| (value.clone(), std::mem::take(&mut row.minute))).collect();
-            taken.push(Minute { rule: rule.clone(), sums: std::mem::take(&mut of_rule.minute), keys });
+            let (mut sums, mut keys) = (std::mem::take(&mut of_rule.minute), Vec::new());
+            for (value, row) in &mut of_rule.keys {
+                let of_key = row.minute.take();
+                sums.add(of_key);
+                if of_key.limited > 0 {
+                    keys.push((value.clone(), of_key.limited));
+                }
+            }
+            taken.push(Minute { rule: rule.clone(), sums, keys });
             let rows = of_rule.keys.len();
-            of_rule
-                .keys
-                .retain(|_, row| row.counts.limited > 0 || now_ms.saturating_sub(row.heard_ms) < KEPT_MS);
+            let is_untold = |row: &Row| row.interval.limited() > 0;
+            of_rule.keys.retain(|_, row| is_untold(row) || now_ms.saturating_sub(row.heard_ms) < KEPT_MS);
             self.rows -= rows - of_rule.keys.len();
         }
         let known = rules.len();
@@ -186,31 +208,73 @@ impl Tally {
 }
 
 impl Row {
-    /// What is new in a key's counts.
-    fn hear(&mut self, now_ms: u64, epoch: u64, key: &Key) -> Sums {
-        if self.epoch != epoch {
-            (self.epoch, self.asked, self.admitted) = (epoch, 0, 0);
-        }
-        let asked = key.asked.saturating_sub(self.asked).min(key.asked_recently);
-        let admitted = key.admitted.saturating_sub(self.admitted).min(key.unconfirmed).min(asked);
-        (self.asked, self.admitted) = (self.asked.max(key.asked), self.admitted.max(key.admitted));
+    /// What is new in a key's counts, of what its worker was asked for.
+    fn hear(&mut self, now_ms: u64, epoch: u64, key: &Key) -> Taken {
         self.heard_ms = now_ms;
-        let limited = asked - admitted;
-        self.counts.admitted += admitted;
-        self.counts.limited += limited;
-        self.minute += limited;
-        if limited > 0 {
-            let is_first = self.counts.first_ms == 0;
-            self.counts.first_ms = if is_first { now_ms } else { self.counts.first_ms };
-            self.counts.last_ms = now_ms;
+        let &Key { asked, admitted, asked_recently, .. } = key;
+        if self.epoch != epoch {
+            (self.epoch, self.asked, self.admitted) = (epoch, asked, admitted);
+            let own = asked.min(asked_recently);
+            return Taken { asked: own, admitted: own - limited(key) };
         }
-        Sums { asked, limited }
+        let new = (asked.saturating_sub(self.asked), admitted.saturating_sub(self.admitted));
+        (self.asked, self.admitted) = (self.asked.max(asked), self.admitted.max(admitted));
+        let own = new.0.min(asked_recently);
+        Taken { asked: own, admitted: part_of(new.1, own, new.0) }
+    }
+
+    fn count(&mut self, now_ms: u64, new: Taken, has_intervals: bool) {
+        self.minute.add(new);
+        if !has_intervals {
+            return;
+        }
+        self.interval.add(new);
+        if new.limited() > 0 {
+            let first_ms = self.limited_ms.map_or(now_ms, |(first_ms, _)| first_ms);
+            self.limited_ms = Some((first_ms, now_ms));
+        }
+    }
+
+    /// What there was since the last call, if some of it was limited.
+    fn take_interval(&mut self) -> Option<Counts> {
+        let Sums { asked, limited } = self.interval.take();
+        let (first_ms, last_ms) = self.limited_ms.take().filter(|_| limited > 0)?;
+        Some(Counts { admitted: asked - limited, limited, first_ms, last_ms })
     }
 }
 
-/// What a report says was limited of a key, if nothing else is known.
+impl Taken {
+    fn add(&mut self, other: Self) {
+        self.asked = self.asked.saturating_add(other.asked);
+        self.admitted = self.admitted.saturating_add(other.admitted);
+    }
+
+    fn limited(self) -> u64 {
+        self.asked.saturating_sub(self.admitted)
+    }
+
+    /// All of it. What is admitted and not yet asked for, because its worker has not reported, is kept for the next time.
+    fn take(&mut self) -> Sums {
+        let Self { asked, admitted } = *self;
+        let early = admitted.saturating_sub(asked).min(asked / EARLY_PART);
+        *self = Self { asked: 0, admitted: early };
+        Sums { asked, limited: asked.saturating_sub(admitted) }
+    }
+}
+
+impl Sums {
+    fn add(&mut self, other: Self) {
+        self.asked = self.asked.saturating_add(other.asked);
+        self.limited = self.limited.saturating_add(other.limited);
+    }
+}
+
+/// What a report says was limited of a key, if nothing else is known: no more than what is not waiting to be charged, and no
+/// larger a part than since its epoch began. Of a strict rule nothing waits, and nothing is known to be limited.
 fn limited(key: &Key) -> u64 {
-    key.asked_recently.saturating_sub(key.unconfirmed)
+    let own = key.asked.min(key.asked_recently);
+    let of_epoch = own - part_of(key.admitted, own, key.asked).min(own);
+    of_epoch.min(key.asked_recently.saturating_sub(key.unconfirmed))
 }
 
 #[cfg(test)]
@@ -268,7 +332,7 @@ mod tests {
 
     #[test]
     fn rows_are_bounded_and_go_after_a_while() {
-        let mut tally = Tally::new(3);
+        let mut tally = Tally::new(3, true);
         for n in 0..5_u8 {
             tally.hear(1, &report("fra1", &[n], 1, [0, 0, 7, 7]));
         }
@@ -280,5 +344,66 @@ mod tests {
         counts(&mut tally, "fra1");
         tally.take_minutes(2 * KEPT_MS, "fra1");
         assert_eq!((tally.rows, tally.rules, tally.pops().len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn what_a_strict_rule_admits_is_not_limited() {
+        let mut tally = Tally::default();
+        // It is charged beforehand, so nothing of it is unconfirmed.
+        for (ms, spent) in [(1_000, 5), (1_250, 11), (1_500, 12)] {
+            let mut said = report("fra1", b"a", 1, [spent, 0, spent, 6]);
+            said.rules[0].sharing.strict = true;
+            tally.hear(ms, &said);
+        }
+        assert_eq!(counts(&mut tally, "fra1"), []);
+        let minutes = tally.take_minutes(60_000, "fra1");
+        assert_eq!((minutes[0].sums.limited, minutes[0].keys.len()), (0, 0), "{minutes:?}");
+    }
+
+    /// A bucket of which `workers` are asked for 20 tokens each in an interval, and give `admitted` together. They report one
+    /// after the other, each to the next of `tallies`, for 80 intervals; none has its tokens confirmed by the next report of
+    /// another.
+    fn shared(tallies: &mut [Tally], workers: u64, admitted: u64) {
+        let (mut asked, mut turn) = (0, 0);
+        for interval in 1..=80 {
+            for _ in 0..workers {
+                asked += 20;
+                let given = interval * admitted;
+                let receiver = turn % tallies.len();
+                tallies[receiver]
+                    .hear(interval * 250, &report("fra1", b"a", 1, [given, 0, asked.max(given), 20]));
+                turn += 1;
+            }
+        }
+    }
+
+    #[test]
+    fn what_one_worker_admits_before_another_reports_is_not_limited() {
+        // All is admitted, or one token in twenty is not, by one worker or several, who tell one weir-sync or several.
+        for (workers, receivers) in [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2), (4, 2), (2, 3), (3, 2)] {
+            for limited in [0, workers, 15 * workers] {
+                let mut tallies: Vec<_> = (0..receivers).map(|_| Tally::default()).collect();
+                shared(&mut tallies, workers, 20 * workers - limited);
+                let told = tallies.iter_mut().flat_map(|tally| counts(tally, "fra1"));
+                let told = told.map(|(_, limited, ..)| limited).sum::<u64>();
+                let (asked, expected) = (80 * 20 * workers, 80 * limited);
+                let off = if limited == 0 { 0 } else { asked / 25 };
+                assert!(
+                    told.abs_diff(expected) <= off,
+                    "{told}, not {expected} of {asked}: {workers} workers, {receivers} weir-syncs"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_goes_though_nobody_takes_its_intervals() {
+        let mut tally = Tally::new(3, false);
+        for n in 0..5_u8 {
+            tally.hear(1, &report("fra1", &[n], 1, [0, 0, 7, 7]));
+        }
+        assert_eq!((tally.take_left_out(), tally.take_minutes(2, "fra1")[0].keys.len()), (0, 3));
+        tally.take_minutes(2 * KEPT_MS, "fra1");
+        assert_eq!((tally.rows, tally.pops().len()), (0, 0));
     }
 }
