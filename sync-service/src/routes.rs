@@ -48,6 +48,10 @@ type Answered = Result<Response, Problem>;
 
 /// Where the metrics are.
 const METRICS_PATH: &str = "/metrics";
+/// The query that tries a rule set without putting it.
+const DRY_RUN: &str = "dry_run=true";
+/// Where to go back to a version.
+const ROLLBACK_PATH: &str = "/v1/rules/rollback";
 /// What there is.
 const EXPECTED_PATHS: &str = "expected /v1/report, /v1/rules, /v1/rules/versions, /v1/rules/rollback, /v1/enforcement, \
     /v1/fleet, /v1/live, /v1/orders, /v1/bans, /v1/allows, /v1/keys, /v1/keys/RULE/VALUE, /v1/check, /v1/settle, \
@@ -92,6 +96,13 @@ pub struct Routes {
     pub body_bytes_max: usize,
 }
 
+/// Whether a request may change something. A dry run does not, and may take long.
+fn is_change(request: &Request) -> bool {
+    let is_change = matches!(*request.method(), Method::PUT | Method::DELETE);
+    let is_dry_run = request.uri().query() == Some(DRY_RUN);
+    (is_change && !is_dry_run) || request.uri().path() == ROLLBACK_PATH
+}
+
 impl Routes {
     /// The response to `request` of `peer`. Never fails: what goes wrong is a problem response.
     pub async fn respond(self: Arc<Self>, request: Request, peer: Arc<Peer>) -> Sent {
@@ -101,6 +112,14 @@ impl Routes {
                 Ok(stream) => return stream.map(Either::Right),
                 Err(problem) => Err(problem),
             }
+        } else if is_change(&request) {
+            // To its end, even if its client leaves: POPs and the trail are told of what was changed.
+            let (routes, peer) = (Arc::clone(&self), Arc::clone(&peer));
+            let changing = tokio::spawn(async move { routes.route(request, &peer).await });
+            changing.await.unwrap_or_else(|_| {
+                let detail = "the change broke off, and may have been made: look before it is made again";
+                Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail))
+            })
         } else {
             self.route(request, &peer).await
         };
@@ -154,7 +173,7 @@ impl Routes {
             (messages::RULES_PATH, &Method::GET | &Method::HEAD) => self.get_rules(&request, peer).await,
             (messages::RULES_PATH, &Method::PUT) => self.put_rules(request, peer).await,
             ("/v1/rules/versions", &Method::GET | &Method::HEAD) => self.versions(&request).await,
-            ("/v1/rules/rollback", &Method::POST) => self.roll_back(request, peer).await,
+            (ROLLBACK_PATH, &Method::POST) => self.roll_back(request, peer).await,
             ("/v1/enforcement", &Method::PUT) => self.enforce(request, peer).await,
             ("/v1/fleet", &Method::GET | &Method::HEAD) => self.fleet(&request).await,
             ("/v1/keys", &Method::GET | &Method::HEAD) => self.busy_keys(&request).await,
@@ -166,14 +185,9 @@ impl Routes {
             ("/v1/check", &Method::POST) => self.check(request).await,
             ("/v1/settle", &Method::POST) => self.settle(request).await,
             ("/ratelimit/check", &Method::POST) => self.check_limits(request).await,
-            (
-                messages::REPORT_PATH
-                | "/v1/rules/rollback"
-                | "/v1/check"
-                | "/v1/settle"
-                | "/ratelimit/check",
-                _,
-            ) => Err(Problem::method_not_allowed("POST")),
+            (messages::REPORT_PATH | ROLLBACK_PATH | "/v1/check" | "/v1/settle" | "/ratelimit/check", _) => {
+                Err(Problem::method_not_allowed("POST"))
+            }
             ("/v1/keys", _) => Err(Problem::method_not_allowed("GET, HEAD, POST")),
             (messages::RULES_PATH, _) => Err(Problem::method_not_allowed("GET, HEAD, PUT")),
             ("/v1/enforcement", _) => Err(Problem::method_not_allowed("PUT")),

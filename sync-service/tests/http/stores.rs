@@ -27,6 +27,8 @@ pub(crate) struct Shared {
     forgets_pops: AtomicBool,
     is_silent: AtomicBool,
     keeps_budgets: AtomicBool,
+    /// Held while rule sets are put, but nobody hears of it.
+    holds_answers: tokio::sync::RwLock<()>,
     accounts: Mutex<Vec<Account>>,
 }
 
@@ -48,12 +50,18 @@ impl Shared {
             forgets_pops: no(),
             is_silent: no(),
             keeps_budgets: no(),
+            holds_answers: tokio::sync::RwLock::default(),
             accounts: Mutex::default(),
         })
     }
 
     pub(crate) fn set_gone(&self, is_gone: bool) {
         self.is_gone.store(is_gone, Ordering::SeqCst);
+    }
+
+    /// As long as this is held, rule sets are put, but nobody hears of it.
+    pub(crate) async fn hold_answers(&self) -> tokio::sync::RwLockWriteGuard<'_, ()> {
+        self.holds_answers.write().await
     }
 
     /// From now on it answers no draw.
@@ -147,7 +155,12 @@ impl Store for Shared {
         if self.is_gone.load(Ordering::SeqCst) {
             return Box::pin(async { Err(gone()) });
         }
-        self.memory.put_rules(put)
+        let putting = self.memory.put_rules(put);
+        Box::pin(async {
+            let stored = putting.await;
+            drop(self.holds_answers.read().await);
+            stored
+        })
     }
 
     fn say_busy<'a>(&'a self, member: &'a str, text: &'a str) -> Answer<'a, ()> {

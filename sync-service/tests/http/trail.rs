@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use weir_sync::config::{Config, TrailFile};
+use weir_sync::store::Store as _;
 
 use crate::Server;
-use crate::client::{ask, greeting, one_key, report, request};
+use crate::client::{Client, ask, greeting, one_key, report, request};
 use crate::exchange::metric;
 use crate::rules::{guarded, put, rules};
+use crate::stores::Shared;
 
 const ADMIN: &str = "content-type: application/json\r\nauthorization: Bearer an-admin-token-of-the-tests\r\n";
 const REPORTER: &str = "authorization: Bearer a-report-token-of-the-tests\r\n";
@@ -135,6 +137,33 @@ async fn every_change_of_the_rule_set_is_written_with_who_and_what() {
         "4"
     );
     server.stop().await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_change_is_written_though_its_client_has_left() {
+    let (folder, config) = with_file();
+    let store = Shared::new(config.pop_ttl);
+    let server = Server::start_over(config, store.clone()).await;
+    let held = store.hold_answers().await;
+    let mut client = Client::connect(server.address).await;
+    let headers = format!("{ADMIN}if-none-match: *\r\n");
+    client.send(&request("PUT", "/v1/rules", &headers, rules("4/s").to_string().as_bytes())).await;
+    until("it is put", async || store.rules_version().await.unwrap().is_some()).await;
+    drop(client);
+    // The one that asks is left.
+    until("it is noticed", async || metric(&server, "weir_sync_connections").await < 1.5).await;
+    drop(held);
+    let events = events(folder.path(), 1).await;
+    assert_eq!((&events[0]["what"], &events[0]["author"]), (&json!("rules"), &json!("admin")));
+    server.stop().await.unwrap().unwrap();
+}
+
+async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !is_so().await {
+        assert!(Instant::now() < deadline, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 /// How long a reply takes, of many the one in the middle.
