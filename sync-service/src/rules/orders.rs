@@ -96,6 +96,7 @@ impl RuleSets {
             comment = change.comment,
             "an order is lifted"
         );
+        self.tell_of_order("lift", kind.as_str(), &standing.order, change);
         Ok(standing)
     }
 

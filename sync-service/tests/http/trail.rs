@@ -13,7 +13,7 @@ use weir_sync::store::Store as _;
 use crate::Server;
 use crate::client::{Client, ask, greeting, one_key, report, request};
 use crate::exchange::metric;
-use crate::rules::{guarded, put, rules};
+use crate::rules::{admin, guarded, put, rules};
 use crate::stores::Shared;
 
 const ADMIN: &str = "content-type: application/json\r\nauthorization: Bearer an-admin-token-of-the-tests\r\n";
@@ -164,6 +164,40 @@ async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
         assert!(Instant::now() < deadline, "{what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+#[tokio::test]
+async fn an_order_is_written_when_it_is_put_and_when_it_is_lifted() {
+    let (folder, config) = with_file();
+    let server = Server::start(config).await;
+    put(&server, "if-none-match: *\r\n", &rules("5/s")).await;
+    let change = async |method: &str, path: &str, comment: &str, body: Value| {
+        let headers = format!("weir-comment: {comment}\r\n");
+        let answer = admin(&server, method, path, &headers, &body).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    };
+    let ban = json!({"address": "203.0.113.0/24", "for": "1h"});
+    change("PUT", "/v1/bans", "scans", ban).await;
+    change("DELETE", "/v1/bans/203.0.113.0%2F24", "a customer's", Value::Null).await;
+    let key = "/v1/keys/per-address/192.0.2.7/override";
+    change("PUT", key, "their launch", json!({"rate": "9/s", "burst": 9, "for": "1h"})).await;
+    change("DELETE", key, "it is over", Value::Null).await;
+    let events = events(folder.path(), 5).await;
+    let told = |event: &Value| {
+        let fields = ["what", "note", "author", "comment", "peer"].map(|field| event[field].clone());
+        assert!(event["until"].as_str().is_some_and(|until| until.ends_with('Z')), "{event}");
+        (json!(fields), event["target"].clone())
+    };
+    let network = json!({"address": "203.0.113.0/24"});
+    let rate = json!({"rule": "per-address", "key": "192.0.2.7", "rate": "9/s", "burst": 9});
+    let from = "127.0.0.1";
+    let expected = [
+        (json!(["ban", null, "admin", "scans", from]), network.clone()),
+        (json!(["lift", "ban", "admin", "a customer's", from]), network),
+        (json!(["override", null, "admin", "their launch", from]), rate.clone()),
+        (json!(["lift", "override", "admin", "it is over", from]), rate),
+    ];
+    assert_eq!(events[1..].iter().map(told).collect::<Vec<_>>(), expected);
 }
 
 /// How long a reply takes, of many the one in the middle.
