@@ -41,6 +41,10 @@ use edition::Told;
 use followed::Followed;
 use known::Known;
 
+/// The header with what the author of a change says of it, and the most bytes of that.
+pub const COMMENT: &str = "weir-comment";
+/// See [`COMMENT`].
+pub const COMMENT_BYTES_MAX: usize = 500;
 /// How long a report waits until the version that its POP runs is known here, ...
 const HEAR_MAX: Duration = Duration::from_millis(100);
 /// ... and how often that is tried.
@@ -250,6 +254,14 @@ impl RuleSets {
             return Ok(self.told_of(number));
         }
         Ok(kept)
+    }
+
+    /// What POPs are told to run, with what orders change; before anything was heard of that, the current version.
+    pub async fn in_force(&self) -> Result<Option<Held>, StoreError> {
+        match self.edition() {
+            0 => self.current().await,
+            edition => self.get(edition).await,
+        }
     }
 
     fn told_of(&self, number: u64) -> Option<Held> {

@@ -106,15 +106,23 @@ fn until(fields: &mut Fields<'_>, now_ms: u64, (most_ms, most): (u64, &str)) -> 
             let is_good = |until_ms: &u64| (now_ms + 1..=now_ms + most_ms).contains(until_ms);
             let until_ms = until_ms.filter(is_good);
             if until_ms.is_none() {
-                item.note_found(format_args!("a time of the next {most}, as in \"2030-01-31T12:00:00Z\""));
+                item.note_found(format_args!("a time of the next {most}, as in \"{}\"", tomorrow(now_ms)));
             }
             until_ms.map(Until::At)
         }
         _ => {
-            fields.note("expected either for, as in \"1h\", or until, as in \"2030-01-31T12:00:00Z\"");
+            fields.note(format_args!(
+                "expected either for, as in \"1h\", or until, as in \"{}\"",
+                tomorrow(now_ms)
+            ));
             None
         }
     }
+}
+
+/// An example of an end that would be taken.
+fn tomorrow(now_ms: u64) -> String {
+    moment::text((now_ms / 1_000).saturating_add(86_400).saturating_mul(1_000))
 }
 
 #[cfg(test)]
@@ -169,6 +177,8 @@ mod tests {
                 place(json!({"address": address, "until": until})).starts_with("until: expected a time of")
             );
         }
+        let example = r#"as in "2026-11-24T12:00:00Z", found "noon""#;
+        assert!(place(json!({"address": address, "until": "noon"})).ends_with(example));
         assert!(place(json!({"address": address, "for": "401d"})).starts_with("for: expected"));
         assert!(place(json!(7)).starts_with("expected an object"));
     }

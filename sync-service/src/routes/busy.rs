@@ -9,21 +9,20 @@ use weir_budget::budget::BudgetId;
 use weir_rules::fleet_secret::FleetSecret;
 use weir_rules::key::KeyValue;
 
+use super::reset::named;
+use super::rules::JSON;
 use super::{Answered, Request, Routes};
 use crate::access::credentials::Role;
 use crate::document::{Document, Form};
 use crate::gateway::Ask;
 use crate::gateway::json::asks;
 use crate::keys::answer::{self, Busy};
-use crate::keys::asked::{Asked, KEY_PATH};
+use crate::keys::asked::Asked;
 use crate::keys::found::{self, Found, FoundKey};
 use crate::keys::name;
 use crate::moment;
 use crate::problem::{Problem, json as response};
 use crate::rules::ChangeError;
-
-/// The media type of every answer.
-const JSON: &str = "application/json";
 
 impl Routes {
     /// The busiest and most limited keys of the fleet.
@@ -46,7 +45,7 @@ impl Routes {
             Problem::invalid(format!("the body has {} errors; nothing was looked up", errors.len()), &errors)
         })?;
         let [ask] = <[Ask; 1]>::try_from(asks).map_err(|_| Problem::malformed("expected one request"))?;
-        let held = self.exchange.rules.current().await?.ok_or_else(|| {
+        let held = self.exchange.rules.in_force().await?.ok_or_else(|| {
             let detail =
                 "there is no rule set: POPs run their own configuration's, of which nothing is known here";
             Problem::new(StatusCode::NOT_FOUND, detail)
@@ -80,7 +79,8 @@ impl Routes {
     /// How one key stands.
     pub(super) async fn one_key(&self, request: &Request) -> Answered {
         self.operator(request.headers(), Role::Read)?;
-        let id = self.whole(named(request.uri().path())?).await?;
+        let (rule, key) = named(request.uri().path())?;
+        let id = self.whole(rule, &key).await?;
         let one = self.exchange.key(&id).await.ok_or_else(|| {
             let detail = format!(
                 "no POP has reported keys of the rule `{}` of late, and no rule set that is kept has it: GET /v1/keys lists \
@@ -93,10 +93,11 @@ impl Routes {
     }
 
     /// The key that a path names: of an address without a prefix, what the rule counts by, as far as the rule set says.
-    async fn whole(&self, named: Named) -> Result<BudgetId, Problem> {
-        let Named { rule, value, address } = named;
+    async fn whole(&self, rule: String, key: &str) -> Result<BudgetId, Problem> {
+        let address = key.parse::<IpAddr>().ok().map(|address| address.to_canonical());
+        let value = name::read(key).map_err(|error| Problem::malformed(error.to_string()))?;
         // Without its store, the key is what an address is by default.
-        let held = if address.is_some() { self.exchange.rules.current().await.ok().flatten() } else { None };
+        let held = if address.is_some() { self.exchange.rules.in_force().await.ok().flatten() } else { None };
         let (Some(held), Some(address)) = (held, address) else { return Ok(BudgetId { rule, value }) };
         // Reading a large rule set takes a while.
         let cut = move || {
@@ -110,24 +111,4 @@ impl Routes {
         let unread = |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the rule set could not be read");
         spawn_blocking(cut).await.map_err(unread)
     }
-}
-
-/// What a path names.
-struct Named {
-    rule: String,
-    value: Vec<u8>,
-    /// The key, if it is written as an address without a prefix.
-    address: Option<IpAddr>,
-}
-
-/// What a path names. The last part may have a slash: that of a network.
-fn named(path: &str) -> Result<Named, Problem> {
-    let parts = path.strip_prefix(KEY_PATH).and_then(|rest| rest.split_once('/'));
-    let named = parts.and_then(|(rule, value)| Some((name::from_path(rule)?, name::from_path(value)?)));
-    let (rule, value) = named.filter(|(rule, _)| !rule.is_empty()).ok_or_else(|| {
-        Problem::malformed("expected /v1/keys/RULE/VALUE, as in /v1/keys/per-address/192.0.2.7")
-    })?;
-    let address = value.parse::<IpAddr>().ok().map(|address| address.to_canonical());
-    let value = name::read(&value).map_err(|error| Problem::malformed(error.to_string()))?;
-    Ok(Named { rule, value, address })
 }

@@ -22,6 +22,7 @@ use super::{Answered, Request, Routes};
 use crate::access::bearer;
 use crate::access::credentials::Role;
 use crate::fleet::Seen;
+use crate::keys::answer::parts;
 use crate::live::{LISTENERS_MAX, Stream};
 use crate::problem::{Problem, text};
 
@@ -117,8 +118,8 @@ impl Routes {
         let figures = exchange.figures();
         let rules = figures.rules.iter().map(|(rule, of)| {
             json!({
-                "rule": rule, "debt": tokens(of.owed.sum_milli), "overshoot": tokens(of.owed.deepest_milli),
-                "overshoot_max": tokens(of.owed.most_milli), "bound": of.bound,
+                "rule": rule, "debt": parts(of.owed.sum_milli), "overshoot": parts(of.owed.deepest_milli),
+                "overshoot_max": parts(of.owed.most_milli), "bound": of.bound,
             })
         });
         json!({
@@ -149,12 +150,6 @@ impl Listener {
         }
         Some(self.routes.standing().await)
     }
-}
-
-/// Thousandths of tokens, as tokens.
-#[allow(clippy::cast_precision_loss, reason = "for people")]
-fn tokens(milli: u64) -> f64 {
-    milli as f64 / 1_000.0
 }
 
 /// The fleet, with the POPs that an operator must see first.

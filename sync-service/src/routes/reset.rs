@@ -5,7 +5,7 @@ use serde_json::json;
 use tokio::task::spawn_blocking;
 use weir_budget::budget::BudgetId;
 
-use super::rules::judge_query;
+use super::rules::{JSON, judge_query};
 use super::{Answered, Request, Routes};
 use crate::connections::Peer;
 use crate::document::{Document, Form};
@@ -44,16 +44,13 @@ impl Routes {
             ..Changed::default()
         });
         let answer = json!({"rule": rule, "key": key, "forgotten": true});
-        Ok(response(StatusCode::OK, "application/json", &answer))
+        Ok(response(StatusCode::OK, JSON, &answer))
     }
 
     /// The keys that `value` names under `rule` and its tiers, of which there is at least one.
     pub(super) async fn ids(&self, rule: &str, value: &str) -> Result<Vec<BudgetId>, Problem> {
         // With the tiers that orders add.
-        let rules = &self.exchange.rules;
-        let edition = rules.edition();
-        let held = if edition > 0 { rules.get(edition).await? } else { rules.current().await? };
-        let Some(held) = held else {
+        let Some(held) = self.exchange.rules.in_force().await? else {
             // POPs run their own configuration's rules, of which nothing is known here.
             return Ok(which::unknown(rule, value)?);
         };
@@ -69,8 +66,8 @@ impl Routes {
     }
 }
 
-/// The rule and the key that a path names.
-fn named(path: &str) -> Result<(String, String), Problem> {
+/// The rule and the key that a path names. The last part may have a slash: that of a network.
+pub(super) fn named(path: &str) -> Result<(String, String), Problem> {
     let parts = path.strip_prefix(KEY_PATH).and_then(|rest| rest.split_once('/'));
     let text = |part: &str| name::from_path(part).filter(|text| !text.is_empty());
     let named = parts.and_then(|(rule, value)| Some((text(rule)?, text(value)?)));

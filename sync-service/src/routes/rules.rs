@@ -16,16 +16,14 @@ use crate::check::warn::{self, Warning};
 use crate::connections::Peer;
 use crate::document::{DOCUMENT_BYTES_MAX, Document, Form};
 use crate::fleet::Seen;
+use crate::keys::answer::parts;
 use crate::problem::{Problem, json as response, text};
-use crate::rules::{Change, ChangeError, Held, Tried};
+use crate::rules::{COMMENT, COMMENT_BYTES_MAX, Change, ChangeError, Held, Tried};
 use crate::store::rules::Kept;
 use crate::strict_json;
 
 /// The largest body of a request with a single field, in bytes.
 pub(super) const ORDER_BYTES_MAX: usize = 4_096;
-/// The header with an operator's comment on a change, and the most bytes of it.
-const COMMENT: &str = "weir-comment";
-const COMMENT_BYTES_MAX: usize = 500;
 /// The media type of every answer.
 pub(super) const JSON: &str = "application/json";
 /// What a change must say.
@@ -173,7 +171,7 @@ pub(super) fn pop(seen: &Seen, current: u64) -> Value {
         "name": seen.pop,
         "region": seen.region,
         "replica": seen.replica,
-        "silent_s": silent_s(seen.age_us),
+        "silent_s": parts(seen.age_us / 1_000),
         "version": seen.version,
         "refused": seen.refused,
         "is_current": seen.version == current,
@@ -253,10 +251,4 @@ fn tagged(mut response: Response, version: u64) -> Response {
         response.headers_mut().insert(ETAG, tag);
     }
     response
-}
-
-/// Seconds, to the thousandth.
-#[allow(clippy::cast_precision_loss, reason = "for people")]
-fn silent_s(age_us: u64) -> f64 {
-    (age_us / 1_000) as f64 / 1_000.0
 }

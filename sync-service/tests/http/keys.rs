@@ -207,5 +207,22 @@ async fn the_keys_of_a_request_are_looked_up() {
     }
     let denied: Value = serde_json::from_slice(&asks(json!({"method": "TRACE"})).await.body).unwrap();
     assert_eq!(denied, json!({"list": "deny", "keys": []}));
+    // As orders have it.
+    let ordered = async |path: &str, body: Value| {
+        assert_eq!(rules::admin(&fra, "PUT", path, "", &body).await.status, 200, "{path}");
+    };
+    ordered("/v1/bans", json!({"address": "203.0.113.0/24", "for": "1h"})).await;
+    ordered("/v1/allows", json!({"address": "203.0.113.9", "for": "1h"})).await;
+    let rate = json!({"rate": "99/s", "burst": 99, "for": "1h"});
+    ordered("/v1/keys/per-address/192.0.2.7/override", rate).await;
+    for (address, list) in [("203.0.113.7", "deny"), ("203.0.113.9", "allow")] {
+        let said: Value = serde_json::from_slice(&asks(json!({"address": address})).await.body).unwrap();
+        assert_eq!(said, json!({"list": list, "keys": []}), "{address}");
+    }
+    let said: Value = serde_json::from_slice(&asks(json!({"address": "192.0.2.7"})).await.body).unwrap();
+    assert_eq!(
+        (&said["keys"][0]["rule"], &said["keys"][0]["burst"]),
+        (&json!("per-address.o-99-s-99"), &json!(99))
+    );
     assert_eq!(asks(json!({"adress": "192.0.2.7"})).await.status, 422);
 }
