@@ -144,9 +144,9 @@ function showPops(fleet) {
   const others = fleet.count - fleet.pops.length;
   say('pops-said', others > 0 ? `${said} ${others} of those that do are not listed.` : said);
   rows('pops', fleet.pops.map((pop) => {
-    const state = pop.refused ? `refused ${pop.refused}` : pop.is_current ? 'current' : pop.version ? 'behind' : 'its own rules';
+    const state = pop.is_current ? 'current' : pop.refused ? `refused ${pop.refused === fleet.version ? fleet.rule_set : pop.refused}` : pop.version ? 'behind' : 'its own rules';
     return [cell(pop.name), cell(pop.region), cell(pop.is_current ? String(fleet.rule_set) : pop.version ? String(pop.version) : '-'),
-      cell(state, pop.is_current && !pop.refused ? 'good' : 'bad'), cell(ago(pop.silent_s))];
+      cell(state, pop.is_current ? 'good' : 'bad'), cell(ago(pop.silent_s))];
   }));
 }
 

@@ -27,7 +27,7 @@ use self::said::{Answered, Failure, Verdict};
 
 /// What the command lines look like.
 pub fn commands() -> impl Iterator<Item = Command> {
-    let asking = [rules::command(), fleet::command(), top::command(), keys::command()];
+    let asking = [rules::command(), fleet::command(), top::command(), keys::command(), keys::reset_command()];
     asking.into_iter().chain(orders::commands()).chain([completions::command()])
 }
 
@@ -39,6 +39,7 @@ pub fn run(name: &str, matches: &ArgMatches, whole: impl FnOnce() -> Command) ->
         fleet::NAME => ask(fleet::run(matches)),
         top::NAME => ask(top::run(matches)),
         keys::NAME => ask(keys::run(matches)),
+        keys::RESET => ask(keys::reset(matches)),
         name if orders::NAMES.contains(&name) => ask(orders::run(name, matches)),
         _ => return None,
     };

@@ -23,6 +23,7 @@ use super::tls;
 use crate::config::token;
 use crate::config::values::Secret;
 use crate::input;
+use crate::rules::COMMENT_BYTES_MAX;
 
 pub(super) use self::ask::Ask;
 
@@ -67,6 +68,12 @@ pub(super) fn asking(command: Command) -> Command {
                 .help("How long an answer may take"),
         )
         .arg(json.help("One JSON document, for programs"))
+}
+
+/// What a change says of itself.
+pub(super) fn comment() -> Arg {
+    let comment = Arg::new("comment").long("comment").value_name("TEXT");
+    comment.help(format!("Why, for those who look at what was changed: at most {COMMENT_BYTES_MAX} bytes"))
 }
 
 /// A weir-sync, and who asks it.

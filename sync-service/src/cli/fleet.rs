@@ -77,18 +77,21 @@ fn page(fleet: &Value) -> String {
             _ if pop["is_current"] == true => rule_set.to_string(),
             version => version.to_string(),
         };
-        vec![text("name"), text("region"), text("replica"), shown, state(pop, version), heard]
+        vec![text("name"), text("region"), text("replica"), shown, state(pop, fleet), heard]
     };
     let rows: Vec<_> = pops.iter().map(row).collect();
     format!("{of}.\n\n{}", table(&["POP", "REGION", "REPLICA", "VERSION", "STATE", "HEARD"], &rows))
 }
 
 /// How a POP's version stands to the fleet's.
-fn state(pop: &Value, version: u64) -> String {
-    match (pop["refused"].as_u64().unwrap_or_default(), pop["is_current"] == true) {
-        (0, true) => "current".into(),
-        (0, false) if version == 0 => "its own rules".into(),
-        (0, false) => "behind".into(),
-        (refused, _) => format!("refused {refused}"),
+fn state(pop: &Value, fleet: &Value) -> String {
+    let refused = pop["refused"].as_u64().unwrap_or_default();
+    match pop["version"].as_u64().unwrap_or_default() {
+        // Whatever it refused before.
+        _ if pop["is_current"] == true => "current".into(),
+        _ if refused > 0 && fleet["version"] == refused => format!("refused {}", fleet["rule_set"]),
+        _ if refused > 0 => format!("refused {refused}"),
+        0 => "its own rules".into(),
+        _ => "behind".into(),
     }
 }

@@ -1,25 +1,38 @@
-//! `weir-sync keys`: who is limited.
+//! `weir-sync keys` and `reset`: who is limited, and a key that is to start anew.
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Arg, ArgMatches, Command};
+use hyper::Method;
 use serde_json::Value;
 
-use super::api::{Api, Ask, asking};
+use super::api::{Api, Ask, asking, comment};
 use super::said::{Answered, Failure, Said};
 use super::table::{shown, table};
 
-/// The command's name.
+/// The names of the commands.
 pub(super) const NAME: &str = "keys";
+pub(super) const RESET: &str = "reset";
 /// The most keys that are asked for.
 const KEYS_MAX: u64 = 1_000;
 
-/// What the command line looks like.
+/// What is said of a list that lacks the keys of others.
+const PARTIAL: &str =
+    "\nThe store is out of reach: these are the keys of the weir-sync that was asked, and no others.\n";
+
+/// What the command line of `keys` looks like.
 pub(super) fn command() -> Command {
     let value = Arg::new("value").value_name("VALUE").requires("key-rule");
     selecting(asking(Command::new(NAME)))
         .about("Lists the fleet's busiest keys; or says all that is known of one")
         .arg(Arg::new("key-rule").value_name("RULE").requires("value").help("The rule of one key, and ..."))
         .arg(value.help("... its value: an address or a network, or as the list has it"))
+}
+
+/// What the command line of `reset` looks like.
+pub(super) fn reset_command() -> Command {
+    one_key(asking(Command::new(RESET)))
+        .about("Resets a key in the whole fleet: it starts anew, full and not banned")
+        .arg(comment())
 }
 
 /// `command` with what says which keys are listed.
@@ -76,15 +89,32 @@ pub(super) async fn selected(api: &Api, matches: &ArgMatches) -> Result<Value, F
     Ok(api.ask(ask.query("limit", &limit)).await?.body)
 }
 
+/// Resets a key.
+pub(super) async fn reset(matches: &ArgMatches) -> Answered {
+    let api = Api::of(matches)?;
+    let (rule, value) = named(matches).unwrap_or_default();
+    let path = ["keys", rule, value];
+    let ask = Ask::new(Method::DELETE, &path).comment(matches.get_one("comment"))?;
+    let answer = api.ask(ask).await?.body;
+    if matches.get_flag("json") {
+        return Ok(Said::json(&answer));
+    }
+    let key = answer["key"].as_str().unwrap_or(value);
+    Ok(Said::done(format!("{} of {} starts anew, at every POP within a second.\n", shown(key), shown(rule))))
+}
+
 /// A table of keys.
 pub(super) fn list(answer: &Value) -> String {
     let keys = answer["keys"].as_array().map_or(&[][..], Vec::as_slice);
+    let notes = notes(answer, keys.len());
     if keys.is_empty() {
-        return "No key is busy: all are far from their quotas, or nobody asks.\n".into();
+        return format!("No key is busy: all are far from their quotas, or nobody asks.\n{notes}");
     }
     let row = |key: &Value| {
         let cell = |field: &str| cell(&key[field]);
-        let pops = key["pops"].as_array().map_or(0, Vec::len).to_string();
+        // `pops` names only those that are asked most.
+        let regions = key["regions"].as_array().into_iter().flatten();
+        let pops: u64 = regions.filter_map(|region| region["pops"].as_u64()).sum();
         vec![
             cell("rule"),
             cell("key"),
@@ -93,7 +123,7 @@ pub(super) fn list(answer: &Value) -> String {
             cell("limited_per_s"),
             cell("level"),
             cell("debt"),
-            pops,
+            pops.to_string(),
             cell("since"),
             cell("banned_until"),
         ]
@@ -110,7 +140,15 @@ pub(super) fn list(answer: &Value) -> String {
         "SINCE",
         "BANNED UNTIL",
     ];
-    table(&head, &keys.iter().map(row).collect::<Vec<_>>())
+    table(&head, &keys.iter().map(row).collect::<Vec<_>>()) + &notes
+}
+
+/// What a table of so many keys lacks.
+fn notes(answer: &Value, listed: usize) -> String {
+    let found = answer["found"].as_u64().and_then(|found| usize::try_from(found).ok()).unwrap_or_default();
+    let more = (found > listed).then(|| format!("\n{listed} of {found} keys: --limit lists more.\n"));
+    let alone = (answer["is_partial"] == true).then_some(PARTIAL).map(str::to_owned);
+    more.into_iter().chain(alone).collect()
 }
 
 /// All that an answer says of one thing: a line for each field, a table for each list.
@@ -152,9 +190,18 @@ fn cell(value: &Value) -> String {
     match value {
         Value::Null => "-".into(),
         Value::String(text) => text.clone(),
-        Value::Number(number) if number.is_f64() => format!("{:.1}", number.as_f64().unwrap_or_default()),
+        Value::Number(number) if number.is_f64() => amount(number.as_f64().unwrap_or_default()),
         other => other.to_string(),
     }
+}
+
+/// A number with one digit behind the point; one below a tenth, such as the rate of `1/h`, with the first two that it has.
+fn amount(number: f64) -> String {
+    let (mut digits, mut scaled) = (1, number.abs());
+    while scaled > 0.0 && scaled < 0.95 && digits < 9 {
+        (digits, scaled) = (digits + 1, scaled * 10.0);
+    }
+    format!("{number:.digits$}")
 }
 
 #[cfg(test)]
@@ -172,5 +219,29 @@ mod tests {
         let expected = "banned_until:  -\nkey:           192.0.2.7/32\nlevel:         -3.2\nrule:          login\n\n\
                         pops:\nASKED/S  POP\n  100.0  ams1\n    2.0  fra1\n";
         assert_eq!(one(&answer), expected);
+    }
+
+    #[test]
+    fn small_rates_are_told_too() {
+        let told = [0.0, 1.0 / 3_600.0, 5.0 / 60.0, 0.5, 0.999, 20.04, -0.02].map(amount);
+        assert_eq!(told, ["0.0", "0.00028", "0.083", "0.50", "1.0", "20.0", "-0.020"]);
+    }
+
+    #[test]
+    fn a_table_counts_all_pops_and_says_what_it_lacks() {
+        let pops = vec![json!({"pop": "a"}); 6];
+        let region = |pops: u64| json!({"region": "fra", "pops": pops});
+        let key =
+            json!({"rule": "login", "key": "192.0.2.7", "pops": pops, "regions": [region(30), region(11)]});
+        let page = list(&json!({"keys": [key], "found": 3, "is_partial": true}));
+        assert!(
+            page.lines().nth(1).is_some_and(|row| row.split_whitespace().any(|cell| cell == "41")),
+            "{page}"
+        );
+        assert!(page.contains("1 of 3 keys") && page.contains("The store is out of reach"), "{page}");
+        assert!(
+            list(&json!({"keys": [], "found": 0, "is_partial": true})).contains("The store is out of reach")
+        );
+        assert_eq!(list(&json!({"keys": [key], "found": 1, "is_partial": false})).lines().count(), 2);
     }
 }

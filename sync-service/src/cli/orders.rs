@@ -4,8 +4,8 @@ use clap::{Arg, ArgMatches, Command};
 use hyper::Method;
 use serde_json::{Map, Value, json};
 
-use super::api::{Api, Ask, asking};
-use super::keys::{named, one_key};
+use super::api::{Api, Ask, asking, comment};
+use super::keys::named;
 use super::said::{Answered, Said};
 use super::table::{shown, table};
 
@@ -23,20 +23,32 @@ pub(super) fn commands() -> [Command; 6] {
     let whom = |help: &'static str| Arg::new("whom").value_name("WHOM").required(true).help(help);
     let gone = || whom("Its id or its address, as `weir-sync orders` lists them");
     let option = |name: &'static str, value: &'static str| Arg::new(name).long(name).value_name(value);
-    let overriding = one_key(until(asking(Command::new(OVERRIDE))))
+    let value = Arg::new("value").value_name("VALUE").required(true);
+    let overriding = until(asking(Command::new(OVERRIDE)))
         .about("Gives a key another rate, until a time")
+        .arg(Arg::new("key-rule").value_name("RULE").required(true).help("The rule"))
+        .arg(value.help("Its key: an address, `all`, or `text:` and the value of the one other part"))
         .arg(option("rate", "RATE").required_unless_present("lift").help("As in a rule: 100/s"))
         .arg(option("burst", "N").value_parser(clap::value_parser!(u64)).help("As in a rule"))
-        .arg(Arg::new("lift").long("lift").action(clap::ArgAction::SetTrue).help("Takes it back"));
+        .arg(
+            Arg::new("lift")
+                .long("lift")
+                .action(clap::ArgAction::SetTrue)
+                .conflicts_with_all(["rate", "burst", "until"])
+                .help("Takes it back"),
+        );
     [
         until(asking(Command::new(BAN)))
-            .about("Refuses an address or a network, until a time")
-            .arg(whom("An address or a network, as 203.0.113.0/24")),
-        asking(Command::new(UNBAN)).about("Takes a ban back").arg(gone()),
+            .about("Refuses an address, a network, or a key of a rule, until a time")
+            .arg(
+                whom("An address or a network, as 203.0.113.0/24; or a rule and one of its keys")
+                    .num_args(1..=2),
+            ),
+        asking(Command::new(UNBAN)).about("Takes a ban back").arg(gone()).arg(comment()),
         until(asking(Command::new(ALLOW)))
             .about("Lets an address or a network through, past all rules, until a time")
             .arg(whom("An address or a network, as 203.0.113.0/24")),
-        asking(Command::new(UNALLOW)).about("Takes an allow back").arg(gone()),
+        asking(Command::new(UNALLOW)).about("Takes an allow back").arg(gone()).arg(comment()),
         overriding,
         asking(Command::new(LIST)).about("Lists the bans, allows and overrides: until when, by whom and why"),
     ]
@@ -68,8 +80,8 @@ pub(super) async fn run(name: &str, matches: &ArgMatches) -> Answered {
     }
 }
 
-fn whom(matches: &ArgMatches) -> &str {
-    matches.get_one::<String>("whom").map_or("", String::as_str)
+fn whom(matches: &ArgMatches) -> Vec<&str> {
+    matches.get_many::<String>("whom").into_iter().flatten().map(String::as_str).collect()
 }
 
 /// The fields of an order that say for how long and why.
@@ -85,7 +97,10 @@ fn lasting(matches: &ArgMatches) -> Map<String, Value> {
 
 async fn give(api: &Api, matches: &ArgMatches, kind: &str, done: &str) -> Answered {
     let mut body = lasting(matches);
-    body.insert("address".into(), json!(whom(matches)));
+    match *whom(matches) {
+        [rule, key] => body.extend([("rule".into(), json!(rule)), ("key".into(), json!(key))]),
+        _ => body.extend([("address".into(), json!(whom(matches).concat()))]),
+    }
     let order = api.ask(Ask::new(Method::PUT, &[kind]).json(&body.into())).await?.body;
     Ok(told(&order, matches, done))
 }
@@ -94,7 +109,8 @@ async fn overridden(api: &Api, matches: &ArgMatches) -> Answered {
     let (rule, key) = named(matches).unwrap_or_default();
     let path = ["keys", rule, key, "override"];
     if matches.get_flag("lift") {
-        let answer = api.ask(Ask::new(Method::DELETE, &path)).await?.body;
+        let ask = Ask::new(Method::DELETE, &path).comment(matches.get_one("reason"))?;
+        let answer = api.ask(ask).await?.body;
         let page = format!("{} of {} has its rule's rate again.\n", shown(key), shown(rule));
         return Ok(said(&answer, matches, page));
     }
@@ -132,8 +148,10 @@ fn about(order: &Value) -> String {
 }
 
 async fn take_back(api: &Api, matches: &ArgMatches, kind: &str, what: &str) -> Answered {
-    let whom = whom(matches);
-    let answer = api.ask(Ask::new(Method::DELETE, &[kind, whom])).await?.body;
+    let whom = &whom(matches).concat();
+    let path = [kind, whom.as_str()];
+    let ask = Ask::new(Method::DELETE, &path).comment(matches.get_one("comment"))?;
+    let answer = api.ask(ask).await?.body;
     Ok(said(&answer, matches, format!("{what} of {} is taken back.\n", shown(whom))))
 }
 

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use self::differences::Differences;
 use self::held::{current, kept};
-use super::api::{Answer, Api, Ask, asking};
+use super::api::{Answer, Api, Ask, asking, comment};
 use super::said::{Answered, Failure, Said};
 use super::table::table;
-use super::time::utc;
+use crate::moment;
 
 /// The command's name.
 pub(super) const NAME: &str = "rules";
@@ -26,10 +26,6 @@ pub(super) fn command() -> Command {
         Arg::new(name).value_name("VERSION").value_parser(range)
     };
     let file = || Arg::new("file").value_name("FILE");
-    let comment = || {
-        let comment = Arg::new("comment").long("comment").value_name("TEXT");
-        comment.help("Why, for those who look at the versions: at most 500 bytes")
-    };
     let strict = Arg::new("strict").long("strict").action(ArgAction::SetTrue);
     let on = Arg::new("enforce").value_name("on|off").required(true);
     asking(Command::new(NAME))
@@ -123,7 +119,7 @@ async fn versions(api: &Api, matches: &ArgMatches) -> Answered {
         let number = |field: &str| kept[field].as_u64().unwrap_or_default();
         vec![
             number("version").to_string(),
-            utc(number("at_s")),
+            moment::text(number("at_s").saturating_mul(1_000)),
             text("author"),
             text("note"),
             text("comment"),

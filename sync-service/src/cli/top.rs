@@ -1,7 +1,7 @@
 //! `weir-sync top`: the busiest keys, again and again.
 
 use std::io::{self, IsTerminal as _, Write as _};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Arg, ArgMatches, Command};
@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::api::{Api, asking};
 use super::keys::{list, selected, selecting};
 use super::said::{Answered, Failure, Said};
-use super::time::utc;
+use crate::moment;
 
 /// The command's name.
 pub(super) const NAME: &str = "top";
@@ -35,16 +35,21 @@ pub(super) async fn run(matches: &ArgMatches) -> Answered {
     let number = |name| matches.get_one::<u64>(name).copied();
     let interval = Duration::from_secs(number("interval-s").unwrap_or(2));
     let rounds = number("rounds").unwrap_or(u64::MAX);
-    let mut seen = false;
+    let (mut seen, is_json) = (false, matches.get_flag("json"));
     for round in 1..=rounds {
         let page = match selected(&api, matches).await {
-            Ok(answer) if matches.get_flag("json") => format!("{answer}\n"),
-            Ok(answer) => format!("{}  {api}\n\n{}", utc(now_s()), list(&answer)),
+            Ok(answer) if is_json => format!("{answer}\n"),
+            Ok(answer) => format!("{}  {api}\n\n{}", now(), list(&answer)),
             Err(failure) if !seen || round == rounds => return Err(failure),
-            Err(Failure { sentence, .. }) => format!("{}  {sentence}\n", utc(now_s())),
+            Err(Failure { sentence, .. }) if is_json => {
+                // No part of what programs read.
+                let _ = writeln!(io::stderr(), "{sentence}");
+                String::new()
+            }
+            Err(Failure { sentence, .. }) => format!("{}  {sentence}\n", now()),
         };
         seen = true;
-        if !is_shown(&page) {
+        if !is_shown(&page, is_json) {
             break;
         }
         if round < rounds {
@@ -55,12 +60,13 @@ pub(super) async fn run(matches: &ArgMatches) -> Answered {
 }
 
 /// Prints a page; whether somebody may still read.
-fn is_shown(page: &str) -> bool {
+fn is_shown(page: &str, is_json: bool) -> bool {
     let mut stdout = io::stdout();
-    let clear = if stdout.is_terminal() { CLEAR } else { "" };
+    let clear = if stdout.is_terminal() && !is_json { CLEAR } else { "" };
     write!(stdout, "{clear}{page}").and_then(|()| stdout.flush()).is_ok()
 }
 
-fn now_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+/// The time, to the second.
+fn now() -> String {
+    moment::text(moment::now_ms() / 1_000 * 1_000)
 }

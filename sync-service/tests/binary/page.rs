@@ -377,6 +377,36 @@ fn rules_are_changed_over_http_as_the_page_says() {
 }
 
 #[test]
+fn orders_are_put_and_lifted_and_keys_looked_up_and_reset_as_the_page_says() {
+    let mut place = Place::new();
+    let (_redis, running, _) = changing(&mut place);
+    let rules = "rules:\n- {name: per-address, key: [client_address], rate: 5/s}\n- {name: per-account, key: [{header: x-account}], rate: 5/s}\n";
+    let headers = "content-type: application/yaml\r\nif-none-match: *\r\n";
+    let operators = "the-token-of-operators";
+    assert_eq!(running.ask("PUT /v1/rules", operators, headers, rules.as_bytes()).0, 201);
+    until("the rules are known", || running.status("GET /v1/keys/per-address/203.0.113.7", operators) == 200);
+    let (shorthands, _) = block(CHANGING, "curl").split_once('\n').unwrap();
+    let says = |line: &str| {
+        let line = line.replace("curl ", "curl -sS --fail-with-body ");
+        place.run(&format!("{shorthands}\n{line}"))
+    };
+    let lines = block("## Orders: bans, allows and overrides", "curl").replace("\\\n", " ");
+    let said: Vec<String> = lines.lines().map(says).collect();
+    assert!(
+        said[4].contains("\"ban\"") && said[4].contains("\"allow\"") && !said[4].contains("launch"),
+        "{said:?}"
+    );
+    let left = running.ask("GET /v1/orders", operators, "", b"").1;
+    assert!(left.contains("their load test") && !left.contains("scans"), "{left}");
+    let lines = block("## Who is limited", "curl").replace("\\\n", " ");
+    let said: Vec<String> = lines.lines().map(says).collect();
+    assert!(said[3].contains("\"rule\":\"per-address\"") && said[4].contains("\"list\":null"), "{said:?}");
+    let reset = "## Resetting a key";
+    let value = |text: &str| -> serde_json::Value { serde_json::from_str(text).unwrap() };
+    assert_eq!(value(&says(block(reset, "curl"))), value(block(reset, "forgotten")));
+}
+
+#[test]
 fn files_are_checked_as_the_page_says() {
     let place = Place::new();
     place.write("eu.yaml", "rules: [{name: api, key: [client_address], rate: 100/s}]\n");

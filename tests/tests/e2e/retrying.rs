@@ -85,7 +85,8 @@ async fn urllib3_gets_through_strict_rules_at_its_second_try() {
 const CLIENTS: usize = 60;
 const TRIES: usize = 5;
 
-/// Sixty clients of one key each send a request when their last one was answered, and again when they are told to.
+/// Sixty clients of one key each send a request, and again when they are told to. What the jitter does for those that go on
+/// asking, weir-limiter's `herd.rs` shows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_herd_of_one_key_gets_through() {
     let mut plugin = one("api", "20/s", 20);

@@ -7,10 +7,7 @@ use serde_json::Value;
 use url::Url;
 
 use crate::cli::said::Failure;
-
-/// The header with an operator's comment on a change, and the most bytes of it.
-const COMMENT: HeaderName = HeaderName::from_static("weir-comment");
-const COMMENT_BYTES_MAX: usize = 500;
+use crate::rules::{COMMENT, COMMENT_BYTES_MAX};
 
 /// A request, without what all have.
 #[derive(Debug)]
@@ -72,7 +69,7 @@ impl<'a> Ask<'a> {
         let value = value.filter(|_| comment.len() <= COMMENT_BYTES_MAX).ok_or_else(|| {
             Failure::unusable(format!("--comment: expected one line of at most {COMMENT_BYTES_MAX} bytes"))
         })?;
-        self.headers.push((COMMENT, value));
+        self.headers.push((HeaderName::from_static(COMMENT), value));
         Ok(self)
     }
 

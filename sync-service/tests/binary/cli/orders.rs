@@ -1,5 +1,7 @@
 //! Orders and keys: what an operator does about a client.
 
+use serde_json::json;
+
 use super::Asked;
 use crate::running::{file, until};
 
@@ -38,6 +40,7 @@ fn a_network_is_banned_and_allowed_again_and_a_key_gets_another_rate() {
     for unusable in [
         &["ban"][..],
         &["override", "login", "192.0.2.7"],
+        &["override", "login", "192.0.2.7", "--lift", "--rate", "9/s"],
         &["ban", "192.0.2.1", "--for", "1h", "--until", "x"],
     ] {
         assert_eq!(asked.told(unusable).code, Some(2), "{unusable:?}");
@@ -63,7 +66,17 @@ fn a_key_is_told_though_nobody_asks_for_it() {
     let page = asked.told(&["keys", "login", "192.0.2.7"]).page(0);
     let has = |name: &str, value: &str| page.lines().any(|line| line.split_whitespace().eq([name, value]));
     assert!(has("rule:", "login") && has("key:", "192.0.2.7"), "{page}");
-    for unusable in [&["keys", "login"][..], &["keys", "--sort", "name"], &["keys", "--limit", "0"]] {
+    let ban = asked.told(&["ban", "login", "192.0.2.7", "--for", "15m"]).page(0);
+    assert!(ban.starts_with("192.0.2.7 of login is banned until 20"), "{ban}");
+    let reset = ["reset", "login", "192.0.2.7", "--comment", "our own load test"];
+    assert_eq!(asked.told(&reset).page(0), "192.0.2.7 of login starts anew, at every POP within a second.\n");
+    let told = asked.told(&["reset", "login", "192.0.2.7", "--json"]).json(0);
+    assert_eq!(told, json!({"rule": "login", "key": "192.0.2.7", "forgotten": true}));
+    let unknown = asked.told(&["reset", "gone", "192.0.2.7"]).wrong(1);
+    assert!(unknown.contains("no rule `gone`"), "{unknown}");
+    for unusable in
+        [&["reset", "login"][..], &["keys", "login"], &["keys", "--sort", "name"], &["keys", "--limit", "0"]]
+    {
         assert_eq!(asked.told(unusable).code, Some(2), "{unusable:?}");
     }
 }
