@@ -30,10 +30,14 @@ impl Limiter {
         let mut fits = true;
         for hit in hits.iter_mut().filter(|hit| hit.slot == loaded.index) {
             let Some(terms) = all_terms.get(usize::from(hit.rule)) else { continue };
-            // Before, for a key that is watched; again below, for one that just became so.
-            self.count_if_watched(hit, &loaded.slot, now);
+            // Most slots have no watched key, and no ban.
+            let is_plain = loaded.slot.is_plain();
+            if !is_plain {
+                // Before, for a key that is watched; again below, for one that just became so.
+                self.count_if_watched(hit, &loaded.slot, now);
+            }
             // Any rule's key may be banned by an operator.
-            let may_be_banned = terms.has_penalty || loaded.slot.has_bans();
+            let may_be_banned = terms.has_penalty || !is_plain && loaded.slot.has_bans();
             let until = if may_be_banned { banned_until(&loaded.slot, hit.tag, now) } else { None };
             match until {
                 Some(until) => {
@@ -92,7 +96,9 @@ impl Limiter {
         };
         // What was taken is paid for, whatever was heard since.
         #[cfg(feature = "takes")]
-        if let Some(taken) = self.taken_for(hit.tag) {
+        if terms.is_strict
+            && let Some(taken) = self.taken_for(hit.tag)
+        {
             hit.judged = Self::judge_taken(hit, taken, terms, (&lodging, slot), now);
             return;
         }

@@ -132,6 +132,13 @@ impl Slot {
         self.set_count(COLD_COUNT, count);
     }
 
+    /// Whether none of its keys is watched, and none was ever banned.
+    pub(crate) fn is_plain(&self) -> bool {
+        const { assert!(BANS == WATCHED_COUNT + 3) };
+        let [watched, _, _, bans] = self.array(WATCHED_COUNT);
+        watched | bans == 0
+    }
+
     /// Whether a key in it was ever banned.
     pub(crate) fn has_bans(&self) -> bool {
         self.array::<1>(BANS) != [0]
