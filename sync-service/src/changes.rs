@@ -1,5 +1,7 @@
 //! What a new rule set changes.
 
+mod lines;
+
 use std::collections::BTreeMap;
 
 use serde::Serialize;

@@ -105,15 +105,8 @@ fn told(rules: &RuleSet, request: &mut Described, secret: &FleetSecret) -> Vec<S
     }
     let met = rules.meet(&mut fetched, &mut room, &mut met);
     let (mut counting, mut others) = (Vec::new(), Vec::new());
-    for (place, rule) in (0u16..).zip(rules.rules()) {
-        let counted = if met.contains(&place) && !rule.variant.is_unlimited() {
-            counted(rule, rules.attributes(), &mut fetched, secret)
-        } else {
-            let is_met = |other: &(u16, &Rule)| other.1.place() == rule.place() && met.contains(&other.0);
-            let chosen = (0..).zip(rules.rules()).find(is_met).map(|(_, other)| other);
-            Err(uncounted(rule, chosen, rules.attributes(), &mut fetched))
-        };
-        let (list, line) = match counted {
+    for (rule, judged) in judged(rules, met, &mut fetched, secret) {
+        let (list, line) = match judged {
             Ok(line) => (&mut counting, line),
             Err(line) => (&mut others, line),
         };
@@ -126,6 +119,32 @@ fn told(rules: &RuleSet, request: &mut Described, secret: &FleetSecret) -> Vec<S
     }
     lines.extend(others);
     lines
+}
+
+/// What each rule makes of a request that meets those at the places `met`; an error is why it does not count it.
+fn judged<'a>(
+    rules: &'a RuleSet,
+    met: &[u16],
+    request: &mut Fetched<'_>,
+    secret: &FleetSecret,
+) -> Vec<(&'a Rule, Result<String, String>)> {
+    let mut judge = |(place, rule): (u16, &'a Rule)| {
+        let judged = if met.contains(&place) && !rule.variant.is_unlimited() {
+            counted(rule, rules.attributes(), request, secret)
+        } else {
+            let is_met = |other: &(u16, &Rule)| other.1.place() == rule.place() && met.contains(&other.0);
+            let chosen = (0..).zip(rules.rules()).find(is_met).map(|(_, other)| other);
+            Err(uncounted(rule, chosen, rules.attributes(), request))
+        };
+        (rule, judged)
+    };
+    (0u16..).zip(rules.rules()).map(&mut judge).collect()
+}
+
+/// The names of the rules that do not count a request, and why, each.
+pub fn others(rules: &RuleSet, met: &[u16], request: &mut Fetched<'_>) -> Vec<(String, String)> {
+    let judged = judged(rules, met, request, &FleetSecret::UNKEYED);
+    judged.into_iter().filter_map(|(rule, judged)| Some((rule.name.clone(), judged.err()?))).collect()
 }
 
 /// What a rule makes of a request that it matches; an error is why it does not count it.

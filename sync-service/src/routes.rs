@@ -3,6 +3,7 @@
 mod busy;
 mod check;
 mod console;
+mod differences;
 mod order_path;
 mod orders;
 mod reset;
@@ -52,9 +53,11 @@ const METRICS_PATH: &str = "/metrics";
 const DRY_RUN: &str = "dry_run=true";
 /// Where to go back to a version.
 const ROLLBACK_PATH: &str = "/v1/rules/rollback";
+/// Where to ask what a version changes of another.
+const DIFFERENCES_PATH: &str = "/v1/rules/diff";
 /// What there is.
-const EXPECTED_PATHS: &str = "expected /v1/report, /v1/rules, /v1/rules/versions, /v1/rules/rollback, /v1/enforcement, \
-    /v1/fleet, /v1/live, /v1/orders, /v1/bans, /v1/allows, /v1/keys, /v1/keys/RULE/VALUE, /v1/check, /v1/settle, \
+const EXPECTED_PATHS: &str = "expected /v1/report, /v1/rules, /v1/rules/versions, /v1/rules/diff, /v1/rules/rollback, \
+    /v1/enforcement, /v1/fleet, /v1/live, /v1/orders, /v1/bans, /v1/allows, /v1/keys, /v1/keys/RULE/VALUE, /v1/check, /v1/settle, \
     /ratelimit/check, /healthz, /readyz or /metrics";
 
 /// The metrics, in both formats.
@@ -173,6 +176,7 @@ impl Routes {
             (messages::RULES_PATH, &Method::GET | &Method::HEAD) => self.get_rules(&request, peer).await,
             (messages::RULES_PATH, &Method::PUT) => self.put_rules(request, peer).await,
             ("/v1/rules/versions", &Method::GET | &Method::HEAD) => self.versions(&request).await,
+            (DIFFERENCES_PATH, &Method::GET | &Method::HEAD) => self.differences(&request).await,
             (ROLLBACK_PATH, &Method::POST) => self.roll_back(request, peer).await,
             ("/v1/enforcement", &Method::PUT) => self.enforce(request, peer).await,
             ("/v1/fleet", &Method::GET | &Method::HEAD) => self.fleet(&request).await,
@@ -191,7 +195,9 @@ impl Routes {
             ("/v1/keys", _) => Err(Problem::method_not_allowed("GET, HEAD, POST")),
             (messages::RULES_PATH, _) => Err(Problem::method_not_allowed("GET, HEAD, PUT")),
             ("/v1/enforcement", _) => Err(Problem::method_not_allowed("PUT")),
-            ("/v1/rules/versions" | "/v1/fleet", _) => Err(Problem::method_not_allowed("GET, HEAD")),
+            ("/v1/rules/versions" | DIFFERENCES_PATH | "/v1/fleet", _) => {
+                Err(Problem::method_not_allowed("GET, HEAD"))
+            }
             (path, _) if path.starts_with(KEY_PATH) => Err(Problem::method_not_allowed("GET, HEAD, DELETE")),
             (METRICS_PATH, _) if self.has_ops => Err(Problem::new(
                 StatusCode::NOT_FOUND,

@@ -134,6 +134,8 @@ pub struct Tried {
     pub is_same: bool,
     /// What it changes.
     pub changes: Changes,
+    /// The same, a line each, for people.
+    pub lines: Vec<String>,
 }
 
 /// The fleet's rule set.
@@ -344,8 +346,10 @@ impl RuleSets {
         }
         let old = current.as_ref().and_then(|held| serde_json::from_slice(&held.document).ok());
         let is_same = old.as_ref() == Some(document.value());
-        let changes = Changes::between(&old.unwrap_or_default(), document.value());
-        Ok(Tried { current: version, next: current.map(|held| held.version + 1), is_same, changes })
+        let old = old.unwrap_or_default();
+        let changes = Changes::between(&old, document.value());
+        let lines = changes.lines(&old, document.value());
+        Ok(Tried { current: version, next: current.map(|held| held.version + 1), is_same, changes, lines })
     }
 
     /// Puts what a watched file says, if that is news to the store; then returns the new version.

@@ -9,6 +9,7 @@ pub mod bench;
 pub mod bench_gateway;
 pub mod bench_native;
 pub mod bench_sync;
+pub mod browser;
 pub mod cases;
 pub mod client;
 pub mod envoy;

@@ -79,6 +79,16 @@ pub enum Role {
     Write,
 }
 
+impl Role {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
 impl Scope for Role {
     const NAME: &'static str = "admin";
     const LINE: &'static str =

@@ -1,6 +1,5 @@
 //! `weir-sync rules`: the fleet's rule set.
 
-mod differences;
 mod held;
 mod put;
 
@@ -9,8 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use hyper::Method;
 use serde_json::{Value, json};
 
-use self::differences::Differences;
-use self::held::{current, kept};
+use self::held::{differences, kept, lines};
 use super::api::{Answer, Api, Ask, asking, comment};
 use super::said::{Answered, Failure, Said};
 use super::table::table;
@@ -131,32 +129,30 @@ async fn versions(api: &Api, matches: &ArgMatches) -> Answered {
 
 async fn diff_version(api: &Api, matches: &ArgMatches) -> Answered {
     let to = version(matches).unwrap_or_default();
-    let (current, old) = current(api).await?;
-    let new = kept(api, to).await?.body;
-    let differences = Differences::between(old.as_ref(), &new);
+    let answer = differences(api, to).await?;
+    let is_same = answer["is_same"] == true;
     if matches.get_flag("json") {
-        let answer = json!({"current": current, "to": to, "is_same": differences.is_same(), "changes": differences.told()});
-        return Ok(Said::json(&answer).refused_if(!differences.is_same()));
+        return Ok(Said::json(&answer).refused_if(!is_same));
     }
-    let head = if differences.is_same() { "says just what" } else { "differs from" };
-    let page = format!("Version {to} {head} the current one, {current}.\n{}", differences.page());
-    Ok(Said::done(page).refused_if(!differences.is_same()))
+    let head = if is_same { "says just what" } else { "differs from" };
+    let page = format!("Version {to} {head} the current one, {}.\n{}", answer["from"], lines(&answer));
+    Ok(Said::done(page).refused_if(!is_same))
 }
 
 async fn roll_back(api: &Api, matches: &ArgMatches) -> Answered {
     let to = version(matches).unwrap_or_default();
-    let (current, old) = current(api).await?;
-    let new = kept(api, to).await?.body;
+    let differences = differences(api, to).await?;
+    let current = differences["from"].as_u64().unwrap_or_default();
     let ask = Ask::new(Method::POST, &["rules", "rollback"]).replacing(current).json(&json!({"version": to}));
     let made = api.ask(ask.comment(matches.get_one("comment"))?).await?.body["version"].clone();
-    let differences = Differences::between(old.as_ref(), &new);
     if matches.get_flag("json") {
-        let answer = json!({"version": made, "previous": current, "to": to, "changes": differences.told()});
+        let changes = &differences["changes"];
+        let answer = json!({"version": made, "previous": current, "to": to, "changes": changes});
         return Ok(Said::json(&answer));
     }
     Ok(Said::done(format!(
         "Version {made} says what {to} says; it replaces {current}.\n{}",
-        differences.page()
+        lines(&differences)
     )))
 }
 

@@ -7,6 +7,8 @@ use weir_rules::mode::Mode;
 use weir_rules::request::{Fetched, Request, Values};
 use weir_rules::{Listed, Rule, RuleSet};
 
+use crate::explain;
+
 /// What rules and lists make of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
@@ -14,6 +16,8 @@ pub struct Found {
     pub list: Option<&'static str>,
     /// Its key under each rule that counts it.
     pub keys: Vec<FoundKey>,
+    /// The names of the other rules, and why each does not count it.
+    pub others: Vec<(String, String)>,
 }
 
 /// A key of a request.
@@ -38,12 +42,13 @@ pub fn keys(rules: &RuleSet, request: &mut dyn Request, secret: Option<&FleetSec
         Listed::Blocked => Some("deny"),
     };
     if list.is_some() {
-        return Found { list, keys: Vec::new() };
+        return Found { list, ..Found::default() };
     }
     let met = rules.meet(&mut fetched, &mut room, &mut met);
     let counting = met.iter().filter_map(|place| rules.rules().get(usize::from(*place)));
     let counting = counting.filter(|rule| !rule.variant.is_unlimited() && rule.enforcement.mode != Mode::Off);
-    Found { list: None, keys: counting.filter_map(|rule| key(rule, &mut fetched, secret)).collect() }
+    let keys = counting.filter_map(|rule| key(rule, &mut fetched, secret)).collect();
+    Found { list: None, keys, others: explain::others(rules, met, &mut fetched) }
 }
 
 /// The request's key under a rule that it meets; none if the rule does not count it.

@@ -59,7 +59,9 @@ impl Routes {
             Ok(found::keys(document.rules(), &mut ask, secret.as_ref()))
         };
         let unread = |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the rule set could not be read");
-        let Found { list, keys } = spawn_blocking(find).await.map_err(unread)??;
+        let Found { list, keys, others } = spawn_blocking(find).await.map_err(unread)??;
+        let others: Vec<_> =
+            others.into_iter().map(|(rule, why)| json!({"rule": rule, "why": why})).collect();
         let mut rows = Vec::with_capacity(keys.len());
         for FoundKey { rule, value, why } in keys {
             let shown = value.as_deref().map(name::show);
@@ -73,7 +75,7 @@ impl Routes {
                 None => json!({"rule": rule, "key": shown, "why": why.unwrap_or("no POP has reported it of late")}),
             });
         }
-        Ok(response(StatusCode::OK, JSON, &json!({"list": list, "keys": rows})))
+        Ok(response(StatusCode::OK, JSON, &json!({"list": list, "keys": rows, "others": others})))
     }
 
     /// How one key stands.

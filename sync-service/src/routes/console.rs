@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 use hyper::header::{
@@ -33,14 +33,34 @@ const SLACK: Duration = Duration::from_millis(100);
 /// The most POPs that a stream names: those first that do not run the current version, or are silent.
 const POPS_MAX: usize = 200;
 
-/// The page's files: their paths, media types and contents.
-const FILES: [(&str, &str, &str); 5] = [
-    ("/", "text/html; charset=utf-8", include_str!("../../console/index.html")),
-    ("/console.css", "text/css; charset=utf-8", include_str!("../../console/console.css")),
-    ("/console.js", "text/javascript; charset=utf-8", include_str!("../../console/console.js")),
-    ("/uplot.css", "text/css; charset=utf-8", include_str!("../../console/uplot/uPlot.min.css")),
-    ("/uplot.js", "text/javascript; charset=utf-8", include_str!("../../console/uplot/uPlot.iife.min.js")),
-];
+/// A file of the page: its path, its media type and what it holds.
+type File = (&'static str, &'static str, &'static str);
+
+macro_rules! files {
+    ($($path:literal $type:literal $file:literal,)*) => {
+        [$(($path, concat!("text/", $type, "; charset=utf-8"), include_str!(concat!("../../console/", $file))),)*]
+    };
+}
+
+/// The page's files.
+const FILES: [File; 16] = files! {
+    "/" "html" "index.html",
+    "/console.css" "css" "console.css",
+    "/acts.js" "javascript" "acts.js",
+    "/api.js" "javascript" "api.js",
+    "/console.js" "javascript" "console.js",
+    "/dom.js" "javascript" "dom.js",
+    "/explain.js" "javascript" "explain.js",
+    "/key.js" "javascript" "key.js",
+    "/keys.js" "javascript" "keys.js",
+    "/orders.js" "javascript" "orders.js",
+    "/plot.js" "javascript" "plot.js",
+    "/question.js" "javascript" "question.js",
+    "/standing.js" "javascript" "standing.js",
+    "/versions.js" "javascript" "versions.js",
+    "/uplot.css" "css" "uplot/uPlot.min.css",
+    "/uplot.js" "javascript" "uplot/uPlot.iife.min.js",
+};
 /// What the page may do: run, show and ask what comes from here, and nothing else.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
@@ -77,7 +97,7 @@ impl Routes {
         if request.method() != Method::GET {
             return Err(Problem::method_not_allowed("GET"));
         }
-        self.operator(request.headers(), Role::Read)?;
+        let operator = self.operator(request.headers(), Role::Read)?;
         let place = self.live.place().ok_or_else(|| {
             let detail = format!("expected at most {LISTENERS_MAX} streams at a time: close another page");
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
@@ -86,10 +106,12 @@ impl Routes {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let listener =
             Listener { routes: Arc::clone(self), headers: request.headers().clone(), ticks, _place: place };
-        let events = stream::unfold(listener, |mut listener| async move {
+        let you = event("you", &json!({"name": operator.name, "role": operator.scope.as_str()}));
+        let standing = stream::unfold(listener, |mut listener| async move {
             let event = listener.next().await?;
-            Some((Ok(Frame::data(event)), listener))
+            Some((event, listener))
         });
+        let events = stream::once(async { you }).chain(standing).map(|event| Ok(Frame::data(event)));
         let mut response = hyper::Response::new(StreamBody::new(events).boxed_unsync());
         for (name, value) in [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")] {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
@@ -104,8 +126,7 @@ impl Routes {
         if let Some((_, event)) = known.as_ref().filter(|(at, _)| at.elapsed() < age_max) {
             return event.clone();
         }
-        // JSON is one line.
-        let event = Bytes::from(format!("event: standing\ndata: {}\n\n", self.found_out().await));
+        let event = event("standing", &self.found_out().await);
         known.insert((Instant::now(), event)).1.clone()
     }
 
@@ -134,6 +155,7 @@ impl Routes {
             },
             "budgets": {"count": figures.budgets, "in_debt": figures.in_debt},
             "rules": rules.collect::<Vec<_>>(),
+            "anomalies": exchange.observer.under_way(),
             "fleet": fleet.ok().map(|(current, seen)| of_fleet(current.edition(), current.version.unwrap_or_default(), &seen)),
         })
     }
@@ -150,6 +172,11 @@ impl Listener {
         }
         Some(self.routes.standing().await)
     }
+}
+
+/// An event of a stream. JSON is one line.
+fn event(name: &str, data: &Value) -> Bytes {
+    format!("event: {name}\ndata: {data}\n\n").into()
 }
 
 /// The fleet, with the POPs that an operator must see first.

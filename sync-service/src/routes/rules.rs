@@ -35,15 +35,8 @@ const FORMS: [(&str, Form); 2] = [(JSON, Form::Json), ("application/yaml", Form:
 impl Routes {
     pub(super) async fn get_rules(&self, request: &Request, peer: &Peer) -> Answered {
         self.reader(request.headers(), peer)?;
-        let rules = &self.exchange.rules;
-        let held = match request.uri().query().map(wanted).transpose()? {
-            Some(version) => rules.get(version).await?.ok_or_else(|| Problem::not_kept(version))?,
-            None => rules.current().await?.ok_or_else(|| {
-                let detail = "there is no rule set: POPs run their own configuration's";
-                Problem::new(StatusCode::NOT_FOUND, detail)
-            })?,
-        };
-        let Held { version, document } = held;
+        let version = request.uri().query().map(wanted).transpose()?;
+        let Held { version, document } = self.held(version).await?;
         Ok(tagged(text(StatusCode::OK, JSON, document), version))
     }
 
@@ -66,11 +59,11 @@ impl Routes {
         let turn = if is_trial { Some(Arc::clone(&self.judging).lock_owned().await) } else { None };
         let (document, warnings) = judged(turn, body, form).await?;
         let Some(change) = change else {
-            let Tried { current, next, is_same, changes } =
+            let Tried { current, next, is_same, changes, lines } =
                 self.exchange.rules.try_put(&document, expected).await?;
             let answer = json!({
                 "dry_run": true, "current": current, "version": next, "is_same": is_same, "changes": changes,
-                "warnings": warnings,
+                "lines": lines, "warnings": warnings,
             });
             return Ok(response(StatusCode::OK, JSON, &answer));
         };

@@ -10,6 +10,7 @@ pub mod file;
 pub mod observer;
 pub mod queue;
 pub mod tally;
+mod under_way;
 pub mod writer;
 
 use std::sync::Arc;

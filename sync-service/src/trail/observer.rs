@@ -11,6 +11,7 @@ use weir_wire::messages::Report;
 use super::Trail;
 use super::event::{Decided, Event, Odd};
 use super::tally::{Limited, Minute, ROWS_MAX, Tally};
+use super::under_way::UnderWay;
 use crate::anomalies::{Change, Detector, RuleMinute};
 use crate::keys::name;
 use crate::metrics::{Metrics, OfAnomaly};
@@ -23,6 +24,7 @@ pub struct Observer {
     metrics: Arc<Metrics>,
     tally: Mutex<Tally>,
     detector: Mutex<Detector>,
+    under_way: Mutex<UnderWay>,
 }
 
 /// How long a minute is, in milliseconds.
@@ -35,7 +37,7 @@ impl Observer {
         let share_max = trail.limited_percent() as f64 / 100.0;
         let detector = Mutex::new(Detector::new(share_max));
         let tally = Mutex::new(Tally::new(ROWS_MAX, trail.is_on()));
-        Self { trail, metrics, tally, detector }
+        Self { trail, metrics, tally, detector, under_way: Mutex::default() }
     }
 
     /// Takes in a report. It is quick, and waits for nothing.
@@ -82,8 +84,15 @@ impl Observer {
             } else {
                 under_way.dec()
             };
-            self.trail.record(&Event::Anomaly(Box::new(odd(change))));
+            let odd = odd(change);
+            self.under_way.lock().unwrap_or_else(PoisonError::into_inner).note(&odd);
+            self.trail.record(&Event::Anomaly(Box::new(odd)));
         }
+    }
+
+    /// The anomalies that are under way, the latest first.
+    pub fn under_way(&self) -> Vec<Odd> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).list().to_vec()
     }
 
     /// Tells of decisions every `every`, until it is aborted.

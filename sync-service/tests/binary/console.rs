@@ -1,11 +1,13 @@
 //! The console: the page at `/`, in a real browser, and the stream that it shows.
 
+#[allow(dead_code, unreachable_pub, reason = "other tests have the same browser")]
+#[path = "../../../tests/src/browser.rs"]
 mod browser;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::running::{DEADLINE, Running, file, until};
 use browser::Browser;
@@ -57,13 +59,12 @@ fn heard(stream: &mut BufReader<TcpStream>) -> Option<Value> {
 #[test]
 fn the_page_runs_nothing_but_its_own_files() {
     let (_file, running) = with_operators();
-    for (path, media_type) in [
-        ("/", "text/html"),
-        ("/console.css", "text/css"),
-        ("/console.js", "text/javascript"),
-        ("/uplot.css", "text/css"),
-        ("/uplot.js", "text/javascript"),
-    ] {
+    let modules =
+        ["acts", "api", "console", "dom", "explain", "key", "keys", "orders", "plot", "question", "standing"];
+    let scripts =
+        modules.iter().chain(&["versions", "uplot"]).map(|name| (format!("/{name}.js"), "text/javascript"));
+    let others = [("/", "text/html"), ("/console.css", "text/css"), ("/uplot.css", "text/css")];
+    for (path, media_type) in others.map(|(path, of)| (path.to_owned(), of)).into_iter().chain(scripts) {
         let (status, answer) = running.ask(&format!("GET {path}"), "", "", b"");
         assert_eq!(status, 200, "{path}");
         let head = answer.split_once("\r\n\r\n").unwrap().0;
@@ -83,6 +84,7 @@ fn the_stream_says_how_things_stand_to_those_who_may_read() {
     let version = put(&running, "5/m");
     let (status, mut stream) = listen(&running, BOARD);
     assert!(status.starts_with("HTTP/1.1 200"), "{status}");
+    assert_eq!(heard(&mut stream).unwrap(), json!({"name": "board", "role": "read"}));
     let seen = loop {
         let seen = heard(&mut stream).unwrap();
         if seen["fleet"]["count"] == 1 {
@@ -94,7 +96,7 @@ fn the_stream_says_how_things_stand_to_those_who_may_read() {
         (&seen["fleet"]["current"], &seen["fleet"]["pops"][0]["name"]),
         (&Value::from(0), &Value::from("fra1"))
     );
-    assert_eq!(seen["store"]["is_up"], true);
+    assert_eq!((&seen["store"]["is_up"], &seen["anomalies"]), (&json!(true), &json!([])));
     assert!(seen["store"]["trip_ms"].as_f64().unwrap() < 1_000.0 && seen["at_s"].as_f64().unwrap() > 1.7e9);
     // A token that is taken away ends its streams.
     std::fs::write(file.path(), format!("alice write {ALICE}\n")).unwrap();
@@ -138,8 +140,8 @@ fn an_operator_sees_the_fleet_and_rolls_back_by_keyboard() {
 
     browser.until_said("#pops", "fra1");
     browser.until_said("#pops-said", "runs at 0 of 1 POPs");
-    browser.until_said("#store-state", "in reach");
-    browser.until_said("#store-trip", "ms");
+    browser.until_said("#store", "ms");
+    browser.until_said("#you", "alice");
     until("the plot is drawn", || {
         browser.script("return document.querySelectorAll('#trips canvas').length") == 1
     });
@@ -177,6 +179,10 @@ fn an_operator_sees_the_fleet_and_rolls_back_by_keyboard() {
     browser.until_said("#ask", "Switch all rules off?");
     browser.click("#ask-yes");
     browser.until_said("#versions", "kill switch: enforce false");
+    browser.until_said("#off", "nothing is limited");
+    browser.click("#off-on");
+    browser.click("#ask-yes");
+    until("rules are on again", || browser.text("#off").is_empty());
 
     // In the dark, and on a phone: other colours, and nothing is cut off.
     let back = || browser.script("return getComputedStyle(document.body).backgroundColor");

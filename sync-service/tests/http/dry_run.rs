@@ -39,6 +39,7 @@ async fn it_tells_what_a_put_would_do_and_stores_nothing() {
     let expected = json!({
         "dry_run": true, "current": 0, "version": null, "is_same": false, "warnings": [],
         "changes": {"added": ["per-address"], "removed": [], "changed": [], "is_reordered": false, "fields": []},
+        "lines": ["+ rule per-address"],
     });
     assert_eq!(json_of(&first), expected);
     assert_eq!((page(&server, "/v1/rules").await.status, kept(&server).await), (404, 0), "nothing was put");
@@ -155,4 +156,29 @@ async fn the_warnings_of_check_are_in_both_answers() {
     let good =
         put_as(&server, "/v1/rules", &format!("{WRITER}{ANY}"), rules("5/s").to_string().as_bytes()).await;
     assert_eq!(json_of(&good)["warnings"], json!([]));
+}
+
+#[tokio::test]
+async fn a_version_is_compared_with_another_or_with_the_current_one() {
+    let server = Server::start(guarded()).await;
+    assert_eq!(page(&server, "/v1/rules/diff").await.status, 404, "there is nothing to compare");
+    let first = put(&server, FIRST, &rules("5/s")).await;
+    let second = put(&server, ANY, &rules("6/s")).await;
+    let faster = ["~ rule per-address", "    rate: \"5/s\" -> \"6/s\""];
+    for query in [format!("?from={first}"), format!("?from={first}&to={second}")] {
+        let answer = json_of(&page(&server, &format!("/v1/rules/diff{query}")).await);
+        let expected = json!({
+            "from": first, "to": second, "is_same": false, "lines": faster,
+            "changes": {
+                "added": [], "removed": [], "changed": [{"rule": "per-address", "fields": ["rate"]}],
+                "is_reordered": false, "fields": [],
+            },
+        });
+        assert_eq!(answer, expected, "{query}");
+    }
+    let same = json_of(&page(&server, "/v1/rules/diff").await);
+    assert_eq!((&same["is_same"], &same["lines"]), (&json!(true), &json!([])), "{same}");
+    for (query, status) in [("?to=7", 404), ("?version=7", 400), ("?from=x", 400)] {
+        assert_eq!(page(&server, &format!("/v1/rules/diff{query}")).await.status, status, "{query}");
+    }
 }

@@ -202,11 +202,13 @@ async fn the_keys_of_a_request_are_looked_up() {
     assert_eq!((&keys[0]["level"], &keys[0]["free_in_s"]), (&json!(10.0), &json!(0.0)));
     assert!(keys[1]["why"].as_str().unwrap().contains("gateway_key_secret_file"), "{said:#}");
     assert!(keys[2]["why"].as_str().unwrap().contains("each POP"), "{said:#}");
+    let why = "match: methods does not hold: the request has none";
+    assert_eq!(said["others"], json!([{"rule": "by-network", "why": why}]), "{said:#}");
     for (text, key) in [("192.0.2.7", "192.0.0.0/16"), ("192.0.2.7/24", "192.0.2.0/24"), ("::1", "::/64")] {
         assert_eq!(page(&fra, &format!("/v1/keys/by-network/{text}")).await["key"], key);
     }
     let denied: Value = serde_json::from_slice(&asks(json!({"method": "TRACE"})).await.body).unwrap();
-    assert_eq!(denied, json!({"list": "deny", "keys": []}));
+    assert_eq!(denied, json!({"list": "deny", "keys": [], "others": []}));
     // As orders have it.
     let ordered = async |path: &str, body: Value| {
         assert_eq!(rules::admin(&fra, "PUT", path, "", &body).await.status, 200, "{path}");
@@ -217,7 +219,7 @@ async fn the_keys_of_a_request_are_looked_up() {
     ordered("/v1/keys/per-address/192.0.2.7/override", rate).await;
     for (address, list) in [("203.0.113.7", "deny"), ("203.0.113.9", "allow")] {
         let said: Value = serde_json::from_slice(&asks(json!({"address": address})).await.body).unwrap();
-        assert_eq!(said, json!({"list": list, "keys": []}), "{address}");
+        assert_eq!(said, json!({"list": list, "keys": [], "others": []}), "{address}");
     }
     let said: Value = serde_json::from_slice(&asks(json!({"address": "192.0.2.7"})).await.body).unwrap();
     assert_eq!(

@@ -7,6 +7,7 @@ mod addresses;
 mod algorithms;
 mod claims;
 mod configuration;
+mod console;
 mod deployments;
 mod failover;
 mod fleet;

@@ -5,18 +5,30 @@ use serde_json::Value;
 
 use crate::cli::api::{Answer, Api, Ask, Outcome};
 use crate::cli::said::Failure;
+use crate::cli::table::shown;
 
 /// A version that is kept.
 pub(super) async fn kept(api: &Api, version: u64) -> Result<Answer, Failure> {
     api.ask(Ask::get(&["rules"]).query("version", &version)).await
 }
 
-/// The current rule set, if there is one, and its version, else 0.
-pub(super) async fn current(api: &Api) -> Result<(u64, Option<Value>), Failure> {
+/// What a version that is kept changes of the current one.
+pub(super) async fn differences(api: &Api, to: u64) -> Result<Value, Failure> {
+    Ok(api.ask(Ask::get(&["rules", "diff"]).query("to", &to)).await?.body)
+}
+
+/// The lines of an answer that say what differs.
+pub(super) fn lines(answer: &Value) -> String {
+    let lines = answer["lines"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    lines.map(|line| shown(line) + "\n").collect()
+}
+
+/// The version of the current rule set, 0 if there is none.
+pub(super) async fn current(api: &Api) -> Result<u64, Failure> {
     match api.try_ask(Ask::get(&["rules"])).await? {
-        Outcome::Done(Answer { version: Some(version), body }) => Ok((version, Some(body))),
+        Outcome::Done(Answer { version: Some(version), .. }) => Ok(version),
         Outcome::Done(_) => Err(Failure::unusable(format!("{api}: expected a version (ETag) in the answer"))),
-        Outcome::Refused(StatusCode::NOT_FOUND, _) => Ok((0, None)),
+        Outcome::Refused(StatusCode::NOT_FOUND, _) => Ok(0),
         Outcome::Refused(status, problem) => Err(api.refusal(status, &problem)),
     }
 }

@@ -5,12 +5,10 @@ use clap::ArgMatches;
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::differences::Differences;
-use super::held::current;
+use super::held::{current, lines};
 use crate::cli::api::{Api, Ask, Outcome};
 use crate::cli::said::{Answered, Failure, Said};
 use crate::cli::table::shown;
-use crate::document::{Document, Form};
 use crate::input;
 
 /// The media types that a rule set may be put as.
@@ -28,8 +26,6 @@ struct File<'a> {
 struct Tried {
     /// The version that it would replace; 0 if there is none.
     current: u64,
-    /// What that says.
-    old: Option<Value>,
     /// The whole answer.
     answer: Value,
 }
@@ -71,7 +67,7 @@ pub(super) async fn put(api: &Api, matches: &ArgMatches) -> Answered {
         (false, 0) => format!("Version {made} is the first.\n"),
         (false, _) => format!("Version {made} replaces {current}.\n"),
     };
-    Ok(Said::done(head + &tried.changes(&file)).with_note(warnings.join("\n")))
+    Ok(Said::done(head + &lines(&tried.answer)).with_note(warnings.join("\n")))
 }
 
 /// Says what putting the file would do.
@@ -88,20 +84,20 @@ pub(super) async fn diff(api: &Api, matches: &ArgMatches) -> Answered {
         (false, 0) => format!("{path} would be the first version.\n"),
         (false, _) => format!("{path} differs from version {current}.\n"),
     };
-    let said = Said::done(head + &tried.changes(&file)).with_note(tried.warnings().join("\n"));
+    let said = Said::done(head + &lines(&tried.answer)).with_note(tried.warnings().join("\n"));
     Ok(said.refused_if(!is_same))
 }
 
 /// Tries to put the file in place of what is current now, or of `expected`.
 async fn tried(api: &Api, file: &File<'_>, expected: Option<u64>) -> Result<Tried, Failure> {
-    let (seen, old) = current(api).await?;
+    let seen = current(api).await?;
     let ask = Ask::new(Method::PUT, &["rules"]).query("dry_run", &true).replacing(expected.unwrap_or(seen));
     let answer = api.try_ask(ask.body(file.media_type, file.bytes.clone())).await?;
     let answer = file.judged(api, answer)?;
     if answer["dry_run"] != true {
         return Err(Failure::unusable(format!("{api}: expected the answer to a dry run, found {answer}")));
     }
-    Ok(Tried { current: seen, old, answer })
+    Ok(Tried { current: seen, answer })
 }
 
 impl Tried {
@@ -114,15 +110,6 @@ impl Tried {
             format!("warning: {}{rule}: {}", text("place"), text("problem"))
         };
         self.answer["warnings"].as_array().into_iter().flatten().map(warning).collect()
-    }
-
-    /// What the file changes.
-    fn changes(&self, file: &File<'_>) -> String {
-        // weir-sync took it; if this program, which may be older, cannot read it, names must do.
-        let Ok(new) = Document::read(&file.bytes, Form::Either) else {
-            return format!("changes: {}\n", shown(&self.answer["changes"].to_string()));
-        };
-        Differences::between(self.old.as_ref(), new.value()).page()
     }
 }
 

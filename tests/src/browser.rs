@@ -1,13 +1,21 @@
 //! A headless Chromium, driven over `WebDriver` (W3C, `WebDriver` 2): JSON over HTTP.
+//!
+//! The tests of weir-sync's binary have this file, too.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::running::{DEADLINE, until};
+/// Far above what anything takes here; reaching it fails the test.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// Between two looks at the page.
+const LOOK: Duration = Duration::from_millis(20);
+/// How often a driver is started whose port somebody else took meanwhile.
+const STARTS_MAX: usize = 5;
 
 /// What Chromium is given: no window, and no sandbox, which containers do not let it have.
 const ARGUMENTS: [&str; 5] =
@@ -18,25 +26,18 @@ const LISTENS: &str = "was started successfully on port ";
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 /// A browser with one page. It ends when dropped.
-pub(super) struct Browser {
+#[derive(Debug)]
+pub struct Browser {
     driver: Child,
     address: String,
     session: String,
 }
 
 impl Browser {
-    pub(super) fn start() -> Self {
-        let mut command = Command::new("chromedriver");
-        let spawned = command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
-        let mut driver = spawned.expect("chromedriver is missing: `make tools` installs it");
-        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
-        let port = lines.find_map(|line| {
-            let line = line.unwrap();
-            Some(line.split_once(LISTENS)?.1.trim_end_matches('.').to_owned())
-        });
-        // Nobody else reads what it says.
-        thread::spawn(move || lines.for_each(drop));
-        let address = format!("127.0.0.1:{}", port.expect("no driver"));
+    /// Starts one, with a window of 1280 by 900.
+    pub fn start() -> Self {
+        let (driver, port) = (0..STARTS_MAX).find_map(|_| driver()).expect("chromedriver does not listen");
+        let address = format!("127.0.0.1:{port}");
         let mut browser = Self { driver, address, session: String::new() };
         let always = json!({
             "goog:chromeOptions": {"args": ARGUMENTS}, "goog:loggingPrefs": {"browser": "ALL"},
@@ -56,7 +57,7 @@ impl Browser {
     /// The status and the answer of the driver, which wants to be asked by its own name, and keeps the connection.
     fn ask(&self, line: &str, body: &str) -> io::Result<(String, Value)> {
         let mut stream = TcpStream::connect(&self.address)?;
-        stream.set_read_timeout(Some(3 * DEADLINE))?;
+        stream.set_read_timeout(Some(2 * DEADLINE))?;
         let (host, length) = (&self.address, body.len());
         let head = format!("{line} HTTP/1.1\r\nhost: {host}\r\n");
         let content = format!("content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}");
@@ -77,17 +78,18 @@ impl Browser {
         self.call(&format!("POST /session/{}/{name}", self.session), body)
     }
 
-    pub(super) fn open(&self, url: &str) {
+    /// Goes to a page.
+    pub fn open(&self, url: &str) {
         self.command("url", &json!({"url": url}));
     }
 
     /// What the body of a function of the page returns.
-    pub(super) fn script(&self, body: &str) -> Value {
+    pub fn script(&self, body: &str) -> Value {
         self.command("execute/sync", &json!({"script": body, "args": []}))
     }
 
     /// The text of the first element that `selector` finds, as it is shown: empty if it is hidden.
-    pub(super) fn text(&self, selector: &str) -> String {
+    pub fn text(&self, selector: &str) -> String {
         let script = format!(
             "const found = document.querySelector({}); return found?.checkVisibility() ? found.innerText : ''",
             json!(selector)
@@ -96,24 +98,38 @@ impl Browser {
     }
 
     /// Waits until that text contains `expected`.
-    pub(super) fn until_said(&self, selector: &str, expected: &str) {
-        until(&format!("{selector} says {expected}"), || self.text(selector).contains(expected));
+    pub fn until_said(&self, selector: &str, expected: &str) {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            let said = self.text(selector);
+            if said.contains(expected) {
+                return;
+            }
+            assert!(Instant::now() < end, "{selector} never says {expected}, but: {said}");
+            thread::sleep(LOOK);
+        }
     }
 
     /// Types into the element that has the focus, or presses a key by its code in `WebDriver`.
-    pub(super) fn keys(&self, text: &str) {
+    pub fn keys(&self, text: &str) {
         let key = |key: char| ["keyDown", "keyUp"].map(|what| json!({"type": what, "value": key}));
         let actions: Vec<Value> = text.chars().flat_map(key).collect();
         self.command("actions", &json!({"actions": [{"type": "key", "id": "keyboard", "actions": actions}]}));
     }
 
-    pub(super) fn click(&self, selector: &str) {
+    /// Clicks on what a selector finds first.
+    pub fn click(&self, selector: &str) {
+        // Not under the page's head.
+        self.script(&format!(
+            "document.querySelector({}).scrollIntoView({{block: 'center'}})",
+            json!(selector)
+        ));
         let found = self.command("element", &json!({"using": "css selector", "value": selector}));
         self.command(&format!("element/{}/click", found[ELEMENT].as_str().unwrap()), &json!({}));
     }
 
     /// A window of this size; colours as in the dark, or not.
-    pub(super) fn look(&self, width: u32, height: u32, is_dark: bool) {
+    pub fn look(&self, width: u32, height: u32, is_dark: bool) {
         let scheme = if is_dark { "dark" } else { "light" };
         let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
         self.command("goog/cdp/execute", &json!({"cmd": "Emulation.setEmulatedMedia", "params": media}));
@@ -125,12 +141,30 @@ impl Browser {
     }
 
     /// What the console says since the last call, but for requests that were refused.
-    pub(super) fn complaints(&self) -> Vec<String> {
+    pub fn complaints(&self) -> Vec<String> {
         let logged = self.command("se/log", &json!({"type": "browser"}));
         let messages =
             logged.as_array().unwrap().iter().map(|entry| entry["message"].as_str().unwrap().to_owned());
         messages.filter(|message| !message.contains("Failed to load resource")).collect()
     }
+}
+
+/// A driver and its port; none if it got none.
+fn driver() -> Option<(Child, u16)> {
+    let mut command = Command::new("chromedriver");
+    let spawned = command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+    let mut driver = spawned.expect("chromedriver is missing: `make tools` installs it");
+    let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+    let port = lines.find_map(|line| {
+        let line = line.unwrap();
+        line.split_once(LISTENS)?.1.trim_end_matches('.').parse().ok()
+    });
+    // Nobody else reads what it says.
+    thread::spawn(move || lines.for_each(drop));
+    if port.is_none() {
+        let _ = driver.wait();
+    }
+    Some((driver, port?))
 }
 
 impl Drop for Browser {

@@ -1,0 +1,86 @@
+// What can be done about a key, an address or a network: each asks first.
+
+import { ask, commented, keyPath } from './api.js';
+import { question } from './question.js';
+
+const KINDS = { ban: 'bans', allow: 'allows' };
+/** How long bans, allows and overrides last; the first is meant unless another is chosen. */
+const SPANS = [['1h', '1 hour'], ['15m', '15 minutes'], ['1d', '1 day'], ['7d', '7 days']];
+const forHow = { name: 'for', label: 'For how long?', options: SPANS };
+
+/** Makes a change, and tells all parts of the page that there was one. */
+async function change(path, options) {
+  await ask(path, options);
+  document.dispatchEvent(new Event('changed'));
+}
+
+const order = (path, body) => change(path, { method: 'PUT', body });
+
+export function reset(rule, key) {
+  question({
+    title: `Reset ${key}?`, verb: 'Reset it',
+    text: `Its budget under ${rule} starts full again, and a ban of it ends, at every POP. It may have its whole burst at once.`,
+    act: ({ comment }) => change(keyPath(rule, key), { method: 'DELETE', headers: commented(comment) }),
+  });
+}
+
+export function banKey(rule, key) {
+  question({
+    title: `Ban ${key}?`, verb: 'Ban it', fields: [forHow],
+    text: `The rule ${rule} refuses it, at every POP, until then. What the rule does not count goes on.`,
+    act: ({ for: time, comment }) => order('v1/bans', { rule, key, for: time, reason: comment }),
+  });
+}
+
+export function banAddress(address) {
+  question({
+    title: `Ban the address ${address}?`, verb: 'Ban it', fields: [forHow],
+    text: 'All its requests get 403, whatever they ask for, at every POP, until then.',
+    act: ({ for: time, comment }) => order('v1/bans', { address, for: time, reason: comment }),
+  });
+}
+
+export function allowAddress(address) {
+  question({
+    title: `Allow the address ${address}?`, verb: 'Allow it', fields: [forHow],
+    text: 'No rule counts its requests, at every POP, until then.',
+    act: ({ for: time, comment }) => order('v1/allows', { address, for: time, reason: comment }),
+  });
+}
+
+export function override(rule, key, present) {
+  question({
+    title: `Another rate for ${key}?`, verb: 'Give it this rate',
+    text: `The rule ${rule} gives this key another rate, at every POP, until then. Its bucket starts full.`,
+    fields: [
+      { name: 'rate', label: 'Rate', value: present, placeholder: '100/s' },
+      { name: 'burst', label: 'Burst (empty: as the rate says)', isRequired: false, placeholder: '200' }, forHow,
+    ],
+    act: ({ rate: to, burst, for: time, comment }) => order(`${keyPath(rule, key)}/override`, {
+      rate: to, ...(burst ? { burst: Number(burst) } : {}), for: time, reason: comment,
+    }),
+  });
+}
+
+/** Whom an order is about. */
+export const subject = (one) => one.address || `${one.key} of ${one.rule}`;
+
+export function lift(one) {
+  const path = one.kind === 'override' ? `${keyPath(one.rule, one.key)}/override` : `v1/${KINDS[one.kind]}/${one.id}`;
+  question({
+    title: `Lift the ${one.kind} of ${subject(one)}?`, verb: 'Lift it', text: 'It ends now, at every POP.',
+    act: ({ comment }) => change(path, { method: 'DELETE', headers: commented(comment) }),
+  });
+}
+
+/** An order about an address or a network, of either kind. */
+export function banOrAllow() {
+  question({
+    title: 'Ban or allow', verb: 'Order it', text: 'In force at every POP within a second.',
+    fields: [
+      { name: 'kind', label: 'What?', options: [['bans', 'Ban: all its requests get 403'], ['allows', 'Allow: no rule counts its requests']] },
+      { name: 'address', label: 'Which address or network?', placeholder: '203.0.113.0/24' }, forHow,
+    ],
+    act: ({ kind, address, for: time, comment }) => order(`v1/${kind}`, { address, for: time, reason: comment }),
+  });
+}

@@ -1,0 +1,99 @@
+// Which keys are limited most, over the whole fleet.
+
+import { banKey, reset } from './acts.js';
+import { json } from './api.js';
+import { $, button, cell, make, number, rate, rows, say, secondsUntil, span } from './dom.js';
+import { lookAt } from './key.js';
+
+/** How many are listed. */
+const LISTED = 20;
+/** How often they are asked for, in milliseconds. */
+const EVERY_MS = 2000;
+
+let asking = null;
+let asked_ms = 0;
+
+/** Asks for the keys again, if that is due; `isNow`: at once. */
+export async function refreshKeys(isNow = false) {
+  if (!isNow && (document.hidden || Date.now() - asked_ms < EVERY_MS - 100)) return;
+  asking?.abort();
+  asking = new AbortController();
+  asked_ms = Date.now();
+  const query = new URLSearchParams({ sort: sort(), limit: LISTED });
+  for (const name of ['rule', 'prefix']) {
+    const value = $(`keys-${name}`).value.trim();
+    if (value) query.set(name, value);
+  }
+  try {
+    show(await json(`v1/keys?${query}`, { signal: asking.signal }));
+    say('keys-wrong', '');
+  } catch (error) {
+    if (error.name !== 'AbortError') say('keys-wrong', `The keys cannot be listed: ${error.message}`);
+  }
+}
+
+const sort = () => document.querySelector('input[name=keys-sort]:checked').value;
+
+function show(answer) {
+  const { keys, found } = answer;
+  const isAll = !$('keys-rule').value && !$('keys-prefix').value.trim();
+  $('keys-none').hidden = keys.length > 0;
+  say('keys-none', isAll
+    ? 'No key is near its quota: nobody is limited.'
+    : 'No busy key is like that. Keys that are far from their quota are not listed.');
+  $('keys-table').hidden = !keys.length;
+  const partial = answer.is_partial ? ' Only those of this weir-sync: its store is out of reach.' : '';
+  say('keys-said', keys.length ? `${number(keys.length)} of ${number(found)} busy keys, over the last ${answer.window_s} s.${partial}` : partial.trim());
+  const most = Math.max(...keys.map((key) => key.limited_per_s), 0.001);
+  rows('keys', keys, (key) => `${key.rule} ${key.key}`, (key) => cells(key, most));
+}
+
+function cells(key, most) {
+  const { rule, key: value } = key;
+  const name = make('div', {}, button(short(value), `Look at ${value} of ${rule}`, () => lookAt(rule, value), 'link'), make('span', { className: 'under', textContent: rule }));
+  const bar = make('span', { className: 'bar' });
+  bar.style.setProperty('--part', `${Math.round(100 * key.limited_per_s / most)}%`);
+  const limited = key.limited_per_s
+    ? make('span', { className: 'with-bar' }, make('b', { textContent: rate(key.limited_per_s) }), bar) : rate(0);
+  const acts = make('span', { className: 'actions' },
+    button('Reset', `Reset ${value} of ${rule}`, () => reset(rule, value)),
+    button('Ban', `Ban ${value} of ${rule}`, () => banKey(rule, value), 'danger'));
+  return [
+    cell('Key', name, 'name'), cell('Asked/s', rate(key.asked_per_s), 'figure'), cell('Admitted/s', rate(key.admitted_per_s), 'figure'),
+    cell('Limited/s', limited, key.limited_per_s ? 'figure limited' : 'figure'), cell('Level', level(key), `figure ${key.level < 0 ? 'bad' : ''}`),
+    cell('Limited for', standing(key)), cell('At', places(key)), cell('', acts, 'acts'),
+  ];
+}
+
+/** A key of bytes is long: its ends tell it from others. */
+const short = (key) => key.length > 40 && key.startsWith('hex:') ? `${key.slice(0, 16)}\u2026${key.slice(-8)}` : key;
+
+const level = (key) => key.level == null ? '\u2013' : `${number(Math.floor(key.level))} of ${number(key.burst)}`;
+
+function standing(key) {
+  if (key.banned_until) return make('span', { className: 'bad', textContent: `banned, ${span(Math.max(0, secondsUntil(key.banned_until)))} left` });
+  return key.since ? span(Math.max(0, -secondsUntil(key.since))) : '\u2013';
+}
+
+/** Where it is asked for: the POPs, while they are few. */
+function places(key) {
+  const pops = key.pops.map((pop) => pop.pop);
+  const count = key.regions.reduce((all, region) => all + region.pops, 0);
+  return count > 3 || pops.length < count ? `${number(count)} POPs in ${number(key.regions.length)} regions` : pops.join(', ') || '\u2013';
+}
+
+/** Offers these rules to choose from. */
+export function offerRules(names) {
+  const select = $('keys-rule');
+  const chosen = select.value;
+  select.replaceChildren(make('option', { value: '', textContent: 'all rules' }), ...names.map((name) => make('option', { value: name, textContent: name })));
+  select.value = names.includes(chosen) ? chosen : '';
+}
+
+export function startKeys() {
+  const now = () => refreshKeys(true);
+  $('keys-rule').addEventListener('change', now);
+  $('keys-prefix').addEventListener('input', now);
+  for (const radio of document.querySelectorAll('input[name=keys-sort]')) radio.addEventListener('change', now);
+  $('keys-form').addEventListener('submit', (event) => { event.preventDefault(); now(); });
+}

@@ -1,0 +1,134 @@
+// How things stand, as the stream says it: what is out of the ordinary, the store, the POPs, the rules.
+
+import { $, ago, button, cell, make, number, rate, rows, say } from './dom.js';
+import { Plot } from './plot.js';
+import { lookAt } from './key.js';
+
+/** What becomes of requests, and the colour of each. */
+const OUTCOMES = [['allowed', '--allowed'], ['limited', '--limited'], ['shadow', '--shadow'], ['denied', '--denied']];
+const PLOT_POINTS_MAX = 600;
+
+let trips = null;
+let rates = null;
+/** The rule whose rates are plotted; none for all. */
+let plotted = '';
+/** The rates that were heard: for each rule, the columns of its plot. */
+const heard = new Map();
+
+export function showStanding(live) {
+  const { store, fleet, budgets } = live;
+  say('where', `${live.member} \u00b7 ${live.weir_sync}`);
+  showOdd(live.anomalies || []);
+  tile('store', store.is_up ? `${number(store.trip_ms, 1)} ms` : 'out of reach', store.is_up ? '' : 'bad');
+  say('store-silence', store.is_up ? 'to answer' : `last answer ${ago(store.silence_s)}: ${store.problem}`);
+  tile('in-debt', number(budgets.in_debt), budgets.in_debt ? 'warn' : '');
+  say('budgets', `of ${number(budgets.count)} budgets`);
+  trips ??= new Plot('trips', [{ label: 'store', colour: '--mark' }], 'ms');
+  trips.add(live.at_s, [store.trip_ms]);
+  if (fleet) showPops(fleet);
+  showRules(live);
+}
+
+function tile(id, text, kind = '') {
+  say(id, text);
+  $(id).className = kind;
+}
+
+// What is out of the ordinary.
+
+const ODD = {
+  rate: (odd) => `${odd.rule} limits ${number(odd.found)} a minute; ${number(odd.usual)} are usual`,
+  pop: (odd) => `${odd.rule} limits ${number(odd.found)} a minute at ${odd.pop}; ${number(odd.usual)} are usual there`,
+  top_key: (odd) => `${odd.rule}: ${odd.key} is new on top, limited ${number(odd.found)} times a minute; ${number(odd.usual)} are usual`,
+  share: (odd) => `${odd.rule} limits ${number(100 * odd.found)} % of what it is asked for`,
+};
+
+function showOdd(list) {
+  $('odd').hidden = !list.length;
+  rows('odd-list', list, (odd) => [odd.anomaly, odd.rule, odd.pop, odd.key].join(' '), (odd) => {
+    const text = (ODD[odd.anomaly] || (() => `${odd.rule}: ${odd.anomaly}`))(odd);
+    const since = new Date(odd.since).toISOString().slice(11, 16);
+    const look = odd.key ? button('Look', `Look at ${odd.key} of ${odd.rule}`, () => lookAt(odd.rule, odd.key)) : '';
+    return [cell('What', text, 'wide'), cell('Since', `since ${since} UTC`), cell('', look, 'acts')];
+  });
+}
+
+// The POPs.
+
+function showPops(fleet) {
+  const isWhole = fleet.current === fleet.count;
+  tile('pops-current', `${number(fleet.current)} of ${number(fleet.count)}`, isWhole ? '' : 'warn');
+  const said = fleet.rule_set
+    ? `Version ${fleet.rule_set} runs at ${fleet.current} of ${fleet.count} POPs.`
+    : 'There is no rule set of the fleet\u2019s: POPs run their own configuration\u2019s.';
+  const others = fleet.count - fleet.pops.length;
+  say('pops-said', others > 0 ? `${said} ${others} of those that do are not listed.` : said);
+  rows('pops', fleet.pops, (pop) => pop.name, (pop) => [
+    cell('POP', pop.name, 'name'), cell('Region', pop.region), cell('Version', versionOf(pop, fleet)),
+    cell('State', stateOf(pop, fleet), pop.is_current ? 'good' : 'bad'), cell('Heard', ago(pop.silent_s), 'figure'),
+  ]);
+}
+
+const versionOf = (pop, fleet) => pop.is_current ? String(fleet.rule_set) : pop.version ? String(pop.version) : '\u2013';
+
+function stateOf(pop, fleet) {
+  if (pop.is_current) return 'current';
+  if (pop.refused) return `refused ${pop.refused === fleet.version ? fleet.rule_set : pop.refused}`;
+  return pop.version ? 'behind' : 'its own rules';
+}
+
+// The rules: what each does now, and what its budgets owe.
+
+function showRules(live) {
+  const now = live.rates?.rules || [];
+  const has = Boolean(live.rates);
+  const byName = new Map();
+  const of = (name) => byName.get(name) || byName.set(name, { name }).get(name);
+  for (const { rule, ...budget } of live.rules) Object.assign(of(rule), budget);
+  for (const { rule, ...rates } of now) Object.assign(of(rule), rates);
+  $('rules-table').classList.toggle('without-rates', !has);
+  $('rates').hidden = !has;
+  $('outcomes').hidden = !has;
+  if (has) {
+    plotRates(live.at_s, now);
+    for (const [outcome] of OUTCOMES) say(`all-${outcome}`, rate(sum(now, outcome)));
+  }
+  const list = [...byName.values()].sort((a, b) => a.name < b.name ? -1 : 1);
+  $('rules-none').hidden = list.length > 0;
+  rows('rules', list, (rule) => rule.name, ruleCells);
+}
+
+function ruleCells(rule) {
+  const isAbove = rule.bound != null && rule.overshoot > rule.bound;
+  const figures = OUTCOMES.map(([outcome]) => {
+    const value = rule[`${outcome}_per_s`];
+    return cell(`${outcome[0].toUpperCase()}${outcome.slice(1)}/s`, rate(value), `figure rates ${value ? outcome : ''}`);
+  });
+  return [
+    cell('Rule', rule.name, 'name'), ...figures,
+    cell('Debt', number(rule.debt, 1), 'figure'), cell('Overshoot', number(rule.overshoot, 1), `figure ${isAbove ? 'bad' : ''}`),
+    cell('The most', number(rule.overshoot_max, 1), 'figure'), cell('Bound', number(rule.bound), 'figure'),
+  ];
+}
+
+const sum = (rules, outcome) => rules.reduce((all, rule) => all + (rule[`${outcome}_per_s`] || 0), 0);
+
+function plotRates(at_s, rules) {
+  rates ??= new Plot('rates-plot', OUTCOMES.map(([label, colour]) => ({ label, colour })), '');
+  const add = (name, list) => {
+    const columns = heard.get(name) || heard.set(name, [[], ...OUTCOMES.map(() => [])]).get(name);
+    [at_s, ...OUTCOMES.map(([outcome]) => sum(list, outcome))].forEach((value, column) => columns[column].push(value));
+    if (columns[0].length > PLOT_POINTS_MAX) for (const column of columns) column.shift();
+  };
+  add('', rules);
+  for (const rule of rules) add(rule.rule, [rule]);
+  if (!heard.has(plotted)) plotted = '';
+  rates.show(heard.get(plotted));
+  const names = ['', ...rules.map((rule) => rule.rule)];
+  const select = $('plotted');
+  if (names.join() !== [...select.options].map((option) => option.value).join()) {
+    select.replaceChildren(...names.map((name) => make('option', { value: name, textContent: name || 'all rules' })));
+    select.value = plotted;
+    select.onchange = () => { plotted = select.value; rates.show(heard.get(plotted)); };
+  }
+}

@@ -1,0 +1,82 @@
+// The rule set: its versions, what they change, rollback and the kill switch.
+
+import { ask, commented, json } from './api.js';
+import { $, button, cell, clock, make, rows, say } from './dom.js';
+import { offerRules } from './keys.js';
+import { question } from './question.js';
+
+let current = 0;
+
+/** Lists the versions, and says whether rules are on. */
+export async function listVersions() {
+  const { versions: kept } = await json('v1/rules/versions');
+  current = kept[0]?.version || 0;
+  $('versions-none').hidden = kept.length > 0;
+  $('versions-table').hidden = !kept.length;
+  rows('versions', kept.map((version) => ({ ...version, is_current: version.version === current })), (version) => String(version.version), cells);
+  const document = kept.length ? await json('v1/rules') : {};
+  const isOff = document.enforce === false;
+  $('off').hidden = !isOff;
+  $('enforce-off').hidden = isOff || !kept.length;
+  $('enforce-on').hidden = !isOff;
+  offerRules((document.rules || []).map((rule) => rule.name));
+}
+
+function cells({ version, is_current: isCurrent, at_s, author, note, comment }) {
+  const acts = isCurrent ? make('span', { className: 'kind current', textContent: 'current' }) : make('span', { className: 'actions' },
+    button('Compare', `Compare version ${version} with the current one`, () => compare(version)),
+    button('Roll back', `Roll back to version ${version}`, () => rollBack(version), 'danger'));
+  return [
+    cell('Version', String(version), 'name'), cell('Made', clock(at_s * 1000)), cell('By', author), cell('From', note),
+    cell('Comment', comment || '\u2013', 'wide'), cell('', acts, 'acts'),
+  ];
+}
+
+/** What the version would change of the current one, a line each. */
+async function changes(to) {
+  const { lines } = await json(`v1/rules/diff?from=${current}&to=${to}`);
+  return lines.length ? lines.join('\n') : 'Both say the same.';
+}
+
+async function compare(version) {
+  try {
+    const text = await changes(version);
+    say('diff', `From ${current} to ${version}:\n${text}`);
+    $('diff').hidden = false;
+    $('diff').focus();
+    say('versions-wrong', '');
+  } catch (error) { say('versions-wrong', error.message); }
+}
+
+async function rollBack(version) {
+  try {
+    const [diff, seen] = [await changes(version), current];
+    say('versions-wrong', '');
+    question({
+      title: `Roll back to ${version}?`, text: 'This puts the version again, as a new one, in the whole fleet.', verb: 'Roll back', diff,
+      act: async ({ comment }) => {
+        await ask('v1/rules/rollback', { method: 'POST', headers: { 'if-match': `"${seen}"`, ...commented(comment) }, body: { version } });
+        await listVersions();
+      },
+    });
+  } catch (error) { say('versions-wrong', error.message); }
+}
+
+function enforce(isOn) {
+  const [title, text, verb] = isOn
+    ? ['Switch all rules on?', 'Rules limit again, in the whole fleet.', 'Switch them on']
+    : ['Switch all rules off?', 'No rule limits anything any more, in the whole fleet, until they are switched on again.', 'Switch them off'];
+  question({
+    title, text, verb,
+    act: async ({ comment }) => {
+      await ask('v1/enforcement', { method: 'PUT', headers: commented(comment), body: { enforce: isOn } });
+      await listVersions();
+    },
+  });
+}
+
+export function startVersions() {
+  $('enforce-off').addEventListener('click', () => enforce(false));
+  $('enforce-on').addEventListener('click', () => enforce(true));
+  $('off-on').addEventListener('click', () => enforce(true));
+}

@@ -1,0 +1,52 @@
+//! The anomalies that are under way.
+
+use super::event::Odd;
+
+/// The most that are told.
+const UNDER_WAY_MAX: usize = 50;
+
+/// Those that have begun and not ended, the latest first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct UnderWay(Vec<Odd>);
+
+impl UnderWay {
+    /// One begins or ends.
+    pub(super) fn note(&mut self, odd: &Odd) {
+        self.0.retain(|other| about(other) != about(odd));
+        if odd.state == "begin" {
+            self.0.insert(0, odd.clone());
+            self.0.truncate(UNDER_WAY_MAX);
+        }
+    }
+
+    pub(super) fn list(&self) -> &[Odd] {
+        &self.0
+    }
+}
+
+fn about(odd: &Odd) -> (&str, &str, Option<&str>, Option<&str>) {
+    (odd.anomaly, &odd.rule, odd.pop.as_deref(), odd.key.as_deref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_are_listed_that_have_begun_and_not_ended() {
+        let mut under_way = UnderWay::default();
+        let mut note = |rule: &str, pop: Option<&str>, state| {
+            let pop = pop.map(str::to_owned);
+            under_way.note(&Odd { anomaly: "rate", state, rule: rule.into(), pop, ..Odd::default() });
+            under_way.list().iter().map(|odd| odd.rule.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(note("login", None, "begin"), ["login"]);
+        assert_eq!(note("api", Some("fra1"), "begin"), ["api", "login"]);
+        assert_eq!(note("api", Some("nyc1"), "end"), ["api", "login"]);
+        assert_eq!(note("login", None, "end"), ["api"]);
+        for number in 0..2 * UNDER_WAY_MAX {
+            note(&number.to_string(), None, "begin");
+        }
+        assert_eq!(note("last", None, "begin").len(), UNDER_WAY_MAX);
+    }
+}

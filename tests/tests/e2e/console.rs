@@ -1,0 +1,134 @@
+//! The page at `/` of a real fleet, in a real browser: who is limited, what is done about it, and that the POPs do it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::task::JoinHandle;
+use weir_tests::browser::Browser;
+use weir_tests::client::Ask;
+use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::load::open_loop;
+use weir_tests::operator::Operator;
+use weir_tests::redis::Redis;
+use weir_tests::wait::until;
+use weir_tests::weir_sync::{ADMIN_TOKEN, TOKEN, WeirSync};
+
+use crate::plugin::{rule, rules, with};
+
+const REGIONS: [&str; 2] = ["fra1", "nyc1"];
+/// What the attacker asks for per second at each POP.
+const ATTACK: u32 = 60;
+/// Keys, as `WebDriver` names them.
+const TAB: &str = "\u{e004}";
+const ENTER: &str = "\u{e007}";
+
+/// Asks an edge steadily until it is told to stop.
+fn attack(edge: &Envoy, address: &str, stop: &Arc<AtomicBool>) -> JoinHandle<()> {
+    let (mut client, ask, stop) = (edge.client(), Ask::from(address), Arc::clone(stop));
+    tokio::spawn(async move {
+        while !stop.load(Ordering::Relaxed) {
+            open_loop(&mut client, &ask, ATTACK, Duration::from_secs(1)).await;
+        }
+    })
+}
+
+async fn edge(name: &str, weir_sync: &WeirSync) -> Envoy {
+    let document = rules([rule("per-address", "20/s", 20)]);
+    let sync = json!({"cluster": "weir-sync", "pop": name, "token": TOKEN});
+    let setup = Setup::with(with(document, "sync", sync)).node(name);
+    Envoy::start(setup.cluster("weir-sync", weir_sync.address())).await
+}
+
+/// Answers the question that is open with its second button, which does it.
+fn agree(browser: &Browser, why: &str) {
+    browser.script("document.querySelector('#ask-comment').focus()");
+    browser.keys(&format!("{why}{TAB}{TAB}{ENTER}"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_finds_who_is_limited_in_two_regions_bans_explains_lifts_and_resets() {
+    let redis = Redis::start().await;
+    let (sync_a, sync_b) =
+        (WeirSync::start(REGIONS[0], &redis.url()).await, WeirSync::start(REGIONS[1], &redis.url()).await);
+    let edges = [edge(REGIONS[0], &sync_a).await, edge(REGIONS[1], &sync_b).await];
+    let mut operator = Operator::of(&sync_b);
+    let login = with(rule("login", "5/m", 5), "match", json!({"path": {"exact": "/login"}}));
+    let version = operator.put_good(&rules([rule("per-address", "20/s", 20), login])).await;
+    let expected = (version, REGIONS.map(|name| (name.to_owned(), version)).to_vec());
+    until("every POP to run the version", async || (operator.fleet().await == expected).then_some(())).await;
+    let stop = Arc::<AtomicBool>::default();
+    let attackers = edges.each_ref().map(|edge| attack(edge, "203.0.113.7", &stop));
+
+    // Any weir-sync shows both regions.
+    let browser = Browser::start();
+    browser.open(&format!("http://{}/", sync_a.address()));
+    browser.until_said("#enter", "Who asks?");
+    browser.keys(&format!("{ADMIN_TOKEN}{ENTER}"));
+    browser.until_said("#pops-said", "runs at 2 of 2 POPs");
+    browser.until_said("#keys", "203.0.113.7");
+    for pop in REGIONS {
+        browser.until_said("#keys tr", pop);
+    }
+
+    // The key, and all that is known of it; from there, a ban of its address.
+    browser.click("button[aria-label='Look at 203.0.113.7 of per-address']");
+    browser.until_said("#key-figures", "of 20");
+    browser.until_said("#key-places", "nyc1");
+    browser.click("button[aria-label='Ban the address 203.0.113.7']");
+    browser.until_said("#ask", "All its requests get 403");
+    agree(&browser, "a flood");
+    browser.until_said("#orders", "a flood");
+    for edge in &edges {
+        let mut client = edge.client();
+        let ask = Ask::from("203.0.113.7");
+        until("the ban to be in force", async || (client.send(&ask).await.status == 403).then_some(())).await;
+    }
+
+    // What becomes of a request of it, and of another.
+    let explain = |address: &str| {
+        browser.script(&format!("document.querySelector('#explain-address').value = '{address}'"));
+        browser.click("#explain-form button.main");
+    };
+    explain("203.0.113.7");
+    browser.until_said("#explained", "deny: it gets 403");
+    explain("198.51.100.9");
+    browser.until_said("#explained", "It goes through: counted by per-address");
+    browser.until_said("#explained", "login match: path does not hold");
+
+    // Lifted again, by keyboard.
+    let lift = "document.querySelector(\"button[aria-label='Lift the ban of 203.0.113.7']\").focus()";
+    browser.script(lift);
+    browser.keys(ENTER);
+    browser.until_said("#ask", "It ends now");
+    agree(&browser, "over");
+    browser.until_said("#orders-none", "are in force");
+    let mut client = edges[0].client();
+    let ask = Ask::from("203.0.113.7");
+    until("the ban to end", async || (client.send(&ask).await.status != 403).then_some(())).await;
+
+    // A key of a rule is banned, and reset, which ends that.
+    browser.until_said("#keys", "203.0.113.7");
+    browser.click("button[aria-label='Ban 203.0.113.7 of per-address']");
+    agree(&browser, "again");
+    browser.until_said("#keys", "banned");
+    browser.until_said("#orders", "again");
+    browser.click("button[aria-label='Reset 203.0.113.7 of per-address']");
+    browser.until_said("#ask", "starts full again");
+    agree(&browser, "enough");
+    browser.until_said("#orders-none", "are in force");
+
+    // Another rate.
+    browser.click("button[aria-label='Look at 203.0.113.7 of per-address']");
+    browser.click("button[aria-label='Another rate for 203.0.113.7 of per-address']");
+    browser.until_said("#ask", "gives this key another rate");
+    browser.script("document.querySelector('#ask-rate').value = '500/s'");
+    agree(&browser, "their launch");
+    browser.until_said("#orders", "per-address: 500/s");
+    stop.store(true, Ordering::Relaxed);
+    for attacker in attackers {
+        attacker.await.unwrap();
+    }
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
