@@ -93,9 +93,10 @@ impl Exchange {
     /// The reply to a `report` of `speaker`.
     pub async fn answer_to(&self, speaker: Speaker, version: Version, report: Report) -> Vec<u8> {
         self.metrics.count_wire(version);
-        self.observer.hear(&report);
         self.rules.hear_of(report.running.version).await;
         self.hear_of_rules();
+        let known = self.hub().known_rules(&report);
+        self.observer.hear(&report, &known);
         let pending = self.hub().report_of(speaker, self.now(), unix_us(), report);
         if pending.has_bans() {
             self.new_bans.notify_one();

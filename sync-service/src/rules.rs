@@ -82,6 +82,12 @@ impl Change {
         Self { note, ..self.clone() }
     }
 
+    /// As the trail tells of it.
+    pub(crate) fn told(&self, what: &'static str) -> Changed {
+        let Self { note, author, comment, peer } = self.clone();
+        Changed { what, author, peer, comment, note, ..Changed::default() }
+    }
+
     /// As a store keeps it.
     fn text(&self) -> String {
         // Strings alone, which can always be written.
@@ -148,6 +154,8 @@ pub struct RuleSets {
     followed: tokio::sync::Mutex<Followed>,
     /// Whether the store, when it was last asked, had no version at all.
     is_missing: AtomicBool,
+    /// Whether the store did not answer when a watched file was put last.
+    is_file_lost: AtomicBool,
     known: Mutex<Known>,
     /// When the store was last asked because a POP runs a version that is not known here.
     asked_at: tokio::sync::Mutex<Option<Instant>>,
@@ -169,6 +177,7 @@ impl RuleSets {
             told: Mutex::default(),
             followed: tokio::sync::Mutex::default(),
             is_missing: AtomicBool::new(false),
+            is_file_lost: AtomicBool::new(false),
             known: Mutex::default(),
             asked_at: tokio::sync::Mutex::default(),
             shown,
@@ -293,7 +302,8 @@ impl RuleSets {
     ) -> Result<u64, ChangeError> {
         let text = document.text();
         let put = Put { document: &text, expected, note: &change.text(), from_file: false };
-        match self.store.put_rules(&put).await? {
+        let stored = self.store.put_rules(&put).await;
+        match stored.inspect_err(|error| self.tell_of_lost(error, change))? {
             Stored::New(version) | Stored::Same(version) => {
                 self.known().add(version, known_rules(document.rules()).collect());
                 self.listen_now().await;
@@ -322,19 +332,12 @@ impl RuleSets {
             }
             Err(_) => (None, None),
         };
-        let Change { note, author, comment, peer } = change.clone();
-        let after = Some(version);
-        self.trail.change(Changed {
-            what: "rules",
-            author,
-            peer,
-            comment,
-            note,
-            before,
-            after,
-            changes,
-            ..Changed::default()
-        });
+        self.trail.change(Changed { before, after: Some(version), changes, ..change.told("rules") });
+    }
+
+    /// Tells the trail of a version whose answer was lost.
+    fn tell_of_lost(&self, error: &StoreError, change: &Change) {
+        self.trail.change_failed(error, change.told("rules"));
     }
 
     /// What [`Self::put`] would do now; it is not done.
@@ -357,7 +360,15 @@ impl RuleSets {
         let text = document.text();
         let change = Change { note: "file".into(), author: "rules_file".into(), ..Change::default() };
         let put = Put { document: &text, expected: None, note: &change.text(), from_file: true };
-        let Stored::New(version) = self.store.put_rules(&put).await? else { return Ok(None) };
+        let stored = self.store.put_rules(&put).await;
+        // A file is tried again and again; one event will do.
+        let was_lost = self.is_file_lost.swap(stored.is_err(), Ordering::Relaxed);
+        let lost = |error: &StoreError| {
+            if !was_lost {
+                self.tell_of_lost(error, &change);
+            }
+        };
+        let Stored::New(version) = stored.inspect_err(lost)? else { return Ok(None) };
         self.known().add(version, known_rules(document.rules()).collect());
         self.listen_now().await;
         self.tell_of(version, document, &change).await;

@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use weir_budget::hub::Settings;
 
+use crate::anomalies::Terms;
 use crate::config::{Config, GATEWAY_PREFIX, StoreAddress, TrailRedis};
 use crate::connections::{Connections, Limits, Protocol};
 use crate::descriptors;
@@ -26,6 +27,7 @@ use crate::report::Exchange;
 use crate::routes::Routes;
 use crate::rules_file;
 use crate::secrets::Secrets;
+use crate::store::address::NodeMap;
 use crate::store::dial::{DialError, Files};
 use crate::store::memory::Memory;
 use crate::store::redis::{Options, Redis};
@@ -348,16 +350,21 @@ fn routes(
 fn trail_settings(config: &Config) -> trail::Settings {
     let stream = |redis: &TrailRedis| {
         let files = store_files(config);
-        let (url, password) = match (redis, &config.store) {
-            (TrailRedis::Redis(url), _) => (url, config.trail_redis_password_file.clone()),
-            (TrailRedis::Store, StoreAddress::Redis(url)) => (url, files.password.clone()),
+        let (url, files, nodes) = match (redis, &config.store) {
+            // It is told no secret of the store's; whom to trust, and who this is, are none.
+            (TrailRedis::Redis(url), _) => {
+                let password = config.trail_redis_password_file.clone();
+                let files = Files { password, sentinel_password: None, sentinel_user: None, ..files };
+                (url, files, NodeMap::default())
+            }
+            (TrailRedis::Store, StoreAddress::Redis(url)) => (url, files, config.store_nodes.clone()),
             // Refused when the settings were read.
             (TrailRedis::Store, StoreAddress::Memory) => return None,
         };
         Some(StreamSettings {
             url: url.expose().to_owned(),
-            files: Files { password, ..files },
-            nodes: config.store_nodes.clone(),
+            files,
+            nodes,
             response_timeout: config.store_timeout,
             entries_max: config.trail_redis_max,
         })
@@ -367,8 +374,18 @@ fn trail_settings(config: &Config) -> trail::Settings {
         stream: config.trail_redis.as_ref().and_then(stream),
         queue_max: config.trail_queue_max,
         keys_max: config.trail_keys_max,
-        limited_percent: config.anomaly_limited_percent,
+        anomalies: Terms {
+            share_max: share(config.anomaly_limited_percent),
+            learn: config.anomaly_learn_minutes,
+        },
+        minute: config.anomaly_minute,
     }
+}
+
+/// So many percent as a part of one.
+#[allow(clippy::cast_precision_loss, reason = "at most 100")]
+fn share(percent: usize) -> f64 {
+    percent as f64 / 100.0
 }
 
 /// The files that connections to the store begin with.

@@ -146,6 +146,11 @@ impl Claims {
         self.rules.as_ref()?.get(rule)?.last().map(|known| &known.rule)
     }
 
+    /// Whether the fleet may run `rule`: it is in a rule set that is kept, or none is known.
+    pub(crate) fn has(&self, rule: &Rule) -> bool {
+        ban_ms(self.rules.as_ref(), rule).is_some()
+    }
+
     /// What was refused since the last call.
     pub fn refusals(&mut self) -> Vec<Refusal> {
         mem::take(&mut self.refusals)

@@ -84,11 +84,30 @@ pub struct Change {
     pub since: u64,
 }
 
+/// When something is out of the ordinary.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// A rule may limit this part of what it is asked for.
+    pub share_max: f64,
+    /// How long a rule, a POP or a key must have been watched before it is known what is usual of it, in minutes; at most
+    /// [`LEARN_MAX`].
+    pub learn: u32,
+}
+
+/// The longest that [`Terms::learn`] may be, and how long it is unless it is set.
+pub const LEARN_MAX: u32 = 60;
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self { share_max: 0.5, learn: LEARN_MAX }
+    }
+}
+
 /// Watches rules.
 #[derive(Debug)]
 pub struct Detector {
     rules: BTreeMap<String, Watched>,
-    share_max: f64,
+    terms: Terms,
 }
 
 #[derive(Debug)]
@@ -101,16 +120,16 @@ struct Watched {
 }
 
 impl Detector {
-    /// A rule's share is out of the ordinary above `share_max`, a part of one.
-    pub fn new(share_max: f64) -> Self {
-        Self { rules: BTreeMap::new(), share_max }
+    /// By these terms.
+    pub fn new(terms: Terms) -> Self {
+        Self { rules: BTreeMap::new(), terms }
     }
 
     /// Takes in what rules did in `minute` (since 1970). Call it once for each minute: rules that are not named did nothing.
     pub fn minute(&mut self, minute: u64, mut rules: BTreeMap<String, RuleMinute>) -> Vec<Change> {
         for (rule, of) in &rules {
             if of.limited > 0 && !self.rules.contains_key(rule) && self.rules.len() < RULES_MAX {
-                self.rules.insert(rule.clone(), Watched::new(minute, self.share_max));
+                self.rules.insert(rule.clone(), Watched::new(minute, self.terms));
             }
         }
         let mut changes = Vec::new();
@@ -128,11 +147,11 @@ impl Detector {
 }
 
 impl Watched {
-    fn new(minute: u64, share_max: f64) -> Self {
+    fn new(minute: u64, Terms { share_max, learn }: Terms) -> Self {
         Self {
-            rate: OfRate::default(),
-            pops: OfPops::default(),
-            top_key: OfTopKey::default(),
+            rate: OfRate::new(learn),
+            pops: OfPops::new(learn),
+            top_key: OfTopKey::new(learn),
             share: OfShare::new(share_max),
             heard_at: minute,
         }

@@ -11,8 +11,6 @@ use super::smooth::Smooth;
 const POPS_MIN: usize = 4;
 /// The most POPs of a rule that are watched.
 const POPS_MAX: usize = 1_000;
-/// How long one must have been watched, in minutes.
-const HEARD_MIN: u32 = 60;
 /// The band's width at least: a factor of three.
 const WIDTH_MIN: f64 = 1.0986;
 /// The same in standard deviations of the POPs.
@@ -21,8 +19,12 @@ const WIDTH_SPREADS: f64 = 4.0;
 const KEPT: u32 = 24 * 60;
 
 /// What is known of a rule's POPs.
-#[derive(Debug, Default)]
-pub struct OfPops(BTreeMap<String, OfPop>);
+#[derive(Debug)]
+pub struct OfPops {
+    pops: BTreeMap<String, OfPop>,
+    /// How long one must have been watched, in minutes.
+    learn: u32,
+}
 
 #[derive(Debug)]
 struct OfPop {
@@ -33,29 +35,34 @@ struct OfPop {
 }
 
 impl OfPops {
+    /// Says nothing of a POP before it has heard so many minutes of it.
+    pub fn new(learn: u32) -> Self {
+        Self { pops: BTreeMap::new(), learn }
+    }
+
     /// Takes in what each POP limited in a minute; those that are not named limited nothing.
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
     pub fn minute(&mut self, minute: u64, limited: &BTreeMap<String, u64>) -> Vec<(String, Turn)> {
         let found_at = |pop: &str| limited.get(pop).map_or(0.0, |limited| *limited as f64);
         // What all POPs do together is no POP's own.
-        let names = self.0.keys().chain(limited.keys().filter(|pop| !self.0.contains_key(*pop)));
+        let names = self.pops.keys().chain(limited.keys().filter(|pop| !self.pops.contains_key(*pop)));
         let of_all = median(names.map(|pop| level(found_at(pop)))).unwrap_or_default();
         for pop in limited.keys() {
-            if self.0.len() < POPS_MAX && !self.0.contains_key(pop) {
+            if self.pops.len() < POPS_MAX && !self.pops.contains_key(pop) {
                 let usual = Smooth::new(level(found_at(pop)) - of_all);
-                self.0.insert(pop.clone(), OfPop { usual, alarm: Alarm::new(3, 5), idle: 0 });
+                self.pops.insert(pop.clone(), OfPop { usual, alarm: Alarm::new(3, 5), idle: 0 });
             }
         }
-        let spread = median(self.0.values().map(|of| of.usual.deviation)).unwrap_or_default();
-        let is_known = self.0.len() >= POPS_MIN;
+        let spread = median(self.pops.values().map(|of| of.usual.deviation)).unwrap_or_default();
+        let is_known = self.pops.len() >= POPS_MIN;
         let mut turns = Vec::new();
-        for (pop, of) in &mut self.0 {
+        for (pop, of) in &mut self.pops {
             let found = found_at(pop);
             // One that is noisier than the others has a wider band.
             let width = WIDTH_MIN.max(WIDTH_SPREADS * spread.max(of.usual.deviation));
             let (now, expected) = (level(found), of.usual.level + of_all);
             let reading = Reading { found, usual: count(expected), bound: count(expected + width) };
-            let can_tell = is_known && of.usual.heard >= HEARD_MIN;
+            let can_tell = is_known && of.usual.heard >= self.learn;
             let is_strange = can_tell && now > expected + width && found >= FLOOR;
             let is_over = now < expected + width / 2.0 || found < FLOOR / 2.0;
             turns.extend(
@@ -66,7 +73,7 @@ impl OfPops {
             }
             of.idle = if limited.contains_key(pop) { 0 } else { of.idle + 1 };
         }
-        self.0.retain(|_, of| of.idle < KEPT || of.alarm.is_ringing());
+        self.pops.retain(|_, of| of.idle < KEPT || of.alarm.is_ringing());
         turns
     }
 }

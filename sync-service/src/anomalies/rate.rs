@@ -18,13 +18,12 @@ pub struct OfRate {
     alarm: Alarm,
 }
 
-impl Default for OfRate {
-    fn default() -> Self {
-        Self { season: Season::default(), alarm: Alarm::new(2, 5) }
-    }
-}
-
 impl OfRate {
+    /// Says nothing before it has heard so many minutes.
+    pub fn new(learn: u32) -> Self {
+        Self { season: Season::new(learn), alarm: Alarm::new(2, 5) }
+    }
+
     /// Takes in a minute in which so many were `limited`.
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
     pub fn minute(&mut self, minute: u64, limited: u64) -> Option<Turn> {

@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::f64::consts::LN_2;
 
+use super::LEARN_MAX;
+
 const HOUR: u64 = 60;
 const DAY: usize = 24;
 const DAYS: usize = 7;
 const WEEK: usize = DAYS * DAY;
 /// The last minutes whose median is what is usual now.
-const RECENT_MAX: usize = 60;
-/// Without these many of them, nothing is known.
-const RECENT_MIN: usize = 60;
+const RECENT_MAX: usize = LEARN_MAX as usize;
 /// The fewest minutes that tell what an hour is like.
 const HOUR_MIN: usize = 15;
 /// How far the present may lead away from the season: a factor of two.
@@ -30,6 +30,8 @@ pub struct Season {
     /// ... and those of them in which nothing was strange.
     calm: Vec<f64>,
     recent: VecDeque<f64>,
+    /// Without so many of them, nothing is known.
+    recent_min: usize,
     /// How far minutes usually are from what is expected: the median, of each of the last hours.
     spreads: VecDeque<f64>,
     deviations: Vec<f64>,
@@ -43,8 +45,9 @@ struct Hour {
     peak: f64,
 }
 
-impl Default for Season {
-    fn default() -> Self {
+impl Season {
+    /// One that knows nothing before it has heard so many calm minutes.
+    pub fn new(learn: u32) -> Self {
         Self {
             hours: vec![None; WEEK],
             before: None,
@@ -52,20 +55,20 @@ impl Default for Season {
             all: Vec::new(),
             calm: Vec::new(),
             recent: VecDeque::new(),
+            recent_min: learn.clamp(1, LEARN_MAX) as usize,
             spreads: VecDeque::new(),
             deviations: Vec::new(),
         }
     }
-}
 
-impl Season {
     /// The level that is expected in `minute`, if enough is known.
     ///
     /// That is what the last hour was like, unless it leads further than a factor of two away from what the same hour was a
     /// week ago, or in the first week, on the days before. So neither a busy day nor a slow one is strange, and what
     /// rises slowly is strange in the end.
     pub fn expected(&self, minute: u64) -> Option<f64> {
-        let recent = (self.recent.len() >= RECENT_MIN).then(|| median(self.recent.iter().copied())).flatten();
+        let is_known = self.recent.len() >= self.recent_min;
+        let recent = is_known.then(|| median(self.recent.iter().copied())).flatten();
         if let Some(week_ago) = self.week_ago(minute) {
             return Some(recent.map_or(week_ago, |recent| recent.clamp(week_ago - LEAD, week_ago + LEAD)));
         }

@@ -161,7 +161,7 @@ impl World {
 
 /// What begins in `days` of traffic.
 fn begun(seed: u64, days: u64, attacks: &[Attack], has_job: bool) -> Vec<(u64, Change)> {
-    let (mut world, mut detector) = (World::new(seed), Detector::new(0.5));
+    let (mut world, mut detector) = (World::new(seed), Detector::new(Terms::default()));
     let mut begun = Vec::new();
     // A Monday, for all that matters: any day will do.
     for minute in 20_000 * DAY..(20_000 + days) * DAY {
@@ -250,7 +250,7 @@ fn a_daily_job_is_strange_on_its_first_three_days_and_usual_from_then_on() {
 
 #[test]
 fn a_rule_that_limits_most_of_what_many_keys_ask_is_found() {
-    let mut detector = Detector::new(0.5);
+    let mut detector = Detector::new(Terms::default());
     let of = |limited, keys| {
         let minute = RuleMinute { asked: 1_000, limited, keys, ..RuleMinute::default() };
         BTreeMap::from([("login".to_owned(), minute)])
@@ -272,7 +272,7 @@ fn a_rule_that_limits_most_of_what_many_keys_ask_is_found() {
 
 #[test]
 fn what_grows_slowly_is_found_once_it_is_six_times_what_it_was_a_week_ago() {
-    let mut detector = Detector::new(0.5);
+    let mut detector = Detector::new(Terms::default());
     let mut begun = None;
     for minute in 0..8 * DAY {
         // Doubles every two hours from the eighth day on.
@@ -290,11 +290,28 @@ fn what_grows_slowly_is_found_once_it_is_six_times_what_it_was_a_week_ago() {
 
 #[test]
 fn rules_that_nobody_reports_are_forgotten_and_their_number_is_bounded() {
-    let mut detector = Detector::new(0.5);
+    let mut detector = Detector::new(Terms::default());
     let many =
         (0..2 * RULES_MAX).map(|n| (n.to_string(), RuleMinute { limited: 1, ..RuleMinute::default() }));
     detector.minute(0, many.collect());
     assert_eq!(detector.rules.len(), RULES_MAX);
     detector.minute(KEPT_MINUTES, BTreeMap::new());
     assert!(detector.rules.is_empty());
+}
+
+#[test]
+fn it_learns_for_as_long_as_it_is_told() {
+    let after = |learn| {
+        let mut detector = Detector::new(Terms { learn, ..Terms::default() });
+        let begun = (0..2 * DAY).find(|minute| {
+            // An attack of three minutes every ten, by another key each time.
+            let (limited, key) = if minute % 10 > 6 { (9_000, minute / 10) } else { (100, u64::MAX) };
+            let top = Some((key.to_le_bytes().into(), limited));
+            let of = RuleMinute { asked: 10_000, limited, top, ..RuleMinute::default() };
+            let changes = detector.minute(*minute, BTreeMap::from([("login".to_owned(), of)]));
+            [Kind::Rate, Kind::TopKey].iter().all(|kind| changes.iter().any(|change| change.kind == *kind))
+        });
+        begun.expect("it is found")
+    };
+    assert_eq!([2, 12, 60].map(after), [8, 18, 68]);
 }

@@ -12,8 +12,6 @@ const KNOWN: u64 = 24 * 60;
 const NEW: u64 = 15;
 /// The most keys that are known.
 const KNOWN_MAX: usize = 256;
-/// How long a rule must have been watched, in minutes.
-const HEARD_MIN: u32 = 60;
 /// The part of what its rule limits that it must have.
 const PART_MIN: f64 = 0.2;
 /// The band's width at least: a factor of three.
@@ -22,8 +20,10 @@ const WIDTH_MIN: f64 = 1.0986;
 const WIDTH_SPREADS: f64 = 2.5;
 
 /// What is known of a rule's top keys.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct OfTopKey {
+    /// How long the rule must have been watched, in minutes.
+    learn: u32,
     /// When each was on top first, and last.
     known: HashMap<Box<[u8]>, (u64, u64)>,
     /// How much the top key usually is.
@@ -33,6 +33,11 @@ pub struct OfTopKey {
 }
 
 impl OfTopKey {
+    /// Says nothing before it has heard so many minutes.
+    pub fn new(learn: u32) -> Self {
+        Self { learn, known: HashMap::new(), usual: None, watched: None }
+    }
+
     /// Takes in a minute.
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
     pub fn minute(&mut self, minute: u64, of: &RuleMinute) -> Vec<(Box<[u8]>, Turn)> {
@@ -44,7 +49,7 @@ impl OfTopKey {
         let usual = *self.usual.get_or_insert(Smooth::new(now));
         let width = WIDTH_MIN.max(WIDTH_SPREADS * usual.deviation);
         let reading = Reading { found, usual: count(usual.level), bound: count(usual.level + width) };
-        let is_large = usual.heard >= HEARD_MIN
+        let is_large = usual.heard >= self.learn
             && now > usual.level + width
             && found >= FLOOR
             && found >= PART_MIN * of.limited as f64;

@@ -84,6 +84,10 @@ pub struct Config {
     pub trail_keys_max: usize,
     /// The percentage of what is asked of a rule that it may limit before that is out of the ordinary.
     pub anomaly_limited_percent: usize,
+    /// For how many minutes it is learnt what is usual, before anything is out of the ordinary.
+    pub anomaly_learn_minutes: u32,
+    /// How long each of these minutes is.
+    pub anomaly_minute: Duration,
     /// The most lines of the trail that wait for a sink.
     pub trail_queue_max: usize,
     /// Whether it decides requests for others, as a POP of its own.
@@ -201,6 +205,8 @@ impl Default for Config {
             trail_interval: Duration::from_secs(10),
             trail_keys_max: 1_000,
             anomaly_limited_percent: 50,
+            anomaly_learn_minutes: 60,
+            anomaly_minute: Duration::from_mins(1),
             trail_queue_max: 10_000,
             gateway: false,
             gateway_keys: 65_000,

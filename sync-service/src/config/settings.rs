@@ -307,6 +307,20 @@ pub const SETTINGS: &[Setting] = &[
         |text| values::count(text, 1, 100)
     ),
     setting!(
+        anomaly_learn_minutes,
+        "N",
+        "60",
+        "For how many minutes to learn what a rule, a POP and a key usually limit, before anything is out of the ordinary",
+        |text| values::count(text, 1, 60).map(|minutes| u32::try_from(minutes).unwrap_or(60))
+    ),
+    setting!(
+        anomaly_minute_ms as anomaly_minute,
+        "MS",
+        "60000",
+        "How long each minute is in which what is limited is counted and compared: shorter ones are for trying it out",
+        |text| values::millis(text, 10, 60_000)
+    ),
+    setting!(
         trail_queue_max,
         "N",
         "10000",

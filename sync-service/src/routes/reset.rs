@@ -24,25 +24,19 @@ impl Routes {
         judge_query(request)?;
         let (rule, value) = named(request.uri().path())?;
         let ids = self.ids(&rule, &value).await?;
-        self.exchange.forget_keys(&ids).await?;
         let key = ids.first().map(|id| name::show(&id.value)).unwrap_or_default();
+        let told = Changed { target: Some(json!({"rule": rule, "key": key})), ..change.told("forget") };
+        let forgotten = self.exchange.forget_keys(&ids).await;
+        forgotten.inspect_err(|error| self.exchange.trail.change_failed(error, told.clone()))?;
         // The key is banned no more, so no order says so.
         let banned = Which::About(Subject::Key { rule: rule.clone(), key: key.clone() });
         match self.exchange.rules.drop_order(Kind::Ban, &banned, &change).await {
             Ok(_) | Err(ChangeError::NoOrder) => {}
             Err(error) => return Err(error.into()),
         }
-        let Change { author, comment, peer, .. } = change;
+        let Change { author, comment, .. } = change;
         tracing::info!(rule, key, author, comment, "a key was reset");
-        let target = Some(json!({"rule": rule, "key": key}));
-        self.exchange.trail.change(Changed {
-            what: "forget",
-            author,
-            comment,
-            peer,
-            target,
-            ..Changed::default()
-        });
+        self.exchange.trail.change(told);
         let answer = json!({"rule": rule, "key": key, "forgotten": true});
         Ok(response(StatusCode::OK, JSON, &answer))
     }

@@ -6,6 +6,7 @@ use tokio::task::spawn_blocking;
 
 use super::edition::Base;
 use super::{Change, ChangeError, RuleSets};
+use crate::moment;
 use crate::orders::ask::Asked;
 use crate::orders::compose::{Effect, try_beside};
 use crate::orders::order::{Kind, Said, Standing, Subject, Which};
@@ -46,7 +47,11 @@ impl RuleSets {
         let effect = try_order(base, orders, said.clone()).await?;
         let (name, text) = (said.name(), said.text());
         let put = store::Change::Put { name: &name, text: &text, until: asked.until };
-        let changed = self.change(&put).await?;
+        let changed = self.change(&put).await.inspect_err(|error| {
+            let lost =
+                Order { said: said.clone(), id: 0, at_ms: 0, until_ms: asked.until.by(moment::now_ms()) };
+            self.trail.change_failed(error, told(kind.as_str(), "", &lost, change));
+        })?;
         if changed.outcome == Outcome::Full {
             return Err(ChangeError::Full);
         }
@@ -55,7 +60,7 @@ impl RuleSets {
             kept.and_then(Order::read).ok_or(StoreError::Nonsense("an order was put, and is not there"))?;
         let (id, what) = (order.id, said.summary());
         tracing::info!(id, order = what, author = said.author, reason = said.reason, "new order");
-        self.tell_of_order(kind.as_str(), "", &order, change);
+        self.trail.change(told(kind.as_str(), "", &order, change));
         Ok(Standing { order, without_effect: effect.why_none() })
     }
 
@@ -85,7 +90,11 @@ impl RuleSets {
     ) -> Result<Standing, ChangeError> {
         let standing = self.order(kind, which).await?;
         let name = standing.order.said.name();
-        if self.change(&store::Change::Drop(&name)).await?.outcome == Outcome::Missing {
+        let dropped = self.change(&store::Change::Drop(&name)).await.inspect_err(|error| {
+            let lost = told("lift", kind.as_str(), &standing.order, change);
+            self.trail.change_failed(error, lost);
+        })?;
+        if dropped.outcome == Outcome::Missing {
             return Err(ChangeError::NoOrder);
         }
         let (id, what) = (standing.order.id, standing.order.said.summary());
@@ -96,23 +105,8 @@ impl RuleSets {
             comment = change.comment,
             "an order is lifted"
         );
-        self.tell_of_order("lift", kind.as_str(), &standing.order, change);
+        self.trail.change(told("lift", kind.as_str(), &standing.order, change));
         Ok(standing)
-    }
-
-    /// Tells the trail of a change of an order.
-    fn tell_of_order(&self, what: &'static str, note: &str, order: &Order, change: &Change) {
-        let Change { author, comment, peer, .. } = change.clone();
-        self.trail.change(Changed {
-            what,
-            author,
-            peer,
-            comment,
-            note: note.into(),
-            until: Some(order.until_ms),
-            target: Some(order.said.target()),
-            ..Changed::default()
-        });
     }
 
     /// The rule set and the orders, as last heard.
@@ -121,6 +115,12 @@ impl RuleSets {
         let followed = self.followed.lock().await;
         Ok((followed.base.clone(), Arc::clone(&followed.orders)))
     }
+}
+
+/// A change of an order, as the trail tells of it.
+fn told(what: &'static str, note: &str, order: &Order, change: &Change) -> Changed {
+    let (until, target) = (Some(order.until_ms), Some(order.said.target()));
+    Changed { note: note.into(), until, target, ..change.told(what) }
 }
 
 /// A subject in the words in which it is listed, if the rule set has it: a key may be written in several ways.

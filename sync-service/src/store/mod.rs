@@ -167,6 +167,14 @@ impl StoreError {
     /// Every kind.
     pub const KINDS: [&str; 6] = ["unreachable", "slow", "unconfirmed", "refused", "full", "nonsense"];
 
+    /// Whether what was asked may have been done: only the answer was lost.
+    pub fn may_be_done(&self) -> bool {
+        match self {
+            Self::Unreachable(_) | Self::Slow(_) | Self::Unconfirmed(_) | Self::Nonsense(_) => true,
+            Self::Connecting | Self::Refused(_) | Self::Full(_) => false,
+        }
+    }
+
     /// The error's kind, as a metric's label.
     pub fn kind(&self) -> &'static str {
         match self {

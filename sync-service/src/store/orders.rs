@@ -34,6 +34,16 @@ pub enum Until {
     At(u64),
 }
 
+impl Until {
+    /// When that is, in milliseconds since 1970, by a clock that says `now_ms`.
+    pub fn by(self, now_ms: u64) -> u64 {
+        match self {
+            Self::In(ms) => now_ms.saturating_add(ms),
+            Self::At(ms) => ms,
+        }
+    }
+}
+
 /// A change of the orders.
 #[derive(Clone, Copy, Debug)]
 pub enum Change<'a> {

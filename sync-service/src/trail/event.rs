@@ -75,9 +75,20 @@ pub struct Changed {
     /// The version that is current now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
+    /// That it is not known whether the change was made: the store's answer was lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
     /// How the two differ, unless the one before is not kept any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes: Option<Changes>,
+}
+
+/// What came of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It may have been made or not.
+    Unknown,
 }
 
 /// What was decided of a key at a POP since the last such event.
@@ -285,9 +296,10 @@ mod tests {
     fn what_an_order_is_about_is_written() {
         let target = json!({"address": "203.0.113.0/24"});
         let changed = Changed { what: "ban", target: Some(target), until: Some(7), ..Changed::default() };
+        let changed = Changed { outcome: Some(Outcome::Unknown), ..changed };
         let written = serde_json::to_value(Event::Change(changed.into())).unwrap();
         let expected = json!({
-            "event": "change", "what": "ban", "author": "", "target": {"address": "203.0.113.0/24"},
+            "event": "change", "what": "ban", "outcome": "unknown", "author": "", "target": {"address": "203.0.113.0/24"},
             "until": "1970-01-01T00:00:00.007Z",
         });
         assert_eq!(written, expected);

@@ -1,7 +1,7 @@
 //! Lines into a file, or to the standard output.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -39,9 +39,8 @@ impl FileSink {
         let (to, open) = (self.to.clone(), Arc::clone(&self.open));
         let reopen = move || {
             let TrailFile::File(path) = &to else { return Ok(()) };
-            let file = open_file(path)?;
-            let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
-            *open = Open { file: Some(file), is_torn: false };
+            let opened = Open::at(path)?;
+            *open.lock().unwrap_or_else(PoisonError::into_inner) = opened;
             Ok(())
         };
         spawn_blocking(reopen).await.unwrap_or_else(|error| Err(io::Error::other(error)))
@@ -58,12 +57,11 @@ impl FileSink {
                     write_lines(&mut stdout, &mut open.is_torn, &lines)
                 }
                 TrailFile::File(path) => {
+                    if open.file.is_none() {
+                        *open = Open::at(path).map_err(|error| Fault::new(0, &error))?;
+                    }
                     let Open { file, is_torn } = &mut *open;
-                    let file = match file {
-                        Some(file) => file,
-                        None => file.insert(open_file(path).map_err(|error| Fault::new(0, &error))?),
-                    };
-                    write_lines(file, is_torn, &lines)
+                    file.as_mut().map_or(Ok(()), |file| write_lines(file, is_torn, &lines))
                 }
             }
         };
@@ -71,9 +69,24 @@ impl FileSink {
     }
 }
 
-/// Opens the file at `path` to write at its end; it is made if it is not there.
-fn open_file(path: &str) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(MODE).open(path)
+impl Open {
+    /// The file at `path`, to write at its end; it is made if it is not there. Its last line may have broken off: then a disk was
+    /// full, or a machine stopped.
+    fn at(path: &str) -> io::Result<Self> {
+        let file = OpenOptions::new().append(true).create(true).mode(MODE).open(path)?;
+        let about = file.metadata()?;
+        // A pipe has no end to look at.
+        let is_torn = about.is_file() && about.len() > 0 && !ends_a_line(path).unwrap_or(true);
+        Ok(Self { file: Some(file), is_torn })
+    }
+}
+
+/// Whether the last byte of the file at `path` ends a line. Whoever may only write it cannot know.
+fn ends_a_line(path: &str) -> io::Result<bool> {
+    let (mut file, mut last) = (File::open(path)?, [0]);
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    Ok(last == *b"\n")
 }
 
 fn write_lines(to: &mut impl Write, is_torn: &mut bool, lines: &[Line]) -> Result<(), Fault> {
@@ -121,5 +134,23 @@ mod tests {
         disk.1 = 1_000;
         write_lines(&mut disk, &mut is_torn, &lines[1..]).unwrap();
         assert_eq!(String::from_utf8(disk.0).unwrap(), "{\"a\":1}\n{\"b\n{\"b\":2}\n");
+    }
+
+    #[tokio::test]
+    async fn a_file_whose_last_line_broke_off_is_gone_on_with_on_a_new_line() {
+        let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+        let line = |json: &str| vec![Line { kind: "change", json: json.into() }];
+        std::fs::write(&path, "{\"a\":1}\n{\"b").unwrap();
+        let sink = FileSink::new(TrailFile::File(path.to_str().unwrap().to_owned()));
+        sink.write(line("1")).await.unwrap();
+        sink.write(line("2")).await.unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"a\":1}\n{\"b\n1\n2\n");
+        std::fs::write(&path, "3").unwrap();
+        sink.reopen().await.unwrap();
+        sink.write(line("4")).await.unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "3\n4\n");
+        sink.reopen().await.unwrap();
+        sink.write(line("5")).await.unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "3\n4\n5\n");
     }
 }

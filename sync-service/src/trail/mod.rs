@@ -21,11 +21,13 @@ use prometheus_client::metrics::family::Family;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::anomalies::Terms;
 use crate::config::TrailFile;
 use crate::metrics::{Metrics, OfEvent, OfSink};
+use crate::store::StoreError;
 use crate::store::dial::DialError;
 use crate::store::stream::{Stream, StreamSettings};
-use event::{Changed, Event, Stamp};
+use event::{Changed, Event, Outcome, Stamp};
 use file::FileSink;
 use queue::Queue;
 use writer::{Sink, Writer};
@@ -36,7 +38,7 @@ const OPEN_MAX: Duration = Duration::from_secs(1);
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Where events go.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// A file, or the standard output.
     pub file: Option<TrailFile>,
@@ -46,8 +48,18 @@ pub struct Settings {
     pub queue_max: usize,
     /// The most keys whose decisions are told in an interval.
     pub keys_max: usize,
-    /// The percentage of what is asked of a rule that it may limit before that is out of the ordinary.
-    pub limited_percent: usize,
+    /// What is out of the ordinary.
+    pub anomalies: Terms,
+    /// How long a minute of these is.
+    pub minute: Duration,
+}
+
+impl Default for Settings {
+    /// Without sinks.
+    fn default() -> Self {
+        let (anomalies, minute) = (Terms::default(), Duration::from_mins(1));
+        Self { file: None, stream: None, queue_max: 10_000, keys_max: 1_000, anomalies, minute }
+    }
 }
 
 /// Takes events. Without sinks it drops them.
@@ -57,7 +69,8 @@ pub struct Trail {
     stamp: Option<Arc<Stamp>>,
     queues: Vec<Arc<Queue>>,
     keys_max: usize,
-    limited_percent: usize,
+    anomalies: Terms,
+    minute: Duration,
     events: Family<OfEvent, Counter>,
 }
 
@@ -95,8 +108,8 @@ impl Trail {
         let queues: Vec<_> = writers.iter().map(|writer| Arc::clone(&writer.queue)).collect();
         let stamp = (!queues.is_empty()).then_some(stamp);
         let (keys_max, events) = (settings.keys_max, metrics.trail_events.clone());
-        let limited_percent = settings.limited_percent;
-        Ok((Self { stamp, queues, keys_max, limited_percent, events }, writers))
+        let (anomalies, minute) = (settings.anomalies, settings.minute);
+        Ok((Self { stamp, queues, keys_max, anomalies, minute, events }, writers))
     }
 
     /// Whether anybody hears of events.
@@ -109,9 +122,14 @@ impl Trail {
         self.keys_max
     }
 
-    /// The percentage of what is asked of a rule that it may limit before that is out of the ordinary.
-    pub fn limited_percent(&self) -> usize {
-        self.limited_percent
+    /// What is out of the ordinary.
+    pub fn anomalies(&self) -> Terms {
+        self.anomalies
+    }
+
+    /// How long each minute is in which what is limited is counted and compared.
+    pub fn minute(&self) -> Duration {
+        self.minute
     }
 
     /// Takes an event. It never waits.
@@ -125,6 +143,13 @@ impl Trail {
     /// Takes a change. Whatever an operator, or a watched file, changes goes through here.
     pub fn change(&self, changed: Changed) {
         self.record(&Event::Change(Box::new(changed)));
+    }
+
+    /// Takes a change that failed, if it may have been made all the same.
+    pub fn change_failed(&self, error: &StoreError, changed: Changed) {
+        if error.may_be_done() {
+            self.change(Changed { outcome: Some(Outcome::Unknown), ..changed });
+        }
     }
 
     /// Waits until all is written, for `limit` at most.

@@ -25,33 +25,32 @@ pub struct Observer {
     tally: Mutex<Tally>,
     detector: Mutex<Detector>,
     under_way: Mutex<UnderWay>,
+    /// How long a minute is, in milliseconds.
+    minute_ms: u64,
 }
-
-/// How long a minute is, in milliseconds.
-const MINUTE_MS: u64 = 60_000;
 
 impl Observer {
     /// Tells `trail`.
     pub fn new(trail: Arc<Trail>, metrics: Arc<Metrics>) -> Self {
-        #[allow(clippy::cast_precision_loss, reason = "at most 100")]
-        let share_max = trail.limited_percent() as f64 / 100.0;
-        let detector = Mutex::new(Detector::new(share_max));
+        let detector = Mutex::new(Detector::new(trail.anomalies()));
         let tally = Mutex::new(Tally::new(ROWS_MAX, trail.is_on()));
-        Self { trail, metrics, tally, detector, under_way: Mutex::default() }
+        let minute_ms = u64::try_from(trail.minute().as_millis()).unwrap_or(u64::MAX).max(1);
+        Self { trail, metrics, tally, detector, under_way: Mutex::default(), minute_ms }
     }
 
-    /// Takes in a report. It is quick, and waits for nothing.
-    pub fn hear(&self, report: &Report) {
-        self.tally().hear(moment::now_ms(), report);
+    /// Takes in a report, of whose rules these are `known`: others are not the fleet's. It is quick, and waits for nothing.
+    pub fn hear(&self, report: &Report, known: &[bool]) {
+        self.tally().hear(moment::now_ms(), report, known);
     }
 
     /// Tells of anomalies, minute by minute, until it is aborted.
     pub async fn watch(self: Arc<Self>) {
-        let mut last = moment::now_ms() / MINUTE_MS;
+        let minute_ms = self.minute_ms;
+        let mut last = moment::now_ms() / minute_ms;
         loop {
             let now_ms = moment::now_ms();
-            sleep(Duration::from_millis(MINUTE_MS - now_ms % MINUTE_MS)).await;
-            let now = moment::now_ms() / MINUTE_MS;
+            sleep(Duration::from_millis(minute_ms - now_ms % minute_ms)).await;
+            let now = moment::now_ms() / minute_ms;
             // A clock that stepped back says nothing new; of one that stepped ahead, one minute is told.
             if now > last {
                 self.tell_minute(now - 1);
@@ -84,7 +83,7 @@ impl Observer {
             } else {
                 under_way.dec()
             };
-            let odd = odd(change);
+            let odd = odd(change, self.minute_ms);
             self.under_way.lock().unwrap_or_else(PoisonError::into_inner).note(&odd);
             self.trail.record(&Event::Anomaly(Box::new(odd)));
         }
@@ -162,7 +161,7 @@ impl OfRule {
     }
 }
 
-fn odd(Change { kind, is_begin, rule, pop, key, reading, since }: Change) -> Odd {
+fn odd(Change { kind, is_begin, rule, pop, key, reading, since }: Change, minute_ms: u64) -> Odd {
     // To the thousandth.
     let rounded = |number: f64| (number * 1_000.0).round() / 1_000.0;
     Odd {
@@ -175,7 +174,7 @@ fn odd(Change { kind, is_begin, rule, pop, key, reading, since }: Change) -> Odd
         found: rounded(reading.found),
         usual: rounded(reading.usual),
         bound: rounded(reading.bound),
-        since: since * MINUTE_MS,
+        since: since * minute_ms,
     }
 }
 

@@ -119,16 +119,17 @@ impl Tally {
         Self { pops: HashMap::new(), rows_max, rows: 0, rules: 0, left_out: 0, has_intervals }
     }
 
-    /// Takes in a report.
-    pub fn hear(&mut self, now_ms: u64, report: &Report) {
+    /// Takes in a report, of whose rules these are `known`: others are passed over.
+    pub fn hear(&mut self, now_ms: u64, report: &Report, known: &[bool]) {
+        let is_known = |key: &Key| known.get(usize::from(key.rule)) == Some(&true);
         if !self.pops.contains_key(&report.pop) {
-            if report.keys.is_empty() || self.pops.len() >= POPS_MAX as usize {
+            if !report.keys.iter().any(is_known) || self.pops.len() >= POPS_MAX as usize {
                 return;
             }
             self.pops.insert(report.pop.clone(), HashMap::new());
         }
         let Some(rules) = self.pops.get_mut(&report.pop) else { return };
-        for key in &report.keys {
+        for key in report.keys.iter().filter(|key| is_known(key)) {
             // Checked when the report was read.
             let Some(rule) = report.rules.get(usize::from(key.rule)) else { continue };
             if !rules.contains_key(&rule.name) && self.rules < RULES_MAX {
@@ -305,16 +306,16 @@ mod tests {
     #[test]
     fn counts_are_cumulative_and_told_once() {
         let mut tally = Tally::default();
-        tally.hear(1_000, &report("fra1", b"a", 1, [5, 5, 8, 8]));
+        tally.hear(1_000, &report("fra1", b"a", 1, [5, 5, 8, 8]), &[true]);
         // The same again, as the reply was lost; then by another worker, which has said nothing yet.
-        tally.hear(1_100, &report("fra1", b"a", 1, [5, 5, 8, 8]));
-        tally.hear(1_200, &report("fra1", b"a", 1, [5, 5, 18, 18]));
+        tally.hear(1_100, &report("fra1", b"a", 1, [5, 5, 8, 8]), &[true]);
+        tally.hear(1_200, &report("fra1", b"a", 1, [5, 5, 18, 18]), &[true]);
         assert_eq!(counts(&mut tally, "fra1"), [(5, 13, 1_000, 1_200)]);
         assert_eq!(counts(&mut tally, "fra1"), [], "nothing since");
-        tally.hear(2_000, &report("fra1", b"a", 1, [7, 2, 20, 2]));
+        tally.hear(2_000, &report("fra1", b"a", 1, [7, 2, 20, 2]), &[true]);
         assert_eq!(counts(&mut tally, "fra1"), [], "only admitted");
         // A new epoch begins at zero.
-        tally.hear(3_000, &report("fra1", b"a", 2, [1, 1, 4, 4]));
+        tally.hear(3_000, &report("fra1", b"a", 2, [1, 1, 4, 4]), &[true]);
         assert_eq!(counts(&mut tally, "fra1"), [(1, 3, 3_000, 3_000)]);
         let minutes = tally.take_minutes(60_000, "fra1");
         let [Minute { sums, keys, .. }] = minutes.as_slice() else { panic!("{minutes:?}") };
@@ -324,9 +325,9 @@ mod tests {
     #[test]
     fn what_another_weir_sync_has_heard_is_not_counted_here() {
         let mut tally = Tally::default();
-        tally.hear(1, &report("fra1", b"a", 1, [0, 0, 10, 10]));
+        tally.hear(1, &report("fra1", b"a", 1, [0, 0, 10, 10]), &[true]);
         // 90 were reported elsewhere meanwhile.
-        tally.hear(2, &report("fra1", b"a", 1, [0, 0, 110, 10]));
+        tally.hear(2, &report("fra1", b"a", 1, [0, 0, 110, 10]), &[true]);
         assert_eq!(counts(&mut tally, "fra1")[0].1, 20);
     }
 
@@ -334,11 +335,11 @@ mod tests {
     fn rows_are_bounded_and_go_after_a_while() {
         let mut tally = Tally::new(3, true);
         for n in 0..5_u8 {
-            tally.hear(1, &report("fra1", &[n], 1, [0, 0, 7, 7]));
+            tally.hear(1, &report("fra1", &[n], 1, [0, 0, 7, 7]), &[true]);
         }
         assert_eq!((tally.rows, counts(&mut tally, "fra1").len(), tally.take_left_out()), (3, 3, 14));
         assert_eq!(tally.take_minutes(2, "fra1")[0].sums.limited, 35, "the sum has all");
-        tally.hear(KEPT_MS, &report("fra1", &[0], 1, [0, 0, 8, 1]));
+        tally.hear(KEPT_MS, &report("fra1", &[0], 1, [0, 0, 8, 1]), &[true]);
         tally.take_minutes(KEPT_MS + 1, "fra1");
         assert_eq!(tally.rows, 1);
         counts(&mut tally, "fra1");
@@ -353,7 +354,7 @@ mod tests {
         for (ms, spent) in [(1_000, 5), (1_250, 11), (1_500, 12)] {
             let mut said = report("fra1", b"a", 1, [spent, 0, spent, 6]);
             said.rules[0].sharing.strict = true;
-            tally.hear(ms, &said);
+            tally.hear(ms, &said, &[true]);
         }
         assert_eq!(counts(&mut tally, "fra1"), []);
         let minutes = tally.take_minutes(60_000, "fra1");
@@ -370,8 +371,11 @@ mod tests {
                 asked += 20;
                 let given = interval * admitted;
                 let receiver = turn % tallies.len();
-                tallies[receiver]
-                    .hear(interval * 250, &report("fra1", b"a", 1, [given, 0, asked.max(given), 20]));
+                tallies[receiver].hear(
+                    interval * 250,
+                    &report("fra1", b"a", 1, [given, 0, asked.max(given), 20]),
+                    &[true],
+                );
                 turn += 1;
             }
         }
@@ -400,7 +404,7 @@ mod tests {
     fn a_row_goes_though_nobody_takes_its_intervals() {
         let mut tally = Tally::new(3, false);
         for n in 0..5_u8 {
-            tally.hear(1, &report("fra1", &[n], 1, [0, 0, 7, 7]));
+            tally.hear(1, &report("fra1", &[n], 1, [0, 0, 7, 7]), &[true]);
         }
         assert_eq!((tally.take_left_out(), tally.take_minutes(2, "fra1")[0].keys.len()), (0, 3));
         tally.take_minutes(2 * KEPT_MS, "fra1");

@@ -2,10 +2,15 @@
 
 use std::fs;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use weir_wire::messages::{self, Key, Message as _, Report, Rule};
+use weir_wire::quota::{Period, Quota, Rate};
+use weir_wire::sharing::Sharing;
 
-use crate::running::{Running, run, until};
+use crate::running::{DEADLINE, Running, run, until};
 
 const ADMIN: &str = "the-token-of-the-admin";
 
@@ -67,4 +72,55 @@ fn a_file_that_cannot_be_written_is_told_at_the_start() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("trail_file: cannot open /nowhere/trail.jsonl"), "{said}");
+}
+
+/// A report of `pop`, of which a key was asked for so many tokens since it began, and given none.
+fn asked(pop: &str, sequence: u64, asked: u64, asked_recently: u64) -> Vec<u8> {
+    let quota = Quota::new(Rate::new(1, Period::Second).unwrap(), 1).unwrap();
+    let rules = vec![Rule { name: "login".into(), quota, sharing: Sharing::of(quota) }];
+    let value = vec![4, 32, 192, 0, 2, 7];
+    let keys = vec![Key { value, epoch: 1, asked, asked_recently, ..Key::default() }];
+    Report { pop: pop.into(), worker: 1, sequence, table: 1, rules, keys, ..Report::default() }.encode()
+}
+
+#[test]
+fn a_pop_that_stands_out_is_told_of_as_an_anomaly_which_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("trail.jsonl");
+    let compressed = ["--anomaly-minute-ms", "100", "--anomaly-learn-minutes", "3"];
+    let running = Running::start(&[&["--trail-file", file.to_str().unwrap()][..], &compressed].concat());
+    let of_pop = |state: &str| {
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        events.into_iter().find(|event| event["anomaly"] == "pop" && event["state"] == state)
+    };
+    let (began, mut sums, mut sequence) = (Instant::now(), [0; 5], 0);
+    let mut report = |of_last: u64| {
+        assert!(began.elapsed() < DEADLINE, "it is never told");
+        sequence += 1;
+        for (pop, sum) in sums.iter_mut().enumerate() {
+            let asked_now = if pop == 4 { of_last } else { 20 };
+            *sum += asked_now;
+            let headers = format!("content-type: {}\r\n", messages::CONTENT_TYPE);
+            let body = asked(&format!("pop{pop}"), sequence, *sum, asked_now);
+            assert_eq!(running.ask("POST /v1/report", "", &headers, &body).0, 200);
+        }
+        // As POPs do: an interval, here of a third of a minute.
+        thread::sleep(Duration::from_millis(30));
+    };
+    while began.elapsed() < Duration::from_secs(1) {
+        report(20);
+    }
+    assert_eq!(of_pop("begin"), None, "all are alike");
+    while of_pop("begin").is_none() {
+        report(1_000);
+    }
+    let told = of_pop("begin").unwrap();
+    assert_eq!((&told["rule"], &told["pop"], &told["key"]), (&"login".into(), &"pop4".into(), &Value::Null));
+    let row = r#"weir_sync_anomalies{region="default",rule="login",anomaly="pop"}"#;
+    assert_eq!(running.metric(row), 1);
+    while of_pop("end").is_none() {
+        report(20);
+    }
+    until("the metric says so", || running.metric(row) == 0);
 }

@@ -26,6 +26,7 @@ pub(crate) struct Shared {
     is_gone: AtomicBool,
     forgets_pops: AtomicBool,
     is_silent: AtomicBool,
+    loses_answers: AtomicBool,
     keeps_budgets: AtomicBool,
     /// Held while rule sets are put, but nobody hears of it.
     holds_answers: tokio::sync::RwLock<()>,
@@ -49,6 +50,7 @@ impl Shared {
             is_gone: no(),
             forgets_pops: no(),
             is_silent: no(),
+            loses_answers: no(),
             keeps_budgets: no(),
             holds_answers: tokio::sync::RwLock::default(),
             accounts: Mutex::default(),
@@ -62,6 +64,17 @@ impl Shared {
     /// As long as this is held, rule sets are put, but nobody hears of it.
     pub(crate) async fn hold_answers(&self) -> tokio::sync::RwLockWriteGuard<'_, ()> {
         self.holds_answers.write().await
+    }
+
+    /// Whether what changes rule sets, orders and budgets is done, but its answer lost.
+    pub(crate) fn lose_answers(&self, loses: bool) {
+        self.loses_answers.store(loses, Ordering::SeqCst);
+    }
+
+    fn or_lost<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
+        answer.and_then(|answer| {
+            if self.loses_answers.load(Ordering::SeqCst) { Err(StoreError::Slow(500)) } else { Ok(answer) }
+        })
     }
 
     /// From now on it answers no draw.
@@ -126,7 +139,7 @@ impl Store for Shared {
             if self.keeps_budgets.load(Ordering::SeqCst) || self.is_gone.load(Ordering::SeqCst) {
                 return Err(gone());
             }
-            self.memory.forget(id, laws).await
+            self.or_lost(self.memory.forget(id, laws).await)
         })
     }
 
@@ -156,10 +169,10 @@ impl Store for Shared {
             return Box::pin(async { Err(gone()) });
         }
         let putting = self.memory.put_rules(put);
-        Box::pin(async {
+        Box::pin(async move {
             let stored = putting.await;
             drop(self.holds_answers.read().await);
-            stored
+            self.or_lost(stored)
         })
     }
 
@@ -191,7 +204,11 @@ impl Store for Shared {
         if self.is_gone.load(Ordering::SeqCst) {
             return Box::pin(async { Err(gone()) });
         }
-        self.memory.orders(change)
+        let orders = self.memory.orders(change);
+        Box::pin(async move {
+            let orders = orders.await;
+            if change.is_some() { self.or_lost(orders) } else { orders }
+        })
     }
 
     fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> Answer<'a, ()> {

@@ -200,6 +200,44 @@ async fn an_order_is_written_when_it_is_put_and_when_it_is_lifted() {
     assert_eq!(events[1..].iter().map(told).collect::<Vec<_>>(), expected);
 }
 
+#[tokio::test]
+async fn a_change_whose_answer_was_lost_is_written_as_unknown() {
+    let (folder, config) = with_file();
+    let store = Shared::new(config.pop_ttl);
+    let server = Server::start_over(config, store.clone()).await;
+    put(&server, "if-none-match: *\r\n", &rules("5/s")).await;
+    let change = async |method: &str, path: &str, body: Value| {
+        store.lose_answers(true);
+        let headers = "if-match: *\r\nweir-comment: a comment\r\n";
+        let answer = admin(&server, method, path, headers, &body).await;
+        assert_eq!(answer.status, 503, "{}", answer.text());
+        store.lose_answers(false);
+    };
+    change("PUT", "/v1/rules", rules("6/s")).await;
+    let ban = json!({"address": "203.0.113.0/24", "for": "1h"});
+    change("PUT", "/v1/bans", ban).await;
+    change("DELETE", "/v1/bans/203.0.113.0%2F24", Value::Null).await;
+    change("DELETE", "/v1/keys/per-address/192.0.2.7", Value::Null).await;
+    // Out of reach, and never asked: nothing is unknown.
+    assert_eq!(admin(&server, "PUT", "/v1/rules", "if-match: \"1\"\r\n", &rules("7/s")).await.status, 412);
+    put(&server, "if-match: *\r\n", &rules("8/s")).await;
+    let events = events(folder.path(), 6).await;
+    let told =
+        |event: &Value| json!(["what", "outcome", "comment", "author"].map(|field| event[field].clone()));
+    let expected = [
+        json!(["rules", null, null, "admin"]),
+        json!(["rules", "unknown", "a comment", "admin"]),
+        json!(["ban", "unknown", "a comment", "admin"]),
+        json!(["lift", "unknown", "a comment", "admin"]),
+        json!(["forget", "unknown", "a comment", "admin"]),
+        json!(["rules", null, null, "admin"]),
+    ];
+    assert_eq!(events.iter().map(told).collect::<Vec<_>>(), expected);
+    assert_eq!(events[3]["target"], json!({"address": "203.0.113.0/24"}));
+    assert_eq!(events[4]["target"], json!({"rule": "per-address", "key": "192.0.2.7"}));
+    assert!(events[1]["after"].is_null() && events[2]["until"].is_string());
+}
+
 /// How long a reply takes, of many the one in the middle.
 async fn usual_reply(server: &Server) -> Duration {
     let mut took = Vec::new();
@@ -295,4 +333,28 @@ async fn a_key_that_is_limited_is_told_once_an_interval_and_one_that_is_not_is_l
     server.stop().await.unwrap().unwrap();
     let last = crate::trail::events(folder.path(), 3).await.pop().unwrap();
     assert_eq!((&last["admitted"], &last["limited"]), (&json!(1), &json!(99)), "told before the end: {last}");
+}
+
+#[tokio::test]
+async fn keys_of_rules_that_the_fleet_does_not_have_are_not_told() {
+    let (folder, config) = with_file();
+    let trail_interval = Duration::from_millis(100);
+    let server = Server::start(Config { trail_interval, ..config }).await;
+    let mut of = one_key("fra1", 1, 5, 5, 125);
+    of.keys[0].asked_recently = 125;
+    // As the rule set says, and as a POP that lies.
+    let known = json!({"rules": [{
+        "name": of.rules[0].name, "key": ["client_address"], "rate": "1/d", "burst": 100,
+    }]});
+    put(&server, "if-none-match: *\r\n", &known).await;
+    let mut lie = of.clone();
+    lie.rules[0].name = "no-such-rule".into();
+    (lie.pop, lie.worker) = ("ams1".into(), 2);
+    for report_of in [&lie, &of] {
+        assert_eq!(report(server.address, REPORTER, report_of).await.status, 200);
+    }
+    server.stop().await.unwrap().unwrap();
+    let events = events(folder.path(), 2).await;
+    let told = events.iter().filter(|event| event["event"] == "decisions");
+    assert_eq!(told.map(|event| event["pop"].clone()).collect::<Vec<_>>(), ["fra1"]);
 }

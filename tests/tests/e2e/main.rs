@@ -34,5 +34,6 @@ mod secured;
 mod strict;
 mod sync;
 mod table;
+mod trail;
 mod who;
 mod workers;

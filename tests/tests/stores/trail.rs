@@ -29,8 +29,7 @@ fn trail(url: &str, entries_max: usize) -> (Trail, Arc<Metrics>, watch::Sender<u
         response_timeout: TIMEOUT,
         entries_max,
     };
-    let settings =
-        Settings { file: None, stream: Some(stream), queue_max: 100, keys_max: 10, limited_percent: 50 };
+    let settings = Settings { stream: Some(stream), queue_max: 100, ..Settings::default() };
     let reread = watch::Sender::default();
     let (trail, writers) = Trail::new(settings, "fra/a", &metrics, &reread.subscribe()).unwrap();
     for writer in writers {

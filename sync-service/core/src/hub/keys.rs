@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use weir_wire::law::Law;
+use weir_wire::messages::Report;
 use weir_wire::quota::Quota;
 use weir_wire::sharing::Sharing;
 use weir_wire::time::Time;
@@ -65,6 +66,11 @@ impl Hub {
         let (id, law, claims) = (id.clone(), sharing.law, Vec::new());
         let window = law.windows().map(|calendar| calendar.window(unix_us));
         Some(Question::Strict(Draw { id, quota, lease_us: LEASE_US_MIN, law, window, claims }))
+    }
+
+    /// Which rules of `report` the fleet may run: those of the rule sets that are kept, or all while none is known.
+    pub fn known_rules(&self, report: &Report) -> Vec<bool> {
+        report.rules.iter().map(|rule| self.region.claims.has(rule)).collect()
     }
 
     /// Whether POPs have reported keys of the rule of late.

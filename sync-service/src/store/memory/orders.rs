@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::store::orders::{Change, Kept, ORDERS_MAX, Outcome, Until};
+use crate::store::orders::{Change, Kept, ORDERS_MAX, Outcome};
 
 /// The orders that are kept, by name.
 #[derive(Debug, Default)]
@@ -42,10 +42,7 @@ impl Orders {
                 if self.kept.len() >= ORDERS_MAX && !self.kept.contains_key(name) {
                     return Outcome::Full;
                 }
-                let until_ms = match until {
-                    Until::In(for_ms) => now_ms.saturating_add(for_ms),
-                    Until::At(until_ms) => until_ms,
-                };
+                let until_ms = until.by(now_ms);
                 let (id, name, text) = (self.count(now_ms), name.to_owned(), text.to_owned());
                 self.kept.insert(name.clone(), Kept { name, id, at_ms: now_ms, until_ms, text });
             }

@@ -1,0 +1,129 @@
+//! The trail of a fleet under attack: what a real edge limits is in a file and in a Redis Stream, and out of the ordinary.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+use weir_tests::client::Ask;
+use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::load::open_loop;
+use weir_tests::operator::Operator;
+use weir_tests::redis::Redis;
+use weir_tests::wait::until;
+use weir_tests::weir_sync::WeirSync;
+
+use crate::plugin::one;
+use crate::sync::synced;
+
+/// What the rule admits per second, and at once.
+const RATE: u32 = 2;
+const ATTACKER: &str = "203.0.113.7";
+/// What the attacker asks for per second, and each of its helpers.
+const ATTACK: u32 = 200;
+const HELPERS: u32 = 11;
+const HELP: u32 = 15;
+/// How long a minute of anomalies is, in milliseconds.
+const MINUTE_MS: u32 = 400;
+/// So many minutes of a client that is limited a little, and so many of the attack: `share` takes five.
+const CALM_MINUTES: u32 = 4;
+const ATTACK_MINUTES: u32 = 7;
+/// The part of what was limited that the trail may miss, or tell of too much: reports tell of a key when it is warm.
+const TOLERANCE: f64 = 0.1;
+
+/// The events of a kind in the file.
+fn events(path: &Path, kind: &str) -> Vec<Value> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines.filter(|event| event["event"] == kind).collect()
+}
+
+/// The events of all kinds in the stream.
+async fn entries(redis: &Redis) -> Vec<Value> {
+    let mut connection = redis.connection().await;
+    let range = redis::cmd("XRANGE").arg("weir:trail").arg("-").arg("+").query_async(&mut connection).await;
+    let range: Vec<(String, BTreeMap<String, String>)> = range.unwrap();
+    range.iter().map(|(_, entry)| serde_json::from_str(&entry["json"]).unwrap()).collect()
+}
+
+/// Asks as `address` so many times a second, for so many minutes; how many were limited.
+async fn ask(edge: &Envoy, address: &str, per_second: u32, minutes: u32) -> f64 {
+    let span = Duration::from_millis(u64::from(minutes * MINUTE_MS));
+    let run = open_loop(&mut edge.client(), &Ask::from(address), per_second, span).await;
+    run.tally.assert_only_decisions();
+    f64::from(u32::try_from(run.tally.limited()).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attack_is_in_the_file_and_in_the_stream_key_by_key_and_as_an_anomaly_that_ends() {
+    let redis = Redis::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("trail.jsonl");
+    let (path, minute) = (file.to_str().unwrap(), MINUTE_MS.to_string());
+    let arguments = ["--trail-file", path, "--trail-redis", "store", "--trail-interval-ms", "500"];
+    let compressed = ["--anomaly-minute-ms", &minute, "--anomaly-learn-minutes", "2"];
+    let weir_sync = WeirSync::start_with("fra", &redis.url(), &[&arguments[..], &compressed].concat()).await;
+    let plugin = synced(one("per-address", &format!("{RATE}/s"), RATE), "fra1");
+    let setup = Setup::with(plugin).node("fra1").concurrency(2);
+    let edge = Envoy::start(setup.cluster("weir-sync", weir_sync.address())).await;
+    edge.counter_grows("weir.sync.answered", 4).await;
+
+    ask(&edge, "198.51.100.7", 12, CALM_MINUTES).await;
+    let helpers = (0..HELPERS).map(|n| format!("198.51.100.{}", 20 + n)).collect::<Vec<_>>();
+    let helping =
+        futures_util::future::join_all(helpers.iter().map(|helper| ask(&edge, helper, HELP, ATTACK_MINUTES)));
+    let (limited, _) = tokio::join!(ask(&edge, ATTACKER, ATTACK, ATTACK_MINUTES), helping);
+
+    // The alert's metric is up while it lasts.
+    let begun = ["rate", "share", "top_key"];
+    let turns = |state: &str| {
+        let anomalies = events(&file, "anomaly").into_iter().filter(|event| event["state"] == state);
+        anomalies
+            .map(|event| (event["anomaly"].as_str().unwrap().to_owned(), event))
+            .collect::<BTreeMap<_, _>>()
+    };
+    let at_first = until("each anomaly to begin", async || {
+        let turns = turns("begin");
+        begun.iter().all(|kind| turns.contains_key(*kind)).then_some(turns)
+    })
+    .await;
+    for event in at_first.values() {
+        assert_eq!((&event["rule"], &event["region"]), (&"per-address".into(), &"fra".into()), "{event:#}");
+        assert!(event["found"].as_f64() > event["bound"].as_f64(), "{event:#}");
+    }
+    assert_eq!(at_first["top_key"]["key"], ATTACKER);
+    until("each anomaly to end", async || {
+        let turns = turns("end");
+        begun.iter().all(|kind| turns.contains_key(*kind)).then_some(())
+    })
+    .await;
+    let page = Operator::of(&weir_sync).get("/metrics").await.text();
+    let row = |kind: &str| {
+        format!("weir_sync_anomalies{{region=\"fra\",rule=\"per-address\",anomaly=\"{kind}\"}} 0")
+    };
+    for kind in begun {
+        assert!(page.contains(&row(kind)), "{kind}: {page}");
+    }
+
+    // Every request that was limited is told, once, and so in both places.
+    let decisions = until("what was limited to be told", async || {
+        let decisions = events(&file, "decisions");
+        let of_attacker = decisions.iter().filter(|event| event["key"] == ATTACKER);
+        let told: f64 = of_attacker.map(|event| event["limited"].as_f64().unwrap()).sum();
+        (told >= (1.0 - TOLERANCE) * limited).then_some((decisions, told))
+    })
+    .await;
+    let (decisions, told) = decisions;
+    assert!(told <= (1.0 + TOLERANCE) * limited, "{told} are told to be limited of {limited}");
+    for event in &decisions {
+        assert_eq!((&event["rule"], &event["pop"]), (&"per-address".into(), &"fra1".into()), "{event:#}");
+        assert!(event["address"] == event["key"] && event["first"].as_str() <= event["last"].as_str());
+    }
+    assert!(helpers.iter().all(|helper| decisions.iter().any(|event| event["key"] == **helper)));
+    let intervals = ATTACK_MINUTES as usize + 3;
+    assert!(decisions.iter().filter(|event| event["key"] == ATTACKER).count() <= intervals);
+    let streamed = entries(&redis).await;
+    let missing = decisions.iter().filter(|event| !streamed.contains(event)).count();
+    assert_eq!(missing, 0, "of {} events in the file; the stream has {}", decisions.len(), streamed.len());
+}
