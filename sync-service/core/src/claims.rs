@@ -28,9 +28,9 @@ use weir_wire::messages::{Key, POPS_MAX, Report, Rule};
 use weir_wire::quota::{Quota, TOKENS_MAX};
 use weir_wire::time::{SECOND_NS, Time};
 
-use self::meter::Meter;
 pub(crate) use self::meter::Passed;
 pub use self::meter::{BURSTS, LATE_NS};
+use self::meter::{Measure, Meter};
 use self::pop::{KEPT_NS, Pop};
 pub use self::pop::{OF_ONE_POP_MAX, SPAN_NS};
 use crate::budget::BudgetId;
@@ -119,6 +119,8 @@ pub(crate) struct Visit<'a> {
     now: Time,
     /// When the report was made, by our clock; no later than now.
     made_at: Time,
+    /// The rule set that the POP runs, see [`Measure`].
+    version: Option<u64>,
     /// None where there are too many POPs.
     pop: Option<&'a mut Pop>,
     /// Meters of all POPs.
@@ -168,11 +170,13 @@ impl Claims {
         let doubt = |rule| ban_ms(self.rules.as_ref(), rule).is_none().then_some(reason);
         let doubts = report.rules.iter().map(doubt).collect();
         let costs = report.rules.iter().map(|rule| cost_max(self.rules.as_ref(), rule)).collect();
+        let version = self.rules.as_ref().map(|_| report.running.version.min(self.newest));
         let pop = self.pops.get_mut(&report.pop);
         let made_at = pop.as_ref().map_or(now, |pop| pop.made_at(report));
         Visit {
             now,
             made_at,
+            version,
             pop,
             meters: &mut self.meters,
             doubts,
@@ -264,19 +268,24 @@ impl Visit<'_> {
 
     /// What is let through of what `key` claims of the budget `id`; `None` if there are too many keys.
     pub(crate) fn take(&mut self, id: &BudgetId, rule: &Rule, epoch: u64, key: &Key) -> Option<Passed> {
-        let (now, made_at, share) = (self.now, self.made_at, self.share());
+        let (now, made_at, share, measure) = (self.now, self.made_at, self.share(), self.measure(rule));
         let unheard_ns = self.pop.as_ref().map_or(0, |pop| pop.unheard_ns(key));
-        let Some(meter) = self.meter(share, id, unheard_ns) else {
+        let Some(meter) = self.meter(share, id, unheard_ns, measure) else {
             refuse(self.refusals, Reason::Keys, rule, share as u64 + 1, share as u64);
             return None;
         };
-        let most = meter.refill(now, made_at, rule.quota);
+        let most = meter.refill(now, made_at, measure);
         let claimed = meter.claimed(epoch, key);
-        let passed = meter.pass(epoch, key, claimed, claimed.min(most), rule.quota);
+        let passed = meter.pass(epoch, key, claimed, claimed.min(most));
         if passed.is_clipped {
             refuse(self.refusals, Reason::Tokens, rule, claimed, most);
         }
         Some(passed)
+    }
+
+    /// What claims of a key of `rule` are measured by.
+    fn measure(&self, rule: &Rule) -> Measure {
+        Measure { quota: rule.quota, version: self.version }
     }
 
     /// The most keys that the POP may claim at once.
@@ -286,7 +295,13 @@ impl Visit<'_> {
 
     /// The meter of `id`; `None` if it is a new one, and the POP has its `share` of them. A new one is believed to speak of
     /// `unheard_ns` before.
-    fn meter(&mut self, share: usize, id: &BudgetId, unheard_ns: u64) -> Option<&mut Meter> {
+    fn meter(
+        &mut self,
+        share: usize,
+        id: &BudgetId,
+        unheard_ns: u64,
+        measure: Measure,
+    ) -> Option<&mut Meter> {
         let pop = self.pop.as_deref_mut()?;
         if !pop.meters.contains_key(id) {
             if pop.meters.len() >= share && self.now.nanos_since(pop.swept_at) >= SECOND_NS {
@@ -295,7 +310,7 @@ impl Visit<'_> {
             if pop.meters.len() >= share {
                 return None;
             }
-            pop.meters.insert(id.clone(), Meter::new(self.made_at, unheard_ns));
+            pop.meters.insert(id.clone(), Meter::new(self.made_at, unheard_ns, measure));
             *self.meters += 1;
         }
         pop.meters.get_mut(id)

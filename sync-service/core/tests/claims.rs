@@ -94,6 +94,54 @@ fn new_epochs_tables_and_clocks_bring_no_more() {
     assert!((all..=all + refilled).contains(&told), "{told}, at once {all}");
 }
 
+/// The quota is raised while the POP is asked for far more than either: its new bucket is full, and is charged at once.
+#[test]
+fn a_quota_that_is_changed_is_claimed_by_the_new_one_at_once() {
+    for is_pushed in [true, false] {
+        let slow = Quota::new(Rate::new(10, Period::Minute).unwrap(), 100).unwrap();
+        let mut region = region();
+        let said = |ms, version, quota, tokens, epoch| Report {
+            running: Running { version, ..Running::default() },
+            rules: vec![rule(quota)],
+            ..report(ms, vec![key(epoch, tokens)])
+        };
+        if is_pushed {
+            know(&mut region, 8, &[slow, quota()]);
+        }
+        let version = |version| if is_pushed { version } else { 0 };
+        region.hear(at(0), &said(0, version(7), slow, 100, 1));
+        let plan = region.hear(at(250), &said(250, version(8), quota(), 100, 2));
+        assert_eq!((admitted(&plan), refused(&mut region)), (100, vec![]), "{is_pushed}");
+    }
+}
+
+/// Workers take a rule set over one after the other; a POP that lies may say that of each of its reports.
+#[test]
+fn quotas_that_alternate_bring_no_more_than_one_new_bucket() {
+    let slow = Quota::new(Rate::new(10, Period::Minute).unwrap(), 100).unwrap();
+    let mut region = region();
+    know(&mut region, 8, &[slow, quota()]);
+    let mut told = 0;
+    for n in 1..=100 {
+        let (version, quota) = if n % 2 == 0 { (8 + u64::from(n), quota()) } else { (7, slow) };
+        let lie = Report {
+            running: Running { version, ..Running::default() },
+            rules: vec![rule(quota)],
+            ..report(10 * u64::from(n), vec![key(n, 1 << 50)])
+        };
+        let plan = region.hear(at(10 * u64::from(n)), &lie);
+        told += plan.entries[0].counts.iter().map(|count| count.unconfirmed).sum::<u64>();
+    }
+    let once = BURSTS * 100;
+    assert!((once..=2 * once + 40).contains(&told), "{told}");
+}
+
+/// The fleet has the rule with these quotas, in versions up to `newest`.
+fn know(region: &mut Region, newest: u64, quotas: &[Quota]) {
+    let known = |quota: &Quota| KnownRule { rule: rule(*quota), ban_ms: 0, cost_max: 1 };
+    region.claims.know_rules(newest, quotas.iter().map(known).collect());
+}
+
 #[test]
 fn a_first_word_may_speak_of_half_a_minute_and_of_what_the_pop_was_silent() {
     let spoken = |silent_s: u64| {

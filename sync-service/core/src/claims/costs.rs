@@ -15,7 +15,7 @@ impl Claims {
     pub(crate) fn take_back_costs(&mut self, pop: &str, draw: &Draw) {
         let Some(meter) = self.pops.get_mut(pop).and_then(|pop| pop.meters.get_mut(&draw.id)) else { return };
         for claim in draw.claims.iter().filter(|claim| claim.is_settled() && claim.admitted > 1) {
-            meter.take_back_whole(claim.epoch, claim.admitted, draw.quota);
+            meter.take_back_whole(claim.epoch, claim.admitted);
         }
     }
 }
@@ -42,15 +42,15 @@ impl Visit<'_> {
 
     /// Whether the meter lets the cost through.
     fn is_metered(&mut self, id: &BudgetId, rule: &Rule, claim: Claim) -> bool {
-        let (now, made_at, share) = (self.now, self.made_at, self.share());
+        let (now, made_at, share, measure) = (self.now, self.made_at, self.share(), self.measure(rule));
         // What requests cost is said as they end, not for a time before.
-        let Some(meter) = self.meter(share, id, 0) else {
+        let Some(meter) = self.meter(share, id, 0, measure) else {
             refuse(self.refusals, Reason::Keys, rule, share as u64 + 1, share as u64);
             return false;
         };
-        let holds = meter.refill(now, made_at, rule.quota);
+        let holds = meter.refill(now, made_at, measure);
         let cost = claim.admitted;
-        let has_passed = meter.pass_whole(claim.epoch, cost, holds, rule.quota);
+        let has_passed = meter.pass_whole(claim.epoch, cost, holds);
         if !has_passed {
             refuse(self.refusals, Reason::Tokens, rule, cost, holds);
         }

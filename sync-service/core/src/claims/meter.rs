@@ -21,6 +21,10 @@ const EPOCHS_MAX: usize = 4;
 /// What a POP has claimed of a key.
 #[derive(Debug)]
 pub(super) struct Meter {
+    /// What it is measured by: its rule's quota when it was last reported, ...
+    quota: Quota,
+    /// ... and the newest rule set that a quota was taken from.
+    version: Option<u64>,
     /// What it lacks of being full, in nanoseconds of refill, or holds beyond, if negative, ...
     lacks_ns: i64,
     /// ... at this time.
@@ -28,6 +32,15 @@ pub(super) struct Meter {
     /// When its key was last reported, by our clock.
     heard_at: Time,
     epochs: Vec<Counted>,
+}
+
+/// What a claim is measured by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measure {
+    /// The rule's quota, as the POP reports it.
+    pub(super) quota: Quota,
+    /// The rule set that the POP runs; none if the fleet has none: then the POP's rules are its own, and are believed.
+    pub(super) version: Option<u64>,
 }
 
 /// The tokens of an epoch that were let through.
@@ -54,19 +67,46 @@ impl Passed {
 
 impl Meter {
     /// One that is full at `made_at`, and has what refilled in `unheard_ns` before.
-    pub(super) fn new(made_at: Time, unheard_ns: u64) -> Self {
-        Self { lacks_ns: -nanos(unheard_ns), at: made_at, heard_at: Time::ZERO, epochs: Vec::new() }
+    pub(super) fn new(made_at: Time, unheard_ns: u64, measure: Measure) -> Self {
+        let Measure { quota, version } = measure;
+        Self {
+            quota,
+            version,
+            lacks_ns: -nanos(unheard_ns),
+            at: made_at,
+            heard_at: Time::ZERO,
+            epochs: Vec::new(),
+        }
     }
 
     /// Its key is reported at `now`, in a report made at `made_at`. Refills up to then; returns how many tokens of
-    /// `quota` there are.
-    pub(super) fn refill(&mut self, now: Time, made_at: Time, quota: Quota) -> u64 {
+    /// `measure` there are.
+    pub(super) fn refill(&mut self, now: Time, made_at: Time, measure: Measure) -> u64 {
         self.heard_at = now;
         let passed_ns = made_at.nanos_since(self.at);
         self.at = self.at.max(made_at);
         self.lacks_ns = self.lacks_ns.saturating_sub(nanos(passed_ns + passed_ns / DRIFT_PART));
-        let holds_ns = nanos(BURSTS * quota.fill_ns() + LATE_NS).saturating_sub(self.lacks_ns);
-        u64::try_from(holds_ns).unwrap_or(0) / quota.token_ns()
+        self.measure_by(measure);
+        let holds_ns = nanos(BURSTS * self.quota.fill_ns() + LATE_NS).saturating_sub(self.lacks_ns);
+        u64::try_from(holds_ns).unwrap_or(0) / self.quota.token_ns()
+    }
+
+    /// A quota that is changed by a newer rule set gives the POP a new bucket, and so a full meter. A POP goes back and forth
+    /// while its workers take a rule set over one after the other, or because it lies: what is lacking is then as many
+    /// tokens as before.
+    fn measure_by(&mut self, Measure { quota, version }: Measure) {
+        if quota == self.quota {
+            return;
+        }
+        if version.is_none() || version > self.version {
+            self.lacks_ns = self.lacks_ns.min(0);
+            self.version = version;
+        } else {
+            let lacks_ns =
+                i128::from(self.lacks_ns) * i128::from(quota.token_ns()) / i128::from(self.quota.token_ns());
+            self.lacks_ns = i64::try_from(lacks_ns).unwrap_or(i64::MAX);
+        }
+        self.quota = quota;
     }
 
     /// The store has charged these counts.
@@ -95,29 +135,29 @@ impl Meter {
 
     /// Lets the `cost` of the request that held an epoch through, if it `holds` a token: then it may lack more than it holds
     /// when full. What was let through before is not taken again.
-    pub(super) fn pass_whole(&mut self, epoch: u64, cost: u64, holds: u64, quota: Quota) -> bool {
+    pub(super) fn pass_whole(&mut self, epoch: u64, cost: u64, holds: u64) -> bool {
         let key = Key { admitted: cost, unconfirmed: cost, ..Key::default() };
         let claimed = self.claimed(epoch, &key);
         if claimed > 0 && holds == 0 {
             return false;
         }
-        self.pass(epoch, &key, claimed, claimed, quota);
+        self.pass(epoch, &key, claimed, claimed);
         // The store has it, or the POP says it again.
         self.epochs.iter_mut().for_each(|known| known.settled = known.passed);
         true
     }
 
     /// The store has not heard of the `cost` of an epoch, which was let through: it is going to be said again.
-    pub(super) fn take_back_whole(&mut self, epoch: u64, cost: u64, quota: Quota) {
+    pub(super) fn take_back_whole(&mut self, epoch: u64, cost: u64) {
         let known = self.epochs.iter().position(|known| known.epoch == epoch);
         let passed = known.map_or(cost, |at| self.epochs.remove(at).passed);
-        let price_ns = nanos(passed.saturating_mul(quota.token_ns()));
+        let price_ns = nanos(passed.saturating_mul(self.quota.token_ns()));
         self.lacks_ns = self.lacks_ns.min(self.lacks_ns.saturating_sub(price_ns).max(0));
     }
 
     /// Lets `taken` of the `claimed` tokens through. More than it holds when full is not kept for the next claim.
-    pub(super) fn pass(&mut self, epoch: u64, key: &Key, claimed: u64, taken: u64, quota: Quota) -> Passed {
-        let price_ns = nanos(taken.saturating_mul(quota.token_ns()));
+    pub(super) fn pass(&mut self, epoch: u64, key: &Key, claimed: u64, taken: u64) -> Passed {
+        let price_ns = nanos(taken.saturating_mul(self.quota.token_ns()));
         self.lacks_ns = self.lacks_ns.saturating_add(price_ns).max(0);
         let admitted = key.admitted.min(COUNT_MAX);
         let at = self.epochs.iter().position(|known| known.epoch == epoch).unwrap_or_else(|| {
