@@ -32,10 +32,10 @@ VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vecto
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind chromedriver envoy prometheus wasm-bindgen
-.PHONY: $(PROGRAMS) help run run-regions test upgrade tools wasm wasm-nginx proto dashboard sync fmt clippy doc native unit stores e2e vectors lab try-nginx sim plots regions empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz clean
+.PHONY: $(PROGRAMS) help run run-regions visitors attack test upgrade tools wasm wasm-nginx proto dashboard sync fmt clippy doc native unit stores e2e vectors lab try-nginx sim plots regions empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9 -]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
 
 # Before it builds anything, each target names the first program that it lacks, and only programs that it needs.
 needs = @command -v $(1) >/dev/null || { echo "weir: $(1) is missing: $(2), then try again." >&2; exit 1; }
@@ -68,6 +68,9 @@ run-regions: python3 ## build and run three regions: Envoys on 10001, 10002, 100
 	@$(LAB) tools rust packages wasm-opt envoy redis
 	@$(MAKE) --no-print-directory wasm sync
 	@exec $(LAB) --end-with-parent run regions
+
+visitors attack: python3 ## be clients of those three regions: visitors, or an attacker at 127.0.0.66 (docs/operating.md)
+	@exec $(LAB) --end-with-parent traffic $@
 
 test: tools fmt clippy doc wasm sync native upgrade vectors sim instructions lab ## every check, as .ci/run does
 	@echo "make test: every step passed"

@@ -2,6 +2,7 @@
 
     python3 -B envoy/lab ports single|regions     are the ports free?
     python3 -B envoy/lab run   single|regions     start everything, end it on Ctrl-C
+    python3 -B envoy/lab traffic visitors|attack  be their clients (see traffic.py), for a while or until Ctrl-C
     python3 -B envoy/lab tools NAME...            install what is missing (see tools.py)
 """
 
@@ -13,6 +14,7 @@ import deployments
 import ports
 import supervisor
 import tools
+import traffic
 from problem import Problem, complain, say
 
 _DEPLOYMENTS = {"single": deployments.single, "regions": deployments.regions}
@@ -41,6 +43,10 @@ def _arguments():
         command = commands.add_parser(name, help=about)
         command.add_argument("deployment", choices=_DEPLOYMENTS)
         command.set_defaults(run=run)
+    command = commands.add_parser("traffic", help="be clients of the three regions")
+    command.add_argument("who", choices=traffic.SECONDS_MAX)
+    command.add_argument("--seconds", type=int, help="for how long")
+    command.set_defaults(run=_traffic)
     command = commands.add_parser("tools", help="install what is missing")
     command.add_argument("names", nargs="+", choices=tools.NAMES, metavar="NAME")
     command.set_defaults(run=lambda arguments: tools.ensure(arguments.names))
@@ -65,11 +71,20 @@ def _run(arguments):
         running.watch()
 
 
+def _traffic(arguments):
+    seconds = arguments.seconds or traffic.SECONDS_MAX[arguments.who]
+    traffic.run(arguments.who, deployments.edges(_offset()), seconds)
+
+
 def _deployment(arguments):
+    return _DEPLOYMENTS[arguments.deployment](_offset())
+
+
+def _offset():
     offset = os.environ.get("PORT_OFFSET") or "0"
     if not offset.lstrip("-").isdigit():
         raise Problem(f"PORT_OFFSET must be a whole number, not {offset!r}.")
-    return _DEPLOYMENTS[arguments.deployment](int(offset))
+    return int(offset)
 
 
 if __name__ == "__main__":

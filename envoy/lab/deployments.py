@@ -1,6 +1,7 @@
 """What runs where: one edge (`single`), or three regions that share a Redis (`regions`)."""
 
 import os
+import secrets
 import shutil
 
 import bootstrap
@@ -11,6 +12,8 @@ from problem import Problem
 _REGIONS = ("fra1", "iad1", "sin1")
 # As written in envoy/regions/envoy.yaml: what the first region uses. The others count on from there.
 _REGION_TOKEN = "change-me-pops-token"
+# What may change rules and give orders there.
+_ADMIN_TOKEN = "admin.token"
 
 # What must be there before anything starts, and the target that makes it.
 _MADE_BY = {paths.WASM: "wasm", paths.WEIR_SYNC: "sync", paths.ENVOY: "tools"}
@@ -45,10 +48,14 @@ class Deployment:
         self.parts.append(part)
 
     def add_file(self, name, text):
-        """Have a file written into the run's folder; returns its path."""
+        """Have a file written into the run's folder, for this user alone; returns its path."""
         path = os.path.join(self.run_dir, name)
         self.files[path] = text
         return path
+
+    def shown(self, name):
+        """A file of the run's folder as one types it in the project's folder."""
+        return os.path.relpath(os.path.join(self.run_dir, name), paths.ROOT)
 
     def tell(self, what, where):
         """Add a line to what the user is told once everything runs."""
@@ -64,8 +71,12 @@ class Deployment:
                 raise Problem(f"{part.command[0]} is missing: install it with `make tools`.")
         os.makedirs(self.run_dir, exist_ok=True)
         for path, text in self.files.items():
-            with open(path, "w", encoding="utf-8") as file:
+            with open(path, "w", encoding="utf-8", opener=_for_this_user) as file:
                 file.write(text)
+
+
+def _for_this_user(path, flags):
+    return os.open(path, flags, 0o600)
 
 
 def single(offset):
@@ -81,7 +92,7 @@ def single(offset):
     run.tell("Envoy's admin", f"http://127.0.0.1:{admin}/stats?filter=wasmcustom")
     run.tell("weir-sync", f"http://127.0.0.1:{sync}/metrics  (memory store)")
     run.tell("upstream", f"http://127.0.0.1:{upstream}/")
-    run.tell("logs", f"{os.path.relpath(run.run_dir, paths.ROOT)}/*.log")
+    run.tell("logs", run.shown("*.log"))
     run.lines += ["", "Try:", "  " + _TRY_BURST.format(port=edge), f"  curl -i http://127.0.0.1:{edge}/"]
     return run
 
@@ -92,22 +103,41 @@ def regions(offset):
     redis, upstream = run.port(6390, "Redis"), run.port(10080, "the upstream")
     run.add(parts.upstream(upstream))
     run.add(parts.redis(redis, run.run_dir))
+    # Another each time, like a password that somebody made for today.
+    run.add_file(_ADMIN_TOKEN, secrets.token_hex(16))
     edges = [_region(run, index, name, redis, upstream) for index, name in enumerate(_REGIONS)]
     run.tell("Redis", f"redis://127.0.0.1:{redis}")
     run.tell("upstream", f"http://127.0.0.1:{upstream}/")
-    run.tell("logs", f"{os.path.relpath(run.run_dir, paths.ROOT)}/*.log")
+    run.tell("logs", run.shown("*.log"))
     run.lines += ["", "Try the quota in one region, then what is left of it in another:"]
     run.lines += ["  " + _TRY_BURST.format(port=edge) for edge in edges[:2]]
+    run.lines += ["", "Look at it and act, as an operator does (docs/operating.md):", *_operate(run)]
     run.lines += ["", "Plots and alerts (envoy/observe/README.md):", *_plots(run, offset)]
     return run
+
+
+def _operate(run):
+    """What a terminal needs so that `weir-sync` asks this run."""
+    sync = run.port(7881, "weir-sync of fra1")
+    return [
+        f"  export WEIR_URL=http://127.0.0.1:{sync} WEIR_TOKEN_FILE={run.shown(_ADMIN_TOKEN)}",
+        f"  alias weir-sync={os.path.relpath(paths.WEIR_SYNC, paths.ROOT)}",
+        "  weir-sync top",
+        f"  http://127.0.0.1:{sync}/     # its page: it asks for the token in that file",
+    ]
+
+
+def edges(offset):
+    """Each region's Envoy: its name -> its port."""
+    return {name: 10001 + index + offset for index, name in enumerate(_REGIONS)}
 
 
 def _plots(run, offset):
     """How to see this run in Prometheus and Grafana."""
     scraped = [port for index in range(len(_REGIONS)) for port in (9901 + index, 7881 + index)]
     config = run.add_file("prometheus.yaml", bootstrap.prometheus({port: port + offset for port in scraped}))
-    config, samples = (os.path.relpath(path, paths.ROOT) for path in (config, os.path.join(run.run_dir, "samples")))
-    prometheus = f"  prometheus --config.file={config} --storage.tsdb.path={samples}"
+    config = os.path.relpath(config, paths.ROOT)
+    prometheus = f"  prometheus --config.file={config} --storage.tsdb.path={run.shown('samples')}"
     if offset:
         return [prometheus]
     return [
@@ -122,7 +152,9 @@ def _region(run, index, name, redis, upstream):
     ports = {10001: edge, 9901: admin, 7881: sync, 10080: upstream}
     text = bootstrap.render("regions", ports, {"id: fra1": f"id: {name}", "pop: fra1": f"pop: {name}"})
     store = f"redis://127.0.0.1:{redis}"
-    run.add(parts.weir_sync(f"weir-sync-{name}", sync, name, store, run.run_dir, _REGION_TOKEN))
+    settings = {"TOKEN": _REGION_TOKEN, "ADMIN_TOKEN_FILE": os.path.join(run.run_dir, _ADMIN_TOKEN)}
+    settings["TRAIL_FILE"] = os.path.join(run.run_dir, f"trail-{name}.jsonl")
+    run.add(parts.weir_sync(f"weir-sync-{name}", sync, name, store, run.run_dir, settings))
     run.add(parts.envoy(f"envoy-{name}", run.add_file(f"envoy-{name}.yaml", text), edge))
     run.tell(name, f"http://127.0.0.1:{edge}/  (admin {admin}, weir-sync {sync})")
     return edge

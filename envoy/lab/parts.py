@@ -31,16 +31,15 @@ def redis(port, run_dir):
     return Part("redis", command, lambda: _redis_answers(port), cwd=run_dir)
 
 
-def weir_sync(name, port, region, store, run_dir, token=None):
-    """A weir-sync; `token` is the secret its reporters share, None for none."""
+def weir_sync(name, port, region, store, run_dir, settings=None):
+    """A weir-sync; `settings` are more of its settings, by their names in the environment after WEIR_SYNC_."""
     command = [paths.WEIR_SYNC, "--listen", f"{LOOPBACK}:{port}", "--region", region, "--store", store]
     # What the user's shell says to some other weir-sync is not meant for this one.
     env = {variable: value for variable, value in os.environ.items() if not variable.startswith("WEIR_SYNC_")}
     # There is no other weir-sync for its reporters to go to.
     env["WEIR_SYNC_DRAIN_DELAY_MS"] = "0"
-    if token:
-        # Not an argument: every user of the machine can read those.
-        env["WEIR_SYNC_TOKEN"] = token
+    # Not arguments: every user of the machine can read those, and tokens are among them.
+    env.update({f"WEIR_SYNC_{setting}": value for setting, value in (settings or {}).items()})
     return Part(name, command, lambda: _get(port, "/readyz") is not None, cwd=run_dir, env=env)
 
 

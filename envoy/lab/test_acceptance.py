@@ -19,6 +19,7 @@ import deployments
 import harness
 import paths
 import ports
+import traffic
 
 _READY = "Ctrl-C ends everything."
 # The starts of all parts together. Some seconds, or many on a busy machine.
@@ -26,9 +27,9 @@ _READY_SECONDS_MAX = 60
 _ANSWER_SECONDS_MAX = 10
 
 
-def _get(port, path="/"):
-    """Status and text of a GET over a connection of its own."""
-    connection = http.client.HTTPConnection(ports.LOOPBACK, port, timeout=_ANSWER_SECONDS_MAX)
+def _get(port, path="/", source=ports.LOOPBACK):
+    """Status and text of a GET from the address `source`, over a connection of its own."""
+    connection = http.client.HTTPConnection(ports.LOOPBACK, port, _ANSWER_SECONDS_MAX, source_address=(source, 0))
     try:
         connection.request("GET", path)
         response = connection.getresponse()
@@ -93,6 +94,40 @@ class Acceptance(unittest.TestCase):
         self.assertIn(seen, [{200: 100, 429: 100}, {200: 101, 429: 99}])
         self._assert_charged(7878 + offset, 9901 + offset)
         self._assert_ctrl_c_ends_everything(deployment)
+
+    def test_an_operator_changes_the_rules_under_attack_and_bans_the_attacker(self):
+        deployment, offset = self._start("regions")
+        self._attack(offset)
+        self.assertIn("+ rule login", self._weir_sync(deployment, offset, "rules", "put", "envoy/regions/rules.yaml"))
+        # The new rule admits 20/s of its 300/s in all three regions together.
+        keeps = lambda key: key.get("rate_per_s") == 20 and 10 < key["admitted_per_s"] < 40
+        kept = harness.eventually(lambda: keeps(self._attacker(deployment, offset)), _READY_SECONDS_MAX)
+        self.assertTrue(kept, self._attacker(deployment, offset))
+        told = self._weir_sync(deployment, offset, "ban", traffic.ATTACKER, "--reason", "a drill")
+        self.assertIn(f"{traffic.ATTACKER} is banned until", told)
+        edges = deployments.edges(offset).values()
+        refused = lambda: all(_get(port, source=traffic.ATTACKER)[0] == 403 for port in edges)
+        self.assertTrue(harness.eventually(refused), "banned at every edge")
+        self.assertEqual([_get(port)[0] for port in edges], [200, 200, 200])
+        self._assert_ctrl_c_ends_everything(deployment)
+
+    def _attack(self, offset):
+        lab = harness.Lab("traffic", "attack", "--seconds", "60", PORT_OFFSET=str(offset))
+        self.addCleanup(lab.close)
+
+    def _weir_sync(self, deployment, offset, *arguments):
+        """What a command of `weir-sync` says, asked as the deployment's first region."""
+        token = os.path.join(deployment.run_dir, "admin.token")
+        environment = {"WEIR_URL": f"http://127.0.0.1:{7881 + offset}", "WEIR_TOKEN_FILE": token}
+        command = [paths.WEIR_SYNC, *arguments]
+        done = subprocess.run(command, cwd=paths.ROOT, env=environment, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done)
+        return done.stdout
+
+    def _attacker(self, deployment, offset):
+        """The attacker's key, if it is the one that is limited most."""
+        found = json.loads(self._weir_sync(deployment, offset, "keys", "--limit", "1", "--json"))["keys"]
+        return next((key for key in found if key["address"] == traffic.ATTACKER), {})
 
     def test_each_of_three_regions_answers(self):
         deployment, offset = self._start("regions")
