@@ -15,7 +15,6 @@ use weir_wire::messages::{Message, Report};
 use weir_wire::time::{SECOND_NS, Time};
 
 const MS: u64 = SECOND_NS / 1_000;
-const INTERVAL_NS: u64 = 250 * MS;
 /// To weir-sync, and back.
 const WAY_NS: u64 = 20 * MS;
 const BEGIN_NS: u64 = 1_000 * SECOND_NS;
@@ -54,6 +53,8 @@ impl Response for Kilobytes {
 struct Pop {
     edge: Edge,
     site: LocalSite,
+    /// How often it ticks: more often than it reports, if it holds requests.
+    tick_ns: u64,
     answers: VecDeque<(u64, u64, Answered)>,
 }
 
@@ -90,11 +91,16 @@ impl World {
             let bytes =
                 json!({"rules": [rule], "table": {"addresses": 160}, "sync": sync}).to_string().into_bytes();
             let configured = Edge::configure(&bytes, HostRules::default(), &mut site, time(BEGIN_NS));
-            let (mut edge, _) = configured.expect("a good configuration");
+            let (mut edge, effects) = configured.expect("a good configuration");
+            let tick_ns = effects.iter().find_map(|effect| match effect {
+                Effect::SetTimer(ms) => Some(u64::from(*ms) * MS),
+                _ => None,
+            });
             if takes {
                 edge.let_take();
             }
-            Pop { edge, site, answers: VecDeque::new() }
+            let tick_ns = tick_ns.expect("it ticks");
+            Pop { edge, site, tick_ns, answers: VecDeque::new() }
         };
         let settings = Settings {
             member: "eu".into(),
@@ -117,26 +123,30 @@ impl World {
         let draw = |draw: &Draw| Ok(self.budget.draw(unix, pending.pop(), draw));
         let drawn: Vec<Result<Drawn, ()>> = pending.draws().iter().map(draw).collect();
         let answers = Answers { accounts: vec![], drawn, pops: Ok(2) };
-        self.hub.settle(now, 0, pending, answers).reply.encode()
+        let outcome = self.hub.settle(now, 0, pending, answers);
+        outcome.reply.encode()
     }
 
     /// Time passes, and POPs report.
     fn pass(&mut self, ns: u64) {
         let until = self.now_ns + ns;
         while self.now_ns < until {
-            let report = (self.now_ns / INTERVAL_NS + 1) * INTERVAL_NS;
-            let answers = self.pops.iter().filter_map(|pop| pop.answers.front().map(|(at, ..)| *at));
-            self.now_ns = answers.fold(report.min(until), u64::min);
+            let next = |pop: &Pop| {
+                let tick = (self.now_ns / pop.tick_ns + 1) * pop.tick_ns;
+                pop.answers.front().map_or(tick, |(at, ..)| tick.min(*at))
+            };
+            self.now_ns = self.pops.iter().map(next).fold(until, u64::min);
             for pop in 0..self.pops.len() {
                 self.pops[pop].site.unix_ns = unix_us(self.now_ns) * 1_000;
-                self.report(pop, self.now_ns == report);
+                self.tick(pop);
             }
         }
     }
 
-    fn report(&mut self, pop: usize, is_due: bool) {
+    fn tick(&mut self, pop: usize) {
         let now = self.now_ns;
-        let Pop { edge, site, answers } = &mut self.pops[pop];
+        let Pop { edge, site, tick_ns, answers } = &mut self.pops[pop];
+        let is_due = now.is_multiple_of(*tick_ns);
         while answers.front().is_some_and(|(at, ..)| *at <= now) {
             let Some((_, number, answer)) = answers.pop_front() else { break };
             edge.answer(number, answer, site, time(now));
@@ -264,6 +274,7 @@ fn rules() -> Vec<Value> {
         json!({"algorithm": "sliding_log", "rate": "10/m", "cost": 4}),
         json!({"algorithm": "quota", "rate": "5/hour"}),
         json!({"algorithm": "quota", "rate": "10/hour", "cost": 4}),
+        json!({"algorithm": "leaky_bucket", "rate": "5/m", "queue": 2}),
         json!({"rate": "10/m", "cost": {"after": {"response_bytes_per": 1_024}, "reserve": 2}}),
     ]
 }
@@ -287,16 +298,17 @@ fn a_client_that_obeys_is_let_through_at_its_next_try() {
     }
 }
 
-/// It may hit upon what another POP has not said yet that it spent.
+/// It may hit upon what another POP has not said yet that it spent, or has on hand of a window. What that gives back may be
+/// too little for a dear request, and only then is it known when there is enough.
 #[test]
 fn a_client_that_moves_is_let_through_at_its_third_try() {
-    // What another POP has on hand of a window comes back later.
     let is_window = |fields: &Value| fields["algorithm"] == "fixed_window" || fields["algorithm"] == "quota";
-    for fields in rules().into_iter().filter(|fields| !is_window(fields)) {
+    for fields in rules() {
+        let most = if is_window(&fields) && fields["cost"] == 4 { 3 } else { 2 };
         let mut world = World::new(&fields, false);
         for n in 0..8 {
             let refusals = world.obey(n % 2);
-            assert!(refusals <= 2, "{refusals} refusals: {fields}");
+            assert!(refusals <= most, "{refusals} refusals: {fields}");
         }
     }
 }

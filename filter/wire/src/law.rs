@@ -8,6 +8,9 @@ use crate::quota::TOKENS_MAX;
 /// The most tokens of a budget that remembers each of them.
 pub const LOG_MAX: u32 = 1_000;
 
+/// How long before the end of its lease a POP gives back what it has of a window's count if nobody asks for it, in seconds.
+pub const GIVEN_BACK_S: u64 = 30;
+
 /// How a budget gets back what was taken of it. All but the steady one need a strict rule: the fleet counts what it has
 /// debited, not what POPs say later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

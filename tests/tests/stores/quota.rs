@@ -56,7 +56,7 @@ async fn gives_its_count_and_no_more(store: &dyn Store) {
     assert_eq!(charged, [(100, 0), (0, 0)]);
     let end_us = Calendar::Month.window(second.now_us).end_us;
     assert_eq!(second.leases[0].wait_ms, (end_us - second.now_us).div_ceil(1_000));
-    assert_eq!(second.leases[1].wait_ms, 60_000.min(second.leases[0].wait_ms));
+    assert_eq!(second.leases[1].wait_ms, 286_000.min(second.leases[0].wait_ms));
 }
 
 async fn takes_back_what_was_not_spent(store: &dyn Store) {

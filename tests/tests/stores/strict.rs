@@ -57,7 +57,7 @@ async fn gives_what_is_wanted_and_there(store: &dyn Store) {
     assert_eq!((third.leases[0].charged, third.outstanding), (82, 92), "all that is left of 100");
     let none = claims(store, &[claim(3, 0, 1)]).await;
     // What the first was given may come back.
-    let asks_again = Leased { wait_ms: ASK_AGAIN_US.0 / 1_000, ..Leased::of(0, 10_000) };
+    let asks_again = Leased { wait_ms: ASK_AGAIN_US / 1_000, ..Leased::of(0, 10_000) };
     assert_eq!(none.leases, [asks_again], "empty, and not refused");
 }
 

@@ -198,7 +198,9 @@ impl Limiter {
         {
             key.soil(now);
             if is_calendar {
-                key.rest(rest_until(watched.until), now);
+                // If its request spends all of it, the next report says so, since others may wait for it.
+                let is_spent = watched.on_hand(now) <= told.awaited;
+                key.rest(if is_spent { now } else { rest_until(watched.until) }, now);
             }
         }
     }

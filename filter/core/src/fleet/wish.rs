@@ -7,7 +7,7 @@
 //! ever waits. That part is given back shortly before the lease ends, if the key was not asked for.
 
 use crate::table::slot::Watched;
-use weir_wire::law::Law;
+use weir_wire::law::{GIVEN_BACK_S, Law};
 use weir_wire::quota::Quota;
 use weir_wire::time::{SECOND_NS, Time};
 
@@ -22,7 +22,7 @@ const CHUNK_PART: u32 = 1_000;
 /// One part in this many of a token bucket's burst may be spent without a report of its own.
 const UNSAID_PART: u32 = 64;
 /// How long before the lease ends tokens of a calendar quota are given back, in nanoseconds.
-const REST_NS: u64 = 30 * SECOND_NS;
+const REST_NS: u64 = GIVEN_BACK_S * SECOND_NS;
 
 /// How a strict rule's key was asked for.
 #[derive(Clone, Copy, Debug)]
@@ -120,7 +120,7 @@ impl Wish {
             return self.is_seldom(watched, now) && !is_held && !self.is_spent(watched, now);
         }
         let is_late = rest_until(watched.until) <= now;
-        self.is_idle(watched, now) && (is_late || self.is_crowded)
+        self.is_idle(watched, now) && (is_late || self.is_crowded || watched.on_hand(now) == 0)
     }
 
     /// Whether it is not worth a lease, and no request waits for one.

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use weir_wire::calendar::{Calendar, Window};
-use weir_wire::law::Law;
+use weir_wire::law::{GIVEN_BACK_S, Law};
 use weir_wire::messages::{HELD_MS_MAX, Leased};
 use weir_wire::quota::Quota;
 
@@ -23,13 +23,10 @@ pub const DRIFT_PART: u64 = 64;
 /// What a token is worth under any law by which none refills, in nanoseconds of refill.
 pub const WINDOW_TOKEN_NS: u64 = 1_000;
 
-/// How soon to ask again for tokens that others hold and may give back, in microseconds, at least and at most: a minute for
-/// counts of windows of an hour or more, a second for those of a minute or less, and for all other laws.
-pub const ASK_AGAIN_US: (u64, u64) = (1_000_000, 60_000_000);
+/// How soon to ask again for tokens that others hold and may give back, in microseconds, at least.
+pub const ASK_AGAIN_US: u64 = 1_000_000;
 /// How soon to ask again for a place in flight, in microseconds: requests end at any time, and POPs report that as often.
 const ASK_FOR_A_PLACE_US: u64 = 250_000;
-/// A window is as many times longer than the time after which to ask again.
-const ASK_AGAIN_PART: u64 = 60;
 /// How long a window is remembered after its end, in microseconds, at least and at most; in between, for as long as it
 /// lasted. The store's clock may step back by so much without beginning a window again.
 const WINDOW_KEPT_US: (u64, u64) = (60_000_000, 3_600_000_000);
@@ -124,13 +121,17 @@ impl Draw {
         price_ns(deficit_ns / WINDOW_TOKEN_NS, self.quota.token_ns())
     }
 
-    /// How soon to ask again for tokens that others hold and may give back, in microseconds.
+    /// How soon to ask again for tokens that others hold and may give back, in microseconds. A POP that is not asked for what
+    /// it has of a window's count keeps it for a while; whoever asks twice more by then gets it.
     pub fn ask_again_us(&self) -> u64 {
-        if let Law::InFlight(_) = self.law {
-            return ASK_FOR_A_PLACE_US;
+        match self.law {
+            Law::InFlight(_) => ASK_FOR_A_PLACE_US,
+            Law::Window(calendar) => {
+                let lease_us = calendar.longest_us().min(CALENDAR_LEASE_US_MAX);
+                ASK_AGAIN_US + lease_us.saturating_sub(GIVEN_BACK_S * 1_000_000) / 2
+            }
+            Law::Steady | Law::Sliding(_) | Law::Log(_) | Law::Turns => ASK_AGAIN_US,
         }
-        let length_us = if let Law::Window(calendar) = self.law { calendar.longest_us() } else { 0 };
-        (length_us / ASK_AGAIN_PART).clamp(ASK_AGAIN_US.0, ASK_AGAIN_US.1)
     }
 
     /// For how long a window is remembered after its end, in microseconds. One that slides counts for another one.

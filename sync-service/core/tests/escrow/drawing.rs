@@ -188,7 +188,7 @@ fn a_draw_that_gets_less_than_it_wants_is_told_when_a_token_comes() {
 fn what_others_may_yet_give_back_is_asked_for_again_soon() {
     let (quota, mut store) = (quota(1, Period::Hour, 2), Escrow::default());
     ask(&mut store, 0, quota, claim(1, 0, 2));
-    assert_eq!(wait_ms(&mut store, 0, "b", quota, claim(1, 0, 1)), ASK_AGAIN_US.0 / 1_000);
+    assert_eq!(wait_ms(&mut store, 0, "b", quota, claim(1, 0, 1)), ASK_AGAIN_US / 1_000);
     // Its own tokens are no reason to wait: they are on hand.
     assert_eq!(wait_ms(&mut store, 0, "a", quota, claim(1, 0, 3)), 3_600_000);
     // Once they are spent, none will be given back.
