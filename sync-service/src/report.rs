@@ -167,6 +167,9 @@ impl Exchange {
             self.rules.listen(),
             self.store.note_pops(&self.member, &tick.notes)
         );
+        if let Some((now_ms, banned)) = self.rules.banned().await {
+            self.hub().stand_by(self.now(), now_ms, &banned);
+        }
         hot.and(rules).and(noted)
     }
 

@@ -11,6 +11,9 @@
 //! length, and so is each region ([`crate::hub::Hub::forget`]). What an operator says replaces what was said before. So a
 //! POP that may know of a longer ban is told to forget the key, and then of the ban. What a penalty says just after a key
 //! was reset does not replace that: it is of before, as a rule.
+//!
+//! The bans that operators ordered are known to every region by themselves ([`Bans::stand_by`]), whatever the list has room for
+//! and whichever keys a rule counts by when it gets another tier.
 
 mod list;
 
@@ -30,6 +33,8 @@ use crate::push::{Notes, Told, index_of};
 /// A ban that lasts so much longer than was known is news, in microseconds. Smaller differences come from the time that
 /// reports and the store's answers are under way.
 const LONGER_US: u64 = 1_000_000;
+/// The same in milliseconds, of orders.
+const SLACK_MS: u64 = LONGER_US / 1_000;
 /// A key that was reset so much later than was known was reset again, in microseconds: no answer of the store takes longer.
 const AGAIN_US: u64 = 500_000;
 /// The most keys that the store is given at once; the rest wait for the next time.
@@ -47,8 +52,13 @@ pub struct Bans {
     asked: u64,
     /// Heard from POPs or operators, and not yet in the store; whether it is an operator's word.
     unshared: BTreeMap<BudgetId, bool>,
+    /// The bans that operators' orders ask for, and when each order ends, in milliseconds since 1970.
+    ordered: BTreeMap<BudgetId, u64>,
     told: Told<UpTo>,
 }
+
+/// The most keys that orders ban at a time; beyond it, the last ones are banned as far as there is room.
+pub const ORDERED_MAX: usize = 2_000;
 
 /// What is known of a key beside how long its ban lasts.
 #[derive(Debug)]
@@ -108,7 +118,42 @@ impl Bans {
     /// An operator bans `id` at `now` for so long, and at least for as long as it takes until all regions have heard.
     pub fn order(&mut self, now: Time, id: BudgetId, for_ms: u32) {
         self.put(&id, micros(now), for_ms.max(FORGOTTEN_MS), false);
-        self.unshared.insert(id, true);
+        // Unless there is no room: then it is known by its order alone.
+        if self.news.contains_key(&id) {
+            self.unshared.insert(id, true);
+        }
+    }
+
+    /// These are the bans that operators' orders ask for, each with its end in milliseconds since 1970, which are `now_ms` at `now`.
+    /// What is missing of them is told; a ban whose order was taken back is not there any more. Returns the keys that are to
+    /// be forgotten for that.
+    ///
+    /// A key that was just reset stays so: its order is being taken back.
+    pub fn stand_by(&mut self, now: Time, now_ms: u64, orders: &[(BudgetId, u64)]) -> Vec<BudgetId> {
+        let now_us = micros(now);
+        self.expire(now_us);
+        let wanted: BTreeMap<_, _> =
+            orders.iter().take(ORDERED_MAX).map(|(id, until_ms)| (id.clone(), *until_ms)).collect();
+        let before = core::mem::replace(&mut self.ordered, wanted.clone());
+        if !before.keys().eq(wanted.keys()) {
+            self.list.keep(wanted.keys().cloned().collect());
+        }
+        let lifted = before.iter().filter(|(id, until_ms)| {
+            let ends_us = self.list.until_us(id).unwrap_or_default();
+            !wanted.contains_key(id) && **until_ms > now_ms + SLACK_MS && ends_us > now_us + LONGER_US
+        });
+        let lifted: Vec<BudgetId> = lifted.map(|(id, _)| id.clone()).collect();
+        for id in &lifted {
+            self.put(id, now_us, FORGOTTEN_MS, true);
+        }
+        for (id, until_ms) in wanted {
+            let for_ms = until_ms.saturating_sub(now_ms);
+            let is_known = before.get(&id) == Some(&until_ms) && self.list.stands(&id).is_some();
+            if !is_known && for_ms > SLACK_MS {
+                self.learn(&id, now_us, u32::try_from(for_ms).unwrap_or(BAN_MS_MAX), None);
+            }
+        }
+        lifted
     }
 
     /// An operator resets `id` at `now`.
@@ -267,7 +312,10 @@ impl Bans {
     fn put(&mut self, id: &BudgetId, now_us: u64, for_ms: u32, is_forgotten: bool) {
         self.expire(now_us);
         let until_us = until_us(now_us, for_ms);
-        let is_anew = self.news.contains_key(id);
+        // A ban that lasts longer takes nothing back.
+        let is_longer = |known: &News| known.until_us > until_us.saturating_add(LONGER_US);
+        let is_anew =
+            self.news.get(id).is_some_and(|known| known.is_anew || known.is_forgotten || is_longer(known));
         let news = News { number: 0, heard_us: now_us, until_us, is_forgotten, is_anew, from: None };
         self.tell_of(id, news);
         for dropped in self.list.put(id, until_us, is_forgotten, now_us) {

@@ -194,6 +194,67 @@ fn everything_is_bounded() {
     assert_eq!((before, told(&mut keys, 0, "fra2")[0].clone()), (BANS_MAX, all[500 + 2 * BANS_MAX].clone()));
 }
 
+#[test]
+fn what_an_order_bans_keeps_its_place_on_a_full_list() {
+    let mut keys = Bans::default();
+    let orders: Vec<_> = (0..3).map(|n| (key(n, 0).id, 9_000)).collect();
+    assert_eq!(keys.stand_by(at(0), 0, &orders), []);
+    let all: Vec<_> = (10..BANS_KEPT_MAX + 10).map(|n| key(n, 20_000)).collect();
+    for some in all.chunks(BANS_MAX) {
+        keys.hear(at(0), &report("fra1", some));
+    }
+    assert_eq!(keys.banned(), BANS_KEPT_MAX);
+    assert!(orders.iter().all(|(id, _)| keys.banned_until(id) == Some(at(9_000))));
+    keys.order(at(100), key(5, 0).id, 9_000);
+    assert_eq!(keys.banned_until(&key(5, 0).id), None, "there is no room");
+    let more: Vec<_> = orders.iter().cloned().chain([(key(5, 0).id, 9_100)]).collect();
+    keys.stand_by(at(200), 200, &more);
+    assert_eq!(keys.banned_until(&key(5, 0).id), Some(at(9_100)), "but by its order");
+    assert_eq!(keys.banned(), BANS_KEPT_MAX);
+    keys.stand_by(at(9_200), 9_200, &[]);
+    assert_eq!(keys.banned(), BANS_KEPT_MAX - 4);
+    assert!(keys.hear(at(9_200), &report("fra1", &[key(1, 20_000)])), "they are kept no more");
+}
+
+#[test]
+fn what_an_order_bans_is_told_wherever_it_comes_from_and_until_it_is_taken_back() {
+    let mut keys = Bans::default();
+    let (first, tier) = (key(1, 0).id, key(2, 0).id);
+    keys.stand_by(at(0), 5_000, &[(first.clone(), 65_000)]);
+    assert_eq!(told(&mut keys, 0, "fra1"), [key(1, 60_000)]);
+    let both = [(first.clone(), 65_000), (tier.clone(), 65_000)];
+    for ms in [250, 500] {
+        assert_eq!(keys.stand_by(at(ms), 5_000 + ms, &both), []);
+    }
+    assert_eq!(told(&mut keys, 500, "fra1"), [key(2, 59_500)], "the rule has got a tier");
+    keys.reset(at(1_000), first.clone());
+    keys.stand_by(at(1_250), 6_250, &both);
+    assert_eq!(told(&mut keys, 1_250, "fra1"), [forgotten(1)], "its order is being taken back");
+    keys.stand_by(at(4_000), 9_000, &both);
+    assert_eq!(told(&mut keys, 4_000, "fra1"), [key(1, 56_000)], "it was not");
+    assert_eq!(keys.stand_by(at(5_000), 10_000, &both[..1]), std::slice::from_ref(&tier));
+    assert_eq!(told(&mut keys, 5_000, "fra1"), [forgotten(2)]);
+    assert_eq!(keys.stand_by(at(59_500), 64_500, &[]), [], "it ends by itself");
+    assert_eq!(told(&mut keys, 59_500, "fra1"), []);
+    assert_eq!(keys.to_share(at(59_500)), [], "each region knows the orders");
+}
+
+/// Clocks of a store and of a weir-sync differ.
+#[test]
+fn a_list_that_says_less_than_an_order_is_not_argued_with() {
+    let mut keys = Bans::default();
+    let order = [(key(1, 0).id, 60_000)];
+    keys.stand_by(at(0), 0, &order);
+    assert_eq!(told(&mut keys, 0, "fra1"), [key(1, 60_000)]);
+    keys.merge(at(250), &[], &[key(1, 50_000)]);
+    assert_eq!(told(&mut keys, 250, "fra1"), [forgotten(1), key(1, 50_000)]);
+    for ms in [500, 750] {
+        keys.stand_by(at(ms), ms, &order);
+        keys.merge(at(ms), &[], &[key(1, 50_250 - u32::try_from(ms).unwrap())]);
+        assert_eq!(told(&mut keys, ms, "fra1"), []);
+    }
+}
+
 fn forgotten(n: usize) -> BannedKey {
     BannedKey { said: Said::Forgotten, ..key(n, 0) }
 }

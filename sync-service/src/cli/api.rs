@@ -16,7 +16,7 @@ use rustls::pki_types::ServerName;
 use serde_json::Value;
 use url::{Host, Url};
 
-use self::trouble::{detail, out_of_reach, refused};
+use self::trouble::{detail, is_gateways, out_of_reach, perhaps_made, refused};
 use super::client::Peer;
 use super::said::{EXIT_CODES, Failure};
 use super::tls;
@@ -130,9 +130,10 @@ impl Api {
 
     /// The answer, or a refusal; a failure if there is none.
     pub(super) async fn try_ask(&self, ask: Ask<'_>) -> Result<Outcome, Failure> {
+        let shown_by = ask.shown_by();
         let answer = self.peer.exchange(self.request(ask)?).await;
-        let answer = answer.map_err(|error| out_of_reach(&self.url, &error))?;
-        self.judged(&answer)
+        let answer = answer.map_err(|error| out_of_reach(&self.url, &error, shown_by))?;
+        self.judged(&answer, shown_by)
     }
 
     /// The sentence for a refusal.
@@ -166,9 +167,18 @@ impl Api {
             .map_err(|error| Failure::unusable(format!("cannot be asked: {error}")))
     }
 
-    fn judged(&self, answer: &Response<Bytes>) -> Result<Outcome, Failure> {
+    /// What an answer means; `shown_by` is the command that shows whether a change was made.
+    fn judged(&self, answer: &Response<Bytes>, shown_by: Option<&str>) -> Result<Outcome, Failure> {
         let (status, body) = (answer.status(), serde_json::from_slice::<Value>(answer.body()));
         let Some(body) = body.ok().filter(|body| status.is_success() || !detail(body).is_empty()) else {
+            if is_gateways(status) {
+                let sentence = format!(
+                    "{}: a proxy answers {status}: does weir-sync run behind it?{}",
+                    self.url,
+                    perhaps_made(shown_by)
+                );
+                return Err(Failure::out_of_reach(sentence));
+            }
             let sentence = format!(
                 "{}: answered {status}, but not as a weir-sync does: is the address right (--url, WEIR_URL)?",
                 self.url
@@ -176,7 +186,8 @@ impl Api {
             return Err(Failure::unusable(sentence));
         };
         if status.is_server_error() {
-            let sentence = format!("{}: weir-sync answers {}: {}", self.url, status.as_u16(), detail(&body));
+            let (status, perhaps) = (status.as_u16(), perhaps_made(shown_by));
+            let sentence = format!("{}: weir-sync answers {status}: {}{perhaps}", self.url, detail(&body));
             return Err(Failure::out_of_reach(sentence));
         }
         if !status.is_success() {

@@ -90,17 +90,16 @@ fn left_of_window(check: &LimitCheck, drawn: &Drawn) -> Option<Duration> {
 }
 
 pub(super) fn answer(check: &LimitCheck, drawn: &Drawn) -> LimitAnswer {
-    let (token_ns, limit) = (check.quota.token_ns(), check.quota.burst());
-    let full_ns = u64::from(limit) * token_ns;
-    let left = full_ns.saturating_sub(drawn.deficit_ns) / token_ns;
-    let weight = u64::from(check.weight);
-    let is_allowed = drawn.leases.first().map_or(left >= weight, |lease| lease.charged >= weight);
-    let short_ns = (drawn.deficit_ns + u64::from(check.weight) * token_ns).saturating_sub(full_ns);
+    let (quota, weight) = (check.quota, check.weight);
+    let remaining = drawn.left(quota);
+    let is_allowed = drawn.leases.first().map_or(remaining >= weight, |lease| lease.charged >= weight.into());
+    let weighs_ns = u64::from(weight) * quota.token_ns();
+    let short_ns = (drawn.deficit_ns + weighs_ns).saturating_sub(quota.fill_ns());
     let in_window = left_of_window(check, drawn);
     let retry_after = in_window.unwrap_or(Duration::from_nanos(short_ns.max(1)));
     LimitAnswer {
         is_allowed,
-        remaining: u32::try_from(left).unwrap_or(limit),
+        remaining,
         reset_after: in_window.unwrap_or(Duration::from_nanos(drawn.deficit_ns)),
         retry_after: if is_allowed { Duration::ZERO } else { retry_after },
     }

@@ -27,10 +27,7 @@ pub(super) fn draw(take: &Take, rules: &RuleSet) -> Option<Draw> {
 pub(super) fn taken(draw: &Draw, drawn: &Drawn) -> Option<Taken> {
     let (lease, claim) = (drawn.leases.first()?, draw.claims.first()?);
     let left = match draw.law {
-        Law::Steady => {
-            let left_ns = draw.quota.fill_ns().saturating_sub(drawn.deficit_ns);
-            u32::try_from(left_ns / draw.quota.token_ns()).unwrap_or(u32::MAX)
-        }
+        Law::Steady => drawn.left(draw.quota),
         _ => lease.left,
     };
     Some(Taken { is_taken: lease.charged >= claim.ahead.into(), left, wait_ms: lease.wait_ms })

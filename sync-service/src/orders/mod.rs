@@ -6,12 +6,14 @@
 //! ask.rs       what is asked for, as JSON
 //! order.rs     an order, as the store keeps it and as operators read it
 //! tier.rs      the tiers that overrides add
+//! banned.rs    the keys that they ban
 //! compose.rs   what POPs are told to run: a rule set with the orders that change it
 //! ```
 //!
 //! The store keeps them apart from the rule set ([`crate::store::orders`]), and [`crate::rules`] puts both together.
 
 pub mod ask;
+pub(crate) mod banned;
 pub mod compose;
 pub mod network;
 pub mod order;

@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use weir_budget::budget::BudgetId;
 use weir_budget::claims::KnownRule;
 
 use crate::claims::known_rules;
 use crate::document::{Document, Form};
-use crate::orders::Order;
 use crate::orders::compose::{Composed, Effect, compose};
 use crate::orders::order::Standing;
+use crate::orders::{Order, banned};
 use crate::store::orders::Current;
 
 /// The most editions that are kept, for POPs that were just told of them.
@@ -43,6 +44,8 @@ pub(super) struct Edition {
     /// The orders, and what comes of each.
     pub(super) standings: Vec<Standing>,
     pub(super) rules: Vec<KnownRule>,
+    /// The keys that orders ban, and until when; none if the rule set cannot be read.
+    pub(super) banned: Option<Vec<(BudgetId, u64)>>,
 }
 
 impl Edition {
@@ -62,6 +65,7 @@ impl Edition {
             document: document.text().into(),
             standings: orders.iter().zip(&effects).map(stand).collect(),
             rules: known_rules(document.rules()).collect(),
+            banned: Some(banned::keys(document.rules(), orders)),
         }
     }
 
@@ -75,6 +79,7 @@ impl Edition {
             document: base.text.clone(),
             standings: orders.iter().map(stand).collect(),
             rules: base.document.iter().flat_map(|document| known_rules(document.rules())).collect(),
+            banned: base.document.is_some().then(Vec::new),
         }
     }
 }

@@ -18,14 +18,31 @@ pub(super) struct Followed {
     pub(super) base: Option<Arc<Base>>,
     /// The orders.
     pub(super) orders: Arc<[Order]>,
+    /// The store's clock, as it was heard with them.
+    pub(super) clock: Option<Clock>,
     /// When the first of them ends.
     ends_at: Option<Instant>,
+}
+
+/// A clock that was read once, in milliseconds since 1970.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    read_at: Instant,
+    ms: u64,
+}
+
+impl Clock {
+    /// What it says now.
+    pub(super) fn now_ms(self) -> u64 {
+        self.ms.saturating_add(u64::try_from(self.read_at.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
 }
 
 impl Followed {
     /// Takes in what the store says of orders.
     pub(super) fn hear(&mut self, orders: &Orders) {
         self.orders = orders.kept.iter().filter_map(Order::read).collect();
+        self.clock = Some(Clock { read_at: Instant::now(), ms: orders.now_ms });
         let first = orders.kept.iter().map(|order| order.until_ms).min();
         let left = first.map(|until_ms| Duration::from_millis(until_ms.saturating_sub(orders.now_ms)));
         self.ends_at = left.and_then(|left| Instant::now().checked_add(left));

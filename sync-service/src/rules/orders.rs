@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
+use weir_budget::budget::BudgetId;
 
 use super::edition::Base;
 use super::{Change, ChangeError, RuleSets};
@@ -107,6 +108,14 @@ impl RuleSets {
         );
         self.trail.change(told("lift", kind.as_str(), &standing.order, change));
         Ok(standing)
+    }
+
+    /// The keys that orders ban, each with the end of its ban in milliseconds since 1970, and what time it is now; none as long
+    /// as that is not known.
+    pub async fn banned(&self) -> Option<(u64, Vec<(BudgetId, u64)>)> {
+        let clock = self.followed.lock().await.clock?;
+        let banned = self.told().current()?.banned.clone()?;
+        Some((clock.now_ms(), banned))
     }
 
     /// The rule set and the orders, as last heard.

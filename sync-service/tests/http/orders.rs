@@ -325,3 +325,24 @@ async fn a_ban_of_a_key_is_told_to_pops_until_it_is_lifted() {
     let nobody = json!({"rule": "nobody", "key": "192.0.2.1", "for": "1h"});
     assert_eq!(admin(&server, "PUT", BAN, "", &nobody).await.status, 404);
 }
+
+#[tokio::test]
+async fn a_ban_of_a_key_is_of_tiers_that_come_later_too() {
+    let server = Server::start(guarded()).await;
+    put(&server, FIRST, &rules("5/s")).await;
+    order(&server, BAN, json!({"rule": "per-address", "key": "192.0.2.1", "for": "1h"})).await;
+    let path = "/v1/keys/per-address/192.0.2.1/override";
+    order(&server, path, json!({"rate": "100/s", "for": "1h"})).await;
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let mut told: Vec<String> = vec![];
+    while !told.contains(&"per-address.o-100-s".into()) {
+        assert!(Instant::now() < deadline, "{told:?}");
+        let reply = reply(&report(server.address, REPORTER, &greeting("fra1")).await);
+        told.extend(reply.bans.iter().map(|ban| reply.rules[usize::from(ban.rule)].clone()));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(lift(&server, "/v1/keys/per-address/192.0.2.1").await.status, 200);
+    let reply = reply(&report(server.address, REPORTER, &greeting("fra1")).await);
+    let forgotten = reply.bans.iter().filter(|ban| ban.for_ms == 0).count();
+    assert_eq!((forgotten, reply.bans.len()), (2, 2), "{reply:?}");
+}

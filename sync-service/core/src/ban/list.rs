@@ -88,9 +88,16 @@ impl FromStr for BannedKey {
 #[derive(Debug, Default)]
 pub struct BanList {
     stands: BTreeMap<BudgetId, Stands>,
-    /// The same, soonest end first, then by text.
-    by_end: BTreeSet<(u64, String, Vec<u8>)>,
+    /// The same, soonest end first, then by text, ...
+    by_end: BTreeSet<End>,
+    /// ... but for those of `kept`.
+    kept_by_end: BTreeSet<End>,
+    /// What no other key takes the place of.
+    kept: BTreeSet<BudgetId>,
 }
+
+/// When something ends to stand on the list, and of which key.
+type End = (u64, String, Vec<u8>);
 
 /// What stands on the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,10 +143,9 @@ impl BanList {
 
     /// Puts `id` on the list until `until_us`, whatever was said of it before. Returns those that went.
     pub fn put(&mut self, id: &BudgetId, until_us: u64, is_forgotten: bool, now_us: u64) -> Vec<BudgetId> {
-        if let Some(known) = self.stands.insert(id.clone(), Stands { until_us, is_forgotten }) {
-            self.by_end.remove(&(known.until_us, id.rule.clone(), id.value.clone()));
-        }
-        self.by_end.insert((until_us, id.rule.clone(), id.value.clone()));
+        self.remove(id);
+        self.stands.insert(id.clone(), Stands { until_us, is_forgotten });
+        self.ends_of(id).insert(end_of(until_us, id));
         let mut gone = self.expire(now_us);
         while self.stands.len() > BANS_KEPT_MAX {
             let Some(first) = self.pop_first() else { break };
@@ -151,11 +157,9 @@ impl BanList {
     /// Drops those whose time is over at `now_us`, and returns them.
     pub fn expire(&mut self, now_us: u64) -> Vec<BudgetId> {
         let mut gone = Vec::new();
-        while let Some((until_us, rule, value)) = self.by_end.first() {
-            if *until_us > now_us {
-                break;
-            }
-            let id = BudgetId { rule: rule.clone(), value: value.clone() };
+        let first_of =
+            |ends: &BTreeSet<End>| ends.first().filter(|(until_us, ..)| *until_us <= now_us).map(id_of);
+        while let Some(id) = first_of(&self.by_end).or_else(|| first_of(&self.kept_by_end)) {
             self.remove(&id);
             gone.push(id);
         }
@@ -177,21 +181,49 @@ impl BanList {
         self.stands.values().filter(|stands| !stands.is_forgotten).count()
     }
 
-    /// Drops the ban that ends first, or, if there are only keys to forget, the first of these.
+    /// From now on no other key takes the place of these.
+    pub(super) fn keep(&mut self, kept: BTreeSet<BudgetId>) {
+        let before = core::mem::take(&mut self.kept);
+        let moved: Vec<_> =
+            before.symmetric_difference(&kept).filter_map(|id| Some((id, self.stands(id)?))).collect();
+        for (id, Stands { until_us, .. }) in moved {
+            let end = end_of(until_us, id);
+            let (from, to) = match kept.contains(id) {
+                true => (&mut self.by_end, &mut self.kept_by_end),
+                false => (&mut self.kept_by_end, &mut self.by_end),
+            };
+            from.remove(&end);
+            to.insert(end);
+        }
+        self.kept = kept;
+    }
+
+    /// Drops the ban that ends first, or, if there are only keys to forget, the first of these; what is kept last.
     fn pop_first(&mut self) -> Option<BudgetId> {
-        let id =
-            |(_, rule, value): &(u64, String, Vec<u8>)| BudgetId { rule: rule.clone(), value: value.clone() };
         let is_ban = |id: &BudgetId| self.until_us(id).is_some();
-        let first = self.by_end.iter().map(id).find(is_ban).or_else(|| self.by_end.first().map(id))?;
+        let ban = self.by_end.iter().map(id_of).find(is_ban);
+        let first = ban.or_else(|| self.by_end.first().or_else(|| self.kept_by_end.first()).map(id_of))?;
         self.remove(&first);
         Some(first)
     }
 
     fn remove(&mut self, id: &BudgetId) {
         if let Some(known) = self.stands.remove(id) {
-            self.by_end.remove(&(known.until_us, id.rule.clone(), id.value.clone()));
+            self.ends_of(id).remove(&end_of(known.until_us, id));
         }
     }
+
+    fn ends_of(&mut self, id: &BudgetId) -> &mut BTreeSet<End> {
+        if self.kept.contains(id) { &mut self.kept_by_end } else { &mut self.by_end }
+    }
+}
+
+fn end_of(until_us: u64, id: &BudgetId) -> End {
+    (until_us, id.rule.clone(), id.value.clone())
+}
+
+fn id_of((_, rule, value): &End) -> BudgetId {
+    BudgetId { rule: rule.clone(), value: value.clone() }
 }
 
 /// Whole milliseconds from `now_us` to `until_us`, rounded down: a ban that is passed on and on gets no longer.

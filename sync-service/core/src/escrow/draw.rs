@@ -85,6 +85,14 @@ pub struct Drawn {
     pub leases: Vec<Leased>,
 }
 
+impl Drawn {
+    /// Whole tokens that a budget of `quota` has left by the rate.
+    pub fn left(&self, quota: Quota) -> u32 {
+        let left_ns = quota.fill_ns().saturating_sub(self.deficit_ns);
+        u32::try_from(left_ns / quota.token_ns()).unwrap_or(u32::MAX)
+    }
+}
+
 impl Draw {
     /// The budget that it draws on.
     pub fn escrow(&self) -> EscrowId {

@@ -73,6 +73,22 @@ impl<'a> Ask<'a> {
         Ok(self)
     }
 
+    /// Of a change, the command that shows whether it was made.
+    pub(super) fn shown_by(&self) -> Option<&'static str> {
+        let is_tried = self.query.iter().any(|(name, _)| *name == "dry_run");
+        if self.method == Method::GET || is_tried {
+            return None;
+        }
+        match self.path {
+            // Asks about a request's keys.
+            ["keys"] => None,
+            ["keys", _, _] => Some("weir-sync keys"),
+            ["rules", "canary", ..] => Some("weir-sync rules canary"),
+            ["rules" | "enforcement", ..] => Some("weir-sync rules versions"),
+            _ => Some("weir-sync orders"),
+        }
+    }
+
     /// Where that is, of a weir-sync at `base`.
     pub(super) fn url(&self, base: &Url) -> Url {
         let mut url = base.clone();
@@ -102,6 +118,24 @@ mod tests {
         }
         let odd = Ask::get(&["keys", "r", "%2e?#"]);
         assert_eq!(of("http://h", &odd), "http://h/v1/keys/r/%252e%3F%23");
+    }
+
+    #[test]
+    fn what_shows_whether_a_change_was_made() {
+        let by = |method, path: &[&str]| Ask::new(method, path).shown_by();
+        assert_eq!(by(Method::GET, &["rules"]).or(by(Method::POST, &["keys"])), None, "they only look");
+        assert_eq!(Ask::new(Method::PUT, &["rules"]).query("dry_run", &true).shown_by(), None);
+        for (method, path, command) in [
+            (Method::PUT, &["rules"][..], "rules versions"),
+            (Method::POST, &["rules", "rollback"], "rules versions"),
+            (Method::POST, &["rules", "canary", "promote"], "rules canary"),
+            (Method::PUT, &["enforcement"], "rules versions"),
+            (Method::PUT, &["bans"], "orders"),
+            (Method::PUT, &["keys", "r", "192.0.2.1", "override"], "orders"),
+            (Method::DELETE, &["keys", "r", "192.0.2.1"], "keys"),
+        ] {
+            assert_eq!(by(method, path), Some(format!("weir-sync {command}").as_str()), "{path:?}");
+        }
     }
 
     #[test]

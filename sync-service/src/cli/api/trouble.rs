@@ -14,8 +14,19 @@ use crate::cli::table::shown;
 /// The most of a weir-sync's lines that are repeated.
 const ERRORS_MAX: usize = 100;
 
-/// Why the weir-sync at `url` is out of reach.
-pub(super) fn out_of_reach(url: &Url, error: &ClientError) -> Failure {
+/// Whether a proxy says by this that what is behind it does not answer.
+pub(super) fn is_gateways(status: StatusCode) -> bool {
+    matches!(status, StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT)
+}
+
+/// What else is to be said of a change whose answer is lost; `shown_by` is the command that shows it, if it is one.
+pub(super) fn perhaps_made(shown_by: Option<&str>) -> String {
+    let perhaps = |command| format!(". The change may have been made all the same: `{command}` shows it");
+    shown_by.map(perhaps).unwrap_or_default()
+}
+
+/// Why the weir-sync at `url` is out of reach; `shown_by` is the command that shows whether a change was made.
+pub(super) fn out_of_reach(url: &Url, error: &ClientError, shown_by: Option<&str>) -> Failure {
     let next = match error {
         ClientError::Connect(error) => not_connected(error),
         ClientError::Tls(error) => not_secured(error),
@@ -24,14 +35,18 @@ pub(super) fn out_of_reach(url: &Url, error: &ClientError) -> Failure {
         {
             "is that the port of weir-sync's API (listen)? If it has a certificate, the address begins with https://"
         }
+        ClientError::Http(_) | ClientError::Body(_) if shown_by.is_some() => "weir-sync's log may say why",
         ClientError::Http(_) | ClientError::Body(_) => "try again; weir-sync's log may say why",
         ClientError::Late(_) => "is the machine, or its store, busy? --timeout-s waits longer",
     };
+    // Without a connection, weir-sync has not heard of it.
+    let is_sent = !matches!(error, ClientError::Connect(_) | ClientError::Tls(_));
+    let perhaps = perhaps_made(shown_by.filter(|_| is_sent));
     let error = match error {
         ClientError::Http(error) => with_source(error),
         error => error.to_string(),
     };
-    Failure::out_of_reach(format!("{url}: out of reach: {}: {next}", shown(&error)))
+    Failure::out_of_reach(format!("{url}: out of reach: {}: {next}{perhaps}", shown(&error)))
 }
 
 fn with_source(error: &hyper::Error) -> String {

@@ -77,6 +77,42 @@ fn a_weir_sync_out_of_reach_is_told_from_one_that_refuses() {
     }
 }
 
+/// What a command says to which this is answered.
+fn answered(answer: &'static str, arguments: &[&str]) -> Told {
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", other.local_addr().unwrap());
+    let server = thread::spawn(move || {
+        let mut stream = other.accept().unwrap().0;
+        assert!(stream.read(&mut [0; 4_096]).unwrap() > 0);
+        stream.write_all(answer.as_bytes()).unwrap();
+    });
+    let told = Told::of(weir_sync(&[arguments, &["--url", &url]].concat()).output().unwrap());
+    server.join().unwrap();
+    told
+}
+
+#[test]
+fn of_a_change_whose_answer_is_lost_it_is_said_that_it_may_have_been_made() {
+    let gone = "HTTP/1.1 502 Bad Gateway\r\ncontent-length: 4\r\n\r\nnope";
+    let store =
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 29\r\n\r\n{\"detail\":\"no answer (slow)\"}";
+    let broken = "HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\n{";
+    for answer in [gone, store, broken] {
+        let reset = answered(answer, &["reset", "login", "192.0.2.1"]).wrong(3);
+        assert!(reset.contains("may have been made all the same: `weir-sync keys` shows it"), "{reset}");
+        assert!(!reset.contains("try again"), "{reset}");
+        let ban = answered(answer, &["ban", "192.0.2.1", "--for", "1h"]).wrong(3);
+        assert!(ban.contains("`weir-sync orders` shows it"), "{ban}");
+        let looked = answered(answer, &["rules", "versions"]).wrong(3);
+        assert!(!looked.contains("may have been made"), "{looked}");
+    }
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("http://{free}");
+    let unheard =
+        Told::of(weir_sync(&["reset", "login", "192.0.2.1", "--url", &url]).output().unwrap()).wrong(3);
+    assert!(!unheard.contains("may have been made"), "{unheard}");
+}
+
 #[test]
 fn another_server_is_not_taken_for_a_weir_sync() {
     for answer in [

@@ -1,0 +1,20 @@
+//! The keys of rules that orders ban.
+
+use weir_budget::budget::BudgetId;
+use weir_rules::RuleSet;
+
+use super::order::{Kind, Order, Subject};
+use crate::keys::which;
+
+/// Each with when its order ends, in milliseconds since 1970; the oldest first. A ban of a rule's key is of all its tiers.
+pub(crate) fn keys(rules: &RuleSet, orders: &[Order]) -> Vec<(BudgetId, u64)> {
+    let of = |order: &Order| {
+        let ids = match (order.said.kind, &order.said.subject) {
+            (Kind::Ban, Subject::Key { rule, key }) => which::keys(rules, rule, key).ok(),
+            _ => None,
+        };
+        let until_ms = order.until_ms;
+        ids.into_iter().flatten().map(move |id| (id, until_ms))
+    };
+    orders.iter().flat_map(of).collect()
+}
