@@ -99,18 +99,18 @@ impl World {
             let tick = self.syncs[sync].tick(now);
             self.wire.are_hot(tick.listing.items());
             self.ask_store(now, sync, Question::Tick(tick));
-            if self.has_penalties {
+            if self.has_penalties || !self.setup.words.is_empty() {
                 self.share_bans(now, sync);
             }
         }
     }
 
-    fn share_bans(&mut self, now: u64, sync: usize) {
+    pub(super) fn share_bans(&mut self, now: u64, sync: usize) {
         let mine = self.syncs[sync].share_bans(now);
         self.ask_store(now, sync, Question::Bans(mine));
     }
 
-    fn ask_store(&mut self, now: u64, sync: usize, question: Question) {
+    pub(super) fn ask_store(&mut self, now: u64, sync: usize, question: Question) {
         let bounds = self.syncs[sync].store_bounds(now);
         let asker = Asker { sync, life: self.syncs[sync].life, at: now, sent_at: now, bounds };
         if self.syncs[sync].is_store_lost() && !matches!(question, Question::Probe) {
@@ -178,6 +178,10 @@ impl World {
                 Answer::Look(self.charge(now, time, &member, "", look.items()).into_iter().map(Ok).collect())
             }
             Question::Rules(_) => Answer::Rules(self.store.rule_set.clone()),
+            Question::Forget(id) => {
+                self.forget(id, now.saturating_sub(WARM_UP_NS));
+                Answer::Forget
+            }
             Question::Bans(mine) => Answer::Bans(self.store.bans(mine.items(), now)),
             Question::Probe => Answer::Probe,
         }

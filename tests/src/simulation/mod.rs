@@ -19,8 +19,8 @@
 //! apart.rs      what a POP or a region may admit while it is alone
 //! bound.rs      how far a fleet may overshoot
 //! scenario.rs   what a scenario is and how it is run; scenarios.rs, more_scenarios.rs,
-//!               clock_steps.rs, floors.rs, lumps.rs, mechanisms.rs, penalties.rs, quotas.rs, replicas.rs,
-//!               settings.rs: the table
+//!               clock_steps.rs, floors.rs, lumps.rs, mechanisms.rs, operators.rs, penalties.rs, quotas.rs,
+//!               replicas.rs, settings.rs: the table
 //! report.rs     the table as text
 //! random.rs     worlds drawn from a seed; shapes.rs: how their clients ask; trials.rs: faults and
 //!               which clients ask meanwhile, with drawing.rs; judge.rs: what they must admit; exact.rs:
@@ -61,6 +61,7 @@ pub mod mechanisms;
 pub mod models;
 pub mod more_scenarios;
 pub mod network;
+pub mod operators;
 pub mod overdrawn;
 pub mod penalties;
 pub mod plot;

@@ -11,7 +11,8 @@ use super::settings;
 use super::traffic;
 use super::world::World;
 use super::{
-    calendars, flights, floors, many, penalties, pushes, quotas, reaction, replicas, reserved, turns, windows,
+    calendars, flights, floors, many, operators, penalties, pushes, quotas, reaction, replicas, reserved,
+    turns, windows,
 };
 
 const MINUTE: u64 = 60;
@@ -123,6 +124,13 @@ const PULSES: &[Limit] =
 const BANNED: &[Limit] = &[
     limit("while banned", penalties::while_banned, 0.0, 0.0),
     limit("after it", penalties::after_the_ban, 0.99, 1.0),
+    BOUND,
+];
+/// A burst anew, and what POPs had not reported: with every report of the next two seconds forgotten, six bursts.
+const RESET: &[Limit] = &[limit("bursts given", operators::given, 0.3, 2.5), BOUND];
+const ORDERED: &[Limit] = &[
+    limit("while banned", operators::while_banned, 0.0, 0.0),
+    limit("before and after", operators::before_and_after, 0.99, 1.0),
     BOUND,
 ];
 /// POPs hold the last hundredth of the day ahead.
@@ -305,6 +313,8 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("two replicas, every 500 ms, one POP", SMALL_BURST, replicas::slow_reports_one_pop),
     plain("four replicas, 3x", CONTENDED_FAR, replicas::four),
     plain("a client that one POP bans", BANNED, penalties::banned),
+    plain("an operator resets a key at 3x", RESET, operators::reset),
+    plain("an operator bans a key, and lifts it", ORDERED, operators::banned),
     plain("midnight for a quota of the day", MIDNIGHT, calendars::midnight),
     plain("strict windows under loss, crash, partition", FIXED_WINDOWS, windows::fixed),
     plain("strict windows that slide, likewise", SLIDING_WINDOWS, windows::sliding),

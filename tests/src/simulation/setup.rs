@@ -13,6 +13,7 @@ use super::bound::{self, Bound};
 use super::clocks;
 use super::lies::{Lie, known_rules};
 use super::network::Link;
+use super::operators::Word;
 
 /// A rule as an operator writes it.
 #[derive(Clone, Debug)]
@@ -131,6 +132,8 @@ pub struct Setup {
     pub is_accounted: bool,
     /// Rule sets that operators put, and when, in nanoseconds from the begin of the traffic.
     pub puts: Vec<(u64, Vec<RuleText>)>,
+    /// What an operator says, and when, in nanoseconds from the begin of the traffic.
+    pub words: Vec<(u64, Word)>,
     /// What the first POP lies, and from when to when, in nanoseconds from the begin of the traffic. Then what is
     /// charged is not compared with what was admitted.
     pub lie: Option<(Lie, [u64; 2])>,
@@ -169,6 +172,7 @@ impl Default for Setup {
             bound: bound::bound,
             is_accounted: true,
             puts: Vec::new(),
+            words: Vec::new(),
             lie: None,
             begins_us: clocks::BEGINS_US,
             keeps_log: false,

@@ -296,6 +296,14 @@ impl Store {
         self.snapshots.insert(restored_at, self.state.clone());
     }
 
+    /// Forgets a key's budget.
+    pub fn forget(&mut self, id: &BudgetId) {
+        if let Some(kept) = self.state.budgets.remove(id) {
+            self.said.entry(id.clone()).or_default().lose(&kept.charged, &Charged::default());
+        }
+        self.state.escrows.retain(|(_, known), _| known != id);
+    }
+
     /// Goes back to what was kept for now, or to nothing; returns what that did to each budget.
     pub fn lose(&mut self, now: u64) -> Vec<Loss> {
         let then = self.snapshots.remove(&now).unwrap_or_default();

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use weir_budget::ban::BannedKey;
-use weir_budget::budget::Account;
+use weir_budget::budget::{Account, BudgetId};
 use weir_budget::claims::{KnownRule, Refusal};
 use weir_budget::divide::Terms;
 use weir_budget::hot::HotKey;
@@ -33,6 +33,8 @@ pub(super) enum Question {
     Tick(Tick),
     /// How budgets stand.
     Look(Look),
+    /// To forget the budget of a key.
+    Forget(BudgetId),
     /// Which keys are banned.
     Bans(BanListing),
     /// The text of the rule set that a POP asks for.
@@ -51,6 +53,7 @@ pub(super) enum Answer {
     Tick(Vec<HotKey>, RuleSet),
     Rules(RuleSet),
     Look(Vec<Result<Account, ()>>),
+    Forget,
     Bans(Vec<BannedKey>),
     Probe,
     /// The store's clock shows this, which is later than the call said that it can: nothing was done.
@@ -193,6 +196,11 @@ impl Sync {
         self.hub.share_bans(self.clock.at(now))
     }
 
+    /// An operator bans a key for so many milliseconds.
+    pub fn ban(&mut self, id: BudgetId, for_ms: u32, now: u64) {
+        self.hub.ban(self.clock.at(now), id, for_ms);
+    }
+
     /// The store has answered, or has not.
     pub(super) fn told(&mut self, question: Question, answer: Option<Answer>, now: u64) -> Next {
         let time = self.clock.at(now);
@@ -218,6 +226,10 @@ impl Sync {
                 if !document.is_empty() =>
             {
                 return Next::Reply(call, document.to_vec(), false);
+            }
+            (Question::Forget(id), Some(Answer::Forget)) => {
+                self.hub.forget(time, id);
+                return Next::Ask(Box::new(Question::Bans(self.hub.share_bans(time))));
             }
             (Question::Bans(mine), Some(Answer::Bans(fleet))) => self.hub.bans_listed(time, mine, &fleet),
             _ => {}

@@ -1,6 +1,6 @@
 //! The events that are faults, and what each is stated to cost.
 
-use weir_budget::budget::STEP_US;
+use weir_budget::budget::{BudgetId, STEP_US};
 use weir_budget::spill::SPILL_KEPT_US;
 
 use super::account::AtPop;
@@ -67,6 +67,16 @@ impl World {
             account.is_forgiven(forward_ns.min(most_ns), now);
             // Refill that a full budget seems to have lost pays for late reports.
             account.lend(forward_ns.min(SPILL_KEPT_US * 1_000));
+        }
+    }
+
+    /// The budget of a key is forgotten at an operator's word: what it owed is forgiven.
+    pub(super) fn forget(&mut self, id: &BudgetId, now: u64) {
+        self.store.forget(id);
+        if let Some((rule, key)) = self.reference.named(id) {
+            let account = self.reference.account_mut(rule, key);
+            let owed_ns = account.debt.deficit_ns(now).max(account.known.deficit_ns(now));
+            account.is_forgiven(owed_ns, now);
         }
     }
 

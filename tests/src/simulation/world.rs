@@ -88,6 +88,8 @@ pub(super) enum Event {
     Ends(usize),
     /// An operator puts the rule set at this place.
     Put(usize),
+    /// An operator says the word at this place.
+    Says(usize),
     Keep {
         restored_at: u64,
     },
@@ -192,6 +194,9 @@ impl World {
         }
         for (which, (at, _)) in self.setup.puts.iter().enumerate() {
             self.queue.push(WARM_UP_NS + at, Event::Put(which));
+        }
+        for (which, (at, _)) in self.setup.words.iter().enumerate() {
+            self.queue.push(WARM_UP_NS + at, Event::Says(which));
         }
         for (at, fault) in schedule {
             let at = WARM_UP_NS + at;
@@ -349,6 +354,7 @@ impl World {
                 self.make_calls(now, call.pop);
             }
             Event::Put(which) => self.put(which),
+            Event::Says(which) => self.operator_says(now, which),
             Event::Listen(sync) => self.listen(now, sync),
             Event::Probe { sync, life } => self.probe(now, sync, life),
             Event::Look => self.look(now),

@@ -1,0 +1,91 @@
+//! The scenarios of the table in which an operator resets a key, or bans it and lifts the ban.
+
+use weir_wire::time::SECOND_NS;
+
+use super::account::Tally;
+use super::scenario::{Plan, Size};
+use super::sync::Question;
+use super::traffic;
+use super::world::World;
+
+/// What an operator says of the first client under the first rule, to the first weir-sync.
+#[derive(Clone, Copy, Debug)]
+pub enum Word {
+    /// It is banned for so many milliseconds.
+    Ban(u32),
+    /// It is reset; a ban is lifted by that, too.
+    Reset,
+}
+
+/// When the key is reset, in nanoseconds, and how long the client goes on asking, in seconds.
+const RESET_NS: u64 = 30 * SECOND_NS;
+const ASKS_S: u64 = 90;
+/// When the operator bans and lifts, in nanoseconds; POPs have heard of it a second later.
+const BANNED_NS: [u64; 2] = [5 * SECOND_NS, 25 * SECOND_NS];
+const HEARD_NS: u64 = SECOND_NS;
+/// Longer than the run, in milliseconds.
+const BAN_MS: u32 = 600_000;
+
+impl World {
+    pub(super) fn operator_says(&mut self, now: u64, which: usize) {
+        let (_, word) = self.setup.words[which];
+        let id = self.reference.id(0, 0);
+        match word {
+            Word::Ban(for_ms) => {
+                self.syncs[0].ban(id, for_ms, now);
+                self.share_bans(now, 0);
+            }
+            Word::Reset => self.ask_store(now, 0, Question::Forget(id)),
+        }
+    }
+}
+
+/// A client asks for three times its rate, and is reset.
+pub fn reset(size: Size) -> Plan {
+    let mut plan = Plan::of(size, ASKS_S, traffic::even(300.0, size.pops));
+    plan.setup.words = vec![(RESET_NS, Word::Reset)];
+    plan
+}
+
+/// A client asks for half its rate at every POP in turn, is banned, and the ban is lifted.
+pub fn banned(size: Size) -> Plan {
+    let last = size.pops - 1;
+    let [banned, lifted] = BANNED_NS;
+    let asks = |is_there: fn(usize, usize) -> bool| {
+        traffic::at_pops(50.0, size.pops, move |pop| is_there(pop, last))
+    };
+    let first = traffic::between(0, banned, asks(|pop, _| pop == 0));
+    let others = traffic::between(banned + HEARD_NS, lifted, asks(|pop, last| pop != 0 && pop != last));
+    let free = traffic::between(lifted + HEARD_NS, u64::MAX, asks(|pop, last| pop == last));
+    let mut plan = Plan::of(size, 60, traffic::merged(vec![first, others, free]));
+    plan.setup.words = vec![(banned, Word::Ban(BAN_MS)), (lifted, Word::Reset)];
+    Plan { drain_seconds: 15, ..plan }
+}
+
+/// What the reset gave: how much more was admitted than burst + rate x t, in bursts.
+#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+pub fn given(world: &World) -> f64 {
+    let account = world.reference.account(0, 0);
+    let burst = f64::from(account.quota.burst());
+    (account.tally.admitted as f64 - account.rate() * ASKS_S as f64 - burst) / burst
+}
+
+/// The part of its requests that the other POPs let through while it is banned.
+pub fn while_banned(world: &World) -> f64 {
+    let pops = &world.reference.account(0, 0).pops;
+    passed(pops.iter().take(pops.len() - 1).skip(1).map(|pop| pop.tally))
+}
+
+/// The part that is let through before it, and once it is lifted.
+pub fn before_and_after(world: &World) -> f64 {
+    let pops = &world.reference.account(0, 0).pops;
+    passed(pops.first().into_iter().chain(pops.last()).map(|pop| pop.tally))
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
+fn passed(tallies: impl Iterator<Item = Tally>) -> f64 {
+    let sum =
+        |(offered, admitted): (u64, u64), tally: Tally| (offered + tally.offered, admitted + tally.admitted);
+    let (offered, admitted) = tallies.fold((0, 0), sum);
+    admitted as f64 / offered as f64
+}
