@@ -124,12 +124,12 @@ impl Bans {
         }
     }
 
-    /// These are the bans that operators' orders ask for, each with its end in milliseconds since 1970, which are `now_ms` at `now`.
+    /// These are the bans that operators' orders ask for, each with its end in milliseconds since 1970, which are `date_ms` at `now`.
     /// What is missing of them is told; a ban whose order was taken back is not there any more. Returns the keys that are to
     /// be forgotten for that.
     ///
     /// A key that was just reset stays so: its order is being taken back.
-    pub fn stand_by(&mut self, now: Time, now_ms: u64, orders: &[(BudgetId, u64)]) -> Vec<BudgetId> {
+    pub fn stand_by(&mut self, now: Time, date_ms: u64, orders: &[(BudgetId, u64)]) -> Vec<BudgetId> {
         let now_us = micros(now);
         self.expire(now_us);
         let wanted: BTreeMap<_, _> =
@@ -140,14 +140,14 @@ impl Bans {
         }
         let lifted = before.iter().filter(|(id, until_ms)| {
             let ends_us = self.list.until_us(id).unwrap_or_default();
-            !wanted.contains_key(id) && **until_ms > now_ms + SLACK_MS && ends_us > now_us + LONGER_US
+            !wanted.contains_key(id) && **until_ms > date_ms + SLACK_MS && ends_us > now_us + LONGER_US
         });
         let lifted: Vec<BudgetId> = lifted.map(|(id, _)| id.clone()).collect();
         for id in &lifted {
             self.put(id, now_us, FORGOTTEN_MS, true);
         }
         for (id, until_ms) in wanted {
-            let for_ms = until_ms.saturating_sub(now_ms);
+            let for_ms = until_ms.saturating_sub(date_ms);
             let is_known = before.get(&id) == Some(&until_ms) && self.list.stands(&id).is_some();
             if !is_known && for_ms > SLACK_MS {
                 self.learn(&id, now_us, u32::try_from(for_ms).unwrap_or(BAN_MS_MAX), None);

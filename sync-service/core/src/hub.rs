@@ -212,10 +212,10 @@ impl Hub {
         self.bans.reset(now, id);
     }
 
-    /// These are the bans that operators' orders ask for, each with its end in milliseconds since 1970, which are `now_ms` at `now`:
+    /// These are the bans that operators' orders ask for, each with its end in milliseconds since 1970, which are `date_ms` at `now`:
     /// POPs are told of what is missing, and to forget the keys whose orders were taken back.
-    pub fn stand_by(&mut self, now: Time, now_ms: u64, orders: &[(BudgetId, u64)]) {
-        for id in self.bans.stand_by(now, now_ms, orders) {
+    pub fn stand_by(&mut self, now: Time, date_ms: u64, orders: &[(BudgetId, u64)]) {
+        for id in self.bans.stand_by(now, date_ms, orders) {
             self.region.forget(&id);
         }
     }

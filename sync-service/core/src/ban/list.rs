@@ -188,9 +188,10 @@ impl BanList {
             before.symmetric_difference(&kept).filter_map(|id| Some((id, self.stands(id)?))).collect();
         for (id, Stands { until_us, .. }) in moved {
             let end = end_of(until_us, id);
-            let (from, to) = match kept.contains(id) {
-                true => (&mut self.by_end, &mut self.kept_by_end),
-                false => (&mut self.kept_by_end, &mut self.by_end),
+            let (from, to) = if kept.contains(id) {
+                (&mut self.by_end, &mut self.kept_by_end)
+            } else {
+                (&mut self.kept_by_end, &mut self.by_end)
             };
             from.remove(&end);
             to.insert(end);
