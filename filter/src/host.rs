@@ -123,6 +123,7 @@ unsafe extern "C" {
     fn proxy_define_metric(kind: u32, name: *const u8, name_size: usize, id: *mut u32) -> u32;
     fn proxy_increment_metric(id: u32, offset: i64) -> u32;
     fn proxy_record_metric(id: u32, value: u64) -> u32;
+    fn proxy_get_metric(id: u32, value: *mut u64) -> u32;
     fn proxy_continue_stream(stream: u32) -> u32;
     fn proxy_set_effective_context(context: u32) -> u32;
 }
@@ -323,6 +324,14 @@ pub(crate) fn define_metric(kind: Metric, name: &str) -> Result<u32, Status> {
 pub(crate) fn record(gauge: u32, value: u64) -> Result<(), Status> {
     // SAFETY: no memory is passed.
     done(unsafe { proxy_record_metric(gauge, value) })
+}
+
+/// What a metric reads, of all workers together; zero if the host does not say.
+pub(crate) fn metric(id: u32) -> u64 {
+    let mut value = 0;
+    // SAFETY: the host writes eight bytes to `value` during the call.
+    let status = unsafe { proxy_get_metric(id, &raw mut value) };
+    if status == 0 { value } else { 0 }
 }
 
 pub(crate) fn increment(counter: u32, by: u32) -> Result<(), Status> {

@@ -6,9 +6,10 @@
 use std::cell::RefCell;
 
 use weir_limiter::counters::{Counters, Event};
+use weir_limiter::edge::said_in_turn;
 use weir_limiter::fleet::ladder::Step;
 use weir_rules::RuleSet;
-use weir_wire::messages::{RULES_MAX, Running};
+use weir_wire::messages::{RULES_MAX, RuleCounts, Running};
 
 use crate::host::{self, Metric};
 
@@ -35,13 +36,10 @@ pub(crate) struct Metrics {
     places: Option<u32>,
 }
 
-#[derive(Clone, Copy, Default)]
-struct RuleMetrics {
-    allowed: Option<u32>,
-    limited: Option<u32>,
-    denied: Option<u32>,
-    shadow_limited: Option<u32>,
-}
+/// The metrics of a rule.
+type RuleMetrics = [Option<u32>; OF_RULE.len()];
+/// Their names behind that of the rule.
+const OF_RULE: [&str; 4] = ["allowed", "limited", "denied", "shadow_limited"];
 
 impl Metrics {
     /// Defines every metric at once, so that each shows zero before anything has happened.
@@ -66,7 +64,7 @@ impl Metrics {
             .rules()
             .iter()
             .map(|rule| {
-                RuleMetrics::of(&rule.name).unwrap_or_else(|| {
+                of_rule(&rule.name).unwrap_or_else(|| {
                     without += 1;
                     RuleMetrics::default()
                 })
@@ -86,10 +84,10 @@ impl Metrics {
         }
         for (i, metrics) in self.rules.iter().enumerate() {
             let counts = counters.take_rule(i);
-            add(metrics.allowed, counts.allowed);
-            add(metrics.limited, counts.limited);
-            add(metrics.denied, counts.denied);
-            add(metrics.shadow_limited, counts.shadow_limited);
+            let counts = [counts.allowed, counts.limited, counts.denied, counts.shadow_limited];
+            for (metric, count) in metrics.iter().zip(counts) {
+                add(*metric, count);
+            }
         }
     }
 
@@ -112,30 +110,35 @@ impl Metrics {
     }
 }
 
-impl RuleMetrics {
-    /// The metrics of the rule `name`; none if too many other rules had theirs before.
-    fn of(name: &str) -> Option<Self> {
-        DEFINED.with_borrow_mut(|defined| {
-            let at = match defined.binary_search_by(|(known, _)| known.as_str().cmp(name)) {
-                Ok(at) => return defined.get(at).map(|(_, metrics)| *metrics),
-                Err(at) => at,
-            };
-            if defined.len() >= RULES_DEFINED_MAX {
-                return None;
-            }
-            let metrics = Self {
-                allowed: counter(&format!("weir.rule.{name}.allowed")),
-                limited: counter(&format!("weir.rule.{name}.limited")),
-                denied: counter(&format!("weir.rule.{name}.denied")),
-                shadow_limited: counter(&format!("weir.rule.{name}.shadow_limited")),
-            };
-            // If the host defined none, no place is used, and the next rules try again.
-            if [metrics.allowed, metrics.limited, metrics.denied].iter().any(Option::is_some) {
-                defined.insert(at, (name.to_owned(), metrics));
-            }
-            Some(metrics)
-        })
-    }
+/// The metrics of the rule `name`; none if too many other rules had theirs before.
+fn of_rule(name: &str) -> Option<RuleMetrics> {
+    DEFINED.with_borrow_mut(|defined| {
+        let at = match defined.binary_search_by(|(known, _)| known.as_str().cmp(name)) {
+            Ok(at) => return defined.get(at).map(|(_, metrics)| *metrics),
+            Err(at) => at,
+        };
+        if defined.len() >= RULES_DEFINED_MAX {
+            return None;
+        }
+        let metrics = OF_RULE.map(|what| counter(&format!("weir.rule.{name}.{what}")));
+        // If the host defined none, no place is used, and the next rules try again.
+        if metrics.iter().any(Option::is_some) {
+            defined.insert(at, (name.to_owned(), metrics));
+        }
+        Some(metrics)
+    })
+}
+
+/// What was counted of this process's rules, [in turn](said_in_turn), and how many rules there are.
+pub(crate) fn counted(turn: u64) -> (Vec<RuleCounts>, usize) {
+    DEFINED.with_borrow(|defined| {
+        let said = said_in_turn(turn, defined.len()).filter_map(|at| defined.get(at));
+        let of = |(name, metrics): &(String, RuleMetrics)| RuleCounts {
+            name: name.clone(),
+            decided: metrics.map(|metric| metric.map_or(0, host::metric)),
+        };
+        (said.map(of).collect(), defined.len())
+    })
 }
 
 fn counter(name: &str) -> Option<u32> {

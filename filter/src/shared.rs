@@ -11,9 +11,10 @@ use weir_limiter::response::Header;
 use weir_limiter::table::slot::{SLOT_BYTES, Slot};
 use weir_limiter::table::{LocalSlots, ReadError, Slots, Version, WriteError};
 use weir_rules::RuleSet;
+use weir_wire::messages::RuleCounts;
 
 use crate::host::{self, Status};
-use crate::nginx;
+use crate::{metrics, nginx};
 
 /// Holds the identity: 16 bytes of secret, 4 of table id.
 const IDENTITY_KEY: &[u8] = b"weir.identity";
@@ -119,6 +120,10 @@ impl Site for Process {
 
     fn refusals(&self, rules: &RuleSet) -> Vec<String> {
         nginx::refusals(rules)
+    }
+
+    fn counted(&mut self, turn: u64) -> (Vec<RuleCounts>, usize) {
+        metrics::counted(turn)
     }
 
     fn pack(&self, headers: &[Header<'_>]) -> Vec<u8> {

@@ -68,6 +68,7 @@ mod misread;
 pub mod moment;
 pub mod orders;
 pub mod problem;
+pub mod rates;
 pub mod refusals;
 pub mod report;
 pub mod routes;

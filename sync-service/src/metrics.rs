@@ -31,6 +31,15 @@ pub struct OfRule {
     pub rule: String,
 }
 
+/// What a rule decided.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct OfDecision {
+    /// The rule's name.
+    pub rule: String,
+    /// `allow`, `limit`, `shadow` (let through, but limited if the rule were enforced) or `deny`.
+    pub decision: &'static str,
+}
+
 /// A number for each rule.
 pub type ByRule = Family<OfRule, FloatGauge>;
 
@@ -231,6 +240,8 @@ metrics! {
         in Unit::Seconds;
     /// Reports answered from the region's own share, because the store was out of reach.
     reports_alone: Counter;
+    /// Requests that the POPs which report here decided, by rule and decision.
+    decisions: Family<OfDecision, Counter>;
     /// Checks at the gateway, by door and decision.
     gateway_checks: Family<Checked, Counter>;
     /// Checks that a rule let through at the gateway.
@@ -297,6 +308,7 @@ impl Metrics {
         let _ = metrics.http_errors.get_or_create(&Status { status: 404 });
         metrics.count_use("fra-2026");
         metrics.count_check("http", "allow");
+        let _ = metrics.decisions.get_or_create(&OfDecision { rule: "login".into(), decision: "allow" });
         let _ = metrics.gateway_events.get_or_create(&Happened { event: "strict.paused" });
         for of_gateway in metrics.of_gateway() {
             let _ = of_gateway.get_or_create(&of_rule);

@@ -27,6 +27,7 @@ use crate::claims::RefusedClaims;
 use crate::figures;
 use crate::fleet::Seen;
 use crate::metrics::{Kind, Metrics};
+use crate::rates;
 use crate::rules::RuleSets;
 use crate::store::orders::Current;
 use crate::store::{Batch, Store, StoreError};
@@ -47,6 +48,8 @@ pub struct Exchange {
     pub observer: Arc<Observer>,
     hub: Mutex<Hub>,
     refused: RefusedClaims,
+    /// The rules of which it is shown what they decide.
+    shown: rates::Shown,
     /// This weir-sync's name in the store.
     member: String,
     /// Notified when there are bans that the other regions have not heard of.
@@ -78,6 +81,7 @@ impl Exchange {
             member: settings.member.clone(),
             hub: Mutex::new(Hub::new(settings)),
             refused: RefusedClaims::default(),
+            shown: rates::Shown::default(),
             new_bans: Notify::new(),
             is_busy_told: AtomicBool::new(false),
             sharing: tokio::sync::Mutex::default(),
@@ -268,6 +272,8 @@ impl Exchange {
         let (jumps, known) = (self.store.clock_jumps(), &self.metrics.store_clock_jumps);
         known.inc_by(jumps.saturating_sub(known.get()));
         figures::show(&self.figures(), &self.metrics);
+        let decided = self.hub().decided();
+        self.shown.add(decided, &self.metrics);
     }
 
     /// Counts a report that the store `took` so long for.

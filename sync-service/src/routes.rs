@@ -57,7 +57,7 @@ const ROLLBACK_PATH: &str = "/v1/rules/rollback";
 const DIFFERENCES_PATH: &str = "/v1/rules/diff";
 /// What there is.
 const EXPECTED_PATHS: &str = "expected /v1/report, /v1/rules, /v1/rules/versions, /v1/rules/diff, /v1/rules/rollback, \
-    /v1/enforcement, /v1/fleet, /v1/live, /v1/orders, /v1/bans, /v1/allows, /v1/keys, /v1/keys/RULE/VALUE, /v1/check, /v1/settle, \
+    /v1/enforcement, /v1/fleet, /v1/rates, /v1/live, /v1/orders, /v1/bans, /v1/allows, /v1/keys, /v1/keys/RULE/VALUE, /v1/check, /v1/settle, \
     /ratelimit/check, /healthz, /readyz or /metrics";
 
 /// The metrics, in both formats.
@@ -180,6 +180,7 @@ impl Routes {
             (ROLLBACK_PATH, &Method::POST) => self.roll_back(request, peer).await,
             ("/v1/enforcement", &Method::PUT) => self.enforce(request, peer).await,
             ("/v1/fleet", &Method::GET | &Method::HEAD) => self.fleet(&request).await,
+            ("/v1/rates", &Method::GET | &Method::HEAD) => self.rates(&request).await,
             ("/v1/keys", &Method::GET | &Method::HEAD) => self.busy_keys(&request).await,
             ("/v1/keys", &Method::POST) => self.keys_of(request).await,
             (path, &Method::GET | &Method::HEAD) if path.starts_with(KEY_PATH) => {
@@ -195,7 +196,7 @@ impl Routes {
             ("/v1/keys", _) => Err(Problem::method_not_allowed("GET, HEAD, POST")),
             (messages::RULES_PATH, _) => Err(Problem::method_not_allowed("GET, HEAD, PUT")),
             ("/v1/enforcement", _) => Err(Problem::method_not_allowed("PUT")),
-            ("/v1/rules/versions" | DIFFERENCES_PATH | "/v1/fleet", _) => {
+            ("/v1/rules/versions" | DIFFERENCES_PATH | "/v1/fleet" | "/v1/rates", _) => {
                 Err(Problem::method_not_allowed("GET, HEAD"))
             }
             (path, _) if path.starts_with(KEY_PATH) => Err(Problem::method_not_allowed("GET, HEAD, DELETE")),

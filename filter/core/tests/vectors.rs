@@ -114,10 +114,11 @@ fn messages() {
         replies: Replies { done: 299, lost: 298 },
         bans: vec![Ban { rule: 0, value: vec![4, 32, 192, 0, 2, 9], for_ms: 60_000 }],
         held: vec![],
+        status: None,
     };
     assert_eq!(
         hex(&report.encode()),
-        "06046672613107ac028080408080808008ca020506ab02aa0201017280ade20464006400000100060420c000020180808080045a05fa0103e8078001000100060420c0000209e0d40300"
+        "06046672613107ac028080408080808008ca020506ab02aa0201017280ade20464006400000100060420c000020180808080045a05fa0103e8078001000100060420c0000209e0d4030000"
     );
     assert_eq!(Report::decode(&report.encode()), Ok(report));
     let grant =

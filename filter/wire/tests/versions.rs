@@ -1,7 +1,8 @@
 //! The two versions of the messages that each end reads.
 
 use weir_wire::messages::{
-    Allowance, HELD_MS_MAX, Held, Key, Message, Reply, Report, Rule, Settled, Version, WireError,
+    Allowance, COUNTED_MAX, HELD_MS_MAX, Held, Key, MODULE_MAX, Message, Reply, Report, Rule, RuleCounts,
+    Settled, Status, Version, WireError,
 };
 use weir_wire::quota::Quota;
 use weir_wire::sharing::Sharing;
@@ -46,9 +47,9 @@ fn messages_of_the_version_before_have_the_bytes_that_they_always_had() {
     assert_eq!(&said[..7], b"\x05\x04fra1\x00");
     let now = report().encode();
     assert_eq!(
-        (&said[1..], now.last()),
-        (&now[1..now.len() - 1], Some(&0)),
-        "what is held is the end of a report"
+        (&said[1..], &now[now.len() - 2..]),
+        (&now[1..now.len() - 2], &[0, 0][..]),
+        "what is held, and the POP's status, are the end of a report"
     );
     for (settled, byte) in [(Settled::None, 0), (Settled::All, 1), (Settled::But(vec![0b10]), 0)] {
         // Version, sequence, POPs, no guess; a bool; a count of grants, all warm; all else is nothing.
@@ -95,5 +96,28 @@ fn a_report_says_which_epochs_are_held_and_for_how_long() {
         ("held", said(&[held(2, 1), held(0, 1)], true)),
     ] {
         assert_eq!(Report::decode(&wrong.encode()), Err(WireError::Limit(field)));
+    }
+}
+
+#[test]
+fn a_report_says_how_its_pop_is() {
+    let counts = RuleCounts { name: "login".into(), decided: [1 << 40, 300, 0, u64::MAX] };
+    let status = Status {
+        step: 1,
+        unix_ms: 1_700_000_000_000,
+        module: "0.1.0".into(),
+        every_ms: 1_000,
+        rules: vec![counts.clone()],
+    };
+    let said = |status: Status| Report { status: Some(status), ..report() };
+    assert_eq!(Report::decode(&said(status.clone()).encode()), Ok(said(status.clone())));
+    let unnamed = RuleCounts { name: String::new(), ..counts.clone() };
+    for (field, wrong) in [
+        ("status.step", Status { step: 3, ..status.clone() }),
+        ("status.module", Status { module: "x".repeat(MODULE_MAX + 1), ..status.clone() }),
+        ("status.rules", Status { rules: vec![counts; COUNTED_MAX + 1], ..status.clone() }),
+        ("status.rules[].name", Status { rules: vec![unnamed], ..status.clone() }),
+    ] {
+        assert_eq!(Report::decode(&said(wrong).encode()), Err(WireError::Limit(field)));
     }
 }

@@ -153,6 +153,11 @@ impl Claims {
         ban_ms(self.rules.as_ref(), rule).is_some()
     }
 
+    /// Whether the fleet may have a rule of this name.
+    pub(crate) fn may_have(&self, rule: &str) -> bool {
+        self.rules.as_ref().is_none_or(|rules| rules.contains_key(rule))
+    }
+
     /// What was refused since the last call.
     pub fn refusals(&mut self) -> Vec<Refusal> {
         mem::take(&mut self.refusals)

@@ -31,6 +31,7 @@ use crate::alone::Share;
 use crate::ban::{BannedKey, Bans};
 use crate::budget::{Account, BudgetId};
 use crate::claims::{KnownRule, Refusal, Speaker};
+use crate::decisions::Decisions;
 use crate::divide::Terms;
 use crate::escrow::{Draw, Drawn};
 use crate::figures::{Figures, Rules};
@@ -61,6 +62,7 @@ pub struct Hub {
     fleet: FleetSize,
     bans: Bans,
     rules: Rules,
+    decisions: Decisions,
     /// Warm keys that were answered since the last interval began.
     warm_keys: usize,
     store_answered_at: Time,
@@ -166,6 +168,7 @@ impl Hub {
             fleet,
             bans: Bans::default(),
             rules: Rules::default(),
+            decisions: Decisions::default(),
             warm_keys: 0,
             store_answered_at: Time::ZERO,
             is_guess_told: false,
@@ -190,6 +193,8 @@ impl Hub {
         self.fleet.hear(report.pops);
         self.rules.hear(now, &report.rules);
         self.region.claims.check_bans(now, &mut report);
+        let claims = &self.region.claims;
+        self.decisions.hear(now, &report, |rule| claims.may_have(rule));
         let has_bans = self.bans.hear(now, &report);
         let mut plan = self.region.hear_from(speaker, now, &report);
         plan.date(unix_us);

@@ -56,7 +56,7 @@
 //! 7. [`hot`] knows the keys that every POP must hear of, [`heard`] how budgets stood, and with the store out of reach
 //!    [`alone`] goes on from there with the region's own share.
 //!
-//! [`busy`] knows for operators which keys are asked for, admitted and limited most.
+//! [`busy`] knows for operators which keys are asked for, admitted and limited most, and [`decisions`] what each rule decides.
 //! [`store_clock`] keeps a jump of the store's clock from refilling budgets.
 //! [`bound`] says how far above the quota all POPs can get, [`figures`] how things stand, and [`text`] writes keys.
 //!
@@ -77,6 +77,7 @@ pub mod budget;
 pub mod busy;
 pub mod claims;
 mod clock;
+pub mod decisions;
 pub mod demand;
 pub mod divide;
 pub mod escrow;

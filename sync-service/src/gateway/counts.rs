@@ -3,8 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use weir_limiter::counters::{Counters, Event};
-use weir_wire::messages::RULES_MAX;
+use weir_limiter::edge::said_in_turn;
+use weir_wire::messages::{RULES_MAX, RuleCounts};
 
 use crate::metrics::{Happened, Metrics, OfRule};
 
@@ -43,6 +46,21 @@ impl Counts {
             name
         };
         names.map(&mut define).collect()
+    }
+
+    /// What was counted, [in turn](said_in_turn), and of how many rules.
+    pub(super) fn counted(&self, turn: u64) -> (Vec<RuleCounts>, usize) {
+        let known = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let names: Vec<&String> = known.iter().collect();
+        let said = said_in_turn(turn, names.len()).filter_map(|at| names.get(at));
+        let of = |name: &&String| {
+            let rule = (*name).clone();
+            let counted = |family: &Family<OfRule, Counter>| {
+                family.get(&OfRule { rule: rule.clone() }).map_or(0, |counter| counter.get())
+            };
+            RuleCounts { decided: self.metrics.of_gateway().map(counted), name: rule.clone() }
+        };
+        (said.map(of).collect(), names.len())
     }
 
     /// Adds what a worker counted since the last time, under rules of these names.

@@ -110,10 +110,10 @@ impl Gateway {
     /// A gateway that reports to `exchange`. Fails with every error of its configuration.
     pub fn new(settings: &Settings, exchange: Arc<Exchange>) -> Result<Self, Vec<String>> {
         let started = Instant::now();
-        let memory = Memory::new(settings.keys);
         let configuration = configuration(settings).to_string();
         let count = available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
         let counts = Arc::new(Counts::new(Arc::clone(&exchange.metrics)));
+        let memory = Memory::new(settings.keys, &counts);
         let worker = |_| Worker::new(configuration.as_bytes(), &memory, &counts, time_since(started));
         let workers = (0..count).map(worker).collect::<Result<Box<[Worker]>, _>>()?;
         let name = settings.pop.strip_prefix(GATEWAY_PREFIX).unwrap_or(&settings.pop);

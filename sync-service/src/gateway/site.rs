@@ -13,7 +13,9 @@ use weir_limiter::limiter::TableIdentity;
 use weir_limiter::response::Header;
 use weir_limiter::table::slot::{Slot, slots_for};
 use weir_limiter::table::{LocalSlots, ReadError, Slots, Version, WriteError};
+use weir_wire::messages::RuleCounts;
 
+use super::counts::Counts;
 use super::verdict::Ruled;
 
 /// Locks of the table: enough that workers hardly ever wait for each other.
@@ -25,6 +27,7 @@ pub(super) struct Memory {
     count: u32,
     stripes: Box<[Mutex<LocalSlots>]>,
     values: Mutex<BTreeMap<SharedValue, (Vec<u8>, u32)>>,
+    counts: Arc<Counts>,
     /// Held alone while a request takes what it gives back at once, so that no worker counts that meanwhile.
     pub(super) looking: RwLock<()>,
 }
@@ -37,8 +40,8 @@ pub(super) struct Handle {
 }
 
 impl Memory {
-    /// Room for so many keys.
-    pub(super) fn new(keys: u32) -> Arc<Self> {
+    /// Room for so many keys, and what is counted.
+    pub(super) fn new(keys: u32, counts: &Arc<Counts>) -> Arc<Self> {
         let count = slots_for(keys).max(1);
         let (mut secret, halves) = ([0; 16], [random(), random()].map(u64::to_le_bytes));
         secret.iter_mut().zip(halves.as_flattened()).for_each(|(to, from)| *to = *from);
@@ -46,7 +49,14 @@ impl Memory {
         let identity = TableIdentity { secret: Secret::new(secret), table_id: random() as u32 };
         let stripe = || Mutex::new(LocalSlots::new(count.div_ceil(STRIPES)));
         let stripes = (0..STRIPES).map(|_| stripe()).collect();
-        Arc::new(Self { identity, count, stripes, values: Mutex::default(), looking: RwLock::default() })
+        Arc::new(Self {
+            identity,
+            count,
+            stripes,
+            values: Mutex::default(),
+            counts: Arc::clone(counts),
+            looking: RwLock::default(),
+        })
     }
 
     /// The stripe of slot `index`, and the slot's place in it.
@@ -116,6 +126,10 @@ impl Site for Handle {
         unix_ns()
     }
 
+    fn counted(&mut self, turn: u64) -> (Vec<RuleCounts>, usize) {
+        self.memory.counts.counted(turn)
+    }
+
     fn decided(&mut self, decision: &Decision) {
         self.ruled = Ruled::of(decision);
     }
@@ -147,10 +161,12 @@ fn random() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::Metrics;
 
     #[test]
     fn every_slot_has_a_place_of_its_own() {
-        let memory = Memory::new(2_000);
+        let (metrics, _) = Metrics::new("eu");
+        let memory = Memory::new(2_000, &Arc::new(Counts::new(Arc::new(metrics))));
         let (mut one, mut other) = (Handle::new(&memory), Handle::new(&memory));
         let mut slot = Slot::empty();
         for index in 0..one.count() {

@@ -1,12 +1,14 @@
-//! What weir-syncs tell each other of their busy keys, as text in a store.
+//! What weir-syncs tell each other of their busy keys, and of what rules decide, as text in a store.
 //!
-//! Texts of another version are passed over: while a fleet is upgraded, each weir-sync knows the keys of those of its own.
+//! Texts of another version are passed over: while a fleet is upgraded, each weir-sync knows the keys of those of its own, and
+//! says that there are others.
 
 use serde::{Deserialize, Serialize};
 use weir_budget::budget::BudgetId;
 use weir_budget::busy::fleet::{BusyKey, Said, Unseen};
 use weir_budget::busy::{POPS_MAX, Rates};
-use weir_wire::messages::{POP_NAME_MAX, RULE_NAME_MAX};
+use weir_budget::decisions::{Decided, RuleRates};
+use weir_wire::messages::{POP_NAME_MAX, RULE_NAME_MAX, RULES_MAX};
 use weir_wire::quota::Quota;
 
 use super::name;
@@ -19,12 +21,24 @@ const VERSION: u32 = 1;
 /// The most keys that are read of one text.
 const KEYS_MAX: usize = 2 * TOLD_MAX;
 
+/// One weir-sync's word.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Word {
+    /// On busy keys.
+    pub said: Said,
+    /// On rules.
+    pub rates: Vec<RuleRates>,
+}
+
 #[derive(Serialize, Deserialize)]
 struct Text {
     v: u32,
     /// The most that others have: limited, and admitted.
     unseen: (u64, u64),
     keys: Vec<Row>,
+    /// Of each rule what it lets through, limits, would limit in shadow and refuses, and how many POPs run it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    rules: Vec<(String, [u64; 4], u32)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -43,21 +57,35 @@ struct Row {
     pops: Vec<(String, u64, u64)>,
 }
 
-/// The text of `said`.
-pub fn write(said: &Said) -> String {
+/// The text of a word.
+pub fn write(Word { said, rates }: &Word) -> String {
     let Unseen { limited_milli, admitted_milli } = said.unseen;
     let keys = said.keys.iter().take(KEYS_MAX).map(row).collect();
+    let rules = rates.iter().take(RULES_MAX).map(|RuleRates { rule, milli, pops }| {
+        let Decided { allowed, limited, shadow, denied } = *milli;
+        (rule.clone(), [allowed, limited, shadow, denied], *pops)
+    });
     // Numbers and texts: nothing that JSON cannot say.
-    serde_json::to_string(&Text { v: VERSION, unseen: (limited_milli, admitted_milli), keys })
-        .unwrap_or_default()
+    let text = Text { v: VERSION, unseen: (limited_milli, admitted_milli), keys, rules: rules.collect() };
+    serde_json::to_string(&text).unwrap_or_default()
 }
 
 /// What a text says; `None` if it is of another version, or not what [`write()`] writes.
-pub fn read(text: &str) -> Option<Said> {
-    let Text { v, unseen: (limited_milli, admitted_milli), keys } = serde_json::from_str(text).ok()?;
-    let fits = v == VERSION && keys.len() <= KEYS_MAX;
+pub fn read(text: &str) -> Option<Word> {
+    let Text { v, unseen: (limited_milli, admitted_milli), keys, rules } = serde_json::from_str(text).ok()?;
+    let fits = v == VERSION && keys.len() <= KEYS_MAX && rules.len() <= RULES_MAX;
     let keys = keys.into_iter().map(key).collect::<Option<_>>().filter(|_| fits)?;
-    Some(Said { keys, unseen: Unseen { limited_milli, admitted_milli } })
+    let rates = rules.into_iter().map(rates_of).collect::<Option<_>>()?;
+    Some(Word { said: Said { keys, unseen: Unseen { limited_milli, admitted_milli } }, rates })
+}
+
+fn rates_of((rule, [allowed, limited, shadow, denied], pops): (String, [u64; 4], u32)) -> Option<RuleRates> {
+    let milli = Decided { allowed, limited, shadow, denied };
+    is_name(&rule, RULE_NAME_MAX).then_some(RuleRates { rule, milli, pops })
+}
+
+fn is_name(name: &str, max: usize) -> bool {
+    (1..=max).contains(&name.len())
 }
 
 fn row(key: &BusyKey) -> Row {
@@ -77,7 +105,6 @@ fn row(key: &BusyKey) -> Row {
 }
 
 fn key(row: Row) -> Option<BusyKey> {
-    let is_name = |name: &str, max: usize| (1..=max).contains(&name.len());
     let fits = is_name(&row.rule, RULE_NAME_MAX)
         && row.pops.len() <= POPS_MAX
         && row.pops.iter().all(|(pop, ..)| is_name(pop, POP_NAME_MAX));
@@ -99,7 +126,7 @@ fn key(row: Row) -> Option<BusyKey> {
 mod tests {
     use super::*;
 
-    fn said() -> Said {
+    fn word() -> Word {
         let key = BusyKey {
             id: BudgetId { rule: "per-address".into(), value: vec![4, 32, 192, 0, 2, 7] },
             quota: Quota::from_token_ns(20_000_000, 100).unwrap(),
@@ -112,21 +139,24 @@ mod tests {
         };
         let free =
             BusyKey { limited_ms: None, id: BudgetId { rule: "r".into(), value: vec![1, 2] }, ..key.clone() };
-        Said { keys: vec![key, free], unseen: Unseen { limited_milli: 3, admitted_milli: 4 } }
+        let said = Said { keys: vec![key, free], unseen: Unseen { limited_milli: 3, admitted_milli: 4 } };
+        let milli = Decided { allowed: 1, limited: 2, shadow: 3, denied: 4 };
+        Word { said, rates: vec![RuleRates { rule: "login".into(), milli, pops: 5 }] }
     }
 
     #[test]
     fn reads_what_it_writes_and_nothing_else() {
-        let text = write(&said());
-        assert_eq!(read(&text), Some(said()));
-        assert!(text.len() < 500, "{}: {text}", text.len());
+        let text = write(&word());
+        assert_eq!(read(&text), Some(word()));
+        assert!(text.len() < 550, "{}: {text}", text.len());
         for (old, new) in [
             ("\"v\":1", "\"v\":2"),
             ("192.0.2.7", "192.0.2"),
             ("\"burst\":100", "\"burst\":0"),
             ("per-address", ""),
+            ("login", ""),
             ("fra1 ", &"f".repeat(POP_NAME_MAX)),
-            ("]}]}", "]}]"),
+            ("]]}", "]]"),
         ] {
             let other = text.replacen(old, new, 1);
             assert_ne!(other, text, "{old}");

@@ -1,4 +1,4 @@
-//! What operators ask of keys, of the hub, the store and the other weir-syncs.
+//! What operators ask of keys and rules, of the hub, the store and the other weir-syncs.
 
 use std::slice;
 use std::sync::atomic::Ordering;
@@ -6,41 +6,71 @@ use std::sync::atomic::Ordering;
 use weir_budget::budget::{Account, BudgetId};
 use weir_budget::busy::fleet::{FleetKey, together};
 use weir_budget::busy::standing::{Question, Standing};
+use weir_budget::decisions;
 
 use super::{Exchange, unix_us};
 use crate::keys::answer::{Busy, One};
 use crate::keys::asked::LISTED_MAX;
-use crate::keys::shared;
+use crate::keys::shared::{self, Word};
+use crate::rates::Rates;
 use crate::store::{Batch, StoreError};
 
 /// What a store says that says nothing.
 const NO_ANSWER: StoreError = StoreError::Nonsense("no answer to a look");
 
 impl Exchange {
-    /// Tells the other weir-syncs which keys are busy here. Where there are none, they are told so once.
+    /// Tells the other weir-syncs which keys are busy here, and what rules decide. Where there is nothing, they are told so
+    /// once.
     pub async fn share_busy(&self) -> Result<(), StoreError> {
-        let said = self.hub().busy(self.now(), shared::TOLD_MAX);
-        let is_told = !said.keys.is_empty();
+        let word = self.word(shared::TOLD_MAX);
+        let is_told = word != Word::default();
         if is_told || self.is_busy_told.load(Ordering::Relaxed) {
-            let text = if is_told { shared::write(&said) } else { String::new() };
+            let text = if is_told { shared::write(&word) } else { String::new() };
             self.store.say_busy(&self.member, &text).await?;
             self.is_busy_told.store(is_told, Ordering::Relaxed);
         }
         Ok(())
     }
 
+    /// What is to be said here of at most so many keys.
+    fn word(&self, most: usize) -> Word {
+        let (hub, now) = (self.hub(), self.now());
+        Word { said: hub.busy(now, most), rates: hub.rates(now) }
+    }
+
+    /// What every weir-sync says, by its name; and whether something of it is missing.
+    async fn words(&self) -> (Vec<(String, Word)>, bool) {
+        let texts = self.store.busy().await;
+        let mut is_partial = texts.is_err();
+        let mut words = vec![(self.member.clone(), self.word(LISTED_MAX))];
+        for (member, text) in
+            texts.unwrap_or_default().into_iter().filter(|(member, _)| *member != self.member)
+        {
+            match shared::read(&text) {
+                Some(word) => words.push((member, word)),
+                // It is of another version.
+                None => is_partial = true,
+            }
+        }
+        (words, is_partial)
+    }
+
     /// The busy keys of the whole fleet; of this weir-sync alone while the store is out of reach.
     pub async fn busy(&self) -> Busy {
-        let others = self.store.busy().await;
-        let is_partial = others.is_err();
-        let mine = (self.member.clone(), self.hub().busy(self.now(), LISTED_MAX));
-        let others = others.unwrap_or_default().into_iter().filter(|(member, _)| *member != self.member);
-        // What cannot be read is of another version.
-        let others = others.filter_map(|(member, text)| Some((member, shared::read(&text)?)));
-        let said: Vec<_> = others.chain([mine]).collect();
-        let members = said.len();
-        let (keys, unseen) = together(said.iter().map(|(member, said)| (member.as_str(), said.clone())));
+        let (words, is_partial) = self.words().await;
+        let members = words.len();
+        let (keys, unseen) =
+            together(words.iter().map(|(member, word)| (member.as_str(), word.said.clone())));
         Busy { keys, unseen, members, is_partial }
+    }
+
+    /// What each rule decides in the whole fleet; of this weir-sync's POPs alone while the store is out of reach.
+    pub async fn rates(&self) -> Rates {
+        let (words, is_partial) = self.words().await;
+        let members = words.len();
+        let rules =
+            decisions::together(words.iter().map(|(member, word)| (member.as_str(), word.rates.clone())));
+        Rates { rules, members, is_partial }
     }
 
     /// For how long each of `keys` is banned, if it is, in milliseconds.

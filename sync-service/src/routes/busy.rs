@@ -1,4 +1,4 @@
-//! Who is limited, for operators.
+//! Who is limited, and how much each rule decides, for operators.
 
 use std::net::IpAddr;
 
@@ -35,6 +35,12 @@ impl Routes {
         let busy = Busy { keys, ..busy };
         let answer = answer::list(&busy, found, moment::now_ms(), &banned_ms);
         Ok(response(StatusCode::OK, JSON, &answer))
+    }
+
+    /// How much each rule decides.
+    pub(super) async fn rates(&self, request: &Request) -> Answered {
+        self.operator(request.headers(), Role::Read)?;
+        Ok(response(StatusCode::OK, JSON, &self.exchange.rates().await.answer()))
     }
 
     /// How the keys of a request stand, which is said as for a check.

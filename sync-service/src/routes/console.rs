@@ -136,6 +136,7 @@ impl Routes {
         // A trip to the store and back, twice at once.
         let fleet = exchange.fleet().await;
         let took = asked_at.elapsed();
+        let rates = exchange.rates().await;
         let figures = exchange.figures();
         let rules = figures.rules.iter().map(|(rule, of)| {
             json!({
@@ -156,6 +157,7 @@ impl Routes {
             "budgets": {"count": figures.budgets, "in_debt": figures.in_debt},
             "rules": rules.collect::<Vec<_>>(),
             "anomalies": exchange.observer.under_way(),
+            "rates": rates.answer(),
             "fleet": fleet.ok().map(|(current, seen)| of_fleet(current.edition(), current.version.unwrap_or_default(), &seen)),
         })
     }

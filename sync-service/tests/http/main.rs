@@ -12,6 +12,7 @@ mod keys;
 mod orders;
 mod pages;
 mod port;
+mod rates;
 mod refusals;
 mod replicas;
 mod reset;

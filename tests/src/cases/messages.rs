@@ -67,6 +67,7 @@ fn report() -> Report {
         keys: (0..KEYS).map(key).collect(),
         bans: Vec::new(),
         held: Vec::new(),
+        status: None,
     }
 }
 

@@ -112,6 +112,7 @@ fn returns(name: &str) -> Returns {
         "proxy_get_current_time_nanoseconds" => Returns::Number { at: 0, bytes: 8 },
         "proxy_http_call" => Returns::Number { at: 9, bytes: 4 },
         "proxy_define_metric" => Returns::Number { at: 3, bytes: 4 },
+        "proxy_get_metric" => Returns::Number { at: 1, bytes: 8 },
         "clock_time_get" => Returns::Number { at: 2, bytes: 8 },
         _ => Returns::Nothing,
     }
@@ -143,7 +144,7 @@ fn proxy(name: &str, guest: &mut Guest<'_>, args: &[u64]) -> Result<u32, Error> 
             let (path, value) = (guest.text(arg(0), arg(1))?, guest.text(arg(2), arg(3))?);
             guest.host().filter_state.insert(path, value);
         }
-        "proxy_define_metric" | "proxy_increment_metric" | "proxy_record_metric" => {
+        "proxy_define_metric" | "proxy_increment_metric" | "proxy_record_metric" | "proxy_get_metric" => {
             return metric(name, guest, args);
         }
         "proxy_get_shared_data" | "proxy_set_shared_data" => return shared_data(name, guest, args),
@@ -172,6 +173,13 @@ fn give_or_not_found(
 
 fn metric(name: &str, guest: &mut Guest<'_>, args: &[u64]) -> Result<u32, Error> {
     let arg = |i| low(args, i);
+    if name == "proxy_get_metric" {
+        let Some((_, value)) = guest.host().metrics.get(arg(0) as usize).cloned() else {
+            return Ok(BAD_ARGUMENT);
+        };
+        guest.write(arg(1), &value.to_le_bytes())?;
+        return Ok(OK);
+    }
     if name != "proxy_define_metric" {
         let Some((_, value)) = guest.host().metrics.get_mut(arg(0) as usize) else {
             return Ok(BAD_ARGUMENT);

@@ -62,8 +62,21 @@ async fn an_attacker_at_two_regions_is_listed_first_with_what_it_asks_and_a_byst
     let admitted = u32::try_from(of_a.tally.admitted() + of_b.tally.admitted()).unwrap();
     assert!(admitted < ATTACK * SECONDS / 2, "{admitted}");
 
-    // Any weir-sync answers for both regions, as long as the rates of the last seconds hold.
+    // What the rule decides in both regions, heard within a second or two.
     let mut operator = Operator::of(&sync_b);
+    let expected =
+        [("allowed_per_s", f64::from(RATE + CALM)), ("limited_per_s", 2.0 * asked - f64::from(RATE))];
+    until("the rates of both regions", async || {
+        let page = operator.get("/v1/rates").await.json();
+        let rule = &page["rules"][0];
+        let is_near =
+            |(name, expected): (&str, f64)| (number(rule, name) - expected).abs() <= TOLERANCE * expected;
+        let is_whole = rule["pops"] == 2 && page["is_partial"] == false;
+        (is_whole && expected.into_iter().all(is_near)).then_some(())
+    })
+    .await;
+
+    // Any weir-sync answers for both regions, as long as the rates of the last seconds hold.
     let page = until("both regions to be listed", async || {
         let page = operator.get("/v1/keys?rule=per-address&sort=limited").await.json();
         (page["keys"][0]["regions"].as_array().map(Vec::len) == Some(2)).then_some(page)

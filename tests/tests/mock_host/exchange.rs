@@ -66,6 +66,24 @@ fn a_worker_without_news_greets_once_an_interval() {
 }
 
 #[test]
+fn what_rules_decided_is_said_once_a_second_as_the_hosts_metrics_have_it() {
+    let mut worker = Worker::configured(&shared(), &synced(&rule("1/h", 3)));
+    let says = |worker: &mut Worker| {
+        let status =
+            exchange(worker, |report| CallAnswer::new("200", reply(report.sequence, 1, vec![]))).status;
+        status
+            .map(|status| status.rules.into_iter().map(|rule| (rule.name, rule.decided)).collect::<Vec<_>>())
+    };
+    let name = rule("1/h", 3)["name"].as_str().unwrap().to_owned();
+    assert_eq!(says(&mut worker), Some(vec![(name.clone(), [0; 4])]));
+    assert_eq!(worker.allowed_of(5, &client(1)), 3);
+    worker.advance_ms(250);
+    assert_eq!(says(&mut worker), None, "in the same second");
+    worker.advance_ms(1_000);
+    assert_eq!(says(&mut worker), Some(vec![(name, [3, 2, 0, 0])]));
+}
+
+#[test]
 fn of_several_workers_one_greets() {
     let shared = shared();
     let plugin = synced(&rule("1/h", 3));

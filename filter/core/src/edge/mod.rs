@@ -70,5 +70,5 @@ pub use effect::{Answer, Answered, Call, Decided, Effect, Level, Note, Step, Unr
 pub use local::LocalSite;
 pub use requests::{Open, Response};
 pub use shared::{Heard, RulesWord, Shared, SharedValue};
-pub use site::{HostRules, Site};
+pub use site::{HostRules, Site, said_in_turn};
 pub use state::{ANSWER_BYTES_MAX, Edge};

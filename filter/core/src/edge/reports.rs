@@ -11,8 +11,11 @@ use super::state::Edge;
 use crate::fleet::Purpose;
 use crate::fleet::ladder::{Ladder, Step};
 use crate::limiter::Limiter;
-use weir_wire::messages::{MESSAGE_BYTES_MAX, Message, REPORT_PATH, Report};
+use weir_wire::messages::{COUNTED_MAX, MESSAGE_BYTES_MAX, Message, REPORT_PATH, Report, Status, Version};
 use weir_wire::time::Time;
+
+/// How often a POP says how it is, in milliseconds, unless it reports less often.
+const STATUS_MS: u32 = 1_000;
 
 impl Edge {
     /// Sends what there is to report, if anything.
@@ -23,10 +26,30 @@ impl Edge {
         if let Some(parted) = site.take_parted() {
             self.limiter.inherit(&parted, site, now);
         }
-        let greet = site.is_my_turn_to_greet(u64::from(sync.interval_ms) * 1_000_000, now);
-        let Some(report) = self.limiter.report(site, greet, now) else { return };
-        let timeout_ms = sync.timeout_ms;
+        let (interval_ms, timeout_ms) = (sync.interval_ms, sync.timeout_ms);
+        let greeted = site.turn_to_greet(u64::from(interval_ms) * 1_000_000, now);
+        let Some(mut report) = self.limiter.report(site, greeted.is_some(), now) else { return };
+        report.status = greeted.and_then(|before| self.status(before, interval_ms, turn));
         turn.call(self.call(report.sequence, report.encode(), timeout_ms, now));
+    }
+
+    /// How this POP is, in the first greeting of each second; `before` is when a worker greeted last.
+    fn status(&self, before: Time, interval_ms: u32, turn: &mut Turn<'_>) -> Option<Status> {
+        let (site, now) = (&mut *turn.site, turn.now);
+        let every_ms = interval_ms.max(STATUS_MS);
+        let turn_at = |at: Time| at.as_nanos() / (u64::from(every_ms) * 1_000_000);
+        if turn_at(before) == turn_at(now) || self.limiter.version(now) == Version::Before {
+            return None;
+        }
+        let (rules, of) = site.counted(turn_at(now));
+        let turns = of.div_ceil(COUNTED_MAX).max(1);
+        Some(Status {
+            step: self.ladder(now).unwrap_or(Step::Fallback) as u8,
+            unix_ms: site.unix_ns() / 1_000_000,
+            module: env!("CARGO_PKG_VERSION").into(),
+            every_ms: every_ms.saturating_mul(u32::try_from(turns).unwrap_or(1)),
+            rules,
+        })
     }
 
     /// The call that sends the report of this number, encoded, in the version that is spoken at `now`.

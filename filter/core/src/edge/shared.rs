@@ -97,12 +97,13 @@ pub trait Shared {
         let _ = self.replace(SharedValue::Heard, &bytes);
     }
 
-    /// Whether no worker has greeted for `interval_ns`. If so, notes that this worker greets now. Ticks are sometimes a
-    /// little early, so nine tenths of the interval are enough. A greeting in the future was noted by another clock.
-    fn is_my_turn_to_greet(&mut self, interval_ns: u64, now: Time) -> bool {
+    /// Whether no worker has greeted for `interval_ns`. If so, notes that this worker greets now, and says when one did
+    /// before. Ticks are sometimes a little early, so nine tenths of the interval are enough. A greeting in the future was
+    /// noted by another clock.
+    fn turn_to_greet(&mut self, interval_ns: u64, now: Time) -> Option<Time> {
         let greeted = self.time(SharedValue::Greeted);
         let is_due = greeted.0 > now || now.nanos_since(greeted.0) >= interval_ns / 10 * 9;
-        is_due && self.take_turn(SharedValue::Greeted, greeted, now)
+        (is_due && self.take_turn(SharedValue::Greeted, greeted, now)).then_some(greeted.0)
     }
 
     /// Whether no worker is fetching a rule set. If so, notes that this worker does, for at most `fetch_ns`.

@@ -9,6 +9,7 @@ use crate::decide::Decision;
 use crate::response::Header;
 use crate::table::Slots;
 use weir_rules::RuleSet;
+use weir_wire::messages::{COUNTED_MAX, RuleCounts};
 
 /// The program that an edge runs in.
 pub trait Site: Slots + Shared {
@@ -39,6 +40,12 @@ pub trait Site: Slots + Shared {
     /// A request is decided so, for a host that says more of it than an answer does.
     fn decided(&mut self, _decision: &Decision) {}
 
+    /// What was decided since this process began, for a report: of [some rules](said_in_turn), and how many rules there are.
+    /// A host that cannot tell says nothing.
+    fn counted(&mut self, _turn: u64) -> (Vec<RuleCounts>, usize) {
+        (Vec::new(), 0)
+    }
+
     /// Headers in the form that the host takes. They are made once for all clients that are told the same.
     fn pack(&self, headers: &[Header<'_>]) -> Vec<u8>;
 }
@@ -61,4 +68,10 @@ impl Default for HostRules {
     fn default() -> Self {
         Self { calls_from_answers: true, answers_grpc: true, has_heirs: true, hears_decisions: false }
     }
+}
+
+/// The places of the rules, of `rules`, that are said in `turn`: at most [`COUNTED_MAX`], and all of them as turns go on.
+pub fn said_in_turn(turn: u64, rules: usize) -> impl Iterator<Item = usize> {
+    let begin = usize::try_from(turn % rules.max(1) as u64).unwrap_or(0) * COUNTED_MAX;
+    (0..rules.min(COUNTED_MAX)).map(move |after| (begin + after) % rules.max(1))
 }

@@ -154,6 +154,34 @@ fn one_worker_greets_for_all() {
 }
 
 #[test]
+fn a_pop_says_once_a_second_how_it_is() {
+    let mut site = site();
+    site.unix_ns = 1_700_000_000_000_000_000;
+    let [mut first, mut second] = [(); 2].map(|()| configured(r#""rate": "1/h""#, true, &mut site).0);
+    let mut says = |edge: &mut Edge, now| {
+        let [call] = calls(edge.tick(&mut site, now)).try_into().expect("a greeting");
+        Report::decode(&call.body).unwrap().status
+    };
+    let status = says(&mut first, T0).expect("at first");
+    assert_eq!((status.step, status.unix_ms, status.every_ms), (2, 1_700_000_000_000, 1_000));
+    assert_eq!((status.module.as_str(), status.rules.len()), (env!("CARGO_PKG_VERSION"), 0));
+    for quarter in 1..4 {
+        assert_eq!(says(&mut second, T0 + quarter * INTERVAL_NS), None);
+    }
+    assert!(says(&mut second, T0 + SECOND_NS).is_some(), "whichever worker greets");
+}
+
+#[test]
+fn every_rule_is_said_in_turn() {
+    let said = |turn, rules| said_in_turn(turn, rules).collect::<Vec<_>>();
+    assert_eq!((said(7, 0), said(7, 2)), (vec![], vec![0, 1]));
+    assert_eq!((said(0, 100)[0], said(1, 100)[..37].to_vec()), (0, (64..100).chain([0]).collect()));
+    let mut times = [0; 1_000];
+    (0..125).flat_map(|turn| said(u64::MAX - turn, 1_000)).for_each(|at| times[at] += 1);
+    assert!(times.iter().all(|times| (7..=9).contains(times)), "{times:?}");
+}
+
+#[test]
 fn a_worker_that_ends_leaves_its_keys_to_the_next() {
     let mut site = site();
     // A key that takes more than its even share is reported.

@@ -179,6 +179,7 @@ impl Exchange {
             keys,
             bans,
             held: Vec::new(),
+            status: None,
         }
     }
 

@@ -30,9 +30,16 @@ pub const RULES_PATH: &str = "/v1/rules";
 pub const POPS_MAX: u32 = 10_000;
 /// The most workers that share what their POP may report.
 pub const WORKERS_MAX: u32 = 128;
+/// The most rules of which one report says what was decided; the others follow in turn.
+pub const COUNTED_MAX: usize = 64;
+/// The longest version of a POP's module, in bytes.
+pub const MODULE_MAX: usize = 32;
 
 // A report with every field at its limit must fit.
 const _: () = assert!(
-    KEYS_MAX * (KEY_BYTES_MAX + 72) + RULES_MAX * (RULE_NAME_MAX + 24) + BANS_MAX * (KEY_BYTES_MAX + 10)
+    KEYS_MAX * (KEY_BYTES_MAX + 72)
+        + RULES_MAX * (RULE_NAME_MAX + 24)
+        + BANS_MAX * (KEY_BYTES_MAX + 10)
+        + COUNTED_MAX * (RULE_NAME_MAX + 41)
         < MESSAGE_BYTES_MAX
 );

@@ -10,6 +10,7 @@ use super::limits::{
     BAN_MS_MAX, BANS_MAX, HELD_MS_MAX, KEY_BYTES_MAX, KEYS_MAX, POP_NAME_MAX, POPS_MAX, RULE_NAME_MAX,
     RULES_MAX,
 };
+use super::status::Status;
 use super::version::Version;
 use crate::quota::Quota;
 use crate::sharing::Sharing;
@@ -43,6 +44,8 @@ pub struct Report {
     /// Which of `keys` are epochs that a request holds, or held, in the order of `keys`. The version before ends without
     /// this.
     pub held: Vec<Held>,
+    /// How the POP is, which one of its workers says about once a second. The version before ends without this.
+    pub status: Option<Status>,
 }
 
 /// Which replies to its reports a worker got. What a lost reply pushed is pushed again.
@@ -132,12 +135,11 @@ impl Report {
         self.held.get(at).map(|held| held.for_ms)
     }
 
-    /// Makes an encoded report, in which nothing is held, one of this version.
+    /// Makes an encoded report, in which nothing is held and no status is said, one of this version.
     pub fn put(version: Version, report: &mut Vec<u8>) {
         version.put(report);
         if version == Version::Before {
-            // How many are held: none.
-            report.pop();
+            report.truncate(report.len().saturating_sub(Self::ADDED.len()));
         }
     }
 
@@ -148,7 +150,8 @@ impl Report {
 }
 
 impl Message for Report {
-    const ADDED: &'static [u8] = &[0];
+    /// How many are held, none; and no status.
+    const ADDED: &'static [u8] = &[0, 0];
 
     fn validate(&self) -> Result<(), WireError> {
         let name_fits = |name: &str, max: usize| (1..=max).contains(&name.len());
@@ -173,6 +176,7 @@ impl Message for Report {
             expect("held[].for_ms", held.for_ms <= HELD_MS_MAX)?;
         }
         expect("held", self.held.is_sorted_by(|one, next| one.key < next.key))?;
+        self.status.as_ref().map_or(Ok(()), Status::check)?;
         check_bans(&self.bans, self.rules.len())
     }
 }

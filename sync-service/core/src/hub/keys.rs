@@ -1,5 +1,6 @@
 //! What operators ask a weir-sync of keys: which are busy, and how one stands.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use weir_wire::law::Law;
@@ -12,6 +13,7 @@ use super::Hub;
 use crate::budget::{Account, BudgetId};
 use crate::busy::fleet::{BusyKey, Said};
 use crate::busy::standing::{Question, Standing, level_milli};
+use crate::decisions::{Decided, RuleRates};
 use crate::escrow::{Draw, Drawn, LEASE_US_MIN};
 use crate::plan::{Entry, Plan};
 
@@ -48,6 +50,16 @@ impl Hub {
     /// What is known here of the key `id`, if it is busy.
     pub fn busy_key(&self, now: Time, id: &BudgetId) -> Option<BusyKey> {
         self.region.busy.get(now, id)
+    }
+
+    /// What each rule decides, as far as POPs say it here.
+    pub fn rates(&self, now: Time) -> Vec<RuleRates> {
+        self.decisions.rates(now)
+    }
+
+    /// What was decided since the last call, rule by rule, as far as POPs say it here.
+    pub fn decided(&mut self) -> Vec<(String, Decided)> {
+        self.decisions.news()
     }
 
     /// For how long `id` is banned, if it is, in milliseconds.

@@ -1,0 +1,79 @@
+//! Counts that come in lumps, as a rate.
+
+use weir_wire::time::{SECOND_NS, Time};
+
+use super::Decided;
+
+/// Over how many seconds rates are measured.
+pub const WINDOW_S: u64 = 5;
+/// The seconds that are kept: the window, and those to come.
+const SECONDS: usize = 48;
+/// A lump is spread over no more than this, in milliseconds.
+const SPREAD_MS_MAX: u64 = 40_000;
+
+/// What each second has of the counts.
+#[derive(Clone, Debug)]
+pub(super) struct Flow {
+    seconds: [Decided; SECONDS],
+    /// The second that goes on.
+    at_s: u64,
+    /// The first second that it has something of.
+    began_s: u64,
+}
+
+impl Flow {
+    pub(super) fn new(now: Time) -> Self {
+        let at_s = now.as_nanos() / SECOND_NS;
+        Self { seconds: [Decided::default(); SECONDS], at_s, began_s: at_s + 1 }
+    }
+
+    /// Spreads `counts` over the next `span_ms`.
+    pub(super) fn add(&mut self, now: Time, counts: Decided, span_ms: u64) {
+        self.turn(now);
+        let (mut at_ms, span_ms) = (now.as_nanos() / 1_000_000, span_ms.clamp(1, SPREAD_MS_MAX));
+        let from_ms = at_ms;
+        let mut given = Decided::default();
+        while at_ms < from_ms + span_ms {
+            let second = at_ms / 1_000;
+            at_ms = (second * 1_000 + 1_000).min(from_ms + span_ms);
+            let upto = counts.part(at_ms - from_ms, span_ms);
+            if let Some(slot) = self.slot(second) {
+                *slot = slot.plus(upto.minus(given));
+            }
+            given = upto;
+        }
+    }
+
+    /// Thousandths per second, over the last whole seconds.
+    pub(super) fn rates(&self, now: Time) -> Decided {
+        let now_s = now.as_nanos() / SECOND_NS;
+        let from_s = now_s.saturating_sub(WINDOW_S).max(self.began_s);
+        let is_kept = |second: &u64| *second < self.at_s + SECONDS as u64 - WINDOW_S;
+        let of = |second: u64| self.seconds.get(index(second)).copied().unwrap_or_default();
+        let sum = (from_s..now_s).filter(is_kept).map(of).fold(Decided::default(), Decided::plus);
+        sum.part(1_000, now_s.saturating_sub(from_s))
+    }
+
+    fn slot(&mut self, second: u64) -> Option<&mut Decided> {
+        self.seconds.get_mut(index(second))
+    }
+
+    /// Time goes on: what is before the window makes room.
+    fn turn(&mut self, now: Time) {
+        let now_s = now.as_nanos() / SECOND_NS;
+        let passed = now_s.saturating_sub(self.at_s).min(SECONDS as u64);
+        // A second that becomes the last one to come has the room of the one that leaves the window.
+        for ahead in 0..passed {
+            let last = now_s - ahead + SECONDS as u64 - WINDOW_S - 1;
+            if let Some(slot) = self.slot(last) {
+                *slot = Decided::default();
+            }
+        }
+        self.at_s = self.at_s.max(now_s);
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "below the number of seconds that are kept")]
+fn index(second: u64) -> usize {
+    (second % SECONDS as u64) as usize
+}

@@ -1,0 +1,290 @@
+//! What rules decide: how many requests a second each rule lets through, limits, or refuses, as POPs say.
+//!
+//! Once a second a POP says what its rules have decided since its process began ([`Status`]). What came since it said so last
+//! is spread over the time until it says so again, so that what is heard in lumps shows as a rate ([`flow`]).
+//!
+//! The reports of a POP may go to several weir-syncs in turn, and each then sees what was decided since the POP last spoke to
+//! *it*. So each counts no more than what the POP decided in one of its own turns: together they count all of it. What one
+//! report said that was lost is made good by the next, unless more than a turn and a half went by.
+//!
+//! [`Status`]: weir_wire::messages::Status
+
+mod flow;
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use weir_wire::messages::{POPS_MAX, RULES_MAX, Report, RuleCounts};
+use weir_wire::time::{SECOND_NS, Time};
+
+use self::flow::Flow;
+pub use self::flow::WINDOW_S;
+use crate::divide::region_of;
+
+/// The most rules of all POPs together whose last counts are remembered.
+pub const COUNTS_MAX: usize = 200_000;
+/// The tables of one POP that are told apart: an Envoy that restarts hands over to the next for a while.
+const TABLES_MAX: usize = 2;
+/// A POP or a rule of which nothing is said for so long is forgotten, in nanoseconds.
+const SILENT_NS: u64 = 60 * SECOND_NS;
+/// A POP that has said nothing of a rule for this many of its turns does not run it.
+const TURNS_MAX: u32 = 3;
+/// The most requests a second that a POP is believed to decide by one rule.
+const PER_SECOND_MAX: u64 = 10_000_000;
+
+/// Requests, by what was decided; or as many thousandths of a request per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Decided {
+    /// Let through.
+    pub allowed: u64,
+    /// Limited.
+    pub limited: u64,
+    /// Let through by a rule in shadow, which would have limited them.
+    pub shadow: u64,
+    /// Refused, as the POP was out of touch with weir-sync.
+    pub denied: u64,
+}
+
+/// What a rule decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleRates {
+    /// The rule's name.
+    pub rule: String,
+    /// Thousandths of a request per second, over the last [`WINDOW_S`].
+    pub milli: Decided,
+    /// POPs that run it.
+    pub pops: u32,
+}
+
+/// What the POPs of one weir-sync decide.
+#[derive(Debug, Default)]
+pub struct Decisions {
+    rules: BTreeMap<String, Rule>,
+    pops: BTreeMap<String, Vec<Table>>,
+    /// Counts of all tables.
+    counts: usize,
+    swept_at: Time,
+}
+
+#[derive(Debug)]
+struct Rule {
+    flow: Flow,
+    heard_at: Time,
+    /// All that was counted, ...
+    total: Decided,
+    /// ... and the part of it that [`Decisions::news`] has returned.
+    told: Decided,
+}
+
+/// What a process of a POP said last.
+#[derive(Debug)]
+struct Table {
+    name: u32,
+    heard_at: Time,
+    /// How often it says something of each rule.
+    every_ms: u32,
+    rules: BTreeMap<String, Said>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    heard_at: Time,
+    /// By the POP's clock.
+    made_ms: u64,
+    counts: Decided,
+}
+
+impl Decided {
+    /// Each number, and the same of `other`, put together.
+    fn with(self, other: Self, each: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            allowed: each(self.allowed, other.allowed),
+            limited: each(self.limited, other.limited),
+            shadow: each(self.shadow, other.shadow),
+            denied: each(self.denied, other.denied),
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        self.with(other, u64::saturating_add)
+    }
+
+    fn minus(self, other: Self) -> Self {
+        self.with(other, u64::saturating_sub)
+    }
+
+    /// The part of these of `part` in `whole`.
+    fn part(self, part: u64, whole: u64) -> Self {
+        let of = |count: u64, _| {
+            let part = u128::from(count) * u128::from(part) / u128::from(whole.max(1));
+            u64::try_from(part).unwrap_or(u64::MAX)
+        };
+        self.with(self, of)
+    }
+}
+
+impl From<&RuleCounts> for Decided {
+    fn from(counts: &RuleCounts) -> Self {
+        let [allowed, limited, denied, shadow] = counts.decided;
+        Self { allowed, limited, shadow, denied }
+    }
+}
+
+impl Decisions {
+    /// Takes in what `report` says at `now` of the rules that are known.
+    pub fn hear(&mut self, now: Time, report: &Report, is_known: impl Fn(&str) -> bool) {
+        self.sweep(now);
+        let Some(status) = &report.status else { return };
+        let Some(at) = self.table(now, report, status.every_ms) else { return };
+        for counts in status.rules.iter().filter(|counts| is_known(&counts.name)) {
+            self.count(now, report, at, counts);
+        }
+    }
+
+    /// What each rule decides, as far as POPs say it here.
+    pub fn rates(&self, now: Time) -> Vec<RuleRates> {
+        let mut pops: BTreeMap<&str, u32> = BTreeMap::new();
+        for tables in self.pops.values() {
+            // Of two tables, one is that of a process which ends.
+            let newest = tables.iter().max_by_key(|table| table.heard_at);
+            for rule in newest.into_iter().flat_map(|table| table.runs(now)) {
+                *pops.entry(rule).or_default() += 1;
+            }
+        }
+        let of = |(name, rule): (&String, &Rule)| RuleRates {
+            rule: name.clone(),
+            milli: rule.flow.rates(now),
+            pops: pops.get(name.as_str()).copied().unwrap_or_default(),
+        };
+        self.rules.iter().map(of).collect()
+    }
+
+    /// What was decided since the last call, rule by rule.
+    pub fn news(&mut self) -> Vec<(String, Decided)> {
+        let news = |(name, rule): (&String, &mut Rule)| {
+            let new = rule.total.minus(core::mem::replace(&mut rule.told, rule.total));
+            (name.clone(), new)
+        };
+        self.rules.iter_mut().map(news).collect()
+    }
+
+    /// How many counts are remembered; at most [`COUNTS_MAX`].
+    pub fn counts_len(&self) -> usize {
+        self.counts
+    }
+
+    /// The place of the report's table among those of its POP; none without room.
+    fn table(&mut self, now: Time, report: &Report, every_ms: u32) -> Option<usize> {
+        if !self.pops.contains_key(&report.pop) && self.pops.len() >= POPS_MAX as usize {
+            return None;
+        }
+        let tables = self.pops.entry(report.pop.clone()).or_default();
+        if let Some(at) = tables.iter().position(|table| table.name == report.table) {
+            let table = tables.get_mut(at)?;
+            (table.heard_at, table.every_ms) = (now, every_ms);
+            return Some(at);
+        }
+        if tables.len() >= TABLES_MAX {
+            let oldest = tables.iter().enumerate().min_by_key(|(_, table)| table.heard_at)?.0;
+            self.counts -= tables.swap_remove(oldest).rules.len();
+        }
+        tables.push(Table { name: report.table, heard_at: now, every_ms, rules: BTreeMap::new() });
+        Some(tables.len() - 1)
+    }
+
+    fn count(&mut self, now: Time, report: &Report, at: usize, counts: &RuleCounts) {
+        let Some(table) = self.pops.get_mut(&report.pop).and_then(|tables| tables.get_mut(at)) else {
+            return;
+        };
+        if !self.rules.contains_key(&counts.name) {
+            if self.rules.len() >= RULES_MAX {
+                return;
+            }
+            self.rules.insert(counts.name.clone(), Rule::new(now));
+        }
+        let Some(rule) = self.rules.get_mut(&counts.name) else { return };
+        rule.heard_at = now;
+        let said = Said { heard_at: now, made_ms: report.made_ms, counts: counts.into() };
+        let Some(before) = table.rules.get_mut(&counts.name) else {
+            if self.counts < COUNTS_MAX && table.rules.len() < RULES_MAX {
+                self.counts += 1;
+                table.rules.insert(counts.name.clone(), said);
+            }
+            return;
+        };
+        if said.made_ms <= before.made_ms {
+            return;
+        }
+        let passed_ms = said.made_ms - before.made_ms;
+        let most = PER_SECOND_MAX.saturating_mul(passed_ms.div_ceil(1_000));
+        let new = said.counts.minus(before.counts).with(Decided::default(), |count, _| count.min(most));
+        *before = said;
+        rule.add(now, new, passed_ms, table.every_ms);
+    }
+
+    /// Forgets what is silent, at most once a second.
+    fn sweep(&mut self, now: Time) {
+        if now.nanos_since(self.swept_at) < SECOND_NS {
+            return;
+        }
+        self.swept_at = now;
+        let is_silent = |at: Time| now.nanos_since(at) >= SILENT_NS;
+        self.rules.retain(|_, rule| !is_silent(rule.heard_at));
+        for tables in self.pops.values_mut() {
+            tables.retain(|table| !is_silent(table.heard_at));
+            for table in tables.iter_mut() {
+                table.rules.retain(|_, said| !is_silent(said.heard_at));
+            }
+        }
+        self.pops.retain(|_, tables| !tables.is_empty());
+        self.counts = self.pops.values().flatten().map(|table| table.rules.len()).sum();
+    }
+}
+
+impl Rule {
+    fn new(now: Time) -> Self {
+        Self { flow: Flow::new(now), heard_at: now, total: Decided::default(), told: Decided::default() }
+    }
+
+    /// A POP decided this in the time that passed since it last spoke, which it does every `every_ms`.
+    fn add(&mut self, now: Time, new: Decided, passed_ms: u64, every_ms: u32) {
+        let every_ms = u64::from(every_ms.max(1));
+        let is_ours = passed_ms <= every_ms + every_ms / 2;
+        let new = if is_ours { new } else { new.part(every_ms, passed_ms) };
+        self.total = self.total.plus(new);
+        self.flow.add(now, new, passed_ms.min(every_ms));
+    }
+}
+
+impl Table {
+    /// The rules that it has spoken of lately.
+    fn runs(&self, now: Time) -> impl Iterator<Item = &str> {
+        let turns_ns = u64::from(self.every_ms.max(1)) * u64::from(TURNS_MAX) * 1_000_000;
+        let lately = move |said: &Said| now.nanos_since(said.heard_at) <= turns_ns.min(SILENT_NS);
+        self.rules.iter().filter(move |(_, said)| lately(said)).map(|(rule, _)| rule.as_str())
+    }
+}
+
+/// What members (`region/replica`) say of rules, together.
+pub fn together<'a>(said: impl IntoIterator<Item = (&'a str, Vec<RuleRates>)>) -> Vec<RuleRates> {
+    let mut rules: BTreeMap<String, (Decided, BTreeMap<&str, u32>)> = BTreeMap::new();
+    for (member, rates) in said {
+        for RuleRates { rule, milli, pops } in rates {
+            let (sum, regions) = rules.entry(rule).or_default();
+            *sum = sum.plus(milli);
+            // The POPs of a region may speak to all its weir-syncs.
+            let there = regions.entry(region_of(member)).or_default();
+            *there = (*there).max(pops);
+        }
+    }
+    let whole = |(rule, (milli, regions)): (String, (Decided, BTreeMap<&str, u32>))| RuleRates {
+        rule,
+        milli,
+        pops: regions.into_values().fold(0, u32::saturating_add),
+    };
+    rules.into_iter().map(whole).collect()
+}
+
+#[cfg(test)]
+mod tests;

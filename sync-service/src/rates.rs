@@ -1,0 +1,92 @@
+//! What rules decide, as JSON and as metrics.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::{Value, json};
+use weir_budget::decisions::{Decided, RuleRates, WINDOW_S};
+use weir_wire::messages::RULES_MAX;
+
+use crate::keys::answer::parts;
+use crate::metrics::{Metrics, OfDecision};
+
+/// The most rules that have metrics, however often rules are replaced; any beyond have none.
+const RULES_SHOWN_MAX: usize = 4 * RULES_MAX;
+
+/// What is known of rules.
+#[derive(Clone, Debug, Default)]
+pub struct Rates {
+    /// What each decides.
+    pub rules: Vec<RuleRates>,
+    /// Weir-syncs that say so.
+    pub members: usize,
+    /// Something is missing: the store is out of reach, or a weir-sync is of another version.
+    pub is_partial: bool,
+}
+
+impl Rates {
+    /// What operators are told.
+    pub fn answer(&self) -> Value {
+        let rule = |RuleRates { rule, milli, pops }: &RuleRates| {
+            json!({
+                "rule": rule,
+                "allowed_per_s": parts(milli.allowed),
+                "limited_per_s": parts(milli.limited),
+                "shadow_per_s": parts(milli.shadow),
+                "denied_per_s": parts(milli.denied),
+                "pops": pops,
+            })
+        };
+        json!({
+            "rules": self.rules.iter().map(rule).collect::<Vec<_>>(),
+            "window_s": WINDOW_S,
+            "weir_syncs": self.members,
+            "is_partial": self.is_partial,
+        })
+    }
+}
+
+/// The rules that have metrics.
+#[derive(Debug, Default)]
+pub struct Shown(Mutex<BTreeSet<String>>);
+
+impl Shown {
+    /// Adds what rules decided since the last time.
+    pub fn add(&self, decided: Vec<(String, Decided)>, metrics: &Metrics) {
+        // Nothing in here panics; should it, the set is still good.
+        let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (rule, Decided { allowed, limited, shadow, denied }) in decided {
+            if shown.len() >= RULES_SHOWN_MAX && !shown.contains(&rule) {
+                continue;
+            }
+            for (decision, count) in
+                [("allow", allowed), ("limit", limited), ("shadow", shadow), ("deny", denied)]
+            {
+                metrics.decisions.get_or_create(&OfDecision { rule: rule.clone(), decision }).inc_by(count);
+            }
+            shown.insert(rule);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_that_come_and_go_take_bounded_room() {
+        let (metrics, _) = Metrics::new("eu");
+        let shown = Shown::default();
+        let one = Decided { allowed: 2, limited: 1, ..Decided::default() };
+        for n in 0..2 * RULES_SHOWN_MAX {
+            shown.add(vec![(format!("r{n}"), one)], &metrics);
+        }
+        shown.add(vec![("r1".into(), one)], &metrics);
+        assert_eq!(shown.0.lock().unwrap().len(), RULES_SHOWN_MAX);
+        let of = |rule: &str, decision| {
+            metrics.decisions.get_or_create(&OfDecision { rule: rule.into(), decision }).get()
+        };
+        assert_eq!((of("r1", "allow"), of("r1", "limit"), of("r1", "deny")), (4, 2, 0));
+        assert_eq!(of(&format!("r{RULES_SHOWN_MAX}"), "allow"), 0);
+    }
+}

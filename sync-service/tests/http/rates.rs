@@ -1,0 +1,84 @@
+//! How much each rule decides, asked of any weir-sync.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tokio::time::{interval, sleep};
+use weir_sync::config::Config;
+use weir_wire::messages::{Report, RuleCounts, Status};
+
+use crate::Server;
+use crate::client::{greeting, report};
+use crate::rules::{self, guarded};
+use crate::stores::Shared;
+
+const REPORTER: &str = "authorization: Bearer a-report-token-of-the-tests\r\n";
+
+/// Far above what anything here takes.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// `pop` says, so long after it began, that its rules decide 100, 40, 20 and 10 requests a second.
+fn says(pop: &str, passed: Duration) -> Report {
+    let made_ms = u64::try_from(passed.as_millis()).unwrap();
+    let decided = [100, 40, 10, 20].map(|per_s: u64| per_s * made_ms / 1_000);
+    let rules = vec![RuleCounts { name: "login".into(), decided }];
+    let status = Some(Status { every_ms: 1_000, rules, ..Status::default() });
+    Report { made_ms, sequence: made_ms + 1, status, ..greeting(pop) }
+}
+
+async fn read(server: &Server, path: &str) -> Value {
+    let answer = rules::page(server, path).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    serde_json::from_slice(&answer.body).unwrap()
+}
+
+async fn server(region: &str, replica: &str, store: &std::sync::Arc<Shared>) -> Server {
+    let config = Config { region: region.into(), replica: Some(replica.into()), ..guarded() };
+    Server::start_over(config, store.clone()).await
+}
+
+#[tokio::test]
+async fn any_weir_sync_says_what_each_rule_decides_in_the_whole_fleet() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let servers = [
+        server("fra", "a", &store).await,
+        server("fra", "b", &store).await,
+        server("syd", "a", &store).await,
+        server("nrt", "a", &store).await,
+    ];
+    let empty = read(&servers[3], "/v1/rates").await;
+    assert_eq!((&empty["rules"], &empty["window_s"]), (&serde_json::json!([]), &serde_json::json!(5)));
+    // One POP speaks to both replicas of its region in turn.
+    let (started, mut ticks) = (Instant::now(), interval(Duration::from_secs(1)));
+    let is_near = |of: &Value, expected: f64| (of.as_f64().unwrap() - expected).abs() <= expected / 10.0;
+    loop {
+        let at = ticks.tick().await.duration_since(started.into());
+        let turn = usize::from(at.as_millis() / 1_000 % 2 == 1);
+        report(servers[turn].address, REPORTER, &says("fra1", at)).await;
+        report(servers[2].address, REPORTER, &says("syd1", at)).await;
+        // weir-syncs tell each other once a second.
+        sleep(Duration::from_millis(200)).await;
+        let page = read(&servers[3], "/v1/rates").await;
+        let rule = &page["rules"][0];
+        let names = ["allowed_per_s", "limited_per_s", "denied_per_s", "shadow_per_s"];
+        if rule.is_object()
+            && names.iter().zip([200.0, 80.0, 20.0, 40.0]).all(|(name, per_s)| is_near(&rule[name], per_s))
+        {
+            assert_eq!(
+                (&rule["rule"], &rule["pops"], &page["is_partial"]),
+                (&"login".into(), &2.into(), &false.into())
+            );
+            assert!(page["weir_syncs"].as_u64().unwrap() >= 4, "{page}");
+            break;
+        }
+        assert!(started.elapsed() < DEADLINE, "{page:#}");
+    }
+    let metrics = String::from_utf8(crate::client::get(servers[2].address, "/metrics").await.body).unwrap();
+    let shown = metrics
+        .lines()
+        .find(|line| line.contains(r#"decisions_total{region="syd",rule="login",decision="limit"}"#));
+    let limited: u64 = shown.expect("a row").rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(limited >= 160, "{limited}");
+    store.set_gone(true);
+    assert_eq!(read(&servers[2], "/v1/rates").await["is_partial"], true);
+}
