@@ -92,6 +92,11 @@ impl Document {
         &self.rules
     }
 
+    /// The rules, without the document.
+    pub fn into_rules(self) -> RuleSet {
+        self.rules
+    }
+
     /// Whether the rules are enforced at all.
     pub fn is_enforced(&self) -> bool {
         self.rules.is_enforced()

@@ -209,6 +209,8 @@ metrics! {
     connections: Gauge;
     /// The version of the rule set that POPs are told to run; 0 if there is none.
     rule_set_version: Gauge;
+    /// The edition that the POPs of a canary are told to run; 0 while none runs.
+    canary_edition: Gauge;
     /// How often the watched file of rules was found invalid.
     rules_file_errors: Counter;
     /// 1 while the watched file of rules is valid and its content has reached the store.

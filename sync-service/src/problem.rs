@@ -14,7 +14,12 @@ use weir_rules::reading::ConfigError;
 use crate::access::Refused;
 use crate::access::credentials::{Credential, Pops};
 use crate::rules::ChangeError;
+use crate::rules::audience::Audience;
 use crate::store::StoreError;
+
+/// How a canary ends.
+const CANARY_ENDS: &str = "POST /v1/rules/canary/promote makes it the rule set of all POPs, DELETE /v1/rules/canary takes it back; \
+    the kill switch takes it back, too";
 
 /// Why a request was refused.
 #[derive(Clone, Debug)]
@@ -100,6 +105,21 @@ impl Problem {
     pub fn not_kept(version: u64) -> Self {
         let detail = format!("version {version} is not kept; GET /v1/rules/versions lists those that are");
         Self::new(StatusCode::NOT_FOUND, detail)
+    }
+
+    /// Nobody has heard of these POPs.
+    fn unheard(audience: &Audience) -> Self {
+        let expected = match audience {
+            Audience::Pops(names) => {
+                let names: Vec<_> = names.iter().map(String::as_str).collect();
+                format!("expected POPs that have reported; these have not: {}", names.join(", "))
+            }
+            Audience::Region(region) => {
+                format!("expected a region whose POPs have reported; none of `{region}` has")
+            }
+        };
+        let detail = format!("{expected}. Nothing was changed; GET /v1/fleet lists POPs and their regions");
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
     }
 
     /// The same, after which the connection is closed: what is left of the body is not worth reading.
@@ -197,6 +217,26 @@ impl From<ChangeError> for Problem {
             ),
             ChangeError::NoOrder => {
                 Self::new(StatusCode::NOT_FOUND, "there is no such order: GET /v1/orders lists all")
+            }
+            ChangeError::Canary(id) => {
+                Self::new(StatusCode::CONFLICT, format!("a canary runs; nothing was changed. {CANARY_ENDS}"))
+                    .with("canary", id.into())
+            }
+            ChangeError::OtherCanary(id) => {
+                let detail = format!("the canary that runs is {id}; nothing was changed. {CANARY_ENDS}");
+                Self::new(StatusCode::PRECONDITION_FAILED, detail).with("canary", id.into())
+            }
+            ChangeError::NoCanary => Self::new(
+                StatusCode::NOT_FOUND,
+                "no canary runs: PUT /v1/rules?pops=A,B or ?region=R begins one",
+            ),
+            ChangeError::Unheard(audience) => Self::unheard(&audience),
+            ChangeError::Strict(errors) => {
+                let detail = format!(
+                    "the canary has other terms for {} strict rules; nothing was changed",
+                    errors.len()
+                );
+                Self::invalid(detail, &errors)
             }
             ChangeError::Invalid(errors) => {
                 let detail = format!("the rule set has {} errors; nothing was changed", errors.len());

@@ -25,11 +25,10 @@ use weir_wire::time::Time;
 
 use crate::claims::RefusedClaims;
 use crate::figures;
-use crate::fleet::Seen;
+use crate::fleet::Fleet;
 use crate::metrics::{Kind, Metrics};
 use crate::rates;
-use crate::rules::RuleSets;
-use crate::store::orders::Current;
+use crate::rules::{RuleSets, Shown};
 use crate::store::{Batch, Store, StoreError};
 use crate::trail::Trail;
 use crate::trail::observer::Observer;
@@ -71,9 +70,11 @@ impl std::fmt::Debug for Exchange {
 impl Exchange {
     /// Charges `store` and grants as `settings` say; `trail` hears of changes.
     pub fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>, settings: Settings, trail: Arc<Trail>) -> Self {
-        let shown = metrics.rule_set_version.clone();
+        let shown =
+            Shown { edition: metrics.rule_set_version.clone(), canary: metrics.canary_edition.clone() };
+        let region = settings.member.split('/').next().unwrap_or_default();
         Self {
-            rules: Arc::new(RuleSets::new(Arc::clone(&store), shown, Arc::clone(&trail))),
+            rules: Arc::new(RuleSets::new(Arc::clone(&store), region, shown, Arc::clone(&trail))),
             observer: Arc::new(Observer::new(Arc::clone(&trail), Arc::clone(&metrics))),
             trail,
             store,
@@ -108,7 +109,8 @@ impl Exchange {
         let asked_at = Instant::now();
         let answers = self.ask(&pending).await;
         let took = asked_at.elapsed();
-        let outcome = self.hub().settle(self.now(), self.rules.edition(), pending, answers);
+        let edition = self.rules.edition_of(pending.pop());
+        let outcome = self.hub().settle(self.now(), edition, pending, answers);
         self.observe(&outcome, took);
         outcome.reply.encode_as(version)
     }
@@ -190,10 +192,12 @@ impl Exchange {
         Ok(())
     }
 
-    /// Every POP of the fleet, and what is current.
-    pub async fn fleet(&self) -> Result<(Current, Vec<Seen>), StoreError> {
+    /// Every POP of the fleet, and what each should run.
+    pub async fn fleet(&self) -> Result<Fleet, StoreError> {
         let (current, seen) = tokio::join!(self.store.current(), self.store.fleet());
-        Ok((current?, seen?))
+        let (current, pops) = (current?, seen?);
+        let canary = if current.canary > 0 { self.rules.canary().await? } else { None };
+        Ok(Fleet { current, canary, pops })
     }
 
     /// This weir-sync's name in the store.

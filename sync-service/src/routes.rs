@@ -1,6 +1,7 @@
 //! Which request does what, and whether it may.
 
 mod busy;
+mod canary;
 mod check;
 mod console;
 mod differences;
@@ -49,15 +50,17 @@ type Answered = Result<Response, Problem>;
 
 /// Where the metrics are.
 const METRICS_PATH: &str = "/metrics";
-/// The query that tries a rule set without putting it.
-const DRY_RUN: &str = "dry_run=true";
 /// Where to go back to a version.
 const ROLLBACK_PATH: &str = "/v1/rules/rollback";
 /// Where to ask what a version changes of another.
 const DIFFERENCES_PATH: &str = "/v1/rules/diff";
+/// Where the canary is, and where it is promoted.
+const CANARY_PATH: &str = "/v1/rules/canary";
+const PROMOTE_PATH: &str = "/v1/rules/canary/promote";
 /// What there is.
 const EXPECTED_PATHS: &str = "expected /v1/report, /v1/rules, /v1/rules/versions, /v1/rules/diff, /v1/rules/rollback, \
-    /v1/enforcement, /v1/fleet, /v1/rates, /v1/live, /v1/orders, /v1/bans, /v1/allows, /v1/keys, /v1/keys/RULE/VALUE, /v1/check, /v1/settle, \
+    /v1/rules/canary, /v1/rules/canary/promote, /v1/enforcement, /v1/fleet, /v1/rates, /v1/live, /v1/orders, /v1/bans, /v1/allows, \
+    /v1/keys, /v1/keys/RULE/VALUE, /v1/check, /v1/settle, \
     /ratelimit/check, /healthz, /readyz or /metrics";
 
 /// The metrics, in both formats.
@@ -102,8 +105,8 @@ pub struct Routes {
 /// Whether a request may change something. A dry run does not, and may take long.
 fn is_change(request: &Request) -> bool {
     let is_change = matches!(*request.method(), Method::PUT | Method::DELETE);
-    let is_dry_run = request.uri().query() == Some(DRY_RUN);
-    (is_change && !is_dry_run) || request.uri().path() == ROLLBACK_PATH
+    let is_dry_run = request.uri().query().is_some_and(rules::is_dry_run);
+    (is_change && !is_dry_run) || [ROLLBACK_PATH, PROMOTE_PATH].contains(&request.uri().path())
 }
 
 impl Routes {
@@ -178,6 +181,9 @@ impl Routes {
             ("/v1/rules/versions", &Method::GET | &Method::HEAD) => self.versions(&request).await,
             (DIFFERENCES_PATH, &Method::GET | &Method::HEAD) => self.differences(&request).await,
             (ROLLBACK_PATH, &Method::POST) => self.roll_back(request, peer).await,
+            (CANARY_PATH, &Method::GET | &Method::HEAD) => self.get_canary(&request).await,
+            (CANARY_PATH, &Method::DELETE) => self.take_back(&request, peer).await,
+            (PROMOTE_PATH, &Method::POST) => self.promote(&request, peer).await,
             ("/v1/enforcement", &Method::PUT) => self.enforce(request, peer).await,
             ("/v1/fleet", &Method::GET | &Method::HEAD) => self.fleet(&request).await,
             ("/v1/rates", &Method::GET | &Method::HEAD) => self.rates(&request).await,
@@ -190,9 +196,16 @@ impl Routes {
             ("/v1/check", &Method::POST) => self.check(request).await,
             ("/v1/settle", &Method::POST) => self.settle(request).await,
             ("/ratelimit/check", &Method::POST) => self.check_limits(request).await,
-            (messages::REPORT_PATH | ROLLBACK_PATH | "/v1/check" | "/v1/settle" | "/ratelimit/check", _) => {
-                Err(Problem::method_not_allowed("POST"))
-            }
+            (
+                messages::REPORT_PATH
+                | ROLLBACK_PATH
+                | PROMOTE_PATH
+                | "/v1/check"
+                | "/v1/settle"
+                | "/ratelimit/check",
+                _,
+            ) => Err(Problem::method_not_allowed("POST")),
+            (CANARY_PATH, _) => Err(Problem::method_not_allowed("GET, HEAD, DELETE")),
             ("/v1/keys", _) => Err(Problem::method_not_allowed("GET, HEAD, POST")),
             (messages::RULES_PATH, _) => Err(Problem::method_not_allowed("GET, HEAD, PUT")),
             ("/v1/enforcement", _) => Err(Problem::method_not_allowed("PUT")),

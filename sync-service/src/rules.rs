@@ -8,8 +8,11 @@
 //! follow.rs    hears from the store, tells POPs; followed.rs, what it heard; edition.rs, what it tells
 //! known.rs     the rules that POPs may run
 //! orders.rs    puts, drops and lists orders
+//! canary.rs    begins, promotes and takes back a canary; audience.rs, which POPs run it
 //! ```
 
+pub mod audience;
+mod canary;
 mod edition;
 mod follow;
 mod followed;
@@ -27,6 +30,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::time::{Instant, timeout};
 use weir_budget::claims::KnownRule;
+use weir_rules::RuleSet;
 use weir_rules::reading::ConfigError;
 
 use crate::changes::Changes;
@@ -37,6 +41,8 @@ use crate::store::rules::{Kept, Put, Stored};
 use crate::store::{Store, StoreError};
 use crate::trail::Trail;
 use crate::trail::event::Changed;
+use audience::Audience;
+pub use canary::Canary;
 use edition::Told;
 use followed::Followed;
 use known::Known;
@@ -127,6 +133,21 @@ pub enum ChangeError {
     /// There is no such order.
     #[error("there is no such order")]
     NoOrder,
+    /// A canary runs, of this number.
+    #[error("a canary runs")]
+    Canary(u64),
+    /// No canary runs.
+    #[error("no canary runs")]
+    NoCanary,
+    /// Another canary runs than the expected one, of this number.
+    #[error("the canary that runs is {0}")]
+    OtherCanary(u64),
+    /// No POP of the canary's audience has reported, or not all that it names.
+    #[error("no such POPs have reported: {0:?}")]
+    Unheard(Audience),
+    /// The canary has other terms for strict rules.
+    #[error("the canary has other terms for strict rules")]
+    Strict(Vec<ConfigError>),
 }
 
 /// What a rule set would do if it were put.
@@ -148,6 +169,8 @@ pub struct Tried {
 pub struct RuleSets {
     store: Arc<dyn Store>,
     trail: Arc<Trail>,
+    /// The region whose POPs report here.
+    region: String,
     /// What POPs are told to run.
     told: Mutex<Told>,
     /// What that was made of.
@@ -159,7 +182,16 @@ pub struct RuleSets {
     known: Mutex<Known>,
     /// When the store was last asked because a POP runs a version that is not known here.
     asked_at: tokio::sync::Mutex<Option<Instant>>,
-    shown: Gauge,
+    shown: Shown,
+}
+
+/// What metrics show of the rule sets.
+#[derive(Clone, Debug, Default)]
+pub struct Shown {
+    /// The edition that POPs are told to run.
+    pub edition: Gauge,
+    /// The edition that a canary's POPs are told to run, 0 if none runs.
+    pub canary: Gauge,
 }
 
 impl std::fmt::Debug for RuleSets {
@@ -169,11 +201,12 @@ impl std::fmt::Debug for RuleSets {
 }
 
 impl RuleSets {
-    /// The rule sets in `store`; `shown` is set to the edition that POPs are told to run, and `trail` hears of changes.
-    pub fn new(store: Arc<dyn Store>, shown: Gauge, trail: Arc<Trail>) -> Self {
+    /// The rule sets in `store`, for the POPs of `region`; `shown` says what these are told to run, and `trail` hears of changes.
+    pub fn new(store: Arc<dyn Store>, region: &str, shown: Shown, trail: Arc<Trail>) -> Self {
         Self {
             store,
             trail,
+            region: region.to_owned(),
             told: Mutex::default(),
             followed: tokio::sync::Mutex::default(),
             is_missing: AtomicBool::new(false),
@@ -184,9 +217,17 @@ impl RuleSets {
         }
     }
 
-    /// The number of the edition that POPs are told to run, as last heard from the store; 0 if there was none.
+    /// The number of the edition that POPs are told to run that are not a canary's, as last heard from the store; 0 if there
+    /// was none.
     pub fn edition(&self) -> u64 {
         self.told().current().map_or(0, |edition| edition.number)
+    }
+
+    /// The number of the edition that this POP is told to run, which reports here.
+    pub fn edition_of(&self, pop: &str) -> u64 {
+        let told = self.told();
+        let canary = told.canary().filter(|trial| trial.canary.audience.covers(pop, &self.region));
+        canary.map(|trial| &trial.edition).or(told.current()).map_or(0, |edition| edition.number)
     }
 
     /// The version of the rule set in that edition; 0 if there was none.
@@ -267,12 +308,16 @@ impl RuleSets {
         Ok(kept)
     }
 
-    /// What POPs are told to run, with what orders change; before anything was heard of that, the current version.
-    pub async fn in_force(&self) -> Result<Option<Held>, StoreError> {
-        match self.edition() {
-            0 => self.current().await,
-            edition => self.get(edition).await,
+    /// What POPs are told to run, with what orders change: one rule set, and a second one while a canary runs. None if there is
+    /// no rule set, or it cannot be read.
+    pub async fn in_force(&self) -> Result<Vec<Arc<RuleSet>>, StoreError> {
+        if self.edition() == 0 {
+            // Nothing was heard from the store yet.
+            self.listen().await?;
         }
+        let told = self.told();
+        let editions = told.current().into_iter().chain(told.canary().map(|trial| &trial.edition));
+        Ok(editions.filter_map(|edition| edition.rule_set.clone()).collect())
     }
 
     fn told_of(&self, number: u64) -> Option<Held> {
@@ -305,15 +350,21 @@ impl RuleSets {
         let stored = self.store.put_rules(&put).await;
         match stored.inspect_err(|error| self.tell_of_lost(error, change))? {
             Stored::New(version) | Stored::Same(version) => {
-                self.known().add(version, known_rules(document.rules()).collect());
-                self.listen_now().await;
-                let Change { note, author, comment, .. } = change;
-                tracing::info!(version, note, author, comment, "new rule set");
-                self.tell_of(version, document, change).await;
+                self.is_put(version, document, change).await;
                 Ok(version)
             }
             Stored::Conflict(version) => Err(ChangeError::Conflict(version)),
+            Stored::Canary(id) => Err(ChangeError::Canary(id)),
         }
+    }
+
+    /// A new version is in the store: POPs are told, and the log and the trail.
+    async fn is_put(&self, version: u64, document: &Document, change: &Change) {
+        self.known().add(version, known_rules(document.rules()).collect());
+        self.listen_now().await;
+        let Change { note, author, comment, .. } = change;
+        tracing::info!(version, note, author, comment, "new rule set");
+        self.tell_of(version, document, change).await;
     }
 
     /// Tells the trail of a new version, which was made of the one before it.
@@ -355,8 +406,8 @@ impl RuleSets {
         Ok(Tried { current: version, next: current.map(|held| held.version + 1), is_same, changes, lines })
     }
 
-    /// Puts what a watched file says, if that is news to the store; then returns the new version.
-    pub async fn put_file(&self, document: &Document) -> Result<Option<u64>, StoreError> {
+    /// Puts what a watched file says, if that is news to the store; then returns the new version. Fails while a canary runs.
+    pub async fn put_file(&self, document: &Document) -> Result<Option<u64>, ChangeError> {
         let text = document.text();
         let change = Change { note: "file".into(), author: "rules_file".into(), ..Change::default() };
         let put = Put { document: &text, expected: None, note: &change.text(), from_file: true };
@@ -368,7 +419,12 @@ impl RuleSets {
                 self.tell_of_lost(error, &change);
             }
         };
-        let Stored::New(version) = stored.inspect_err(lost)? else { return Ok(None) };
+        let version = match stored.inspect_err(lost)? {
+            Stored::New(version) => version,
+            Stored::Same(_) => return Ok(None),
+            Stored::Conflict(version) => return Err(ChangeError::Conflict(version)),
+            Stored::Canary(id) => return Err(ChangeError::Canary(id)),
+        };
         self.known().add(version, known_rules(document.rules()).collect());
         self.listen_now().await;
         self.tell_of(version, document, &change).await;
@@ -386,18 +442,26 @@ impl RuleSets {
         self.put(&read(&old)?, expected, &change.noted(format!("rollback to {to}"))).await
     }
 
-    /// Puts the current document with all its rules on or off; if they already are, puts nothing.
+    /// Puts the current document with all its rules on or off; if they already are, puts nothing. A canary is taken back by
+    /// switching rules off: no POP enforces any then.
     pub async fn enforce(&self, enforce: bool, change: &Change) -> Result<u64, ChangeError> {
         let change = change.noted(format!("kill switch: enforce {enforce}"));
         let mut tries = 0;
         loop {
             let current = self.current().await?.ok_or(ChangeError::None)?;
             let document = read(&current)?;
-            if document.is_enforced() == enforce {
+            let canary = if enforce { None } else { self.canary().await? };
+            if document.is_enforced() == enforce && canary.is_none() {
                 return Ok(current.version);
             }
             tries += 1;
-            match self.put(&document.with_enforce(enforce), Some(current.version), &change).await {
+            let document = document.with_enforce(enforce);
+            let put = if enforce {
+                self.put(&document, Some(current.version), &change).await
+            } else {
+                self.put_over(&document, current.version, canary.as_deref(), &change).await
+            };
+            match put {
                 Err(ChangeError::Conflict(_)) if tries < TRIES_MAX => {}
                 result => return result,
             }

@@ -7,7 +7,7 @@ use tokio::task::spawn_blocking;
 use crate::document::{DOCUMENT_BYTES_MAX, Document, Form};
 use crate::input;
 use crate::metrics::Metrics;
-use crate::rules::RuleSets;
+use crate::rules::{ChangeError, RuleSets};
 use crate::settling::{Settling, ticks};
 
 /// What a watcher remembers.
@@ -19,6 +19,8 @@ struct Watch {
     document: Option<Document>,
     /// Whether the store has not been told of it yet.
     is_untold: bool,
+    /// Whether that waits for the end of a canary.
+    waits: bool,
 }
 
 impl Watch {
@@ -66,12 +68,18 @@ pub async fn watch(path: String, rules: Arc<RuleSets>, metrics: Arc<Metrics>) {
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::debug!(file = %path, %error, "the rules file is not stored yet");
+                    let waits = matches!(error, ChangeError::Canary(_));
+                    if waits && !watch.waits {
+                        tracing::warn!(file = %path, "a canary runs: the rules file is put once that is promoted or taken back");
+                    } else {
+                        tracing::debug!(file = %path, %error, "the rules file is not stored yet");
+                    }
+                    watch.waits = waits;
                     metrics.rules_file_taken.set(0);
                     continue;
                 }
             }
-            watch.is_untold = false;
+            (watch.is_untold, watch.waits) = (false, false);
         }
         metrics.rules_file_taken.set(i64::from(watch.document.is_some()));
     }

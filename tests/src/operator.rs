@@ -68,6 +68,26 @@ impl Operator {
         assert_eq!(answer.status, 200, "it was not lifted: {answer:?}");
     }
 
+    /// Puts `document` for the POPs that `query` names, as a canary.
+    pub async fn begin_canary(&mut self, query: &str, document: &Value) {
+        let ask =
+            Ask::new(Method::PUT, &format!("/v1/rules?{query}")).header("content-type", "application/json");
+        let answer = self.send(ask.header("if-match", "*").body(document.to_string())).await;
+        assert_eq!(answer.status, 201, "it did not begin: {answer:?}");
+    }
+
+    /// Makes the canary the rule set of all POPs; the version that says so.
+    pub async fn promote_canary(&mut self) -> u64 {
+        let ask = Ask::new(Method::POST, "/v1/rules/canary/promote").header("if-match", "*");
+        version_in(&self.send(ask).await)
+    }
+
+    /// Takes the canary back.
+    pub async fn take_back_canary(&mut self) {
+        let answer = self.send(Ask::new(Method::DELETE, "/v1/rules/canary")).await;
+        assert_eq!(answer.status, 200, "it was not taken back: {answer:?}");
+    }
+
     /// The current edition, and the name of each POP with the version it runs, by name.
     pub async fn fleet(&mut self) -> (u64, Vec<(String, u64)>) {
         let page = self.get("/v1/fleet").await.json();

@@ -58,7 +58,8 @@ fn is_current(fleet: &Value) -> bool {
 
 fn page(fleet: &Value) -> String {
     let pops = pops(fleet);
-    let current = pops.iter().filter(|pop| pop["is_current"] == true).count();
+    let runs = |pop: &&Value| pop["is_current"] == true && pop["is_canary"] != true;
+    let current = pops.iter().filter(runs).count();
     // What POPs run is an edition: the version, with the orders that change it.
     let rule_set = fleet["rule_set"].as_u64().or(fleet["version"].as_u64()).unwrap_or_default();
     let of = match rule_set {
@@ -74,13 +75,18 @@ fn page(fleet: &Value) -> String {
         let heard = format!("{} ago", span(pop["silent_s"].as_f64().unwrap_or_default()));
         let shown = match version {
             0 => "-".into(),
+            _ if pop["is_current"] == true && pop["is_canary"] == true => "canary".into(),
             _ if pop["is_current"] == true => rule_set.to_string(),
             version => version.to_string(),
         };
         vec![text("name"), text("region"), text("replica"), shown, state(pop, fleet), heard]
     };
     let rows: Vec<_> = pops.iter().map(row).collect();
-    format!("{of}.\n\n{}", table(&["POP", "REGION", "REPLICA", "VERSION", "STATE", "HEARD"], &rows))
+    let canary = match &fleet["canary"] {
+        Value::Null => String::new(),
+        canary => format!(" A canary runs: {}; `rules canary` shows it.", canary["id"]),
+    };
+    format!("{of}.{canary}\n\n{}", table(&["POP", "REGION", "REPLICA", "VERSION", "STATE", "HEARD"], &rows))
 }
 
 /// How a POP's version stands to the fleet's.
@@ -89,6 +95,7 @@ fn state(pop: &Value, fleet: &Value) -> String {
     match pop["version"].as_u64().unwrap_or_default() {
         // Whatever it refused before.
         _ if pop["is_current"] == true => "current".into(),
+        _ if refused > 0 && fleet["canary"]["edition"] == refused => "refused the canary".into(),
         _ if refused > 0 && fleet["version"] == refused => format!("refused {}", fleet["rule_set"]),
         _ if refused > 0 => format!("refused {refused}"),
         0 => "its own rules".into(),

@@ -1,5 +1,6 @@
 //! `weir-sync rules`: the fleet's rule set.
 
+mod canary;
 mod held;
 mod put;
 
@@ -40,7 +41,20 @@ pub(super) fn command() -> Command {
                 .arg(file().required(true).help("The rules, as YAML or JSON; - is the standard input"))
                 .arg(comment())
                 .arg(version("if-version").long("if-version").help("Only if this is still the current version"))
-                .arg(strict.help("Put nothing if there are warnings")),
+                .arg(strict.help("Put nothing if there are warnings"))
+                .args(canary::audience()),
+        )
+        .subcommand(Command::new("canary").about("Shows the rule set that a part of the POPs runs: which of them, and what it changes"))
+        .subcommand(
+            Command::new("promote")
+                .about("Makes the canary the rule set of all POPs, as a new version")
+                .arg(version("canary").long("canary").help("Only if this is the canary, by the number that `rules canary` shows"))
+                .arg(comment()),
+        )
+        .subcommand(
+            Command::new("takeback")
+                .about("Ends the canary: its POPs run what the others do")
+                .arg(comment()),
         )
         .subcommand(
             Command::new("diff")
@@ -76,7 +90,11 @@ pub(super) async fn run(matches: &ArgMatches) -> Answered {
     let api = Api::of(matches)?;
     match name {
         "get" => get(&api, matches).await,
+        "put" if canary::is_for_some(matches) => canary::begin(&api, matches).await,
         "put" => put::put(&api, matches).await,
+        "canary" => canary::show(&api, matches).await,
+        "promote" => canary::promote(&api, matches).await,
+        "takeback" => canary::take_back(&api, matches).await,
         "diff" if version(matches).is_some() => diff_version(&api, matches).await,
         "diff" => put::diff(&api, matches).await,
         "versions" => versions(&api, matches).await,

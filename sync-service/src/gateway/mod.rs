@@ -271,7 +271,7 @@ impl Gateway {
     async fn fetch_rules(&self) {
         let rules = &self.exchange.rules;
         loop {
-            match rules.edition() {
+            match rules.edition_of(&self.pop) {
                 0 if rules.is_missing() => return self.has_no_rules.store(true, Ordering::Release),
                 0 => {}
                 version => {

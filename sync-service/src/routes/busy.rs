@@ -4,7 +4,6 @@ use std::net::IpAddr;
 
 use hyper::StatusCode;
 use serde_json::json;
-use tokio::task::spawn_blocking;
 use weir_budget::budget::BudgetId;
 use weir_rules::fleet_secret::FleetSecret;
 use weir_rules::key::KeyValue;
@@ -13,7 +12,6 @@ use super::reset::named;
 use super::rules::JSON;
 use super::{Answered, Request, Routes};
 use crate::access::credentials::Role;
-use crate::document::{Document, Form};
 use crate::gateway::Ask;
 use crate::gateway::json::asks;
 use crate::keys::answer::{self, Busy};
@@ -22,7 +20,6 @@ use crate::keys::found::{self, Found, FoundKey};
 use crate::keys::name;
 use crate::moment;
 use crate::problem::{Problem, json as response};
-use crate::rules::ChangeError;
 
 impl Routes {
     /// The busiest and most limited keys of the fleet.
@@ -51,21 +48,28 @@ impl Routes {
             Problem::invalid(format!("the body has {} errors; nothing was looked up", errors.len()), &errors)
         })?;
         let [ask] = <[Ask; 1]>::try_from(asks).map_err(|_| Problem::malformed("expected one request"))?;
-        let held = self.exchange.rules.in_force().await?.ok_or_else(|| {
+        let rule_sets = self.exchange.rules.in_force().await?;
+        if rule_sets.is_empty() {
             let detail =
                 "there is no rule set: POPs run their own configuration's, of which nothing is known here";
-            Problem::new(StatusCode::NOT_FOUND, detail)
-        })?;
+            return Err(Problem::new(StatusCode::NOT_FOUND, detail));
+        }
         let secret =
             self.secrets.gateway_key.as_ref().map(|key| FleetSecret::derive(key.expose().as_bytes()));
-        // Reading a large rule set takes a while.
-        let find = move || -> Result<Found, Problem> {
-            let mut ask = ask;
-            let document = Document::read(&held.document, Form::Json).map_err(ChangeError::Invalid)?;
-            Ok(found::keys(document.rules(), &mut ask, secret.as_ref()))
-        };
-        let unread = |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the rule set could not be read");
-        let Found { list, keys, others } = spawn_blocking(find).await.map_err(unread)??;
+        let mut ask = ask;
+        let mut found = Found::default();
+        for (at, rule_set) in rule_sets.iter().enumerate() {
+            let of_one = found::keys(rule_set, &mut ask, secret.as_ref());
+            if at == 0 {
+                found = of_one;
+                continue;
+            }
+            // Those that only a canary has.
+            let is_new = |key: &FoundKey| !found.keys.contains(key);
+            let more: Vec<_> = of_one.keys.into_iter().filter(is_new).collect();
+            found.keys.extend(more);
+        }
+        let Found { list, keys, others } = found;
         let others: Vec<_> =
             others.into_iter().map(|(rule, why)| json!({"rule": rule, "why": why})).collect();
         let mut rows = Vec::with_capacity(keys.len());
@@ -104,19 +108,12 @@ impl Routes {
     async fn whole(&self, rule: String, key: &str) -> Result<BudgetId, Problem> {
         let address = key.parse::<IpAddr>().ok().map(|address| address.to_canonical());
         let value = name::read(key).map_err(|error| Problem::malformed(error.to_string()))?;
+        let Some(address) = address else { return Ok(BudgetId { rule, value }) };
         // Without its store, the key is what an address is by default.
-        let held = if address.is_some() { self.exchange.rules.in_force().await.ok().flatten() } else { None };
-        let (Some(held), Some(address)) = (held, address) else { return Ok(BudgetId { rule, value }) };
-        // Reading a large rule set takes a while.
-        let cut = move || {
-            let document = Document::read(&held.document, Form::Json).ok();
-            let rules = document.as_ref().map_or(&[][..], |document| document.rules().rules());
-            let known = rules.iter().find(|known| known.name == rule && known.key.is_address());
-            let cut =
-                known.and_then(|known| known.key.prefixes()).map(|cut| KeyValue::of_address(address, cut));
-            BudgetId { rule, value: cut.map_or(value, |key| key.as_bytes().to_vec()) }
-        };
-        let unread = |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the rule set could not be read");
-        spawn_blocking(cut).await.map_err(unread)
+        let rule_sets = self.exchange.rules.in_force().await.unwrap_or_default();
+        let mut rules = rule_sets.iter().flat_map(|rule_set| rule_set.rules());
+        let known = rules.find(|known| known.name == rule && known.key.is_address());
+        let cut = known.and_then(|known| known.key.prefixes()).map(|cut| KeyValue::of_address(address, cut));
+        Ok(BudgetId { rule, value: cut.map_or(value, |key| key.as_bytes().to_vec()) })
     }
 }

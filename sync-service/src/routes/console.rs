@@ -21,7 +21,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use super::{Answered, Request, Routes};
 use crate::access::bearer;
 use crate::access::credentials::Role;
-use crate::fleet::Seen;
+use crate::fleet::{Fleet, Seen};
 use crate::keys::answer::parts;
 use crate::live::{LISTENERS_MAX, Stream};
 use crate::problem::{Problem, text};
@@ -158,7 +158,7 @@ impl Routes {
             "rules": rules.collect::<Vec<_>>(),
             "anomalies": exchange.observer.under_way(),
             "rates": rates.answer(),
-            "fleet": fleet.ok().map(|(current, seen)| of_fleet(current.edition(), current.version.unwrap_or_default(), &seen)),
+            "fleet": fleet.ok().as_ref().map(of_fleet),
         })
     }
 }
@@ -182,14 +182,22 @@ fn event(name: &str, data: &Value) -> Bytes {
 }
 
 /// The fleet, with the POPs that an operator must see first.
-fn of_fleet(current: u64, rule_set: u64, seen: &[Seen]) -> Value {
-    let is_current = |pop: &&Seen| pop.version == current;
+fn of_fleet(fleet: &Fleet) -> Value {
+    let seen = &fleet.pops;
+    let is_current = |pop: &&Seen| fleet.is_current(pop);
     let mut first: Vec<&Seen> = seen.iter().collect();
     if first.len() > POPS_MAX {
         first.sort_by_key(|pop| (is_current(pop), Reverse(pop.age_us)));
         first.truncate(POPS_MAX);
         first.sort_by(|one, other| one.pop.cmp(&other.pop));
     }
-    let pops: Vec<Value> = first.into_iter().map(|pop| super::rules::pop(pop, current)).collect();
-    json!({"version": current, "rule_set": rule_set, "count": seen.len(), "current": seen.iter().filter(is_current).count(), "pops": pops})
+    let pops: Vec<Value> = first.into_iter().map(|pop| super::rules::pop(pop, fleet)).collect();
+    json!({
+        "version": fleet.current.edition(),
+        "rule_set": fleet.current.version.unwrap_or_default(),
+        "canary": super::canary::canary(fleet),
+        "count": seen.len(),
+        "current": seen.iter().filter(is_current).count(),
+        "pops": pops,
+    })
 }

@@ -2,13 +2,11 @@
 
 use hyper::StatusCode;
 use serde_json::json;
-use tokio::task::spawn_blocking;
 use weir_budget::budget::BudgetId;
 
 use super::rules::{JSON, judge_query};
 use super::{Answered, Request, Routes};
 use crate::connections::Peer;
-use crate::document::{Document, Form};
 use crate::keys::asked::KEY_PATH;
 use crate::keys::name;
 use crate::keys::which::{self, WhichError};
@@ -44,19 +42,21 @@ impl Routes {
     /// The keys that `value` names under `rule` and its tiers, of which there is at least one.
     pub(super) async fn ids(&self, rule: &str, value: &str) -> Result<Vec<BudgetId>, Problem> {
         // With the tiers that orders add.
-        let Some(held) = self.exchange.rules.in_force().await? else {
-            // POPs run their own configuration's rules, of which nothing is known here.
-            return Ok(which::unknown(rule, value)?);
-        };
-        let (rule, value) = (rule.to_owned(), value.to_owned());
-        let find = move || -> Result<Vec<BudgetId>, Problem> {
-            let document = Document::read(&held.document, Form::Json).map_err(ChangeError::Invalid)?;
-            Ok(which::keys(document.rules(), &rule, &value)?)
-        };
-        // Reading a large rule set takes a while.
-        spawn_blocking(find).await.unwrap_or_else(|_| {
-            Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the rule set could not be read"))
-        })
+        let rule_sets = self.exchange.rules.in_force().await?;
+        let mut each = rule_sets.iter().map(|rule_set| which::keys(rule_set, rule, value));
+        // POPs may run their own configuration's rules, of which nothing is known here.
+        let Some(first) = each.next() else { return Ok(which::unknown(rule, value)?) };
+        let (mut ids, mut error) = (Vec::new(), None);
+        for found in each.chain([first]) {
+            match found {
+                Ok(found) => ids.extend(found),
+                Err(why) => error = Some(why),
+            }
+        }
+        ids.sort();
+        ids.dedup();
+        // A rule may be in one of them alone.
+        error.filter(|_| ids.is_empty()).map_or(Ok(ids), |error| Err(error.into()))
     }
 }
 

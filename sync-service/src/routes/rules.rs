@@ -1,5 +1,6 @@
 //! The fleet's rule set, which operators change and POPs fetch.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,15 +10,19 @@ use serde_json::{Value, json};
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::spawn_blocking;
 use url::form_urlencoded;
+use weir_wire::messages::POP_NAME_MAX;
+use weir_wire::sharing::REGION_NAME_MAX;
 
+use super::canary::canary;
 use super::{Answered, Request, Response, Routes, essence};
 use crate::access::credentials::Role;
 use crate::check::warn::{self, Warning};
 use crate::connections::Peer;
 use crate::document::{DOCUMENT_BYTES_MAX, Document, Form};
-use crate::fleet::Seen;
+use crate::fleet::{Fleet, Seen};
 use crate::keys::answer::parts;
 use crate::problem::{Problem, json as response, text};
+use crate::rules::audience::{Audience, POPS_MAX};
 use crate::rules::{COMMENT, COMMENT_BYTES_MAX, Change, ChangeError, Held, Tried};
 use crate::store::rules::Kept;
 use crate::strict_json;
@@ -41,7 +46,8 @@ impl Routes {
     }
 
     pub(super) async fn put_rules(&self, request: Request, peer: &Peer) -> Answered {
-        let is_trial = request.uri().query().map(is_dry_run).transpose()?.unwrap_or(false);
+        let Wanted { is_trial, audience } =
+            request.uri().query().map(Wanted::read).transpose()?.unwrap_or_default();
         let change = if is_trial {
             // It changes nothing.
             self.operator(request.headers(), Role::Read)?;
@@ -58,6 +64,9 @@ impl Routes {
         // That may take long, and who may only read may ask for it.
         let turn = if is_trial { Some(Arc::clone(&self.judging).lock_owned().await) } else { None };
         let (document, warnings) = judged(turn, body, form).await?;
+        if let Some(audience) = audience {
+            return self.begin_canary(&document, audience, expected, change.as_ref(), &warnings).await;
+        }
         let Some(change) = change else {
             let Tried { current, next, is_same, changes, lines } =
                 self.exchange.rules.try_put(&document, expected).await?;
@@ -113,11 +122,12 @@ impl Routes {
 
     pub(super) async fn fleet(&self, request: &Request) -> Answered {
         self.operator(request.headers(), Role::Read)?;
-        let (current, seen) = self.exchange.fleet().await?;
-        let edition = current.edition();
-        let pops: Vec<Value> = seen.iter().map(|seen| pop(seen, edition)).collect();
-        let rule_set = current.version.unwrap_or_default();
-        let answer = json!({"version": edition, "rule_set": rule_set, "pops": pops});
+        let fleet = self.exchange.fleet().await?;
+        let pops: Vec<Value> = fleet.pops.iter().map(|seen| pop(seen, &fleet)).collect();
+        let rule_set = fleet.current.version.unwrap_or_default();
+        let answer = json!({
+            "version": fleet.current.edition(), "rule_set": rule_set, "canary": canary(&fleet), "pops": pops,
+        });
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 
@@ -140,7 +150,7 @@ impl Routes {
     }
 
     /// The version that must be current for a change (RFC 9110, 13.1), `None` if any will do.
-    async fn expected(&self, headers: &HeaderMap) -> Result<Option<u64>, Problem> {
+    pub(super) async fn expected(&self, headers: &HeaderMap) -> Result<Option<u64>, Problem> {
         let text = |name: HeaderName| headers.get(name).map(|value| value.as_bytes().trim_ascii());
         let unreadable =
             || Problem::malformed("expected either `If-Match: \"N\"`, `If-Match: *` or `If-None-Match: *`");
@@ -158,8 +168,8 @@ impl Routes {
     }
 }
 
-/// What operators are told of a POP, where `current` is the version that it should run.
-pub(super) fn pop(seen: &Seen, current: u64) -> Value {
+/// What operators are told of a POP of `fleet`.
+pub(super) fn pop(seen: &Seen, fleet: &Fleet) -> Value {
     json!({
         "name": seen.pop,
         "region": seen.region,
@@ -167,7 +177,8 @@ pub(super) fn pop(seen: &Seen, current: u64) -> Value {
         "silent_s": parts(seen.age_us / 1_000),
         "version": seen.version,
         "refused": seen.refused,
-        "is_current": seen.version == current,
+        "is_canary": fleet.is_canary(seen),
+        "is_current": fleet.is_current(seen),
     })
 }
 
@@ -201,7 +212,7 @@ async fn judged(
 }
 
 /// The version in an entity tag, as in `"7"`.
-fn version_of(tag: &[u8]) -> Option<u64> {
+pub(super) fn version_of(tag: &[u8]) -> Option<u64> {
     let digits = tag.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
     number(str::from_utf8(digits).ok()?)
 }
@@ -220,13 +231,63 @@ pub(super) fn judge_query(request: &Request) -> Result<(), Problem> {
     Err(Problem::malformed(format!("expected no query, found `?{query}`: nothing was changed")))
 }
 
-/// Whether a change is only tried. Any other query is refused: it may be meant so.
-fn is_dry_run(query: &str) -> Result<bool, Problem> {
-    match query {
-        "dry_run=true" => Ok(true),
-        "dry_run=false" => Ok(false),
-        _ => Err(Problem::malformed(format!("expected `?dry_run=true` or no query, found `?{query}`"))),
+/// What the query of a PUT asks for.
+#[derive(Default)]
+struct Wanted {
+    /// Whether the change is only tried.
+    is_trial: bool,
+    /// The POPs that it is for, if not for all.
+    audience: Option<Audience>,
+}
+
+impl Wanted {
+    /// Any other query is refused: it may be meant for a dry run.
+    fn read(query: &str) -> Result<Self, Problem> {
+        let unreadable = || {
+            Problem::malformed(format!(
+                "expected `?dry_run=true`, `?pops=A,B` (at most {POPS_MAX}) or `?region=R`, found `?{query}`"
+            ))
+        };
+        let (mut wanted, mut is_trial) = (Self::default(), None);
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            let audience = match (&*name, &*value) {
+                ("dry_run", "true" | "false") if is_trial.is_none() => {
+                    is_trial = Some(value == "true");
+                    continue;
+                }
+                ("pops", names) => pops(names),
+                ("region", region) => {
+                    name_fits(region, REGION_NAME_MAX).then(|| Audience::Region(region.into()))
+                }
+                _ => None,
+            };
+            if wanted.audience.is_some() || audience.is_none() {
+                return Err(unreadable());
+            }
+            wanted.audience = audience;
+        }
+        // An empty query is none of these.
+        if is_trial.is_none() && wanted.audience.is_none() {
+            return Err(unreadable());
+        }
+        Ok(Self { is_trial: is_trial.unwrap_or_default(), ..wanted })
     }
+}
+
+/// POPs by their names.
+fn pops(names: &str) -> Option<Audience> {
+    let names: BTreeSet<String> = names.split(',').map(str::to_owned).collect();
+    let fit = names.len() <= POPS_MAX && names.iter().all(|name| name_fits(name, POP_NAME_MAX));
+    fit.then_some(Audience::Pops(names))
+}
+
+fn name_fits(name: &str, bytes_max: usize) -> bool {
+    (1..=bytes_max).contains(&name.len())
+}
+
+/// Whether a query asks for a dry run.
+pub(super) fn is_dry_run(query: &str) -> bool {
+    form_urlencoded::parse(query.as_bytes()).any(|(name, value)| name == "dry_run" && value == "true")
 }
 
 /// Digits only: no sign, no blanks.
@@ -234,12 +295,12 @@ pub(super) fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-fn changed(status: StatusCode, version: u64) -> Response {
+pub(super) fn changed(status: StatusCode, version: u64) -> Response {
     tagged(response(status, JSON, &json!({"version": version})), version)
 }
 
 /// `response` with the version's entity tag.
-fn tagged(mut response: Response, version: u64) -> Response {
+pub(super) fn tagged(mut response: Response, version: u64) -> Response {
     if let Ok(tag) = HeaderValue::try_from(format!("\"{version}\"")) {
         response.headers_mut().insert(ETAG, tag);
     }

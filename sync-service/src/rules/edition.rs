@@ -6,16 +6,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weir_budget::budget::BudgetId;
 use weir_budget::claims::KnownRule;
+use weir_rules::RuleSet;
 
+use super::canary::Canary;
 use crate::claims::known_rules;
 use crate::document::{Document, Form};
 use crate::orders::compose::{Composed, Effect, compose};
 use crate::orders::order::Standing;
 use crate::orders::{Order, banned};
-use crate::store::orders::Current;
 
 /// The most editions that are kept, for POPs that were just told of them.
-const EDITIONS_KEPT: usize = 4;
+const EDITIONS_KEPT: usize = 8;
 
 /// A version and its document.
 #[derive(Debug)]
@@ -46,63 +47,86 @@ pub(super) struct Edition {
     pub(super) rules: Vec<KnownRule>,
     /// The keys that orders ban, and until when; none if the rule set cannot be read.
     pub(super) banned: Option<Vec<(BudgetId, u64)>>,
+    /// What the document says; none if it cannot be read.
+    pub(super) rule_set: Option<Arc<RuleSet>>,
 }
 
 impl Edition {
-    /// That of `base` with `orders`, which are the `current` ones. It may take a moment.
-    pub(super) fn of(current: Current, base: &Base, orders: &[Order]) -> Self {
+    /// That of `base` with these `orders`. It may take a moment.
+    pub(super) fn of(number: u64, base: &Base, orders: &[Order]) -> Self {
         let Composed { document, effects } = match &base.document {
             Some(document) if !orders.is_empty() => compose(document, orders),
-            _ => return Self::plain(current, base, orders),
+            _ => return Self::plain(number, base, orders),
         };
         let stand = |(order, effect): (&Order, &Effect)| Standing {
             order: order.clone(),
             without_effect: effect.why_none(),
         };
         Self {
-            number: current.edition(),
+            number,
             version: base.version,
             document: document.text().into(),
             standings: orders.iter().zip(&effects).map(stand).collect(),
             rules: known_rules(document.rules()).collect(),
             banned: Some(banned::keys(document.rules(), orders)),
+            rule_set: Some(Arc::new(document.into_rules())),
         }
     }
 
     /// That of `base` as it is.
-    fn plain(current: Current, base: &Base, orders: &[Order]) -> Self {
+    fn plain(number: u64, base: &Base, orders: &[Order]) -> Self {
         let why = || Some("the rule set cannot be read".to_owned());
         let stand = |order: &Order| Standing { order: order.clone(), without_effect: why() };
         Self {
-            number: current.edition(),
+            number,
             version: base.version,
             document: base.text.clone(),
             standings: orders.iter().map(stand).collect(),
             rules: base.document.iter().flat_map(|document| known_rules(document.rules())).collect(),
             banned: base.document.is_some().then(Vec::new),
+            rule_set: base.document.as_ref().map(|document| Arc::new(document.rules().clone())),
         }
     }
 }
 
+/// A canary, and what its POPs are told to run.
+#[derive(Clone, Debug)]
+pub(super) struct Trial {
+    pub(super) canary: Arc<Canary>,
+    pub(super) edition: Arc<Edition>,
+}
+
 /// The latest editions.
 #[derive(Debug, Default)]
-pub(super) struct Told(VecDeque<Arc<Edition>>);
+pub(super) struct Told {
+    latest: VecDeque<Arc<Edition>>,
+    current: Option<Arc<Edition>>,
+    canary: Option<Trial>,
+}
 
 impl Told {
-    /// What POPs are told to run.
+    /// What POPs are told to run, but for those of a canary.
     pub(super) fn current(&self) -> Option<&Arc<Edition>> {
-        self.0.front()
+        self.current.as_ref()
+    }
+
+    /// The canary that runs.
+    pub(super) fn canary(&self) -> Option<&Trial> {
+        self.canary.as_ref()
     }
 
     /// The edition of this number.
     pub(super) fn find(&self, number: u64) -> Option<&Arc<Edition>> {
-        self.0.iter().find(|edition| edition.number == number)
+        self.latest.iter().find(|edition| edition.number == number)
     }
 
-    pub(super) fn tell(&mut self, edition: Edition) {
-        self.0.retain(|told| told.number != edition.number);
-        self.0.push_front(Arc::new(edition));
-        self.0.truncate(EDITIONS_KEPT);
+    pub(super) fn tell(&mut self, edition: Arc<Edition>, canary: Option<Trial>) {
+        for edition in canary.iter().map(|trial| &trial.edition).chain([&edition]) {
+            self.latest.retain(|told| told.number != edition.number);
+            self.latest.push_front(Arc::clone(edition));
+        }
+        self.latest.truncate(EDITIONS_KEPT);
+        (self.current, self.canary) = (Some(edition), canary);
     }
 }
 
@@ -114,12 +138,12 @@ mod tests {
     fn the_latest_editions_are_kept_and_the_last_told_is_current() {
         let base = Base::read(7, "no document".into());
         let mut told = Told::default();
-        for orders in [0, 9, 10, 11, 12, 9] {
-            told.tell(Edition::of(Current { version: Some(7), orders }, &base, &[]));
+        for number in (7..20).chain([16]) {
+            told.tell(Arc::new(Edition::of(number, &base, &[])), None);
         }
         assert_eq!(told.current().unwrap().number, 16);
-        let numbers: Vec<_> = told.0.iter().map(|edition| edition.number).collect();
-        assert_eq!(numbers, [16, 19, 18, 17]);
+        let numbers: Vec<_> = told.latest.iter().map(|edition| edition.number).collect();
+        assert_eq!(numbers, [16, 19, 18, 17, 15, 14, 13, 12]);
         assert!(told.find(19).is_some_and(|edition| edition.document == "no document"));
         assert!(told.find(7).is_none(), "it may be read from the store");
     }

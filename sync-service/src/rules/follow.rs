@@ -1,4 +1,4 @@
-//! Keeping up with the store: which rule set and which orders are current.
+//! Keeping up with the store: which rule set, which canary and which orders are current.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,7 +6,10 @@ use std::sync::atomic::Ordering;
 use tokio::task::spawn_blocking;
 
 use super::RuleSets;
-use super::edition::{Base, Edition};
+use super::canary::Canary;
+use super::edition::{Base, Edition, Trial};
+use super::followed::Followed;
+use crate::orders::order::Standing;
 use crate::store::StoreError;
 use crate::store::orders::{Change, Orders};
 
@@ -37,14 +40,52 @@ impl RuleSets {
             }
         };
         followed.base = Some(Arc::clone(&base));
-        let orders = Arc::clone(&followed.orders);
+        if !self.follow_canary(&mut followed, current.canary, version).await? {
+            return Ok(());
+        }
+        let (canary, orders) = (followed.canary.clone(), Arc::clone(&followed.orders));
         // With a large rule set that takes a while. Should it fail, what POPs run runs on.
-        let made = spawn_blocking(move || Edition::of(current, &base, &orders)).await;
-        if let Ok(edition) = made {
-            self.tell(edition);
+        let made = spawn_blocking(move || {
+            let edition = Arc::new(Edition::of(current.edition(), &base, &orders));
+            let trial = canary.zip(current.canary_edition()).map(|((canary, base), number)| Trial {
+                canary,
+                edition: Arc::new(Edition::of(number, &base, &orders)),
+            });
+            (edition, trial)
+        });
+        if let Ok((edition, trial)) = made.await {
+            self.tell(edition, trial);
             followed.current = current;
         }
         Ok(())
+    }
+
+    /// Reads the canary `id` that runs beside `version`; 0 is none. False if it has ended since: the next interval hears of that.
+    async fn follow_canary(
+        &self,
+        followed: &mut Followed,
+        id: u64,
+        version: u64,
+    ) -> Result<bool, StoreError> {
+        let known = followed.canary.as_ref().map_or(0, |(canary, _)| canary.id);
+        if id == known {
+            return Ok(true);
+        }
+        followed.canary = None;
+        if id == 0 {
+            return Ok(true);
+        }
+        let Some(kept) = self.store.canary().await?.filter(|kept| kept.id == id) else { return Ok(false) };
+        let text = kept.document.clone();
+        let canary = Canary::read(kept);
+        if canary.is_none() {
+            tracing::warn!(
+                id,
+                "a canary of a newer weir-sync cannot be read: POPs that report here do not run it"
+            );
+        }
+        followed.canary = canary.map(|canary| (Arc::new(canary), Arc::new(Base::read(version, text))));
+        Ok(true)
     }
 
     /// Changes the orders in the store, and tells POPs.
@@ -61,16 +102,21 @@ impl RuleSets {
         }
     }
 
-    fn tell(&self, edition: Edition) {
-        self.shown.set(i64::try_from(edition.number).unwrap_or(i64::MAX));
-        self.known().add_edition(edition.number, edition.rules.iter().cloned());
-        let left_out = edition.standings.iter().filter_map(|standing| {
-            let why = standing.without_effect.as_ref()?;
-            Some((standing.order.said.summary(), why))
-        });
-        for (order, why) in left_out {
-            tracing::warn!(order, why, "an order is without effect");
+    fn tell(&self, edition: Arc<Edition>, canary: Option<Trial>) {
+        let number = |edition: &Edition| i64::try_from(edition.number).unwrap_or(i64::MAX);
+        self.shown.edition.set(number(&edition));
+        self.shown.canary.set(canary.as_ref().map_or(0, |trial| number(&trial.edition)));
+        for edition in canary.iter().map(|trial| &trial.edition).chain([&edition]) {
+            self.known().add_edition(edition.number, edition.rules.iter().cloned());
         }
-        self.told().tell(edition);
+        let mut told = self.told();
+        let before = told.current().cloned();
+        let is_known = |standing: &Standing| before.iter().any(|before| before.standings.contains(standing));
+        for standing in edition.standings.iter().filter(|standing| !is_known(standing)) {
+            if let Some(why) = &standing.without_effect {
+                tracing::warn!(order = standing.order.said.summary(), why, "an order is without effect");
+            }
+        }
+        told.tell(edition, canary);
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::canary::Canary;
 use super::edition::Base;
 use crate::orders::Order;
 use crate::store::orders::{Current, Orders};
@@ -16,6 +17,8 @@ pub(super) struct Followed {
     pub(super) current: Current,
     /// The rule set.
     pub(super) base: Option<Arc<Base>>,
+    /// The canary, and what it says, if one runs.
+    pub(super) canary: Option<(Arc<Canary>, Arc<Base>)>,
     /// The orders.
     pub(super) orders: Arc<[Order]>,
     /// The store's clock, as it was heard with them.

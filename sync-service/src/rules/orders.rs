@@ -114,7 +114,13 @@ impl RuleSets {
     /// as that is not known.
     pub async fn banned(&self) -> Option<(u64, Vec<(BudgetId, u64)>)> {
         let clock = self.followed.lock().await.clock?;
-        let banned = self.told().current()?.banned.clone()?;
+        let told = self.told();
+        let mut banned = told.current()?.banned.clone()?;
+        // Under the rules of a canary, too.
+        banned.extend(told.canary().and_then(|trial| trial.edition.banned.clone()).unwrap_or_default());
+        drop(told);
+        banned.sort();
+        banned.dedup();
         Some((clock.now_ms(), banned))
     }
 

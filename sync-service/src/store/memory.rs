@@ -22,6 +22,7 @@ use weir_budget::pops::PopNote;
 use weir_wire::law::Law;
 use weir_wire::messages::POPS_MAX;
 
+use super::canary;
 use super::orders::{self as in_store, Change, Current};
 use super::rules::{Kept, Put, Stored};
 use super::{Answer, Batch, Each, Store};
@@ -156,6 +157,16 @@ impl Store for Memory {
         Box::pin(async move { Ok(stored) })
     }
 
+    fn change_canary<'a>(&'a self, change: &'a canary::Change<'a>) -> Answer<'a, canary::Outcome> {
+        let outcome = self.with(|state| state.change_canary(since_1970(), change));
+        Box::pin(async move { Ok(outcome) })
+    }
+
+    fn canary(&self) -> Answer<'_, Option<canary::Kept>> {
+        let canary = self.with(|state| state.rules.canary().cloned());
+        Box::pin(async move { Ok(canary) })
+    }
+
     fn rules_version(&self) -> Answer<'_, Option<u64>> {
         let version = self.with(|state| state.rules.version());
         Box::pin(async move { Ok(version) })
@@ -179,7 +190,7 @@ impl Store for Memory {
     fn orders<'a>(&'a self, change: Option<&'a Change<'a>>) -> Answer<'a, in_store::Orders> {
         let orders = self.with(|state| {
             let now = since_1970();
-            let outcome = state.orders.change(now, change);
+            let outcome = state.orders.change(now, change, state.rules.canary().is_some());
             let (current, kept) = (state.current(), state.orders.kept());
             in_store::Orders { current, now_ms: orders::millis(now), outcome, kept }
         });
@@ -236,7 +247,23 @@ impl State {
     }
 
     fn current(&self) -> Current {
-        Current { version: self.rules.version(), orders: self.orders.number() }
+        let canary = self.rules.canary().map_or(0, |canary| canary.id);
+        Current { version: self.rules.version(), orders: self.orders.number(), canary }
+    }
+
+    fn change_canary(&mut self, since_1970: Duration, change: &canary::Change<'_>) -> canary::Outcome {
+        let had_canary = self.rules.canary().is_some();
+        let outcome = self.rules.change_canary(since_1970, change);
+        // The editions that follow have other numbers than those that it had.
+        let passed = match (change, outcome) {
+            (canary::Change::TakeBack { .. }, canary::Outcome::TakenBack(_)) => 2,
+            (canary::Change::PutOver { .. }, canary::Outcome::Put(_)) if had_canary => 1,
+            _ => 0,
+        };
+        if passed > 0 {
+            self.orders.pass(orders::millis(since_1970), passed);
+        }
+        outcome
     }
 
     fn forget(&mut self, id: &BudgetId, laws: &[Law]) {

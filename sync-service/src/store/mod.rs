@@ -5,6 +5,7 @@
 //! test suite (`tests/tests/stores/`) runs over both, and over clusters and sentinels of the latter.
 
 pub mod address;
+pub mod canary;
 mod ceiling;
 mod clock;
 pub mod dial;
@@ -83,6 +84,12 @@ pub trait Store: Send + Sync {
     /// Puts a rule set as a new version (see [`rules`]), or says why not.
     fn put_rules<'a>(&'a self, put: &'a Put<'a>) -> Answer<'a, Stored>;
 
+    /// Begins or ends a canary, or says why not (see [`canary`]).
+    fn change_canary<'a>(&'a self, change: &'a canary::Change<'a>) -> Answer<'a, canary::Outcome>;
+
+    /// The canary that runs, if one does.
+    fn canary(&self) -> Answer<'_, Option<canary::Kept>>;
+
     /// The current version of the rule set, if one was ever put.
     fn rules_version(&self) -> Answer<'_, Option<u64>>;
 
@@ -92,7 +99,7 @@ pub trait Store: Send + Sync {
     /// The versions that are kept, the newest first.
     fn kept_rules(&self) -> Answer<'_, Vec<Kept>>;
 
-    /// The version of the rule set, and the number of the orders, of one moment.
+    /// The version of the rule set, and the numbers of the orders and of the canary, of one moment.
     fn current(&self) -> Answer<'_, Current>;
 
     /// Drops the orders that have ended, makes `change`, if there is one, and says how they are (see [`orders`]).

@@ -1,6 +1,6 @@
 -- Drops the orders that have ended, changes one, and returns all.
 --
--- KEYS[1]   the rule sets, a hash: current (a version), and the number of the orders: orders
+-- KEYS[1]   the rule sets, a hash: current (a version), the number of the orders: orders, and while a canary runs, its number: canary
 -- KEYS[2]   the orders, a hash in the same slot: name to `<id> <put at> <ends at> <text>`, both times in
 --           milliseconds since 1970
 -- ARGV[1]   put, drop, or empty to change nothing
@@ -9,8 +9,8 @@
 -- ARGV[4]   for how many milliseconds it is in force, ...
 -- ARGV[5]   ... or, if that is empty, until when
 --
--- Returns   {the current version or 0, the orders' number, now in milliseconds, 0 or 1 if there is no room or
---           2 if there is none of that name, {name, value, name, value, ...}}
+-- Returns   {the current version or 0, the orders' number, the canary's or 0, now in milliseconds, 0 or 1 if there is no
+--           room or 2 if there is none of that name, {name, value, name, value, ...}}
 --
 -- The maxima in capitals are set in front of this text.
 
@@ -18,8 +18,10 @@ local rules, key = KEYS[1], KEYS[2]
 local what, name, text, for_ms, until_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local known = redis.call('HMGET', rules, 'current', 'orders')
+local known = redis.call('HMGET', rules, 'current', 'orders', 'canary')
 local number = tonumber(known[2] or '0')
+-- Of two numbers, one is of the canary's edition.
+local step = known[3] and 2 or 1
 
 -- tostring() keeps 14 digits only.
 local function whole(number)
@@ -27,7 +29,7 @@ local function whole(number)
 end
 
 local function next_number()
-  number = number > 0 and number + 1 or now
+  number = number > 0 and number + step or now
   redis.call('HSET', rules, 'orders', whole(number))
 end
 
@@ -65,4 +67,4 @@ end
 if is_over then
   next_number()
 end
-return {tonumber(known[1] or '0'), whole(number), whole(now), outcome, kept}
+return {tonumber(known[1] or '0'), whole(number), tonumber(known[3] or '0'), whole(now), outcome, kept}

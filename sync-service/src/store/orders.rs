@@ -1,8 +1,8 @@
 //! Orders in a store: texts under names, each until a time. The store knows no more of them.
 //!
 //! They are apart from the rule sets, so that a new rule set keeps them. Whatever changes them, the end of one included, gives them
-//! a new number: the one before it plus 1. The first is the number of milliseconds since 1970, as with rule sets, so that a
-//! store that has lost its data uses no number twice.
+//! a new number: the one before it plus 1, or plus 2 while a canary runs (see [`Current::canary_edition`]). The first is the number of
+//! milliseconds since 1970, as with rule sets, so that a store that has lost its data uses no number twice.
 
 /// The most orders that are kept.
 pub const ORDERS_MAX: usize = 1_000;
@@ -14,6 +14,8 @@ pub struct Current {
     pub version: Option<u64>,
     /// The number of the orders; 0 if there never was one.
     pub orders: u64,
+    /// The number of the canary that runs; 0 if there is none.
+    pub canary: u64,
 }
 
 impl Current {
@@ -22,6 +24,12 @@ impl Current {
     /// version's.
     pub fn edition(self) -> u64 {
         self.version.map_or(0, |version| version.saturating_add(self.orders))
+    }
+
+    /// The number of the edition that the canary makes, if one runs: the next one. It stays free for that: while a canary runs,
+    /// orders count by two, and so they do when it is taken back. If it is promoted, the version has the same content and number.
+    pub fn canary_edition(self) -> Option<u64> {
+        (self.canary > 0 && self.version.is_some()).then(|| self.edition().saturating_add(1))
     }
 }
 

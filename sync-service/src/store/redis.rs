@@ -52,6 +52,7 @@ use self::servers::Servers;
 use self::take::Taker;
 pub use self::take::script as take_script;
 use super::address::NodeMap;
+use super::canary;
 use super::ceiling::Ceiling;
 use super::clock::Clocks;
 use super::dial::{DialError, Dialer, Files};
@@ -254,6 +255,14 @@ impl Store for Redis {
 
     fn put_rules<'a>(&'a self, put: &'a Put<'a>) -> Answer<'a, Stored> {
         Box::pin(rules::put(&self.servers, &self.rules, put))
+    }
+
+    fn change_canary<'a>(&'a self, change: &'a canary::Change<'a>) -> Answer<'a, canary::Outcome> {
+        Box::pin(rules::change_canary(&self.servers, &self.rules, change))
+    }
+
+    fn canary(&self) -> Answer<'_, Option<canary::Kept>> {
+        Box::pin(rules::canary(&self.servers, &self.rules))
     }
 
     fn rules_version(&self) -> Answer<'_, Option<u64>> {

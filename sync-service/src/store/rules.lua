@@ -1,39 +1,100 @@
--- Puts a rule set as a new version.
+-- Puts a rule set as a new version; begins and ends a canary.
 --
 -- KEYS[1]   the rule sets, a hash: current (a version), file (the document that a file has put last),
---           document:<version> (JSON) and note:<version> (`<seconds since 1970> <what made it>`)
--- ARGV[1]   the document
--- ARGV[2]   the version that must be current, 0 if there must be none, or empty
--- ARGV[3]   what makes the version
--- ARGV[4]   1 if it comes from a file
+--           document:<version> (JSON) and note:<version> (`<seconds since 1970> <what made it>`); of a canary, while one
+--           runs: canary (its number), canary:document and canary:note (`<milliseconds since 1970> <text>`); canaries (the number of the last
+--           one), orders (the number of the orders)
+-- ARGV[1]   put; put over, which ends a canary, while put is refused; begin, promote or take back a canary
+-- ARGV[2]   the document, to put or to begin
+-- ARGV[3]   the version that must be current, 0 if there must be none, or empty
+-- ARGV[4]   what makes the version; to begin, the canary's text
+-- ARGV[5]   1 if it comes from a file
+-- ARGV[6]   to promote or take back, the number of the canary that must run, or empty
 --
--- Returns   1, the new version; 0, the current version where a file says nothing new; or -1, the current
---           version where it is another than ARGV[2]
+-- Returns   1, the new version; 0, the current version where a file says nothing new; -1, the current version where it is
+--           another than ARGV[3]; 2, the number of the canary that begins; 3, that of the one that was taken back; -2, that of
+--           the one that runs, where it is another or none must; or -3, 0 if none runs
 --
 -- The maxima in capitals are set in front of this text.
 
-local key, document, expected, note, from_file = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1'
-local current = tonumber(redis.call('HGET', key, 'current') or '0')
+local key, what, document, expected, note, from_file, id =
+  KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1', ARGV[6]
+local known = redis.call('HMGET', key, 'current', 'canary', 'canaries', 'orders')
+local current, canary = tonumber(known[1] or '0'), tonumber(known[2] or '0')
+local canaries, orders = tonumber(known[3] or '0'), tonumber(known[4] or '0')
+local time = redis.call('TIME')
+local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
-local function field(name, version)
-  return name .. ':' .. string.format('%.0f', version)
+-- tostring() keeps 14 digits only.
+local function whole(number)
+  return string.format('%.0f', number)
 end
 
+local function field(name, version)
+  return name .. ':' .. whole(version)
+end
+
+local function put(document)
+  local version = current > 0 and current + 1 or now_ms
+  redis.call('HSET', key, 'current', whole(version), field('document', version), document, field('note', version),
+    time[1] .. ' ' .. note)
+  local dropped = version - VERSIONS_KEPT
+  redis.call('HDEL', key, field('document', dropped), field('note', dropped))
+  return {1, version}
+end
+
+-- Ends the canary; the editions that follow have numbers so much higher, and none that it had.
+local function end_canary(by)
+  redis.call('HDEL', key, 'canary', 'canary:document', 'canary:note')
+  if by > 0 then
+    redis.call('HSET', key, 'orders', whole(orders > 0 and orders + by or now_ms))
+  end
+end
+
+if what == 'promote' or what == 'take back' then
+  if canary == 0 then
+    return {-3, 0}
+  end
+  if id ~= '' and tonumber(id) ~= canary then
+    return {-2, canary}
+  end
+  if what == 'take back' then
+    end_canary(2)
+    return {3, canary}
+  end
+  local promoted = redis.call('HGET', key, 'canary:document')
+  end_canary(0)
+  return put(promoted)
+end
 if expected ~= '' and tonumber(expected) ~= current then
   return {-1, current}
 end
+if what == 'begin' then
+  if current == 0 then
+    return {-1, 0}
+  end
+  if canary > 0 then
+    return {-2, canary}
+  end
+  local begun = math.max(now_ms, canaries + 1)
+  redis.call('HSET', key, 'canary', whole(begun), 'canaries', whole(begun), 'canary:document', document, 'canary:note',
+    whole(now_ms) .. ' ' .. note)
+  return {2, begun}
+end
 if from_file then
-  local known = redis.call('HMGET', key, 'file', field('document', current))
-  redis.call('HSET', key, 'file', document)
-  if current > 0 and (known[1] == document or known[2] == document) then
+  local last = redis.call('HMGET', key, 'file', field('document', current))
+  if current > 0 and (last[1] == document or last[2] == document) then
+    redis.call('HSET', key, 'file', document)
     return {0, current}
   end
 end
-local time = redis.call('TIME')
-local now = time[1]
-local version = current > 0 and current + 1 or tonumber(now) * 1000 + math.floor(tonumber(time[2]) / 1000)
-redis.call('HSET', key, 'current', string.format('%.0f', version), field('document', version), document,
-  field('note', version), now .. ' ' .. note)
-local dropped = version - VERSIONS_KEPT
-redis.call('HDEL', key, field('document', dropped), field('note', dropped))
-return {1, version}
+if canary > 0 then
+  if what == 'put' then
+    return {-2, canary}
+  end
+  end_canary(1)
+end
+if from_file then
+  redis.call('HSET', key, 'file', document)
+end
+return put(document)

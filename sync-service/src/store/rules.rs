@@ -29,6 +29,8 @@ pub enum Stored {
     Same(u64),
     /// Another version than the expected one is current, 0 if there is none. Nothing changed.
     Conflict(u64),
+    /// The canary of this number runs (see [`super::canary`]). Nothing changed.
+    Canary(u64),
 }
 
 /// A version that is kept.

@@ -1,5 +1,6 @@
 //! The commands that ask a weir-sync that runs: the real binary asks a real one.
 
+mod canary;
 mod fleet;
 mod orders;
 mod reach;

@@ -2,6 +2,7 @@
 
 mod alone;
 mod bans;
+mod canary;
 mod client;
 mod dry_run;
 mod exchange;

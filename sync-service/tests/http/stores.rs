@@ -14,6 +14,7 @@ use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::hot::HotKey;
 use weir_budget::pops::PopNote;
 use weir_sync::fleet::Seen;
+use weir_sync::store::canary;
 use weir_sync::store::memory::Memory;
 use weir_sync::store::orders::{Change, Current, Orders};
 use weir_sync::store::rules::{Kept, Put, Stored};
@@ -174,6 +175,17 @@ impl Store for Shared {
             drop(self.holds_answers.read().await);
             self.or_lost(stored)
         })
+    }
+
+    fn change_canary<'a>(&'a self, change: &'a canary::Change<'a>) -> Answer<'a, canary::Outcome> {
+        if self.is_gone.load(Ordering::SeqCst) {
+            return Box::pin(async { Err(gone()) });
+        }
+        self.memory.change_canary(change)
+    }
+
+    fn canary(&self) -> Answer<'_, Option<canary::Kept>> {
+        self.or_gone(self.memory.canary())
     }
 
     fn say_busy<'a>(&'a self, member: &'a str, text: &'a str) -> Answer<'a, ()> {

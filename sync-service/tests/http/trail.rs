@@ -238,6 +238,59 @@ async fn a_change_whose_answer_was_lost_is_written_as_unknown() {
     assert!(events[1]["after"].is_null() && events[2]["until"].is_string());
 }
 
+#[tokio::test]
+async fn a_canary_is_written_when_it_begins_and_when_it_ends() {
+    let (folder, config) = with_file();
+    let server = Server::start(config).await;
+    put(&server, "if-none-match: *\r\n", &rules("5/s")).await;
+    report(server.address, REPORTER, &greeting("fra1")).await;
+    let begin = async |rate: &str| {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let headers = "if-match: *\r\nweir-comment: at one first\r\n";
+            let answer = admin(&server, "PUT", "/v1/rules?pops=fra1", headers, &rules(rate)).await;
+            if answer.status == 201 {
+                return answer.header("etag").unwrap().trim_matches('"').parse::<u64>().unwrap();
+            }
+            // The POP is noted within an interval.
+            assert!(answer.status == 422 && Instant::now() < deadline, "{}", answer.text());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let end = async |method: &str, path: &str, body: Value| {
+        let answer = admin(&server, method, path, "if-match: *\r\nweir-comment: why\r\n", &body).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    };
+    let first = begin("6/s").await;
+    end("DELETE", "/v1/rules/canary", Value::Null).await;
+    let second = begin("7/s").await;
+    end("POST", "/v1/rules/canary/promote", Value::Null).await;
+    let third = begin("8/s").await;
+    end("PUT", "/v1/enforcement", json!({"enforce": false})).await;
+    let events = events(folder.path(), 8).await;
+    let told = |event: &Value| json!(["what", "note", "author", "comment"].map(|field| event[field].clone()));
+    let begun = json!(["canary", "begin", "admin", "at one first"]);
+    let expected = [
+        begun.clone(),
+        json!(["canary", "take back", "admin", "why"]),
+        begun.clone(),
+        json!(["rules", format!("promote canary {second}"), "admin", "why"]),
+        begun,
+        json!(["rules", "kill switch: enforce false", "admin", "why"]),
+        json!(["canary", "take back", "admin", "why"]),
+    ];
+    assert_eq!(events[1..].iter().map(told).collect::<Vec<_>>(), expected);
+    for (place, id) in [(1, first), (2, first), (3, second), (5, third), (7, third)] {
+        assert_eq!(events[place]["target"], json!({"id": id, "pops": ["fra1"]}));
+    }
+    let rate = json!([{"rule": "per-address", "fields": ["rate"]}]);
+    assert_eq!([&events[1]["changes"]["changed"], &events[4]["changes"]["changed"]], [&rate, &rate]);
+    assert_eq!(
+        (&events[7]["note"], &events[6]["changes"]["fields"]),
+        (&json!("take back"), &json!(["enforce"]))
+    );
+}
+
 /// How long a reply takes, of many the one in the middle.
 async fn usual_reply(server: &Server) -> Duration {
     let mut took = Vec::new();

@@ -5,6 +5,7 @@
 
 mod addresses;
 mod algorithms;
+mod canary;
 mod claims;
 mod configuration;
 mod console;

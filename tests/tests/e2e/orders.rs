@@ -13,15 +13,15 @@ use weir_tests::weir_sync::{TOKEN, WeirSync};
 use crate::plugin::{rule, rules, with};
 
 /// How soon an order is in force everywhere, from the answer to it.
-const WITHIN: Duration = Duration::from_secs(1);
-const REGIONS: [&str; 2] = ["fra1", "nyc1"];
+pub(crate) const WITHIN: Duration = Duration::from_secs(1);
+pub(crate) const REGIONS: [&str; 2] = ["fra1", "nyc1"];
 
 /// A connection to each worker of each POP.
-struct Clients(Vec<Client>);
+pub(crate) struct Clients(pub(crate) Vec<Client>);
 
 impl Clients {
     /// Asks over every connection until all are answered with `status`; how long that took.
-    async fn all_get(&mut self, status: u16, ask: &Ask, since: Instant) -> Duration {
+    pub(crate) async fn all_get(&mut self, status: u16, ask: &Ask, since: Instant) -> Duration {
         for client in &mut self.0 {
             let mut last = 0;
             while last != status {
@@ -34,7 +34,7 @@ impl Clients {
 }
 
 /// Two regions that run `document`.
-async fn fleet(redis: &Redis, document: &Value) -> (Vec<WeirSync>, Vec<Envoy>) {
+pub(crate) async fn fleet(redis: &Redis, document: &Value) -> (Vec<WeirSync>, Vec<Envoy>) {
     let (mut weir_syncs, mut edges) = (vec![], vec![]);
     for name in REGIONS {
         let weir_sync = WeirSync::start(name, &redis.url()).await;

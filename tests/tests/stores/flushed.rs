@@ -20,7 +20,7 @@ fn document(rate: &str) -> Document {
 async fn what_ran_runs_on_and_numbers_are_not_used_again() {
     let redis = Redis::start().await;
     let (store, mut connection) = (Arc::new(connected(&redis).await), redis.connection().await);
-    let rule_sets = |store| RuleSets::new(store, <_>::default(), <_>::default());
+    let rule_sets = |store| RuleSets::new(store, "eu", <_>::default(), <_>::default());
     let (ours, other) = (rule_sets(store.clone()), rule_sets(store));
     other.listen().await.unwrap();
     assert!(other.is_missing());

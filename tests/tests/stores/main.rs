@@ -15,6 +15,7 @@ mod slow;
 mod suite;
 mod bans;
 mod busy;
+mod canary;
 mod ceiling;
 mod clock;
 mod cluster;

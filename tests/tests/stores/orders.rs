@@ -40,13 +40,13 @@ fn texts(orders: &Orders) -> Vec<(&str, &str)> {
 }
 
 async fn each_change_of_rules_or_orders_makes_one_edition_more(store: &dyn Store) {
-    assert_eq!(store.current().await.unwrap(), Current { version: None, orders: 0 });
+    assert_eq!(store.current().await.unwrap(), Current::default());
     assert_eq!(store.current().await.unwrap().edition(), 0);
     let version = put_rules(store).await;
     assert_eq!(store.current().await.unwrap().edition(), version, "without orders it is the version");
     let first = put(store, "a", "1", HOUR).await;
     let number = first.current.orders;
-    assert_eq!(first.current, Current { version: Some(version), orders: number });
+    assert_eq!(first.current, Current { version: Some(version), orders: number, canary: 0 });
     assert!(number.abs_diff(version) < 600_000, "it begins at the time: {number} {version}");
     assert_eq!(store.orders(None).await.unwrap().current, first.current, "to ask changes nothing");
     assert_eq!(drop_it(store, "b").await, Outcome::Missing);
@@ -54,7 +54,8 @@ async fn each_change_of_rules_or_orders_makes_one_edition_more(store: &dyn Store
     put_rules(store).await;
     put(store, "b", "2", HOUR).await;
     assert_eq!(drop_it(store, "a").await, Outcome::Done);
-    assert_eq!(store.current().await.unwrap(), Current { version: Some(version + 1), orders: number + 2 });
+    let expected = Current { version: Some(version + 1), orders: number + 2, canary: 0 };
+    assert_eq!(store.current().await.unwrap(), expected);
     let read = store.orders(None).await.unwrap();
     assert_eq!(texts(&read), [("b", "2")], "a new rule set keeps it");
     assert_eq!(read.current, store.current().await.unwrap());

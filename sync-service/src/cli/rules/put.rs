@@ -16,10 +16,10 @@ const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 
 /// A file of rules, which no rule set is larger than.
-struct File<'a> {
+pub(super) struct File<'a> {
     path: &'a str,
-    media_type: &'static str,
-    bytes: Bytes,
+    pub(super) media_type: &'static str,
+    pub(super) bytes: Bytes,
 }
 
 /// What a change would do, as a dry run tells it.
@@ -103,18 +103,12 @@ async fn tried(api: &Api, file: &File<'_>, expected: Option<u64>) -> Result<Trie
 impl Tried {
     /// What cannot be intended, a line each.
     fn warnings(&self) -> Vec<String> {
-        let warning = |warning: &Value| {
-            let text = |field: &str| warning[field].as_str().map(shown).unwrap_or_default();
-            let rule =
-                warning["rule"].as_str().map_or_else(String::new, |rule| format!(" ({})", shown(rule)));
-            format!("warning: {}{rule}: {}", text("place"), text("problem"))
-        };
-        self.answer["warnings"].as_array().into_iter().flatten().map(warning).collect()
+        warnings(&self.answer)
     }
 }
 
 impl<'a> File<'a> {
-    fn read(matches: &'a ArgMatches) -> Result<Self, Failure> {
+    pub(super) fn read(matches: &'a ArgMatches) -> Result<Self, Failure> {
         let path = matches.get_one::<String>("file").map_or("", String::as_str);
         let bytes = input::read(path, input::FILE_BYTES_MAX);
         let bytes = bytes.map_err(|error| Failure::unusable(format!("{path}: cannot be read: {error}")))?;
@@ -123,7 +117,7 @@ impl<'a> File<'a> {
     }
 
     /// The answer; what is wrong with the file is told with its lines and columns, if this program finds it, too.
-    fn judged(&self, api: &Api, outcome: Outcome) -> Result<Value, Failure> {
+    pub(super) fn judged(&self, api: &Api, outcome: Outcome) -> Result<Value, Failure> {
         match outcome {
             Outcome::Done(answer) => Ok(answer.body),
             Outcome::Refused(StatusCode::UNPROCESSABLE_ENTITY, problem) => {
@@ -136,4 +130,14 @@ impl<'a> File<'a> {
             Outcome::Refused(status, problem) => Err(api.refusal(status, &problem)),
         }
     }
+}
+
+/// What cannot be intended, a line each, as an `answer` says it.
+pub(super) fn warnings(answer: &Value) -> Vec<String> {
+    let warning = |warning: &Value| {
+        let text = |field: &str| warning[field].as_str().map(shown).unwrap_or_default();
+        let rule = warning["rule"].as_str().map_or_else(String::new, |rule| format!(" ({})", shown(rule)));
+        format!("warning: {}{rule}: {}", text("place"), text("problem"))
+    };
+    answer["warnings"].as_array().into_iter().flatten().map(warning).collect()
 }

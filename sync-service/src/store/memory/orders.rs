@@ -18,32 +18,37 @@ impl Orders {
         self.number
     }
 
-    /// Changes them `since_1970`, and drops those that have ended.
-    pub(super) fn change(&mut self, since_1970: Duration, change: Option<&Change<'_>>) -> Outcome {
-        let now_ms = millis(since_1970);
-        let outcome = change.map_or(Outcome::Done, |change| self.make(now_ms, change));
+    /// Changes them `since_1970`, and drops those that have ended. While a canary runs, they count by two.
+    pub(super) fn change(
+        &mut self,
+        since_1970: Duration,
+        change: Option<&Change<'_>>,
+        has_canary: bool,
+    ) -> Outcome {
+        let (now_ms, step) = (millis(since_1970), 1 + u64::from(has_canary));
+        let outcome = change.map_or(Outcome::Done, |change| self.make(now_ms, step, change));
         let before = self.kept.len();
         self.kept.retain(|_, order| order.until_ms > now_ms);
         if self.kept.len() < before {
-            self.count(now_ms);
+            self.pass(now_ms, step);
         }
         outcome
     }
 
-    fn make(&mut self, now_ms: u64, change: &Change<'_>) -> Outcome {
+    fn make(&mut self, now_ms: u64, step: u64, change: &Change<'_>) -> Outcome {
         match *change {
             Change::Drop(name) => {
                 if self.kept.remove(name).is_none() {
                     return Outcome::Missing;
                 }
-                self.count(now_ms);
+                self.pass(now_ms, step);
             }
             Change::Put { name, text, until } => {
                 if self.kept.len() >= ORDERS_MAX && !self.kept.contains_key(name) {
                     return Outcome::Full;
                 }
                 let until_ms = until.by(now_ms);
-                let (id, name, text) = (self.count(now_ms), name.to_owned(), text.to_owned());
+                let (id, name, text) = (self.pass(now_ms, step), name.to_owned(), text.to_owned());
                 self.kept.insert(name.clone(), Kept { name, id, at_ms: now_ms, until_ms, text });
             }
         }
@@ -57,9 +62,9 @@ impl Orders {
         kept
     }
 
-    /// Gives them a new number.
-    fn count(&mut self, now_ms: u64) -> u64 {
-        self.number = if self.number > 0 { self.number + 1 } else { now_ms.max(1) };
+    /// Gives them a new number, so much higher than the one before it.
+    pub(super) fn pass(&mut self, now_ms: u64, step: u64) -> u64 {
+        self.number = if self.number > 0 { self.number + step } else { now_ms.max(1) };
         self.number
     }
 }

@@ -1,8 +1,10 @@
-//! Rule sets in memory.
+//! Rule sets and the canary in memory.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::orders::millis;
+use crate::store::canary::{self, Change, Outcome};
 use crate::store::rules::{Kept, Put, Stored, VERSIONS_KEPT};
 
 /// The versions that are kept.
@@ -11,6 +13,9 @@ pub(super) struct Rules {
     versions: BTreeMap<u64, Version>,
     /// The document that a file has put last.
     file: Option<String>,
+    canary: Option<canary::Kept>,
+    /// The number of the last one.
+    canaries: u64,
 }
 
 #[derive(Debug)]
@@ -27,26 +32,73 @@ impl Rules {
         if put.expected.is_some_and(|expected| expected != current) {
             return Stored::Conflict(current);
         }
-        if put.from_file {
-            let last = self.file.replace(put.document.to_owned());
-            let is_known =
-                last.as_deref() == Some(put.document) || self.document(current) == Some(put.document);
-            if current > 0 && is_known {
-                return Stored::Same(current);
-            }
+        let is_known =
+            self.file.as_deref() == Some(put.document) || self.document(current) == Some(put.document);
+        if put.from_file && current > 0 && is_known {
+            self.file = Some(put.document.to_owned());
+            return Stored::Same(current);
         }
-        let version =
-            if current > 0 { current + 1 } else { u64::try_from(since_1970.as_millis()).unwrap_or(1).max(1) };
-        let new = Version {
-            document: put.document.to_owned(),
-            at_s: since_1970.as_secs(),
-            note: put.note.to_owned(),
-        };
+        if let Some(canary) = &self.canary {
+            return Stored::Canary(canary.id);
+        }
+        if put.from_file {
+            self.file = Some(put.document.to_owned());
+        }
+        Stored::New(self.add(since_1970, put.document.to_owned(), put.note))
+    }
+
+    /// A new version.
+    fn add(&mut self, since_1970: Duration, document: String, note: &str) -> u64 {
+        let version = self.version().map_or_else(|| millis(since_1970).max(1), |version| version + 1);
+        let new = Version { document, at_s: since_1970.as_secs(), note: note.to_owned() };
         self.versions.insert(version, new);
         while self.versions.len() > VERSIONS_KEPT {
             self.versions.pop_first();
         }
-        Stored::New(version)
+        version
+    }
+
+    /// Begins or ends a canary `since_1970`.
+    pub(super) fn change_canary(&mut self, since_1970: Duration, change: &Change<'_>) -> Outcome {
+        let (current, now_ms) = (self.version().unwrap_or_default(), millis(since_1970));
+        let runs = self.canary.as_ref().map(|canary| canary.id);
+        match *change {
+            Change::Begin { document, text, expected } => {
+                if current == 0 || expected.is_some_and(|expected| expected != current) {
+                    return Outcome::Conflict(current);
+                }
+                if let Some(id) = runs {
+                    return Outcome::Runs(id);
+                }
+                let id = now_ms.max(self.canaries + 1);
+                let (text, document) = (text.to_owned(), document.to_owned());
+                (self.canary, self.canaries) = (Some(canary::Kept { id, at_ms: now_ms, text, document }), id);
+                Outcome::Begun(id)
+            }
+            Change::Promote { id, note } => match self.end(id) {
+                Ok(canary) => Outcome::Put(self.add(since_1970, canary.document, note)),
+                Err(outcome) => outcome,
+            },
+            Change::TakeBack { id } => {
+                self.end(id).map_or_else(|outcome| outcome, |canary| Outcome::TakenBack(canary.id))
+            }
+            Change::PutOver { expected, .. } if expected != current => Outcome::Conflict(current),
+            Change::PutOver { document, note, .. } => {
+                self.canary = None;
+                Outcome::Put(self.add(since_1970, document.to_owned(), note))
+            }
+        }
+    }
+
+    /// Ends the canary, which must be that of this number, if one is given.
+    fn end(&mut self, id: Option<u64>) -> Result<canary::Kept, Outcome> {
+        let canary = self.canary.take_if(|canary| id.is_none_or(|id| id == canary.id));
+        canary.ok_or_else(|| self.canary.as_ref().map_or(Outcome::Missing, |canary| Outcome::Runs(canary.id)))
+    }
+
+    /// The canary that runs.
+    pub(super) fn canary(&self) -> Option<&canary::Kept> {
+        self.canary.as_ref()
     }
 
     pub(super) fn version(&self) -> Option<u64> {

@@ -13,19 +13,20 @@ use crate::store::orders::{Change, Current, Kept, ORDERS_MAX, Orders, Outcome, U
 const KEYS: [&str; 2] = [RULES_KEY, "weir:{weir:rules}:orders"];
 
 /// What the script returns.
-type Row = (u64, u64, u64, u64, Vec<(String, String)>);
+type Row = (u64, u64, u64, u64, u64, Vec<(String, String)>);
 
 /// The script, with its maximum in front.
 pub(super) fn script() -> String {
     with_maxima(&[("ORDERS_MAX", ORDERS_MAX as u64)], include_str!("../orders.lua"))
 }
 
-/// Both numbers, of one moment.
+/// All numbers, of one moment.
 pub(super) async fn current(servers: &Servers, script: &Arc<Lua>) -> Result<Current, StoreError> {
     let mut call = Call::new("HMGET", RULES_KEY);
-    call.arg(RULES_KEY).arg("current").arg("orders");
-    let (version, orders): (Option<u64>, Option<u64>) = servers.send_one(call, script).await?;
-    Ok(Current { version, orders: orders.unwrap_or_default() })
+    call.arg(RULES_KEY).arg("current").arg("orders").arg("canary");
+    let (version, orders, canary): (Option<u64>, Option<u64>, Option<u64>) =
+        servers.send_one(call, script).await?;
+    Ok(Current { version, orders: orders.unwrap_or_default(), canary: canary.unwrap_or_default() })
 }
 
 pub(super) async fn change(
@@ -45,7 +46,7 @@ pub(super) async fn change(
             };
         }
     }
-    let (version, orders, now_ms, outcome, rows): Row = servers.send_one(call, script).await?;
+    let (version, orders, canary, now_ms, outcome, rows): Row = servers.send_one(call, script).await?;
     let outcome = match outcome {
         0 => Outcome::Done,
         1 => Outcome::Full,
@@ -55,7 +56,7 @@ pub(super) async fn change(
     // What cannot be read was put there by another program.
     let mut kept: Vec<Kept> = rows.into_iter().filter_map(|(name, value)| kept(name, &value)).collect();
     kept.sort_by_key(|order| order.id);
-    let current = Current { version: Some(version).filter(|version| *version > 0), orders };
+    let current = Current { version: Some(version).filter(|version| *version > 0), orders, canary };
     Ok(Orders { current, now_ms, outcome, kept })
 }
 

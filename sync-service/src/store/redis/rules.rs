@@ -1,4 +1,4 @@
-//! Rule sets in Redis: one hash, written by one script.
+//! Rule sets and the canary in Redis: one hash, written by one script.
 
 use std::sync::Arc;
 
@@ -6,6 +6,7 @@ use super::exchange::Call;
 use super::script::{Lua, with_maxima};
 use super::servers::Servers;
 use crate::store::StoreError;
+use crate::store::canary::{self, Change, Outcome};
 use crate::store::rules::{Kept, Put, Stored, VERSIONS_KEPT};
 
 /// The hash of the rule sets.
@@ -18,14 +19,61 @@ pub(super) fn script() -> String {
 
 pub(super) async fn put(servers: &Servers, script: &Arc<Lua>, put: &Put<'_>) -> Result<Stored, StoreError> {
     let mut call = Call::of(script, &[RULES_KEY]);
-    call.arg(put.document).arg(put.expected.map_or_else(String::new, |version| version.to_string()));
-    call.arg(put.note).arg(u8::from(put.from_file));
+    call.arg("put").arg(put.document).arg(or_empty(put.expected));
+    call.arg(put.note).arg(u8::from(put.from_file)).arg("");
     match servers.send_one(call, script).await? {
         (1, version) => Ok(Stored::New(version)),
         (0, version) => Ok(Stored::Same(version)),
         (-1, version) => Ok(Stored::Conflict(version)),
+        (-2, id) => Ok(Stored::Canary(id)),
         _ => Err(StoreError::Nonsense("another outcome of a put")),
     }
+}
+
+pub(super) async fn change_canary(
+    servers: &Servers,
+    script: &Arc<Lua>,
+    change: &Change<'_>,
+) -> Result<Outcome, StoreError> {
+    let mut call = Call::of(script, &[RULES_KEY]);
+    match *change {
+        Change::Begin { document, text, expected } => {
+            call.arg("begin").arg(document).arg(or_empty(expected)).arg(text).arg(0).arg("");
+        }
+        Change::Promote { id, note } => {
+            call.arg("promote").arg("").arg("").arg(note).arg(0).arg(or_empty(id));
+        }
+        Change::TakeBack { id } => {
+            call.arg("take back").arg("").arg("").arg("").arg(0).arg(or_empty(id));
+        }
+        Change::PutOver { document, expected, note } => {
+            call.arg("put over").arg(document).arg(expected).arg(note).arg(0).arg("");
+        }
+    }
+    match servers.send_one(call, script).await? {
+        (1, version) => Ok(Outcome::Put(version)),
+        (2, id) => Ok(Outcome::Begun(id)),
+        (3, id) => Ok(Outcome::TakenBack(id)),
+        (-1, version) => Ok(Outcome::Conflict(version)),
+        (-2, id) => Ok(Outcome::Runs(id)),
+        (-3, 0) => Ok(Outcome::Missing),
+        _ => Err(StoreError::Nonsense("another outcome of a change of the canary")),
+    }
+}
+
+pub(super) async fn canary(servers: &Servers, script: &Arc<Lua>) -> Result<Option<canary::Kept>, StoreError> {
+    let mut call = Call::new("HMGET", RULES_KEY);
+    call.arg(RULES_KEY).arg("canary").arg("canary:note").arg("canary:document");
+    let row: (Option<u64>, Option<String>, Option<String>) = servers.send_one(call, script).await?;
+    let (Some(id), Some(note), Some(document)) = row else { return Ok(None) };
+    let (at_ms, text) = note.split_once(' ').unwrap_or_default();
+    let at_ms = at_ms.parse().map_err(|_| StoreError::Nonsense("a canary without a time"))?;
+    Ok(Some(canary::Kept { id, at_ms, text: text.to_owned(), document }))
+}
+
+/// A number, or nothing.
+fn or_empty(number: Option<u64>) -> String {
+    number.map_or_else(String::new, |number| number.to_string())
 }
 
 pub(super) async fn version(servers: &Servers, script: &Arc<Lua>) -> Result<Option<u64>, StoreError> {

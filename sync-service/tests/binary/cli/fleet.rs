@@ -6,7 +6,7 @@ use super::{ALICE, Asked};
 use crate::running::{file, until};
 
 /// Says that `pop` runs `version`, and refused `refused`.
-fn report(asked: &Asked, pop: &str, sequence: u64, version: u64, refused: u64) {
+pub(super) fn report(asked: &Asked, pop: &str, sequence: u64, version: u64, refused: u64) {
     let running = RunningVersion { version, refused };
     let report = Report { pop: pop.into(), worker: 1, sequence, table: 1, running, ..Report::default() };
     let headers = format!("content-type: {}\r\n", messages::CONTENT_TYPE);

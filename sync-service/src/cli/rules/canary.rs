@@ -1,0 +1,156 @@
+//! `weir-sync rules put --pops` or `--region`, `canary`, `promote` and `takeback`: a rule set for a part of the POPs.
+
+use clap::{Arg, ArgMatches};
+use hyper::{Method, StatusCode};
+use serde_json::Value;
+
+use super::held::{current, lines};
+use super::put::{File, warnings};
+use crate::cli::api::{Answer, Api, Ask, Outcome};
+use crate::cli::said::{Answered, Failure, Said};
+use crate::cli::table::shown;
+
+/// Where the canary is, behind `/v1`.
+const PATH: [&str; 2] = ["rules", "canary"];
+
+/// Which POPs a rule set is put for.
+pub(super) fn audience() -> [Arg; 2] {
+    let option = |name: &'static str, value| Arg::new(name).long(name).value_name(value);
+    [
+        option("pops", "A,B")
+            .conflicts_with("region")
+            .help("Only for these POPs: a canary, which is then promoted or taken back"),
+        option("region", "REGION")
+            .help("Only for the POPs that report to the weir-syncs of this region: a canary, too"),
+    ]
+}
+
+/// Whether a rule set is put for a part of the POPs.
+pub(super) fn is_for_some(matches: &ArgMatches) -> bool {
+    matches.contains_id("pops") || matches.contains_id("region")
+}
+
+/// Begins a canary.
+pub(super) async fn begin(api: &Api, matches: &ArgMatches) -> Answered {
+    let file = File::read(matches)?;
+    let version = current(api).await?;
+    let version = matches.get_one::<u64>("if-version").copied().unwrap_or(version);
+    if version == 0 {
+        let sentence =
+            "there is no rule set yet, and so none to try another beside: put one for all POPs first";
+        return Err(Failure::refused(sentence));
+    }
+    let ask = || {
+        let ask = Ask::new(Method::PUT, &["rules"]).replacing(version);
+        let ask = ask.body(file.media_type, file.bytes.clone());
+        let of = |name| matches.get_one::<String>(name);
+        match (of("pops"), of("region")) {
+            (Some(pops), _) => ask.query("pops", pops),
+            (None, region) => ask.query("region", &region.cloned().unwrap_or_default()),
+        }
+    };
+    let tried = file.judged(api, api.try_ask(ask().query("dry_run", &true)).await?)?;
+    let warnings = warnings(&tried);
+    if matches.get_flag("strict") && !warnings.is_empty() {
+        let found = warnings.len();
+        let sentence = format!(
+            "{}\n--strict: expected no warnings, found {found}: nothing was put",
+            warnings.join("\n")
+        );
+        return Err(Failure::refused(sentence));
+    }
+    if tried["is_same"] == true {
+        let sentence = format!("version {version} says just that already: no canary begins");
+        return Err(Failure::refused(sentence));
+    }
+    let mut answer = file.judged(api, api.try_ask(ask().comment(matches.get_one("comment"))?).await?)?;
+    answer["changes"] = tried["changes"].clone();
+    if matches.get_flag("json") {
+        return Ok(Said::json(&answer));
+    }
+    let page = format!(
+        "Canary {} is for {}, beside version {version}: `rules canary` shows how far it has come.\n",
+        answer["canary"],
+        whom(&answer)
+    );
+    Ok(Said::done(page + &lines(&tried)).with_note(warnings.join("\n")))
+}
+
+/// Shows the canary.
+pub(super) async fn show(api: &Api, matches: &ArgMatches) -> Answered {
+    let canary = match api.try_ask(Ask::get(&PATH)).await? {
+        Outcome::Done(Answer { body, .. }) => body,
+        Outcome::Refused(StatusCode::NOT_FOUND, _) if !matches.get_flag("json") => {
+            return Ok(Said::done(
+                "No canary runs: `rules put FILE --pops A,B` or `--region R` begins one.\n",
+            ));
+        }
+        Outcome::Refused(status, problem) => return Err(api.refusal(status, &problem)),
+    };
+    if matches.get_flag("json") {
+        return Ok(Said::json(&canary));
+    }
+    Ok(Said::done(page(&canary) + &lines(&canary)))
+}
+
+/// Makes it the rule set of all POPs.
+pub(super) async fn promote(api: &Api, matches: &ArgMatches) -> Answered {
+    let id = match matches.get_one::<u64>("canary") {
+        Some(id) => *id,
+        None => api.ask(Ask::get(&PATH)).await?.version.unwrap_or_default(),
+    };
+    let ask = Ask::new(Method::POST, &["rules", "canary", "promote"]).replacing(id);
+    let answer = api.ask(ask.comment(matches.get_one("comment"))?).await?.body;
+    if matches.get_flag("json") {
+        return Ok(Said::json(&answer));
+    }
+    Ok(Said::done(format!("Version {} is what canary {id} said, for all POPs.\n", answer["version"])))
+}
+
+/// Ends it.
+pub(super) async fn take_back(api: &Api, matches: &ArgMatches) -> Answered {
+    let ask = Ask::new(Method::DELETE, &PATH).comment(matches.get_one("comment"))?;
+    let answer = api.ask(ask).await?.body;
+    if matches.get_flag("json") {
+        return Ok(Said::json(&answer));
+    }
+    let (id, whom) = (&answer["id"], whom(&answer));
+    Ok(Said::done(format!("Canary {id} is taken back: {whom} runs what all others do.\n")))
+}
+
+fn page(canary: &Value) -> String {
+    let text = |field: &str| canary[field].as_str().map(shown).unwrap_or_default();
+    let pops = |field: &str| {
+        let names = canary[field].as_array().into_iter().flatten();
+        names.filter_map(Value::as_str).map(shown).collect::<Vec<_>>()
+    };
+    let (running, waiting, refused) = (pops("running"), pops("waiting"), pops("refused"));
+    let all = running.len() + waiting.len() + refused.len();
+    let why = if text("comment").is_empty() { String::new() } else { format!(": {}", text("comment")) };
+    let mut page = format!(
+        "Canary {} is for {}, beside version {}, since {} by {}{why}.\nIt runs at {} of {all} POPs.\n",
+        canary["id"],
+        whom(canary),
+        canary["version"],
+        text("at"),
+        text("author"),
+        running.len()
+    );
+    for (head, pops) in [("Refused by", refused), ("Not yet at", waiting)] {
+        if !pops.is_empty() {
+            page += &format!("{head} {}.\n", pops.join(", "));
+        }
+    }
+    page
+}
+
+/// The POPs that a canary is for.
+fn whom(canary: &Value) -> String {
+    match canary["region"].as_str() {
+        Some(region) => format!("the region {}", shown(region)),
+        None => {
+            let names = canary["pops"].as_array().into_iter().flatten();
+            names.filter_map(Value::as_str).map(shown).collect::<Vec<_>>().join(", ")
+        }
+    }
+}

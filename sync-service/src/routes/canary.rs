@@ -1,0 +1,135 @@
+//! The canary: a rule set for a part of the POPs.
+
+use hyper::StatusCode;
+use hyper::header::{HeaderMap, IF_MATCH};
+use serde_json::{Value, json};
+
+use super::rules::{JSON, changed, judge_query, tagged, version_of};
+use super::{Answered, Request, Routes};
+use crate::access::credentials::Role;
+use crate::changes::Changes;
+use crate::check::warn::Warning;
+use crate::connections::Peer;
+use crate::document::Document;
+use crate::fleet::{Fleet, Seen};
+use crate::moment;
+use crate::problem::{Problem, json as response};
+use crate::rules::audience::Audience;
+use crate::rules::{Change, ChangeError, Tried};
+
+impl Routes {
+    /// Begins a canary; without a `change` it is only tried.
+    pub(super) async fn begin_canary(
+        &self,
+        document: &Document,
+        audience: Audience,
+        expected: Option<u64>,
+        change: Option<&Change>,
+        warnings: &[Warning],
+    ) -> Answered {
+        let rules = &self.exchange.rules;
+        let Some(change) = change else {
+            let Tried { current, is_same, changes, lines, .. } =
+                rules.try_canary(document, &audience, expected).await?;
+            let mut answer = json!(audience);
+            for (name, value) in [
+                ("dry_run", true.into()),
+                ("current", current.into()),
+                ("is_same", is_same.into()),
+                ("changes", json!(changes)),
+                ("lines", json!(lines)),
+                ("warnings", json!(warnings)),
+            ] {
+                answer[name] = value;
+            }
+            return Ok(response(StatusCode::OK, JSON, &answer));
+        };
+        let (canary, version) = rules.begin_canary(document, audience, expected, change).await?;
+        let mut answer = json!(canary.audience);
+        for (name, value) in
+            [("canary", canary.id.into()), ("version", version.into()), ("warnings", json!(warnings))]
+        {
+            answer[name] = value;
+        }
+        Ok(tagged(response(StatusCode::CREATED, JSON, &answer), canary.id))
+    }
+
+    /// The canary that runs, and how far it has come.
+    pub(super) async fn get_canary(&self, request: &Request) -> Answered {
+        self.operator(request.headers(), Role::Read)?;
+        judge_query(request)?;
+        let fleet = self.exchange.fleet().await?;
+        let Some(of) = &fleet.canary else { return Err(ChangeError::NoCanary.into()) };
+        let document: Value = serde_json::from_slice(&of.document).unwrap_or_default();
+        let old = self.exchange.rules.current().await?;
+        let old: Value = old.and_then(|old| serde_json::from_slice(&old.document).ok()).unwrap_or_default();
+        let changes = Changes::between(&old, &document);
+        let lines = changes.lines(&old, &document);
+        let mut answer = canary(&fleet);
+        for (name, value) in [
+            ("at", moment::text(of.at_ms).into()),
+            ("author", of.author.clone().into()),
+            ("comment", of.comment.clone().into()),
+            ("version", fleet.current.version.into()),
+            ("changes", json!(changes)),
+            ("lines", json!(lines)),
+            ("document", document),
+        ] {
+            answer[name] = value;
+        }
+        Ok(tagged(response(StatusCode::OK, JSON, &answer), of.id))
+    }
+
+    /// Makes the canary the rule set of all POPs.
+    pub(super) async fn promote(&self, request: &Request, peer: &Peer) -> Answered {
+        let change = self.change(request.headers(), peer, "")?;
+        judge_query(request)?;
+        let id = of_header(request.headers())?.ok_or_else(|| {
+            let detail =
+                "expected `If-Match: \"ID\"` with the number of the canary, or `If-Match: *` to promote any";
+            Problem::new(StatusCode::PRECONDITION_REQUIRED, detail)
+        })?;
+        let version = self.exchange.rules.promote(id, &change).await?;
+        Ok(changed(StatusCode::OK, version))
+    }
+
+    /// Ends the canary: its POPs run what the others do.
+    pub(super) async fn take_back(&self, request: &Request, peer: &Peer) -> Answered {
+        let change = self.change(request.headers(), peer, "")?;
+        judge_query(request)?;
+        let id = of_header(request.headers())?.flatten();
+        let canary = self.exchange.rules.take_back(id, &change).await?;
+        let mut answer = canary.told();
+        answer["taken_back"] = true.into();
+        Ok(response(StatusCode::OK, JSON, &answer))
+    }
+}
+
+/// The canary that a change is about: any by `Some(None)`, none if that is not said.
+#[allow(clippy::option_option, reason = "what is said may be that any will do")]
+fn of_header(headers: &HeaderMap) -> Result<Option<Option<u64>>, Problem> {
+    match headers.get(IF_MATCH).map(|value| value.as_bytes().trim_ascii()) {
+        None => Ok(None),
+        Some(b"*") => Ok(Some(None)),
+        Some(tag) => {
+            let unreadable = || Problem::malformed("expected `If-Match: \"ID\"` or `If-Match: *`");
+            version_of(tag).map(|id| Some(Some(id))).ok_or_else(unreadable)
+        }
+    }
+}
+
+/// What operators are told of the canary of `fleet`; null if none runs.
+pub(super) fn canary(fleet: &Fleet) -> Value {
+    let (Some(canary), Some(edition)) = (&fleet.canary, fleet.current.canary_edition()) else {
+        return Value::Null;
+    };
+    let pops = fleet.pops.iter().filter(|pop| fleet.is_canary(pop));
+    let (running, others): (Vec<&Seen>, Vec<&Seen>) = pops.partition(|pop| fleet.is_current(pop));
+    let (refused, waiting): (Vec<_>, Vec<_>) = others.into_iter().partition(|pop| pop.refused == edition);
+    let mut told = canary.told();
+    told["edition"] = edition.into();
+    for (name, pops) in [("running", running), ("refused", refused), ("waiting", waiting)] {
+        told[name] = pops.iter().map(|seen| seen.pop.as_str()).collect();
+    }
+    told
+}

@@ -1,0 +1,265 @@
+//! A canary: a rule set that a part of the POPs runs beside the version that the others run, until it is promoted or taken
+//! back. There is one at a time. While it runs, no other version is put, so that what is promoted was tried beside what it
+//! replaces; only the kill switch goes before it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use weir_rules::RuleSet;
+use weir_rules::reading::ConfigError;
+
+use super::audience::Audience;
+use super::{Change, ChangeError, Held, RuleSets, Tried, read};
+use crate::changes::Changes;
+use crate::document::Document;
+use crate::store::StoreError;
+use crate::store::canary::{self as store, Outcome};
+use crate::trail::event::Changed;
+
+/// What a store keeps beside a canary's document.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+struct Said {
+    audience: Audience,
+    #[serde(default)]
+    author: String,
+    #[serde(default)]
+    comment: String,
+}
+
+/// The canary that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Canary {
+    /// Its number: no other has the same.
+    pub id: u64,
+    /// When it began, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// Which POPs run it.
+    pub audience: Audience,
+    /// The name of the token that it was begun with.
+    pub author: String,
+    /// What its author says of it.
+    pub comment: String,
+    /// What it says, as JSON.
+    pub document: Bytes,
+}
+
+impl Canary {
+    /// What a store has kept. None if it was kept by a weir-sync that knows other audiences.
+    pub(super) fn read(kept: store::Kept) -> Option<Self> {
+        let store::Kept { id, at_ms, text, document } = kept;
+        let Said { audience, author, comment } = serde_json::from_str(&text).ok()?;
+        Some(Self { id, at_ms, audience, author, comment, document: document.into() })
+    }
+
+    /// Which POPs run it, and its number, for operators.
+    pub fn told(&self) -> Value {
+        let mut told = json!(self.audience);
+        told["id"] = self.id.into();
+        told
+    }
+}
+
+impl RuleSets {
+    /// The canary that runs, from the store.
+    pub async fn canary(&self) -> Result<Option<Arc<Canary>>, StoreError> {
+        Ok(self.store.canary().await?.and_then(Canary::read).map(Arc::new))
+    }
+
+    /// Whether a canary of `document` may begin beside the `expected` version, or any; and what it would change of it.
+    pub async fn try_canary(
+        &self,
+        document: &Document,
+        audience: &Audience,
+        expected: Option<u64>,
+    ) -> Result<Tried, ChangeError> {
+        let current = self.current().await?.ok_or(ChangeError::None)?;
+        if expected.is_some_and(|expected| expected != current.version) {
+            return Err(ChangeError::Conflict(current.version));
+        }
+        if let Some(canary) = self.canary().await? {
+            return Err(ChangeError::Canary(canary.id));
+        }
+        if let Some(unheard) = audience.unheard(&self.store.fleet().await?) {
+            return Err(ChangeError::Unheard(unheard));
+        }
+        let old = read(&current)?;
+        let errors = strict_errors(old.rules(), document.rules());
+        if !errors.is_empty() {
+            return Err(ChangeError::Strict(errors));
+        }
+        let changes = Changes::between(old.value(), document.value());
+        let (is_same, lines) =
+            (old.value() == document.value(), changes.lines(old.value(), document.value()));
+        Ok(Tried { current: current.version, next: None, is_same, changes, lines })
+    }
+
+    /// Begins a canary for `audience` beside the `expected` version, or any. Returns it, and the version.
+    pub async fn begin_canary(
+        &self,
+        document: &Document,
+        audience: Audience,
+        expected: Option<u64>,
+        change: &Change,
+    ) -> Result<(Canary, u64), ChangeError> {
+        let Tried { current: version, changes, .. } = self.try_canary(document, &audience, expected).await?;
+        let Change { author, comment, .. } = change.clone();
+        let said = Said { audience, author, comment };
+        // Texts alone, which can always be written.
+        let (text, kept) = (document.text(), serde_json::to_string(&said).unwrap_or_default());
+        let begin = store::Change::Begin { document: &text, text: &kept, expected: Some(version) };
+        let lost = Changed { note: "begin".into(), target: Some(json!(said.audience)), ..change.told("canary") };
+        let begun = self.change_canary(&begin, || lost).await?;
+        let Outcome::Begun(id) = begun else { return Err(refusal(begun)) };
+        self.listen_now().await;
+        let Said { audience, author, comment } = said;
+        let canary = Canary { id, at_ms: id, audience, author, comment, document: text.into() };
+        tracing::info!(id, audience = ?canary.audience, author = canary.author, comment = canary.comment, "a canary begins");
+        self.trail.change(Changed {
+            note: "begin".into(),
+            target: Some(canary.told()),
+            changes: Some(changes),
+            ..change.told("canary")
+        });
+        Ok((canary, version))
+    }
+
+    /// Makes the canary's document the next version; `id` is the one that must run, if one is given.
+    pub async fn promote(&self, id: Option<u64>, change: &Change) -> Result<u64, ChangeError> {
+        let canary = self.canary().await?.ok_or(ChangeError::NoCanary)?;
+        if id.is_some_and(|id| id != canary.id) {
+            return Err(ChangeError::OtherCanary(canary.id));
+        }
+        let document = read(&Held { version: 0, document: canary.document.clone() })?;
+        let change = change.noted(format!("promote canary {}", canary.id));
+        let promote = store::Change::Promote { id: Some(canary.id), note: &change.text() };
+        match self.change_canary(&promote, || change.told("rules")).await? {
+            Outcome::Put(version) => {
+                self.is_put(version, &document, &change).await;
+                Ok(version)
+            }
+            other => Err(refusal(other)),
+        }
+    }
+
+    /// Ends the canary, which changes nothing else; `id` is the one that must run, if one is given.
+    pub async fn take_back(&self, id: Option<u64>, change: &Change) -> Result<Arc<Canary>, ChangeError> {
+        let canary = self.canary().await?.ok_or(ChangeError::NoCanary)?;
+        if id.is_some_and(|id| id != canary.id) {
+            return Err(ChangeError::OtherCanary(canary.id));
+        }
+        let back = store::Change::TakeBack { id: Some(canary.id) };
+        match self.change_canary(&back, || taken_back(&canary, change)).await? {
+            Outcome::TakenBack(id) => {
+                self.listen_now().await;
+                let Change { author, comment, .. } = change;
+                tracing::info!(id, author, comment, "a canary is taken back");
+                self.trail.change(taken_back(&canary, change));
+                Ok(canary)
+            }
+            other => Err(refusal(other)),
+        }
+    }
+
+    /// Puts `document` as the version after `expected`, and ends the canary, which is this one if one is known to run.
+    pub(super) async fn put_over(
+        &self,
+        document: &Document,
+        expected: u64,
+        canary: Option<&Canary>,
+        change: &Change,
+    ) -> Result<u64, ChangeError> {
+        let put = store::Change::PutOver { document: &document.text(), expected, note: &change.text() };
+        match self.change_canary(&put, || change.told("rules")).await? {
+            Outcome::Put(version) => {
+                self.is_put(version, document, change).await;
+                if let Some(canary) = canary {
+                    self.trail.change(taken_back(canary, change));
+                }
+                Ok(version)
+            }
+            other => Err(refusal(other)),
+        }
+    }
+
+    /// Has the store make a change; should its answer be lost, the trail hears what it was.
+    async fn change_canary(
+        &self,
+        change: &store::Change<'_>,
+        told: impl FnOnce() -> Changed,
+    ) -> Result<Outcome, StoreError> {
+        self.store.change_canary(change).await.inspect_err(|error| self.trail.change_failed(error, told()))
+    }
+}
+
+/// The end of a canary, as the trail tells of it.
+fn taken_back(canary: &Canary, change: &Change) -> Changed {
+    Changed { note: "take back".into(), target: Some(canary.told()), ..change.told("canary") }
+}
+
+/// Why a change was not made.
+fn refusal(outcome: Outcome) -> ChangeError {
+    match outcome {
+        Outcome::Conflict(0) => ChangeError::None,
+        Outcome::Conflict(version) => ChangeError::Conflict(version),
+        Outcome::Runs(id) => ChangeError::Canary(id),
+        Outcome::Missing => ChangeError::NoCanary,
+        Outcome::Begun(_) | Outcome::Put(_) | Outcome::TakenBack(_) => {
+            StoreError::Nonsense("another change of the canary was made than was asked for").into()
+        }
+    }
+}
+
+/// Strict rules of the same name must have the same quota in both rule sets: POPs of both draw on one budget, which keeps its
+/// promise by one quota.
+fn strict_errors(old: &RuleSet, new: &RuleSet) -> Vec<ConfigError> {
+    let differs = |rule: &weir_rules::Rule| {
+        let before = old.rules().iter().find(|before| before.name == rule.name)?;
+        let is_strict = before.sharing.strict || rule.sharing.strict;
+        let terms = |rule: &weir_rules::Rule| (rule.quota, rule.sharing.strict, rule.sharing.law);
+        (is_strict && terms(before) != terms(rule)).then(|| ConfigError {
+            place: format!("rules[{}]", rule.place()),
+            problem: format!(
+                "expected the quota and the algorithm that the current version has, as `{}` is strict: POPs of both rule sets \
+                 draw on one budget; give the rule another name, or put it for all POPs",
+                rule.name
+            ),
+        })
+    };
+    new.rules().iter().filter_map(differs).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Form;
+
+    fn rules(text: &str) -> Document {
+        let rule =
+            |body: &str| format!(r#"{{"rules": [{{"name": "a", "key": ["client_address"], {body}}}]}}"#);
+        Document::read(rule(text).as_bytes(), Form::Json).unwrap()
+    }
+
+    #[test]
+    fn a_strict_rule_keeps_its_quota_in_a_canary() {
+        let [loose, wider] = [r#""rate": "5/s""#, r#""rate": "9/s""#].map(rules);
+        let [strict, same, faster, longer] = [
+            r#""rate": "5/s", "strict": true"#,
+            r#""rate": "5/s", "strict": true, "match": {"methods": ["POST"]}"#,
+            r#""rate": "6/s", "burst": 5, "strict": true"#,
+            r#""rate": "5/s", "burst": 9, "strict": true"#,
+        ]
+        .map(rules);
+        let errors = |old: &Document, new: &Document| strict_errors(old.rules(), new.rules());
+        assert_eq!((errors(&loose, &wider), errors(&strict, &same)), (vec![], vec![]));
+        for (old, new) in [(&strict, &faster), (&strict, &longer), (&strict, &loose), (&loose, &strict)] {
+            let errors = errors(old, new);
+            assert_eq!(errors.len(), 1);
+            assert!(
+                errors[0].place == "rules[0]" && errors[0].problem.contains("`a` is strict"),
+                "{errors:?}"
+            );
+        }
+    }
+}

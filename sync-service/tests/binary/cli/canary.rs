@@ -1,0 +1,67 @@
+//! A canary by commands: begun for one POP, shown, taken back, promoted.
+
+use super::Asked;
+use super::fleet::report;
+use crate::running::{file, until};
+
+const LOGIN: &str = "rules:\n- {name: login, key: [client_address], rate: 5/m}\n";
+const FASTER: &str = "rules:\n- {name: login, key: [client_address], rate: 10/m}\n";
+
+#[test]
+fn a_rule_set_is_tried_at_one_pop_and_put_for_all() {
+    let asked = Asked::start();
+    let ((_a, login), (_b, faster)) = (file(LOGIN), file(FASTER));
+    let none = asked.told(&["rules", "put", &faster, "--region", "default"]).wrong(1);
+    assert!(none.contains("put one for all POPs first"), "{none}");
+    let version = asked.told(&["rules", "put", &login, "--json"]).json(0)["version"].as_u64().unwrap();
+    assert!(asked.told(&["rules", "canary"]).page(0).starts_with("No canary runs"));
+    for command in ["promote", "takeback"] {
+        let wrong = asked.told(&["rules", command]).wrong(1);
+        assert!(wrong.contains("no canary runs"), "{wrong}");
+    }
+    for (sequence, pop) in [(1, "ams1"), (1, "fra1")] {
+        report(&asked, pop, sequence, version, 0);
+    }
+    let known = || asked.told(&["fleet", "--json"]).json(0)["pops"].as_array().unwrap().len();
+    until("both POPs are known", || known() == 2);
+    let unheard = asked.told(&["rules", "put", &faster, "--pops", "fra1,fra2"]).wrong(1);
+    assert!(unheard.contains("these have not: fra2"), "{unheard}");
+    assert!(
+        asked.told(&["rules", "put", &login, "--pops", "fra1"]).wrong(1).contains("says just that already")
+    );
+    assert_eq!(asked.told(&["rules", "put", &login, "--pops", "fra1", "--region", "eu"]).code, Some(2));
+
+    let begun = asked.told(&["rules", "put", &faster, "--pops", "fra1", "--comment", "faster"]).page(0);
+    let id = asked.told(&["rules", "canary", "--json"]).json(0)["id"].as_u64().unwrap();
+    assert!(begun.starts_with(&format!("Canary {id} is for fra1, beside version {version}: ")), "{begun}");
+    let page = asked.told(&["rules", "canary"]).page(0);
+    assert!(page.contains(" by alice: faster.\nIt runs at 0 of 1 POPs.\nNot yet at fra1.\n"), "{page}");
+    assert!(page.ends_with("~ rule login\n    rate: \"5/m\" -> \"10/m\"\n"), "{page}");
+    let refused = asked.told(&["rules", "put", &login]).page(0);
+    assert!(refused.contains("says just that already"), "{refused}");
+    let refused = asked.told(&["rules", "rollback", &version.to_string()]).wrong(1);
+    assert!(refused.contains("a canary runs"), "{refused}");
+
+    report(&asked, "fra1", 2, version + 1, 0);
+    until("it runs", || asked.told(&["rules", "canary"]).page(0).contains("It runs at 1 of 1 POPs."));
+    let fleet = asked.told(&["fleet", "--strict"]).page(0);
+    assert!(
+        fleet.starts_with(&format!("Version {version} runs at 1 of 2 POPs. A canary runs: {id};")),
+        "{fleet}"
+    );
+    let taken = asked.told(&["rules", "takeback", "--comment", "too fast"]).page(0);
+    assert_eq!(taken, format!("Canary {id} is taken back: fra1 runs what all others do.\n"));
+
+    let begun = asked.told(&["rules", "put", &faster, "--region", "default", "--json"]).json(0);
+    assert_eq!(
+        (&begun["region"], &begun["changes"]["changed"][0]["rule"]),
+        (&"default".into(), &"login".into())
+    );
+    let other = asked.told(&["rules", "promote", "--canary", &id.to_string()]).wrong(1);
+    assert!(other.contains(&format!("the canary that runs is {}", begun["canary"])), "{other}");
+    let promoted = asked.told(&["rules", "promote"]).page(0);
+    let expected =
+        format!("Version {} is what canary {} said, for all POPs.\n", version + 1, begun["canary"]);
+    assert_eq!(promoted, expected);
+    assert_eq!(asked.told(&["rules", "get", "--json"]).json(0)["version"], version + 1);
+}
