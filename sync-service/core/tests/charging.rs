@@ -2,6 +2,8 @@
 
 #[path = "charging/clock_steps.rs"]
 mod clock_steps;
+#[path = "charging/two_quotas.rs"]
+mod two_quotas;
 
 use proptest::prelude::*;
 use weir_budget::budget::{

@@ -21,6 +21,7 @@ use crate::connections::Peer;
 use crate::document::{DOCUMENT_BYTES_MAX, Document, Form};
 use crate::fleet::{Fleet, Seen};
 use crate::keys::answer::parts;
+use crate::orders::order::{Standing, Subject};
 use crate::problem::{Problem, json as response, text};
 use crate::rules::audience::{Audience, POPS_MAX};
 use crate::rules::{COMMENT, COMMENT_BYTES_MAX, Change, ChangeError, Held, Tried};
@@ -29,6 +30,8 @@ use crate::strict_json;
 
 /// The largest body of a request with a single field, in bytes.
 pub(super) const ORDER_BYTES_MAX: usize = 4_096;
+/// The most orders that an answer to a rule set names.
+const LOST_ORDERS_MAX: usize = 20;
 /// The media type of every answer.
 pub(super) const JSON: &str = "application/json";
 /// What a change must say.
@@ -63,7 +66,8 @@ impl Routes {
         let body = self.read(request.into_body(), DOCUMENT_BYTES_MAX).await?;
         // That may take long, and who may only read may ask for it.
         let turn = if is_trial { Some(Arc::clone(&self.judging).lock_owned().await) } else { None };
-        let (document, warnings) = judged(turn, body, form).await?;
+        let (document, mut warnings) = judged(turn, body, form).await?;
+        warnings.extend(lost_orders(&self.exchange.rules.lost_orders(&document).await));
         if let Some(audience) = audience {
             return self.begin_canary(&document, audience, expected, change.as_ref(), &warnings).await;
         }
@@ -209,6 +213,23 @@ async fn judged(
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the rule set was not judged; nothing was changed")
     };
     spawn_blocking(judge).await.map_err(unjudged)?
+}
+
+/// Warnings of orders that a rule set leaves without effect.
+fn lost_orders(lost: &[Standing]) -> Vec<Warning> {
+    let warning = |standing: &Standing| {
+        let rule = match &standing.order.said.subject {
+            Subject::Key { rule, .. } => Some(rule.clone()),
+            Subject::Address { .. } => None,
+        };
+        let (order, why) = (standing.order.said.summary(), standing.without_effect.as_deref());
+        let problem = format!(
+            "an order that is in force would be without effect ({order}): {}",
+            why.unwrap_or_default()
+        );
+        Warning { place: "orders".into(), rule, problem }
+    };
+    lost.iter().take(LOST_ORDERS_MAX).map(warning).collect()
 }
 
 /// The version in an entity tag, as in `"7"`.

@@ -109,7 +109,8 @@ impl RuleSets {
         // Texts alone, which can always be written.
         let (text, kept) = (document.text(), serde_json::to_string(&said).unwrap_or_default());
         let begin = store::Change::Begin { document: &text, text: &kept, expected: Some(version) };
-        let lost = Changed { note: "begin".into(), target: Some(json!(said.audience)), ..change.told("canary") };
+        let lost =
+            Changed { note: "begin".into(), target: Some(json!(said.audience)), ..change.told("canary") };
         let begun = self.change_canary(&begin, || lost).await?;
         let Outcome::Begun(id) = begun else { return Err(refusal(begun)) };
         self.listen_now().await;

@@ -7,9 +7,10 @@ use weir_budget::budget::BudgetId;
 
 use super::edition::Base;
 use super::{Change, ChangeError, RuleSets};
+use crate::document::Document;
 use crate::moment;
 use crate::orders::ask::Asked;
-use crate::orders::compose::{Effect, try_beside};
+use crate::orders::compose::{Effect, compose, try_beside};
 use crate::orders::order::{Kind, Said, Standing, Subject, Which};
 use crate::orders::{Order, tier};
 use crate::store::StoreError;
@@ -26,6 +27,27 @@ impl RuleSets {
         // Those about which there is no rule set to change.
         let lost = |order: &Order| Standing { order: order.clone(), without_effect: Some(NO_RULES.into()) };
         Ok(if standings.is_empty() { followed.orders.iter().map(lost).collect() } else { standings })
+    }
+
+    /// The orders in force that would be without effect if this were the rule set, and why.
+    pub async fn lost_orders(&self, document: &Document) -> Vec<Standing> {
+        let in_force = |standing: &Standing| standing.without_effect.is_none();
+        // Without the store nothing can be put either.
+        let standings = self.orders().await.unwrap_or_default();
+        let orders: Vec<Order> =
+            standings.into_iter().filter(in_force).map(|standing| standing.order).collect();
+        // Who switches all rules off knows that.
+        if orders.is_empty() || !document.is_enforced() {
+            return Vec::new();
+        }
+        let document = document.clone();
+        let judge = move || {
+            let effects = compose(&document, &orders).effects;
+            let stand =
+                |(order, effect): (Order, Effect)| Standing { order, without_effect: effect.why_none() };
+            orders.into_iter().zip(effects).map(stand).filter(|standing| !in_force(standing)).collect()
+        };
+        spawn_blocking(judge).await.unwrap_or_default()
     }
 
     /// Puts an order, in place of the one about the same address or key if there is one.

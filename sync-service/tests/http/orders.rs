@@ -346,3 +346,28 @@ async fn a_ban_of_a_key_is_of_tiers_that_come_later_too() {
     let forgotten = reply.bans.iter().filter(|ban| ban.for_ms == 0).count();
     assert_eq!((forgotten, reply.bans.len()), (2, 2), "{reply:?}");
 }
+
+#[tokio::test]
+async fn a_rule_set_that_leaves_an_order_without_effect_warns_of_it() {
+    let server = Server::start(guarded()).await;
+    put(&server, FIRST, &rules("5/s")).await;
+    let more = json!({"rate": "100/s", "for": "1h"});
+    order(&server, "/v1/keys/per-address/192.0.2.1/override", more).await;
+    order(&server, BAN, json!({"address": "203.0.113.7", "for": "1h"})).await;
+    let mut other = rules("5/s");
+    other["rules"][0]["name"] = json!("renamed");
+    let warned = async |path: &str, rules: &Value| {
+        let answer = admin(&server, "PUT", path, ANY, rules).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        json_of(&answer)["warnings"].as_array().unwrap().clone()
+    };
+    assert_eq!(warned("/v1/rules?dry_run=true", &rules("6/s")).await, [] as [Value; 0]);
+    for path in ["/v1/rules?dry_run=true", "/v1/rules"] {
+        let warnings = warned(path, &other).await;
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert_eq!((&warnings[0]["place"], &warnings[0]["rule"]), (&json!("orders"), &json!("per-address")));
+        let problem = warnings[0]["problem"].as_str().unwrap();
+        assert!(problem.contains("192.0.2.1") && problem.contains("without effect"), "{problem}");
+    }
+    assert_eq!(warned("/v1/rules", &other).await, [] as [Value; 0], "it was lost before");
+}

@@ -181,7 +181,8 @@ impl Store for Shared {
         if self.is_gone.load(Ordering::SeqCst) {
             return Box::pin(async { Err(gone()) });
         }
-        self.memory.change_canary(change)
+        let changing = self.memory.change_canary(change);
+        Box::pin(async { self.or_lost(changing.await) })
     }
 
     fn canary(&self) -> Answer<'_, Option<canary::Kept>> {
