@@ -111,8 +111,8 @@ impl RuleSets {
         let begin = store::Change::Begin { document: &text, text: &kept, expected: Some(version) };
         let lost =
             Changed { note: "begin".into(), target: Some(json!(said.audience)), ..change.told("canary") };
-        let begun = self.change_canary(&begin, || lost).await?;
-        let Outcome::Begun(id) = begun else { return Err(refusal(begun)) };
+        let outcome = self.change_canary(&begin, || lost).await?;
+        let Outcome::Begun(id) = outcome else { return Err(refusal(outcome)) };
         self.listen_now().await;
         let Said { audience, author, comment } = said;
         let canary = Canary { id, at_ms: id, audience, author, comment, document: text.into() };

@@ -269,13 +269,13 @@ async fn a_canary_is_written_when_it_begins_and_when_it_ends() {
     end("PUT", "/v1/enforcement", json!({"enforce": false})).await;
     let events = events(folder.path(), 8).await;
     let told = |event: &Value| json!(["what", "note", "author", "comment"].map(|field| event[field].clone()));
-    let begun = json!(["canary", "begin", "admin", "at one first"]);
+    let at_first = json!(["canary", "begin", "admin", "at one first"]);
     let expected = [
-        begun.clone(),
+        at_first.clone(),
         json!(["canary", "take back", "admin", "why"]),
-        begun.clone(),
+        at_first.clone(),
         json!(["rules", format!("promote canary {second}"), "admin", "why"]),
-        begun,
+        at_first,
         json!(["rules", "kill switch: enforce false", "admin", "why"]),
         json!(["canary", "take back", "admin", "why"]),
     ];

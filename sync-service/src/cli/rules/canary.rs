@@ -127,7 +127,7 @@ fn page(canary: &Value) -> String {
     let (running, waiting, refused) = (pops("running"), pops("waiting"), pops("refused"));
     let all = running.len() + waiting.len() + refused.len();
     let why = if text("comment").is_empty() { String::new() } else { format!(": {}", text("comment")) };
-    let mut page = format!(
+    let page = format!(
         "Canary {} is for {}, beside version {}, since {} by {}{why}.\nIt runs at {} of {all} POPs.\n",
         canary["id"],
         whom(canary),
@@ -136,21 +136,19 @@ fn page(canary: &Value) -> String {
         text("author"),
         running.len()
     );
-    for (head, pops) in [("Refused by", refused), ("Not yet at", waiting)] {
-        if !pops.is_empty() {
-            page += &format!("{head} {}.\n", pops.join(", "));
-        }
-    }
-    page
+    let others =
+        [("Refused by", refused), ("Not yet at", waiting)].map(|(head, pops)| match pops.as_slice() {
+            [] => String::new(),
+            _ => format!("{head} {}.\n", pops.join(", ")),
+        });
+    page + &others.concat()
 }
 
 /// The POPs that a canary is for.
 fn whom(canary: &Value) -> String {
-    match canary["region"].as_str() {
-        Some(region) => format!("the region {}", shown(region)),
-        None => {
-            let names = canary["pops"].as_array().into_iter().flatten();
-            names.filter_map(Value::as_str).map(shown).collect::<Vec<_>>().join(", ")
-        }
+    if let Some(region) = canary["region"].as_str() {
+        return format!("the region {}", shown(region));
     }
+    let names = canary["pops"].as_array().into_iter().flatten();
+    names.filter_map(Value::as_str).map(shown).collect::<Vec<_>>().join(", ")
 }
