@@ -1,9 +1,10 @@
-//! Windows of strict rules in random worlds, beside a naive model that sees every request of all POPs at once and counts
+//! Windows and logs of strict rules in random worlds, beside a naive model that sees every request of all POPs at once and counts
 //! without rounding. Whatever goes wrong, no window may be above its limit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use fastrand::Rng;
+use weir_wire::law::LOG_MAX;
 use weir_wire::time::SECOND_NS;
 
 use super::calendars;
@@ -20,6 +21,8 @@ const LENGTH_S_MAX: f64 = 30.0;
 /// The least that is let through where nothing goes wrong, as a part of what the naive model lets through: what a POP has
 /// drawn and not spent as a window ends is lost.
 const LEAST: f64 = 0.94;
+/// The same of a log: a token counts until its length after the report that says that it is spent.
+const LEAST_OF_LOG: f64 = 0.75;
 
 /// Windows that the fleet shares.
 #[derive(Clone, Copy, Debug)]
@@ -28,34 +31,56 @@ pub struct Windows {
     limit: u32,
     /// ... how long it is, in seconds, ...
     length_s: u32,
-    /// ... and whether what remains of the one before counts, too.
-    slides: bool,
+    /// ... and what counts in it.
+    kind: Kind,
+}
+
+/// What counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// What was admitted in the window.
+    Fixed,
+    /// What remains of the one before, too.
+    Sliding,
+    /// What was admitted within the length of one.
+    Log,
 }
 
 /// A limiter that sees every request of a key.
 struct Naive {
     windows: Windows,
     counts: BTreeMap<u64, u64>,
+    /// Of a log, when each was admitted.
+    times: VecDeque<u64>,
 }
 
 impl Naive {
     fn new(windows: Windows) -> Self {
-        Self { windows, counts: BTreeMap::new() }
+        Self { windows, counts: BTreeMap::new(), times: VecDeque::new() }
     }
 
     /// Counts a request at `at`, in nanoseconds since 1970.
     fn count(&mut self, at: u64) {
-        *self.counts.entry(at / self.windows.length_ns()).or_default() += 1;
+        if self.windows.kind == Kind::Log {
+            self.times.push_back(at);
+        } else {
+            *self.counts.entry(at / self.windows.length_ns()).or_default() += 1;
+        }
     }
 
     /// By how many requests the weighed count at `at` is above the limit; below zero if there is room.
     #[allow(clippy::cast_precision_loss, reason = "exact: some thousand requests, and a product of integers")]
-    fn above(&self, at: u64) -> f64 {
-        let Windows { limit, slides, .. } = self.windows;
+    fn above(&mut self, at: u64) -> f64 {
+        let Windows { limit, kind, .. } = self.windows;
         let length_ns = self.windows.length_ns();
+        if kind == Kind::Log {
+            while self.times.pop_front_if(|time| *time + length_ns <= at).is_some() {}
+            return self.times.len() as f64 - f64::from(limit);
+        }
         let (window, elapsed) = (at / length_ns, at % length_ns);
         let count = |window: u64| i128::from(self.counts.get(&window).copied().unwrap_or(0));
-        let before = if slides { count(window - 1) * i128::from(length_ns - elapsed) } else { 0 };
+        let before =
+            if kind == Kind::Sliding { count(window - 1) * i128::from(length_ns - elapsed) } else { 0 };
         let above = before + (count(window) - i128::from(limit)) * i128::from(length_ns);
         above as f64 / length_ns as f64
     }
@@ -81,7 +106,9 @@ impl Windows {
         let length_s = log_uniform(least_s, least_s.max(LENGTH_S_MAX), rng).ceil() as u32;
         let asks = (rate * log_uniform(1.0, 10.0, rng)).min(most);
         let limit = (asks * f64::from(length_s) * log_uniform(0.1, 0.9, rng)) as u32 + 1;
-        let windows = Self { limit, length_s, slides: rng.bool() };
+        let kind = [Kind::Fixed, Kind::Sliding, Kind::Log][rng.usize(0..3)];
+        let limit = if kind == Kind::Log { limit.min(LOG_MAX) } else { limit };
+        let windows = Self { limit, length_s, kind };
         setup.rules = vec![RuleText { name: setup.rules[0].name.clone(), ..windows.rule() }];
         setup.begins_us += rng.u64(0..windows.length_ns() / 1_000);
         setup.keeps_log = true;
@@ -102,7 +129,8 @@ impl Windows {
                 world.label.violated("windows", end, &what);
             }
             let (admitted, ideally) = self.figures(world, key);
-            if faults.is_empty() && admitted < (LEAST * ideally).floor() {
+            let least = if self.kind == Kind::Log { LEAST_OF_LOG } else { LEAST };
+            if faults.is_empty() && admitted < (least * ideally).floor() {
                 let what = format!("client {key}: {admitted} admitted of {ideally}");
                 world.label.violated("windows", end, &what);
             }
@@ -116,8 +144,12 @@ impl Windows {
     }
 
     fn rule(self) -> RuleText {
-        let Self { limit, length_s, slides } = self;
-        let algorithm = if slides { "sliding_window" } else { "fixed_window" };
+        let Self { limit, length_s, kind } = self;
+        let algorithm = match kind {
+            Kind::Fixed => "fixed_window",
+            Kind::Sliding => "sliding_window",
+            Kind::Log => "sliding_log",
+        };
         let options = format!(r#""algorithm": "{algorithm}", "strict": true"#);
         RuleText { rate: format!("{limit}/{length_s}s"), burst: 0, options, ..RuleText::default() }
     }

@@ -145,3 +145,23 @@ fn what_is_not_told_is_said() {
     assert!(told.unseen.limited_milli > 0 && told.unseen.limited_milli <= least);
     assert!(busy.said(at(6_000), 100).unseen == Unseen::default());
 }
+
+/// `cargo test --release -p weir-budget what_it_costs -- --ignored --nocapture`
+#[test]
+#[ignore = "prints times"]
+fn what_it_costs_to_hear_of_a_key() {
+    for (what, keys, comes_once) in
+        [("20 keys", 20, false), ("1,200 keys", 1_200, false), ("each once", 1_200, true)]
+    {
+        let (mut busy, mut heard, mut once) = (BusyKeys::default(), 0_u64, 1 << 32);
+        let began = std::time::Instant::now();
+        for ms in (1_000..26_000).step_by(250) {
+            for key in 0..keys {
+                once += 1;
+                busy.hear(at(ms), "fra1", &id(if comes_once { once } else { key }), &said(ms, 9, 3, 3));
+                heard += 1;
+            }
+        }
+        std::println!("{what}: {} ns", began.elapsed().as_nanos() / u128::from(heard));
+    }
+}
