@@ -29,6 +29,7 @@ use alarm::Turn;
 pub use minute::{FLOOR, RuleMinute};
 use pops::OfPops;
 use rate::OfRate;
+use season::LEARN_MAX;
 use share::OfShare;
 use top_key::OfTopKey;
 
@@ -93,9 +94,6 @@ pub struct Terms {
     /// [`LEARN_MAX`].
     pub learn: u32,
 }
-
-/// The longest that [`Terms::learn`] may be, and how long it is unless it is set.
-pub const LEARN_MAX: u32 = 60;
 
 impl Default for Terms {
     fn default() -> Self {

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::f64::consts::LN_2;
 
-use super::LEARN_MAX;
-
 const HOUR: u64 = 60;
 const DAY: usize = 24;
 const DAYS: usize = 7;
 const WEEK: usize = DAYS * DAY;
+/// The most minutes that may be needed before anything is known.
+pub const LEARN_MAX: u32 = 60;
 /// The last minutes whose median is what is usual now.
 const RECENT_MAX: usize = LEARN_MAX as usize;
 /// The fewest minutes that tell what an hour is like.

@@ -55,7 +55,11 @@ pub fn keys(rules: &RuleSet, request: &mut dyn Request, secret: Option<&FleetSec
 fn key(rule: &Rule, request: &mut Fetched<'_>, secret: Option<&FleetSecret>) -> Option<FoundKey> {
     let found = |value: Option<Vec<u8>>, why| Some(FoundKey { rule: rule.name.clone(), value, why });
     let value = match rule.key.value(request, secret.unwrap_or(&FleetSecret::UNKEYED)) {
-        Ok(_) if rule.key.is_hashed() && secret.is_none() => {
+        Ok(value)
+            if rule.key.is_hashed()
+                && secret.is_none()
+                && KeyValue::clear_part(value.as_bytes()).is_none() =>
+        {
             return found(None, Some(UNKEYED));
         }
         Ok(value) => value,

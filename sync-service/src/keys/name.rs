@@ -6,6 +6,7 @@
 //! | a network, or an IPv6 prefix | `192.0.2.0/24`, `2001:db8:1:2::/64` |
 //! | all requests | `all` |
 //! | all requests that lack a part of the key | `lacking` |
+//! | a value, under a rule with `log_key` | `text:abc`; behind an address, `192.0.2.7 text:abc` |
 //! | anything else | `hex:` and the key's bytes: other parts than addresses leave a POP as a hash |
 //!
 //! What [`show`] shows, [`read`] reads. It also reads an IPv6 address without a prefix, as a rule by `client_address`
@@ -21,14 +22,16 @@ use weir_wire::messages::KEY_BYTES_MAX;
 
 /// What stands before a key's bytes.
 const HEX: &str = "hex:";
+/// What stands before a value.
+const TEXT: &str = "text:";
 /// The keys that have a word.
 const WORDS: [(&str, KeyValue); 2] = [("all", KeyValue::ALL), ("lacking", KeyValue::LACKING)];
 
 /// A text that names no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
-    "expected a key: an address (192.0.2.7), a network (192.0.2.0/24, 2001:db8:1:2::/64), `all`, `lacking`, or `hex:` and \
-     1 to 64 bytes, as GET /v1/keys shows it"
+    "expected a key: an address (192.0.2.7), a network (192.0.2.0/24, 2001:db8:1:2::/64), `all`, `lacking`, `text:` and \
+     a value (of a rule with log_key), or `hex:` and 1 to 64 bytes, as GET /v1/keys shows it"
 )]
 pub struct NameError;
 
@@ -39,8 +42,19 @@ pub fn show(value: &[u8]) -> String {
     }
     match parts(value) {
         Some((address, bits, [])) => network(address, bits),
-        _ => format!("{HEX}{}", Hex(value)),
+        _ => in_clear(value).unwrap_or_else(|| format!("{HEX}{}", Hex(value))),
     }
+}
+
+/// A key with a value in clear, if that can be read.
+fn in_clear(value: &[u8]) -> Option<String> {
+    let (address, text) = KeyValue::clear_part(value)?;
+    let text = str::from_utf8(text).ok().filter(|text| !text.chars().any(char::is_control))?;
+    if address.is_empty() {
+        return Some(format!("{TEXT}{text}"));
+    }
+    let (address, bits, _) = parts(address)?;
+    Some(format!("{} {TEXT}{text}", network(address, bits)))
 }
 
 /// The bytes of the key that a text names.
@@ -51,6 +65,19 @@ pub fn read(text: &str) -> Result<Vec<u8>, NameError> {
     if let Some(digits) = text.strip_prefix(HEX) {
         return bytes_of(digits).ok_or(NameError);
     }
+    if let Some((address, clear)) = text.split_once(TEXT) {
+        let address = match address.strip_suffix(' ') {
+            Some(address) => of_address(address)?,
+            None if address.is_empty() => Vec::new(),
+            None => return Err(NameError),
+        };
+        return KeyValue::clear(&address, clear.as_bytes()).ok_or(NameError);
+    }
+    of_address(text)
+}
+
+/// The bytes of the key of an address or a network.
+fn of_address(text: &str) -> Result<Vec<u8>, NameError> {
     let (text, bits) = match text.split_once('/') {
         Some((text, bits)) => (text, Some(number(bits).ok_or(NameError)?)),
         None => (text, None),
@@ -152,6 +179,13 @@ mod tests {
             (&[3], "all"),
             (&[2], "lacking"),
             (&[1, 0xab], "hex:01ab"),
+            (b"\x07abc", "text:abc"),
+            (b"\x07", "text:"),
+            (b"\x07text: caf\xc3\xa9", "text:text: caf\u{e9}"),
+            (b"\x04\x20\xc0\x00\x02\x07\x07a b", "192.0.2.7 text:a b"),
+            // No text, or one that a terminal would act on.
+            (b"\x07\xff", "hex:07ff"),
+            (b"\x07a\x1bb", "hex:07611b62"),
             (b"192.0.2.1", "hex:3139322e302e322e31"),
             // Not what any POP writes: bits behind the prefix, a prefix too long or none, too few bytes.
             (&[4, 20, 192, 0, 0xff], "hex:0414c000ff"),
@@ -176,6 +210,9 @@ mod tests {
         for bad in
             ["", "192.0.2", "192.0.2.0/33", "192.0.2.0/0", "192.0.2.0/+8", "::1/129", "::ffff:1.2.3.0/120"]
         {
+            assert_eq!(read(bad), Err(NameError), "{bad:?}");
+        }
+        for bad in ["192.0.2.7text:a", "x text:a", &format!("text:{}", "a".repeat(KEY_BYTES_MAX))] {
             assert_eq!(read(bad), Err(NameError), "{bad:?}");
         }
         for bad in ["hex:", "hex:0", "hex:0g", "hex:\u{e9}0", "All", "192.0.2.0/", &long] {

@@ -5,16 +5,16 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use weir_tests::client::Ask;
 use weir_tests::envoy::{Envoy, Setup};
-use weir_tests::load::open_loop;
+use weir_tests::load::{open_loop, repeat};
 use weir_tests::operator::Operator;
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 use weir_tests::weir_sync::WeirSync;
 
-use crate::plugin::one;
+use crate::plugin::{rule, rules, with};
 use crate::sync::synced;
 
 /// What the rule admits per second, and at once.
@@ -64,11 +64,18 @@ async fn an_attack_is_in_the_file_and_in_the_stream_key_by_key_and_as_an_anomaly
     let arguments = ["--trail-file", path, "--trail-redis", "store", "--trail-interval-ms", "500"];
     let compressed = ["--anomaly-minute-ms", &minute, "--anomaly-learn-minutes", "2"];
     let weir_sync = WeirSync::start_with("fra", &redis.url(), &[&arguments[..], &compressed].concat()).await;
-    let plugin = synced(one("per-address", &format!("{RATE}/s"), RATE), "fra1");
+    let match_of = |path: &str| json!({"path": {"exact": path}});
+    let per_address = with(rule("per-address", &format!("{RATE}/s"), RATE), "match", match_of("/"));
+    let named = with(with(rule("named", "1/h", 1), "match", match_of("/named")), "log_key", true.into());
+    let named = with(named, "key", json!([{"header": "x-customer"}]));
+    let plugin = synced(rules([per_address, named]), "fra1");
     let setup = Setup::with(plugin).node("fra1").concurrency(2);
     let edge = Envoy::start(setup.cluster("weir-sync", weir_sync.address())).await;
     edge.counter_grows("weir.sync.answered", 4).await;
 
+    let customer = Ask::get("/named").header("x-customer", "acme");
+    let of_customer = repeat(&mut edge.client(), &customer, 30).await;
+    assert_eq!((of_customer.admitted(), of_customer.limited()), (1, 29));
     ask(&edge, "198.51.100.7", 12, CALM_MINUTES).await;
     let helpers = (0..HELPERS).map(|n| format!("198.51.100.{}", 20 + n)).collect::<Vec<_>>();
     let helping =
@@ -106,6 +113,15 @@ async fn an_attack_is_in_the_file_and_in_the_stream_key_by_key_and_as_an_anomaly
         assert!(page.contains(&row(kind)), "{kind}: {page}");
     }
 
+    // The value of a key whose rule says so is named.
+    let mut operator = Operator::of(&weir_sync);
+    let key = operator.get("/v1/keys/named/text:acme").await.json();
+    assert_eq!((&key["key"], &key["burst"]), (&"text:acme".into(), &1.into()), "{key:#}");
+    let told =
+        events(&file, "decisions").into_iter().filter(|event| event["rule"] == "named").collect::<Vec<_>>();
+    let limited_of = told.iter().map(|event| event["limited"].as_u64().unwrap()).sum::<u64>();
+    assert_eq!((&told[0]["key"], limited_of), (&"text:acme".into(), 29), "{told:#?}");
+
     // Every request that was limited is told, once, and so in both places.
     let decisions = until("what was limited to be told", async || {
         let decisions = events(&file, "decisions");
@@ -116,7 +132,7 @@ async fn an_attack_is_in_the_file_and_in_the_stream_key_by_key_and_as_an_anomaly
     .await;
     let (decisions, told) = decisions;
     assert!(told <= (1.0 + TOLERANCE) * limited, "{told} are told to be limited of {limited}");
-    for event in &decisions {
+    for event in decisions.iter().filter(|event| event["rule"] != "named") {
         assert_eq!((&event["rule"], &event["pop"]), (&"per-address".into(), &"fra1".into()), "{event:#}");
         assert!(event["address"] == event["key"] && event["first"].as_str() <= event["last"].as_str());
     }

@@ -29,6 +29,8 @@ pub struct KeySpec {
     pub(super) address_at: usize,
     /// The kinds and names of `others`, as bytes that no other list of parts has.
     pub(super) description: Vec<u8>,
+    /// Whether the value of the one part of `others` leaves the POP.
+    is_clear: bool,
 }
 
 /// A part of a key, as it was written.
@@ -115,6 +117,20 @@ impl KeySpec {
         !self.others.is_empty()
     }
 
+    /// Has the value of its one part beside the client's address leave the POP, so that operators read it. False if there is no
+    /// such part.
+    pub(crate) fn make_clear(&mut self) -> bool {
+        self.is_clear = matches!(self.others.as_slice(), [Part::Value(_) | Part::Host | Part::Path]);
+        // No part is described by this: its values are other keys now.
+        self.description.push(u8::MAX);
+        self.is_clear
+    }
+
+    /// Whether the value of its part beside the client's address leaves the POP.
+    pub fn is_clear(&self) -> bool {
+        self.is_clear
+    }
+
     /// The same key over other prefixes.
     pub(crate) fn with_prefixes(&self, prefixes: Prefixes) -> Self {
         Self { address: Some(prefixes), ..self.clone() }
@@ -131,6 +147,16 @@ impl KeySpec {
         };
         if self.others.is_empty() {
             return Ok(KeyValue::of_parts(address, None));
+        }
+        if self.is_clear
+            && let [part] = self.others.as_slice()
+        {
+            let mut key = KeyValue::with_clear(address);
+            part.put(request, &mut key)?;
+            // A longer value is hashed.
+            if let Some(key) = key.whole() {
+                return Ok(key);
+            }
         }
         let mut hash = secret.begin(&self.description);
         for part in &self.others {

@@ -125,6 +125,43 @@ fn an_address_stays_readable_and_the_rest_is_hidden() {
 }
 
 #[test]
+fn a_value_leaves_in_clear_where_the_rule_says_so_if_it_fits() {
+    let of = |rule: Value, text: &str| {
+        let errors = Errors::default();
+        let rules = RuleSet::parse(&json!([rule]), "rules", &errors);
+        let rules = errors.into_result(rules).map_err(|errors| errors[0].to_string())?;
+        let mut request =
+            Has::default().with(Attribute::SourceAddress, "2001:db8::7").with(header("user"), text);
+        let mut values = Values::default();
+        let mut fetched = Fetched::new(&mut request, rules.attributes(), &mut values);
+        Ok(rules.rules()[0].key.value(&mut fetched, &SECRET).unwrap().as_bytes().to_vec())
+    };
+    let rule =
+        |key: Value, log_key: bool| json!({"name": "r", "key": key, "rate": "1/s", "log_key": log_key});
+    let (user, both) =
+        (json!([{"header": "user"}]), json!([{"header": "user"}, {"client_address": {"ipv6": 128}}]));
+    assert_eq!(of(rule(user.clone(), true), "anna"), Ok::<_, String>(b"\x07anna".to_vec()));
+    assert_eq!(of(rule(user.clone(), true), ""), Ok(b"\x07".to_vec()));
+    let with_address = of(rule(both.clone(), true), "anna").unwrap();
+    assert_eq!(KeyValue::clear_part(&with_address), Some((&with_address[..18], &b"anna"[..])));
+    for (key, fits) in [(user.clone(), 63), (both, 45)] {
+        let [whole, hashed] =
+            [fits, fits + 1].map(|len| of(rule(key.clone(), true), &"a".repeat(len)).unwrap());
+        assert_eq!((whole.len(), KeyValue::clear_part(&hashed)), (64, None), "{key}");
+        assert_eq!(hashed[hashed.len() - 17], 1, "a hash");
+    }
+    assert_eq!(of(rule(user, false), "anna").unwrap()[0], 1);
+    for key in
+        [json!(["client_address"]), json!(["all"]), json!(["host", "path"]), json!([{"path_segments": 1}])]
+    {
+        let error = of(rule(key, true), "").unwrap_err();
+        let expected =
+            "rules[0].log_key: expected a key of one part beside client_address, and no path_segments";
+        assert!(error.starts_with(expected), "{error}");
+    }
+}
+
+#[test]
 fn another_fleet_secret_is_another_key() {
     let rules = parsed(&json!([{"header": "a"}])).unwrap();
     let mut values = Values::default();

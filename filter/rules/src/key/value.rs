@@ -1,7 +1,9 @@
 //! Keys: the value a rule counts by, in canonical form.
 
+use alloc::vec::Vec;
 use core::net::IpAddr;
 
+use super::put::Put;
 use crate::request::address::Prefixes;
 use weir_wire::messages::KEY_BYTES_MAX;
 
@@ -11,13 +13,17 @@ const HASH_MARK: u8 = 1;
 const LACKING_MARK: u8 = 2;
 /// The key of all requests.
 const ALL_MARK: u8 = 3;
+/// Precedes a part in clear.
+const CLEAR_MARK: u8 = 7;
+/// The length of a key that does not fit.
+const NONE: u8 = u8::MAX;
 
 /// A key's value in canonical form: the same bytes at every POP for the same client.
 ///
 /// Each part is self-delimiting, so no two combinations of parts share their bytes.
 /// An address is its family (4 or 6), the prefix's length in bits, and the bytes the prefix covers. All other
 /// parts together are a mark (1) and a hash of 16 bytes, keyed by the fleet's secret: nothing else of them leaves
-/// the POP. Two more values are a mark alone: requests that lack a part (2), and all requests (3).
+/// the POP. Only where the rule says so, one other part is a mark (7) and its value. Two more values are a mark alone: requests that lack a part (2), and all requests (3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyValue {
     bytes: [u8; KEY_BYTES_MAX],
@@ -57,6 +63,34 @@ impl KeyValue {
         key
     }
 
+    /// The key of an address cut to prefixes, if there is one, and of a part in clear, which is put next.
+    pub(crate) fn with_clear(address: Option<(IpAddr, Prefixes)>) -> Self {
+        let mut key = Self::of_parts(address, None);
+        key.push(&[CLEAR_MARK]);
+        key
+    }
+
+    /// The key, if all that was put fits.
+    pub(crate) fn whole(self) -> Option<Self> {
+        (self.len != NONE).then_some(self)
+    }
+
+    /// The canonical bytes of a key of an address, which may be none, and a part in clear; `None` if they are too many.
+    pub fn clear(address: &[u8], value: &[u8]) -> Option<Vec<u8>> {
+        let bytes = [address, &[CLEAR_MARK], value].concat();
+        (bytes.len() <= KEY_BYTES_MAX).then_some(bytes)
+    }
+
+    /// Splits canonical bytes into those of an address, which may be none, and the value of a part in clear, if there is one.
+    pub fn clear_part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+        let covered = match bytes {
+            [4 | 6, bits, ..] => 2 + usize::from(*bits).div_ceil(8),
+            _ => 0,
+        };
+        let (address, rest) = bytes.split_at_checked(covered)?;
+        rest.split_first().filter(|(mark, _)| **mark == CLEAR_MARK).map(|(_, value)| (address, value))
+    }
+
     fn push_cut(&mut self, address: IpAddr, prefixes: Prefixes) {
         let (cut, bits) = prefixes.cut(address);
         let covered = usize::from(bits).div_ceil(8);
@@ -93,7 +127,19 @@ impl KeyValue {
     }
 }
 
-const _: () = assert!(KEY_BYTES_MAX <= u8::MAX as usize);
+impl Put for KeyValue {
+    fn put(&mut self, value: &[u8]) {
+        let end = usize::from(self.len) + value.len();
+        self.push(value);
+        if usize::from(self.len) != end {
+            self.len = NONE;
+        }
+    }
+
+    fn put_count(&mut self, _: usize) {}
+}
+
+const _: () = assert!(KEY_BYTES_MAX < NONE as usize);
 
 #[cfg(test)]
 mod tests {

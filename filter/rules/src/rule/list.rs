@@ -32,6 +32,9 @@ const WHEN_UNSYNCED: [(&str, WhenUnsynced); 3] =
 const MISSING: [(&str, Missing); 3] =
     [("skip", Missing::Skip), ("share", Missing::Share), ("limit", Missing::Limit)];
 
+/// What a rule needs whose key's value leaves the POP.
+const LOG_KEY: &str = "expected a key of one part beside client_address, and no path_segments";
+
 /// The fields about sharing that not all rules may have, and what they go with beside a token bucket.
 const SHARED: [(&str, &str); 3] = [
     ("when_unsynced", ", or with strict"),
@@ -76,7 +79,10 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
         Some(item) => condition(&item, reader),
         None => Some(Condition::default()),
     };
-    let key = key(&mut fields, &mut reader.attributes);
+    let mut key = key(&mut fields, &mut reader.attributes);
+    if fields.boolean("log_key") == Some(true) && key.as_mut().is_some_and(|key| !key.make_clear()) {
+        fields.note_at("log_key", LOG_KEY);
+    }
     let missing = fields.choice("missing", &MISSING).unwrap_or_default();
     let kind = limit::kind(&mut fields);
     let (limit, sharing) = if let Kind::Quota(east) = kind {
