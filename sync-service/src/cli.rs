@@ -1,11 +1,10 @@
 //! The commands that ask a weir-sync that runs, over its HTTP API: they change nothing but through it.
 //!
 //! [`rules`], [`fleet`], [`keys`], [`top`] and [`orders`] each are a group of commands. [`api`] reads where the weir-sync is and who asks, and turns what it
-//! refuses into a sentence that says what to do; [`client`] is the HTTP below. What a command says is [`said`], and
+//! refuses into a sentence that says what to do; [`crate::http_client`] is the HTTP below. What a command says is [`said`], and
 //! [`table`] and [`time`] are how people read it.
 
 mod api;
-mod client;
 mod completions;
 mod fleet;
 mod keys;

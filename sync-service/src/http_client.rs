@@ -1,5 +1,5 @@
-//! One request over a connection of its own, by hyper's client for HTTP/1.1: commands ask seldom and one after the other,
-//! so a pool, as hyper-util has one, would hold nothing.
+//! One request over a connection of its own, by hyper's client for HTTP/1.1: commands and collectors are asked seldom and one
+//! after the other, so a pool, as hyper-util has one, would hold nothing.
 
 use std::io;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// Why there is no answer.
 #[derive(Debug, Error)]
-pub(super) enum ClientError {
+pub(crate) enum ClientError {
     /// There is no connection.
     #[error("{0}")]
     Connect(io::Error),
@@ -41,20 +41,20 @@ pub(super) enum ClientError {
 
 /// Where to ask.
 #[derive(Clone)]
-pub(super) struct Peer {
+pub(crate) struct Peer {
     /// A name or an address.
-    pub(super) host: String,
+    pub(crate) host: String,
     /// Its port.
-    pub(super) port: u16,
+    pub(crate) port: u16,
     /// What the connection is secured with, if it is.
-    pub(super) tls: Option<(TlsConnector, ServerName<'static>)>,
+    pub(crate) tls: Option<(TlsConnector, ServerName<'static>)>,
     /// How long all of it may take.
-    pub(super) patience: Duration,
+    pub(crate) patience: Duration,
 }
 
 impl Peer {
     /// The whole answer to `request`.
-    pub(super) async fn exchange(
+    pub(crate) async fn exchange(
         &self,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<Bytes>, ClientError> {

@@ -17,11 +17,11 @@ use serde_json::Value;
 use url::{Host, Url};
 
 use self::trouble::{detail, is_gateways, out_of_reach, perhaps_made, refused};
-use super::client::Peer;
 use super::said::{EXIT_CODES, Failure};
 use super::tls;
 use crate::config::token;
 use crate::config::values::Secret;
+use crate::http_client::Peer;
 use crate::input;
 use crate::rules::COMMENT_BYTES_MAX;
 

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
+use url::{Position, Url};
 
 use crate::store::address::Address;
 
@@ -87,6 +88,60 @@ impl TrailFile {
             "stdout" => Ok(Self::Stdout),
             _ => path(text).map(Self::File),
         }
+    }
+}
+
+/// Where a collector of OpenTelemetry's takes requests.
+#[derive(Clone, PartialEq, Eq)]
+pub struct OtlpUrl(Url);
+
+impl OtlpUrl {
+    /// From an address of HTTP.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let fits = |url: &Url| {
+            let is_bare = url.username().is_empty() && url.password().is_none() && url.fragment().is_none();
+            matches!(url.scheme(), "http" | "https") && url.has_host() && is_bare
+        };
+        let expected =
+            "expected where a collector takes OTLP over HTTP, as in http://127.0.0.1:4318/v1/logs, found";
+        Url::parse(text).ok().filter(fits).map(Self).ok_or_else(|| format!("{expected} `{text}`"))
+    }
+
+    /// Whether it speaks TLS.
+    pub fn is_tls(&self) -> bool {
+        self.0.scheme() == "https"
+    }
+
+    /// Its name or address; that of IPv6 without brackets.
+    pub fn host(&self) -> &str {
+        self.0.host_str().unwrap_or_default().trim_matches(['[', ']'])
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.0.port_or_known_default().unwrap_or(4318)
+    }
+
+    /// The path, and the query if there is one.
+    pub fn path(&self) -> &str {
+        &self.0[Position::BeforePath..]
+    }
+
+    /// As in the header `host`.
+    pub fn authority(&self) -> &str {
+        &self.0[Position::BeforeHost..Position::AfterPort]
+    }
+}
+
+impl fmt::Display for OtlpUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Debug for OtlpUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
     }
 }
 

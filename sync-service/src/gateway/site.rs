@@ -2,7 +2,6 @@
 //! each other.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,6 +16,7 @@ use weir_wire::messages::RuleCounts;
 
 use super::counts::Counts;
 use super::verdict::Ruled;
+use crate::random::random;
 
 /// Locks of the table: enough that workers hardly ever wait for each other.
 const STRIPES: u32 = 64;
@@ -151,11 +151,6 @@ pub(super) fn unpack(packed: &[u8]) -> Vec<(String, String)> {
 pub(super) fn unix_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Random bits: the standard library keys its hasher with the system's randomness.
-fn random() -> u64 {
-    RandomState::new().hash_one(std::process::id())
 }
 
 #[cfg(test)]

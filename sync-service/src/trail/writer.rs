@@ -10,6 +10,7 @@ use tokio::time::sleep;
 use super::event::{Event, Line, Stamp};
 use super::fault::Fault;
 use super::file::FileSink;
+use super::otlp::Otlp;
 use super::queue::{Batch, Queue};
 use crate::store::stream::Stream;
 
@@ -23,12 +24,15 @@ pub enum Sink {
     File(FileSink),
     /// Into a stream of Redis.
     Redis(Box<Stream>),
+    /// To a collector of OpenTelemetry's.
+    Otlp(Box<Otlp>),
 }
 
 impl Sink {
     async fn write(&mut self, lines: Vec<Line>) -> Result<(), Fault> {
         match self {
             Self::File(file) => file.write(lines).await,
+            Self::Otlp(otlp) => otlp.send(&lines).await,
             Self::Redis(stream) => stream.append(&lines).await.map_err(|error| Fault::new(0, &error)),
         }
     }

@@ -8,6 +8,7 @@ mod console;
 mod draining;
 mod import;
 mod limits;
+mod otlp;
 mod page;
 mod running;
 mod tls;

@@ -7,9 +7,9 @@ use rustls::{CertificateError, Error as TlsError};
 use serde_json::Value;
 use url::Url;
 
-use crate::cli::client::ClientError;
 use crate::cli::said::Failure;
 use crate::cli::table::shown;
+use crate::http_client::ClientError;
 
 /// The most of a weir-sync's lines that are repeated.
 const ERRORS_MAX: usize = 100;
