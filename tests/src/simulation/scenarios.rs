@@ -126,7 +126,7 @@ const BANNED: &[Limit] = &[
     limit("after it", penalties::after_the_ban, 0.99, 1.0),
     BOUND,
 ];
-/// A burst anew, and what POPs had not reported: with every report of the next two seconds forgotten, six bursts.
+/// A burst anew, and what POPs had not reported: with what is reported in the next two seconds forgotten, too, 3.5 and more.
 const RESET: &[Limit] = &[limit("bursts given", operators::given, 0.3, 2.5), BOUND];
 const ORDERED: &[Limit] = &[
     limit("while banned", operators::while_banned, 0.0, 0.0),
