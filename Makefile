@@ -32,7 +32,7 @@ VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vecto
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind chromedriver envoy prometheus wasm-bindgen
-.PHONY: $(PROGRAMS) help run run-regions visitors attack test upgrade tools wasm wasm-nginx proto dashboard sync fmt clippy doc native unit stores e2e vectors lab try-nginx sim plots regions empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz clean
+.PHONY: $(PROGRAMS) help run run-regions visitors attack test upgrade tools wasm wasm-nginx proto dashboard sync fmt clippy doc native unit stores e2e vectors lab try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9 -]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
@@ -198,6 +198,10 @@ sim: cargo cc ## the budget loop in simulation: a table of what it must reach, a
 
 plots: cargo cc ## draw docs/plots: admitted rate against time, compared with other ways to limit
 	cargo run -q --locked --release -p weir-tests --bin plots
+
+screenshots: cargo cc redis-server chromedriver envoy wasm sync ## take the pictures in docs/images: the page at weir-sync's `/`, of a fleet under attack
+	WEIR_SYNC_BIN="$(CARGO_TARGET_DIR)/release/weir-sync" \
+	cargo run -q --locked --release -p weir-tests --bin screenshots
 
 # The filter and weir-sync as operators run them; the figures are for docs/budgets.md.
 regions: cargo cc redis-server envoy wasm sync ## three real regions under load, with parts killed and links cut (8 minutes)

@@ -18,7 +18,7 @@ const order = (path, body) => change(path, { method: 'PUT', body });
 
 export function reset(rule, key) {
   question({
-    title: `Reset ${key}?`, verb: 'Reset it',
+    title: `Reset ${key}?`, verb: 'Reset it', isCalm: true,
     text: `Its budget under ${rule} starts full again, and a ban of it ends, at every POP. It may have its whole burst at once.`,
     act: ({ comment }) => change(keyPath(rule, key), { method: 'DELETE', headers: commented(comment) }),
   });
@@ -42,7 +42,7 @@ export function banAddress(address) {
 
 export function allowAddress(address) {
   question({
-    title: `Allow the address ${address}?`, verb: 'Allow it', fields: [forHow],
+    title: `Allow the address ${address}?`, verb: 'Allow it', isCalm: true, fields: [forHow],
     text: 'No rule counts its requests, at every POP, until then.',
     act: ({ for: time, comment }) => order('v1/allows', { address, for: time, reason: comment }),
   });
@@ -50,7 +50,7 @@ export function allowAddress(address) {
 
 export function override(rule, key, present) {
   question({
-    title: `Another rate for ${key}?`, verb: 'Give it this rate',
+    title: `Another rate for ${key}?`, verb: 'Give it this rate', isCalm: true,
     text: `The rule ${rule} gives this key another rate, at every POP, until then. Its bucket starts full.`,
     fields: [
       { name: 'rate', label: 'Rate', value: present, placeholder: '100/s' },
@@ -68,7 +68,7 @@ export const subject = (one) => one.address || `${one.key} of ${one.rule}`;
 export function lift(one) {
   const path = one.kind === 'override' ? `${keyPath(one.rule, one.key)}/override` : `v1/${KINDS[one.kind]}/${one.id}`;
   question({
-    title: `Lift the ${one.kind} of ${subject(one)}?`, verb: 'Lift it', text: 'It ends now, at every POP.',
+    title: `Lift the ${one.kind} of ${subject(one)}?`, verb: 'Lift it', isCalm: true, text: 'It ends now, at every POP.',
     act: ({ comment }) => change(path, { method: 'DELETE', headers: commented(comment) }),
   });
 }
@@ -76,7 +76,7 @@ export function lift(one) {
 /** An order about an address or a network, of either kind. */
 export function banOrAllow() {
   question({
-    title: 'Ban or allow', verb: 'Order it', text: 'In force at every POP within a second.',
+    title: 'Ban or allow', verb: 'Order it', isCalm: true, text: 'In force at every POP within a second.',
     fields: [
       { name: 'kind', label: 'What?', options: [['bans', 'Ban: all its requests get 403'], ['allows', 'Allow: no rule counts its requests']] },
       { name: 'address', label: 'Which address or network?', placeholder: '203.0.113.0/24' }, forHow,

@@ -2,6 +2,7 @@
 
 import { Refused, ask, token } from './api.js';
 import { $, say } from './dom.js';
+import { showCanary, startCanary } from './canary.js';
 import { startExplain } from './explain.js';
 import { refreshKeys, startKeys } from './keys.js';
 import { listOrders, refreshOrders, startOrders, tickOrders } from './orders.js';
@@ -24,6 +25,7 @@ function state(kind, text, more = '') {
 
 function show(live) {
   showStanding(live);
+  if (live.fleet) showCanary(live.fleet.canary);
   refreshKeys();
   tickOrders();
   listOrders();
@@ -104,5 +106,6 @@ document.addEventListener('changed', () => { refreshKeys(true); refreshOrders();
 startKeys();
 startOrders();
 startExplain();
+startCanary();
 startVersions();
 run();

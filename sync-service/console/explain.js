@@ -1,8 +1,11 @@
 // What becomes of a request, and why.
 
 import { json } from './api.js';
-import { $, button, make, say } from './dom.js';
+import { $, button, make, number } from './dom.js';
 import { figures, lookAt } from './key.js';
+
+/** How many rules that do not count a request are listed. */
+const OTHERS_MAX = 20;
 
 /** The request that the form describes. */
 function request() {
@@ -27,8 +30,7 @@ async function explain(event) {
   try {
     const { list, keys, others = [] } = await json('v1/keys', { method: 'POST', body: request() });
     shown.replaceChildren(verdict(list, keys), ...keys.map(counted));
-    if (others.length) shown.append(make('h3', { textContent: 'Not counted by' }), make('ul', { className: 'plain' },
-      ...others.map(({ rule, why }) => make('li', {}, make('b', { textContent: rule }), ` ${why}`))));
+    if (others.length) shown.append(make('h3', { textContent: 'Not counted by' }), uncounted(others));
   } catch (error) {
     shown.replaceChildren(make('p', { className: 'wrong', textContent: error.message }));
   }
@@ -47,16 +49,25 @@ function verdict(list, keys) {
 }
 
 function ofKeys(keys) {
-  if (!keys.length) return ['good', 'No rule counts it: it goes through.'];
-  const banned = keys.find((key) => key.banned_until);
+  const limiting = keys.filter((key) => key.enforced_percent > 0);
+  const banned = limiting.find((key) => key.banned_until);
   if (banned) return ['bad', `It is refused: ${banned.rule} has banned its key.`];
-  const empty = keys.find((key) => key.free_in_s > 0);
+  const lacking = limiting.find((key) => key.is_refused);
+  if (lacking) return ['bad', `It is limited: it lacks a part of the key of ${lacking.rule}.`];
+  const empty = limiting.find((key) => key.free_in_s > 0 && key.enforced_percent === 100);
   if (empty) return ['bad', `It is limited: ${empty.rule} has no token for its key.`];
-  return ['good', `It goes through: counted by ${keys.map((key) => key.rule).join(', ')}.`];
+  const part = limiting.find((key) => key.grant && key.grant.admit_ratio < 1);
+  if (part) return ['warn', `It may be limited: ${part.rule} lets ${number(100 * part.grant.admit_ratio)} % of its key\u2019s requests through now.`];
+  const unsure = limiting.find((key) => key.free_in_s > 0);
+  if (unsure) return ['warn', `It may be limited: ${unsure.rule} has no token for its key, and limits ${unsure.enforced_percent} % of its keys.`];
+  const unknown = limiting.filter((key) => key.why).map((key) => key.rule);
+  if (unknown.length) return ['warn', `It may go through: how its key stands under ${unknown.join(', ')} is not known here.`];
+  return ['good', keys.length ? `It goes through: counted by ${keys.map((key) => key.rule).join(', ')}.` : 'It goes through: no rule counts it.'];
 }
 
 function counted(key) {
   const head = make('h3', {}, key.rule);
+  if (key.enforced_percent < 100) head.append(make('span', { className: 'kind', textContent: key.enforced_percent ? `for ${key.enforced_percent} % of keys` : 'in shadow' }));
   if (key.key) head.append(make('span', { className: 'under', textContent: key.key }));
   const box = make('article', {}, head);
   if (key.why) {
@@ -69,8 +80,13 @@ function counted(key) {
   return box;
 }
 
+function uncounted(others) {
+  const items = others.slice(0, OTHERS_MAX).map(({ rule, why }) => make('li', {}, make('b', { textContent: rule }), ` ${why}`));
+  if (others.length > OTHERS_MAX) items.push(make('li', { textContent: `and ${number(others.length - OTHERS_MAX)} more: weir-sync explain lists all` }));
+  return make('ul', { className: 'plain' }, ...items);
+}
+
 export function startExplain() {
   $('explain-form').addEventListener('submit', explain);
   $('explain-form').addEventListener('reset', () => $('explained').replaceChildren());
-  say('explained', '');
 }

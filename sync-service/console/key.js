@@ -5,7 +5,7 @@ import { json, keyPath } from './api.js';
 import { $, button, cell, make, number, rate, rows, say, secondsUntil, span } from './dom.js';
 
 /** Whether the key is one that an override can name: an address, a network, or all. */
-const isNamed = (key) => !key.startsWith('hex:') && key !== 'lacking';
+const isNamed = (key) => !key.startsWith('hex:') && !key.includes(' text:') && key !== 'lacking';
 
 /** Shows how a key stands. */
 export async function lookAt(rule, key) {

@@ -66,7 +66,7 @@ function cells(key, most) {
 }
 
 /** A key of bytes is long: its ends tell it from others. */
-const short = (key) => key.length > 40 && key.startsWith('hex:') ? `${key.slice(0, 16)}\u2026${key.slice(-8)}` : key;
+const short = (key) => key.length > 30 && key.startsWith('hex:') ? `${key.slice(0, 14)}\u2026${key.slice(-8)}` : key;
 
 const level = (key) => key.level == null ? '\u2013' : `${number(Math.floor(key.level))} of ${number(key.burst)}`;
 
@@ -77,7 +77,7 @@ function standing(key) {
 
 /** Where it is asked for: the POPs, while they are few. */
 function places(key) {
-  const pops = key.pops.map((pop) => pop.pop);
+  const pops = key.pops.map((pop) => pop.pop).sort();
   const count = key.regions.reduce((all, region) => all + region.pops, 0);
   return count > 3 || pops.length < count ? `${number(count)} POPs in ${number(key.regions.length)} regions` : pops.join(', ') || '\u2013';
 }

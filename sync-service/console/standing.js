@@ -37,9 +37,9 @@ function tile(id, text, kind = '') {
 // What is out of the ordinary.
 
 const ODD = {
-  rate: (odd) => `${odd.rule} limits ${number(odd.found)} a minute; ${number(odd.usual)} are usual`,
-  pop: (odd) => `${odd.rule} limits ${number(odd.found)} a minute at ${odd.pop}; ${number(odd.usual)} are usual there`,
-  top_key: (odd) => `${odd.rule}: ${odd.key} is new on top, limited ${number(odd.found)} times a minute; ${number(odd.usual)} are usual`,
+  rate: (odd) => `${odd.rule} limits ${number(odd.found)} a minute, usually ${number(odd.usual)}`,
+  pop: (odd) => `${odd.rule} limits ${number(odd.found)} a minute at ${odd.pop}, usually ${number(odd.usual)}`,
+  top_key: (odd) => `${odd.rule}: ${odd.key} is new on top, limited ${number(odd.found)} times a minute, the top key usually ${number(odd.usual)}`,
   share: (odd) => `${odd.rule} limits ${number(100 * odd.found)} % of what it is asked for`,
 };
 
@@ -49,7 +49,7 @@ function showOdd(list) {
     const text = (ODD[odd.anomaly] || (() => `${odd.rule}: ${odd.anomaly}`))(odd);
     const since = new Date(odd.since).toISOString().slice(11, 16);
     const look = odd.key ? button('Look', `Look at ${odd.key} of ${odd.rule}`, () => lookAt(odd.rule, odd.key)) : '';
-    return [cell('What', text, 'wide'), cell('Since', `since ${since} UTC`), cell('', look, 'acts')];
+    return [cell('', text, 'wide'), cell('', `since ${since} UTC`, 'since'), cell('', look, 'acts')];
   });
 }
 
@@ -59,7 +59,7 @@ function showPops(fleet) {
   const isWhole = fleet.current === fleet.count;
   tile('pops-current', `${number(fleet.current)} of ${number(fleet.count)}`, isWhole ? '' : 'warn');
   const said = fleet.rule_set
-    ? `Version ${fleet.rule_set} runs at ${fleet.current} of ${fleet.count} POPs.`
+    ? `Version ${fleet.rule_set}${fleet.canary ? ', or its canary,' : ''} runs at ${fleet.current} of ${fleet.count} POPs.`
     : 'There is no rule set of the fleet\u2019s: POPs run their own configuration\u2019s.';
   const others = fleet.count - fleet.pops.length;
   say('pops-said', others > 0 ? `${said} ${others} of those that do are not listed.` : said);
@@ -69,7 +69,10 @@ function showPops(fleet) {
   ]);
 }
 
-const versionOf = (pop, fleet) => pop.is_current ? String(fleet.rule_set) : pop.version ? String(pop.version) : '\u2013';
+function versionOf(pop, fleet) {
+  if (!pop.is_current) return pop.version ? `edition ${pop.version}` : '\u2013';
+  return pop.is_canary ? 'canary' : String(fleet.rule_set);
+}
 
 function stateOf(pop, fleet) {
   if (pop.is_current) return 'current';

@@ -67,7 +67,7 @@ function enforce(isOn) {
     ? ['Switch all rules on?', 'Rules limit again, in the whole fleet.', 'Switch them on']
     : ['Switch all rules off?', 'No rule limits anything any more, in the whole fleet, until they are switched on again.', 'Switch them off'];
   question({
-    title, text, verb,
+    title, text, verb, isCalm: isOn,
     act: async ({ comment }) => {
       await ask('v1/enforcement', { method: 'PUT', headers: commented(comment), body: { enforce: isOn } });
       await listVersions();

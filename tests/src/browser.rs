@@ -18,8 +18,16 @@ const LOOK: Duration = Duration::from_millis(20);
 const STARTS_MAX: usize = 5;
 
 /// What Chromium is given: no window, and no sandbox, which containers do not let it have.
-const ARGUMENTS: [&str; 5] =
-    ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--window-size=1280,900"];
+const ARGUMENTS: [&str; 7] = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    "--window-size=1280,900",
+    // Pictures are smaller without colours at the edges of letters.
+    "--disable-lcd-text",
+    "--hide-scrollbars",
+];
 /// What a driver says once it listens.
 const LISTENS: &str = "was started successfully on port ";
 /// The key that `WebDriver` knows an element's reference by.
@@ -117,13 +125,18 @@ impl Browser {
         self.command("actions", &json!({"actions": [{"type": "key", "id": "keyboard", "actions": actions}]}));
     }
 
-    /// Clicks on what a selector finds first.
+    /// Clicks on what a selector finds first, as soon as it is there.
     pub fn click(&self, selector: &str) {
         // Not under the page's head.
-        self.script(&format!(
-            "document.querySelector({}).scrollIntoView({{block: 'center'}})",
+        let script = format!(
+            "const found = document.querySelector({}); found?.scrollIntoView({{block: 'center'}}); return Boolean(found?.checkVisibility())",
             json!(selector)
-        ));
+        );
+        let end = Instant::now() + DEADLINE;
+        while self.script(&script) != true {
+            assert!(Instant::now() < end, "there is no {selector}");
+            thread::sleep(LOOK);
+        }
         let found = self.command("element", &json!({"using": "css selector", "value": selector}));
         self.command(&format!("element/{}/click", found[ELEMENT].as_str().unwrap()), &json!({}));
     }
@@ -140,6 +153,15 @@ impl Browser {
         );
     }
 
+    /// A picture of the window, as PNG.
+    pub fn picture(&self) -> Vec<u8> {
+        let shot = self.command(
+            "goog/cdp/execute",
+            &json!({"cmd": "Page.captureScreenshot", "params": {"format": "png"}}),
+        );
+        from_base64(shot["data"].as_str().unwrap())
+    }
+
     /// What the console says since the last call, but for requests that were refused.
     pub fn complaints(&self) -> Vec<String> {
         let logged = self.command("se/log", &json!({"type": "browser"}));
@@ -147,6 +169,24 @@ impl Browser {
             logged.as_array().unwrap().iter().map(|entry| entry["message"].as_str().unwrap().to_owned());
         messages.filter(|message| !message.contains("Failed to load resource")).collect()
     }
+}
+
+/// The bytes of a text in base64 (RFC 4648), which the driver writes.
+fn from_base64(text: &str) -> Vec<u8> {
+    let six = |byte: &u8| match byte {
+        b'A'..=b'Z' => Some(byte - b'A'),
+        b'a'..=b'z' => Some(byte - b'a' + 26),
+        b'0'..=b'9' => Some(byte - b'0' + 52),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
+    };
+    let digits: Vec<u8> = text.as_bytes().iter().filter_map(six).collect();
+    let bytes = |four: &[u8]| {
+        let bits = (0..4).fold(0, |bits, place| bits << 6 | u32::from(four.get(place).copied().unwrap_or(0)));
+        bits.to_be_bytes().into_iter().skip(1).take(four.len().saturating_sub(1)).collect::<Vec<_>>()
+    };
+    digits.chunks(4).flat_map(bytes).collect()
 }
 
 /// A driver and its port; none if it got none.

@@ -29,6 +29,10 @@ pub struct FoundKey {
     pub value: Option<Vec<u8>>,
     /// Why weir-sync knows nothing of the key, if so.
     pub why: Option<&'static str>,
+    /// Whether the request is limited at once, since it lacks a part of the key.
+    pub is_refused: bool,
+    /// Of which percentage of its keys the rule limits; of 0 it is in shadow.
+    pub enforced_percent: u8,
 }
 
 /// The keys of `request`. Without the POPs' secret, those of other parts than addresses cannot be told.
@@ -53,7 +57,14 @@ pub fn keys(rules: &RuleSet, request: &mut dyn Request, secret: Option<&FleetSec
 
 /// The request's key under a rule that it meets; none if the rule does not count it.
 fn key(rule: &Rule, request: &mut Fetched<'_>, secret: Option<&FleetSecret>) -> Option<FoundKey> {
-    let found = |value: Option<Vec<u8>>, why| Some(FoundKey { rule: rule.name.clone(), value, why });
+    let enforced_percent = match rule.enforcement.mode {
+        Mode::Enforce => rule.enforcement.percent,
+        Mode::Shadow | Mode::Off => 0,
+    };
+    let found = |value: Option<Vec<u8>>, why| {
+        let is_refused = why == Some(LACKS);
+        Some(FoundKey { rule: rule.name.clone(), value, why, is_refused, enforced_percent })
+    };
     let value = match rule.key.value(request, secret.unwrap_or(&FleetSecret::UNKEYED)) {
         Ok(value)
             if rule.key.is_hashed()

@@ -73,17 +73,21 @@ impl Routes {
         let others: Vec<_> =
             others.into_iter().map(|(rule, why)| json!({"rule": rule, "why": why})).collect();
         let mut rows = Vec::with_capacity(keys.len());
-        for FoundKey { rule, value, why } in keys {
+        for FoundKey { rule, value, why, is_refused, enforced_percent } in keys {
             let shown = value.as_deref().map(name::show);
             let id = value.filter(|_| why.is_none()).map(|value| BudgetId { rule: rule.clone(), value });
             let one = match &id {
                 Some(id) => self.exchange.key(id).await,
                 None => None,
             };
-            rows.push(match one {
+            let mut row = match one {
                 Some(one) => answer::one(&one, moment::now_ms()),
-                None => json!({"rule": rule, "key": shown, "why": why.unwrap_or("no POP has reported it of late")}),
-            });
+                None => {
+                    json!({"rule": rule, "key": shown, "why": why.unwrap_or("no POP has reported it of late")})
+                }
+            };
+            (row["enforced_percent"], row["is_refused"]) = (enforced_percent.into(), is_refused.into());
+            rows.push(row);
         }
         Ok(response(StatusCode::OK, JSON, &json!({"list": list, "keys": rows, "others": others})))
     }

@@ -43,11 +43,12 @@ macro_rules! files {
 }
 
 /// The page's files.
-const FILES: [File; 16] = files! {
+const FILES: [File; 17] = files! {
     "/" "html" "index.html",
     "/console.css" "css" "console.css",
     "/acts.js" "javascript" "acts.js",
     "/api.js" "javascript" "api.js",
+    "/canary.js" "javascript" "canary.js",
     "/console.js" "javascript" "console.js",
     "/dom.js" "javascript" "dom.js",
     "/explain.js" "javascript" "explain.js",

@@ -59,10 +59,13 @@ fn heard(stream: &mut BufReader<TcpStream>) -> Option<Value> {
 #[test]
 fn the_page_runs_nothing_but_its_own_files() {
     let (_file, running) = with_operators();
-    let modules =
-        ["acts", "api", "console", "dom", "explain", "key", "keys", "orders", "plot", "question", "standing"];
-    let scripts =
-        modules.iter().chain(&["versions", "uplot"]).map(|name| (format!("/{name}.js"), "text/javascript"));
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/console");
+    let names =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let modules = names
+        .filter(|name| name.rsplit_once('.').is_some_and(|(_, extension)| extension == "js"))
+        .chain(["uplot.js".into()]);
+    let scripts = modules.map(|name| (format!("/{name}"), "text/javascript"));
     let others = [("/", "text/html"), ("/console.css", "text/css"), ("/uplot.css", "text/css")];
     for (path, media_type) in others.map(|(path, of)| (path.to_owned(), of)).into_iter().chain(scripts) {
         let (status, answer) = running.ask(&format!("GET {path}"), "", "", b"");

@@ -201,6 +201,8 @@ async fn the_keys_of_a_request_are_looked_up() {
     assert_eq!(column("key"), [json!("192.0.2.7"), Value::Null, json!("all")]);
     assert_eq!((&keys[0]["level"], &keys[0]["free_in_s"]), (&json!(10.0), &json!(0.0)));
     assert!(keys[1]["why"].as_str().unwrap().contains("gateway_key_secret_file"), "{said:#}");
+    assert_eq!(column("enforced_percent"), [100, 100, 100]);
+    assert_eq!(column("is_refused"), [false, false, false]);
     assert!(keys[2]["why"].as_str().unwrap().contains("each POP"), "{said:#}");
     let why = "match: methods does not hold: the request has none";
     assert_eq!(said["others"], json!([{"rule": "by-network", "why": why}]), "{said:#}");

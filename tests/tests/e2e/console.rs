@@ -1,15 +1,14 @@
 //! The page at `/` of a real fleet, in a real browser: who is limited, what is done about it, and that the POPs do it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use weir_tests::browser::Browser;
 use weir_tests::client::Ask;
 use weir_tests::envoy::{Envoy, Setup};
-use weir_tests::load::open_loop;
+use weir_tests::load::{Run, open_loop, open_loop_until};
 use weir_tests::operator::Operator;
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
@@ -18,20 +17,20 @@ use weir_tests::weir_sync::{ADMIN_TOKEN, TOKEN, WeirSync};
 use crate::plugin::{rule, rules, with};
 
 const REGIONS: [&str; 2] = ["fra1", "nyc1"];
-/// What the attacker asks for per second at each POP.
-const ATTACK: u32 = 60;
+/// What the attacker asks for per second at each POP, and what others do before: they are limited a little.
+const ATTACK: u32 = 110;
+const CALM: u32 = 36;
+/// How long a minute of anomalies is, in milliseconds, and how many of them are calm.
+const MINUTE_MS: u32 = 800;
+const CALM_MINUTES: u32 = 4;
 /// Keys, as `WebDriver` names them.
 const TAB: &str = "\u{e004}";
 const ENTER: &str = "\u{e007}";
 
 /// Asks an edge steadily until it is told to stop.
-fn attack(edge: &Envoy, address: &str, stop: &Arc<AtomicBool>) -> JoinHandle<()> {
-    let (mut client, ask, stop) = (edge.client(), Ask::from(address), Arc::clone(stop));
-    tokio::spawn(async move {
-        while !stop.load(Ordering::Relaxed) {
-            open_loop(&mut client, &ask, ATTACK, Duration::from_secs(1)).await;
-        }
-    })
+fn attack(edge: &Envoy, address: &str, stop: &watch::Receiver<bool>) -> JoinHandle<Run> {
+    let (mut client, ask, stop) = (edge.client(), Ask::from(address), stop.clone());
+    tokio::spawn(async move { open_loop_until(&mut client, &ask, ATTACK, stop).await })
 }
 
 async fn edge(name: &str, weir_sync: &WeirSync) -> Envoy {
@@ -50,16 +49,20 @@ fn agree(browser: &Browser, why: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_finds_who_is_limited_in_two_regions_bans_explains_lifts_and_resets() {
     let redis = Redis::start().await;
-    let (sync_a, sync_b) =
-        (WeirSync::start(REGIONS[0], &redis.url()).await, WeirSync::start(REGIONS[1], &redis.url()).await);
+    let minute = MINUTE_MS.to_string();
+    let compressed = ["--anomaly-minute-ms", &minute, "--anomaly-learn-minutes", "1"];
+    let sync_a = WeirSync::start_with(REGIONS[0], &redis.url(), &compressed).await;
+    let sync_b = WeirSync::start(REGIONS[1], &redis.url()).await;
     let edges = [edge(REGIONS[0], &sync_a).await, edge(REGIONS[1], &sync_b).await];
     let mut operator = Operator::of(&sync_b);
     let login = with(rule("login", "5/m", 5), "match", json!({"path": {"exact": "/login"}}));
     let version = operator.put_good(&rules([rule("per-address", "20/s", 20), login])).await;
     let expected = (version, REGIONS.map(|name| (name.to_owned(), version)).to_vec());
     until("every POP to run the version", async || (operator.fleet().await == expected).then_some(())).await;
-    let stop = Arc::<AtomicBool>::default();
-    let attackers = edges.each_ref().map(|edge| attack(edge, "203.0.113.7", &stop));
+    let calm = Duration::from_millis((CALM_MINUTES * MINUTE_MS).into());
+    open_loop(&mut edges[0].client(), &Ask::from("198.51.100.7"), CALM, calm).await;
+    let (stop, until_then) = watch::channel(false);
+    let attackers = edges.each_ref().map(|edge| attack(edge, "203.0.113.7", &until_then));
 
     // Any weir-sync shows both regions.
     let browser = Browser::start();
@@ -71,6 +74,14 @@ async fn an_operator_finds_who_is_limited_in_two_regions_bans_explains_lifts_and
     for pop in REGIONS {
         browser.until_said("#keys tr", pop);
     }
+    browser.until_said("#odd-list", "per-address: 203.0.113.7 is new on top");
+
+    let limited = "return Number(document.querySelector('#all-limited').textContent.replaceAll(',', ''))";
+    until("what is limited to be told", async || {
+        (browser.script(limited).as_f64()? > f64::from(ATTACK)).then_some(())
+    })
+    .await;
+    assert_eq!(browser.script("return document.querySelectorAll('#rates-plot canvas').length"), 1);
 
     // The key, and all that is known of it; from there, a ban of its address.
     browser.click("button[aria-label='Look at 203.0.113.7 of per-address']");
@@ -126,7 +137,17 @@ async fn an_operator_finds_who_is_limited_in_two_regions_bans_explains_lifts_and
     browser.script("document.querySelector('#ask-rate').value = '500/s'");
     agree(&browser, "their launch");
     browser.until_said("#orders", "per-address: 500/s");
-    stop.store(true, Ordering::Relaxed);
+
+    // A canary in one region, which is promoted.
+    operator.begin_canary("region=nyc1", &rules([rule("per-address", "30/s", 30)])).await;
+    browser.until_said("#canary-where", "A canary runs at the POPs of nyc1");
+    browser.until_said("#canary-said", "1 of 1 POPs run it");
+    browser.click("#canary-promote");
+    browser.until_said("#ask", "~ rule per-address");
+    agree(&browser, "it holds");
+    browser.until_said("#versions", "it holds");
+    until("the canary to be gone", async || browser.text("#canary").is_empty().then_some(())).await;
+    stop.send(true).unwrap();
     for attacker in attackers {
         attacker.await.unwrap();
     }

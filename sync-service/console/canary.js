@@ -1,0 +1,51 @@
+// A rule set that some POPs run first: how far it has come, and buttons to promote it or to take it back.
+
+import { ask, commented, json } from './api.js';
+import { $, say } from './dom.js';
+import { question } from './question.js';
+
+let shown = null;
+
+const where = (canary) => canary.region ? `the POPs of ${canary.region}` : (canary.pops || []).join(', ');
+
+/** Shows the canary of the fleet, if one runs. */
+export function showCanary(canary) {
+  shown = canary || null;
+  $('canary').hidden = !canary;
+  if (!canary) return;
+  const { running = [], refused = [], waiting = [] } = canary;
+  say('canary-where', `A canary runs at ${where(canary)}`);
+  const parts = [`${running.length} of ${running.length + refused.length + waiting.length} POPs run it`];
+  if (refused.length) parts.push(`refused by ${refused.join(', ')}`);
+  if (waiting.length) parts.push(`not yet at ${waiting.join(', ')}`);
+  say('canary-said', `${parts.join('; ')}.`);
+  $('canary-said').className = refused.length ? 'bad' : 'note';
+}
+
+async function promote() {
+  const canary = shown;
+  await about('Promote the canary?', 'All POPs run it, as the next version of the rule set.', 'Promote it', false, ({ comment }) =>
+    ask('v1/rules/canary/promote', { method: 'POST', headers: { 'if-match': `"${canary.id}"`, ...commented(comment) } }));
+}
+
+async function takeBack() {
+  const canary = shown;
+  await about('Take the canary back?', `At ${where(canary)} the rule set of all others is run again.`, 'Take it back', true, ({ comment }) =>
+    ask('v1/rules/canary', { method: 'DELETE', headers: { 'if-match': `"${canary.id}"`, ...commented(comment) } }));
+}
+
+/** Asks, with what the canary changes. */
+async function about(title, text, verb, isCalm, act) {
+  try {
+    const { lines } = await json('v1/rules/canary');
+    say('canary-wrong', '');
+    const diff = lines.length ? lines.join('\n') : 'It says what the rule set says.';
+    const done = async (said) => { await act(said); document.dispatchEvent(new Event('changed')); };
+    question({ title, text, verb, isCalm, diff, act: done });
+  } catch (error) { say('canary-wrong', error.message); }
+}
+
+export function startCanary() {
+  $('canary-promote').addEventListener('click', promote);
+  $('canary-back').addEventListener('click', takeBack);
+}
