@@ -5,13 +5,9 @@
 //! different replicas; the POP then counts as running the lowest version.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use weir_budget::pops::SILENT_NS;
 use weir_wire::messages::POPS_MAX;
-
-use crate::rules::Canary;
-use crate::store::orders::Current;
 
 /// The most notes that a store keeps; beyond it, the oldest go first.
 pub const NOTES_MAX: usize = 2 * POPS_MAX as usize;
@@ -46,30 +42,6 @@ pub struct Seen {
     pub refused: u64,
     /// How long ago that was, in microseconds.
     pub age_us: u64,
-}
-
-/// The fleet at one moment.
-#[derive(Clone, Debug)]
-pub struct Fleet {
-    /// What is current.
-    pub current: Current,
-    /// The canary, if one runs.
-    pub canary: Option<Arc<Canary>>,
-    /// Every POP.
-    pub pops: Vec<Seen>,
-}
-
-impl Fleet {
-    /// Whether `pop` is to run the canary.
-    pub fn is_canary(&self, pop: &Seen) -> bool {
-        self.canary.as_ref().is_some_and(|canary| canary.audience.covers(&pop.pop, &pop.region))
-    }
-
-    /// Whether `pop` runs what it is to run.
-    pub fn is_current(&self, pop: &Seen) -> bool {
-        let canary = self.current.canary_edition().filter(|_| self.is_canary(pop));
-        pop.version == canary.unwrap_or(self.current.edition())
-    }
 }
 
 /// What `notes` say at `now_us`, by POP. If one replica made several notes of a POP, the latest counts; if several

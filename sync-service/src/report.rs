@@ -25,9 +25,9 @@ use weir_wire::time::Time;
 
 use crate::claims::RefusedClaims;
 use crate::figures;
-use crate::fleet::Fleet;
 use crate::metrics::{Kind, Metrics};
 use crate::rates;
+use crate::rules::fleet::Fleet;
 use crate::rules::{RuleSets, Shown};
 use crate::store::{Batch, Store, StoreError};
 use crate::trail::Trail;

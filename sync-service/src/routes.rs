@@ -22,6 +22,7 @@ use hyper::{Method, StatusCode, Uri};
 use prometheus_client::registry::Registry;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
+use url::form_urlencoded;
 use weir_wire::messages::{self, Message as _, Report, WireError};
 
 use crate::access::bearer;
@@ -105,8 +106,13 @@ pub struct Routes {
 /// Whether a request may change something. A dry run does not, and may take long.
 fn is_change(request: &Request) -> bool {
     let is_change = matches!(*request.method(), Method::PUT | Method::DELETE);
-    let is_dry_run = request.uri().query().is_some_and(rules::is_dry_run);
+    let is_dry_run = request.uri().query().is_some_and(is_dry_run);
     (is_change && !is_dry_run) || [ROLLBACK_PATH, PROMOTE_PATH].contains(&request.uri().path())
+}
+
+/// Whether a query asks for a dry run.
+fn is_dry_run(query: &str) -> bool {
+    form_urlencoded::parse(query.as_bytes()).any(|(name, value)| name == "dry_run" && value == "true")
 }
 
 impl Routes {

@@ -8,12 +8,13 @@
 //! follow.rs    hears from the store, tells POPs; followed.rs, what it heard; edition.rs, what it tells
 //! known.rs     the rules that POPs may run
 //! orders.rs    puts, drops and lists orders
-//! canary.rs    begins, promotes and takes back a canary; audience.rs, which POPs run it
+//! canary.rs    begins, promotes and takes back a canary; audience.rs, what it is and which POPs run it; fleet.rs, what each runs
 //! ```
 
 pub mod audience;
 mod canary;
 mod edition;
+pub mod fleet;
 mod follow;
 mod followed;
 mod known;
@@ -42,7 +43,7 @@ use crate::store::{Store, StoreError};
 use crate::trail::Trail;
 use crate::trail::event::Changed;
 use audience::Audience;
-pub use canary::Canary;
+pub use audience::Canary;
 use edition::Told;
 use followed::Followed;
 use known::Known;

@@ -11,10 +11,11 @@ use crate::changes::Changes;
 use crate::check::warn::Warning;
 use crate::connections::Peer;
 use crate::document::Document;
-use crate::fleet::{Fleet, Seen};
+use crate::fleet::Seen;
 use crate::moment;
 use crate::problem::{Problem, json as response};
 use crate::rules::audience::Audience;
+use crate::rules::fleet::Fleet;
 use crate::rules::{Change, ChangeError, Tried};
 
 impl Routes {

@@ -21,10 +21,11 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use super::{Answered, Request, Routes};
 use crate::access::bearer;
 use crate::access::credentials::Role;
-use crate::fleet::{Fleet, Seen};
+use crate::fleet::Seen;
 use crate::keys::answer::parts;
 use crate::live::{LISTENERS_MAX, Stream};
 use crate::problem::{Problem, text};
+use crate::rules::fleet::Fleet;
 
 /// How often a stream says how things stand. All streams say the same, which is found out once.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -19,11 +19,12 @@ use crate::access::credentials::Role;
 use crate::check::warn::{self, Warning};
 use crate::connections::Peer;
 use crate::document::{DOCUMENT_BYTES_MAX, Document, Form};
-use crate::fleet::{Fleet, Seen};
+use crate::fleet::Seen;
 use crate::keys::answer::parts;
 use crate::orders::order::{Standing, Subject};
 use crate::problem::{Problem, json as response, text};
 use crate::rules::audience::{Audience, POPS_MAX};
+use crate::rules::fleet::Fleet;
 use crate::rules::{COMMENT, COMMENT_BYTES_MAX, Change, ChangeError, Held, Tried};
 use crate::store::rules::Kept;
 use crate::strict_json;
@@ -304,11 +305,6 @@ fn pops(names: &str) -> Option<Audience> {
 
 fn name_fits(name: &str, bytes_max: usize) -> bool {
     (1..=bytes_max).contains(&name.len())
-}
-
-/// Whether a query asks for a dry run.
-pub(super) fn is_dry_run(query: &str) -> bool {
-    form_urlencoded::parse(query.as_bytes()).any(|(name, value)| name == "dry_run" && value == "true")
 }
 
 /// Digits only: no sign, no blanks.

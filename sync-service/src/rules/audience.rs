@@ -1,10 +1,13 @@
-//! Which POPs run a canary.
+//! What a canary is, and which POPs run it.
 
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::fleet::Seen;
+use crate::store::canary::Kept;
 
 /// The most POPs that a canary names.
 pub const POPS_MAX: usize = 100;
@@ -43,10 +46,55 @@ impl Audience {
     }
 }
 
+/// What a store keeps beside a canary's document.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(super) struct Said {
+    /// Which POPs run it.
+    pub(super) audience: Audience,
+    /// The name of the token that it was begun with.
+    #[serde(default)]
+    pub(super) author: String,
+    /// What its author says of it.
+    #[serde(default)]
+    pub(super) comment: String,
+}
+
+/// The canary that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Canary {
+    /// Its number: no other has the same.
+    pub id: u64,
+    /// When it began, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// Which POPs run it.
+    pub audience: Audience,
+    /// The name of the token that it was begun with.
+    pub author: String,
+    /// What its author says of it.
+    pub comment: String,
+    /// What it says, as JSON.
+    pub document: Bytes,
+}
+
+impl Canary {
+    /// What a store has kept. None if it was kept by a weir-sync that knows other audiences.
+    pub(super) fn read(kept: Kept) -> Option<Self> {
+        let Kept { id, at_ms, text, document } = kept;
+        let Said { audience, author, comment } = serde_json::from_str(&text).ok()?;
+        Some(Self { id, at_ms, audience, author, comment, document: document.into() })
+    }
+
+    /// Which POPs run it, and its number, for operators.
+    pub fn told(&self) -> Value {
+        let mut told = json!(self.audience);
+        told["id"] = self.id.into();
+        told
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn pops(names: &[&str]) -> Audience {
         Audience::Pops(names.iter().map(|name| (*name).to_owned()).collect())

@@ -4,62 +4,17 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 use weir_rules::RuleSet;
 use weir_rules::reading::ConfigError;
 
-use super::audience::Audience;
+use super::audience::{Audience, Canary, Said};
 use super::{Change, ChangeError, Held, RuleSets, Tried, read};
 use crate::changes::Changes;
 use crate::document::Document;
 use crate::store::StoreError;
 use crate::store::canary::{self as store, Outcome};
 use crate::trail::event::Changed;
-
-/// What a store keeps beside a canary's document.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-struct Said {
-    audience: Audience,
-    #[serde(default)]
-    author: String,
-    #[serde(default)]
-    comment: String,
-}
-
-/// The canary that runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Canary {
-    /// Its number: no other has the same.
-    pub id: u64,
-    /// When it began, in milliseconds since 1970.
-    pub at_ms: u64,
-    /// Which POPs run it.
-    pub audience: Audience,
-    /// The name of the token that it was begun with.
-    pub author: String,
-    /// What its author says of it.
-    pub comment: String,
-    /// What it says, as JSON.
-    pub document: Bytes,
-}
-
-impl Canary {
-    /// What a store has kept. None if it was kept by a weir-sync that knows other audiences.
-    pub(super) fn read(kept: store::Kept) -> Option<Self> {
-        let store::Kept { id, at_ms, text, document } = kept;
-        let Said { audience, author, comment } = serde_json::from_str(&text).ok()?;
-        Some(Self { id, at_ms, audience, author, comment, document: document.into() })
-    }
-
-    /// Which POPs run it, and its number, for operators.
-    pub fn told(&self) -> Value {
-        let mut told = json!(self.audience);
-        told["id"] = self.id.into();
-        told
-    }
-}
 
 impl RuleSets {
     /// The canary that runs, from the store.

@@ -8,7 +8,7 @@ use weir_budget::budget::BudgetId;
 use weir_budget::claims::KnownRule;
 use weir_rules::RuleSet;
 
-use super::canary::Canary;
+use super::audience::Canary;
 use crate::claims::known_rules;
 use crate::document::{Document, Form};
 use crate::orders::compose::{Composed, Effect, compose};

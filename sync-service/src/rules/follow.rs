@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use tokio::task::spawn_blocking;
 
 use super::RuleSets;
-use super::canary::Canary;
+use super::audience::Canary;
 use super::edition::{Base, Edition, Trial};
 use super::followed::Followed;
 use crate::orders::order::Standing;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::canary::Canary;
+use super::audience::Canary;
 use super::edition::Base;
 use crate::orders::Order;
 use crate::store::orders::{Current, Orders};
