@@ -26,7 +26,7 @@ use crate::http_client::Peer;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The time from one request to the next: lines gather meanwhile.
 const PAUSE: Duration = Duration::from_millis(200);
-/// What an answer says that is worth another try, beside all that say so by themselves (OTLP, \"Failures\").
+/// What an answer says that is worth another try, beside all that say so by themselves (OTLP, "Failures").
 const TRY_AGAIN: [StatusCode; 4] = [
     StatusCode::TOO_MANY_REQUESTS,
     StatusCode::BAD_GATEWAY,
