@@ -79,6 +79,7 @@ pub mod rules_file;
 pub mod secrets;
 pub mod server;
 pub mod settling;
+pub mod statuses;
 pub mod store;
 pub mod strict_json;
 pub mod tls;

@@ -39,6 +39,7 @@ use crate::hot::HotKey;
 use crate::plan::{Entry, Plan};
 use crate::pops::{FleetSize, PopNote, Pops, Sender};
 use crate::region::Region;
+use crate::statuses::Statuses;
 
 /// Which weir-sync this is, and its terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +64,7 @@ pub struct Hub {
     bans: Bans,
     rules: Rules,
     decisions: Decisions,
+    statuses: Statuses,
     /// Warm keys that were answered since the last interval began.
     warm_keys: usize,
     store_answered_at: Time,
@@ -169,6 +171,7 @@ impl Hub {
             bans: Bans::default(),
             rules: Rules::default(),
             decisions: Decisions::default(),
+            statuses: Statuses::default(),
             warm_keys: 0,
             store_answered_at: Time::ZERO,
             is_guess_told: false,
@@ -195,6 +198,7 @@ impl Hub {
         self.region.claims.check_bans(now, &mut report);
         let claims = &self.region.claims;
         self.decisions.hear(now, &report, |rule| claims.may_have(rule));
+        self.statuses.hear(now, unix_us, &report);
         let has_bans = self.bans.hear(now, &report);
         let mut plan = self.region.hear_from(speaker, now, &report);
         plan.date(unix_us);

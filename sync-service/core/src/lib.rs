@@ -56,7 +56,8 @@
 //! 7. [`hot`] knows the keys that every POP must hear of, [`heard`] how budgets stood, and with the store out of reach
 //!    [`alone`] goes on from there with the region's own share.
 //!
-//! [`busy`] knows for operators which keys are asked for, admitted and limited most, and [`decisions`] what each rule decides.
+//! [`busy`] knows for operators which keys are asked for, admitted and limited most, [`decisions`] what each rule decides, and
+//! [`statuses`] how the POPs are.
 //! [`store_clock`] keeps a jump of the store's clock from refilling budgets.
 //! [`bound`] says how far above the quota all POPs can get, [`figures`] how things stand, and [`text`] writes keys.
 //!
@@ -95,5 +96,6 @@ mod sorted;
 pub mod source;
 pub mod spill;
 pub mod spread;
+pub mod statuses;
 pub mod store_clock;
 pub mod text;

@@ -1,4 +1,4 @@
-//! `weir-sync fleet`: which version of the rule set each POP runs.
+//! `weir-sync fleet`: which version of the rule set each POP runs, and how it is.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ pub(super) fn command() -> Command {
     let wait = Arg::new("wait-s").long("wait-s").value_name("SECONDS").requires("strict");
     let seconds = RangedU64ValueParser::<u64>::new().range(1..=WAIT_S_MAX);
     asking(Command::new(NAME))
-        .about("Shows the fleet's POPs: which version of the rule set each runs, and when it was heard")
+        .about("Shows the fleet's POPs: which version of the rule set each runs, how it is in touch, and when it was heard")
         .arg(strict.help("End with 1 unless there are POPs, and all run the current version"))
         .arg(wait.value_parser(seconds).help("With --strict: how long to wait until they do"))
 }
@@ -79,14 +79,27 @@ fn page(fleet: &Value) -> String {
             _ if pop["is_current"] == true => rule_set.to_string(),
             version => version.to_string(),
         };
-        vec![text("name"), text("region"), text("replica"), shown, state(pop, fleet), heard]
+        let clock = pop["clock_s"].as_f64().map(|s| format!("{s:+.1} s"));
+        let known = |text: String| if text.is_empty() { "-".to_owned() } else { text };
+        vec![
+            text("name"),
+            text("region"),
+            text("replica"),
+            shown,
+            state(pop, fleet),
+            known(text("ladder")),
+            known(clock.unwrap_or_default()),
+            known(text("module")),
+            heard,
+        ]
     };
     let rows: Vec<_> = pops.iter().map(row).collect();
     let canary = match &fleet["canary"] {
         Value::Null => String::new(),
         canary => format!(" A canary runs: {}; `rules canary` shows it.", canary["id"]),
     };
-    format!("{of}.{canary}\n\n{}", table(&["POP", "REGION", "REPLICA", "VERSION", "STATE", "HEARD"], &rows))
+    let head = ["POP", "REGION", "REPLICA", "VERSION", "STATE", "LADDER", "CLOCK", "MODULE", "HEARD"];
+    format!("{of}.{canary}\n\n{}", table(&head, &rows))
 }
 
 /// How a POP's version stands to the fleet's.

@@ -8,7 +8,8 @@ use weir_budget::budget::BudgetId;
 use weir_budget::busy::fleet::{BusyKey, Said, Unseen};
 use weir_budget::busy::{POPS_MAX, Rates};
 use weir_budget::decisions::{Decided, RuleRates};
-use weir_wire::messages::{POP_NAME_MAX, RULE_NAME_MAX, RULES_MAX};
+use weir_budget::statuses::PopStatus;
+use weir_wire::messages::{MODULE_MAX, POP_NAME_MAX, RULE_NAME_MAX, RULES_MAX};
 use weir_wire::quota::Quota;
 
 use super::name;
@@ -16,6 +17,8 @@ use super::name;
 /// How many limited keys a weir-sync tells of at most; of those that are admitted most and that owe most it tells of half as
 /// many each.
 pub const TOLD_MAX: usize = 100;
+/// Of how many POPs a weir-sync tells how they are.
+pub const STATUSES_MAX: usize = 1_000;
 /// The version of the text.
 const VERSION: u32 = 1;
 /// The most keys that are read of one text.
@@ -28,6 +31,8 @@ pub struct Word {
     pub said: Said,
     /// On rules.
     pub rates: Vec<RuleRates>,
+    /// On POPs.
+    pub statuses: Vec<PopStatus>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -39,6 +44,9 @@ struct Text {
     /// Of each rule what it lets through, limits, would limit in shadow and refuses, and how many POPs run it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     rules: Vec<(String, [u64; 4], u32)>,
+    /// Of each POP the step of its ladder, its clock, its module, and how long ago it said so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pops: Vec<(String, u8, Option<i64>, String, u64)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -58,30 +66,45 @@ struct Row {
 }
 
 /// The text of a word.
-pub fn write(Word { said, rates }: &Word) -> String {
+pub fn write(Word { said, rates, statuses }: &Word) -> String {
     let Unseen { limited_milli, admitted_milli } = said.unseen;
     let keys = said.keys.iter().take(KEYS_MAX).map(row).collect();
     let rules = rates.iter().take(RULES_MAX).map(|RuleRates { rule, milli, pops }| {
         let Decided { allowed, limited, shadow, denied } = *milli;
         (rule.clone(), [allowed, limited, shadow, denied], *pops)
     });
+    let pops = statuses.iter().take(STATUSES_MAX).map(|status| {
+        let PopStatus { pop, step, clock_ms, module, age_ms } = status.clone();
+        (pop, step, clock_ms, module, age_ms)
+    });
+    let (rules, pops) = (rules.collect(), pops.collect());
     // Numbers and texts: nothing that JSON cannot say.
-    let text = Text { v: VERSION, unseen: (limited_milli, admitted_milli), keys, rules: rules.collect() };
+    let text = Text { v: VERSION, unseen: (limited_milli, admitted_milli), keys, rules, pops };
     serde_json::to_string(&text).unwrap_or_default()
 }
 
 /// What a text says; `None` if it is of another version, or not what [`write()`] writes.
 pub fn read(text: &str) -> Option<Word> {
-    let Text { v, unseen: (limited_milli, admitted_milli), keys, rules } = serde_json::from_str(text).ok()?;
-    let fits = v == VERSION && keys.len() <= KEYS_MAX && rules.len() <= RULES_MAX;
+    let Text { v, unseen: (limited_milli, admitted_milli), keys, rules, pops } =
+        serde_json::from_str(text).ok()?;
+    let fits =
+        v == VERSION && keys.len() <= KEYS_MAX && rules.len() <= RULES_MAX && pops.len() <= STATUSES_MAX;
     let keys = keys.into_iter().map(key).collect::<Option<_>>().filter(|_| fits)?;
     let rates = rules.into_iter().map(rates_of).collect::<Option<_>>()?;
-    Some(Word { said: Said { keys, unseen: Unseen { limited_milli, admitted_milli } }, rates })
+    let statuses = pops.into_iter().map(status_of).collect::<Option<_>>()?;
+    Some(Word { said: Said { keys, unseen: Unseen { limited_milli, admitted_milli } }, rates, statuses })
 }
 
 fn rates_of((rule, [allowed, limited, shadow, denied], pops): (String, [u64; 4], u32)) -> Option<RuleRates> {
     let milli = Decided { allowed, limited, shadow, denied };
     is_name(&rule, RULE_NAME_MAX).then_some(RuleRates { rule, milli, pops })
+}
+
+fn status_of(
+    (pop, step, clock_ms, module, age_ms): (String, u8, Option<i64>, String, u64),
+) -> Option<PopStatus> {
+    let fits = is_name(&pop, POP_NAME_MAX) && module.len() <= MODULE_MAX;
+    fits.then_some(PopStatus { pop, step, clock_ms, module, age_ms })
 }
 
 fn is_name(name: &str, max: usize) -> bool {
@@ -141,14 +164,17 @@ mod tests {
             BusyKey { limited_ms: None, id: BudgetId { rule: "r".into(), value: vec![1, 2] }, ..key.clone() };
         let said = Said { keys: vec![key, free], unseen: Unseen { limited_milli: 3, admitted_milli: 4 } };
         let milli = Decided { allowed: 1, limited: 2, shadow: 3, denied: 4 };
-        Word { said, rates: vec![RuleRates { rule: "login".into(), milli, pops: 5 }] }
+        let status =
+            PopStatus { pop: "fra1".into(), step: 1, clock_ms: Some(-7), module: "0.1.0".into(), age_ms: 40 };
+        let rates = vec![RuleRates { rule: "login".into(), milli, pops: 5 }];
+        Word { said, rates, statuses: vec![status] }
     }
 
     #[test]
     fn reads_what_it_writes_and_nothing_else() {
         let text = write(&word());
         assert_eq!(read(&text), Some(word()));
-        assert!(text.len() < 550, "{}: {text}", text.len());
+        assert!(text.len() < 600, "{}: {text}", text.len());
         for (old, new) in [
             ("\"v\":1", "\"v\":2"),
             ("192.0.2.7", "192.0.2"),
@@ -156,6 +182,7 @@ mod tests {
             ("per-address", ""),
             ("login", ""),
             ("fra1 ", &"f".repeat(POP_NAME_MAX)),
+            ("\"fra1\",1,", "\"\",1,"),
             ("]]}", "]]"),
         ] {
             let other = text.replacen(old, new, 1);

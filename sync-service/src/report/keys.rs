@@ -1,5 +1,6 @@
 //! What operators ask of keys and rules, of the hub, the store and the other weir-syncs.
 
+use std::collections::BTreeMap;
 use std::slice;
 use std::sync::atomic::Ordering;
 
@@ -7,6 +8,7 @@ use weir_budget::budget::{Account, BudgetId};
 use weir_budget::busy::fleet::{FleetKey, together};
 use weir_budget::busy::standing::{Question, Standing};
 use weir_budget::decisions;
+use weir_budget::statuses::{self, PopStatus};
 
 use super::{Exchange, unix_us};
 use crate::keys::answer::{Busy, One};
@@ -35,7 +37,8 @@ impl Exchange {
     /// What is to be said here of at most so many keys.
     fn word(&self, most: usize) -> Word {
         let (hub, now) = (self.hub(), self.now());
-        Word { said: hub.busy(now, most), rates: hub.rates(now) }
+        let statuses = hub.statuses(now, shared::STATUSES_MAX);
+        Word { said: hub.busy(now, most), rates: hub.rates(now), statuses }
     }
 
     /// What every weir-sync says, by its name; and whether something of it is missing.
@@ -64,13 +67,15 @@ impl Exchange {
         Busy { keys, unseen, members, is_partial }
     }
 
-    /// What each rule decides in the whole fleet; of this weir-sync's POPs alone while the store is out of reach.
-    pub async fn rates(&self) -> Rates {
+    /// What each rule decides in the whole fleet, and how its POPs are; of this weir-sync's POPs alone while the store is out of
+    /// reach.
+    pub async fn pops_say(&self) -> (Rates, BTreeMap<String, PopStatus>) {
         let (words, is_partial) = self.words().await;
         let members = words.len();
         let rules =
             decisions::together(words.iter().map(|(member, word)| (member.as_str(), word.rates.clone())));
-        Rates { rules, members, is_partial }
+        let statuses = words.into_iter().flat_map(|(_, word)| word.statuses);
+        (Rates { rules, members, is_partial }, statuses::together(statuses))
     }
 
     /// For how long each of `keys` is banned, if it is, in milliseconds.

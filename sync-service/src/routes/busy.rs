@@ -37,7 +37,7 @@ impl Routes {
     /// How much each rule decides.
     pub(super) async fn rates(&self, request: &Request) -> Answered {
         self.operator(request.headers(), Role::Read)?;
-        Ok(response(StatusCode::OK, JSON, &self.exchange.rates().await.answer()))
+        Ok(response(StatusCode::OK, JSON, &self.exchange.pops_say().await.0.answer()))
     }
 
     /// How the keys of a request stand, which is said as for a check.

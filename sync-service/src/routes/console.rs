@@ -26,6 +26,7 @@ use crate::keys::answer::parts;
 use crate::live::{LISTENERS_MAX, Stream};
 use crate::problem::{Problem, text};
 use crate::rules::fleet::Fleet;
+use crate::statuses;
 
 /// How often a stream says how things stand. All streams say the same, which is found out once.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -138,7 +139,7 @@ impl Routes {
         // A trip to the store and back, twice at once.
         let fleet = exchange.fleet().await;
         let took = asked_at.elapsed();
-        let rates = exchange.rates().await;
+        let (rates, pops) = exchange.pops_say().await;
         let figures = exchange.figures();
         let rules = figures.rules.iter().map(|(rule, of)| {
             json!({
@@ -146,7 +147,7 @@ impl Routes {
                 "overshoot_max": parts(of.owed.most_milli), "bound": of.bound,
             })
         });
-        json!({
+        let mut found = json!({
             "at_s": SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
             "weir_sync": env!("CARGO_PKG_VERSION"),
             "member": exchange.member(),
@@ -161,7 +162,11 @@ impl Routes {
             "anomalies": exchange.observer.under_way(),
             "rates": rates.answer(),
             "fleet": fleet.ok().as_ref().map(of_fleet),
-        })
+        });
+        if let Some(listed) = found.pointer_mut("/fleet/pops") {
+            statuses::add(listed, &pops);
+        }
+        found
     }
 }
 

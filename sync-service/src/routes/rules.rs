@@ -7,6 +7,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use serde_json::{Value, json};
+use tokio::join;
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::spawn_blocking;
 use url::form_urlencoded;
@@ -26,6 +27,7 @@ use crate::problem::{Problem, json as response, text};
 use crate::rules::audience::{Audience, POPS_MAX};
 use crate::rules::fleet::Fleet;
 use crate::rules::{COMMENT, COMMENT_BYTES_MAX, Change, ChangeError, Held, Tried};
+use crate::statuses;
 use crate::store::rules::Kept;
 use crate::strict_json;
 
@@ -127,12 +129,14 @@ impl Routes {
 
     pub(super) async fn fleet(&self, request: &Request) -> Answered {
         self.operator(request.headers(), Role::Read)?;
-        let fleet = self.exchange.fleet().await?;
+        let (fleet, (_, say)) = join!(self.exchange.fleet(), self.exchange.pops_say());
+        let fleet = fleet?;
         let pops: Vec<Value> = fleet.pops.iter().map(|seen| pop(seen, &fleet)).collect();
         let rule_set = fleet.current.version.unwrap_or_default();
-        let answer = json!({
+        let mut answer = json!({
             "version": fleet.current.edition(), "rule_set": rule_set, "canary": canary(&fleet), "pops": pops,
         });
+        statuses::add(&mut answer["pops"], &say);
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 

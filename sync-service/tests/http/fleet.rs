@@ -1,10 +1,10 @@
 //! Which rule set each POP of the fleet runs, asked of any weir-sync.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use weir_sync::config::Config;
-use weir_wire::messages::Running;
+use weir_wire::messages::{Report, Running, Status};
 
 use crate::Server;
 use crate::client::{get, greeting, report};
@@ -64,6 +64,31 @@ async fn any_weir_sync_answers_for_every_region() {
     let silent_s = fleet(&b).await["pops"][0]["silent_s"].as_f64().unwrap();
     assert!((0.0..10.0).contains(&silent_s), "{silent_s}");
     assert_eq!(get(a.address, "/v1/fleet").await.status, 401);
+}
+
+#[tokio::test]
+async fn any_weir_sync_says_how_each_pop_is() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let here = Server::start_over(member("fra", "a"), store.clone()).await;
+    let there = Server::start_over(member("iad", "a"), store.clone()).await;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let unix_ms = u64::try_from(now.as_millis()).unwrap() + 60_000;
+    let status = Some(Status { step: 1, unix_ms, module: "0.1.0".into(), ..Status::default() });
+    report(here.address, REPORTER, &Report { status, ..greeting("fra1") }).await;
+    says(&here, "old", 1, 0, 0).await;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let seen = fleet(&there).await;
+        let [ahead, old] = [&seen["pops"][0], &seen["pops"][1]];
+        if ahead["module"] == "0.1.0" && old["name"] == "old" {
+            assert!((50.0..=60.0).contains(&ahead["clock_s"].as_f64().unwrap()), "{seen:#}");
+            assert!(["stale", "fallback"].contains(&ahead["ladder"].as_str().unwrap()), "{seen:#}");
+            assert!(old["module"].is_null() && old["clock_s"].is_null(), "{seen:#}");
+            break;
+        }
+        assert!(Instant::now() < deadline, "{seen:#}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 #[tokio::test]

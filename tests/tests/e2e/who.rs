@@ -62,8 +62,20 @@ async fn an_attacker_at_two_regions_is_listed_first_with_what_it_asks_and_a_byst
     let admitted = u32::try_from(of_a.tally.admitted() + of_b.tally.admitted()).unwrap();
     assert!(admitted < ATTACK * SECONDS / 2, "{admitted}");
 
-    // What the rule decides in both regions, heard within a second or two.
+    // How both POPs are.
     let mut operator = Operator::of(&sync_b);
+    until("both POPs to be in touch", async || {
+        let page = operator.get("/v1/fleet").await.json();
+        let pops = page["pops"].as_array().unwrap();
+        let is_well = |pop: &Value| {
+            let is_right = pop["clock_s"].as_f64().is_some_and(|off_s| off_s.abs() < 2.0);
+            is_right && pop["ladder"] == "fresh" && pop["module"] == env!("CARGO_PKG_VERSION")
+        };
+        (pops.len() == 2 && pops.iter().all(is_well)).then_some(())
+    })
+    .await;
+
+    // What the rule decides in both regions, heard within a second or two.
     let expected =
         [("allowed_per_s", f64::from(RATE + CALM)), ("limited_per_s", 2.0 * asked - f64::from(RATE))];
     until("the rates of both regions", async || {

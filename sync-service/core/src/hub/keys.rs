@@ -16,6 +16,7 @@ use crate::busy::standing::{Question, Standing, level_milli};
 use crate::decisions::{Decided, RuleRates};
 use crate::escrow::{Draw, Drawn, LEASE_US_MIN};
 use crate::plan::{Entry, Plan};
+use crate::statuses::PopStatus;
 
 impl Hub {
     /// Notes for operators what became of a report of `pop`, as far as the store said when it was asked at `asked_at`.
@@ -55,6 +56,11 @@ impl Hub {
     /// What each rule decides, as far as POPs say it here.
     pub fn rates(&self, now: Time) -> Vec<RuleRates> {
         self.decisions.rates(now)
+    }
+
+    /// How the POPs are that report here, as they say: at most so many.
+    pub fn statuses(&self, now: Time, most: usize) -> Vec<PopStatus> {
+        self.statuses.said(now, most)
     }
 
     /// What was decided since the last call, rule by rule, as far as POPs say it here.

@@ -1,0 +1,76 @@
+//! How POPs are, as operators are told.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use weir_budget::statuses::PopStatus;
+use weir_limiter::fleet::ladder::{FALLBACK_NS, STALE_NS, Step};
+use weir_wire::time::SECOND_NS;
+
+/// Adds to each of `pops`, which have `name` and `silent_s`, what it says of itself.
+pub fn add(pops: &mut Value, statuses: &BTreeMap<String, PopStatus>) {
+    for pop in pops.as_array_mut().into_iter().flatten() {
+        let status = pop["name"].as_str().and_then(|name| statuses.get(name));
+        let step = ladder(status.map(|status| status.step), pop["silent_s"].as_f64().unwrap_or_default());
+        #[allow(clippy::cast_precision_loss, reason = "for people")]
+        let clock_s = status.and_then(|status| status.clock_ms).map(|ms| ms as f64 / 1_000.0);
+        pop["ladder"] = step.map(name).into();
+        pop["clock_s"] = clock_s.into();
+        pop["module"] = json!(status.map(|status| &status.module));
+    }
+}
+
+/// The step of a POP's ladder: as it said, or as its silence implies if that is worse. None if it does not say, and is not
+/// silent.
+#[allow(clippy::cast_precision_loss, reason = "seconds")]
+fn ladder(said: Option<u8>, silent_s: f64) -> Option<Step> {
+    let after = |ns: u64| silent_s >= ns as f64 / SECOND_NS as f64;
+    let implied = match (after(FALLBACK_NS), after(STALE_NS)) {
+        (true, _) => Some(Step::Fallback),
+        (_, true) => Some(Step::Stale),
+        _ => None,
+    };
+    let said = said.map(|step| match step {
+        0 => Step::Fresh,
+        1 => Step::Stale,
+        _ => Step::Fallback,
+    });
+    said.max(implied)
+}
+
+fn name(step: Step) -> &'static str {
+    match step {
+        Step::Fresh => "fresh",
+        Step::Stale => "stale",
+        Step::Fallback => "fallback",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pop_is_as_it_says_or_as_its_silence_implies() {
+        for (said, silent_s, expected) in [
+            (Some(0), 0.2, Some(Step::Fresh)),
+            (Some(0), 1.5, Some(Step::Stale)),
+            (Some(1), 0.2, Some(Step::Stale)),
+            (Some(2), 1.6, Some(Step::Fallback)),
+            (Some(0), 5.0, Some(Step::Fallback)),
+            (None, 0.2, None),
+            (None, 7.0, Some(Step::Fallback)),
+        ] {
+            assert_eq!(ladder(said, silent_s), expected, "{said:?} {silent_s}");
+        }
+        let status =
+            PopStatus { pop: "a".into(), step: 0, clock_ms: Some(-1_500), module: "0.1.0".into(), age_ms: 5 };
+        let mut pops = json!([{"name": "a", "silent_s": 0.1}, {"name": "b", "silent_s": 0.1}]);
+        add(&mut pops, &BTreeMap::from([("a".into(), status)]));
+        let expected = json!([
+            {"name": "a", "silent_s": 0.1, "ladder": "fresh", "clock_s": -1.5, "module": "0.1.0"},
+            {"name": "b", "silent_s": 0.1, "ladder": null, "clock_s": null, "module": null}
+        ]);
+        assert_eq!(pops, expected);
+    }
+}
