@@ -1,11 +1,12 @@
 //! The commands that ask a weir-sync that runs, over its HTTP API: they change nothing but through it.
 //!
-//! [`rules`], [`fleet`], [`keys`], [`top`] and [`orders`] each are a group of commands. [`api`] reads where the weir-sync is and who asks, and turns what it
+//! [`rules`], [`fleet`], [`keys`], [`top`], [`orders`] and [`explain`] each are a group of commands. [`api`] reads where the weir-sync is and who asks, and turns what it
 //! refuses into a sentence that says what to do; [`crate::http_client`] is the HTTP below. What a command says is [`said`], and
 //! [`table`] and [`time`] are how people read it.
 
 mod api;
 mod completions;
+mod explain;
 mod fleet;
 mod keys;
 mod orders;
@@ -26,7 +27,14 @@ use self::said::{Answered, Failure, Verdict};
 
 /// What the command lines look like.
 pub fn commands() -> impl Iterator<Item = Command> {
-    let asking = [rules::command(), fleet::command(), top::command(), keys::command(), keys::reset_command()];
+    let asking = [
+        rules::command(),
+        fleet::command(),
+        top::command(),
+        keys::command(),
+        keys::reset_command(),
+        explain::command(),
+    ];
     asking.into_iter().chain(orders::commands()).chain([completions::command()])
 }
 
@@ -36,6 +44,7 @@ pub fn run(name: &str, matches: &ArgMatches, whole: impl FnOnce() -> Command) ->
         completions::NAME => completions::run(matches, whole()),
         rules::NAME => ask(rules::run(matches)),
         fleet::NAME => ask(fleet::run(matches)),
+        crate::explain::NAME => ask(explain::run(matches)),
         top::NAME => ask(top::run(matches)),
         keys::NAME => ask(keys::run(matches)),
         keys::RESET => ask(keys::reset(matches)),

@@ -4,6 +4,7 @@ mod request;
 mod why;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use serde_json::Value;
 use weir_budget::text::Hex;
 use weir_rules::fleet_secret::{FleetSecret, KEY_SECRET_BYTES_MIN};
 use weir_rules::key::KeyValue;
@@ -17,6 +18,8 @@ use crate::check::explain::key::part;
 use crate::check::read;
 use request::Described;
 
+/// The flag that asks a fleet in place of a file.
+pub const LIVE: &str = "live";
 /// The command's name.
 pub const NAME: &str = "explain";
 
@@ -30,8 +33,15 @@ pub fn command() -> Command {
         .arg(
             Arg::new("file")
                 .value_name("FILE")
-                .required(true)
+                .required_unless_present(LIVE)
                 .help("The rules, or a plugin configuration, as YAML or JSON"),
+        )
+        .arg(
+            Arg::new(LIVE)
+                .long(LIVE)
+                .action(ArgAction::SetTrue)
+                .conflicts_with_all(["file", "key-secret-file", "route"])
+                .help("Asks a weir-sync what its fleet knows of the request's keys"),
         )
         .arg(one("method", "METHOD", "Its method").default_value("GET"))
         .arg(one("path", "PATH", "Its path, with its query").default_value("/"))
@@ -48,6 +58,11 @@ pub fn command() -> Command {
             .action(ArgAction::Append),
         )
         .arg(one("key-secret-file", "FILE", "The file of the POPs' sync.key_secret, for their keys' bytes"))
+}
+
+/// The request that the command line describes, as weir-sync takes it; an error is a line for each thing that is wrong.
+pub fn described(matches: &ArgMatches) -> Result<Value, String> {
+    Ok(Described::of(matches)?.json())
 }
 
 /// What to print; an error if the file or the request is no good: a line for each thing that is wrong.

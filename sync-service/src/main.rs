@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     let matches = config::command().get_matches();
     let page = match matches.subcommand() {
         Some((check::NAME, matches)) => return judge(matches),
-        Some((explain::NAME, matches)) => Some(explain::run(matches)),
+        Some((explain::NAME, matches)) if !matches.get_flag(explain::LIVE) => Some(explain::run(matches)),
         Some((import::NAME, matches)) => Some(import::run(matches)),
         Some((name, matches)) => match cli::run(name, matches, config::command) {
             Some(code) => return code,

@@ -155,7 +155,11 @@ fn notes(answer: &Value, listed: usize) -> String {
 pub(super) fn one(answer: &Value) -> String {
     let fields = answer.as_object().into_iter().flatten();
     let (lists, plain): (Vec<_>, Vec<_>) = fields.partition(|(_, value)| value.is_array());
-    let rows: Vec<_> = plain.iter().map(|(name, value)| vec![format!("{name}:"), cell(value)]).collect();
+    let line = |(name, value): &(&String, &Value)| match value.as_object() {
+        Some(fields) => fields.iter().map(|(of, value)| vec![format!("{name}.{of}:"), cell(value)]).collect(),
+        None => vec![vec![format!("{name}:"), cell(value)]],
+    };
+    let rows: Vec<_> = plain.iter().flat_map(line).collect();
     let width = rows.iter().filter_map(|row| row.first()).map(|name| name.chars().count()).max().unwrap_or(0);
     let line = |row: &Vec<String>| {
         let [name, value] = row.as_slice() else { return String::new() };

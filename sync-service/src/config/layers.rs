@@ -74,7 +74,6 @@ pub fn command() -> Command {
         .arg(file.help("A YAML file of settings; also WEIR_SYNC_CONFIG"))
         .arg(check.help("Check the configuration, try the store, and exit"))
         .subcommand(crate::check::command())
-        .subcommand(crate::explain::command())
         .subcommand(crate::import::command())
         .subcommands(crate::cli::commands())
         .args_conflicts_with_subcommands(true);

@@ -1,8 +1,10 @@
 //! A request as the command line describes it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use clap::ArgMatches;
+use serde_json::{Value, json};
 use weir_rules::address;
 use weir_rules::request::{Attribute, Request};
 
@@ -53,6 +55,44 @@ impl Described {
             Err(errors.join("\n"))
         }
     }
+}
+
+impl Described {
+    /// As a check at the gateway says it.
+    pub(super) fn json(&self) -> Value {
+        let mut headers: BTreeMap<&str, String> = BTreeMap::new();
+        for (name, value) in &self.headers {
+            headers
+                .entry(name)
+                // As Envoy gives several of one name.
+                .and_modify(|known| *known = format!("{known},{value}"))
+                .or_insert_with(|| value.clone());
+        }
+        let mut claims = json!({});
+        for (path, value) in &self.claims {
+            put(&mut claims, path, value);
+        }
+        let mut request =
+            json!({"method": self.method, "path": self.path, "headers": headers, "claims": claims});
+        for (name, text) in [("host", &self.host), ("address", &self.address)] {
+            if let Some(text) = text {
+                request[name] = text.as_str().into();
+            }
+        }
+        request
+    }
+}
+
+/// Puts `text` into `object` under names that are separated by dots; a text that is in the way makes room.
+fn put(object: &mut Value, names: &str, text: &str) {
+    let mut at = object;
+    for name in names.split('.') {
+        if !at.is_object() {
+            *at = json!({});
+        }
+        at = &mut at[name];
+    }
+    *at = text.into();
 }
 
 impl Request for Described {

@@ -84,9 +84,19 @@ impl Exchange {
         keys.iter().map(|key| hub.banned_ms(now, &key.id)).collect()
     }
 
-    /// How the key `id` stands. None if no POP has reported its rule of late, and no rule set that is kept has it.
-    pub async fn key(&self, id: &BudgetId) -> Option<One> {
+    /// How each of these keys stands. None for one whose rule no POP has reported of late, and no rule set that is kept has.
+    pub async fn keys(&self, ids: &[BudgetId]) -> Vec<Option<One>> {
         self.hear_of_rules();
+        // What the others say is read once for all.
+        let busy = if ids.is_empty() { Vec::new() } else { self.busy().await.keys };
+        let mut keys = Vec::with_capacity(ids.len());
+        for id in ids {
+            keys.push(self.key(id, &busy).await);
+        }
+        keys
+    }
+
+    async fn key(&self, id: &BudgetId, busy: &[FleetKey]) -> Option<One> {
         let question = self.hub().question(self.now(), unix_us(), id)?;
         let (standing, members) = match &question {
             Question::Shared(entry) => {
@@ -101,7 +111,7 @@ impl Exchange {
                 (drawn.map(|drawn| Standing::from((draw, &drawn))), Vec::new())
             }
         };
-        let busy = self.busy().await.keys.into_iter().find(|key| key.id == *id);
+        let busy = busy.iter().find(|key| key.id == *id).cloned();
         let (hub, now) = (self.hub(), self.now());
         let busy = busy.or_else(|| {
             let mine = hub.busy_key(now, id)?;

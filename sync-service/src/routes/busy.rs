@@ -1,12 +1,9 @@
 //! Who is limited, and how much each rule decides, for operators.
 
-use std::net::IpAddr;
-
 use hyper::StatusCode;
 use serde_json::json;
 use weir_budget::budget::BudgetId;
 use weir_rules::fleet_secret::FleetSecret;
-use weir_rules::key::KeyValue;
 
 use super::reset::named;
 use super::rules::JSON;
@@ -18,6 +15,7 @@ use crate::keys::answer::{self, Busy};
 use crate::keys::asked::Asked;
 use crate::keys::found::{self, Found, FoundKey};
 use crate::keys::name;
+use crate::keys::which;
 use crate::moment;
 use crate::problem::{Problem, json as response};
 
@@ -72,14 +70,15 @@ impl Routes {
         let Found { list, keys, others } = found;
         let others: Vec<_> =
             others.into_iter().map(|(rule, why)| json!({"rule": rule, "why": why})).collect();
-        let mut rows = Vec::with_capacity(keys.len());
-        for FoundKey { rule, value, why, is_refused, enforced_percent } in keys {
+        let id = |key: &FoundKey| {
+            let value = key.value.clone().filter(|_| key.why.is_none())?;
+            Some(BudgetId { rule: key.rule.clone(), value })
+        };
+        let ids: Vec<_> = keys.iter().filter_map(id).collect();
+        let mut known = self.exchange.keys(&ids).await.into_iter();
+        let row = |FoundKey { rule, value, why, is_refused, enforced_percent }: FoundKey| {
+            let one = if value.is_some() && why.is_none() { known.next().flatten() } else { None };
             let shown = value.as_deref().map(name::show);
-            let id = value.filter(|_| why.is_none()).map(|value| BudgetId { rule: rule.clone(), value });
-            let one = match &id {
-                Some(id) => self.exchange.key(id).await,
-                None => None,
-            };
             let mut row = match one {
                 Some(one) => answer::one(&one, moment::now_ms()),
                 None => {
@@ -87,8 +86,9 @@ impl Routes {
                 }
             };
             (row["enforced_percent"], row["is_refused"]) = (enforced_percent.into(), is_refused.into());
-            rows.push(row);
-        }
+            row
+        };
+        let rows: Vec<_> = keys.into_iter().map(row).collect();
         Ok(response(StatusCode::OK, JSON, &json!({"list": list, "keys": rows, "others": others})))
     }
 
@@ -96,28 +96,25 @@ impl Routes {
     pub(super) async fn one_key(&self, request: &Request) -> Answered {
         self.operator(request.headers(), Role::Read)?;
         let (rule, key) = named(request.uri().path())?;
-        let id = self.whole(rule, &key).await?;
-        let one = self.exchange.key(&id).await.ok_or_else(|| {
+        let ids = match self.ids(&rule, &key).await {
+            Err(problem) if problem.status == StatusCode::BAD_REQUEST => return Err(problem),
+            // No rule set has a rule of this name, or none can be had: POPs may have told of it.
+            Err(_) => which::unknown(&rule, &key)?,
+            Ok(ids) => ids,
+        };
+        let known = self.exchange.keys(&ids).await.into_iter().flatten();
+        let (mut own, tiers): (Vec<_>, Vec<_>) = known.partition(|one| one.id.rule == rule);
+        let one = own.pop().ok_or_else(|| {
             let detail = format!(
-                "no POP has reported keys of the rule `{}` of late, and no rule set that is kept has it: GET /v1/keys lists \
-                 keys with the names of their rules",
-                id.rule
+                "no POP has reported keys of the rule `{rule}` of late, and no rule set that is kept has it: GET /v1/keys lists \
+                 keys with the names of their rules"
             );
             Problem::new(StatusCode::NOT_FOUND, detail)
         })?;
-        Ok(response(StatusCode::OK, JSON, &answer::one(&one, moment::now_ms())))
-    }
-
-    /// The key that a path names: of an address without a prefix, what the rule counts by, as far as the rule set says.
-    async fn whole(&self, rule: String, key: &str) -> Result<BudgetId, Problem> {
-        let address = key.parse::<IpAddr>().ok().map(|address| address.to_canonical());
-        let value = name::read(key).map_err(|error| Problem::malformed(error.to_string()))?;
-        let Some(address) = address else { return Ok(BudgetId { rule, value }) };
-        // Without its store, the key is what an address is by default.
-        let rule_sets = self.exchange.rules.in_force().await.unwrap_or_default();
-        let mut rules = rule_sets.iter().flat_map(|rule_set| rule_set.rules());
-        let known = rules.find(|known| known.name == rule && known.key.is_address());
-        let cut = known.and_then(|known| known.key.prefixes()).map(|cut| KeyValue::of_address(address, cut));
-        Ok(BudgetId { rule, value: cut.map_or(value, |key| key.as_bytes().to_vec()) })
+        let mut answer = answer::one(&one, moment::now_ms());
+        // They count apart.
+        answer["tiers"] =
+            tiers.iter().map(|one| answer::one(one, moment::now_ms())).collect::<Vec<_>>().into();
+        Ok(response(StatusCode::OK, JSON, &answer))
     }
 }

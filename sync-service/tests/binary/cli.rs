@@ -1,6 +1,7 @@
 //! The commands that ask a weir-sync that runs: the real binary asks a real one.
 
 mod canary;
+mod explain;
 mod fleet;
 mod orders;
 mod reach;

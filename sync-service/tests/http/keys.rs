@@ -117,6 +117,21 @@ async fn without_its_store_a_weir_sync_lists_its_own_keys_and_says_so() {
 }
 
 #[tokio::test]
+async fn a_key_is_looked_up_under_the_tiers_of_its_rule_too() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let fra = server("fra", &store).await;
+    let gold = json!({"name": "gold", "when": {"path": {"prefix": "/x"}}, "rate": "9/s"});
+    let api = json!({"name": "api", "key": ["client_address"], "rate": "5/s", "tiers": [gold]});
+    rules::put(&fra, "if-none-match: *\r\n", &json!({"rules": [api]})).await;
+    let one = page(&fra, "/v1/keys/api/192.0.2.1").await;
+    assert_eq!((&one["rule"], &one["rate_per_s"]), (&json!("api"), &json!(5.0)));
+    let [gold] = one["tiers"].as_array().unwrap().as_slice() else { panic!("{one:#}") };
+    assert_eq!((&gold["rule"], &gold["rate_per_s"]), (&json!("api.gold"), &json!(9.0)));
+    let gold = page(&fra, "/v1/keys/api.gold/192.0.2.1").await;
+    assert_eq!((&gold["rule"], &gold["tiers"]), (&json!("api.gold"), &json!([])));
+}
+
+#[tokio::test]
 async fn one_key_is_looked_up_busy_or_not() {
     let store = Shared::new(Config::default().pop_ttl);
     let (fra, iad) = (server("fra", &store).await, server("iad", &store).await);

@@ -1,0 +1,65 @@
+//! `weir-sync explain --live`: the keys of a request, and how they stand in a fleet that runs.
+
+use clap::{ArgMatches, Command};
+use hyper::Method;
+use serde_json::Value;
+
+use super::api::{Api, Ask, asking};
+use super::keys::one;
+use super::said::{Answered, Failure, Said};
+use super::table::{shown, table};
+use crate::explain;
+
+/// What the command line looks like, of a file and of a fleet.
+pub(super) fn command() -> Command {
+    asking(explain::command()).mut_arg("json", |json| json.requires(explain::LIVE))
+}
+
+/// How the keys of the described request stand.
+pub(super) async fn run(matches: &ArgMatches) -> Answered {
+    let request = explain::described(matches).map_err(Failure::unusable)?;
+    let api = Api::of(matches)?;
+    let answer = api.ask(Ask::new(Method::POST, &["keys"]).json(&request)).await?.body;
+    Ok(if matches.get_flag("json") { Said::json(&answer) } else { Said::done(page(&answer)) })
+}
+
+/// As people read it.
+fn page(answer: &Value) -> String {
+    if let Some(list) = answer["list"].as_str() {
+        let becomes = match list {
+            "allow" => "It is on the allow list: it goes through, and no rule counts it.".into(),
+            "deny" => "It is on the deny list: it gets status 403.".into(),
+            why => format!("No rule counts it: {}.", shown(why)),
+        };
+        return becomes + "\n";
+    }
+    let list = |name: &str| answer[name].as_array().map_or(&[][..], Vec::as_slice);
+    let text = |row: &Value, name: &str| row[name].as_str().unwrap_or("-").to_owned();
+    let mut sections: Vec<String> = list("keys").iter().map(one).collect();
+    if sections.is_empty() {
+        sections.push("No rule counts it: it goes through.\n".into());
+    }
+    let others: Vec<_> = list("others").iter().map(|row| vec![text(row, "rule"), text(row, "why")]).collect();
+    if !others.is_empty() {
+        sections.push(table(&["OTHER RULE", "WHY IT DOES NOT COUNT IT"], &others));
+    }
+    sections.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn each_key_is_told_and_why_other_rules_do_not_count() {
+        let key = json!({"rule": "login", "key": "192.0.2.7", "grant": {"admit_ratio": 0.5, "heat": "hot"}});
+        let other = json!({"rule": "api", "why": "its path is another"});
+        let told = page(&json!({"list": null, "keys": [key], "others": [other]}));
+        let expected = "grant.admit_ratio:  0.50\ngrant.heat:         hot\nkey:                192.0.2.7\n\
+                        rule:               login\n\nOTHER RULE  WHY IT DOES NOT COUNT IT\napi         its path is another\n";
+        assert_eq!(told, expected);
+        assert!(page(&json!({"list": "deny", "keys": []})).contains("403"));
+        assert!(page(&json!({"list": null, "keys": []})).contains("goes through"));
+    }
+}
