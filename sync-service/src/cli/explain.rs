@@ -5,7 +5,7 @@ use hyper::Method;
 use serde_json::Value;
 
 use super::api::{Api, Ask, asking};
-use super::keys::one;
+use super::keys::{of_list, one};
 use super::said::{Answered, Failure, Said};
 use super::table::{shown, table};
 use crate::explain;
@@ -31,7 +31,11 @@ fn page(answer: &Value) -> String {
             "deny" => "It is on the deny list: it gets status 403.".into(),
             why => format!("No rule counts it: {}.", shown(why)),
         };
-        return becomes + "\n";
+        let orders = match answer["orders"].as_array().map_or(&[][..], Vec::as_slice) {
+            [] => String::new(),
+            orders => format!("\norders:\n{}", of_list(orders)),
+        };
+        return format!("{becomes}\n{orders}");
     }
     let list = |name: &str| answer[name].as_array().map_or(&[][..], Vec::as_slice);
     let text = |row: &Value, name: &str| row[name].as_str().unwrap_or("-").to_owned();

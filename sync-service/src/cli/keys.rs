@@ -174,7 +174,7 @@ pub(super) fn one(answer: &Value) -> String {
 }
 
 /// A table of objects that have the same fields; else a line for each.
-fn of_list(items: &[Value]) -> String {
+pub(super) fn of_list(items: &[Value]) -> String {
     let Some(first) = items.first().and_then(Value::as_object) else {
         return items.iter().map(|item| shown(&cell(item)) + "\n").collect();
     };

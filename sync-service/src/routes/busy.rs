@@ -1,7 +1,7 @@
 //! Who is limited, and how much each rule decides, for operators.
 
 use hyper::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 use weir_budget::budget::BudgetId;
 use weir_rules::fleet_secret::FleetSecret;
 
@@ -11,12 +11,13 @@ use super::{Answered, Request, Routes};
 use crate::access::credentials::Role;
 use crate::gateway::Ask;
 use crate::gateway::json::asks;
-use crate::keys::answer::{self, Busy};
+use crate::keys::answer::{self, Busy, One};
 use crate::keys::asked::Asked;
 use crate::keys::found::{self, Found, FoundKey};
-use crate::keys::name;
 use crate::keys::which;
+use crate::keys::{name, orders};
 use crate::moment;
+use crate::orders::order::Standing;
 use crate::problem::{Problem, json as response};
 
 impl Routes {
@@ -46,6 +47,7 @@ impl Routes {
             Problem::invalid(format!("the body has {} errors; nothing was looked up", errors.len()), &errors)
         })?;
         let [ask] = <[Ask; 1]>::try_from(asks).map_err(|_| Problem::malformed("expected one request"))?;
+        let address = ask.address;
         let rule_sets = self.exchange.rules.in_force().await?;
         if rule_sets.is_empty() {
             let detail =
@@ -75,12 +77,13 @@ impl Routes {
             Some(BudgetId { rule: key.rule.clone(), value })
         };
         let ids: Vec<_> = keys.iter().filter_map(id).collect();
+        let orders = self.orders_known().await;
         let mut known = self.exchange.keys(&ids).await.into_iter();
         let row = |FoundKey { rule, value, why, is_refused, enforced_percent }: FoundKey| {
             let one = if value.is_some() && why.is_none() { known.next().flatten() } else { None };
             let shown = value.as_deref().map(name::show);
             let mut row = match one {
-                Some(one) => answer::one(&one, moment::now_ms()),
+                Some(one) => told(&one, &orders),
                 None => {
                     json!({"rule": rule, "key": shown, "why": why.unwrap_or("no POP has reported it of late")})
                 }
@@ -89,7 +92,9 @@ impl Routes {
             row
         };
         let rows: Vec<_> = keys.into_iter().map(row).collect();
-        Ok(response(StatusCode::OK, JSON, &json!({"list": list, "keys": rows, "others": others})))
+        let about = address.map(|address| orders::of_address(&orders, address)).unwrap_or_default();
+        let answer = json!({"list": list, "keys": rows, "others": others, "orders": about});
+        Ok(response(StatusCode::OK, JSON, &answer))
     }
 
     /// How one key stands.
@@ -111,10 +116,22 @@ impl Routes {
             );
             Problem::new(StatusCode::NOT_FOUND, detail)
         })?;
-        let mut answer = answer::one(&one, moment::now_ms());
+        let orders = self.orders_known().await;
+        let mut answer = told(&one, &orders);
         // They count apart.
-        answer["tiers"] =
-            tiers.iter().map(|one| answer::one(one, moment::now_ms())).collect::<Vec<_>>().into();
+        answer["tiers"] = own.iter().chain(&tiers).map(|one| told(one, &orders)).collect::<Vec<_>>().into();
         Ok(response(StatusCode::OK, JSON, &answer))
     }
+
+    /// The orders in force; none while the store is out of reach.
+    async fn orders_known(&self) -> Vec<Standing> {
+        self.exchange.rules.orders().await.unwrap_or_default()
+    }
+}
+
+/// One key, and the orders about it.
+fn told(one: &One, orders: &[Standing]) -> Value {
+    let mut told = answer::one(one, moment::now_ms());
+    told["orders"] = orders::of_key(orders, &one.id).into();
+    told
 }

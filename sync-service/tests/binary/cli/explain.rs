@@ -20,5 +20,8 @@ fn a_request_is_explained_by_the_fleet() {
     assert_eq!(explain(&["--json"]).json(0)["keys"][0]["rule"], "login");
     assert!(explain(&["--route", "r"]).wrong(2).contains("--route"));
     asked.told(&["ban", "192.0.2.0/24", "--for", "1h"]).page(0);
-    assert!(explain(&[]).page(0).contains("deny"), "the order is in force");
+    let page = explain(&[]).page(0);
+    assert!(page.contains("deny list") && page.contains("192.0.2.0/24"), "the order is in force: {page}");
+    let one = asked.told(&["keys", "login", "192.0.2.7", "--json"]).json(0);
+    assert_eq!(one["orders"][0]["address"], "192.0.2.0/24");
 }

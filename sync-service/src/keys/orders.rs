@@ -1,0 +1,80 @@
+//! Which orders are about a key.
+
+use std::net::IpAddr;
+
+use serde_json::Value;
+use weir_budget::budget::BudgetId;
+use weir_rules::address::Prefixes;
+use weir_rules::key::KeyValue;
+
+use super::asked::is_of;
+use super::name;
+use crate::orders::network::Network;
+use crate::orders::order::{Standing, Subject};
+
+/// The orders about the key `id`, and about the address that it has, as operators read them.
+pub fn of_key(orders: &[Standing], id: &BudgetId) -> Vec<Value> {
+    let shown = name::show(&id.value);
+    told(orders, |subject| match subject {
+        Subject::Key { rule, key } => is_of(&id.rule, rule) && *key == shown,
+        Subject::Address { address } => {
+            let network = network(address);
+            name::is_within(&id.value, &network) || name::is_within(&network, &id.value)
+        }
+    })
+}
+
+/// The orders about `address`, as operators read them.
+pub fn of_address(orders: &[Standing], address: IpAddr) -> Vec<Value> {
+    let whole = Prefixes { ipv4: 32, ipv6: 128 };
+    let value = KeyValue::of_address(address.to_canonical(), whole);
+    told(orders, |subject| match subject {
+        Subject::Key { .. } => false,
+        Subject::Address { address } => name::is_within(value.as_bytes(), &network(address)),
+    })
+}
+
+/// The network as a key of it would be; one address is a network, too.
+fn network(network: &Network) -> Vec<u8> {
+    let text = network.to_string();
+    let bits = if text.contains(':') { "/128" } else { "/32" };
+    let bits = if text.contains('/') { "" } else { bits };
+    name::read(&format!("{text}{bits}")).unwrap_or_default()
+}
+
+fn told(orders: &[Standing], is_about: impl Fn(&Subject) -> bool) -> Vec<Value> {
+    orders.iter().filter(|standing| is_about(&standing.order.said.subject)).map(Standing::json).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::orders::order::{Kind, Order, Said};
+
+    fn order(subject: Subject) -> Standing {
+        let said =
+            Said { kind: Kind::Ban, subject, terms: None, reason: String::new(), author: String::new() };
+        Standing { order: Order { said, id: 1, at_ms: 0, until_ms: 0 }, without_effect: None }
+    }
+
+    #[test]
+    fn orders_about_a_key_and_its_address_are_told() {
+        let network = |text: &str| Subject::of(text.parse().unwrap());
+        let key = |rule: &str, key: &str| Subject::Key { rule: rule.into(), key: key.into() };
+        let orders = [
+            network("192.0.2.0/24"),
+            network("192.0.2.7"),
+            network("198.51.100.0/24"),
+            key("login", "192.0.2.7"),
+            key("login", "192.0.2.8"),
+            key("api", "192.0.2.7"),
+        ]
+        .map(order);
+        let id = BudgetId { rule: "login.gold".into(), value: name::read("192.0.2.7").unwrap() };
+        let told = of_key(&orders, &id);
+        let of = |order: &Value| order["address"].as_str().or(order["key"].as_str()).unwrap().to_owned();
+        assert_eq!(told.iter().map(of).collect::<Vec<_>>(), ["192.0.2.0/24", "192.0.2.7", "192.0.2.7"]);
+        assert_eq!(of_address(&orders, "192.0.2.9".parse().unwrap()).len(), 1);
+        assert_eq!(of_address(&orders, "2001:db8::1".parse().unwrap()).len(), 0);
+    }
+}
