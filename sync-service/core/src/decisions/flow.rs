@@ -2,7 +2,7 @@
 
 use weir_wire::time::{SECOND_NS, Time};
 
-use super::Decided;
+use super::decided::Decided;
 
 /// Over how many seconds rates are measured.
 pub const WINDOW_S: u64 = 5;

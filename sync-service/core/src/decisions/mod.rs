@@ -9,6 +9,7 @@
 //!
 //! [`Status`]: weir_wire::messages::Status
 
+mod decided;
 mod flow;
 
 use alloc::collections::BTreeMap;
@@ -18,6 +19,7 @@ use alloc::vec::Vec;
 use weir_wire::messages::{POPS_MAX, RULES_MAX, Report, RuleCounts};
 use weir_wire::time::{SECOND_NS, Time};
 
+pub use self::decided::Decided;
 use self::flow::Flow;
 pub use self::flow::WINDOW_S;
 use crate::divide::region_of;
@@ -32,19 +34,6 @@ const SILENT_NS: u64 = 60 * SECOND_NS;
 const TURNS_MAX: u32 = 3;
 /// The most requests a second that a POP is believed to decide by one rule.
 const PER_SECOND_MAX: u64 = 10_000_000;
-
-/// Requests, by what was decided; or as many thousandths of a request per second.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Decided {
-    /// Let through.
-    pub allowed: u64,
-    /// Limited.
-    pub limited: u64,
-    /// Let through by a rule in shadow, which would have limited them.
-    pub shadow: u64,
-    /// Refused, as the POP was out of touch with weir-sync.
-    pub denied: u64,
-}
 
 /// What a rule decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,42 +82,6 @@ struct Said {
     /// By the POP's clock.
     made_ms: u64,
     counts: Decided,
-}
-
-impl Decided {
-    /// Each number, and the same of `other`, put together.
-    fn with(self, other: Self, each: impl Fn(u64, u64) -> u64) -> Self {
-        Self {
-            allowed: each(self.allowed, other.allowed),
-            limited: each(self.limited, other.limited),
-            shadow: each(self.shadow, other.shadow),
-            denied: each(self.denied, other.denied),
-        }
-    }
-
-    fn plus(self, other: Self) -> Self {
-        self.with(other, u64::saturating_add)
-    }
-
-    fn minus(self, other: Self) -> Self {
-        self.with(other, u64::saturating_sub)
-    }
-
-    /// The part of these of `part` in `whole`.
-    fn part(self, part: u64, whole: u64) -> Self {
-        let of = |count: u64, _| {
-            let part = u128::from(count) * u128::from(part) / u128::from(whole.max(1));
-            u64::try_from(part).unwrap_or(u64::MAX)
-        };
-        self.with(self, of)
-    }
-}
-
-impl From<&RuleCounts> for Decided {
-    fn from(counts: &RuleCounts) -> Self {
-        let [allowed, limited, denied, shadow] = counts.decided;
-        Self { allowed, limited, shadow, denied }
-    }
 }
 
 impl Decisions {
