@@ -120,13 +120,13 @@ async fn without_its_store_a_weir_sync_lists_its_own_keys_and_says_so() {
 async fn a_key_is_looked_up_under_the_tiers_of_its_rule_too() {
     let store = Shared::new(Config::default().pop_ttl);
     let fra = server("fra", &store).await;
-    let gold = json!({"name": "gold", "when": {"path": {"prefix": "/x"}}, "rate": "9/s"});
+    let gold = json!({"name": "gold", "when": {"path": {"prefix": "/x"}}, "rate": "10/s"});
     let api = json!({"name": "api", "key": ["client_address"], "rate": "5/s", "tiers": [gold]});
     rules::put(&fra, "if-none-match: *\r\n", &json!({"rules": [api]})).await;
     let one = page(&fra, "/v1/keys/api/192.0.2.1").await;
     assert_eq!((&one["rule"], &one["rate_per_s"]), (&json!("api"), &json!(5.0)));
     let [gold] = one["tiers"].as_array().unwrap().as_slice() else { panic!("{one:#}") };
-    assert_eq!((&gold["rule"], &gold["rate_per_s"]), (&json!("api.gold"), &json!(9.0)));
+    assert_eq!((&gold["rule"], &gold["rate_per_s"]), (&json!("api.gold"), &json!(10.0)));
     let gold = page(&fra, "/v1/keys/api.gold/192.0.2.1").await;
     assert_eq!((&gold["rule"], &gold["tiers"]), (&json!("api.gold"), &json!([])));
 }
@@ -221,11 +221,13 @@ async fn the_keys_of_a_request_are_looked_up() {
     assert!(keys[2]["why"].as_str().unwrap().contains("each POP"), "{said:#}");
     let why = "match: methods does not hold: the request has none";
     assert_eq!(said["others"], json!([{"rule": "by-network", "why": why}]), "{said:#}");
-    for (text, key) in [("192.0.2.7", "192.0.0.0/16"), ("192.0.2.7/24", "192.0.2.0/24"), ("::1", "::/64")] {
+    for (text, key) in [("192.0.2.7", "192.0.0.0/16"), ("192.0.2.7/16", "192.0.0.0/16"), ("::1", "::/64")] {
         assert_eq!(page(&fra, &format!("/v1/keys/by-network/{text}")).await["key"], key);
     }
+    let other = rules::page(&fra, "/v1/keys/by-network/192.0.2.0/24").await;
+    assert!(other.status == 400 && other.detail().contains("counts by /16, found /24"), "{}", other.detail());
     let denied: Value = serde_json::from_slice(&asks(json!({"method": "TRACE"})).await.body).unwrap();
-    assert_eq!(denied, json!({"list": "deny", "keys": [], "others": []}));
+    assert_eq!(denied, json!({"list": "deny", "keys": [], "others": [], "orders": []}));
     // As orders have it.
     let ordered = async |path: &str, body: Value| {
         assert_eq!(rules::admin(&fra, "PUT", path, "", &body).await.status, 200, "{path}");
