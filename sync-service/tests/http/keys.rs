@@ -236,14 +236,16 @@ async fn the_keys_of_a_request_are_looked_up() {
     ordered("/v1/allows", json!({"address": "203.0.113.9", "for": "1h"})).await;
     let rate = json!({"rate": "99/s", "burst": 99, "for": "1h"});
     ordered("/v1/keys/per-address/192.0.2.7/override", rate).await;
-    for (address, list) in [("203.0.113.7", "deny"), ("203.0.113.9", "allow")] {
+    for (address, list, orders) in [("203.0.113.7", "deny", 1), ("203.0.113.9", "allow", 2)] {
         let said: Value = serde_json::from_slice(&asks(json!({"address": address})).await.body).unwrap();
-        assert_eq!(said, json!({"list": list, "keys": [], "others": []}), "{address}");
+        assert_eq!((&said["list"], &said["keys"]), (&json!(list), &json!([])), "{address}");
+        assert_eq!(said["orders"].as_array().unwrap().len(), orders, "{said:#}");
     }
     let said: Value = serde_json::from_slice(&asks(json!({"address": "192.0.2.7"})).await.body).unwrap();
     assert_eq!(
         (&said["keys"][0]["rule"], &said["keys"][0]["burst"]),
         (&json!("per-address.o-99-s-99"), &json!(99))
     );
+    assert_eq!(said["keys"][0]["orders"][0]["kind"], "override", "{said:#}");
     assert_eq!(asks(json!({"adress": "192.0.2.7"})).await.status, 422);
 }
