@@ -48,7 +48,7 @@ export class Plot {
         { label, stroke: colour(name), width: 2, points: { show: false } }))],
       scales: { y: { range: (_plot, _min, max) => [0, Math.max(1, (max || 0) * 1.1)] } },
       axes: [
-        { ...axis, grid: { show: false }, values: (_plot, ticks) => ticks.map((tick) => new Date(tick * 1000).toTimeString().slice(0, 8)), space: 90 },
+        { ...axis, size: 28, grid: { show: false }, values: (_plot, ticks) => ticks.map((tick) => new Date(tick * 1000).toTimeString().slice(0, 8)), space: 90 },
         { ...axis, size: 56, space: 40, values: (_plot, ticks) => ticks.map((tick) => `${tick.toLocaleString('en')}${unit}`) },
       ],
     }, this.data, this.element);

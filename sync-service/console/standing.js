@@ -65,8 +65,20 @@ function showPops(fleet) {
   say('pops-said', others > 0 ? `${said} ${others} of those that do are not listed.` : said);
   rows('pops', fleet.pops, (pop) => pop.name, (pop) => [
     cell('POP', pop.name, 'name'), cell('Region', pop.region), cell('Version', versionOf(pop, fleet)),
-    cell('State', stateOf(pop, fleet), pop.is_current ? 'good' : 'bad'), cell('Heard', ago(pop.silent_s), 'figure'),
+    cell('State', stateOf(pop, fleet), pop.is_current ? 'good' : 'bad'), cell('Touch', pop.ladder || '\u2013', LADDER[pop.ladder]),
+    cell('Clock', clockOf(pop), isOff(pop) ? 'figure warn' : 'figure'), cell('Module', pop.module || '\u2013'), cell('Heard', ago(pop.silent_s), 'figure'),
   ]);
+}
+
+const LADDER = { fresh: 'good', stale: 'warn', fallback: 'bad' };
+/** From how far on a clock is pointed out, in seconds. */
+const CLOCK_OFF_S = 2;
+
+const isOff = (pop) => Math.abs(pop.clock_s || 0) >= CLOCK_OFF_S;
+function clockOf(pop) {
+  if (pop.clock_s == null) return '\u2013';
+  const off = number(Math.abs(pop.clock_s), 1);
+  return off === '0' ? '0 s' : `${pop.clock_s < 0 ? '\u2212' : '+'}${off} s`;
 }
 
 function versionOf(pop, fleet) {

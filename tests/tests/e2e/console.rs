@@ -70,6 +70,7 @@ async fn an_operator_finds_who_is_limited_in_two_regions_bans_explains_lifts_and
     browser.until_said("#enter", "Who asks?");
     browser.keys(&format!("{ADMIN_TOKEN}{ENTER}"));
     browser.until_said("#pops-said", "runs at 2 of 2 POPs");
+    browser.until_said("#pops", "fresh");
     browser.until_said("#keys", "203.0.113.7");
     for pop in REGIONS {
         browser.until_said("#keys tr", pop);
