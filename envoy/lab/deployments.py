@@ -153,7 +153,9 @@ def _region(run, index, name, redis, upstream):
     text = bootstrap.render("regions", ports, {"id: fra1": f"id: {name}", "pop: fra1": f"pop: {name}"})
     store = f"redis://127.0.0.1:{redis}"
     settings = {"TOKEN": _REGION_TOKEN, "ADMIN_TOKEN_FILE": os.path.join(run.run_dir, _ADMIN_TOKEN)}
-    settings["TRAIL_FILE"] = os.path.join(run.run_dir, f"trail-{name}.jsonl")
+    # Whoever tries it out does not want to wait for an hour until it is known what is usual.
+    settings |= {"ANOMALY_MINUTE_MS": "10000", "ANOMALY_LEARN_MINUTES": "6"}
+    settings["TRAIL_FILE"] = run.add_file(f"trail-{name}.jsonl", "")
     run.add(parts.weir_sync(f"weir-sync-{name}", sync, name, store, run.run_dir, settings))
     run.add(parts.envoy(f"envoy-{name}", run.add_file(f"envoy-{name}.yaml", text), edge))
     run.tell(name, f"http://127.0.0.1:{edge}/  (admin {admin}, weir-sync {sync})")

@@ -11,6 +11,8 @@ import paths
 import ports
 from problem import Problem
 
+# What a deployment says last once it runs.
+READY = "Ctrl-C ends everything."
 # How long anything may take that is no start of a whole deployment.
 DEADLINE_SECONDS = 20
 _LOOK_SECONDS = 0.02

@@ -21,7 +21,6 @@ import paths
 import ports
 import traffic
 
-_READY = "Ctrl-C ends everything."
 # The starts of all parts together. Some seconds, or many on a busy machine.
 _READY_SECONDS_MAX = 60
 _ANSWER_SECONDS_MAX = 10
@@ -65,9 +64,9 @@ class Acceptance(unittest.TestCase):
         deployment, offset = harness.free_deployment(getattr(deployments, name))
         self.lab = harness.Lab("run", name, PORT_OFFSET=str(offset))
         self.addCleanup(self.lab.close)
-        ready = lambda: self.lab.has_ended() or _READY in self.lab.output()
+        ready = lambda: self.lab.has_ended() or harness.READY in self.lab.output()
         self.assertTrue(harness.eventually(ready, _READY_SECONDS_MAX), f"never ready:\n{self.lab.output()}")
-        self.assertIn(_READY, self.lab.output())
+        self.assertIn(harness.READY, self.lab.output())
         return deployment, offset
 
     def _assert_ctrl_c_ends_everything(self, deployment):

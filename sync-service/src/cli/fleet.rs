@@ -79,7 +79,9 @@ fn page(fleet: &Value) -> String {
             _ if pop["is_current"] == true => rule_set.to_string(),
             version => version.to_string(),
         };
-        let clock = pop["clock_s"].as_f64().map(|s| format!("{s:+.1} s"));
+        let clock = pop["clock_s"]
+            .as_f64()
+            .map(|s| if s.abs() < 0.05 { "0.0 s".into() } else { format!("{s:+.1} s") });
         let known = |text: String| if text.is_empty() { "-".to_owned() } else { text };
         vec![
             text("name"),
