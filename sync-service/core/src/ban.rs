@@ -57,7 +57,7 @@ pub struct Bans {
     told: Told<UpTo>,
 }
 
-/// The most keys that orders ban at a time; beyond it, the last ones are banned as far as there is room.
+/// The most keys that orders ban at a time; beyond it, those that came last are banned as far as there is room.
 pub const ORDERED_MAX: usize = 2_000;
 
 /// What is known of a key beside how long its ban lasts.
@@ -132,15 +132,22 @@ impl Bans {
     pub fn stand_by(&mut self, now: Time, date_ms: u64, orders: &[(BudgetId, u64)]) -> Vec<BudgetId> {
         let now_us = micros(now);
         self.expire(now_us);
-        let wanted: BTreeMap<_, _> =
-            orders.iter().take(ORDERED_MAX).map(|(id, until_ms)| (id.clone(), *until_ms)).collect();
+        let all: BTreeMap<_, _> = orders.iter().cloned().collect();
+        // Those that are banned already keep their place.
+        let (known, new): (Vec<_>, Vec<_>) = all.iter().partition(|(id, _)| self.ordered.contains_key(*id));
+        let wanted: BTreeMap<_, _> = known
+            .into_iter()
+            .chain(new)
+            .take(ORDERED_MAX)
+            .map(|(id, until_ms)| (id.clone(), *until_ms))
+            .collect();
         let before = core::mem::replace(&mut self.ordered, wanted.clone());
         if !before.keys().eq(wanted.keys()) {
             self.list.keep(wanted.keys().cloned().collect());
         }
         let lifted = before.iter().filter(|(id, until_ms)| {
             let ends_us = self.list.until_us(id).unwrap_or_default();
-            !wanted.contains_key(id) && **until_ms > date_ms + SLACK_MS && ends_us > now_us + LONGER_US
+            !all.contains_key(*id) && **until_ms > date_ms + SLACK_MS && ends_us > now_us + LONGER_US
         });
         let lifted: Vec<BudgetId> = lifted.map(|(id, _)| id.clone()).collect();
         for id in &lifted {

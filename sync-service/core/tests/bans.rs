@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use weir_budget::ban::{BANS_KEPT_MAX, BanList, BannedKey, Bans, FORGOTTEN_MS, SHARED_MAX, Said};
+use weir_budget::ban::{
+    BANS_KEPT_MAX, BanList, BannedKey, Bans, FORGOTTEN_MS, ORDERED_MAX, SHARED_MAX, Said,
+};
 use weir_budget::budget::BudgetId;
 use weir_budget::push::LOST_NS;
 use weir_wire::messages::{BAN_MS_MAX, BANS_MAX, Ban, RULES_MAX, Replies, Report, Rule};
@@ -237,6 +239,21 @@ fn what_an_order_bans_is_told_wherever_it_comes_from_and_until_it_is_taken_back(
     assert_eq!(keys.stand_by(at(59_500), 64_500, &[]), [], "it ends by itself");
     assert_eq!(told(&mut keys, 59_500, "fra1"), []);
     assert_eq!(keys.to_share(at(59_500)), [], "each region knows the orders");
+}
+
+#[test]
+fn an_order_too_many_lifts_no_other() {
+    let mut keys = Bans::default();
+    let mut orders: Vec<_> = (1..=ORDERED_MAX).map(|n| (key(n, 0).id, 60_000)).collect();
+    keys.stand_by(at(0), 0, &orders);
+    // Orders come in the order of their keys.
+    orders.insert(0, (key(0, 0).id, 60_000));
+    assert_eq!(keys.stand_by(at(250), 250, &orders), []);
+    assert_eq!(keys.banned_until(&key(ORDERED_MAX, 0).id), Some(at(60_000)));
+    assert_eq!((keys.banned_until(&key(0, 0).id), keys.banned()), (None, ORDERED_MAX));
+    let last = orders.pop().unwrap().0;
+    assert_eq!(keys.stand_by(at(500), 500, &orders), [last]);
+    assert_eq!(keys.banned_until(&key(0, 0).id), Some(at(60_000)), "there is room");
 }
 
 /// Clocks of a store and of a weir-sync differ.
