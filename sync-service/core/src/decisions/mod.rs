@@ -4,8 +4,8 @@
 //! is spread over the time until it says so again, so that what is heard in lumps shows as a rate ([`flow`]).
 //!
 //! The reports of a POP may go to several weir-syncs in turn, and each then sees what was decided since the POP last spoke to
-//! *it*. So each counts no more than what the POP decided in one of its own turns: together they count all of it. What one
-//! report said that was lost is made good by the next, unless more than a turn and a half went by.
+//! *it*. So each counts no more than what the POP decided in one of its own turns: together they count all of it. What
+//! was decided in a turn whose report was lost is counted in part, or not at all.
 //!
 //! [`Status`]: weir_wire::messages::Status
 
@@ -28,10 +28,16 @@ use crate::divide::region_of;
 pub const COUNTS_MAX: usize = 200_000;
 /// The tables of one POP that are told apart: an Envoy that restarts hands over to the next for a while.
 const TABLES_MAX: usize = 2;
-/// A POP or a rule of which nothing is said for so long is forgotten, in nanoseconds.
+/// A POP or a rule of which nothing is said for so long is forgotten, in nanoseconds; ...
 const SILENT_NS: u64 = 60 * SECOND_NS;
-/// A POP that has said nothing of a rule for this many of its turns does not run it.
-const TURNS_MAX: u32 = 3;
+/// ... a rule that is said seldom, after so many of its turns, ...
+const SILENT_TURNS: u64 = 4;
+/// ... but never later than this.
+const SILENT_NS_MAX: u64 = 600 * SECOND_NS;
+/// A POP that has said nothing of a rule here for this many of its turns does not run it: it may speak to several weir-syncs.
+const TURNS_MAX: u32 = 15;
+/// How much later than others a report may come, in milliseconds: a POP is not believed that more time has passed.
+const LATE_MS: u64 = 5_000;
 /// The most requests a second that a POP is believed to decide by one rule.
 const PER_SECOND_MAX: u64 = 10_000_000;
 
@@ -59,7 +65,7 @@ pub struct Decisions {
 #[derive(Debug)]
 struct Rule {
     flow: Flow,
-    heard_at: Time,
+    kept_until: Time,
     /// All that was counted, ...
     total: Decided,
     /// ... and the part of it that [`Decisions::news`] has returned.
@@ -71,6 +77,8 @@ struct Rule {
 struct Table {
     name: u32,
     heard_at: Time,
+    /// When it was first heard, and the report's time by the POP's clock.
+    began: (Time, u64),
     /// How often it says something of each rule.
     every_ms: u32,
     rules: BTreeMap<String, Said>,
@@ -142,7 +150,8 @@ impl Decisions {
             let oldest = tables.iter().enumerate().min_by_key(|(_, table)| table.heard_at)?.0;
             self.counts -= tables.swap_remove(oldest).rules.len();
         }
-        tables.push(Table { name: report.table, heard_at: now, every_ms, rules: BTreeMap::new() });
+        let (name, began) = (report.table, (now, report.made_ms));
+        tables.push(Table { name, heard_at: now, began, every_ms, rules: BTreeMap::new() });
         Some(tables.len() - 1)
     }
 
@@ -154,11 +163,12 @@ impl Decisions {
             if self.rules.len() >= RULES_MAX {
                 return;
             }
-            self.rules.insert(counts.name.clone(), Rule::new(now));
+            self.rules.insert(counts.name.clone(), Rule::new(now, table.every_ms));
         }
         let Some(rule) = self.rules.get_mut(&counts.name) else { return };
-        rule.heard_at = now;
-        let said = Said { heard_at: now, made_ms: report.made_ms, counts: counts.into() };
+        rule.kept_until = rule.kept_until.max(now + silent_ns(table.every_ms));
+        let made_ms = report.made_ms.min(table.latest_ms(now));
+        let said = Said { heard_at: now, made_ms, counts: counts.into() };
         let Some(before) = table.rules.get_mut(&counts.name) else {
             if self.counts < COUNTS_MAX && table.rules.len() < RULES_MAX {
                 self.counts += 1;
@@ -170,7 +180,7 @@ impl Decisions {
             return;
         }
         let passed_ms = said.made_ms - before.made_ms;
-        let most = PER_SECOND_MAX.saturating_mul(passed_ms.div_ceil(1_000));
+        let most = PER_SECOND_MAX.saturating_mul(passed_ms) / 1_000;
         let new = said.counts.minus(before.counts).with(Decided::default(), |count, _| count.min(most));
         *before = said;
         rule.add(now, new, passed_ms, table.every_ms);
@@ -182,12 +192,12 @@ impl Decisions {
             return;
         }
         self.swept_at = now;
-        let is_silent = |at: Time| now.nanos_since(at) >= SILENT_NS;
-        self.rules.retain(|_, rule| !is_silent(rule.heard_at));
+        self.rules.retain(|_, rule| now < rule.kept_until);
         for tables in self.pops.values_mut() {
-            tables.retain(|table| !is_silent(table.heard_at));
+            tables.retain(|table| now.nanos_since(table.heard_at) < SILENT_NS);
             for table in tables.iter_mut() {
-                table.rules.retain(|_, said| !is_silent(said.heard_at));
+                let kept_ns = silent_ns(table.every_ms);
+                table.rules.retain(|_, said| now.nanos_since(said.heard_at) < kept_ns);
             }
         }
         self.pops.retain(|_, tables| !tables.is_empty());
@@ -196,8 +206,9 @@ impl Decisions {
 }
 
 impl Rule {
-    fn new(now: Time) -> Self {
-        Self { flow: Flow::new(now), heard_at: now, total: Decided::default(), told: Decided::default() }
+    fn new(now: Time, every_ms: u32) -> Self {
+        let kept_until = now + silent_ns(every_ms);
+        Self { flow: Flow::new(now), kept_until, total: Decided::default(), told: Decided::default() }
     }
 
     /// A POP decided this in the time that passed since it last spoke, which it does every `every_ms`.
@@ -211,12 +222,24 @@ impl Rule {
 }
 
 impl Table {
+    /// The latest time by the POP's clock that is believed.
+    fn latest_ms(&self, now: Time) -> u64 {
+        let (heard_at, made_ms) = self.began;
+        made_ms.saturating_add(now.nanos_since(heard_at) / 1_000_000 + LATE_MS)
+    }
+
     /// The rules that it has spoken of lately.
     fn runs(&self, now: Time) -> impl Iterator<Item = &str> {
         let turns_ns = u64::from(self.every_ms.max(1)) * u64::from(TURNS_MAX) * 1_000_000;
-        let lately = move |said: &Said| now.nanos_since(said.heard_at) <= turns_ns.min(SILENT_NS);
+        let lately =
+            move |said: &Said| now.nanos_since(said.heard_at) <= turns_ns.min(silent_ns(self.every_ms));
         self.rules.iter().filter(move |(_, said)| lately(said)).map(|(rule, _)| rule.as_str())
     }
+}
+
+/// After what silence a rule is forgotten that is said every `every_ms`.
+fn silent_ns(every_ms: u32) -> u64 {
+    (SILENT_TURNS * u64::from(every_ms) * 1_000_000).clamp(SILENT_NS, SILENT_NS_MAX)
 }
 
 /// What members (`region/replica`) say of rules, together.

@@ -43,14 +43,14 @@ fn a_steady_rate_shows_as_it_is_from_a_few_seconds_on() {
             assert_eq!(pops, 1);
         }
     }
-    assert_eq!(rates(&decisions, 40_000), (0, 0, 0), "it has fallen silent");
+    assert_eq!(rates(&decisions, 45_000), (0, 0, 0), "it has fallen silent");
     let total = decisions.news();
     assert_eq!((total[0].1.allowed, total[0].1.limited), (2_925, 585), "from the first word to the last");
     assert_eq!(decisions.news()[0].1, Decided::default());
 }
 
 #[test]
-fn a_report_that_is_lost_repeated_or_late_loses_and_doubles_nothing() {
+fn a_report_that_is_repeated_or_late_loses_and_doubles_nothing() {
     let mut decisions = Decisions::default();
     for ms in [0, 1_000, 1_000, 2_000, 1_000, 3_400, 4_000] {
         hear(&mut decisions, ms, &report("fra1", 1, ms, ms, 0));
@@ -76,6 +76,38 @@ fn weir_syncs_that_hear_a_pop_in_turn_count_it_once() {
     }
     let mean = shown.iter().sum::<u64>() / shown.len() as u64;
     assert!(is_near(mean, 100_000, 5), "{mean}");
+}
+
+#[test]
+fn pops_that_speak_to_many_weir_syncs_are_all_counted() {
+    let mut members = [(); 4].map(|()| Decisions::default());
+    let mut random = 1_u64;
+    for second in 0..60_u64 {
+        for pop in 0..50 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let (ms, to) = (second * 1_000, usize::try_from(random >> 40 & 3).unwrap());
+            hear(&mut members[to], ms, &report(&alloc::format!("fra{pop}"), 1, ms, ms, 0));
+        }
+    }
+    let said = ["fra/a", "fra/b", "fra/c", "fra/d"].into_iter().zip(&members);
+    let of = together(said.map(|(member, here)| (member, here.rates(at(59_900))))).remove(0);
+    assert!((48..=50).contains(&of.pops), "{of:?}");
+}
+
+#[test]
+fn a_rule_that_is_said_once_in_minutes_is_counted() {
+    let mut decisions = Decisions::default();
+    for turn in 0..4_u64 {
+        let mut report = report("fra1", 1, turn * 63_000, turn * 630, 0);
+        report.status.as_mut().unwrap().every_ms = 63_000;
+        hear(&mut decisions, turn * 63_000, &report);
+        // It speaks of other rules.
+        report.status.as_mut().unwrap().rules.clear();
+        for after in [30_000, 61_000] {
+            hear(&mut decisions, turn * 63_000 + after, &report);
+        }
+    }
+    assert_eq!(decisions.news()[0].1.allowed, 3 * 630);
 }
 
 #[test]
@@ -127,4 +159,14 @@ fn what_a_pop_makes_up_takes_bounded_room() {
     hear(&mut decisions, 80_000, &huge(80_000, 0));
     hear(&mut decisions, 81_000, &huge(81_000, u64::MAX));
     assert_eq!(decisions.news()[0].1.allowed, PER_SECOND_MAX);
+    // It says that ages went by in a second, and again and again.
+    let mut made_up = report("fra1", 2, 90_000, 0, 0);
+    for n in 0..100_u64 {
+        let status = made_up.status.as_mut().unwrap();
+        (status.every_ms, status.rules[0].decided) = (u32::MAX, [n * (u64::MAX / 100), 0, 0, 0]);
+        made_up.made_ms += n << 40;
+        hear(&mut decisions, 90_000 + 10 * n, &made_up);
+    }
+    let allowed = decisions.news()[0].1.allowed;
+    assert!(allowed <= 6 * PER_SECOND_MAX, "{allowed}");
 }
