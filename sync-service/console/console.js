@@ -11,6 +11,8 @@ import { listVersions, startVersions } from './versions.js';
 
 /** How long after a stream that ended the next one begins, in milliseconds. */
 const PAUSE_MS = 2000;
+/** An event comes each second. A stream that says nothing for so long is dead, whatever its connection says. In milliseconds. */
+const SILENCE_MS = 8000;
 
 let stream = null;
 let edition = null;
@@ -47,23 +49,38 @@ const EVENTS = { standing: show, you };
 
 /** Reads events until the stream ends: fetch, not EventSource, as a token goes in a header. */
 async function listen(signal) {
-  const answer = await ask('v1/live', { signal, headers: { accept: 'text/event-stream' } });
-  $('enter').hidden = true;
-  $('shown').hidden = false;
-  $('leave').hidden = !token.get();
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = '';
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    const events = (rest + value).split('\n\n');
-    rest = events.pop();
-    for (const event of events) {
-      const of = (field) => event.split('\n').filter((line) => line.startsWith(`${field}: `)).map((line) => line.slice(field.length + 2)).join('\n');
-      state('live', 'live');
-      EVENTS[of('event')]?.(JSON.parse(of('data')));
+  const own = new AbortController();
+  const giveUp = () => own.abort(new Error(`nothing was heard for ${SILENCE_MS / 1000} s`));
+  let silence = setTimeout(giveUp, SILENCE_MS);
+  try {
+    const answer = await ask('v1/live', { signal: AbortSignal.any([signal, own.signal]), headers: { accept: 'text/event-stream' } });
+    $('enter').hidden = true;
+    $('shown').hidden = false;
+    $('leave').hidden = !token.get();
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = '';
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      clearTimeout(silence);
+      silence = setTimeout(giveUp, SILENCE_MS);
+      const events = (rest + value).split('\n\n');
+      rest = events.pop();
+      events.forEach(hear);
     }
+  } catch (error) {
+    throw own.signal.aborted ? own.signal.reason : error;
+  } finally {
+    clearTimeout(silence);
+    // Also if an event could not be shown: weir-sync has few streams.
+    own.abort();
   }
+}
+
+function hear(event) {
+  const of = (field) => event.split('\n').filter((line) => line.startsWith(`${field}: `)).map((line) => line.slice(field.length + 2)).join('\n');
+  state('live', 'live');
+  EVENTS[of('event')]?.(JSON.parse(of('data')));
 }
 
 async function run() {
@@ -77,7 +94,8 @@ async function run() {
     } catch (error) {
       if (own.signal.aborted) return;
       if (error instanceof Refused && (error.status === 401 || error.status === 403)) return enter(error);
-      state('gone', 'out of reach', `weir-sync does not answer, and what is shown is as it was: ${error.message}`);
+      const [text, what] = error instanceof Refused ? ['refused', 'weir-sync refuses'] : ['out of reach', 'weir-sync does not answer'];
+      state('gone', text, `${what}, and what is shown is as it was: ${error.message}`);
     }
     await new Promise((done) => setTimeout(done, PAUSE_MS));
   }

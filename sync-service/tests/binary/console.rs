@@ -124,6 +124,27 @@ fn streams_are_few_and_do_not_hold_up_the_end() {
     assert!(logs.contains("stopped"), "{logs}");
 }
 
+/// The page, which Alice has let show what it has to.
+fn page(running: &Running) -> Browser {
+    let browser = Browser::start();
+    browser.open(&format!("http://{}/", running.address));
+    browser.until_said("#enter", "Who asks?");
+    browser.keys(&format!("{ALICE}{ENTER}"));
+    browser.until_said("#state", "live");
+    browser
+}
+
+#[test]
+fn a_weir_sync_that_hangs_is_out_of_reach_until_it_goes_on() {
+    let (_file, running) = with_operators();
+    let browser = page(&running);
+    running.send("STOP");
+    browser.until_said("#gone", "nothing was heard for");
+    running.send("CONT");
+    browser.until_said("#state", "live");
+    assert_eq!(browser.text("#gone"), "");
+}
+
 #[test]
 fn an_operator_sees_the_fleet_and_rolls_back_by_keyboard() {
     let (file, running) = with_operators();
