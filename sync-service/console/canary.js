@@ -22,27 +22,27 @@ export function showCanary(canary) {
   $('canary-said').className = refused.length ? 'bad' : 'note';
 }
 
-async function promote() {
+function promote() {
   const canary = shown;
-  await about('Promote the canary?', 'All POPs run it, as the next version of the rule set.', 'Promote it', false, ({ comment }) =>
+  about('Promote the canary?', 'All POPs run it, as the next version of the rule set.', 'Promote it', false, ({ comment }) =>
     ask('v1/rules/canary/promote', { method: 'POST', headers: { 'if-match': `"${canary.id}"`, ...commented(comment) } }));
 }
 
-async function takeBack() {
+function takeBack() {
   const canary = shown;
-  await about('Take the canary back?', `At ${where(canary)} the rule set of all others is run again.`, 'Take it back', true, ({ comment }) =>
+  about('Take the canary back?', `At ${where(canary)} the rule set of all others is run again.`, 'Take it back', true, ({ comment }) =>
     ask('v1/rules/canary', { method: 'DELETE', headers: { 'if-match': `"${canary.id}"`, ...commented(comment) } }));
 }
 
 /** Asks, with what the canary changes. */
-async function about(title, text, verb, isCalm, act) {
-  try {
-    const { lines } = await json('v1/rules/canary');
-    say('canary-wrong', '');
-    const diff = lines.length ? lines.join('\n') : 'It says what the rule set says.';
-    const done = async (said) => { await act(said); document.dispatchEvent(new Event('changed')); };
-    question({ title, text, verb, isCalm, diff, act: done });
-  } catch (error) { say('canary-wrong', error.message); }
+function about(title, text, verb, isCalm, act) {
+  const done = async (said) => { await act(said); document.dispatchEvent(new Event('changed')); };
+  question({ title, text, verb, isCalm, diff: changes(), act: done });
+}
+
+async function changes() {
+  const { lines } = await json('v1/rules/canary');
+  return lines.length ? lines.join('\n') : 'It says what the rule set says.';
 }
 
 export function startCanary() {

@@ -2,20 +2,27 @@
 
 import { $, make, say } from './dom.js';
 
+/** How many questions there were: an answer that comes late is of the one that it belongs to, or of none. */
+let asked = 0;
+
 /**
- * Asks, and then does it; what is refused is said in the question, which stays open. `fields` are asked for as well:
- * `{name, label, value, options}`; what was said is given to `act` by their names, with `comment`.
+ * Asks, and then does it; what is refused is said in the question, or, if that was left meanwhile, on the page. `fields` are
+ * asked for as well: `{name, label, value, options}`; what was said is given to `act` by their names, with `comment`. `diff` is
+ * what the change does; it is waited for here, so that no question opens later than it was asked for.
  */
 export function question({ title, text, verb, diff, fields = [], isCalm = false, act }) {
   const dialog = $('ask');
+  const own = ++asked;
+  const isOpen = () => own === asked && dialog.open;
   say('ask-title', title);
   say('ask-text', text);
   say('ask-wrong', '');
   say('ask-yes', verb);
   $('ask-yes').className = isCalm ? 'main' : 'danger main';
   $('ask-comment').value = '';
-  $('ask-diff').hidden = !diff;
-  $('ask-diff').textContent = diff || '';
+  $('ask-diff').hidden = true;
+  $('ask-yes').disabled = Boolean(diff);
+  $('undone').hidden = true;
   $('ask-fields').replaceChildren(...fields.map(field));
   const said = () => Object.fromEntries(fields.map(({ name }) => [name, $(`ask-${name}`).value.trim()]));
   $('ask-yes').onclick = async (event) => {
@@ -25,15 +32,24 @@ export function question({ title, text, verb, diff, fields = [], isCalm = false,
     say('ask-wrong', '');
     try {
       await act({ ...said(), comment: $('ask-comment').value.trim() });
-      dialog.close();
+      if (isOpen()) dialog.close();
     } catch (error) {
-      say('ask-wrong', error.message);
+      if (isOpen()) return say('ask-wrong', error.message);
+      say('undone', `${title} It failed after the question was left: ${error.message}`);
+      $('undone').hidden = false;
     } finally {
-      $('ask-yes').disabled = false;
+      if (own === asked) $('ask-yes').disabled = false;
     }
   };
+  $('ask-no').onclick = () => dialog.close();
   dialog.showModal();
   $('ask-no').focus();
+  diff?.then((lines) => {
+    if (!isOpen()) return;
+    $('ask-diff').textContent = lines;
+    $('ask-diff').hidden = false;
+    $('ask-yes').disabled = false;
+  }, (error) => { if (isOpen()) say('ask-wrong', error.message); });
 }
 
 function field({ name, label, value = '', options, placeholder = '', isRequired = true }) {

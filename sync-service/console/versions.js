@@ -32,34 +32,33 @@ function cells({ version, is_current: isCurrent, at_s, author, note, comment }) 
   ];
 }
 
-/** What the version would change of the current one, a line each. */
-async function changes(to) {
-  const { lines } = await json(`v1/rules/diff?from=${current}&to=${to}`);
+/** What version `to` changes of `from`, a line each. */
+async function changes(from, to) {
+  const { lines } = await json(`v1/rules/diff?from=${from}&to=${to}`);
   return lines.length ? lines.join('\n') : 'Both say the same.';
 }
 
 async function compare(version) {
+  const from = current;
   try {
-    const text = await changes(version);
-    say('diff', `From ${current} to ${version}:\n${text}`);
+    const text = await changes(from, version);
+    say('diff', `From ${from} to ${version}:\n${text}`);
     $('diff').hidden = false;
     $('diff').focus();
     say('versions-wrong', '');
   } catch (error) { say('versions-wrong', error.message); }
 }
 
-async function rollBack(version) {
-  try {
-    const [diff, seen] = [await changes(version), current];
-    say('versions-wrong', '');
-    question({
-      title: `Roll back to ${version}?`, text: 'This puts the version again, as a new one, in the whole fleet.', verb: 'Roll back', diff,
-      act: async ({ comment }) => {
-        await ask('v1/rules/rollback', { method: 'POST', headers: { 'if-match': `"${seen}"`, ...commented(comment) }, body: { version } });
-        await listVersions();
-      },
-    });
-  } catch (error) { say('versions-wrong', error.message); }
+function rollBack(version) {
+  // It replaces the one that the question compares it with, or nothing.
+  const seen = current;
+  question({
+    title: `Roll back to ${version}?`, text: 'This puts the version again, as a new one, in the whole fleet.', verb: 'Roll back', diff: changes(seen, version),
+    act: async ({ comment }) => {
+      await ask('v1/rules/rollback', { method: 'POST', headers: { 'if-match': `"${seen}"`, ...commented(comment) }, body: { version } });
+      await listVersions();
+    },
+  });
 }
 
 function enforce(isOn) {

@@ -15,7 +15,6 @@ use browser::Browser;
 const ALICE: &str = "the-token-of-operator-alice";
 const BOARD: &str = "the-token-of-a-dashboard";
 /// Keys, as `WebDriver` names them.
-const TAB: &str = "\u{e004}";
 const ENTER: &str = "\u{e007}";
 const ESCAPE: &str = "\u{e00c}";
 
@@ -145,6 +144,51 @@ fn a_weir_sync_that_hangs_is_out_of_reach_until_it_goes_on() {
     assert_eq!(browser.text("#gone"), "");
 }
 
+/// From now on the page's requests whose paths contain `part` wait until `answer` is called: with what weir-sync says, or as
+/// from one without a store.
+const HOLD: &str = "
+    const [part, real] = [arguments[0], window.fetch];
+    window.fetch = (path, options) => path.includes(part)
+        ? new Promise((done) => { window.answer = async (isGood) => {
+            window.fetch = real;
+            const said = isGood ? await real(path, options) : new Response('{\"detail\": \"no store\"}', {status: 503});
+            done(new Response(await said.text(), said));
+        }; })
+        : real(path, options);";
+
+#[test]
+fn what_comes_late_is_said_where_it_belongs() {
+    let (_file, running) = with_operators();
+    let first = put(&running, "5/m");
+    put(&running, "9/m");
+    let browser = page(&running);
+    let hold = |part: &str| browser.script(&format!("(function() {{ {HOLD} }})('{part}')"));
+    let roll_back = format!("button[aria-label='Roll back to version {first}']");
+
+    // A question opens at once, and what it does is asked for there: it takes the place of no other.
+    hold("diff");
+    browser.click(&roll_back);
+    browser.until_said("#ask", "Roll back to");
+    assert_eq!(browser.script("return document.querySelector('#ask-yes').disabled"), true);
+    browser.keys(ESCAPE);
+    browser.click("#enforce-off");
+    browser.until_said("#ask", "Switch all rules off?");
+    browser.script("return answer(true)");
+    assert!(!browser.text("#ask").contains("rate:"), "{}", browser.text("#ask"));
+
+    // What fails after its question was left is said, and not in the next one.
+    hold("enforcement");
+    browser.click("#ask-yes");
+    browser.keys(ESCAPE);
+    until("the question is gone", || browser.text("#ask").is_empty());
+    browser.click(&roll_back);
+    browser.until_said("#ask", "rate:");
+    browser.script("return answer(false)");
+    browser.until_said("#undone", "Switch all rules off? It failed after the question was left: no store");
+    assert_eq!(browser.text("#ask-wrong"), "");
+    assert!(browser.text("#ask").contains("Roll back to"), "it is open still");
+}
+
 #[test]
 fn an_operator_sees_the_fleet_and_rolls_back_by_keyboard() {
     let (file, running) = with_operators();
@@ -194,7 +238,7 @@ fn an_operator_sees_the_fleet_and_rolls_back_by_keyboard() {
     browser.keys(ENTER);
     browser.until_said("#ask", "rate: \"9/m\" -> \"5/m\"");
     browser.script("document.querySelector('#ask-comment').focus()");
-    browser.keys(&format!("too f\u{e4}st{TAB}{TAB}{ENTER}"));
+    browser.keys(&format!("too f\u{e4}st{ENTER}"));
     browser.until_said("#versions", "too f\u{e4}st");
     browser.until_said("#versions", &format!("rollback to {first}"));
 
