@@ -14,8 +14,11 @@ export const token = {
   forget: () => sessionStorage.removeItem(KEY),
 };
 
+/** Ends what takes longer than weir-sync ever does: the connection is dead. */
+export const patience = () => AbortSignal.timeout(30000);
+
 /** The answer, if it is good; else throws what weir-sync said. */
-export async function ask(path, { method = 'GET', headers = {}, body, signal } = {}) {
+export async function ask(path, { method = 'GET', headers = {}, body, signal = patience() } = {}) {
   const all = { ...headers };
   if (token.get()) all.authorization = `Bearer ${token.get()}`;
   if (body !== undefined) all['content-type'] = 'application/json';

@@ -49,7 +49,7 @@ export function rows(id, list, name, cells) {
   });
   while (body.children.length > list.length) body.lastChild.remove();
   body.rowsByName = kept;
-  if (focused !== document.activeElement && body.contains(focused)) focused.focus();
+  if (focused !== document.activeElement && body.contains(focused)) focused.focus({ preventScroll: true });
 }
 
 /** Puts new cells in place of those that differ: one with a button that is the same stays. */

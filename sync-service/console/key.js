@@ -7,9 +7,13 @@ import { $, button, cell, make, number, rate, rows, say, secondsUntil, span } fr
 /** Whether the key is one that an override can name: an address, a network, or all. */
 const isNamed = (key) => !key.startsWith('hex:') && !key.includes(' text:') && key !== 'lacking';
 
+/** How many looks there were: only the last one is shown. */
+let looks = 0;
+
 /** Shows how a key stands. */
 export async function lookAt(rule, key) {
   const dialog = $('key');
+  const look = ++looks;
   say('key-title', key);
   say('key-rule', rule);
   say('key-wrong', '');
@@ -17,9 +21,10 @@ export async function lookAt(rule, key) {
   $('key-where').hidden = true;
   if (!dialog.open) dialog.showModal();
   try {
-    show(await json(keyPath(rule, key)));
+    const one = await json(keyPath(rule, key));
+    if (look === looks) show(one);
   } catch (error) {
-    say('key-wrong', error.message);
+    if (look === looks) say('key-wrong', error.message);
   }
 }
 

@@ -1,7 +1,7 @@
 // Which keys are limited most, over the whole fleet.
 
 import { banKey, reset } from './acts.js';
-import { json } from './api.js';
+import { json, patience } from './api.js';
 import { $, button, cell, make, number, rate, rows, say, secondsUntil, span } from './dom.js';
 import { lookAt } from './key.js';
 
@@ -15,9 +15,11 @@ let asked_ms = 0;
 
 /** Asks for the keys again, if that is due; `isNow`: at once. */
 export async function refreshKeys(isNow = false) {
-  if (!isNow && (document.hidden || Date.now() - asked_ms < EVERY_MS - 100)) return;
+  // One that takes longer than that is waited for, or nothing would ever be shown.
+  const isDue = !asking && !document.hidden && Date.now() - asked_ms >= EVERY_MS - 100;
+  if (!isNow && !isDue) return;
   asking?.abort();
-  asking = new AbortController();
+  const own = asking = new AbortController();
   asked_ms = Date.now();
   const query = new URLSearchParams({ sort: sort(), limit: LISTED });
   for (const name of ['rule', 'prefix']) {
@@ -25,10 +27,12 @@ export async function refreshKeys(isNow = false) {
     if (value) query.set(name, value);
   }
   try {
-    show(await json(`v1/keys?${query}`, { signal: asking.signal }));
+    show(await json(`v1/keys?${query}`, { signal: AbortSignal.any([own.signal, patience()]) }));
     say('keys-wrong', '');
   } catch (error) {
-    if (error.name !== 'AbortError') say('keys-wrong', `The keys cannot be listed: ${error.message}`);
+    if (asking === own) say('keys-wrong', `The keys cannot be listed: ${error.message}`);
+  } finally {
+    if (asking === own) asking = null;
   }
 }
 
@@ -42,7 +46,7 @@ function show(answer) {
     ? 'No key is near its quota: nobody is limited.'
     : 'No busy key is like that. Keys that are far from their quota are not listed.');
   $('keys-table').hidden = !keys.length;
-  const partial = answer.is_partial ? ' Only those of this weir-sync: its store is out of reach.' : '';
+  const partial = answer.is_partial ? ' Not all: the store is out of reach, or a weir-sync is of another version.' : '';
   say('keys-said', keys.length ? `${number(keys.length)} of ${number(found)} busy keys, over the last ${answer.window_s} s.${partial}` : partial.trim());
   const most = Math.max(...keys.map((key) => key.limited_per_s), 0.001);
   rows('keys', keys, (key) => `${key.rule} ${key.key}`, (key) => cells(key, most));
@@ -85,6 +89,8 @@ function places(key) {
 /** Offers these rules to choose from. */
 export function offerRules(names) {
   const select = $('keys-rule');
+  // An open list must not close for nothing.
+  if (['', ...names].join() === [...select.options].map((option) => option.value).join()) return;
   const chosen = select.value;
   select.replaceChildren(make('option', { value: '', textContent: 'all rules' }), ...names.map((name) => make('option', { value: name, textContent: name })));
   select.value = names.includes(chosen) ? chosen : '';

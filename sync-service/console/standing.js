@@ -48,7 +48,7 @@ function showOdd(list) {
   rows('odd-list', list, (odd) => [odd.anomaly, odd.rule, odd.pop, odd.key].join(' '), (odd) => {
     const text = (ODD[odd.anomaly] || (() => `${odd.rule}: ${odd.anomaly}`))(odd);
     const since = new Date(odd.since).toISOString().slice(11, 16);
-    const look = odd.key ? button('Look', `Look at ${odd.key} of ${odd.rule}`, () => lookAt(odd.rule, odd.key)) : '';
+    const look = odd.key ? button('Look', `Look at ${odd.key} of ${odd.rule}`, () => lookAt(odd.rule, odd.key), 'look') : '';
     return [cell('', text, 'wide'), cell('', `since ${since} UTC`, 'since'), cell('', look, 'acts')];
   });
 }
@@ -137,9 +137,11 @@ function plotRates(at_s, rules) {
   };
   add('', rules);
   for (const rule of rules) add(rule.rule, [rule]);
+  const names = ['', ...rules.map((rule) => rule.rule)];
+  // A page may be open for weeks.
+  for (const name of [...heard.keys()]) if (!names.includes(name)) heard.delete(name);
   if (!heard.has(plotted)) plotted = '';
   rates.show(heard.get(plotted));
-  const names = ['', ...rules.map((rule) => rule.rule)];
   const select = $('plotted');
   if (names.join() !== [...select.options].map((option) => option.value).join()) {
     select.replaceChildren(...names.map((name) => make('option', { value: name, textContent: name || 'all rules' })));
