@@ -142,7 +142,8 @@ fn parts(value: &[u8]) -> Option<(IpAddr, u8, &[u8])> {
         Ipv6Addr::from(octets).into()
     };
     let is_cut = Prefixes { ipv4: bits, ipv6: bits }.cut(address).0 == address;
-    is_cut.then_some((address, bits, rest))
+    // Requests have no mapped addresses, and `read` takes none.
+    (is_cut && address.to_canonical() == address).then_some((address, bits, rest))
 }
 
 fn network(address: IpAddr, bits: u8) -> String {
@@ -192,6 +193,8 @@ mod tests {
             (&[4, 33, 192, 0, 2, 7, 0], "hex:0421c000020700"),
             (&[4, 0], "hex:0400"),
             (&[6, 64, 0x20, 1], "hex:06402001"),
+            // A mapped address.
+            (&[6, 96, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff], "hex:066000000000000000000000ffff"),
         ] {
             assert_eq!(show(bytes), text);
             assert_eq!(read(text).as_deref(), Ok(bytes), "{text}");
