@@ -17,7 +17,7 @@ const KEYS_MAX: u64 = 1_000;
 
 /// What is said of a list that lacks the keys of others.
 const PARTIAL: &str =
-    "\nThe store is out of reach: these are the keys of the weir-sync that was asked, and no others.\n";
+    "\nThese are not all keys: the store is out of reach, or a weir-sync is of another version.\n";
 
 /// What the command line of `keys` looks like.
 pub(super) fn command() -> Command {
@@ -242,9 +242,9 @@ mod tests {
             page.lines().nth(1).is_some_and(|row| row.split_whitespace().any(|cell| cell == "41")),
             "{page}"
         );
-        assert!(page.contains("1 of 3 keys") && page.contains("The store is out of reach"), "{page}");
+        assert!(page.contains("1 of 3 keys") && page.contains("the store is out of reach"), "{page}");
         assert!(
-            list(&json!({"keys": [], "found": 0, "is_partial": true})).contains("The store is out of reach")
+            list(&json!({"keys": [], "found": 0, "is_partial": true})).contains("the store is out of reach")
         );
         assert_eq!(list(&json!({"keys": [key], "found": 1, "is_partial": false})).lines().count(), 2);
     }

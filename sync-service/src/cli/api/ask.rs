@@ -75,8 +75,8 @@ impl<'a> Ask<'a> {
 
     /// Of a change, the command that shows whether it was made.
     pub(super) fn shown_by(&self) -> Option<&'static str> {
-        let is_tried = self.query.iter().any(|(name, _)| *name == "dry_run");
-        if self.method == Method::GET || is_tried {
+        let has = |of: &str| self.query.iter().any(|(name, _)| *name == of);
+        if self.method == Method::GET || has("dry_run") {
             return None;
         }
         match self.path {
@@ -84,6 +84,7 @@ impl<'a> Ask<'a> {
             ["keys"] => None,
             ["keys", _, _] => Some("weir-sync keys"),
             ["rules", "canary", ..] => Some("weir-sync rules canary"),
+            ["rules"] if has("pops") || has("region") => Some("weir-sync rules canary"),
             ["rules" | "enforcement", ..] => Some("weir-sync rules versions"),
             _ => Some("weir-sync orders"),
         }
@@ -125,6 +126,8 @@ mod tests {
         let by = |method, path: &[&str]| Ask::new(method, path).shown_by();
         assert_eq!(by(Method::GET, &["rules"]).or(by(Method::POST, &["keys"])), None, "they only look");
         assert_eq!(Ask::new(Method::PUT, &["rules"]).query("dry_run", &true).shown_by(), None);
+        let canary = Ask::new(Method::PUT, &["rules"]).query("region", &"eu");
+        assert_eq!(canary.shown_by(), Some("weir-sync rules canary"), "it is no version");
         for (method, path, command) in [
             (Method::PUT, &["rules"][..], "rules versions"),
             (Method::POST, &["rules", "rollback"], "rules versions"),
