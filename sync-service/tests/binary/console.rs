@@ -187,6 +187,23 @@ fn what_comes_late_is_said_where_it_belongs() {
     browser.until_said("#undone", "Switch all rules off? It failed after the question was left: no store");
     assert_eq!(browser.text("#ask-wrong"), "");
     assert!(browser.text("#ask").contains("Roll back to"), "it is open still");
+    browser.keys(ESCAPE);
+
+    // Of two keys that are looked at, the last is shown, however long the answer about the first takes.
+    let look = |address: &str| {
+        browser.script(&format!("document.querySelector('#explain-address').value = '{address}'"));
+        browser.click("#explain-form button.main");
+        browser.click(&format!("button[aria-label='Act on {address} of login']"));
+    };
+    hold("login/192.0.2.1");
+    look("192.0.2.1");
+    browser.until_said("#key-title", "192.0.2.1");
+    browser.keys(ESCAPE);
+    look("192.0.2.2");
+    browser.until_said("#key-actions", "Reset");
+    browser.script("return answer(true)");
+    let reset = "return document.querySelector('#key-actions button').getAttribute('aria-label')";
+    assert_eq!(browser.script(reset), "Reset 192.0.2.2 of login");
 }
 
 #[test]
