@@ -10,6 +10,7 @@ export CARGO_TARGET_DIR
 export WEIR_WASM := $(CARGO_TARGET_DIR)/weir_filter.wasm
 export WEIR_NGINX_WASM := $(CARGO_TARGET_DIR)/weir_filter_nginx.wasm
 export WEIR_EMPTY_WASM := $(CARGO_TARGET_DIR)/weir_empty_filter.wasm
+export WEIR_NATIVE := $(CARGO_TARGET_DIR)/module/libweir_native.so
 export WEIR_ENVOY := $(CURDIR)/.tools/envoy/envoy/_bin/envoy
 
 # No path of the machine that builds a filter is in it, so that its hash does not depend on that.
@@ -22,8 +23,10 @@ export PROPTEST_RNG_SEED ?= 1
 LAB := python3 -B envoy/lab
 # What runs natively: everything but the filters. Every step names the same packages, even if it needs only some of
 # them, because cargo would build the dependencies again for a different selection.
-NATIVE := --locked --workspace --exclude weir-filter --exclude weir-empty-filter
+NATIVE := --locked --workspace --exclude weir-filter --exclude weir-native --exclude weir-empty-filter
 FILTER := --locked -p weir-filter --target wasm32-wasip1
+# By itself: with weir-sync beside it, the core would have what only weir-sync needs.
+MODULE := --locked -p weir-native
 EMPTY_FILTER := --locked -p weir-empty-filter --target wasm32-wasip1
 # Documentation for people who work on the code: it includes private items, and links may point to them.
 DOC := RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --no-deps --document-private-items
@@ -32,7 +35,7 @@ VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vecto
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind chromedriver envoy prometheus wasm-bindgen
-.PHONY: $(PROGRAMS) help run run-regions visitors attack test upgrade tools wasm wasm-nginx proto dashboard sync fmt clippy doc native unit stores e2e vectors lab try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz clean
+.PHONY: $(PROGRAMS) help run run-regions visitors attack test upgrade tools wasm wasm-nginx module proto dashboard sync fmt clippy doc native unit stores e2e e2e-module vectors lab try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9 -]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
@@ -85,11 +88,13 @@ clippy: cargo cc ## lints, warnings denied
 	cargo clippy $(NATIVE) --all-targets -- -D warnings
 	cargo clippy $(FILTER) -- -D warnings
 	cargo clippy $(FILTER) --features nginx -- -D warnings
+	cargo clippy $(MODULE) -- -D warnings
 	cargo clippy $(EMPTY_FILTER) -- -D warnings
 
 doc: cargo cc ## documentation, warnings denied
 	$(DOC) $(NATIVE)
 	$(DOC) $(FILTER)
+	$(DOC) $(MODULE)
 	$(DOC) $(EMPTY_FILTER)
 
 # The maximum size of the module in bytes, 384 KiB: every proxy of a fleet fetches, compiles and keeps it.
@@ -124,6 +129,11 @@ wasm-nginx: cargo cc wasm-opt ## build the filter for nginx (ngx_wasm_module)
 	$(call ship,weir_filter,weir_filter_nginx)
 	@$(call fits,$(WEIR_NGINX_WASM))
 
+# Its paths are hidden as the wasm's are.
+module: export RUSTFLAGS := $(CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS)
+module: cargo cc ## build the filter as a dynamic module of Envoy
+	cargo build $(MODULE) --profile module
+
 # The benchmark compares Weir with it.
 empty-filter: cargo cc wasm-opt ## build the filter that does nothing
 	cargo build $(EMPTY_FILTER) --profile wasm
@@ -140,7 +150,7 @@ dashboard: cargo cc ## write envoy/observe/mixin/dashboards/weir.json anew from 
 sync: cargo cc ## build weir-sync
 	cargo build --locked --release -p weir-sync
 
-native: cargo cc redis-server curl openssl chromedriver envoy prometheus wasm wasm-nginx ## every native test: unit, property, stores, mock host, end to end
+native: cargo cc redis-server curl openssl chromedriver envoy prometheus wasm wasm-nginx module ## every native test: unit, property, stores, mock host, end to end
 	cargo test $(NATIVE)
 
 unit: cargo cc ## only the unit and property tests beside the code
@@ -149,9 +159,12 @@ unit: cargo cc ## only the unit and property tests beside the code
 stores: cargo cc redis-server ## only the store suite (in memory and in a real Redis)
 	cargo test $(NATIVE) --test stores
 
-e2e: cargo cc redis-server envoy wasm ## only the end-to-end tests in real Envoys
+e2e: cargo cc redis-server envoy wasm module ## only the end-to-end tests in real Envoys
 	cargo build $(NATIVE) --bins
 	cargo test $(NATIVE) --test e2e
+
+e2e-module: export WEIR_HOST := native
+e2e-module: e2e ## the same, with the filter as a dynamic module wherever the test does not say otherwise
 
 # The last commit with the wire version before: what a fleet is upgraded from. It is built once, as the tests build.
 BEFORE := 2bbeabc5cf77859d6a9a5ddb1dd779b4ebfb405e
@@ -211,10 +224,10 @@ regions: cargo cc redis-server envoy wasm sync ## three real regions under load,
 # Each writes its part of docs/benchmarks.md. Quiet, please: nothing else should run on the machine.
 bench: bench-envoy bench-native bench-sync bench-gateway ## every benchmark, into docs/benchmarks.md (35 minutes)
 
-bench-envoy: cargo cc redis-server envoy wasm empty-filter ## only those in a real Envoy, compared with the alternatives (15 minutes)
+bench-envoy: cargo cc redis-server envoy wasm module empty-filter ## only those in a real Envoy, compared with the alternatives (15 minutes)
 	cargo run -q --locked --release -p weir-tests --bin bench -- --write docs/benchmarks.md
 
-bench-quick: cargo cc redis-server envoy wasm empty-filter ## the main ratios of bench-envoy, printed only (under 5 minutes)
+bench-quick: cargo cc redis-server envoy wasm module empty-filter ## the main ratios of bench-envoy, printed only (under 5 minutes)
 	cargo run -q --locked --release -p weir-tests --bin bench -- --quick
 
 # `make bench-native ONLY='decide/allowed'` runs a part, and prints it without writing it.

@@ -2,9 +2,7 @@
 
 use std::cell::RefCell;
 
-use weir_limiter::edge::{ANSWER_BYTES_MAX, Answered, Call, Unread};
-use weir_rules::config::SyncConfig;
-use weir_wire::messages::CONTENT_TYPE;
+use weir_limiter::edge::{self, Answered, Call, Caller, Unread};
 
 use crate::host::{self, Buffer, Headers};
 use crate::http;
@@ -18,40 +16,19 @@ thread_local! {
     static UNDER_WAY: RefCell<Vec<(u32, u32, u64)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The way to weir-sync.
-pub(crate) struct Caller {
-    cluster: String,
-    authorization: Option<String>,
-}
-
-impl Caller {
-    pub(crate) fn new(config: &SyncConfig) -> Self {
-        Self {
-            cluster: config.cluster.clone(),
-            authorization: config.token.as_ref().map(|token| format!("Bearer {token}")),
+/// Makes a call, for the context that is active now.
+pub(crate) fn make(caller: &Caller, call: &Call, context: u32) -> Result<(), String> {
+    let cluster = caller.cluster();
+    let token = host::http_call(cluster, &caller.headers(call), &call.body, call.timeout_ms)
+        .map_err(|status| format!("the host made no call to cluster {cluster:?}: status {}", status.0))?;
+    UNDER_WAY.with_borrow_mut(|calls| {
+        // The list must not grow if a host never ends its calls.
+        if calls.len() >= CALLS_MAX {
+            calls.remove(0);
         }
-    }
-
-    /// Makes a call, for the context that is active now.
-    pub(crate) fn make(&self, call: &Call, context: u32) -> Result<(), String> {
-        let cluster = self.cluster.as_str();
-        let method = if call.body.is_empty() { "GET" } else { "POST" };
-        let mut headers = vec![(":method", method), (":path", &call.path), (":authority", cluster)];
-        if !call.body.is_empty() {
-            headers.push(("content-type", CONTENT_TYPE));
-        }
-        headers.extend(self.authorization.as_deref().map(|value| ("authorization", value)));
-        let token = host::http_call(cluster, &headers, &call.body, call.timeout_ms)
-            .map_err(|status| format!("the host made no call to cluster {cluster:?}: status {}", status.0))?;
-        UNDER_WAY.with_borrow_mut(|calls| {
-            // The list must not grow if a host never ends its calls.
-            if calls.len() >= CALLS_MAX {
-                calls.remove(0);
-            }
-            calls.push((token, context, call.number));
-        });
-        Ok(())
-    }
+        calls.push((token, context, call.number));
+    });
+    Ok(())
 }
 
 /// The call that the host knows as `token` has ended. Returns the context that made it, and its edge's number for it.
@@ -71,16 +48,11 @@ pub(crate) fn forget(context: u32) {
 /// The body of a good answer, or why there is none. To be called in the callback that brings the answer.
 pub(crate) fn read_answer(headers: usize, body_size: usize) -> Answered {
     if headers == 0 {
-        return Err(Unread::Failed("weir-sync did not answer (no connection, or too late)".into()));
+        return Err(edge::no_answer());
     }
-    let status = http::status(Headers::CallResponse);
-    if status != 200 {
-        let trouble = format!("weir-sync refused what it was asked: status {status}");
-        return Err(if status == 400 { Unread::NotRead(trouble) } else { Unread::Failed(trouble) });
-    }
-    if body_size > ANSWER_BYTES_MAX {
-        return Err(Unread::TooLarge(body_size));
-    }
-    host::buffer(Buffer::CallResponseBody, body_size)
-        .map_err(|status| Unread::Failed(format!("the host kept weir-sync's answer: status {}", status.0)))
+    edge::answered(http::status(Headers::CallResponse), body_size, || {
+        host::buffer(Buffer::CallResponseBody, body_size).map_err(|status| {
+            Unread::Failed(format!("the host kept weir-sync's answer: status {}", status.0))
+        })
+    })
 }

@@ -34,6 +34,5 @@ mod metrics;
 mod nginx;
 mod plugin;
 mod request;
-mod sample;
 mod shared;
 mod worker;

@@ -105,7 +105,7 @@ impl Plugin {
             Effect::Resume(_) => {}
             Effect::Call(call) => {
                 let made = self.with_worker(|worker| {
-                    worker.caller.as_ref().map_or(Ok(()), |caller| caller.make(&call, self.context))
+                    worker.caller.as_ref().map_or(Ok(()), |caller| calls::make(caller, &call, self.context))
                 });
                 if let Some(Err(trouble)) = made {
                     self.answered(call.number, Err(Unread::NotMade(trouble)));

@@ -5,7 +5,6 @@
 //! slots there are, one key per slot, and three for pushed rule sets.
 
 use weir_limiter::edge::{Shared, SharedValue, Site};
-use weir_limiter::key::Secret;
 use weir_limiter::limiter::TableIdentity;
 use weir_limiter::response::Header;
 use weir_limiter::table::slot::{SLOT_BYTES, Slot};
@@ -55,7 +54,7 @@ impl Shared for Process {
             guessable()
         });
         let _ = host::set_shared_data(IDENTITY_KEY, &fresh, 0);
-        read_identity().unwrap_or_else(|| identity_of(&fresh))
+        read_identity().unwrap_or_else(|| TableIdentity::of(&fresh))
     }
 
     fn get(&mut self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError> {
@@ -133,14 +132,7 @@ impl Site for Process {
 
 fn read_identity() -> Option<TableIdentity> {
     let (bytes, _) = host::shared_data(IDENTITY_KEY).ok()?;
-    <[u8; IDENTITY_BYTES]>::try_from(bytes).ok().map(|bytes| identity_of(&bytes))
-}
-
-fn identity_of(bytes: &[u8; IDENTITY_BYTES]) -> TableIdentity {
-    let (mut secret, mut table_id) = ([0; 16], [0; 4]);
-    secret.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
-    table_id.iter_mut().zip(bytes.iter().skip(16)).for_each(|(to, from)| *to = *from);
-    TableIdentity { secret: Secret::new(secret), table_id: u32::from_le_bytes(table_id) }
+    <[u8; IDENTITY_BYTES]>::try_from(bytes).ok().map(|bytes| TableIdentity::of(&bytes))
 }
 
 fn guessable() -> [u8; IDENTITY_BYTES] {

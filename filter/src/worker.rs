@@ -1,14 +1,14 @@
 //! One configuration in one worker: its edge, and all that the edge needs of the host.
 
-use weir_limiter::edge::{Answered, Edge, Effect, Open, Step, Unread};
+use weir_limiter::edge::{Answered, Caller, Edge, Effect, Open, Step, Unread};
+use weir_limiter::table::Sample;
 use weir_wire::time::Time;
 
-use crate::calls::Caller;
+use crate::calls;
 use crate::host::{self, Action};
 use crate::http::HostRequest;
 use crate::metrics::Metrics;
 use crate::nginx;
-use crate::sample::Sample;
 use crate::shared::Process;
 
 /// An edge, with everything that it needs of the host.
@@ -89,7 +89,7 @@ impl Worker {
                 }
                 Step::Call(call) => {
                     let Some(caller) = caller else { return Action::Continue };
-                    let Err(trouble) = caller.make(&call, context) else { return Action::Pause };
+                    let Err(trouble) = calls::make(caller, &call, context) else { return Action::Pause };
                     answered = Some((call.number, Err(Unread::NotMade(trouble))));
                 }
             }

@@ -21,6 +21,11 @@ pub fn empty_filter_wasm() -> PathBuf {
     find("WEIR_EMPTY_WASM", &built("weir_empty_filter.wasm"), "empty-filter")
 }
 
+/// The filter as a dynamic module of Envoy: `WEIR_NATIVE`.
+pub fn filter_native() -> PathBuf {
+    find("WEIR_NATIVE", &built("module/libweir_native.so"), "module")
+}
+
 /// The weir-sync binary: `WEIR_SYNC_BIN`, else the one built, for debugging or for release.
 pub fn weir_sync() -> PathBuf {
     let places = [built("debug/weir-sync"), built("release/weir-sync")].concat();

@@ -11,7 +11,8 @@ use std::fs;
 use std::path::Path;
 
 /// The crates, by the folders of their sources.
-const CRATES: [&str; 6] = [
+const CRATES: [&str; 7] = [
+    "filter/native/src",
     "filter/wire/src",
     "filter/rules/src",
     "filter/core/src",

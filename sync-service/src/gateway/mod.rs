@@ -113,7 +113,7 @@ impl Gateway {
         let configuration = configuration(settings).to_string();
         let count = available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
         let counts = Arc::new(Counts::new(Arc::clone(&exchange.metrics)));
-        let memory = Memory::new(settings.keys, &counts);
+        let memory = Memory::new(settings.keys, u32::try_from(count).unwrap_or(u32::MAX), &counts);
         let worker = |_| Worker::new(configuration.as_bytes(), &memory, &counts, time_since(started));
         let workers = (0..count).map(worker).collect::<Result<Box<[Worker]>, _>>()?;
         let name = settings.pop.strip_prefix(GATEWAY_PREFIX).unwrap_or(&settings.pop);

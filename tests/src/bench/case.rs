@@ -30,17 +30,31 @@ pub enum Case {
     WeirFour,
     /// One rule, and every answer carries the quota's headers.
     WeirHeaders,
+    /// Weir as a dynamic module, one rule per address: every request goes through.
+    Module,
+    /// The same with an empty bucket, and a flood from its address.
+    ModuleLimited,
+    /// One rule again, from many addresses in turn.
+    ModuleRotating,
+    /// The same in a fleet.
+    ModuleFleet,
+    /// Four rules.
+    ModuleFour,
+    /// One rule, and every answer carries the quota's headers.
+    ModuleHeaders,
     /// Envoy's `ratelimit`: every request asks a service, and that asks Redis.
     Central,
     /// No filter, two workers.
     NothingTwo,
     /// Weir's one rule, two workers, one address.
     WeirTwo,
+    /// The module's.
+    ModuleTwo,
 }
 
 impl Case {
     /// Those in the proxy with one worker.
-    pub const ONE_WORKER: [Self; 12] = [
+    pub const ONE_WORKER: [Self; 18] = [
         Self::Nothing,
         Self::Empty,
         Self::Native,
@@ -52,10 +66,16 @@ impl Case {
         Self::WeirFleet,
         Self::WeirFour,
         Self::WeirHeaders,
+        Self::Module,
+        Self::ModuleLimited,
+        Self::ModuleRotating,
+        Self::ModuleFleet,
+        Self::ModuleFour,
+        Self::ModuleHeaders,
         Self::Central,
     ];
     /// Those in the proxy with two.
-    pub const TWO_WORKERS: [Self; 2] = [Self::NothingTwo, Self::WeirTwo];
+    pub const TWO_WORKERS: [Self; 3] = [Self::NothingTwo, Self::WeirTwo, Self::ModuleTwo];
 
     /// What the page calls it.
     pub fn name(self) -> &'static str {
@@ -74,6 +94,13 @@ impl Case {
             Self::Central => "central service on Redis",
             Self::NothingTwo => "no filter, two workers",
             Self::WeirTwo => "Weir, one rule, two workers",
+            Self::Module => "Weir as a module, one rule, allowed",
+            Self::ModuleLimited => "Weir as a module, one rule, limited",
+            Self::ModuleRotating => "Weir as a module, one rule, 100,000 addresses",
+            Self::ModuleFleet => "Weir as a module, one rule, in a fleet",
+            Self::ModuleFour => "Weir as a module, four rules of two keys",
+            Self::ModuleHeaders => "Weir as a module, one rule, quota headers",
+            Self::ModuleTwo => "Weir as a module, one rule, two workers",
         }
     }
 
@@ -81,7 +108,7 @@ impl Case {
     #[must_use]
     pub fn base(self) -> Self {
         match self {
-            Self::NothingTwo | Self::WeirTwo => Self::NothingTwo,
+            Self::NothingTwo | Self::WeirTwo | Self::ModuleTwo => Self::NothingTwo,
             _ => Self::Nothing,
         }
     }
@@ -89,7 +116,7 @@ impl Case {
     /// The status of every answer.
     pub fn status(self) -> u16 {
         match self {
-            Self::NativeLimited | Self::WeirLimited => 429,
+            Self::NativeLimited | Self::WeirLimited | Self::ModuleLimited => 429,
             _ => 200,
         }
     }
@@ -97,7 +124,7 @@ impl Case {
     /// From how many addresses requests come.
     pub fn callers(self) -> u32 {
         match self {
-            Self::NativeRotating | Self::WeirRotating => ROTATING,
+            Self::NativeRotating | Self::WeirRotating | Self::ModuleRotating => ROTATING,
             _ => 1,
         }
     }
@@ -116,6 +143,13 @@ impl Case {
             Self::WeirFleet => filters::weir("weir-fleet", &filters::in_a_fleet()),
             Self::WeirFour => filters::weir("weir-four", &filters::four_rules()),
             Self::WeirHeaders => filters::weir("weir-headers", &filters::quota_headers()),
+            Self::Module => filters::module("weir", &filters::one_rule(filters::PLENTY)),
+            Self::ModuleRotating => filters::module("rotating", &filters::one_rule(filters::PLENTY)),
+            Self::ModuleTwo => filters::module("two", &filters::one_rule(filters::PLENTY)),
+            Self::ModuleLimited => filters::module("limited", &filters::one_rule(filters::ONE_A_DAY)),
+            Self::ModuleFleet => filters::module("fleet", &filters::in_a_fleet()),
+            Self::ModuleFour => filters::module("four", &filters::four_rules()),
+            Self::ModuleHeaders => filters::module("headers", &filters::quota_headers()),
             Self::Central => filters::central(SERVICE),
         }
     }

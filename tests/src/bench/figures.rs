@@ -90,6 +90,26 @@ impl<'a> Figures<'a> {
                 self.added_over(Case::WeirFleet, Case::Weir),
             ),
             beside("added CPU, quota headers on : off", self.added_over(Case::WeirHeaders, Case::Weir)),
+            beside(
+                "as a dynamic module, added CPU, in a fleet : native local_ratelimit",
+                self.added_over(Case::ModuleFleet, Case::Native),
+            ),
+            beside(
+                "the same on its own, 100,000 rotating addresses : native local_ratelimit, the same",
+                self.added_over(Case::ModuleRotating, Case::NativeRotating),
+            ),
+            beside(
+                "the same, CPU of a limited answer (429) in all : native local_ratelimit, limited",
+                self.each(|round| cpu(round, Case::ModuleLimited) / cpu(round, Case::NativeLimited)),
+            ),
+            beside(
+                "the same, added CPU, four rules of two keys : one rule",
+                self.added_over(Case::ModuleFour, Case::Module),
+            ),
+            beside(
+                "the same, added CPU per request, two workers on one hot key : one worker",
+                self.added_over(Case::ModuleTwo, Case::Module),
+            ),
             ratio(
                 TWO_WORKERS,
                 "added CPU per request, two workers on one hot key : one worker",

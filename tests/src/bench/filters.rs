@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::artefact;
+use crate::envoy::native_filter;
 
 /// Addresses that Weir's table tracks, and the most dynamic descriptors of the native filter: as many, so
 /// that both hold all that come.
@@ -56,6 +57,15 @@ pub fn weir(vm_id: &str, configuration: &Value) -> Filter {
         "value": configuration.to_string(),
     });
     wasm(vm_id, &artefact::filter_wasm(), &plugin)
+}
+
+/// Weir as a dynamic module. Each name has a table of its own.
+pub fn module(name: &str, configuration: &Value) -> Filter {
+    let plugin = json!({
+        "@type": "type.googleapis.com/google.protobuf.StringValue",
+        "value": configuration.to_string(),
+    });
+    Filter { filter: Some(native_filter(name, &plugin)), rate_limits: None }
 }
 
 /// One rule per address.

@@ -12,7 +12,7 @@ use crate::artefact;
 use crate::bench::case::Case;
 use crate::bench::cpu::{Cpus, Meter, pin, workers};
 use crate::bench::filters::{Filter, SERVICE};
-use crate::envoy::{FAULTS, cluster, tcp};
+use crate::envoy::{FAULTS, cluster, find_module, tcp};
 use crate::port;
 use crate::process::Process;
 use crate::wait::until;
@@ -52,6 +52,7 @@ impl Proxy {
         let mut command = Command::new(artefact::envoy());
         command.arg("--config-path").arg(file).args(["--concurrency", &workers.to_string()]);
         command.args(["--disable-hot-restart", "--log-level", "warning"]);
+        find_module(&mut command);
         let process = Process::spawn("Envoy", command, &folder.path().join("envoy.log"));
         let mut proxy = Self { process, workers: vec![], listeners, _folder: folder };
         proxy.up().await;

@@ -18,9 +18,9 @@ use crate::process::Process;
 use crate::wait::until;
 
 use admin::Admin;
-pub use setup::Setup;
 use setup::{Delivery, Listen};
-pub(crate) use setup::{cluster, tcp};
+pub use setup::{Host, Setup};
+pub(crate) use setup::{cluster, native_filter, tcp};
 
 /// What Envoy logs of a filter that died: its own last words, then the host's.
 pub(crate) const FAULTS: [&str; 3] = ["panicked at", "failed: Uncaught", "in-VM backtrace"];
@@ -126,12 +126,12 @@ impl Envoy {
     /// A counter of the filter's; 0 until it exists. The filter hands its counts over at its tick, so a
     /// request shows some time after its answer.
     pub async fn counter(&self, name: &str) -> u64 {
-        self.stat(&format!("wasmcustom.{name}")).await.unwrap_or_default()
+        self.stat(&self.setup.host.stat(name)).await.unwrap_or_default()
     }
 
     /// Waits until a counter of the filter's is at least `least`.
     pub async fn counter_reaches(&self, name: &str, least: u64) {
-        self.stat_reaches(&format!("wasmcustom.{name}"), least).await;
+        self.stat_reaches(&self.setup.host.stat(name), least).await;
     }
 
     /// Waits until a counter of the filter's has grown by `more` from what it is now.
@@ -170,6 +170,11 @@ impl Envoy {
             counts.push(count.or(self.stat(&name(address.port())).await).unwrap_or_default());
         }
         counts
+    }
+
+    /// What its filter runs in.
+    pub fn host(&self) -> Host {
+        self.setup.host
     }
 
     /// What it has logged.
@@ -267,8 +272,16 @@ fn spawn(setup: &Setup, folder: &Path) -> Process {
     command.args(["--drain-time-s", &drain_seconds, "--drain-strategy", "immediate"]);
     command.args(["--file-flush-interval-msec", "20"]);
     // Of Envoy itself what went wrong, of the filter what it has to say.
-    command.args(["--log-level", "warning", "--component-log-level", "wasm:info"]);
+    command.args(["--log-level", "warning", "--component-log-level", "wasm:info,dynamic_modules:info"]);
+    if setup.host == Host::Native {
+        find_module(&mut command);
+    }
     Process::spawn("Envoy", command, &folder.join("envoy.log"))
+}
+
+/// Tells this Envoy where the filter is that is a dynamic module.
+pub(crate) fn find_module(command: &mut Command) {
+    command.env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", artefact::filter_native().with_file_name(""));
 }
 
 fn write_listener(setup: &Setup, folder: &Path) {

@@ -1,5 +1,6 @@
 //! What a test asks of an Envoy, and the bootstrap that makes of it (in JSON, which Envoy reads as well).
 
+use std::env;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -32,6 +33,38 @@ pub(super) enum Listen {
     Pipe,
 }
 
+/// What the filter runs in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// Envoy's sandbox for WebAssembly.
+    Wasm,
+    /// Envoy itself: the filter is a dynamic module.
+    Native,
+}
+
+impl Host {
+    /// What `WEIR_HOST` says, `wasm` or `native`; without it, wasm.
+    fn asked_for() -> Self {
+        match env::var("WEIR_HOST").as_deref() {
+            Ok("native") => Self::Native,
+            Ok("wasm") | Err(_) => Self::Wasm,
+            Ok(other) => panic!("WEIR_HOST: expected wasm or native, found {other:?}"),
+        }
+    }
+
+    /// What Envoy calls this metric of the filter's.
+    pub(super) fn stat(self, name: &str) -> String {
+        match (self, name.strip_prefix("weir.rule.").and_then(|of_rule| of_rule.rsplit_once('.'))) {
+            (Self::Wasm, _) => format!("wasmcustom.{name}"),
+            (Self::Native, None) => format!("dynamicmodulescustom.{name}"),
+            // The rule is a label there.
+            (Self::Native, Some((rule, what))) => {
+                format!("dynamicmodulescustom.weir.rule.{what}.rule.{rule}")
+            }
+        }
+    }
+}
+
 /// How the filter's configuration is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
@@ -45,6 +78,7 @@ enum Form {
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub(super) plugin: Option<Value>,
+    pub(super) host: Host,
     code: Option<PathBuf>,
     form: Form,
     pub(super) delivery: Delivery,
@@ -79,6 +113,7 @@ impl Setup {
     pub fn with(plugin: Value) -> Self {
         Self {
             plugin: Some(plugin),
+            host: Host::asked_for(),
             code: None,
             form: Form::Text,
             delivery: Delivery::Static,
@@ -105,10 +140,16 @@ impl Setup {
         Self { plugin: None, ..Self::with(Value::Null) }
     }
 
+    /// With the filter in this host, whatever `WEIR_HOST` says.
+    #[must_use]
+    pub fn host(self, host: Host) -> Self {
+        Self { host, ..self }
+    }
+
     /// With this module (wasm) in place of the filter: to tell whether the harness sees one fail.
     #[must_use]
     pub fn code(self, file: &Path) -> Self {
-        Self { code: Some(file.into()), ..self }
+        Self { code: Some(file.into()), host: Host::Wasm, ..self }
     }
 
     /// With the filter's configuration as a Struct instead of text.
@@ -248,6 +289,11 @@ impl Setup {
             "admin": {"address": tcp(FREE_PORT)},
             "static_resources": {"clusters": clusters},
         });
+        if self.host == Host::Native {
+            // The filter's metrics have the same names on the Prometheus page in both hosts.
+            let flag = json!({"envoy.reloadable_features.dynamic_modules_strip_custom_stat_prefix": true});
+            bootstrap["layered_runtime"] = json!({"layers": [{"name": "weir", "static_layer": flag}]});
+        }
         if let Some(shipped) = &self.shipped {
             bootstrap["stats_config"] = shipped["stats_config"].clone();
             let clusters = shipped["static_resources"]["clusters"].as_array().into_iter().flatten();
@@ -343,7 +389,7 @@ impl Setup {
 
     fn connection_manager(&self, folder: &Path) -> Value {
         let mut filters = self.before.clone();
-        filters.extend(self.plugin.as_ref().map(|plugin| self.wasm_filter(plugin)));
+        filters.extend(self.plugin.as_ref().map(|plugin| self.filter(plugin)));
         filters.push(json!({
             "name": "router",
             "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"},
@@ -385,8 +431,7 @@ impl Setup {
         manager
     }
 
-    fn wasm_filter(&self, plugin: &Value) -> Value {
-        let code = self.code.clone().unwrap_or_else(artefact::filter_wasm);
+    fn filter(&self, plugin: &Value) -> Value {
         let configuration = match self.form {
             Form::Text => json!({
                 "@type": "type.googleapis.com/google.protobuf.StringValue",
@@ -397,6 +442,14 @@ impl Setup {
                 "value": plugin,
             }),
         };
+        match self.host {
+            Host::Wasm => self.wasm_filter(&configuration),
+            Host::Native => native_filter("weir", &configuration),
+        }
+    }
+
+    fn wasm_filter(&self, configuration: &Value) -> Value {
+        let code = self.code.clone().unwrap_or_else(artefact::filter_wasm);
         json!({
             "name": "weir",
             "typed_config": {
@@ -415,6 +468,20 @@ impl Setup {
             },
         })
     }
+}
+
+/// The filter as a dynamic module, which shares its buckets with others of this name. Envoy finds the file by the module's
+/// name: `lib`, that, `.so`.
+pub(crate) fn native_filter(name: &str, configuration: &Value) -> Value {
+    json!({
+        "name": "weir",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter",
+            "dynamic_module_config": {"name": "weir_native", "do_not_close": true},
+            "filter_name": name,
+            "filter_config": configuration,
+        },
+    })
 }
 
 /// A file of discovery with this one resource.

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::hmac;
 use serde_json::{Value, json};
 use weir_tests::client::Ask;
-use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::envoy::{Envoy, Host, Setup};
 use weir_tests::load::repeat;
 
 use crate::plugin::rules;
@@ -39,8 +39,9 @@ fn jwt_filter() -> Value {
     }})
 }
 
+/// Envoy tells a module no claims, which are values inside of another: whatever the host of the other tests is, this is the wasm.
 async fn edge(rule_set: impl Into<Vec<Value>>) -> Envoy {
-    Envoy::start(Setup::with(rules(rule_set)).before(jwt_filter())).await
+    Envoy::start(Setup::with(rules(rule_set)).host(Host::Wasm).before(jwt_filter())).await
 }
 
 /// A request with a token of these claims.

@@ -18,6 +18,7 @@ mod harness;
 mod limiting;
 mod live;
 mod llm_api;
+mod native;
 mod observing;
 mod orders;
 mod outage;

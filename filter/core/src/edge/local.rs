@@ -1,10 +1,9 @@
 //! A site in this program's own memory.
 
-use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::shared::{Shared, SharedValue};
+use super::shared::{Shared, SharedValue, SharedValues};
 use super::site::Site;
 use crate::key::Secret;
 use crate::limiter::TableIdentity;
@@ -22,7 +21,7 @@ pub struct LocalSite {
     pub unix_ns: u64,
     identity: TableIdentity,
     slots: LocalSlots,
-    values: BTreeMap<SharedValue, (Vec<u8>, u32)>,
+    values: SharedValues,
 }
 
 impl LocalSite {
@@ -34,7 +33,7 @@ impl LocalSite {
             unix_ns: 0,
             identity: TableIdentity { secret: Secret::new(secret), table_id },
             slots: LocalSlots::new(1),
-            values: BTreeMap::new(),
+            values: SharedValues::default(),
         }
     }
 
@@ -67,17 +66,11 @@ impl Shared for LocalSite {
     }
 
     fn get(&mut self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError> {
-        let (bytes, version) = self.values.get(&value).ok_or(ReadError::Missing)?;
-        Ok((bytes.clone(), Version(*version)))
+        self.values.get(value)
     }
 
     fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError> {
-        let (known, current) = self.values.entry(value).or_default();
-        if *current != version.0 {
-            return Err(WriteError::Conflict);
-        }
-        (*known, *current) = (bytes.to_vec(), current.wrapping_add(1).max(1));
-        Ok(())
+        self.values.set(value, bytes, version)
     }
 }
 

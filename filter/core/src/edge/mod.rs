@@ -47,10 +47,11 @@
 //! reports.rs   reports and their answers; how well the worker is in touch with weir-sync
 //! pushed.rs    the rule set that the fleet is to run: fetched, shared, put in force
 //! site.rs      what an edge needs of its program; shared.rs, what its workers tell each other; local.rs, a site in memory
-//! effect.rs    what an edge has its host do
+//! effect.rs    what an edge has its host do; calls.rs, a call as HTTP has it
 //! ```
 
 mod answers;
+mod calls;
 mod effect;
 mod holding;
 mod lifetime;
@@ -66,9 +67,10 @@ mod tests;
 
 #[cfg(feature = "takes")]
 pub use crate::fleet::{Take, Taken};
+pub use calls::{Caller, answered, no_answer};
 pub use effect::{Answer, Answered, Call, Decided, Effect, Level, Note, Step, Unread};
 pub use local::LocalSite;
 pub use requests::{Open, Response};
-pub use shared::{Heard, RulesWord, Shared, SharedValue};
+pub use shared::{Heard, RulesWord, Shared, SharedValue, SharedValues};
 pub use site::{HostRules, Site, said_in_turn};
 pub use state::{ANSWER_BYTES_MAX, Edge};

@@ -1,5 +1,6 @@
 //! What the workers of one process tell each other, in values that they share.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::limiter::TableIdentity;
@@ -48,6 +49,28 @@ pub enum SharedValue {
     Rules,
     /// The names of the keys that ended workers left to be reported, until another worker takes them.
     Parted,
+}
+
+/// Shared values in this program's own memory, each with the number of its state.
+#[derive(Default)]
+pub struct SharedValues(BTreeMap<SharedValue, (Vec<u8>, u32)>);
+
+impl SharedValues {
+    /// As [`Shared::get`].
+    pub fn get(&self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError> {
+        let (bytes, version) = self.0.get(&value).ok_or(ReadError::Missing)?;
+        Ok((bytes.clone(), Version(*version)))
+    }
+
+    /// As [`Shared::set`].
+    pub fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError> {
+        let (known, current) = self.0.entry(value).or_default();
+        if *current != version.0 {
+            return Err(WriteError::Conflict);
+        }
+        (*known, *current) = (bytes.to_vec(), current.wrapping_add(1).max(1));
+        Ok(())
+    }
 }
 
 /// What the workers of one process share besides the slots. A worker that shares nothing with others still reads back

@@ -106,6 +106,11 @@ impl Attributes {
         self.list.len()
     }
 
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Attribute> {
+        self.list.iter()
+    }
+
     /// The attribute of this number.
     pub fn get(&self, id: AttributeId) -> Option<&Attribute> {
         self.list.get(id.place())

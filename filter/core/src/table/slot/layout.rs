@@ -18,6 +18,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use xxhash_rust::xxh64::xxh64;
 
@@ -32,6 +33,9 @@ use weir_wire::time::Time;
 
 /// Bytes in a slot.
 pub const SLOT_BYTES: usize = 512;
+/// Words of eight bytes in a slot.
+pub(crate) const SLOT_WORDS: usize = SLOT_BYTES / WORD_BYTES;
+const WORD_BYTES: usize = 8;
 /// Units in a slot.
 pub(super) const UNITS: usize = 16;
 /// Debts in a slot.
@@ -61,6 +65,7 @@ const BANS: usize = 7;
 const BASE: usize = 16;
 
 const _: () = assert!(DEBTS_OFFSET + DEBTS_MAX * DEBT_BYTES <= SLOT_BYTES);
+const _: () = assert!(HEADER_BYTES.is_multiple_of(WORD_BYTES) && UNIT_BYTES.is_multiple_of(WORD_BYTES));
 
 /// The packed set of entries. Reads and writes its bytes in place.
 #[derive(Clone)]
@@ -97,6 +102,25 @@ impl Slot {
                 to.copy_from_slice(from);
             }
         }
+    }
+
+    /// The words of its header.
+    pub(crate) const HEADER_WORDS: Range<usize> = 0..HEADER_BYTES / WORD_BYTES;
+
+    /// The words besides the header that hold anything, as the header says.
+    pub(crate) fn used_words(&self) -> [Range<usize>; 2] {
+        let watched = Self::HEADER_WORDS.end..watched_offset(self.watched()) / WORD_BYTES;
+        [watched, self.cold_begin() / WORD_BYTES..self.debts_end().div_ceil(WORD_BYTES)]
+    }
+
+    /// The word `i`.
+    pub(crate) fn word_at(&self, i: usize) -> u64 {
+        self.word(i * WORD_BYTES)
+    }
+
+    /// Replaces the word `i`.
+    pub(crate) fn set_word_at(&mut self, i: usize, word: u64) {
+        self.write(i * WORD_BYTES, word.to_le_bytes());
     }
 
     /// Reads the bytes of a sealed slot. False if they are no slot, or not whole; what it holds is then undefined.

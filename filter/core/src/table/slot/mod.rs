@@ -24,6 +24,7 @@ mod tag;
 mod tests;
 
 pub use entry::{Bounded, Cold, Entry, Hold, Kind, Strict, Unheard, Watched};
+pub(crate) use layout::SLOT_WORDS;
 pub use layout::{SLOT_BYTES, Slot};
 pub use moment::Moment;
 pub use strict::BAR_STEP_NS;

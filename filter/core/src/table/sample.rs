@@ -1,7 +1,7 @@
 //! Estimates how full the table is, from a few slots that are looked at in each tick.
 
-use weir_limiter::table::Slots;
-use weir_limiter::table::slot::Slot;
+use super::slot::Slot;
+use super::slots::Slots;
 use weir_wire::time::Time;
 
 /// Slots looked at in a tick; this takes some ten microseconds.
@@ -11,7 +11,7 @@ const SLOTS_MAX: u32 = 128;
 
 /// A sample of the table's slots.
 #[derive(Default)]
-pub(crate) struct Sample {
+pub struct Sample {
     /// The slot that is looked at next.
     next: u32,
     looked_at: u32,
@@ -21,7 +21,7 @@ pub(crate) struct Sample {
 
 impl Sample {
     /// Looks at a few slots at `now`. Once enough were seen, returns about how many keys are in the whole table.
-    pub(crate) fn look(&mut self, slots: &mut dyn Slots, now: Time) -> Option<u64> {
+    pub fn look(&mut self, slots: &mut dyn Slots, now: Time) -> Option<u64> {
         let count = slots.count().max(1);
         for _ in 0..SLOTS_PER_TICK.min(count) {
             if slots.read(self.next, &mut self.room).is_ok() {
@@ -33,7 +33,7 @@ impl Sample {
         if self.looked_at < SLOTS_MAX.min(count) {
             return None;
         }
-        let (keys, looked_at) = (std::mem::take(&mut self.keys), std::mem::take(&mut self.looked_at));
+        let (keys, looked_at) = (core::mem::take(&mut self.keys), core::mem::take(&mut self.looked_at));
         u64::try_from(keys).ok().map(|keys| keys * u64::from(count) / u64::from(looked_at.max(1)))
     }
 }

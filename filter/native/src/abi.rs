@@ -1,0 +1,664 @@
+//! Envoy's ABI for dynamic modules, as far as it is used: what Envoy offers, under its names, and safe ways to call it.
+//!
+//! The names, arguments and numbers are those of `source/extensions/dynamic_modules/abi/abi.h` in Envoy 1.40. This is the
+//! only file with blocks of `unsafe`. Envoy and the module trust each other with their pointers: what Envoy passes to a
+//! hook is alive until the hook returns, and what a hook kept for it comes back as it was, until its own hook for the end.
+#![allow(
+    unsafe_code,
+    reason = "calls into Envoy, and pointers that it keeps; each block says why it is sound"
+)]
+
+use std::ffi::{CStr, c_void};
+use std::ptr::{NonNull, null};
+use std::rc::Rc;
+use std::slice;
+
+/// The ABI's version. Envoy warns of another, and refuses one that is too old.
+pub(crate) const VERSION: &CStr = c"v0.1.0";
+
+/// A text or bytes, Envoy's or ours.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Bytes {
+    data: *const u8,
+    size: usize,
+}
+
+/// A header, Envoy's or ours.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Header {
+    name: Bytes,
+    value: Bytes,
+}
+
+/// What to do with a request whose headers were looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) enum HeadersStatus {
+    /// It goes on.
+    Continue = 0,
+    /// It was answered.
+    Stop = 1,
+    /// It is held, and so is its body.
+    Hold = 4,
+}
+
+/// What to do with a body or with trailers.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) enum DataStatus {
+    /// It goes on.
+    Continue = 0,
+}
+
+/// Whether a callout brought an answer.
+pub(crate) const CALLOUT_ANSWERED: u32 = 0;
+
+/// A header map.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) enum Headers {
+    Request = 0,
+    Response = 2,
+}
+
+/// An attribute of a request.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) enum AttributeId {
+    ResponseSize = 21,
+    SourceAddress = 24,
+    RouteName = 61,
+}
+
+/// How serious a log line is.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) enum Level {
+    Info = 2,
+    Warn = 3,
+    Error = 4,
+}
+
+/// Where metadata is from.
+#[repr(C)]
+enum Source {
+    Dynamic = 0,
+}
+
+unsafe extern "C" {
+    fn envoy_dynamic_module_callback_log(level: Level, text: Bytes);
+    fn envoy_dynamic_module_callback_get_concurrency() -> u32;
+
+    fn envoy_dynamic_module_callback_http_get_header(
+        filter: *mut c_void,
+        map: Headers,
+        name: Bytes,
+        value: *mut Bytes,
+        index: usize,
+        count: *mut usize,
+    ) -> bool;
+    fn envoy_dynamic_module_callback_http_add_header(
+        filter: *mut c_void,
+        map: Headers,
+        name: Bytes,
+        value: Bytes,
+    ) -> bool;
+    fn envoy_dynamic_module_callback_http_send_response(
+        filter: *mut c_void,
+        status: u32,
+        headers: *const Header,
+        count: usize,
+        body: Bytes,
+        details: Bytes,
+    );
+    fn envoy_dynamic_module_callback_http_get_metadata_string(
+        filter: *mut c_void,
+        source: Source,
+        namespace: Bytes,
+        key: Bytes,
+        value: *mut Bytes,
+    ) -> bool;
+    fn envoy_dynamic_module_callback_http_get_metadata_number(
+        filter: *mut c_void,
+        source: Source,
+        namespace: Bytes,
+        key: Bytes,
+        value: *mut f64,
+    ) -> bool;
+    fn envoy_dynamic_module_callback_http_get_metadata_bool(
+        filter: *mut c_void,
+        source: Source,
+        namespace: Bytes,
+        key: Bytes,
+        value: *mut bool,
+    ) -> bool;
+    fn envoy_dynamic_module_callback_http_set_filter_state_bytes(
+        filter: *mut c_void,
+        key: Bytes,
+        value: Bytes,
+    ) -> bool;
+    fn envoy_dynamic_module_callback_http_filter_get_attribute_string(
+        filter: *mut c_void,
+        attribute: AttributeId,
+        value: *mut Bytes,
+    ) -> bool;
+    fn envoy_dynamic_module_callback_http_filter_get_attribute_int(
+        filter: *mut c_void,
+        attribute: AttributeId,
+        value: *mut u64,
+    ) -> bool;
+    fn envoy_dynamic_module_callback_http_filter_get_worker_index(filter: *mut c_void) -> u32;
+    fn envoy_dynamic_module_callback_http_filter_continue_decoding(filter: *mut c_void);
+    fn envoy_dynamic_module_callback_http_filter_http_callout(
+        filter: *mut c_void,
+        callout: *mut u64,
+        cluster: Bytes,
+        headers: *const Header,
+        count: usize,
+        body: Bytes,
+        timeout_ms: u64,
+    ) -> u32;
+    fn envoy_dynamic_module_callback_http_filter_scheduler_new(filter: *mut c_void) -> *mut c_void;
+    fn envoy_dynamic_module_callback_http_filter_scheduler_commit(scheduler: *mut c_void, event: u64);
+    fn envoy_dynamic_module_callback_http_filter_scheduler_delete(scheduler: *mut c_void);
+
+    fn envoy_dynamic_module_callback_http_filter_config_scheduler_new(config: *mut c_void) -> *mut c_void;
+    fn envoy_dynamic_module_callback_http_filter_config_scheduler_commit(scheduler: *mut c_void, event: u64);
+    fn envoy_dynamic_module_callback_http_filter_config_scheduler_delete(scheduler: *mut c_void);
+    fn envoy_dynamic_module_callback_http_filter_config_http_callout(
+        config: *mut c_void,
+        callout: *mut u64,
+        cluster: Bytes,
+        headers: *const Header,
+        count: usize,
+        body: Bytes,
+        timeout_ms: u64,
+    ) -> u32;
+    fn envoy_dynamic_module_callback_http_filter_config_define_counter(
+        config: *mut c_void,
+        name: Bytes,
+        labels: *const Bytes,
+        count: usize,
+        id: *mut usize,
+    ) -> u32;
+    fn envoy_dynamic_module_callback_http_filter_config_define_gauge(
+        config: *mut c_void,
+        name: Bytes,
+        labels: *const Bytes,
+        count: usize,
+        id: *mut usize,
+    ) -> u32;
+    fn envoy_dynamic_module_callback_http_filter_config_increment_counter(
+        config: *mut c_void,
+        id: usize,
+        labels: *const Bytes,
+        count: usize,
+        by: u64,
+    ) -> u32;
+    fn envoy_dynamic_module_callback_http_filter_config_set_gauge(
+        config: *mut c_void,
+        id: usize,
+        labels: *const Bytes,
+        count: usize,
+        value: u64,
+    ) -> u32;
+}
+
+impl Bytes {
+    const NONE: Self = Self { data: null(), size: 0 };
+
+    fn of(bytes: &[u8]) -> Self {
+        Self { data: bytes.as_ptr(), size: bytes.len() }
+    }
+
+    /// The bytes.
+    pub(crate) fn get(&self) -> &[u8] {
+        if self.data.is_null() || self.size == 0 {
+            return &[];
+        }
+        // SAFETY: Envoy gives a pointer to so many bytes, which stay as they are until the hook that runs now returns or
+        // sets what they are a part of. No caller keeps them beyond its next call into Envoy.
+        unsafe { slice::from_raw_parts(self.data, self.size) }
+    }
+}
+
+impl Header {
+    /// A header of ours; it must not outlive its parts.
+    fn of(name: &[u8], value: &[u8]) -> Self {
+        Self { name: Bytes::of(name), value: Bytes::of(value) }
+    }
+}
+
+/// The answer to a callout.
+pub(crate) struct Reply<'a> {
+    headers: &'a [Header],
+    body: &'a [Bytes],
+}
+
+impl<'a> Reply<'a> {
+    /// What a hook was given; for the hook alone.
+    pub(crate) fn of(headers: &'a Many<Header>, body: &'a Many<Bytes>) -> Self {
+        Self { headers: headers.get(), body: body.get() }
+    }
+
+    /// The value of the header of this name; empty if there is none.
+    pub(crate) fn header(&self, name: &str) -> &[u8] {
+        let found = self.headers.iter().find(|header| header.name.get() == name.as_bytes());
+        found.map_or(&[], |header| header.value.get())
+    }
+
+    /// How many bytes its body has.
+    pub(crate) fn size(&self) -> usize {
+        self.body.iter().map(|part| part.size).sum()
+    }
+
+    /// Its body.
+    pub(crate) fn body(&self) -> Vec<u8> {
+        self.body.iter().flat_map(Bytes::get).copied().collect()
+    }
+}
+
+/// A list that Envoy passes to a hook, as its first item and their number.
+pub(crate) struct Many<T> {
+    first: *const T,
+    count: usize,
+}
+
+impl<T> Many<T> {
+    pub(crate) fn of(first: *const T, count: usize) -> Self {
+        Self { first, count }
+    }
+
+    fn get(&self) -> &[T] {
+        if self.first.is_null() || self.count == 0 {
+            return &[];
+        }
+        // SAFETY: Envoy passes so many items, which stay as they are until the hook returns.
+        unsafe { slice::from_raw_parts(self.first, self.count) }
+    }
+}
+
+/// Something of ours that Envoy keeps for a configuration, and lends back at each hook until the configuration ends.
+#[repr(transparent)]
+pub(crate) struct Kept<T>(*const T);
+
+impl<T> Clone for Kept<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Kept<T> {}
+
+impl<T> Kept<T> {
+    pub(crate) const NONE: Self = Self(null());
+
+    /// Has Envoy keep it.
+    pub(crate) fn new(kept: T) -> Self {
+        Self(Box::into_raw(Box::new(kept)))
+    }
+
+    /// What is kept.
+    pub(crate) fn get(&self) -> Option<&T> {
+        // SAFETY: it was made by `new`, and Envoy lends it only until the hook for its end has run. All of that
+        // configuration's requests end before it.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Takes it back: for the hook for its end, which Envoy runs once.
+    pub(crate) fn end(self) -> Option<Box<T>> {
+        // SAFETY: it was made by `new`, and nobody has it any more.
+        NonNull::new(self.0.cast_mut()).map(|kept| unsafe { Box::from_raw(kept.as_ptr()) })
+    }
+}
+
+/// The same for a request. It stays alive while a hook runs, even if the request ends in a call of that hook.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct KeptRequest<T>(*const T);
+
+impl<T> KeptRequest<T> {
+    pub(crate) fn new(kept: T) -> Self {
+        Self(Rc::into_raw(Rc::new(kept)))
+    }
+
+    pub(crate) fn get(self) -> Option<Rc<T>> {
+        if self.0.is_null() {
+            return None;
+        }
+        // SAFETY: it was made by `new` on this thread, and Envoy lends it only until the hook for its end has run.
+        unsafe {
+            Rc::increment_strong_count(self.0);
+            Some(Rc::from_raw(self.0))
+        }
+    }
+
+    /// Takes it back: for the hook for its end, which Envoy runs once.
+    pub(crate) fn end(self) -> Option<Rc<T>> {
+        // SAFETY: as in `get`; this is the count that `new` made.
+        (!self.0.is_null()).then(|| unsafe { Rc::from_raw(self.0) })
+    }
+}
+
+/// Writes to Envoy's log.
+pub(crate) fn log(level: Level, text: &str) {
+    // SAFETY: Envoy reads the text during the call, on any thread.
+    unsafe { envoy_dynamic_module_callback_log(level, Bytes::of(text.as_bytes())) }
+}
+
+/// How many workers Envoy has; to be asked on the main thread.
+pub(crate) fn concurrency() -> u32 {
+    // SAFETY: no memory is passed.
+    unsafe { envoy_dynamic_module_callback_get_concurrency() }
+}
+
+/// A request, at Envoy; for hooks of that request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Stream(*mut c_void);
+
+impl Stream {
+    /// What `read` makes of a value of the header, and of how many there are.
+    pub(crate) fn header<T>(
+        self,
+        map: Headers,
+        name: &str,
+        index: usize,
+        read: impl FnOnce(&[u8], usize) -> T,
+    ) -> Option<T> {
+        let (mut value, mut count) = (Bytes::NONE, 0);
+        // SAFETY: Envoy reads the name, and writes a pointer and two sizes, during the call.
+        let is_there = unsafe {
+            envoy_dynamic_module_callback_http_get_header(
+                self.0,
+                map,
+                Bytes::of(name.as_bytes()),
+                &raw mut value,
+                index,
+                &raw mut count,
+            )
+        };
+        is_there.then(|| read(value.get(), count))
+    }
+
+    /// Adds a header. False if Envoy does not take it.
+    pub(crate) fn add_header(self, map: Headers, name: &str, value: &str) -> bool {
+        let (name, value) = (Bytes::of(name.as_bytes()), Bytes::of(value.as_bytes()));
+        // SAFETY: Envoy reads both during the call.
+        unsafe { envoy_dynamic_module_callback_http_add_header(self.0, map, name, value) }
+    }
+
+    /// Answers the request in place of the upstream.
+    pub(crate) fn respond<'a>(
+        self,
+        status: u16,
+        details: &str,
+        headers: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+        body: &str,
+    ) {
+        let headers: Vec<Header> = headers.map(|(name, value)| Header::of(name, value)).collect();
+        // SAFETY: Envoy copies everything during the call. The request may end in it.
+        unsafe {
+            envoy_dynamic_module_callback_http_send_response(
+                self.0,
+                status.into(),
+                headers.as_ptr(),
+                headers.len(),
+                Bytes::of(body.as_bytes()),
+                Bytes::of(details.as_bytes()),
+            );
+        }
+    }
+
+    /// What `read` makes of an attribute.
+    pub(crate) fn attribute<T>(self, id: AttributeId, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let mut value = Bytes::NONE;
+        // SAFETY: Envoy writes a pointer and a size during the call.
+        let is_there = unsafe {
+            envoy_dynamic_module_callback_http_filter_get_attribute_string(self.0, id, &raw mut value)
+        };
+        is_there.then(|| read(value.get()))
+    }
+
+    /// An attribute that is a number.
+    pub(crate) fn number(self, id: AttributeId) -> Option<u64> {
+        let mut value = 0;
+        // SAFETY: Envoy writes eight bytes during the call.
+        let is_there = unsafe {
+            envoy_dynamic_module_callback_http_filter_get_attribute_int(self.0, id, &raw mut value)
+        };
+        is_there.then_some(value)
+    }
+
+    /// A value of metadata, by its type: a text, a number, or whether it is so.
+    pub(crate) fn metadata(self, namespace: &str, key: &str) -> Option<Metadata> {
+        let (namespace, key) = (Bytes::of(namespace.as_bytes()), Bytes::of(key.as_bytes()));
+        let (mut text, mut number, mut is_so) = (Bytes::NONE, 0.0, false);
+        // SAFETY: Envoy reads both names, and writes what it is asked for, during each call.
+        unsafe {
+            let source = || Source::Dynamic;
+            let text_at = &raw mut text;
+            if envoy_dynamic_module_callback_http_get_metadata_string(
+                self.0,
+                source(),
+                namespace,
+                key,
+                text_at,
+            ) {
+                return Some(Metadata::Text(text.get().to_vec()));
+            }
+            let number_at = &raw mut number;
+            if envoy_dynamic_module_callback_http_get_metadata_number(
+                self.0,
+                source(),
+                namespace,
+                key,
+                number_at,
+            ) {
+                return Some(Metadata::Number(number));
+            }
+            let is_so_at = &raw mut is_so;
+            envoy_dynamic_module_callback_http_get_metadata_bool(self.0, source(), namespace, key, is_so_at)
+                .then_some(Metadata::Bool(is_so))
+        }
+    }
+
+    /// Notes a value for access logs.
+    pub(crate) fn note(self, key: &str, value: &str) {
+        let (key, value) = (Bytes::of(key.as_bytes()), Bytes::of(value.as_bytes()));
+        // SAFETY: Envoy copies both during the call.
+        let _ = unsafe { envoy_dynamic_module_callback_http_set_filter_state_bytes(self.0, key, value) };
+    }
+
+    /// The number of the worker that it is with.
+    pub(crate) fn worker(self) -> u32 {
+        // SAFETY: no memory is passed.
+        unsafe { envoy_dynamic_module_callback_http_filter_get_worker_index(self.0) }
+    }
+
+    /// Lets it go on after it was held. It may end in this call.
+    pub(crate) fn go_on(self) {
+        // SAFETY: no memory is passed.
+        unsafe { envoy_dynamic_module_callback_http_filter_continue_decoding(self.0) }
+    }
+
+    /// Makes an HTTP call, which ends with the request.
+    pub(crate) fn call(self, call: &Callout<'_>) -> Result<u64, u32> {
+        call.make(|id, cluster, headers, body| {
+            let (first, count, ms) = (headers.as_ptr(), headers.len(), call.timeout_ms.into());
+            // SAFETY: Envoy copies everything, and writes eight bytes, during the call.
+            unsafe {
+                envoy_dynamic_module_callback_http_filter_http_callout(
+                    self.0, id, cluster, first, count, body, ms,
+                )
+            }
+        })
+    }
+
+    /// A way to call its hook `scheduled` from another thread.
+    pub(crate) fn scheduler(self) -> StreamScheduler {
+        // SAFETY: no memory is passed.
+        StreamScheduler(unsafe { envoy_dynamic_module_callback_http_filter_scheduler_new(self.0) })
+    }
+}
+
+/// A value of metadata.
+pub(crate) enum Metadata {
+    Text(Vec<u8>),
+    Number(f64),
+    Bool(bool),
+}
+
+/// An HTTP call to make.
+pub(crate) struct Callout<'a> {
+    pub(crate) cluster: &'a str,
+    pub(crate) headers: &'a [(&'a str, &'a str)],
+    pub(crate) body: &'a [u8],
+    pub(crate) timeout_ms: u32,
+}
+
+impl Callout<'_> {
+    /// The number that Envoy gives the call, or why it made none.
+    fn make(&self, call: impl FnOnce(*mut u64, Bytes, &[Header], Bytes) -> u32) -> Result<u64, u32> {
+        let header = |(name, value): &(&str, &str)| Header::of(name.as_bytes(), value.as_bytes());
+        let headers: Vec<Header> = self.headers.iter().map(header).collect();
+        let mut id = 0;
+        match call(&raw mut id, Bytes::of(self.cluster.as_bytes()), &headers, Bytes::of(self.body)) {
+            0 => Ok(id),
+            result => Err(result),
+        }
+    }
+}
+
+/// Runs a request's hook on its worker, from any thread. It does nothing once the request has ended.
+pub(crate) struct StreamScheduler(*mut c_void);
+
+// SAFETY: Envoy's schedulers may be called from any thread, and so may be deleted.
+unsafe impl Send for StreamScheduler {}
+
+impl StreamScheduler {
+    pub(crate) fn run(&self) {
+        // SAFETY: the scheduler is there until it is dropped.
+        unsafe { envoy_dynamic_module_callback_http_filter_scheduler_commit(self.0, 0) }
+    }
+}
+
+impl Drop for StreamScheduler {
+    fn drop(&mut self) {
+        // SAFETY: it was made by `Stream::scheduler`, and is deleted once.
+        unsafe { envoy_dynamic_module_callback_http_filter_scheduler_delete(self.0) }
+    }
+}
+
+/// A configuration, at Envoy; for its hooks, which run on the main thread, and for its end.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Config(*mut c_void);
+
+// SAFETY: it is a name that hooks of the configuration use, never two at once.
+unsafe impl Send for Config {}
+
+/// The number of a metric at Envoy.
+#[derive(Clone, Copy)]
+pub(crate) struct MetricId(usize);
+
+impl Config {
+    /// A way to call its hook `scheduled` from another thread.
+    pub(crate) fn scheduler(self) -> Scheduler {
+        // SAFETY: no memory is passed.
+        Scheduler(unsafe { envoy_dynamic_module_callback_http_filter_config_scheduler_new(self.0) })
+    }
+
+    /// Makes an HTTP call.
+    pub(crate) fn call(self, call: &Callout<'_>) -> Result<u64, u32> {
+        call.make(|id, cluster, headers, body| {
+            let (first, count, ms) = (headers.as_ptr(), headers.len(), call.timeout_ms.into());
+            // SAFETY: Envoy copies everything, and writes eight bytes, during the call.
+            unsafe {
+                envoy_dynamic_module_callback_http_filter_config_http_callout(
+                    self.0, id, cluster, first, count, body, ms,
+                )
+            }
+        })
+    }
+
+    /// Defines a counter with these labels. Envoy takes new ones only while the configuration is made.
+    pub(crate) fn define_counter(self, name: &str, labels: &[&str]) -> Option<MetricId> {
+        let (labels, mut id) = (texts(labels), 0);
+        let (name, first, count) = (Bytes::of(name.as_bytes()), labels.as_ptr(), labels.len());
+        // SAFETY: Envoy copies the texts, and writes a number, during the call.
+        let result = unsafe {
+            envoy_dynamic_module_callback_http_filter_config_define_counter(
+                self.0,
+                name,
+                first,
+                count,
+                &raw mut id,
+            )
+        };
+        (result == 0).then_some(MetricId(id))
+    }
+
+    /// Defines a gauge; likewise.
+    pub(crate) fn define_gauge(self, name: &str) -> Option<MetricId> {
+        let mut id = 0;
+        let name = Bytes::of(name.as_bytes());
+        // SAFETY: Envoy copies the name, and writes a number, during the call.
+        let result = unsafe {
+            envoy_dynamic_module_callback_http_filter_config_define_gauge(
+                self.0,
+                name,
+                null(),
+                0,
+                &raw mut id,
+            )
+        };
+        (result == 0).then_some(MetricId(id))
+    }
+
+    /// Adds to a counter, under these values of its labels.
+    pub(crate) fn count(self, counter: MetricId, labels: &[&str], by: u64) {
+        let labels = texts(labels);
+        let (first, count) = (labels.as_ptr(), labels.len());
+        // SAFETY: Envoy copies the texts during the call. A count that it does not take is lost.
+        let _ = unsafe {
+            envoy_dynamic_module_callback_http_filter_config_increment_counter(
+                self.0, counter.0, first, count, by,
+            )
+        };
+    }
+
+    /// Sets a gauge.
+    pub(crate) fn set(self, gauge: MetricId, value: u64) {
+        // SAFETY: no memory is passed.
+        let _ = unsafe {
+            envoy_dynamic_module_callback_http_filter_config_set_gauge(self.0, gauge.0, null(), 0, value)
+        };
+    }
+}
+
+fn texts(texts: &[&str]) -> Vec<Bytes> {
+    texts.iter().map(|text| Bytes::of(text.as_bytes())).collect()
+}
+
+/// Runs a configuration's hook on the main thread, from any thread. It does nothing once the configuration has ended.
+pub(crate) struct Scheduler(*mut c_void);
+
+// SAFETY: Envoy's schedulers may be called from any thread, and so may be deleted.
+unsafe impl Send for Scheduler {}
+
+impl Scheduler {
+    pub(crate) fn run(&self) {
+        // SAFETY: the scheduler is there until it is dropped.
+        unsafe { envoy_dynamic_module_callback_http_filter_config_scheduler_commit(self.0, 0) }
+    }
+}
+
+impl Drop for Scheduler {
+    fn drop(&mut self) {
+        // SAFETY: it was made by `Config::scheduler`, and is deleted once.
+        unsafe { envoy_dynamic_module_callback_http_filter_config_scheduler_delete(self.0) }
+    }
+}

@@ -1,0 +1,48 @@
+//! What the rules of this process have decided, since it began.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use weir_limiter::edge::said_in_turn;
+use weir_wire::messages::{RULES_MAX, RuleCounts};
+
+use crate::lock::locked;
+
+/// The most rules that are counted, however often rules are replaced; any beyond are not.
+pub(crate) const RULES_DEFINED_MAX: usize = 4 * RULES_MAX;
+/// What is counted of a rule.
+pub(crate) const OF_RULE: [&str; 4] = ["allowed", "limited", "denied", "shadow_limited"];
+
+/// By the rules' names.
+static DEFINED: Mutex<BTreeMap<String, [u64; OF_RULE.len()]>> = Mutex::new(BTreeMap::new());
+
+/// Begins to count the rule `name`, unless it is counted. False if too many others are.
+pub(crate) fn define(name: &str) -> bool {
+    let mut defined = locked(&DEFINED);
+    let has_room = defined.contains_key(name) || defined.len() < RULES_DEFINED_MAX;
+    if has_room {
+        defined.entry(name.to_owned()).or_default();
+    }
+    has_room
+}
+
+/// Counts `more` of the rule `name`, if that is counted.
+pub(crate) fn add(name: &str, more: [u32; OF_RULE.len()]) {
+    if let Some(counts) = locked(&DEFINED).get_mut(name) {
+        for (count, more) in counts.iter_mut().zip(more) {
+            *count = count.saturating_add(more.into());
+        }
+    }
+}
+
+/// What was counted, [in turn](said_in_turn), and how many rules there are.
+pub(crate) fn counted(turn: u64) -> (Vec<RuleCounts>, usize) {
+    let defined = locked(&DEFINED);
+    let all: Vec<_> = defined.iter().collect();
+    let said = said_in_turn(turn, all.len()).filter_map(|at| all.get(at));
+    let of = |(name, decided): &(&String, &[u64; OF_RULE.len()])| RuleCounts {
+        name: (*name).clone(),
+        decided: **decided,
+    };
+    (said.map(of).collect(), all.len())
+}

@@ -1,0 +1,251 @@
+//! The module's hooks, under the names that Envoy looks for: it refuses a module that lacks one of those that are here.
+//!
+//! A panic must not leave a hook: it would end Envoy. So each hook contains it; the request goes on.
+#![allow(unsafe_code, reason = "an export needs it for its name; no block here has any")]
+
+use std::ffi::c_char;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::abi::{
+    self, Bytes, Config, DataStatus, Header, HeadersStatus, Kept, KeptRequest, Level, Many, Reply, Stream,
+};
+use crate::calls::read_answer;
+use crate::plugin::Plugin;
+use crate::request::RequestContext;
+
+/// What Envoy keeps for a request.
+type Request = KeptRequest<RequestContext>;
+
+/// The result of `act`; `otherwise` if it panics.
+fn contained<T>(otherwise: T, act: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(act)).unwrap_or(otherwise)
+}
+
+/// The module is loaded.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
+    let _ = catch_unwind(|| {
+        std::panic::set_hook(Box::new(|panic| abi::log(Level::Error, &format!("weir: {panic}"))));
+    });
+    abi::VERSION.as_ptr()
+}
+
+/// A configuration is made; null refuses it.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
+    config: Config,
+    name: Bytes,
+    bytes: Bytes,
+) -> Kept<Plugin> {
+    contained(Kept::NONE, || {
+        let name = String::from_utf8_lossy(name.get());
+        let errors = match Plugin::new(config, &name, bytes.get()) {
+            Ok(plugin) => return Kept::new(plugin),
+            Err(errors) => errors,
+        };
+        for error in errors {
+            abi::log(Level::Error, &format!("weir: {error}"));
+        }
+        let then = "the configuration is refused: correct the places above; what ran before runs on";
+        abi::log(Level::Error, &format!("weir: {then}"));
+        Kept::NONE
+    })
+}
+
+/// A configuration ends, after all of its requests.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(plugin: Kept<Plugin>) {
+    contained((), || {
+        if let Some(plugin) = plugin.end() {
+            plugin.part();
+        }
+    });
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_config_scheduled(
+    config: Config,
+    plugin: Kept<Plugin>,
+    _event: u64,
+) {
+    contained((), || {
+        if let Some(plugin) = plugin.get() {
+            plugin.on_tick(config);
+        }
+    });
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_config_http_callout_done(
+    config: Config,
+    plugin: Kept<Plugin>,
+    callout: u64,
+    result: u32,
+    headers: *const Header,
+    headers_count: usize,
+    body: *const Bytes,
+    body_count: usize,
+) {
+    contained((), || {
+        let (headers, body) = (Many::of(headers, headers_count), Many::of(body, body_count));
+        if let Some(plugin) = plugin.get() {
+            plugin.on_answer(callout, read_answer(result, &Reply::of(&headers, &body)), config);
+        }
+    });
+}
+
+/// A request begins. If this returned null, Envoy would close its stream.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_new(plugin: Kept<Plugin>, stream: Stream) -> Request {
+    KeptRequest::new(RequestContext::new(plugin, stream))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
+    _: Stream,
+    request: Request,
+    _is_all: bool,
+) -> HeadersStatus {
+    contained(HeadersStatus::Continue, || {
+        request.get().map_or(HeadersStatus::Continue, |request| request.on_request_headers())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(
+    _: Stream,
+    request: Request,
+    _is_all: bool,
+) -> HeadersStatus {
+    contained((), || {
+        if let Some(request) = request.get() {
+            request.on_response_headers();
+        }
+    });
+    HeadersStatus::Continue
+}
+
+/// The request is over, and can still be asked for its properties.
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_stream_complete(_: Stream, request: Request) {
+    contained((), || {
+        if let Some(request) = request.get() {
+            request.on_response_sent();
+        }
+    });
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_destroy(request: Request) {
+    contained((), || {
+        if let Some(request) = request.end() {
+            request.on_end();
+        }
+    });
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_http_callout_done(
+    _: Stream,
+    request: Request,
+    callout: u64,
+    result: u32,
+    headers: *const Header,
+    headers_count: usize,
+    body: *const Bytes,
+    body_count: usize,
+) {
+    contained((), || {
+        let (headers, body) = (Many::of(headers, headers_count), Many::of(body, body_count));
+        if let Some(request) = request.get() {
+            request.on_answer(callout, read_answer(result, &Reply::of(&headers, &body)));
+        }
+    });
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(_: Stream, request: Request, _event: u64) {
+    contained((), || {
+        if let Some(request) = request.get() {
+            request.on_turn();
+        }
+    });
+}
+
+// What follows is not needed, but Envoy asks for it.
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_request_body(_: Stream, _: Request, _: bool) -> DataStatus {
+    DataStatus::Continue
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_request_trailers(_: Stream, _: Request) -> DataStatus {
+    DataStatus::Continue
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_response_body(
+    _: Stream,
+    _: Request,
+    _: bool,
+) -> DataStatus {
+    DataStatus::Continue
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_response_trailers(_: Stream, _: Request) -> DataStatus {
+    DataStatus::Continue
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_headers(
+    _: Stream,
+    _: Request,
+    _: u64,
+    _: *const Header,
+    _: usize,
+    _: bool,
+) {
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_data(
+    _: Stream,
+    _: Request,
+    _: u64,
+    _: *const Bytes,
+    _: usize,
+    _: bool,
+) {
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_trailers(
+    _: Stream,
+    _: Request,
+    _: u64,
+    _: *const Header,
+    _: usize,
+) {
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_complete(_: Stream, _: Request, _: u64) {}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_reset(_: Stream, _: Request, _: u64, _: u32) {}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark(
+    _: Stream,
+    _: Request,
+) {
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_downstream_below_write_buffer_low_watermark(
+    _: Stream,
+    _: Request,
+) {
+}

@@ -1,0 +1,163 @@
+//! What Envoy says about a request and its response, and how it takes headers.
+
+use weir_limiter::edge::Response;
+use weir_limiter::response::Header;
+use weir_rules::RuleSet;
+use weir_rules::after::After;
+use weir_rules::claim;
+use weir_rules::request::{Attribute, Request};
+
+use crate::abi::{AttributeId, Headers, Metadata, Stream};
+
+/// Where Envoy's JWT filter puts a token's claims by default.
+const CLAIMS: &str = "envoy.filters.http.jwt_authn";
+/// Only answers to gRPC clients have it.
+const GRPC_DETAILS: &[u8] = b"grpc-status-details-bin";
+
+/// A request.
+pub(crate) struct HostRequest(pub(crate) Stream);
+
+impl HostRequest {
+    /// Has `take` take the bytes of the attribute, in Envoy's memory.
+    fn read<T>(&mut self, attribute: &Attribute, take: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let stream = self.0;
+        match attribute {
+            Attribute::SourceAddress => stream.attribute(AttributeId::SourceAddress, take),
+            Attribute::Method => header(stream, Headers::Request, ":method", take),
+            Attribute::Path => header(stream, Headers::Request, ":path", take),
+            Attribute::Authority => header(stream, Headers::Request, ":authority", take),
+            Attribute::Header(name) => header(stream, Headers::Request, name, take),
+            // If a route has no name, Envoy gives an empty one.
+            Attribute::Route => {
+                let take = |name: &[u8]| (!name.is_empty()).then(|| take(name));
+                stream.attribute(AttributeId::RouteName, take).flatten()
+            }
+            Attribute::Claim(path) => match path.as_slice() {
+                [name] => metadata(stream, CLAIMS, name).map(|value| take(&value)),
+                _ => None,
+            },
+        }
+    }
+}
+
+impl Request for HostRequest {
+    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
+        self.read(attribute, <[u8]>::to_vec)
+    }
+
+    fn attribute_into(&mut self, attribute: &Attribute, room: &mut Vec<u8>) -> bool {
+        room.clear();
+        self.read(attribute, |bytes| room.extend_from_slice(bytes)).is_some()
+    }
+}
+
+/// A header's value; if there are several, all of them with commas between.
+fn header<T>(stream: Stream, map: Headers, name: &str, take: impl FnOnce(&[u8]) -> T) -> Option<T> {
+    let mut take = Some(take);
+    let (mut all, mut count) = (Vec::new(), 0);
+    let first = stream.header(map, name, 0, |value, of| {
+        count = of;
+        if of == 1 {
+            return take.take().map(|take| take(value));
+        }
+        all.extend_from_slice(value);
+        None
+    });
+    if let Some(value) = first? {
+        return Some(value);
+    }
+    for index in 1..count {
+        all.push(b',');
+        stream.header(map, name, index, |value, _| all.extend_from_slice(value));
+    }
+    take.take().map(|take| take(&all))
+}
+
+fn metadata(stream: Stream, namespace: &str, key: &str) -> Option<Vec<u8>> {
+    Some(match stream.metadata(namespace, key)? {
+        Metadata::Text(text) => text,
+        Metadata::Number(number) => claim::as_text(number.to_le_bytes().to_vec()),
+        Metadata::Bool(is_so) => claim::as_text(vec![is_so.into()]),
+    })
+}
+
+/// A request's response.
+pub(crate) struct HostResponse(pub(crate) Stream);
+
+impl Response for HostResponse {
+    fn status(&mut self) -> u16 {
+        let read = |text: &[u8], _| str::from_utf8(text).ok()?.parse().ok();
+        self.0.header(Headers::Response, ":status", 0, read).flatten().unwrap_or(0)
+    }
+
+    fn header(&mut self, name: &str) -> Option<Vec<u8>> {
+        header(self.0, Headers::Response, name, <[u8]>::to_vec)
+    }
+
+    fn add(&mut self, name: &str, value: &str) {
+        // If Envoy does not take a header, the response goes on without it.
+        let _ = self.0.add_header(Headers::Response, name, value);
+    }
+
+    fn bytes(&mut self) -> u64 {
+        self.0.number(AttributeId::ResponseSize).unwrap_or(0)
+    }
+
+    fn metadata(&mut self, path: &[String]) -> Option<Vec<u8>> {
+        match path {
+            [namespace, key] => metadata(self.0, namespace, key),
+            _ => None,
+        }
+    }
+}
+
+/// What a rule set asks for that Envoy does not tell a module, each with its place: values inside of a structure.
+pub(crate) fn refusals(rules: &RuleSet) -> Vec<String> {
+    let is_deep = |attribute: &&Attribute| matches!(attribute, Attribute::Claim(path) if path.len() > 1);
+    let claims = rules.attributes().iter().filter(is_deep).map(|attribute| {
+        let Attribute::Claim(path) = attribute else { return String::new() };
+        format!(
+            "jwt_claim {path:?}: expected a name alone, because Envoy tells a native module no values inside of others: \
+             have the JWT filter put the claim into a header (claim_to_headers), and name that, or use the wasm module"
+        )
+    });
+    let is_deep = |after: &After| matches!(after, After::Metadata { path, .. } if path.len() != 2);
+    let costs = rules.rules().iter().filter(|rule| rule.after.as_deref().is_some_and(is_deep)).map(|rule| {
+        format!(
+            "rules[{}].cost.after.metadata: expected a namespace and a name, because Envoy tells a native module no \
+             values inside of others: or use the wasm module",
+            rule.place()
+        )
+    });
+    claims.chain(costs).collect()
+}
+
+/// Headers as they are kept until they are sent: of each, the sizes of name and value, and the two.
+pub(crate) fn packed(headers: &[Header<'_>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (name, value) in headers {
+        for size in [name.len(), value.len()] {
+            bytes.extend_from_slice(&u32::try_from(size).unwrap_or(0).to_le_bytes());
+        }
+        bytes.extend_from_slice(name.as_bytes());
+        bytes.extend_from_slice(value.as_bytes());
+    }
+    bytes
+}
+
+/// What [`packed`] packed.
+pub(crate) fn unpacked(mut packed: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    std::iter::from_fn(move || {
+        let (name_size, rest) = packed.split_first_chunk()?;
+        let (value_size, rest) = rest.split_first_chunk()?;
+        let (name, rest) = rest.split_at_checked(u32::from_le_bytes(*name_size) as usize)?;
+        let (value, rest) = rest.split_at_checked(u32::from_le_bytes(*value_size) as usize)?;
+        packed = rest;
+        Some((name, value))
+    })
+}
+
+/// Whether these headers are for a gRPC client.
+pub(crate) fn are_for_grpc(packed: &[u8]) -> bool {
+    unpacked(packed).any(|(name, _)| name == GRPC_DETAILS)
+}

@@ -1,0 +1,134 @@
+//! What the workers of all configurations of one name share, in this process's memory.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use weir_limiter::edge::{Shared, SharedValue, SharedValues, Site};
+use weir_limiter::limiter::TableIdentity;
+use weir_limiter::response::Header;
+use weir_limiter::table::slot::Slot;
+use weir_limiter::table::{ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError};
+use weir_rules::RuleSet;
+use weir_wire::messages::RuleCounts;
+use weir_wire::time::{SECOND_NS, Time};
+
+use crate::lock::locked;
+use crate::{abi, counts, http};
+
+/// By the names of filters. A configuration that replaces another of the same name goes on with its buckets.
+static PROCESSES: Mutex<BTreeMap<String, Arc<Process>>> = Mutex::new(BTreeMap::new());
+/// How many configurations of one name may write at once, the old ones that still have requests among them.
+const CONFIGURATIONS_MAX: u32 = 64;
+
+/// What is shared under one name.
+struct Process {
+    identity: TableIdentity,
+    table: Mutex<Option<Arc<SharedSlots>>>,
+    values: Mutex<SharedValues>,
+}
+
+impl Process {
+    fn new() -> Self {
+        Self { identity: TableIdentity::of(&random()), table: Mutex::default(), values: Mutex::default() }
+    }
+
+    fn named(name: &str) -> Arc<Self> {
+        Arc::clone(locked(&PROCESSES).entry(name.to_owned()).or_insert_with(|| Arc::new(Self::new())))
+    }
+}
+
+/// One worker's view of it.
+pub(crate) struct Seat {
+    process: Arc<Process>,
+    /// None before the table is opened.
+    slots: Option<SlotsHandle>,
+}
+
+impl Seat {
+    /// A worker's, in a filter of this name.
+    pub(crate) fn new(name: &str) -> Self {
+        Self { process: Process::named(name), slots: None }
+    }
+}
+
+impl Slots for Seat {
+    #[inline]
+    fn read(&mut self, index: u32, into: &mut Slot) -> Result<Version, ReadError> {
+        self.slots.as_mut().ok_or(ReadError::Unavailable)?.read(index, into)
+    }
+
+    #[inline]
+    fn write(&mut self, index: u32, slot: &mut Slot, version: Version) -> Result<(), WriteError> {
+        self.slots.as_mut().ok_or(WriteError::Unavailable)?.write(index, slot, version)
+    }
+
+    fn count(&self) -> u32 {
+        self.slots.as_ref().map_or(1, Slots::count)
+    }
+}
+
+impl Shared for Seat {
+    fn identity(&mut self) -> TableIdentity {
+        self.process.identity
+    }
+
+    fn get(&mut self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError> {
+        locked(&self.process.values).get(value)
+    }
+
+    fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError> {
+        locked(&self.process.values).set(value, bytes, version)
+    }
+}
+
+impl Site for Seat {
+    /// The table of this name. One that is larger than asked for is kept; in place of a smaller one comes an empty one.
+    fn open(&mut self, slots: u32) {
+        let mut table = locked(&self.process.table);
+        let known = table.take().filter(|known| known.count() >= slots);
+        let writers = abi::concurrency().max(1).saturating_mul(CONFIGURATIONS_MAX);
+        let known = table.insert(known.unwrap_or_else(|| SharedSlots::new(slots, writers)));
+        self.slots = Some(SlotsHandle::new(Arc::clone(known)));
+    }
+
+    fn random(&mut self) -> u64 {
+        u64::from_le_bytes(random())
+    }
+
+    fn unix_ns(&mut self) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn refusals(&self, rules: &RuleSet) -> Vec<String> {
+        http::refusals(rules)
+    }
+
+    fn counted(&mut self, turn: u64) -> (Vec<RuleCounts>, usize) {
+        counts::counted(turn)
+    }
+
+    fn pack(&self, headers: &[Header<'_>]) -> Vec<u8> {
+        http::packed(headers)
+    }
+}
+
+/// The monotonic clock. Where nothing is noted yet, it reads as if it were noted at zero, which must be long ago.
+pub(crate) fn now() -> Time {
+    static STARTED: OnceLock<Instant> = OnceLock::new();
+    let since = STARTED.get_or_init(Instant::now).elapsed();
+    Time::from_nanos(3_600 * SECOND_NS) + u64::try_from(since.as_nanos()).unwrap_or(u64::MAX / 2)
+}
+
+/// Random bytes; those of the clock if the system has none.
+fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    if getrandom::fill(&mut bytes).is_err() {
+        let text =
+            "weir: the system has no random numbers: keys are hashed with a secret that can be guessed";
+        abi::log(abi::Level::Warn, text);
+        bytes.iter_mut().zip(now().as_nanos().to_le_bytes()).for_each(|(to, from)| *to = from);
+    }
+    bytes
+}

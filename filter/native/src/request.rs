@@ -1,0 +1,131 @@
+//! A request from its headers to its end, on its worker.
+
+use std::cell::{Cell, RefCell};
+
+use weir_limiter::edge::{Answered, Open};
+
+use crate::abi::{HeadersStatus, Kept, Stream};
+use crate::lock::locked;
+use crate::plugin::Plugin;
+use crate::worker::{Next, Worker};
+
+/// One request.
+pub(crate) struct RequestContext {
+    plugin: Kept<Plugin>,
+    stream: Stream,
+    /// The number of its worker.
+    worker: usize,
+    state: RefCell<State>,
+    /// Whether it ended while it was in use.
+    has_ended: Cell<bool>,
+}
+
+struct State {
+    /// None before its headers are there, and once it has ended.
+    open: Option<Open>,
+    /// The call that it waits for: Envoy's number for it, and the edge's.
+    call: Option<(u64, u64)>,
+}
+
+impl RequestContext {
+    pub(crate) fn new(plugin: Kept<Plugin>, stream: Stream) -> Self {
+        Self {
+            plugin,
+            stream,
+            worker: stream.worker() as usize,
+            state: RefCell::new(State { open: None, call: None }),
+            has_ended: Cell::new(false),
+        }
+    }
+
+    pub(crate) fn on_request_headers(&self) -> HeadersStatus {
+        let next = self.with_worker(|worker, state| {
+            let open = state.open.insert(worker.open());
+            worker.decide(open, self.stream, None)
+        });
+        self.carry_out(next.flatten().unwrap_or(Next::GoOn))
+    }
+
+    /// A call has ended.
+    pub(crate) fn on_answer(&self, callout: u64, answer: Answered) {
+        let next = self.with_worker(|worker, state| {
+            let (_, number) = state.call.take_if(|(known, _)| *known == callout)?;
+            worker.decide(state.open.as_mut()?, self.stream, Some((number, answer)))
+        });
+        let Some(next) = next.flatten() else { return };
+        if self.carry_out(next) == HeadersStatus::Continue {
+            self.stream.go_on();
+        }
+    }
+
+    /// Its turn has come.
+    pub(crate) fn on_turn(&self) {
+        self.stream.go_on();
+    }
+
+    pub(crate) fn on_response_headers(&self) {
+        self.with_open(|worker, open| worker.response(open, self.stream));
+    }
+
+    /// Its response is complete, or never will be.
+    pub(crate) fn on_response_sent(&self) {
+        self.with_open(|worker, open| {
+            if open.awaits_cost() {
+                worker.response_sent(open, self.stream);
+            }
+        });
+    }
+
+    /// It ends, for whatever reason.
+    pub(crate) fn on_end(&self) {
+        if self.state.try_borrow_mut().is_err() {
+            // It ends in a call that was made for it: afterwards.
+            self.has_ended.set(true);
+            return;
+        }
+        self.with_open(Worker::end);
+    }
+
+    fn carry_out(&self, next: Next) -> HeadersStatus {
+        match next {
+            Next::GoOn => HeadersStatus::Continue,
+            Next::Hold => HeadersStatus::Hold,
+            Next::Call(callout, number) => {
+                if let Ok(mut state) = self.state.try_borrow_mut() {
+                    state.call = Some((callout, number));
+                }
+                HeadersStatus::Hold
+            }
+            Next::Answer(reply) => {
+                reply.send(self.stream);
+                HeadersStatus::Stop
+            }
+        }
+    }
+
+    /// Has `act` act if something is left to do for the request.
+    fn with_open(&self, act: impl FnOnce(&mut Worker, &mut Open)) {
+        let is_done = |state: &State| state.open.as_ref().is_none_or(Open::is_done);
+        if self.state.try_borrow().is_ok_and(|state| is_done(&state)) {
+            return;
+        }
+        self.with_worker(|worker, state| {
+            if let Some(open) = &mut state.open {
+                act(worker, open);
+            }
+        });
+    }
+
+    /// The result of `act` on the request's worker and its state. None if that is in use: Envoy may call back.
+    fn with_worker<T>(&self, act: impl FnOnce(&mut Worker, &mut State) -> T) -> Option<T> {
+        let mut state = self.state.try_borrow_mut().ok()?;
+        let mut worker = locked(self.plugin.get()?.worker(self.worker)?);
+        let result = act(&mut worker, &mut state);
+        if self.has_ended.take()
+            && let Some(open) = &mut state.open
+        {
+            worker.end(open);
+        }
+        Some(result)
+    }
+}

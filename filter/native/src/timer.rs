@@ -1,0 +1,77 @@
+//! Ticks. Envoy has no timer for a filter's configuration, so a thread of its own tells the main thread when it is time.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::abi::Scheduler;
+use crate::lock::locked;
+
+/// Ticks until it is dropped.
+pub(crate) struct Timer {
+    shared: Arc<Shared>,
+    /// None if the system gave no thread.
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    period_ms: AtomicU32,
+    /// Whether a tick was announced that has not come yet.
+    is_announced: AtomicBool,
+    is_over: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Timer {
+    /// Has `scheduler` run its hook each `period_ms`.
+    pub(crate) fn start(period_ms: u32, scheduler: Scheduler) -> Self {
+        let shared = Arc::new(Shared { period_ms: period_ms.into(), ..Shared::default() });
+        let theirs = Arc::clone(&shared);
+        let run = move || theirs.run(&scheduler);
+        let thread = thread::Builder::new().name("weir-timer".into()).spawn(run).ok();
+        Self { shared, thread }
+    }
+
+    /// Whether it ticks at all.
+    pub(crate) fn ticks(&self) -> bool {
+        self.thread.is_some()
+    }
+
+    /// Ticks at this interval from now on.
+    pub(crate) fn set(&self, period_ms: u32) {
+        self.shared.period_ms.store(period_ms, Ordering::Relaxed);
+    }
+
+    /// The tick that was announced has come.
+    pub(crate) fn has_ticked(&self) {
+        self.shared.is_announced.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    fn run(&self, scheduler: &Scheduler) {
+        let mut is_over = locked(&self.is_over);
+        while !*is_over {
+            let period = Duration::from_millis(self.period_ms.load(Ordering::Relaxed).max(1).into());
+            let waited = self.changed.wait_timeout_while(is_over, period, |is_over| !*is_over);
+            is_over = waited.unwrap_or_else(PoisonError::into_inner).0;
+            // A main thread that is late is not told twice.
+            if !*is_over && !self.is_announced.swap(true, Ordering::Relaxed) {
+                scheduler.run();
+            }
+        }
+    }
+}
+
+impl Drop for Timer {
+    /// No thread may run the module's code when Envoy unloads it.
+    fn drop(&mut self) {
+        *locked(&self.shared.is_over) = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The filter as a dynamic module of Envoy: it does what the wasm does. `WEIR_HOST=native` runs all other tests with it.
+
+use hyper::Method;
+use serde_json::{Value, json};
+use weir_tests::client::{Answer, Ask, Client};
+use weir_tests::envoy::{Envoy, Host, Setup};
+use weir_tests::load::{drain, together};
+use weir_tests::wait::until;
+
+use crate::plugin::{one, rule, rules, with};
+
+/// A rule for one path.
+fn at(path: &str, rule: Value) -> Value {
+    with(rule, "match", json!({"path": {"exact": path}}))
+}
+
+/// What a client is told, with its numbers hidden: they count seconds.
+async fn told(client: &mut Client, ask: &Ask) -> (u16, Vec<String>, String) {
+    let Answer { status, headers, body } = client.send(ask).await;
+    let hidden = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "#");
+    let line = |(name, value): (&hyper::header::HeaderName, &hyper::header::HeaderValue)| {
+        format!("{name}: {}", hidden(value.to_str().unwrap_or("?")))
+    };
+    let mut lines: Vec<String> = headers.iter().map(line).collect();
+    lines.retain(|line| !line.starts_with("date:"));
+    lines.sort_unstable();
+    (status, lines, hidden(&String::from_utf8_lossy(&body)))
+}
+
+#[tokio::test]
+async fn the_module_tells_clients_what_the_wasm_tells_them() {
+    let mut plugin = rules([
+        at("/plain", rule("plain", "1/h", 1)),
+        at("/loud", with(rule("loud", "1/h", 2), "response", json!({"on_allowed": true}))),
+        at("/other", with(rule("other", "1/h", 1), "response", json!({"status": 503, "headers": []}))),
+        with(
+            rule("by-headers", "1/h", 1),
+            "match",
+            json!({"headers": [{"name": "x-plan", "equals": "free,trial"}]}),
+        ),
+    ]);
+    plugin["rules"][0]["key"] = json!([{"header": "x-user"}, "method", "host"]);
+    plugin["deny"] = json!([{"addresses": ["198.51.100.0/24"]}]);
+    plugin["filter_state"] = json!(true);
+    let setup = Setup::with(plugin).access_log(
+        "%RESPONSE_CODE% %RESPONSE_CODE_DETAILS% %FILTER_STATE(wasm.weir.decision:PLAIN)% %FILTER_STATE(wasm.weir.rule:PLAIN)%",
+    );
+    let edges =
+        [Envoy::start(setup.clone().host(Host::Wasm)).await, Envoy::start(setup.host(Host::Native)).await];
+    let to = |path: &str| Ask::get(path).forwarded_for("203.0.113.7").header("x-user", "alice");
+    let grpc =
+        Ask::new(Method::POST, "/plain").header("te", "trailers").header("content-type", "application/grpc");
+    let asks = [
+        to("/plain"),
+        to("/loud"),
+        to("/other"),
+        Ask::from("203.0.113.7").header("x-plan", "free,trial"),
+        Ask::from("198.51.100.1"),
+        grpc.clone().forwarded_for("203.0.113.7"),
+        grpc.forwarded_for("198.51.100.1"),
+        to("/nowhere"),
+    ];
+    for ask in asks.iter().flat_map(|ask| [ask; 3]) {
+        let [wasm, native] = &edges;
+        let (mut wasm, mut native) = (wasm.client().over_http2(), native.client().over_http2());
+        assert_eq!(told(&mut wasm, ask).await, told(&mut native, ask).await, "{ask:?}");
+    }
+    let [wasm, native] = [edges[0].access_log(24).await, edges[1].access_log(24).await];
+    assert_eq!(wasm, native);
+    assert!(native.iter().any(|line| line == "429 weir_limited:loud limit loud"), "{native:?}");
+}
+
+#[tokio::test]
+async fn a_new_configuration_of_the_module_keeps_the_buckets_and_a_bad_one_is_refused() {
+    let setup = Setup::with(one("per-address", "1/h", 4)).host(Host::Native).from_file();
+    let mut edge = Envoy::start(setup).await;
+    let ask = Ask::from("203.0.113.7");
+    assert_eq!(edge.client().send(&ask).await.status, 200);
+
+    edge.reconfigure(rules([with(rule("per-address", "1/h", 4), "brust", json!(1))]));
+    edge.stat_reaches("listener_manager.lds.update_rejected", 1).await;
+    assert!(edge.log().contains("weir: rules[0].brust: unknown field: expected "), "{}", edge.log());
+    assert_eq!(edge.client().send(&ask).await.status, 200);
+
+    edge.reconfigure(rules([rule("per-address", "1/h", 4), at("/new", rule("new", "1/h", 1))]));
+    until("the new configuration", async || {
+        let answer = edge.client().send(&Ask::get("/new").forwarded_for("203.0.113.99")).await;
+        (answer.header("ratelimit").starts_with(r#""new""#)).then_some(())
+    })
+    .await;
+    assert_eq!(drain(&mut edge.client(), &ask, 9).await.1, 2, "two of four were taken before");
+    edge.assert_alive();
+}
+
+#[tokio::test]
+async fn what_envoy_does_not_tell_a_module_is_refused() {
+    let claim = with(rule("by-subject", "1/h", 1), "key", json!([{"jwt_claim": ["payload", "sub"]}]));
+    let cost = json!({"after": {"metadata": ["space", "name", "inner"], "max": 5}});
+    let plugin = rules([claim, with(rule("by-cost", "1/h", 9), "cost", cost)]);
+    let (status, log) = Envoy::start_refused(Setup::with(plugin).host(Host::Native)).await;
+    assert!(!status.success(), "{status}");
+    for place in
+        [r#"weir: jwt_claim ["payload", "sub"]: expected "#, "weir: rules[1].cost.after.metadata: expected "]
+    {
+        assert!(log.contains(place), "no {place:?} in {log}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workers_of_the_module_share_one_bucket() {
+    let setup = Setup::with(one("per-address", "100/d", 10_000)).host(Host::Native).concurrency(2);
+    let edge = Envoy::start(setup).await;
+    let ask = Ask::from("203.0.113.7");
+    let tally = together(edge.clients(8), |_| vec![ask.clone(); 1_500]).await;
+    assert_eq!((tally.admitted(), tally.limited()), (10_000, 2_000), "{tally:?}");
+    let names = ["weir.rule.per-address.allowed", "weir.rule.per-address.limited"];
+    assert_eq!(edge.counters_of(names, 12_000).await, [10_000, 2_000]);
+    let workers = edge.connections_per_worker().await;
+    assert!(workers.iter().all(|served| *served >= 4), "both workers served: {workers:?}");
+}
