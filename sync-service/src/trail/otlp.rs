@@ -11,7 +11,6 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{Request, StatusCode};
-use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
@@ -19,6 +18,7 @@ use tokio_rustls::TlsConnector;
 
 use super::event::Line;
 use super::fault::Fault;
+use super::queue::BATCH_MAX;
 use crate::config::OtlpUrl;
 use crate::http_client::Peer;
 
@@ -69,20 +69,18 @@ impl Otlp {
             text("service.instance.id", member),
             text("weir.region", region),
         ];
-        let tls = url
-            .is_tls()
-            .then(|| ServerName::try_from(url.host().to_owned()).ok().map(|name| (connector(), name)));
-        let peer = Peer { host: url.host().into(), port: url.port(), tls: tls.flatten(), patience: PATIENCE };
+        let tls = url.server_name().filter(|_| url.is_tls()).map(|name| (connector(), name));
+        let peer = Peer { host: url.host().into(), port: url.port(), tls, patience: PATIENCE };
         Self { signal, url, peer, resource: json!({ "attributes": attributes }), last: None }
     }
 
     /// Sends `lines`. What the collector will never take is not sent again.
     pub async fn send(&mut self, lines: &[Line]) -> Result<(), Fault> {
-        if let Some(last) = self.last {
-            sleep_until(last + PAUSE).await;
+        if let Some(at) = self.due(lines.len()) {
+            sleep_until(at).await;
         }
         self.last = Some(Instant::now());
-        let (written, reason) = match self.peer.exchange(self.request(lines)).await {
+        let (refused, reason) = match self.peer.exchange(self.request(lines)).await {
             Ok(answer) if answer.status().is_success() => return Ok(()),
             Ok(answer) => {
                 let status = answer.status();
@@ -91,7 +89,12 @@ impl Otlp {
             }
             Err(error) => (0, error.to_string()),
         };
-        Err(Fault::new(written, &format!("{}: {reason}", self.url)))
+        Err(Fault::refusal(refused, &format!("{}: {reason}", self.url)))
+    }
+
+    /// When so many lines may be sent: as many as are given at once need not wait for more.
+    fn due(&self, lines: usize) -> Option<Instant> {
+        self.last.filter(|_| lines < BATCH_MAX).map(|last| last + PAUSE)
     }
 
     fn request(&self, lines: &[Line]) -> Request<Full<Bytes>> {
@@ -171,6 +174,16 @@ fn connector() -> TlsConnector {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_gather_for_a_moment_unless_there_are_as_many_as_fit() {
+        let url = OtlpUrl::read("http://127.0.0.1:4318/v1/x").unwrap();
+        let mut otlp = Otlp::new(Signal::Spans, url, "fra/a");
+        assert_eq!(otlp.due(1), None, "nothing was sent yet");
+        let sent_at = Instant::now();
+        otlp.last = Some(sent_at);
+        assert_eq!((otlp.due(BATCH_MAX - 1), otlp.due(BATCH_MAX)), (Some(sent_at + PAUSE), None));
+    }
 
     #[test]
     fn events_are_records_and_spans_are_spans() {

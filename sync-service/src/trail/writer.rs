@@ -90,13 +90,15 @@ impl Writer {
         let told = has_losses.then(|| self.stamp.line(&Event::Lost { count: batch.untold }));
         let lines: Vec<_> = told.into_iter().chain(batch.lines.iter().cloned()).collect();
         let all = lines.len();
-        let (written, reason) = match self.sink.write(lines).await {
-            Ok(()) => (all, None),
-            Err(Fault { written, reason }) => (written, Some(reason)),
+        let (written, refused, reason) = match self.sink.write(lines).await {
+            Ok(()) => (all, 0, None),
+            Err(Fault { written, refused, reason }) => (written, refused, Some(reason)),
         };
         self.written.inc_by(written as u64);
         let is_told = has_losses && written > 0;
-        self.queue.give_back(batch, written - usize::from(is_told), is_told);
+        // A line that tells of losses and is refused is no loss of its own: what it told of is told again.
+        let refused = refused.saturating_sub(usize::from(has_losses && !is_told));
+        self.queue.give_back(batch, written - usize::from(is_told), refused, is_told);
         if let Some(reason) = &reason {
             self.errors.inc();
             if !was_failing {

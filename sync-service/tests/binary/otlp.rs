@@ -17,8 +17,8 @@ const ADMIN: &str = "the-token-of-the-admin";
 /// What it was sent, by path.
 type Sent = Arc<Mutex<Vec<(String, Value)>>>;
 
-/// A collector that refuses the first two requests, and its address.
-fn collector() -> (String, Sent) {
+/// A collector that refuses the first two requests with this status, and its address.
+fn collector(refusal: &'static str) -> (String, Sent) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, sent) = (listener.local_addr().unwrap().to_string(), Sent::default());
     let into = Arc::clone(&sent);
@@ -32,7 +32,7 @@ fn collector() -> (String, Sent) {
             stream.read_exact(&mut body).unwrap();
             let is_json = head.contains(&"content-type: application/json".to_owned());
             assert!(is_json && head[0].starts_with("POST "), "{head:?}");
-            let status = if count < 2 { "503 Service Unavailable" } else { "200 OK" };
+            let status = if count < 2 { refusal } else { "200 OK" };
             if count >= 2 {
                 let path = head[0].split(' ').nth(1).unwrap().to_owned();
                 into.lock().unwrap().push((path, serde_json::from_slice(&body).unwrap()));
@@ -87,7 +87,7 @@ fn report() -> Vec<u8> {
 
 #[test]
 fn a_collector_gets_changes_as_logs_and_reports_as_spans_also_those_of_when_it_was_out_of_service() {
-    let (address, sent) = collector();
+    let (address, sent) = collector("503 Service Unavailable");
     let [logs, traces] = ["logs", "traces"].map(|signal| format!("http://{address}/v1/{signal}"));
     let flags = [
         "--admin-token",
@@ -141,4 +141,38 @@ fn a_collector_gets_changes_as_logs_and_reports_as_spans_also_those_of_when_it_w
             0
         );
     }
+}
+
+#[test]
+fn what_a_collector_refuses_for_good_is_lost_and_the_next_events_tell_of_it() {
+    let (address, sent) = collector("404 Not Found");
+    let running = Running::start(&[
+        "--admin-token",
+        ADMIN,
+        "--region",
+        "fra",
+        "--trail-otlp",
+        &format!("http://{address}/v1/logs"),
+    ]);
+    let count =
+        |name: &str| running.metric(&format!(r#"weir_sync_trail_{name}_total{{region="fra",sink="otlp"}}"#));
+    for (lost, condition) in [(1, "if-none-match"), (2, "if-match")] {
+        let headers = format!("content-type: application/json\r\n{condition}: *\r\n");
+        let rules =
+            format!(r#"{{"rules": [{{"name": "a", "key": ["client_address"], "rate": "{lost}/s"}}]}}"#);
+        assert!(running.ask("PUT /v1/rules", ADMIN, &headers, rules.as_bytes()).0 < 300);
+        until("the refused event is counted", || count("lost") == lost);
+    }
+    assert_eq!(count("written"), 0);
+    let rules = br#"{"rules": [{"name": "a", "key": ["client_address"], "rate": "9/s"}]}"#;
+    let headers = "content-type: application/json\r\nif-match: *\r\n";
+    assert_eq!(running.ask("PUT /v1/rules", ADMIN, headers, rules).0, 200);
+    until("events are taken again", || count("written") == 2);
+    let records = all(&sent, "/v1/logs", "/resourceLogs/0/scopeLogs/0/logRecords");
+    let events: Vec<Value> = records
+        .iter()
+        .map(|record| serde_json::from_str(record["body"]["stringValue"].as_str().unwrap()).unwrap())
+        .collect();
+    assert_eq!(events.iter().map(|event| &event["event"]).collect::<Vec<_>>(), ["lost", "change"]);
+    assert_eq!((&events[0]["count"], count("lost")), (&json!(2), 2));
 }
