@@ -12,7 +12,7 @@ use crate::keys::name;
 use crate::keys::which::{self, WhichError};
 use crate::orders::order::{Kind, Subject, Which};
 use crate::problem::{Problem, json as response};
-use crate::rules::{Change, ChangeError};
+use crate::rules::ChangeError;
 use crate::trail::event::Changed;
 
 impl Routes {
@@ -26,15 +26,14 @@ impl Routes {
         let told = Changed { target: Some(json!({"rule": rule, "key": key})), ..change.told("forget") };
         let forgotten = self.exchange.forget_keys(&ids).await;
         forgotten.inspect_err(|error| self.exchange.trail.change_failed(error, told.clone()))?;
+        tracing::info!(rule, key, author = change.author, comment = change.comment, "a key was reset");
+        self.exchange.trail.change(told);
         // The key is banned no more, so no order says so.
         let banned = Which::About(Subject::Key { rule: rule.clone(), key: key.clone() });
         match self.exchange.rules.drop_order(Kind::Ban, &banned, &change).await {
             Ok(_) | Err(ChangeError::NoOrder) => {}
             Err(error) => return Err(error.into()),
         }
-        let Change { author, comment, .. } = change;
-        tracing::info!(rule, key, author, comment, "a key was reset");
-        self.exchange.trail.change(told);
         let answer = json!({"rule": rule, "key": key, "forgotten": true});
         Ok(response(StatusCode::OK, JSON, &answer))
     }

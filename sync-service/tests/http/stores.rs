@@ -28,6 +28,7 @@ pub(crate) struct Shared {
     forgets_pops: AtomicBool,
     is_silent: AtomicBool,
     loses_answers: AtomicBool,
+    loses_orders: AtomicBool,
     keeps_budgets: AtomicBool,
     /// Held while rule sets are put, but nobody hears of it.
     holds_answers: tokio::sync::RwLock<()>,
@@ -52,6 +53,7 @@ impl Shared {
             forgets_pops: no(),
             is_silent: no(),
             loses_answers: no(),
+            loses_orders: no(),
             keeps_budgets: no(),
             holds_answers: tokio::sync::RwLock::default(),
             accounts: Mutex::default(),
@@ -70,6 +72,11 @@ impl Shared {
     /// Whether what changes rule sets, orders and budgets is done, but its answer lost.
     pub(crate) fn lose_answers(&self, loses: bool) {
         self.loses_answers.store(loses, Ordering::SeqCst);
+    }
+
+    /// Whether orders are changed, but the answer lost.
+    pub(crate) fn lose_orders(&self, loses: bool) {
+        self.loses_orders.store(loses, Ordering::SeqCst);
     }
 
     fn or_lost<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
@@ -220,7 +227,11 @@ impl Store for Shared {
         let orders = self.memory.orders(change);
         Box::pin(async move {
             let orders = orders.await;
-            if change.is_some() { self.or_lost(orders) } else { orders }
+            match change {
+                Some(_) if self.loses_orders.load(Ordering::SeqCst) => Err(StoreError::Slow(500)),
+                Some(_) => self.or_lost(orders),
+                None => orders,
+            }
         })
     }
 

@@ -239,6 +239,23 @@ async fn a_change_whose_answer_was_lost_is_written_as_unknown() {
 }
 
 #[tokio::test]
+async fn a_key_that_was_reset_is_written_though_its_ban_could_not_be_lifted() {
+    let (folder, config) = with_file();
+    let store = Shared::new(config.pop_ttl);
+    let server = Server::start_over(config, store.clone()).await;
+    put(&server, "if-none-match: *\r\n", &rules("5/s")).await;
+    let ban = json!({"rule": "per-address", "key": "192.0.2.7", "for": "1h"});
+    assert_eq!(admin(&server, "PUT", "/v1/bans", "", &ban).await.status, 200);
+    store.lose_orders(true);
+    let reset = admin(&server, "DELETE", "/v1/keys/per-address/192.0.2.7", "", &Value::Null).await;
+    assert_eq!(reset.status, 503, "{}", reset.text());
+    let told = |event: &Value| json!([event["what"], event["outcome"]]);
+    let events = events(folder.path(), 4).await;
+    let expected = [json!(["forget", null]), json!(["lift", "unknown"])];
+    assert_eq!(events[2..].iter().map(told).collect::<Vec<_>>(), expected);
+}
+
+#[tokio::test]
 async fn a_canary_is_written_when_it_begins_and_when_it_ends() {
     let (folder, config) = with_file();
     let server = Server::start(config).await;
