@@ -6,12 +6,12 @@ use alloc::vec::Vec;
 
 use super::effect::{Answered, Call, Effect, Level, Turn, Unread};
 use super::shared::Heard;
-use super::site::Site;
+use super::site::{Site, turns_of};
 use super::state::Edge;
 use crate::fleet::Purpose;
 use crate::fleet::ladder::{Ladder, Step};
 use crate::limiter::Limiter;
-use weir_wire::messages::{COUNTED_MAX, MESSAGE_BYTES_MAX, Message, REPORT_PATH, Report, Status, Version};
+use weir_wire::messages::{MESSAGE_BYTES_MAX, Message, REPORT_PATH, Report, Status, Version};
 use weir_wire::time::Time;
 
 /// How often a POP says how it is, in milliseconds, unless it reports less often.
@@ -42,12 +42,11 @@ impl Edge {
             return None;
         }
         let (rules, of) = site.counted(turn_at(now));
-        let turns = of.div_ceil(COUNTED_MAX).max(1);
         Some(Status {
             step: self.ladder(now).unwrap_or(Step::Fallback) as u8,
             unix_ms: site.unix_ns() / 1_000_000,
             module: env!("CARGO_PKG_VERSION").into(),
-            every_ms: every_ms.saturating_mul(u32::try_from(turns).unwrap_or(1)),
+            every_ms: every_ms.saturating_mul(u32::try_from(turns_of(of)).unwrap_or(1)),
             rules,
         })
     }

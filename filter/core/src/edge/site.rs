@@ -3,6 +3,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::shared::Shared;
 use crate::decide::Decision;
@@ -70,8 +71,15 @@ impl Default for HostRules {
     }
 }
 
-/// The places of the rules, of `rules`, that are said in `turn`: at most [`COUNTED_MAX`], and all of them as turns go on.
-pub fn said_in_turn(turn: u64, rules: usize) -> impl Iterator<Item = usize> {
-    let begin = usize::try_from(turn % rules.max(1) as u64).unwrap_or(0) * COUNTED_MAX;
-    (0..rules.min(COUNTED_MAX)).map(move |after| (begin + after) % rules.max(1))
+/// The places of the rules, of `rules`, that are said in `turn`: at most [`COUNTED_MAX`], and each once in
+/// as many turns as that takes.
+pub fn said_in_turn(turn: u64, rules: usize) -> Range<usize> {
+    let turns = turns_of(rules);
+    let (at, size) = (usize::try_from(turn % turns as u64).unwrap_or(0), rules.div_ceil(turns));
+    (at * size).min(rules)..((at + 1) * size).min(rules)
+}
+
+/// In how many turns all of so many rules are said, at least one.
+pub(super) fn turns_of(rules: usize) -> usize {
+    rules.div_ceil(COUNTED_MAX).max(1)
 }

@@ -20,7 +20,7 @@ pub struct Status {
     pub unix_ms: u64,
     /// The version of its module.
     pub module: String,
-    /// How often each rule is said, on average, in milliseconds.
+    /// How often each rule is said, in milliseconds.
     pub every_ms: u32,
     /// What was decided; at most [`COUNTED_MAX`] rules, the others in other reports.
     pub rules: Vec<RuleCounts>,
