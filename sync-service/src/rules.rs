@@ -269,7 +269,7 @@ impl RuleSets {
     async fn know_kept(&self, current: u64) -> Result<(), StoreError> {
         let is_known = |version| {
             let known = self.known();
-            known.is_complete && known.has(version)
+            known.is_complete && known.is_version(version)
         };
         if is_known(current) {
             return Ok(());
@@ -322,8 +322,10 @@ impl RuleSets {
     }
 
     fn told_of(&self, number: u64) -> Option<Held> {
+        // A canary that was taken back may have had the number of a version that was put since.
+        let is_version = self.known().is_version(number);
         let told = self.told();
-        let edition = told.find(number)?;
+        let edition = told.find(number).filter(|edition| edition.version == number || !is_version)?;
         Some(Held { version: number, document: edition.document.clone() })
     }
 

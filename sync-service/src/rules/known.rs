@@ -36,6 +36,11 @@ impl Known {
         !self.is_complete || self.versions.contains_key(&number) || self.editions.contains_key(&number)
     }
 
+    /// Whether a version of this number is known.
+    pub(super) fn is_version(&self, number: u64) -> bool {
+        self.versions.contains_key(&number)
+    }
+
     /// The highest number that is known, and all rules, if there are new ones since the last call.
     pub(super) fn news(&mut self) -> Option<(u64, Vec<KnownRule>)> {
         if !self.is_complete || std::mem::replace(&mut self.is_told, true) {

@@ -141,6 +141,12 @@ async fn a_canary_is_for_pops_by_name_and_taken_back_for_all() {
     fleet.hears(after, after).await;
     assert_eq!(edition(&fleet.us, after).await, rules("5/s"));
     assert_eq!(current(&fleet.us).await.0, version);
+    assert_eq!(put(&fleet.eu, ANY, &rules("7/s")).await, version + 1, "its edition had this number");
+    let next = told(&fleet.eu, "fra1").await;
+    fleet.hears(next, next).await;
+    for server in [&fleet.eu, &fleet.us] {
+        assert_eq!(edition(server, version + 1).await, rules("7/s"));
+    }
     let none = take_back(&fleet.us).await;
     assert_eq!((none.status, admin(&fleet.us, "POST", PROMOTE, ANY, &json!(null)).await.status), (404, 404));
     assert!(none.detail().contains("no canary runs"), "{}", none.detail());
