@@ -19,6 +19,12 @@ pub enum WhichError {
     /// It is no key.
     #[error(transparent)]
     Name(#[from] NameError),
+    /// It is a value in clear, of a rule whose values POPs hash.
+    #[error(
+        "POPs tell the keys of `{0}` by their hash: expected `hex:` and the key's bytes, as GET /v1/keys shows them and \
+         `weir-sync explain --live` finds them by a request; or a rule with log_key"
+    )]
+    Hashed(String),
     /// The rule counts addresses by another prefix.
     #[error("`{rule}` counts by /{expected}, found /{found}: expected an address, or a network of that size")]
     Prefix {
@@ -54,7 +60,9 @@ pub fn unknown(rule: &str, text: &str) -> Result<Vec<BudgetId>, WhichError> {
 
 fn value(rule: &Rule, text: &str) -> Result<Vec<u8>, WhichError> {
     let Some(prefixes) = rule.key.prefixes().filter(|_| rule.key.is_address()) else {
-        return Ok(name::read(text)?);
+        let value = name::read(text)?;
+        let is_known = rule.key.is_clear() || KeyValue::clear_part(&value).is_none();
+        return if is_known { Ok(value) } else { Err(WhichError::Hashed(rule.name.clone())) };
     };
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(KeyValue::of_address(address.to_canonical(), prefixes).as_bytes().to_vec());
@@ -111,6 +119,7 @@ mod tests {
             "`a` counts by /32, found /24: expected an address, or a network of that size"
         );
         assert_eq!(shown("c", "a-secret"), Err(WhichError::Name(NameError)));
+        assert_eq!(shown("c", "text:a-secret"), Err(WhichError::Hashed("c".into())), "nobody has such a key");
         assert!(unknown("", "192.0.2.7").is_err() && unknown(&"r".repeat(65), "192.0.2.7").is_err());
         assert_eq!(unknown("any", "192.0.2.7").unwrap()[0].value, [4, 32, 192, 0, 2, 7]);
     }

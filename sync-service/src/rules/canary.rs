@@ -174,11 +174,12 @@ fn strict_errors(old: &RuleSet, new: &RuleSet) -> Vec<ConfigError> {
         let before = old.rules().iter().find(|before| before.name == rule.name)?;
         let is_strict = before.sharing.strict || rule.sharing.strict;
         let terms = |rule: &weir_rules::Rule| (rule.quota, rule.sharing.strict, rule.sharing.law);
-        (is_strict && terms(before) != terms(rule)).then(|| ConfigError {
+        let is_same = terms(before) == terms(rule) && before.key == rule.key;
+        (is_strict && !is_same).then(|| ConfigError {
             place: format!("rules[{}]", rule.place()),
             problem: format!(
-                "expected the quota and the algorithm that the current version has, as `{}` is strict: POPs of both rule sets \
-                 draw on one budget; give the rule another name, or put it for all POPs",
+                "expected the key, the quota and the algorithm that the current version has, as `{}` is strict: POPs of both \
+                 rule sets draw on one budget; give the rule another name, or put it for all POPs",
                 rule.name
             ),
         })
@@ -195,6 +196,18 @@ mod tests {
         let rule =
             |body: &str| format!(r#"{{"rules": [{{"name": "a", "key": ["client_address"], {body}}}]}}"#);
         Document::read(rule(text).as_bytes(), Form::Json).unwrap()
+    }
+
+    /// By another key a client would have the quota twice.
+    #[test]
+    fn a_strict_rule_keeps_its_key_in_a_canary() {
+        let [old, new] = [r#"["client_address"]"#, r#"[{"header": "x-api-key"}]"#].map(|key| {
+            let text =
+                format!(r#"{{"rules": [{{"name": "a", "key": {key}, "rate": "5/s", "strict": true}}]}}"#);
+            Document::read(text.as_bytes(), Form::Json).unwrap()
+        });
+        let [same, other] = [&old, &new].map(|new| strict_errors(old.rules(), new.rules()).len());
+        assert_eq!((same, other), (0, 1));
     }
 
     #[test]
