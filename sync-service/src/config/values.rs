@@ -1,7 +1,6 @@
 //! The kinds of values a setting has, each read from text with a sentence about what was expected.
 
 use std::fmt;
-use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use rustls::pki_types::ServerName;
 use tracing::level_filters::LevelFilter;
 use url::{Position, Url};
 
+use crate::random::random;
 use crate::store::address::Address;
 
 /// A text that is never printed.
@@ -228,9 +228,8 @@ pub(super) fn name(text: &str) -> Result<String, String> {
 
 /// A name that nobody else is likely to have: 16 hexadecimal digits.
 pub(super) fn random_name() -> String {
-    // The standard library draws the hasher's keys from the system's randomness; that is enough to tell replicas apart,
-    // and the name is no secret.
-    format!("{:016x}", RandomState::new().hash_one(std::process::id()))
+    // That is enough to tell replicas apart, and the name is no secret.
+    format!("{:016x}", random())
 }
 
 /// `on` or `off`.

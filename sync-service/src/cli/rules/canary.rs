@@ -5,7 +5,7 @@ use hyper::{Method, StatusCode};
 use serde_json::Value;
 
 use super::held::{current, lines};
-use super::put::{File, warnings};
+use super::put::{File, require_none, warnings};
 use crate::cli::api::{Answer, Api, Ask, Outcome};
 use crate::cli::said::{Answered, Failure, Said};
 use crate::cli::table::shown;
@@ -51,14 +51,7 @@ pub(super) async fn begin(api: &Api, matches: &ArgMatches) -> Answered {
     };
     let tried = file.judged(api, api.try_ask(ask().query("dry_run", &true)).await?)?;
     let warnings = warnings(&tried);
-    if matches.get_flag("strict") && !warnings.is_empty() {
-        let found = warnings.len();
-        let sentence = format!(
-            "{}\n--strict: expected no warnings, found {found}: nothing was put",
-            warnings.join("\n")
-        );
-        return Err(Failure::refused(sentence));
-    }
+    require_none(matches, &warnings)?;
     if tried["is_same"] == true {
         let sentence = format!("version {version} says just that already: no canary begins");
         return Err(Failure::refused(sentence));

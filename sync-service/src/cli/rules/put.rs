@@ -30,6 +30,16 @@ struct Tried {
     answer: Value,
 }
 
+/// With `--strict`, a rule set with warnings is not put.
+pub(super) fn require_none(matches: &ArgMatches, warnings: &[String]) -> Result<(), Failure> {
+    if !matches.get_flag("strict") || warnings.is_empty() {
+        return Ok(());
+    }
+    let (found, lines) = (warnings.len(), warnings.join("\n"));
+    let sentence = format!("{lines}\n--strict: expected no warnings, found {found}: nothing was put");
+    Err(Failure::refused(sentence))
+}
+
 /// Puts the file.
 pub(super) async fn put(api: &Api, matches: &ArgMatches) -> Answered {
     let file = File::read(matches)?;
@@ -37,14 +47,7 @@ pub(super) async fn put(api: &Api, matches: &ArgMatches) -> Answered {
     let tried = tried(api, &file, matches.get_one("if-version").copied()).await?;
     let current = tried.current;
     let warnings = tried.warnings();
-    if matches.get_flag("strict") && !warnings.is_empty() {
-        let found = warnings.len();
-        let sentence = format!(
-            "{}\n--strict: expected no warnings, found {found}: nothing was put",
-            warnings.join("\n")
-        );
-        return Err(Failure::refused(sentence));
-    }
+    require_none(matches, &warnings)?;
     let is_same = tried.answer["is_same"] == true;
     let made = if is_same {
         current

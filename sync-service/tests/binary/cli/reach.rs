@@ -120,15 +120,7 @@ fn another_server_is_not_taken_for_a_weir_sync() {
         "HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\n{}",
         "HTTP/1.1 302 Found\r\nlocation: /\r\ncontent-length: 0\r\n\r\n",
     ] {
-        let other = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}", other.local_addr().unwrap());
-        let server = thread::spawn(move || {
-            let mut stream = other.accept().unwrap().0;
-            assert!(stream.read(&mut [0; 4_096]).unwrap() > 0);
-            stream.write_all(answer.as_bytes()).unwrap();
-        });
-        let wrong = versions(&["--url", &url], &[]).wrong(2);
-        server.join().unwrap();
+        let wrong = answered(answer, &["rules", "versions"]).wrong(2);
         assert!(wrong.contains("not as a weir-sync does"), "{wrong}");
     }
 }
