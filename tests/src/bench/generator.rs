@@ -16,8 +16,10 @@ use crate::bench::cpu::Meter;
 const LASTS_MAX: Duration = Duration::from_mins(3);
 /// After a load, until a worker sleeps and its CPU time is told whole.
 pub const SETTLES: Duration = Duration::from_millis(3);
-/// Requests that show which worker a connection belongs to.
+/// Requests over each connection that show which worker it belongs to, ...
 const PROBES: usize = 40;
+/// ... so many times, some time apart: what disturbs the worker meets one of them.
+const LOOKS: usize = 3;
 /// The longest answer.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
@@ -128,21 +130,22 @@ impl Generator {
         Ok((status, String::from_utf8_lossy(&connection.answer).into_owned()))
     }
 
-    /// Lets only those connections count over which requests cost `meter` time: those of its thread, where a
-    /// proxy has several. Another thread of the proxy is idle then.
+    /// Lets only those connections count over which requests cost `meter` time: those of its thread, the first of the
+    /// proxy's two workers. The other one is idle then. An error unless these are about half of all.
     pub async fn count_only(&mut self, meter: &Meter, callers: &Arc<Callers>) -> Result<(), String> {
-        let mut used = vec![];
-        for connection in &mut self.connections {
-            let before = meter.read()?;
-            for _ in 0..PROBES {
-                connection.ask(callers.next()).await?;
+        let mut used = vec![u64::MAX; self.connections.len()];
+        for _ in 0..LOOKS {
+            for (connection, used) in self.connections.iter_mut().zip(&mut used) {
+                let before = meter.read()?;
+                for _ in 0..PROBES {
+                    connection.ask(callers.next()).await?;
+                }
+                tokio::time::sleep(SETTLES).await;
+                *used = (*used).min(meter.read()?.saturating_sub(before));
             }
-            tokio::time::sleep(SETTLES).await;
-            used.push(meter.read()?.saturating_sub(before));
         }
-        let most = used.iter().max().copied().unwrap_or_default();
-        for (connection, used) in self.connections.iter_mut().zip(used) {
-            connection.counts = used > most / 4;
+        for (connection, counts) in self.connections.iter_mut().zip(first_of_two(&used)?) {
+            connection.counts = counts;
         }
         Ok(())
     }
@@ -224,6 +227,23 @@ impl Connection {
     }
 }
 
+/// Which connections belong to the first of two workers, by the least time that it used for each. The two have as many,
+/// so the busier half has its connections. What lies between the halves tells them apart.
+fn first_of_two(used: &[u64]) -> Result<Vec<bool>, String> {
+    let mut sorted = used.to_vec();
+    sorted.sort_unstable();
+    let typical = sorted.get(sorted.len() * 3 / 4).copied().unwrap_or_default();
+    let is_first: Vec<bool> = used.iter().map(|used| *used > typical / 2).collect();
+    let first = is_first.iter().filter(|is_first| **is_first).count();
+    if first.abs_diff(used.len() - first) <= used.len() / 8 {
+        return Ok(is_first);
+    }
+    Err(format!(
+        "{first} of {} connections seem to be the first worker's, expected about half; it used, in ns: {used:?}",
+        used.len()
+    ))
+}
+
 /// The status of an answer that is all there: its head, and as much body as it says.
 fn complete(answer: &[u8]) -> Option<u16> {
     let head = answer.windows(4).position(|end| end == b"\r\n\r\n")?;
@@ -245,6 +265,27 @@ mod tests {
         assert_eq!(complete(&[head.clone(), b"no".to_vec()].concat()), None);
         assert_eq!(complete(&[head, b"no!".to_vec()].concat()), Some(429));
         assert_eq!(complete(b"HTTP/1.1 200 OK\r\n\r\n"), Some(200));
+    }
+
+    #[test]
+    fn the_first_of_two_workers_has_the_connections_that_cost_it_time() {
+        let used = [2_400, 30, 3_000, 0, 2_900, 700, 2_500, 45];
+        let is_first = [true, false, true, false, true, false, true, false];
+        assert_eq!(first_of_two(&used).as_deref(), Ok(&is_first[..]));
+    }
+
+    /// With a threshold taken from the largest, the disturbed one would hide all others.
+    #[test]
+    fn a_connection_that_was_disturbed_hides_no_other() {
+        let used = [2_400, 30, 40_000, 0, 2_900, 20, 2_500, 45];
+        assert_eq!(first_of_two(&used).map(|first| first.iter().filter(|is| **is).count()), Ok(4));
+    }
+
+    #[test]
+    fn two_workers_that_cannot_be_told_apart_are_an_error() {
+        let told = first_of_two(&[2_400, 2_500, 2_300, 2_400, 2_600, 2_500, 2_400, 2_600]);
+        assert!(told.is_err_and(|told| told.contains("8 of 8")));
+        assert!(first_of_two(&[0; 8]).is_err());
     }
 
     #[test]
