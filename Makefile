@@ -9,6 +9,7 @@ export CARGO_TARGET_DIR
 # Where the tests find what they start.
 export WEIR_WASM := $(CARGO_TARGET_DIR)/weir_filter.wasm
 export WEIR_NGINX_WASM := $(CARGO_TARGET_DIR)/weir_filter_nginx.wasm
+export WEIR_LEAN_WASM := $(CARGO_TARGET_DIR)/weir_filter_lean.wasm
 export WEIR_EMPTY_WASM := $(CARGO_TARGET_DIR)/weir_empty_filter.wasm
 export WEIR_NATIVE := $(CARGO_TARGET_DIR)/module/libweir_native.so
 export WEIR_ENVOY := $(CURDIR)/.tools/envoy/envoy/_bin/envoy
@@ -35,7 +36,7 @@ VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vecto
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind chromedriver envoy prometheus wasm-bindgen
-.PHONY: $(PROGRAMS) help run run-regions visitors attack test upgrade tools wasm wasm-nginx module proto dashboard sync fmt clippy doc native unit stores e2e e2e-module vectors lab try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz clean
+.PHONY: $(PROGRAMS) help run run-regions visitors attack test upgrade tools wasm wasm-nginx wasm-lean module proto dashboard sync fmt clippy doc native unit stores e2e e2e-module vectors lab try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9 -]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
@@ -88,6 +89,7 @@ clippy: cargo cc ## lints, warnings denied
 	cargo clippy $(NATIVE) --all-targets -- -D warnings
 	cargo clippy $(FILTER) -- -D warnings
 	cargo clippy $(FILTER) --features nginx -- -D warnings
+	cargo clippy $(FILTER) --features lean -- -D warnings
 	cargo clippy $(MODULE) -- -D warnings
 	cargo clippy $(EMPTY_FILTER) -- -D warnings
 
@@ -129,6 +131,12 @@ wasm-nginx: cargo cc wasm-opt ## build the filter for nginx (ngx_wasm_module)
 	$(call ship,weir_filter,weir_filter_nginx)
 	@$(call fits,$(WEIR_NGINX_WASM))
 
+# The same code with the feature `lean` (filter/src/lean.rs).
+wasm-lean: cargo cc wasm-opt ## build the lean filter, for rules that need no response (docs/envoy.md says when)
+	cargo build $(FILTER) --profile wasm --features lean
+	$(call ship,weir_filter,weir_filter_lean)
+	@$(call fits,$(WEIR_LEAN_WASM))
+
 # Its paths are hidden as the wasm's are.
 module: export RUSTFLAGS := $(CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS)
 module: cargo cc ## build the filter as a dynamic module of Envoy
@@ -150,7 +158,7 @@ dashboard: cargo cc ## write envoy/observe/mixin/dashboards/weir.json anew from 
 sync: cargo cc ## build weir-sync
 	cargo build --locked --release -p weir-sync
 
-native: cargo cc redis-server curl openssl chromedriver envoy prometheus wasm wasm-nginx module ## every native test: unit, property, stores, mock host, end to end
+native: cargo cc redis-server curl openssl chromedriver envoy prometheus wasm wasm-nginx wasm-lean module ## every native test: unit, property, stores, mock host, end to end
 	cargo test $(NATIVE)
 
 unit: cargo cc ## only the unit and property tests beside the code
@@ -159,7 +167,7 @@ unit: cargo cc ## only the unit and property tests beside the code
 stores: cargo cc redis-server ## only the store suite (in memory and in a real Redis)
 	cargo test $(NATIVE) --test stores
 
-e2e: cargo cc redis-server envoy wasm module ## only the end-to-end tests in real Envoys
+e2e: cargo cc redis-server envoy wasm wasm-lean module ## only the end-to-end tests in real Envoys
 	cargo build $(NATIVE) --bins
 	cargo test $(NATIVE) --test e2e
 

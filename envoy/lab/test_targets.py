@@ -45,6 +45,7 @@ class OnANewMachine(unittest.TestCase):
             ("wasm", "cargo"),
             ("wasm", "wasm-opt"),
             ("wasm-nginx", "wasm-opt"),
+            ("wasm-lean", "wasm-opt"),
             ("bench-quick", "redis-server"),
             ("bench-sync", "redis-server"),
             ("stores", "redis-server"),

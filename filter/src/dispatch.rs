@@ -99,6 +99,16 @@ pub(crate) fn create(id: u32, plugin: u32) {
     drop(before);
 }
 
+/// Puts a plugin's configuration in force; false if it is refused.
+pub(crate) fn configure(id: u32, size: usize) -> bool {
+    with_plugin(id, false, |plugin| plugin.on_configure(size))
+}
+
+/// A plugin's timer has fired.
+pub(crate) fn tick(id: u32) {
+    with_plugin(id, (), Plugin::on_tick);
+}
+
 /// A request's headers are there. It is remembered if something is left to do for it, unless it ended meanwhile: the
 /// host may call back while it is decided.
 pub(crate) fn request_headers(id: u32) -> Action {
@@ -128,7 +138,7 @@ pub(crate) fn request_headers(id: u32) -> Action {
 }
 
 /// The result of `act` on the plugin `id`; `otherwise` if there is none, or if it is in use.
-pub(crate) fn with_plugin<T>(id: u32, otherwise: T, act: impl FnOnce(&mut Plugin) -> T) -> T {
+fn with_plugin<T>(id: u32, otherwise: T, act: impl FnOnce(&mut Plugin) -> T) -> T {
     let plugin = CONTEXTS.with_borrow(|contexts| contexts.plugin(id));
     match plugin.as_ref().map(|plugin| plugin.try_borrow_mut()) {
         Some(Ok(mut plugin)) => act(&mut plugin),

@@ -5,10 +5,13 @@
 #[cfg(feature = "nginx")]
 mod unused;
 
-use crate::dispatch::{self, with_plugin, with_request};
+#[cfg(not(feature = "lean"))]
+use crate::dispatch;
 use crate::host::{self, Action};
+#[cfg(feature = "lean")]
+use crate::lean as dispatch;
 use crate::memory;
-use crate::plugin::Plugin;
+#[cfg(not(feature = "lean"))]
 use crate::request::RequestContext;
 
 /// The host calls this once per VM, before anything else.
@@ -28,6 +31,7 @@ extern "C" fn proxy_on_memory_allocate(size: usize) -> *mut u8 {
     memory::lend(size)
 }
 
+#[cfg(not(feature = "lean"))]
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_context_create(id: u32, plugin: u32) {
     dispatch::create(id, plugin);
@@ -40,12 +44,12 @@ extern "C" fn proxy_on_vm_start(_: u32, _: usize) -> bool {
 
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_configure(id: u32, size: usize) -> bool {
-    with_plugin(id, false, |plugin| plugin.on_configure(size))
+    dispatch::configure(id, size)
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_tick(id: u32) {
-    with_plugin(id, (), Plugin::on_tick);
+    dispatch::tick(id);
 }
 
 #[unsafe(no_mangle)]
@@ -53,9 +57,10 @@ extern "C" fn proxy_on_request_headers(id: u32, _: usize, _: u32) -> Action {
     dispatch::request_headers(id)
 }
 
+#[cfg(not(feature = "lean"))]
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_response_headers(id: u32, _: usize, _: u32) -> Action {
-    with_request(id, Action::Continue, RequestContext::on_response_headers)
+    dispatch::with_request(id, Action::Continue, RequestContext::on_response_headers)
 }
 
 #[unsafe(no_mangle)]
@@ -67,11 +72,12 @@ extern "C" fn proxy_on_http_call_response(_: u32, call: u32, headers: usize, bod
 #[cfg(feature = "nginx")]
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_log(id: u32) {
-    with_request(id, (), RequestContext::on_end);
+    dispatch::with_request(id, (), RequestContext::on_end);
 }
 
 /// A request or a plugin ends. Everything left to do is done here, because another callback (`proxy_on_done`,
 /// `proxy_on_log`) would cost every request one more call of the module.
+#[cfg(not(feature = "lean"))]
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_delete(id: u32) {
     dispatch::delete(id);

@@ -5,8 +5,8 @@
 //! the feature `nginx`, keeps to what nginx accepts, and the other module pays nothing for it.
 
 use weir_limiter::edge::HostRules;
+use weir_rules::Rule;
 use weir_rules::after::After;
-use weir_rules::{Rule, RuleSet};
 
 /// Whether this is the module for nginx. On nginx:
 ///
@@ -25,17 +25,8 @@ pub(crate) const RULES: HostRules = HostRules {
     hears_decisions: false,
 };
 
-/// What a rule set asks for that nginx cannot do, each with its place.
-pub(crate) fn refusals(rules: &RuleSet) -> Vec<String> {
-    let is_refused = |rule: &&Rule| IS_HOST && refusal(rule).is_some();
-    let mut refused: Vec<&Rule> = rules.rules().iter().filter(is_refused).collect();
-    refused.dedup_by_key(|rule| rule.place());
-    let told = |rule: &Rule| format!("rules[{}].{}", rule.place(), refusal(rule).unwrap_or_default());
-    refused.into_iter().map(told).collect()
-}
-
 /// The field of a rule that nginx cannot do as it says, and why.
-fn refusal(rule: &Rule) -> Option<&'static str> {
+pub(crate) fn refusal(rule: &Rule) -> Option<&'static str> {
     if rule.holds_requests() {
         return Some(
             "queue: expected none, because nginx cannot hold a request until its turn: without a queue, what is above \

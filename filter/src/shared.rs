@@ -13,6 +13,7 @@ use weir_rules::RuleSet;
 use weir_wire::messages::RuleCounts;
 
 use crate::host::{self, Status};
+use crate::refusals::refusals;
 use crate::{metrics, nginx};
 
 /// Holds the identity: 16 bytes of secret, 4 of table id.
@@ -118,7 +119,7 @@ impl Site for Process {
     }
 
     fn refusals(&self, rules: &RuleSet) -> Vec<String> {
-        nginx::refusals(rules)
+        refusals(rules)
     }
 
     fn counted(&mut self, turn: u64) -> (Vec<RuleCounts>, usize) {

@@ -16,6 +16,11 @@ pub fn nginx_wasm() -> PathBuf {
     find("WEIR_NGINX_WASM", &built("weir_filter_nginx.wasm"), "wasm-nginx")
 }
 
+/// The same for rules that need no response: `WEIR_LEAN_WASM`.
+pub fn lean_wasm() -> PathBuf {
+    find("WEIR_LEAN_WASM", &built("weir_filter_lean.wasm"), "wasm-lean")
+}
+
 /// The filter that does nothing, built in the same way: `WEIR_EMPTY_WASM`.
 pub fn empty_filter_wasm() -> PathBuf {
     find("WEIR_EMPTY_WASM", &built("weir_empty_filter.wasm"), "empty-filter")

@@ -19,7 +19,7 @@ use crate::wait::until;
 
 use admin::Admin;
 use setup::{Delivery, Listen};
-pub use setup::{Host, Setup};
+pub use setup::{Host, Setup, wasm_filter};
 pub(crate) use setup::{cluster, native_filter, tcp};
 
 /// What Envoy logs of a filter that died: its own last words, then the host's.

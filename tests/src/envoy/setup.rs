@@ -450,24 +450,29 @@ impl Setup {
 
     fn wasm_filter(&self, configuration: &Value) -> Value {
         let code = self.code.clone().unwrap_or_else(artefact::filter_wasm);
-        json!({
-            "name": "weir",
-            "typed_config": {
-                "@type": "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm",
-                "config": {
-                    "name": "weir",
-                    "root_id": "weir",
-                    "failure_policy": "FAIL_RELOAD",
-                    "vm_config": {
-                        "vm_id": "weir",
-                        "runtime": "envoy.wasm.runtime.v8",
-                        "code": {"local": {"filename": code}},
-                    },
-                    "configuration": configuration,
-                },
-            },
-        })
+        wasm_filter("weir", &code, configuration)
     }
+}
+
+/// The filter in Envoy's sandbox, in the VM that it shares with others of this module, whatever their names.
+pub fn wasm_filter(name: &str, code: &Path, configuration: &Value) -> Value {
+    json!({
+        "name": name,
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm",
+            "config": {
+                "name": name,
+                "root_id": "weir",
+                "failure_policy": "FAIL_RELOAD",
+                "vm_config": {
+                    "vm_id": "weir",
+                    "runtime": "envoy.wasm.runtime.v8",
+                    "code": {"local": {"filename": code}},
+                },
+                "configuration": configuration,
+            },
+        },
+    })
 }
 
 /// The filter as a dynamic module, which shares its buckets with others of this name. Envoy finds the file by the module's

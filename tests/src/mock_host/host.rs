@@ -1,6 +1,6 @@
 //! The host as one worker's VM sees it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::nginx::Proxy;
 use super::script::{Answer, Script};
@@ -153,6 +153,8 @@ pub struct Host {
     pub(super) shared: SharedData,
     pub(super) configuration: Vec<u8>,
     pub(super) ask: Ask,
+    /// The contexts that have begun and not ended.
+    pub(super) contexts: BTreeSet<u32>,
     /// How often a request that was held was let go on.
     pub(super) resumed: u32,
     pub(super) responses: Vec<LocalResponse>,
@@ -176,6 +178,11 @@ impl Host {
         Self::of(Proxy::Nginx, shared)
     }
 
+    /// An Envoy with the lean module.
+    pub fn lean(shared: &SharedData) -> Self {
+        Self::of(Proxy::Lean, shared)
+    }
+
     fn of(proxy: Proxy, shared: &SharedData) -> Self {
         Self {
             monotonic_ns: MONOTONIC_NS,
@@ -194,6 +201,7 @@ impl Host {
             shared: shared.clone(),
             configuration: Vec::new(),
             ask: Ask::default(),
+            contexts: BTreeSet::new(),
             resumed: 0,
             responses: Vec::new(),
             added_headers: Vec::new(),

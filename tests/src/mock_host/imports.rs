@@ -154,7 +154,12 @@ fn proxy(name: &str, guest: &mut Guest<'_>, args: &[u64]) -> Result<u32, Error> 
         "proxy_http_call" => return http_call(guest, args),
         "proxy_continue_stream" => guest.host().resumed += 1,
         // nginx says so too, and acts for the same context as before.
-        "proxy_set_effective_context" => {}
+        "proxy_set_effective_context" => {
+            let host = guest.host();
+            if host.proxy != Proxy::Nginx && !host.contexts.contains(&arg(0)) {
+                return Ok(BAD_ARGUMENT);
+            }
+        }
         _ => return Ok(UNIMPLEMENTED),
     }
     Ok(OK)

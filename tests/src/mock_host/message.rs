@@ -26,7 +26,7 @@ pub(super) fn foreign(sent: &[u8]) -> Option<String> {
     // It asks for a rule set without a body.
     let error = Report::decode(sent).err().filter(|_| !sent.is_empty())?;
     Some(format!(
-        "the module is not of this code, or wrong: {error}; build it again with `make wasm wasm-nginx`"
+        "the module is not of this code, or wrong: {error}; build it again with `make wasm wasm-nginx wasm-lean`"
     ))
 }
 

@@ -7,6 +7,8 @@ use super::host::Host;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Proxy {
     Envoy,
+    /// An Envoy with the lean module.
+    Lean,
     Nginx,
 }
 
@@ -33,7 +35,7 @@ const NO_GRPC_STATUS: i32 = -1;
 
 /// Why nginx ends the worker that makes this call now; none where it takes the call.
 pub(super) fn ends_worker(host: &Host, function: &str, args: &[u64]) -> Option<&'static str> {
-    if host.proxy == Proxy::Envoy {
+    if host.proxy != Proxy::Nginx {
         return None;
     }
     let has_request = host.request.is_some();

@@ -73,9 +73,11 @@ pub struct Worker {
 /// The proxy's module, compiled once per test process.
 pub(super) fn module(proxy: Proxy) -> &'static (Engine, Module) {
     static FOR_ENVOY: LazyLock<(Engine, Module)> = LazyLock::new(|| compiled(&artefact::filter_wasm()));
+    static LEAN: LazyLock<(Engine, Module)> = LazyLock::new(|| compiled(&artefact::lean_wasm()));
     static FOR_NGINX: LazyLock<(Engine, Module)> = LazyLock::new(|| compiled(&artefact::nginx_wasm()));
     match proxy {
         Proxy::Envoy => &FOR_ENVOY,
+        Proxy::Lean => &LEAN,
         Proxy::Nginx => &FOR_NGINX,
     }
 }
@@ -101,7 +103,7 @@ impl Worker {
             return Err(Trap(format!("SIGSEGV: nginx calls {missing}, which is not there")));
         }
         worker.call::<_, ()>("_initialize", ())?;
-        worker.call::<_, ()>("proxy_on_context_create", (FIRST_ROOT, 0u32))?;
+        worker.create_plugin(FIRST_ROOT)?;
         worker.call::<_, u32>("proxy_on_vm_start", (FIRST_ROOT, 0u32))?;
         Ok(worker)
     }
@@ -136,12 +138,35 @@ impl Worker {
     /// VM, and if that accepts, the end of the old one. Whether it accepts.
     pub fn update(&mut self, configuration: impl Into<Vec<u8>>) -> bool {
         let old = self.root;
-        self.root = self.next_context();
-        expect(self.call::<_, ()>("proxy_on_context_create", (self.root, 0u32)));
-        let accepted = self.configure(configuration);
+        let accepted = self.begin_plugin(configuration);
         let ended = if accepted { old } else { std::mem::replace(&mut self.root, old) };
         expect(self.delete(ended));
         accepted
+    }
+
+    /// One more plugin begins in the same VM, and is the one that is meant from now on. Whether it accepts.
+    pub fn begin_plugin(&mut self, configuration: impl Into<Vec<u8>>) -> bool {
+        self.root = self.next_context();
+        expect(self.create_plugin(self.root));
+        self.configure(configuration)
+    }
+
+    /// The plugin `root` is the one that is meant from now on; the one before.
+    pub fn turn_to(&mut self, root: u32) -> u32 {
+        std::mem::replace(&mut self.root, root)
+    }
+
+    /// The end of a plugin that is not meant any more.
+    pub fn end_plugin(&mut self, root: u32) {
+        expect(self.delete(root));
+    }
+
+    fn create_plugin(&mut self, root: u32) -> Result<(), Trap> {
+        self.host_mut().contexts.insert(root);
+        if !self.has("proxy_on_context_create") {
+            return Ok(());
+        }
+        self.call_for(root, "proxy_on_context_create", (root, 0u32))
     }
 
     /// A whole request: headers, the response's headers (a local one's too), the end.
@@ -163,8 +188,8 @@ impl Worker {
         Ok((id, self.headers(id, ask)?))
     }
 
-    /// The root context's id.
-    pub(super) fn root(&self) -> u32 {
+    /// The root context's id: the plugin that is meant.
+    pub fn root(&self) -> u32 {
         self.root
     }
 
@@ -176,6 +201,10 @@ impl Worker {
 
     /// A request's context.
     pub(super) fn create(&mut self, id: u32) -> Result<(), Trap> {
+        self.host_mut().contexts.insert(id);
+        if !self.has("proxy_on_context_create") {
+            return Ok(());
+        }
         self.call_for(id, "proxy_on_context_create", (id, self.root))
     }
 
@@ -192,9 +221,11 @@ impl Worker {
 
     /// The response's headers, and the end of the context.
     pub(super) fn end(&mut self, id: u32, decision: Decision) -> Result<Served, Trap> {
-        let on_response = self.call_for::<_, u32>(id, "proxy_on_response_headers", (id, 1u32, 0u32))?;
-        if on_response != CONTINUE {
-            return Err(self.complaint(&format!("the response is held: action {on_response}")));
+        if self.has("proxy_on_response_headers") {
+            let on_response = self.call_for::<_, u32>(id, "proxy_on_response_headers", (id, 1u32, 0u32))?;
+            if on_response != CONTINUE {
+                return Err(self.complaint(&format!("the response is held: action {on_response}")));
+            }
         }
         self.delete(id)?;
         if self.host().responses.len() > usize::from(decision != Decision::Continue) {
@@ -216,7 +247,10 @@ impl Worker {
 
     /// What is left of its end.
     pub(super) fn free(&mut self, id: u32) -> Result<(), Trap> {
-        self.call_for(id, "proxy_on_delete", id)
+        let ended =
+            if self.has("proxy_on_delete") { self.call_for(id, "proxy_on_delete", id) } else { Ok(()) };
+        self.host_mut().contexts.remove(&id);
+        ended
     }
 
     /// A request goes on without an answer, or is held with exactly one.

@@ -8,6 +8,7 @@ mod contexts;
 mod exchange;
 mod harness;
 mod keys;
+mod lean;
 mod live;
 mod memory;
 mod metrics;
