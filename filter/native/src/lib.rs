@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! exports.rs   the module's hooks, by Envoy's names; each contains panics
-//! plugin.rs    one configuration: an edge for each worker, ticks, answers to calls that no request waits for
+//! plugin.rs    one configuration: an edge for each worker, one that reports for all, ticks, answers to its calls
 //! request.rs   one request: does what the edge says about it
 //! worker.rs    one worker of a configuration: its edge, and the requests that it holds
 //! process.rs   what configurations of one name share: the secret, the slots, what workers tell each other
@@ -17,7 +17,8 @@
 //! Everything that decides is in `weir-limiter`, as for the wasm module (`weir-filter`): both take the same configuration.
 //! Envoy makes a configuration once, on its main thread, and asks for a request's decision on the worker that has the
 //! request. There is no callback on a worker without requests. So the main thread ticks the edges of all workers, and
-//! each edge is behind a lock that nobody but its worker and that tick takes: workers never wait for one another.
+//! each edge is behind a lock that nobody but its worker and that tick takes: workers never wait for one another. The
+//! tick has it for a moment only: an edge of its own gathers what the workers have to report, and makes the reports.
 #![cfg_attr(
     not(test),
     deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)

@@ -1,24 +1,28 @@
-//! One configuration: an edge for each worker, ticks, and answers to calls that no request waits for.
+//! One configuration: an edge for each worker, one more that reports for all of them, ticks, and answers to calls that no
+//! request waits for.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use weir_limiter::edge::{Answered, Effect, Unread};
+use weir_limiter::edge::{Answered, Edge, Effect, Unread};
 use weir_limiter::table::Sample;
-use weir_rules::config::CONFIG_BYTES_MAX;
+use weir_rules::config::{CONFIG_BYTES_MAX, Config as Written};
+use weir_rules::reading::ConfigError;
 
 use crate::abi::{self, Config};
 use crate::calls;
 use crate::lock::locked;
 use crate::metrics::Metrics;
-use crate::process::now;
+use crate::process::{Seat, now};
 use crate::timer::Timer;
 use crate::worker::{Worker, write_log};
 
 /// One configuration.
 pub(crate) struct Plugin {
-    /// By their numbers at Envoy.
+    /// By their numbers at Envoy; behind them the reporter, if there is a weir-sync.
     workers: Box<[Mutex<Worker>]>,
+    /// How many of them have requests.
+    count: usize,
     metrics: Metrics,
     timer: Timer,
     /// The calls under way, by Envoy's numbers: the worker's, and the edge's. Envoy ends each in its time.
@@ -36,20 +40,30 @@ impl Plugin {
                 "expected at most {CONFIG_BYTES_MAX} bytes of configuration, found {found}"
             )]);
         }
+        let read = |error: &ConfigError| error.to_string();
+        let written = Written::parse(bytes).map_err(|errors| errors.iter().map(read).collect::<Vec<_>>())?;
+        let (has_sync, count) = (written.sync.is_some(), abi::concurrency().max(1) as usize);
         let (mut workers, mut first) = (Vec::new(), Vec::new());
-        for _ in 0..abi::concurrency().max(1) {
-            let (worker, effects) = Worker::configure(name, bytes)?;
+        for number in 0..count + usize::from(has_sync) {
+            let (mut worker, mut effects) = Worker::begin(name, &written)?;
+            if number == count {
+                worker.edge.become_reporter();
+            }
+            // What they have to say of the configuration is the same.
+            effects.retain(|effect| number == 0 || !matches!(effect, Effect::Log(..)));
             workers.push(worker);
             first.push(effects);
         }
-        let has_sync = workers.first().is_some_and(|worker| worker.edge.sync().is_some());
         let metrics = Metrics::define(config, has_sync);
-        for worker in &mut workers {
-            worker.counted = metrics.names(worker.edge.rules(), config);
+        if let Some(counted) = workers.first().map(|worker| metrics.names(worker.edge.rules(), config)) {
+            for worker in &mut workers {
+                worker.counted.clone_from(&counted);
+            }
         }
         let timer = Timer::start(period_ms(&first).unwrap_or(1_000), config.scheduler());
         let plugin = Self {
             workers: workers.into_iter().map(Mutex::new).collect(),
+            count,
             metrics,
             timer,
             calls: Mutex::default(),
@@ -62,21 +76,41 @@ impl Plugin {
         Ok(plugin)
     }
 
-    /// The worker of this number.
+    /// The worker of this number, for its requests.
     pub(crate) fn worker(&self, number: usize) -> Option<&Mutex<Worker>> {
-        self.workers.get(number)
+        self.serving().get(number)
     }
 
-    /// The timer has fired, and this is the main thread.
+    /// The workers that have requests.
+    fn serving(&self) -> &[Mutex<Worker>] {
+        self.workers.get(..self.count).unwrap_or_default()
+    }
+
+    /// The timer has fired, and this is the main thread. The reporter is first, so that it is the one that greets.
     pub(crate) fn on_tick(&self, config: Config) {
         self.timer.has_ticked();
-        for (number, worker) in self.workers.iter().enumerate() {
-            let effects = {
-                let Worker { edge, seat, .. } = &mut *locked(worker);
-                edge.tick(seat, now())
-            };
-            self.perform(number, effects, config);
+        if let Some(reporter) = self.workers.get(self.count) {
+            if locked(reporter).edge.is_about_to_report() {
+                self.gather(reporter);
+            }
+            self.tick(self.count, config);
         }
+        for number in 0..self.count {
+            self.tick(number, config);
+        }
+    }
+
+    /// Has the reporter take over what the workers have to report.
+    fn gather(&self, reporter: &Mutex<Worker>) {
+        let reporter = &mut locked(reporter).edge;
+        for worker in self.serving() {
+            reporter.gather(&mut locked(worker).edge, now());
+        }
+    }
+
+    fn tick(&self, number: usize, config: Config) {
+        let effects = self.act(number, |edge, seat| edge.tick(seat, now()));
+        self.perform(number, effects, config);
     }
 
     /// A call that no request waits for has ended.
@@ -86,17 +120,31 @@ impl Plugin {
     }
 
     fn answered(&self, number: usize, call: u64, answer: Answered, config: Config) {
-        let Some(worker) = self.worker(number) else { return };
-        let effects = {
-            let Worker { edge, seat, .. } = &mut *locked(worker);
-            edge.answer(call, answer, seat, now())
-        };
+        let effects = self.act(number, |edge, seat| edge.answer(call, answer, seat, now()));
         self.perform(number, effects, config);
+    }
+
+    /// Has an edge act, and tells the workers what the reporter heard.
+    fn act(&self, number: usize, act: impl FnOnce(&mut Edge, &mut Seat) -> Vec<Effect>) -> Vec<Effect> {
+        let Some(worker) = self.workers.get(number) else { return Vec::new() };
+        let (effects, forgotten) = {
+            let Worker { edge, seat, .. } = &mut *locked(worker);
+            (act(edge, seat), edge.take_forgotten())
+        };
+        if !forgotten.is_empty() {
+            for worker in self.serving() {
+                locked(worker).edge.forget_denials(&forgotten);
+            }
+        }
+        effects
     }
 
     /// The configuration ends: hands over everything it has.
     pub(crate) fn part(&self) {
         let config = *locked(&self.config);
+        if let Some(reporter) = self.workers.get(self.count) {
+            self.gather(reporter);
+        }
         for worker in &self.workers {
             let mut worker = locked(worker);
             self.flush(&mut worker, config);
@@ -117,7 +165,7 @@ impl Plugin {
 
     /// Does what the edge of this worker says. The worker is not locked while a call is made.
     fn perform(&self, number: usize, effects: Vec<Effect>, config: Config) {
-        let Some(worker) = self.worker(number) else { return };
+        let Some(worker) = self.workers.get(number) else { return };
         for effect in effects {
             match effect {
                 // Its client may have left.

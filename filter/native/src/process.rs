@@ -80,6 +80,14 @@ impl Shared for Seat {
     fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError> {
         locked(&self.process.values).set(value, bytes, version)
     }
+
+    fn parsed(&mut self, version: u64) -> Option<Arc<RuleSet>> {
+        locked(&self.process.values).parsed(version)
+    }
+
+    fn keep_parsed(&mut self, version: u64, rules: &Arc<RuleSet>) {
+        locked(&self.process.values).keep_parsed(version, rules);
+    }
 }
 
 impl Site for Seat {
@@ -87,7 +95,8 @@ impl Site for Seat {
     fn open(&mut self, slots: u32) {
         let mut table = locked(&self.process.table);
         let known = table.take().filter(|known| known.count() >= slots);
-        let writers = abi::concurrency().max(1).saturating_mul(CONFIGURATIONS_MAX);
+        // The workers and the reporter.
+        let writers = abi::concurrency().saturating_add(1).saturating_mul(CONFIGURATIONS_MAX);
         let known = table.insert(known.unwrap_or_else(|| SharedSlots::new(slots, writers)));
         self.slots = Some(SlotsHandle::new(Arc::clone(known)));
     }

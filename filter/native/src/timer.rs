@@ -1,5 +1,6 @@
 //! Ticks. Envoy has no timer for a filter's configuration, so a thread of its own tells the main thread when it is time.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -29,7 +30,12 @@ impl Timer {
     pub(crate) fn start(period_ms: u32, scheduler: Scheduler) -> Self {
         let shared = Arc::new(Shared { period_ms: period_ms.into(), ..Shared::default() });
         let theirs = Arc::clone(&shared);
-        let run = move || theirs.run(&scheduler);
+        let run = move || {
+            // A panic must not end the ticks.
+            while panic::catch_unwind(AssertUnwindSafe(|| theirs.run(&scheduler))).is_err() {
+                thread::sleep(Duration::from_millis(theirs.period_ms.load(Ordering::Relaxed).max(1).into()));
+            }
+        };
         let thread = thread::Builder::new().name("weir-timer".into()).spawn(run).ok();
         Self { shared, thread }
     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use weir_limiter::edge::{Answer, Answered, Caller, Edge, Effect, HostRules, Open, Step, Unread};
+use weir_rules::config::Config;
 
 use crate::abi::{Level, Stream, StreamScheduler, log};
 use crate::calls;
@@ -47,9 +48,9 @@ pub(crate) struct Reply {
 
 impl Worker {
     /// A worker with this configuration, of a filter of this name, and what to do first; or every error, with its place.
-    pub(crate) fn configure(name: &str, bytes: &[u8]) -> Result<(Self, Vec<Effect>), Vec<String>> {
+    pub(crate) fn begin(name: &str, config: &Config) -> Result<(Self, Vec<Effect>), Vec<String>> {
         let mut seat = Seat::new(name);
-        let (edge, effects) = Edge::configure(bytes, RULES, &mut seat, now())?;
+        let (edge, effects) = Edge::begin(config.clone(), RULES, &mut seat, now())?;
         let caller = edge.sync().map(Caller::new).map(Arc::new);
         let worker = Self { edge, seat, counted: Vec::new(), held: HashMap::new(), numbered: 0, caller };
         Ok((worker, effects))

@@ -3,6 +3,7 @@
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use serde_json::Value;
@@ -23,11 +24,11 @@ const ADDRESSES_MAX: u32 = 16_777_216;
 /// The longest name of a cluster, and the longest token, in bytes.
 const TEXT_BYTES_MAX: usize = 1_024;
 
-/// A plugin's configuration.
-#[derive(Debug)]
+/// A plugin's configuration. A copy shares the rules.
+#[derive(Clone, Debug)]
 pub struct Config {
     /// The rules.
-    pub rules: RuleSet,
+    pub rules: Arc<RuleSet>,
     /// How many addresses the table tracks.
     pub addresses: u32,
     /// The exchange with weir-sync; without it the POP is on its own.
@@ -92,7 +93,12 @@ fn read(item: &Item<'_>) -> Option<Config> {
         note_what_needs_sync(rules, &fields);
     }
     fields.finish();
-    Some(Config { rules: rules?, addresses: addresses?, sync: sync.unwrap_or_default(), filter_state })
+    Some(Config {
+        rules: Arc::new(rules?),
+        addresses: addresses?,
+        sync: sync.unwrap_or_default(),
+        filter_state,
+    })
 }
 
 /// Notes fields that concern the fleet: they mean nothing to a POP on its own.

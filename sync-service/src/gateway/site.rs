@@ -9,6 +9,7 @@ use weir_limiter::limiter::TableIdentity;
 use weir_limiter::response::Header;
 use weir_limiter::table::slot::{Slot, slots_for};
 use weir_limiter::table::{ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError};
+use weir_rules::RuleSet;
 use weir_wire::messages::RuleCounts;
 
 use super::counts::Counts;
@@ -84,6 +85,14 @@ impl Shared for Handle {
 
     fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError> {
         self.memory.values().set(value, bytes, version)
+    }
+
+    fn parsed(&mut self, version: u64) -> Option<Arc<RuleSet>> {
+        self.memory.values().parsed(version)
+    }
+
+    fn keep_parsed(&mut self, version: u64, rules: &Arc<RuleSet>) {
+        self.memory.values().keep_parsed(version, rules);
     }
 }
 

@@ -276,6 +276,7 @@ fn spawn(setup: &Setup, folder: &Path) -> Process {
     if setup.host == Host::Native {
         find_module(&mut command);
     }
+    command.envs(setup.env.iter().map(|(name, value)| (name, value)));
     Process::spawn("Envoy", command, &folder.join("envoy.log"))
 }
 

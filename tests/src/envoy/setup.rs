@@ -1,6 +1,7 @@
 //! What a test asks of an Envoy, and the bootstrap that makes of it (in JSON, which Envoy reads as well).
 
 use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -105,6 +106,8 @@ pub struct Setup {
     more: [Value; 2],
     /// Names of routes, and the prefixes of their paths.
     routes: Vec<(String, String)>,
+    /// Variables of its environment.
+    pub(super) env: Vec<(String, OsString)>,
 }
 
 impl Setup {
@@ -132,7 +135,15 @@ impl Setup {
             before: Vec::new(),
             more: [Value::Null, Value::Null],
             routes: Vec::new(),
+            env: Vec::new(),
         }
+    }
+
+    /// With this variable in its environment.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.env.push((name.into(), value.into()));
+        self
     }
 
     /// Without the filter: to tell a broken harness from a broken filter.

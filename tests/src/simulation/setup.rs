@@ -1,6 +1,7 @@
 //! How large a world is, and which rules it has.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use weir_budget::claims::KnownRule;
 use weir_budget::divide::Terms;
@@ -204,7 +205,7 @@ impl Setup {
     }
 
     /// The rules, read as a plugin reads its configuration.
-    pub fn rule_set(&self) -> Result<RuleSet, String> {
+    pub fn rule_set(&self) -> Result<Arc<RuleSet>, String> {
         match Config::parse(self.configuration("pop").as_bytes()) {
             Ok(config) => Ok(config.rules),
             Err(errors) => Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
@@ -216,7 +217,7 @@ impl Setup {
         let sets =
             self.puts.iter().map(|(_, rules)| Self { rules: rules.clone(), ..self.clone() }.rule_set());
         let sets: Result<Vec<_>, _> = sets.chain([self.rule_set()]).collect();
-        Ok(sets?.iter().flat_map(known_rules).collect())
+        Ok(sets?.iter().flat_map(|rules| known_rules(rules)).collect())
     }
 
     /// Whether requests of client `key` are accounted for.

@@ -24,6 +24,7 @@ mod observing;
 mod orders;
 mod outage;
 mod pages;
+mod panics;
 mod penalties;
 mod plugin;
 mod quotas;

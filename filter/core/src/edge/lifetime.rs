@@ -32,7 +32,16 @@ impl Edge {
         site: &mut dyn Site,
         now: Time,
     ) -> Result<(Self, Vec<Effect>), Vec<String>> {
-        let mut config = Config::parse(bytes).map_err(texts)?;
+        Self::begin(Config::parse(bytes).map_err(texts)?, host, site, now)
+    }
+
+    /// The same for a configuration that was read: several edges can begin with copies of it, and share its rules.
+    pub fn begin(
+        mut config: Config,
+        host: HostRules,
+        site: &mut dyn Site,
+        now: Time,
+    ) -> Result<(Self, Vec<Effect>), Vec<String>> {
         let refusals = site.refusals(&config.rules);
         if !refusals.is_empty() {
             return Err(refusals);

@@ -1,6 +1,8 @@
 //! A site in this program's own memory.
 
 use alloc::string::String;
+#[cfg(feature = "own_memory")]
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::shared::{Shared, SharedValue, SharedValues};
@@ -10,6 +12,8 @@ use crate::limiter::TableIdentity;
 use crate::response::Header;
 use crate::table::slot::Slot;
 use crate::table::{LocalSlots, ReadError, Slots, Version, WriteError};
+#[cfg(feature = "own_memory")]
+use weir_rules::RuleSet;
 
 /// A site in this program's own memory, for workers that run one at a time: for simulations, examples and tests.
 pub struct LocalSite {
@@ -71,6 +75,16 @@ impl Shared for LocalSite {
 
     fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError> {
         self.values.set(value, bytes, version)
+    }
+
+    #[cfg(feature = "own_memory")]
+    fn parsed(&mut self, version: u64) -> Option<Arc<RuleSet>> {
+        self.values.parsed(version)
+    }
+
+    #[cfg(feature = "own_memory")]
+    fn keep_parsed(&mut self, version: u64, rules: &Arc<RuleSet>) {
+        self.values.keep_parsed(version, rules);
     }
 }
 

@@ -45,6 +45,7 @@
 //! answers.rs   what refused clients are told, ready for the host
 //! holding.rs   requests that wait for their turn
 //! reports.rs   reports and their answers; how well the worker is in touch with weir-sync
+//! gather.rs    one edge that reports for all workers of a program
 //! pushed.rs    the rule set that the fleet is to run: fetched, shared, put in force
 //! site.rs      what an edge needs of its program; shared.rs, what its workers tell each other; local.rs, a site in memory
 //! effect.rs    what an edge has its host do; calls.rs, a call as HTTP has it
@@ -53,6 +54,8 @@
 mod answers;
 mod calls;
 mod effect;
+#[cfg(feature = "own_memory")]
+mod gather;
 mod holding;
 mod lifetime;
 mod local;

@@ -6,6 +6,7 @@
 
 use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::mem;
 
@@ -60,14 +61,22 @@ impl Edge {
         if word.version == 0 || word.version == version {
             return;
         }
+        #[cfg(feature = "own_memory")]
+        if let Some(rules) = turn.site.parsed(word.version) {
+            return self.take(word.version, rules, turn);
+        }
         let Some(bytes) = turn.site.rules(word.version) else { return };
         if let Ok(rules) = document::parse(&bytes) {
-            self.limiter.note_rule_set_wanted(word.version);
-            self.put_in_force(word.version, rules, turn);
+            self.take(word.version, rules.into(), turn);
         } else {
             // The worker that put it there could read it. If it is wanted, it is fetched again.
             turn.log(Level::Warn, format!("rule set {} in shared data is unreadable", word.version));
         }
+    }
+
+    fn take(&mut self, version: u64, rules: Arc<RuleSet>, turn: &mut Turn<'_>) {
+        self.limiter.note_rule_set_wanted(version);
+        self.put_in_force(version, rules, turn);
     }
 
     /// Takes in the answer to the fetch of `version`.
@@ -86,12 +95,14 @@ impl Edge {
         self.pushed.trouble = None;
         let parsed = document::parse(&document).map_err(texts).and_then(|rules| {
             let refusals = turn.site.refusals(&rules);
-            if refusals.is_empty() { Ok(rules) } else { Err(refusals) }
+            if refusals.is_empty() { Ok(Arc::new(rules)) } else { Err(refusals) }
         });
         match parsed {
             // Another worker was faster.
             Ok(_) if self.pushed.running.version == self.limiter.rule_set_wanted() => {}
             Ok(rules) => {
+                #[cfg(feature = "own_memory")]
+                turn.site.keep_parsed(version, &rules);
                 self.put_in_force(version, rules, turn);
                 self.share(version, &document, turn.site);
             }
@@ -109,7 +120,7 @@ impl Edge {
     }
 
     /// From now on `rules` decide every request.
-    fn put_in_force(&mut self, version: u64, rules: RuleSet, turn: &mut Turn<'_>) {
+    fn put_in_force(&mut self, version: u64, rules: Arc<RuleSet>, turn: &mut Turn<'_>) {
         let (before, count) = (self.rules().rules().len(), rules.rules().len());
         self.answers = rules.rules().iter().map(RuleAnswers::of).collect();
         // What was counted belongs to the rules that counted it.

@@ -1,10 +1,14 @@
 //! What the workers of one process tell each other, in values that they share.
 
 use alloc::collections::BTreeMap;
+#[cfg(feature = "own_memory")]
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::limiter::TableIdentity;
 use crate::table::{ReadError, Version, WriteError};
+#[cfg(feature = "own_memory")]
+use weir_rules::RuleSet;
 use weir_rules::document::DOCUMENT_BYTES_MAX;
 use weir_wire::time::Time;
 
@@ -53,23 +57,40 @@ pub enum SharedValue {
 
 /// Shared values in this program's own memory, each with the number of its state.
 #[derive(Default)]
-pub struct SharedValues(BTreeMap<SharedValue, (Vec<u8>, u32)>);
+pub struct SharedValues {
+    values: BTreeMap<SharedValue, (Vec<u8>, u32)>,
+    /// The rule set of [`SharedValue::Rules`] as it was read, and its version.
+    #[cfg(feature = "own_memory")]
+    parsed: Option<(u64, Arc<RuleSet>)>,
+}
 
 impl SharedValues {
     /// As [`Shared::get`].
     pub fn get(&self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError> {
-        let (bytes, version) = self.0.get(&value).ok_or(ReadError::Missing)?;
+        let (bytes, version) = self.values.get(&value).ok_or(ReadError::Missing)?;
         Ok((bytes.clone(), Version(*version)))
     }
 
     /// As [`Shared::set`].
     pub fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError> {
-        let (known, current) = self.0.entry(value).or_default();
+        let (known, current) = self.values.entry(value).or_default();
         if *current != version.0 {
             return Err(WriteError::Conflict);
         }
         (*known, *current) = (bytes.to_vec(), current.wrapping_add(1).max(1));
         Ok(())
+    }
+
+    /// As [`Shared::parsed`].
+    #[cfg(feature = "own_memory")]
+    pub fn parsed(&self, version: u64) -> Option<Arc<RuleSet>> {
+        self.parsed.as_ref().filter(|(known, _)| *known == version).map(|(_, rules)| Arc::clone(rules))
+    }
+
+    /// As [`Shared::keep_parsed`].
+    #[cfg(feature = "own_memory")]
+    pub fn keep_parsed(&mut self, version: u64, rules: &Arc<RuleSet>) {
+        self.parsed = Some((version, Arc::clone(rules)));
     }
 }
 
@@ -169,6 +190,16 @@ pub trait Shared {
     fn set_rules(&mut self, version: u64, document: &[u8]) -> bool {
         self.replace(SharedValue::Rules, &[&version.to_le_bytes(), document].concat()).is_ok()
     }
+
+    /// The rule set of this version, if a worker of this program keeps it: nobody else needs to read the document.
+    #[cfg(feature = "own_memory")]
+    fn parsed(&mut self, _version: u64) -> Option<Arc<RuleSet>> {
+        None
+    }
+
+    /// Keeps a rule set for the other workers.
+    #[cfg(feature = "own_memory")]
+    fn keep_parsed(&mut self, _version: u64, _rules: &Arc<RuleSet>) {}
 
     /// A worker begins. The place for what workers leave is made ahead, because on Envoy the first write of a key
     /// overwrites another worker's.

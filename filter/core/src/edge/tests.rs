@@ -1,6 +1,8 @@
 //! An edge without a host: configured, asked, ticked and answered by hand.
 
 mod draws;
+#[cfg(feature = "own_memory")]
+mod gather;
 mod pushed;
 #[cfg(feature = "takes")]
 mod takes;

@@ -190,6 +190,19 @@ impl Exchange {
         }
     }
 
+    /// Takes over the keys that were banned at another worker; `to` says which rule is which. What there is no room for stays.
+    #[cfg(feature = "own_memory")]
+    pub(crate) fn take_over_bans(&mut self, other: &mut Self, to: impl Fn(RuleIndex) -> Option<RuleIndex>) {
+        let first_said = self.sequence + 1;
+        other.bans.retain(|ban| match to(ban.rule).filter(|_| self.bans.len() < BANS_MAX) {
+            Some(rule) => {
+                self.bans.push(BannedHere { rule, first_said, ..ban.clone() });
+                false
+            }
+            None => true,
+        });
+    }
+
     /// Gives the rules new indices; keys of rules without one are dropped.
     pub(crate) fn renumber_bans(&mut self, to: impl Fn(RuleIndex) -> Option<RuleIndex>) {
         self.bans.retain_mut(|ban| to(ban.rule).map(|rule| ban.rule = rule).is_some());

@@ -53,6 +53,12 @@ impl Ladder {
         self.missed = true;
     }
 
+    /// Whether a report failed.
+    #[cfg(feature = "own_memory")]
+    pub(crate) fn has_missed(&self) -> bool {
+        self.missed
+    }
+
     /// Whether weir-sync only guesses how many POPs there are.
     pub fn is_guessing(&self) -> bool {
         self.is_guessing

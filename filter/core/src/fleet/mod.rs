@@ -3,11 +3,14 @@
 //! ```text
 //! reporting -> saying -> a report -> weir-sync -> a reply -> grants
 //! draw      -> a report that one request waits for        -> in_hand -> own
+//! gather    -> the reporter's list, if one edge reports for all workers of a program
 //! ```
 
 mod calls;
 mod draw;
 mod exchange;
+#[cfg(feature = "own_memory")]
+mod gather;
 mod grants;
 mod in_hand;
 pub mod ladder;

@@ -1,5 +1,6 @@
 //! Replacing the rules while requests come: the state of rules that did not change lives on.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::state::Limiter;
@@ -16,7 +17,11 @@ impl Limiter {
     /// rules are forgotten, and answers about them change nothing. The exchange itself goes on.
     ///
     /// Counters are kept for rules whose name stays; a caller that needs the others' takes them before.
-    pub fn replace_rules(&mut self, rules: RuleSet) {
+    pub fn replace_rules(&mut self, rules: impl Into<Arc<RuleSet>>) {
+        self.replace_rules_by(rules.into());
+    }
+
+    fn replace_rules_by(&mut self, rules: Arc<RuleSet>) {
         let (keys, terms) = RuleTerms::of(&rules, &self.secret, self.exchange.is_some());
         let indices = Indices::of(terms.iter().map(|terms| terms.salt));
         let moved: Vec<Option<RuleIndex>> = self.terms.iter().map(|terms| indices.get(&terms.salt)).collect();

@@ -1,6 +1,7 @@
 //! The limiter of one worker, and what it knows of the current request.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::identity::{Reporter, TableIdentity};
@@ -19,7 +20,8 @@ use weir_rules::{Rule, RuleSet};
 /// The limiter of one worker.
 #[allow(clippy::struct_excessive_bools, reason = "each is a question that a decision asks")]
 pub struct Limiter {
-    pub(crate) rules: RuleSet,
+    /// Every limiter of a process may have the same.
+    pub(crate) rules: Arc<RuleSet>,
     /// What decisions need of each rule.
     pub(crate) terms: Vec<RuleTerms>,
     /// Counts the rule sets that were in force; a rule's index is valid in one of them only.
@@ -83,7 +85,8 @@ pub(crate) struct Touch {
 impl Limiter {
     /// A limiter for `rules`. Without a `reporter` nothing is ever reported, and keys are hidden with this process's
     /// secret; with one, they are hashed without a secret until [`Limiter::hide_keys_with`] gives one.
-    pub fn new(rules: RuleSet, identity: TableIdentity, reporter: Option<Reporter>) -> Self {
+    pub fn new(rules: impl Into<Arc<RuleSet>>, identity: TableIdentity, reporter: Option<Reporter>) -> Self {
+        let rules = rules.into();
         let (keys, terms) = RuleTerms::of(&rules, &identity.secret, reporter.is_some());
         Self {
             counters: Counters::new(rules.rules().len()),

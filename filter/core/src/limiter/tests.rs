@@ -71,7 +71,7 @@ fn one_rule(rate: &str, burst: u32) -> RuleSet {
     rules(&json!([{"name": "r", "key": ["client_address"], "rate": rate, "burst": burst}]))
 }
 
-fn limiter(rules: RuleSet, worker: Option<u64>) -> Limiter {
+fn limiter(rules: impl Into<std::sync::Arc<RuleSet>>, worker: Option<u64>) -> Limiter {
     let identity = TableIdentity { secret: Secret::new([7; 16]), table_id: 9 };
     Limiter::new(rules, identity, worker.map(|worker| Reporter { pop: "a".into(), worker }))
 }

@@ -36,13 +36,21 @@ pub(crate) struct DenyCache {
     entries: Vec<Remembered>,
     /// The greatest `believed_until` of them all.
     believed_until: Time,
+    /// Keys of which something was to be forgotten, if that is noted; at most [`KEYS`].
+    #[cfg(feature = "own_memory")]
+    forgotten: Option<Vec<Tag>>,
 }
 
 impl DenyCache {
     pub(crate) fn new() -> Self {
         let denial = Denial { cost: 0, until: Time::ZERO, full_at: Time::ZERO };
         let nobody = Remembered { tag: 0, believed_until: Time::ZERO, denial };
-        Self { entries: alloc::vec![nobody; KEYS], believed_until: Time::ZERO }
+        Self {
+            entries: alloc::vec![nobody; KEYS],
+            believed_until: Time::ZERO,
+            #[cfg(feature = "own_memory")]
+            forgotten: None,
+        }
     }
 
     /// Whether any denial may be in force at `now`.
@@ -62,6 +70,23 @@ impl DenyCache {
         if let Some(entry) = self.entries.get_mut(place(tag)).filter(|entry| entry.tag == tag.bits()) {
             entry.believed_until = Time::ZERO;
         }
+        #[cfg(feature = "own_memory")]
+        if let Some(forgotten) = self.forgotten.as_mut().filter(|forgotten| forgotten.len() < KEYS) {
+            forgotten.push(tag);
+        }
+    }
+
+    /// Notes from now on of which keys something is to be forgotten.
+    #[cfg(feature = "own_memory")]
+    pub(crate) fn note_forgotten(&mut self) {
+        self.forgotten = Some(Vec::new());
+    }
+
+    /// The keys that were noted since this was last asked. If there were too many, denials of the others end by themselves,
+    /// in half a second.
+    #[cfg(feature = "own_memory")]
+    pub(crate) fn take_forgotten(&mut self) -> Vec<Tag> {
+        self.forgotten.as_mut().map(core::mem::take).unwrap_or_default()
     }
 
     /// Forgets everything: other rules are in force.

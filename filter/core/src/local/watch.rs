@@ -49,6 +49,21 @@ impl WatchList {
         self.entry(key, now).map(|known| known.count(cost, now)).is_some()
     }
 
+    /// Has `take` take over each key with something to report; it says whether it did.
+    #[cfg(feature = "own_memory")]
+    pub(crate) fn hand_over(&mut self, mut take: impl FnMut(&mut WatchedKey) -> bool) {
+        for key in self.keys.values_mut().filter(|key| key.dirty) {
+            key.dirty = !take(key);
+        }
+    }
+
+    /// Takes over what another worker's entry of a key has to report; here its rule is `rule`. False if there is no room.
+    #[cfg(feature = "own_memory")]
+    pub(crate) fn take_over(&mut self, key: &mut WatchedKey, rule: RuleIndex, now: Time) -> bool {
+        let name = NamedKey { rule, ..key.name };
+        self.entry(&name, now).map(|known| known.take_over(key)).is_some()
+    }
+
     /// The key's entry, new if need be; none if there is no room for it.
     #[inline(never)]
     fn entry(&mut self, key: &NamedKey, now: Time) -> Option<&mut WatchedKey> {

@@ -183,6 +183,18 @@ impl WatchedKey {
         self.touched_at = now;
     }
 
+    /// Takes over what `other` has to report, which is the same key at another worker.
+    #[cfg(feature = "own_memory")]
+    pub(super) fn take_over(&mut self, other: &mut Self) {
+        let unadded = core::mem::take(&mut other.asked_unadded);
+        self.asked_unadded = self.asked_unadded.saturating_add(unadded);
+        self.asked = self.asked.wrapping_add(other.say_asked());
+        (other.answered, other.reported) = (other.asked, other.asked);
+        (self.cost, self.dearest) = (other.cost, other.dearest.max(self.dearest));
+        self.touched_at = self.touched_at.max(other.touched_at);
+        self.soil(other.dirty_since);
+    }
+
     /// Until `until` it has nothing to report, unless it is asked for; after that it has.
     pub(crate) fn rest(&mut self, until: Time, now: Time) {
         self.soil(now);
