@@ -16,6 +16,7 @@ pub mod envoy;
 pub mod examples;
 pub mod fleet;
 pub mod instructions;
+pub mod kept_budget;
 pub mod link;
 pub mod load;
 pub mod mock_host;

@@ -11,8 +11,19 @@ use weir_budget::store_clock::{Bounds, StoreClock};
 
 /// How many arguments tell a script what is known of the clock.
 const TOLD: usize = 3;
+/// The bytes of a double.
+pub(super) const DOUBLE: usize = 8;
 /// The error by which they refuse a call, as the clock shows more than it says that it can; it says what it shows.
 pub(super) const LATE: &str = "LATE";
+
+/// How a script is told what is known of the clock, and says what it shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By its last arguments; the row that it answers says so at this place.
+    Row(usize),
+    /// By the doubles that its last argument begins with; its answer begins with one, too.
+    Packed,
+}
 
 /// The clocks of all servers.
 #[derive(Debug)]
@@ -61,25 +72,48 @@ pub struct Told {
 }
 
 impl Told {
-    /// Tells it to a script that goes by it: its last arguments.
-    pub fn add_to(&self, command: &mut Cmd) {
-        let Bounds { latest_us, jump } = self.bounds;
-        let args: [u64; TOLD] = [latest_us, jump.seen_us, jump.length_us];
-        command.arg(&args.map(|us| us.min(COUNT_MAX)));
+    /// Tells it to a script that goes by it; `tail` is the rest of its last argument.
+    pub fn add_to(&self, command: &mut Cmd, way: Way, tail: &[u8]) {
+        match way {
+            Way::Row(_) => drop(command.arg(&self.numbers())),
+            Way::Packed => drop(command.arg([&doubles(&self.numbers()), tail].concat())),
+        }
     }
 
     /// The same command, but told this.
-    pub fn instead(&self, command: &Cmd) -> Cmd {
+    pub fn instead(&self, command: &Cmd, way: Way) -> Cmd {
         let (args, mut again) = (command.args_iter(), Cmd::new());
-        let others = args.len().saturating_sub(TOLD);
-        for arg in args.take(others) {
-            if let Arg::Simple(arg) = arg {
-                again.arg(arg);
+        let told_len = if way == Way::Packed { 1 } else { TOLD };
+        let others = args.len().saturating_sub(told_len);
+        let mut tail: &[u8] = &[];
+        for (at, arg) in args.enumerate() {
+            match arg {
+                Arg::Simple(arg) if at < others => drop(again.arg(arg)),
+                Arg::Simple(arg) => tail = arg.get(TOLD * DOUBLE..).unwrap_or_default(),
+                _ => {}
             }
         }
-        self.add_to(&mut again);
+        self.add_to(&mut again, way, tail);
         again
     }
+
+    fn numbers(&self) -> [u64; TOLD] {
+        let Bounds { latest_us, jump } = self.bounds;
+        [latest_us, jump.seen_us, jump.length_us].map(|us| us.min(COUNT_MAX))
+    }
+}
+
+/// Whole numbers below 2^53, as the doubles that a script reads.
+pub(super) fn doubles(numbers: &[u64]) -> Vec<u8> {
+    #[allow(clippy::cast_precision_loss, reason = "below 2^53")]
+    numbers.iter().flat_map(|number| (*number as f64).to_le_bytes()).collect()
+}
+
+/// A whole number, as a script writes it: a double.
+pub(super) fn whole(bytes: &[u8]) -> Option<u64> {
+    let number = f64::from_le_bytes(bytes.try_into().ok()?);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast of a float saturates")]
+    (number >= 0.0).then_some(number as u64)
 }
 
 impl ServerClock {
@@ -95,9 +129,9 @@ impl ServerClock {
         Told { sent_us, bounds: lock(&self.known).bounds(sent_us) }
     }
 
-    /// The answers to calls that were told this; each says at place `at` what the clock shows.
-    pub fn hear(&self, told: Told, rows: &[Value], at: usize) {
-        let Some(shown_us) = rows.iter().rev().find_map(|row| shown_us(row, at)) else { return };
+    /// The answers to calls that were told this; each says what the clock shows.
+    pub fn hear(&self, told: Told, rows: &[Value], way: Way) {
+        let Some(shown_us) = rows.iter().rev().find_map(|row| shown_us(row, way)) else { return };
         let (own_us, mut known) = (self.all.own_us(), lock(&self.known));
         let jumped_us = known.hear(told.sent_us, own_us, shown_us);
         *lock(&self.all.last) = *known;
@@ -119,11 +153,14 @@ pub(super) fn late_us(answer: &Value) -> Option<u64> {
     error.details().filter(|_| error.code() == LATE)?.parse().ok()
 }
 
-fn shown_us(answer: &Value, at: usize) -> Option<u64> {
-    let Value::Array(row) = answer else { return late_us(answer) };
-    match row.get(at)? {
-        Value::Int(us) => u64::try_from(*us).ok(),
-        _ => None,
+fn shown_us(answer: &Value, way: Way) -> Option<u64> {
+    match (answer, way) {
+        (Value::Array(row), Way::Row(at)) => match row.get(at)? {
+            Value::Int(us) => u64::try_from(*us).ok(),
+            _ => None,
+        },
+        (Value::BulkString(said), Way::Packed) => whole(said.get(..DOUBLE)?),
+        _ => late_us(answer),
     }
 }
 

@@ -1,11 +1,12 @@
--- Notes which rule sets POPs run.
+-- Notes which rule sets POPs run, and which weir-syncs keep budgets as this version does.
 --
 -- KEYS[1]   the notes, a sorted set: `<region>/<replica> <version> <refused> <pop>` by when it was noted, in
---           microseconds
+--           microseconds; and `packs <region>/<replica>`, which the version before does not note
 -- ARGV[1]   for how long a note counts, in microseconds
--- ARGV[2..] the notes
+-- ARGV[2]   1 to be told whether all keep them so
+-- ARGV[3..] the notes
 --
--- Returns   how many notes there are
+-- Returns   1 if every weir-sync that noted anything keeps budgets as this version does, 0 if not, or if that is not asked
 --
 -- The maxima in capitals are set in front of this text.
 
@@ -17,7 +18,7 @@ local kind = redis.call('TYPE', key).ok
 if kind ~= 'zset' and kind ~= 'none' then
   redis.call('DEL', key)
 end
-for i = 2, #ARGV do
+for i = 3, #ARGV do
   redis.call('ZADD', key, string.format('%.0f', now), ARGV[i])
 end
 redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('(%.0f', now - ttl_us))
@@ -25,4 +26,18 @@ redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('(%.0f', now - ttl_us)
 redis.call('ZREMRANGEBYSCORE', key, string.format('(%.0f', now + ttl_us), '+inf')
 redis.call('ZREMRANGEBYRANK', key, 0, -(NOTES_MAX + 1))
 redis.call('PEXPIRE', key, string.format('%.0f', math.ceil(ttl_us / 1000) + 1000))
-return redis.call('ZCARD', key)
+if ARGV[2] ~= '1' then
+  return 0
+end
+local noted = redis.call('ZRANGE', key, 0, -1)
+local packs = {}
+for _, note in ipairs(noted) do
+  packs[string.match(note, '^packs (.*)$') or ''] = true
+end
+for _, note in ipairs(noted) do
+  local member = string.match(note, '^(%S+) %d')
+  if member and not packs[member] then
+    return 0
+  end
+end
+return 1

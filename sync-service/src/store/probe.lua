@@ -1,7 +1,7 @@
 -- Calls what the other scripts call, on keys of its own: a Redis that refuses any of it is of no use.
 --
 -- KEYS[1]   a hash
--- KEYS[2]   a sorted set. At one server that is no cluster it is named so that the two would be in different slots: a
+-- KEYS[2]   a string, then a sorted set. At one server that is no cluster it is named so that the two would be in different slots: a
 --           node of a cluster refuses that. At a node of a cluster, both are in a slot of this node.
 --
 -- Returns   OK, or the first error, with the command that it is about
@@ -29,6 +29,9 @@ try('HMGET', hash, 'here', 'gone')
 try('HGETALL', hash)
 try('HLEN', hash)
 try('PEXPIRE', hash, 1000)
+try('SET', set, 'here', 'PX', 1000)
+try('GET', set)
+try('DEL', set)
 try('TYPE', set)
 try('ZADD', set, 1, 'a', 2, 'b', 3, 'c', 4, 'd')
 try('ZREM', set, 'a')

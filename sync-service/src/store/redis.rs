@@ -1,6 +1,6 @@
-//! Budgets in Redis: one hash each, charged by one script, by Redis's own clock.
+//! Budgets in Redis: one string each, charged by one script, by Redis's own clock.
 //!
-//! Keys are `weir:{<rule>:<value in hex>}`: a budget is one key. The braces are a hash tag of Redis Cluster, where each
+//! Keys are `weir:budget:{<rule>:<value in hex>}`: a budget is one key. The braces are a hash tag of Redis Cluster, where each
 //! call has keys of one slot. The charges of a report travel together, as one pipeline of `EVALSHA` to each server; if a
 //! server has lost the script (it was restarted), its part is sent again behind the script, which is harmless. Strict
 //! budgets are `weir:strict:{<rule>:<value in hex>}`, drawn on in the same way; those that go by
@@ -13,6 +13,7 @@ mod bans;
 mod busy;
 mod changed_list;
 mod charge;
+mod charge_hash;
 mod cluster;
 mod confirmer;
 mod draw;
@@ -42,10 +43,13 @@ use weir_budget::pops::PopNote;
 use weir_wire::law::Law;
 use weir_wire::messages::POPS_MAX;
 
-pub use self::charge::script as charge_script;
+pub use self::charge::{
+    Arguments, HEAD_BYTES, account as charge_account, arguments as charge_arguments, script as charge_script,
+};
 pub use self::draw::script as draw_script;
 use self::exchange::Call;
-pub use self::keys::{budget_key, escrow_key};
+use self::fleet::{Notes, Shape};
+pub use self::keys::{budget_hash_key, budget_key, escrow_key};
 use self::reach::Reach;
 use self::script::{Lua, with_maxima};
 use self::servers::Servers;
@@ -54,7 +58,7 @@ pub use self::take::script as take_script;
 use super::address::NodeMap;
 use super::canary;
 use super::ceiling::Ceiling;
-use super::clock::Clocks;
+use super::clock::{Clocks, Way};
 use super::dial::{DialError, Dialer, Files};
 use super::orders::{Change, Current, Orders};
 use super::rules::{Kept, Put, Stored};
@@ -72,6 +76,8 @@ pub struct Redis {
     taker: Option<Taker>,
     clocks: Arc<Clocks>,
     charge: Arc<Lua>,
+    charge_hash: Arc<Lua>,
+    shape: Shape,
     draw: Arc<Lua>,
     register: Arc<Lua>,
     hot: Arc<Lua>,
@@ -119,10 +125,12 @@ impl Redis {
             take::script(),
             orders::script(),
             busy::script(),
+            charge_hash::script(),
         ];
-        let [charge, draw] = [&texts[0], &texts[1]].map(|text| Arc::new(Lua::timed(text, 4)));
-        let take = Arc::new(Lua::timed(&texts[7], 0));
-        let [_, _, register, hot, bans, rules, fleet, _, orders, busy] =
+        let charge = Arc::new(Lua::timed(&texts[0], Way::Packed));
+        let [draw, charge_hash] = [&texts[1], &texts[10]].map(|text| Arc::new(Lua::timed(text, Way::Row(4))));
+        let take = Arc::new(Lua::timed(&texts[7], Way::Row(0)));
+        let [_, _, register, hot, bans, rules, fleet, _, orders, busy, _] =
             texts.each_ref().map(|text| Arc::new(Lua::new(text)));
         let scripts: Arc<[String]> = texts.into();
         let clocks = Arc::new(Clocks::new());
@@ -141,6 +149,8 @@ impl Redis {
             taker,
             clocks,
             charge,
+            charge_hash,
+            shape: Shape::default(),
             draw,
             register,
             hot,
@@ -158,6 +168,22 @@ impl Redis {
 }
 
 impl Redis {
+    /// Charges each, in their order, in the shape that all weir-syncs understand.
+    async fn charge_each(&self, batch: &Batch<'_>, entries: &[&Entry]) -> Vec<Result<Account, StoreError>> {
+        if self.shape.is_packed(&self.notes(batch.member)).await {
+            let calls = entries.iter().map(|entry| charge::call(&self.charge, batch, entry)).collect();
+            let said = self.servers.send::<Vec<u8>>(calls, &self.charge).await;
+            return said.into_iter().map(|said| charge::account(&said?)).collect();
+        }
+        let calls = entries.iter().map(|entry| charge_hash::call(&self.charge_hash, batch, entry)).collect();
+        let rows = self.servers.send(calls, &self.charge_hash).await;
+        rows.into_iter().map(|row| charge_hash::account(&row?)).collect()
+    }
+
+    fn notes<'a>(&'a self, member: &'a str) -> Notes<'a> {
+        Notes { servers: &self.servers, script: &self.fleet, ttl_us: self.pop_ttl_us, member }
+    }
+
     /// Draws on each, in their order. Where all are takes, they go with others of their kind.
     async fn draw_each(&self, pop: &str, draws: Vec<&Draw>) -> Vec<Result<Drawn, StoreError>> {
         let taken = match &self.taker {
@@ -186,10 +212,10 @@ impl Store for Redis {
             }
             let has_room = self.ceiling.admit(batch.entries.iter().map(|entry| &entry.id));
             let entries = batch.entries.iter().zip(&has_room).filter(|(_, has_room)| has_room.is_ok());
-            let calls = entries.map(|(entry, _)| charge::call(&self.charge, batch, entry)).collect();
-            let mut rows = self.servers.send(calls, &self.charge).await.into_iter();
+            let entries: Vec<_> = entries.map(|(entry, _)| entry).collect();
+            let mut accounts = self.charge_each(batch, &entries).await.into_iter();
             let account = |(entry, has_room): (&Entry, Result<(), StoreError>)| {
-                let account = charge::account(&has_room.and_then(|()| next(&mut rows))?)?;
+                let account = has_room.and_then(|()| next(&mut accounts))?;
                 self.ceiling.keep(&entry.id, charge::kept(entry, &account));
                 Ok(account)
             };
@@ -216,7 +242,8 @@ impl Store for Redis {
 
     fn forget<'a>(&'a self, id: &'a BudgetId, laws: &'a [Law]) -> Answer<'a, ()> {
         Box::pin(async move {
-            let names = laws.iter().map(|law| escrow_key(*law, id)).chain([budget_key(id)]);
+            let names =
+                laws.iter().map(|law| escrow_key(*law, id)).chain([budget_key(id), budget_hash_key(id)]);
             let calls = names.map(|name| {
                 let mut call = Call::new("DEL", &name);
                 call.arg(name);
@@ -286,7 +313,7 @@ impl Store for Redis {
     }
 
     fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> Answer<'a, ()> {
-        Box::pin(fleet::note(&self.servers, &self.fleet, self.pop_ttl_us, member, pops))
+        Box::pin(async move { fleet::note(&self.notes(member), &self.shape, pops).await })
     }
 
     fn fleet(&self) -> Answer<'_, Vec<Seen>> {

@@ -302,7 +302,9 @@ async fn converse(stream: TcpStream, hangs: Arc<AtomicBool>) -> Option<()> {
             ("HGET", _) => "$-1\r\n",
             ("HMGET", _) => "*2\r\n$-1\r\n$-1\r\n",
             // A full budget.
-            ("EVALSHA", _) => "*6\r\n:0\r\n:0\r\n:0\r\n:0\r\n:1\r\n$0\r\n\r\n",
+            ("EVALSHA", _) => {
+                "$48\r\n\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\r\n"
+            }
             _ => "+OK\r\n",
         };
         stream.write_all(answer.as_bytes()).await.ok()?;

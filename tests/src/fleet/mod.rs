@@ -15,7 +15,6 @@ pub mod run;
 pub mod scenario;
 pub mod schedule;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -27,6 +26,7 @@ use weir_sync::store::redis::budget_key;
 
 use crate::client::Ask;
 use crate::envoy::{Envoy, Setup};
+use crate::kept_budget::KeptBudget;
 use crate::link::Link;
 use crate::redis::Redis;
 use crate::wait::until;
@@ -195,10 +195,10 @@ impl Fleet {
         let client = address(self.clients).parse().expect("an address");
         let value = KeyValue::of_address(client, Prefixes::default()).as_bytes().to_vec();
         let key = budget_key(&BudgetId { rule: RULE.into(), value });
-        let budget = redis::cmd("HGETALL").arg(key).query_async(&mut self.redis.connection().await).await;
-        let budget: BTreeMap<String, String> = budget.unwrap_or_else(|e| panic!("no budget: {e}"));
-        let records = budget.iter().filter(|(field, _)| field.starts_with("source:"));
-        records.filter_map(|(_, record)| record.split(' ').next()?.parse::<usize>().ok()).sum()
+        let budget = KeptBudget::read(&mut self.redis.connection().await, &key).await;
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole tokens, and few")]
+        let tokens = |budget: KeptBudget| budget.sources().iter().sum::<f64>() as usize;
+        budget.map_or(0, tokens)
     }
 
     async fn strike(&mut self, fault: Fault) {

@@ -3,16 +3,18 @@
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
-use weir_budget::budget::{GRACE_US, KEPT_US_MAX, MEMBERS_MAX, SOURCES_MAX, STEP_KEPT_US};
+use weir_budget::budget::{COUNT_MAX, GRACE_US, KEPT_US_MAX, MEMBERS_MAX, SOURCES_MAX, STEP_KEPT_US};
 use weir_budget::hot::HotKey;
 use weir_budget::spread::SPREAD_KEPT_US;
-use weir_sync::store::redis::budget_key;
+use weir_sync::store::redis::{budget_hash_key, budget_key};
 use weir_sync::store::{Store, StoreError};
+use weir_tests::kept_budget::{KeptBudget, Number};
 use weir_tests::redis::{Redis, Setup};
 use weir_tests::wait::until;
 use weir_wire::quota::Period;
 use weir_wire::sharing::Sharing;
 
+use crate::quota::unix_us;
 use crate::{TIMEOUT, charge, charge_as, connected, count, entry, id, in_reach, open, quota, slow};
 
 /// What a busy machine may add to what something takes.
@@ -66,17 +68,24 @@ async fn a_spread_is_kept_in_redis_as_long_as_it_is_remembered_and_not_longer() 
     // Two bursts are owed, a second each.
     let expected_ms = 2_000 + (SPREAD_KEPT_US + STEP_KEPT_US) / 1_000;
     assert!(ttl_ms <= expected_ms && ttl_ms > expected_ms - 10_000, "{ttl_ms} of {expected_ms}");
-    let () = connection.hset(&key, "deficit_us", "0").await.unwrap();
-    let soon =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros() + 5_000_000;
-    let () = connection.hset(&key, "spread", format!("2 {soon} 0")).await.unwrap();
+    let soon_us = unix_us() + 5_000_000;
+    let mut spread = async |bursts: f64, until_us: u64| {
+        let mut budget = KeptBudget::read(&mut connection, &key).await.unwrap();
+        #[allow(clippy::cast_precision_loss, reason = "about 2^53")]
+        let until_us = until_us as f64;
+        let numbers = [Number::Deficit, Number::Spread, Number::SpreadUntil, Number::SpreadBefore];
+        for (number, to) in numbers.into_iter().zip([0.0, bursts, until_us, 0.0]) {
+            budget.set(number, to);
+        }
+        budget.write(&mut connection, &key).await;
+    };
+    spread(2.0, soon_us).await;
     let still = charge(&store, entry(b"a", quota, vec![count(1, 3_000, 0)])).await.unwrap();
     assert_eq!(still.spread, 2, "its time is not over");
-    let () = connection.hset(&key, "spread", "3 1 0").await.unwrap();
+    spread(3.0, 1).await;
     let again = charge(&store, entry(b"a", quota, vec![count(1, 3_000, 0)])).await.unwrap();
     assert_eq!(again.spread, 0, "its time was over");
-    let far = u64::MAX.to_string()[..15].to_owned() + "0";
-    let () = connection.hset(&key, "spread", format!("3 {far} 0")).await.unwrap();
+    spread(3.0, COUNT_MAX).await;
     charge(&store, entry(b"a", quota, vec![])).await.unwrap();
     let ttl_ms: u64 = connection.pttl(&key).await.unwrap();
     assert!(
@@ -115,7 +124,7 @@ async fn what_is_no_hot_key_is_left_out_of_the_list() {
 }
 
 #[tokio::test]
-async fn a_budget_is_one_key_with_a_hash_tag_and_bounded_fields() {
+async fn a_budget_is_one_key_with_a_hash_tag_and_bounded() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     for first in (0..SOURCES_MAX as u64 * 2).step_by(700) {
@@ -124,26 +133,27 @@ async fn a_budget_is_one_key_with_a_hash_tag_and_bounded_fields() {
             .await
             .unwrap();
     }
-    let key = "weir:{per-address:0aff}";
-    let fields: usize = connection.hlen(key).await.unwrap();
-    assert!(fields > SOURCES_MAX / 2 && fields <= SOURCES_MAX + 6, "{fields}");
+    let key = "weir:budget:{per-address:0aff}";
+    let sources = KeptBudget::read(&mut connection, key).await.unwrap().sources().len();
+    assert!(sources > SOURCES_MAX / 2 && sources <= SOURCES_MAX, "{sources}");
     for region in 0..MEMBERS_MAX * 2 {
         charge_as(&store, &format!("more-{region}"), "fra1", entry(&[10, 0xff], slow(), vec![]))
             .await
             .unwrap();
     }
-    let members: String = connection.hget(key, "members").await.unwrap();
-    assert_eq!(members.matches(';').count(), MEMBERS_MAX);
+    assert_eq!(KeptBudget::read(&mut connection, key).await.unwrap().members_len(), MEMBERS_MAX);
 }
 
 #[tokio::test]
 async fn something_else_under_a_budgets_name_is_replaced() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    let () = connection.set(budget_key(&id(b"a")), "no hash").await.unwrap();
+    let () = connection.set(budget_key(&id(b"a")), "W1: no budget").await.unwrap();
+    let () = connection.set(budget_hash_key(&id(b"c")), "no hash").await.unwrap();
+    let () = connection.hset(budget_hash_key(&id(b"d")), "deficit_us", "no number").await.unwrap();
     let () = connection.set("weir:pops", "no set").await.unwrap();
     let () = connection.hset(budget_key(&id(b"b")), "deficit_us", "no number").await.unwrap();
-    for value in [b"a", b"b"] {
+    for value in [b"a", b"b", b"c", b"d"] {
         assert_eq!(charge(&store, entry(value, slow(), vec![count(1, 5, 5)])).await.unwrap().charged, 5);
     }
     assert_eq!(store.register("fra1").await.unwrap(), 1);

@@ -4,12 +4,11 @@
 use std::collections::BTreeMap;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncCommands as _, FromRedisValue, Script, ScriptInvocation};
-use weir_budget::budget::{Budget, COUNT_MAX, Charge, Count, Demand};
+use redis::{AsyncCommands as _, FromRedisValue, RedisError, Script, ScriptInvocation};
+use weir_budget::budget::{Account, Budget, COUNT_MAX, Charge, Count, Demand};
 use weir_budget::escrow::{Claim, Draw, Escrow};
-use weir_budget::spread::fill_us;
 use weir_budget::store_clock::{Bounds, Jump};
-use weir_sync::store::redis::{charge_script, draw_script};
+use weir_sync::store::redis::{Arguments, charge_account, charge_arguments, charge_script, draw_script};
 use weir_tests::redis::Redis;
 use weir_wire::calendar::Calendar;
 use weir_wire::law::Law;
@@ -40,10 +39,14 @@ async fn invoke<T: FromRedisValue>(
     connection: &mut MultiplexedConnection,
 ) -> Result<T, u64> {
     call.arg(bounds.latest_us).arg(bounds.jump.seen_us).arg(bounds.jump.length_us);
-    call.invoke_async(connection).await.map_err(|error| {
-        assert_eq!(error.code(), Some("LATE"), "{error}");
-        error.detail().and_then(|shown_us| shown_us.parse().ok()).expect("what the clock shows")
-    })
+    call.invoke_async(connection).await.map_err(late_us)
+}
+
+/// What the clock showed when a call was refused.
+#[allow(clippy::needless_pass_by_value, reason = "as errors are mapped")]
+fn late_us(error: RedisError) -> u64 {
+    assert_eq!(error.code(), Some("LATE"), "{error}");
+    error.detail().and_then(|shown_us| shown_us.parse().ok()).expect("what the clock shows")
 }
 
 #[tokio::test]
@@ -71,46 +74,41 @@ async fn a_charge_is_the_same_to_both() {
             };
             let counts: Vec<Count> = (0..n % 3).map(count).collect();
             let demand = Demand { milli: 0, askers: 1 };
-            let row =
-                charge(&mut connection, &script, &format!("{seed}:{key}"), quota, pop, &counts, bounds).await;
-            let (deficit_us, rest_ns, spread, charged, now_us, _) = match row {
-                Ok(row) => row,
+            let said = Charge { quota, member: "m", demand, pop, counts: &counts };
+            let row = charge(&mut connection, &script, &format!("{seed}:{key}"), &said, bounds).await;
+            let account = match row {
+                Ok(account) => account,
                 Err(now_us) => {
                     assert_eq!(bounds.at(now_us), None, "seed {seed}, call {n}");
                     (last_us, refused) = (now_us, refused + 1);
                     continue;
                 }
             };
-            let charge = Charge { quota, member: "m", demand, pop, counts: &counts };
-            let time = bounds.at(now_us).expect("it was not refused");
-            let expected = references.entry(key).or_default().charge(time, &charge);
-            let is = (deficit_us * 1_000 + rest_ns, spread, charged);
-            assert_eq!(is, (expected.deficit_ns, expected.spread, expected.charged), "seed {seed}, call {n}");
-            (last_us, deepest) = (now_us, deepest.max(deficit_us));
+            let time = bounds.at(account.now_us).expect("it was not refused");
+            let expected = references.entry(key).or_default().charge(time, &said);
+            assert_eq!(account, expected, "seed {seed}, call {n}");
+            (last_us, deepest) = (account.now_us, deepest.max(account.deficit_ns / 1_000));
         }
         assert!(deepest > 10_000_000 && refused > CALLS / 4, "seed {seed} tests too little");
     }
 }
 
-type ChargeRow = (u64, u64, u32, u64, u64, String);
-
 async fn charge(
     connection: &mut MultiplexedConnection,
     script: &Script,
     key: &str,
-    quota: Quota,
-    pop: &str,
-    counts: &[Count],
+    charge: &Charge<'_>,
     bounds: Bounds,
-) -> Result<ChargeRow, u64> {
-    let mut call = script.key(format!("weir:{{{key}}}"));
-    call.arg("m").arg(0).arg(1);
-    call.arg(quota.token_ns() / 1_000).arg(quota.token_ns() % 1_000).arg(fill_us(quota)).arg(pop);
-    for count in counts {
-        call.arg(format!("{:016x}", count.epoch)).arg(count.admitted).arg(count.unconfirmed);
-        call.arg(count.span_us).arg(count.missing).arg(count.made_ms);
-    }
-    invoke(&mut call, bounds, connection).await
+) -> Result<Account, u64> {
+    let mut call = script.key(format!("weir:budget:{{{key}}}"));
+    let counts = [(charge.pop, charge.counts)].into_iter();
+    let Arguments { texts, tail } = charge_arguments(charge.member, charge.demand, charge.quota, counts);
+    let told = [bounds.latest_us, bounds.jump.seen_us, bounds.jump.length_us];
+    #[allow(clippy::cast_precision_loss, reason = "below 2^53")]
+    let told = told.iter().flat_map(|us| ((*us).min(COUNT_MAX) as f64).to_le_bytes());
+    call.arg(texts).arg(told.chain(tail).collect::<Vec<u8>>());
+    let said: Vec<u8> = call.invoke_async(connection).await.map_err(late_us)?;
+    Ok(charge_account(&said).unwrap())
 }
 
 #[tokio::test]

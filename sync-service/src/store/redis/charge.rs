@@ -1,9 +1,10 @@
-//! Budgets in Redis: one hash each, charged by one script.
+//! Budgets in Redis: one string each, charged by one script.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use weir_budget::budget::{
-    Account, CHARGE_TOKENS_MAX, COUNT_MAX, DEFICIT_NS_MAX, Demand, FORGOTTEN_US_MAX, GRACE_US, KEPT_US_MAX,
+    Account, CHARGE_TOKENS_MAX, COUNT_MAX, Count, Demand, FORGOTTEN_US_MAX, GRACE_US, KEPT_US_MAX,
     LENIENCE_US, LOOK_US, MEMBER_IDLE_US, MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX, STEP_KEPT_US,
     STEP_US, keep_us,
 };
@@ -13,20 +14,25 @@ use weir_budget::spill::{SPILL_KEPT_US, SPILLS_MAX};
 use weir_budget::spread::{
     AGAIN_MIN, SPREAD_DEBT_US_MAX, SPREAD_KEPT_US, SPREAD_MAX, SPREAD_MOMENT_US, fill_us,
 };
+use weir_wire::quota::Quota;
 
 use super::exchange::Call;
-use super::keys::budget_key;
+use super::keys::{BUDGET_PREFIX, budget_key};
 use super::script::{Lua, with_maxima};
+use crate::store::clock::{DOUBLE, doubles, whole};
 use crate::store::{Batch, StoreError};
 
-/// What the script returns: `deficit_us`, `deficit_ns`, `spread`, `charged`, `now_us`, members.
-pub(super) type Row = (u64, u64, u32, u64, u64, String);
+/// How long a budget's head is (see the script).
+pub const HEAD_BYTES: usize = 93;
+
+const DEFICIT_US_MAX: u64 = weir_budget::budget::DEFICIT_NS_MAX / 1_000;
 
 /// The script, with weir-budget's maxima in front.
 pub fn script() -> String {
     let maxima = [
+        ("HEAD_BYTES", HEAD_BYTES as u64),
         ("CHARGE_TOKENS_MAX", CHARGE_TOKENS_MAX),
-        ("DEFICIT_US_MAX", DEFICIT_NS_MAX / 1_000),
+        ("DEFICIT_US_MAX", DEFICIT_US_MAX),
         ("SOURCES_MAX", SOURCES_MAX as u64),
         ("SOURCES_KEPT", SOURCES_KEPT as u64),
         ("MEMBERS_MAX", MEMBERS_MAX as u64),
@@ -47,34 +53,89 @@ pub fn script() -> String {
         ("SPREAD_MAX", u64::from(SPREAD_MAX)),
         ("SPREAD_MOMENT_US", SPREAD_MOMENT_US),
         ("SPREAD_DEBT_US_MAX", SPREAD_DEBT_US_MAX),
+        ("PREFIX_BYTES", BUDGET_PREFIX.len() as u64),
     ];
     const { assert!(COUNT_MAX < 1 << 53, "Lua has doubles only") };
     with_maxima(&maxima, include_str!("../charge.lua"))
 }
 
+/// What the script is told of a charge.
+#[derive(Debug)]
+pub struct Arguments {
+    /// The first arguments.
+    pub texts: Vec<String>,
+    /// The last one, behind what is known of the store's clock.
+    pub tail: Vec<u8>,
+}
+
+/// What the script is told of a charge by `member`; `counts` are those of each POP.
+pub fn arguments<'a>(
+    member: &str,
+    demand: Demand,
+    quota: Quota,
+    counts: impl Iterator<Item = (&'a str, &'a [Count])>,
+) -> Arguments {
+    let token_ns = quota.token_ns();
+    let head = [
+        demand.milli.min(COUNT_MAX),
+        demand.askers.into(),
+        token_ns / 1_000,
+        token_ns % 1_000,
+        fill_us(quota),
+    ];
+    let mut arguments = Arguments { texts: vec![member.to_owned()], tail: doubles(&head) };
+    for (pop, counts) in counts {
+        let pop = source_name(pop);
+        for (n, count) in counts.iter().enumerate() {
+            let admitted = count.admitted.min(COUNT_MAX);
+            arguments.texts.push(format!("\n{:016x}{pop}\n", count.epoch));
+            arguments.tail.extend(doubles(&[
+                admitted,
+                count.unconfirmed.min(admitted),
+                count.span_us.min(COUNT_MAX),
+                count.missing.min(CHARGE_TOKENS_MAX),
+                count.made_ms.min(MADE_MS_MAX),
+                (counts.len() - n) as u64,
+            ]));
+        }
+    }
+    arguments
+}
+
 /// A call of the script for a charge of `batch`.
 pub(super) fn call(script: &Lua, batch: &Batch<'_>, entry: &Entry) -> Call {
-    let token_ns = entry.quota.token_ns();
     let mut call = Call::of(script, &[&budget_key(&entry.id)]);
-    call.arg(batch.member).arg(entry.demand.milli.min(COUNT_MAX)).arg(entry.demand.askers);
-    call.arg(token_ns / 1_000).arg(token_ns % 1_000).arg(fill_us(entry.quota)).arg(batch.pop);
-    for count in &entry.counts {
-        let admitted = count.admitted.min(COUNT_MAX);
-        call.arg(format!("{:016x}", count.epoch)).arg(admitted).arg(count.unconfirmed.min(admitted));
-        call.arg(count.span_us.min(COUNT_MAX)).arg(count.missing.min(CHARGE_TOKENS_MAX));
-        call.arg(count.made_ms.min(MADE_MS_MAX));
-    }
+    let counts = [(batch.pop, entry.counts.as_slice())];
+    let Arguments { texts, tail } = arguments(batch.member, entry.demand, entry.quota, counts.into_iter());
+    call.arg(texts);
+    call.tail = tail;
     call
 }
 
-/// What the script said of one charge.
-pub(super) fn account(row: &Row) -> Result<Account, StoreError> {
-    let (whole_us, rest_ns, spread, charged, now_us, members) = row;
-    let deficit_ns = deficit(*whole_us, *rest_ns)?;
-    let members = members.split_terminator(';').map(|text| member(text, *now_us)).collect::<Option<Vec<_>>>();
-    let mut members = members.ok_or(StoreError::Nonsense("members that cannot be read"))?;
+/// A POP's name in the string, where a new line ends it.
+fn source_name(pop: &str) -> Cow<'_, str> {
+    if pop.contains(['\n', '\\']) {
+        return pop.replace('\\', "\\\\").replace('\n', "\\n").into();
+    }
+    pop.into()
+}
+
+/// What the script said of the charge of one POP.
+pub fn account(said: &[u8]) -> Result<Account, StoreError> {
+    read_account(said).ok_or(StoreError::Nonsense("an account that cannot be read"))
+}
+
+fn read_account(said: &[u8]) -> Option<Account> {
+    let (numbers, members) = said.split_at_checked(6 * DOUBLE)?;
+    let number = |at: usize| numbers.get(at * DOUBLE..(at + 1) * DOUBLE);
+    let now_us = whole(number(0)?)?;
+    #[allow(clippy::cast_possible_truncation, reason = "a cast of a float saturates")]
+    let ahead_us = f64::from_le_bytes(number(1)?.try_into().ok()?) as i64;
+    let deficit_ns = deficit(whole(number(2)?)?, whole(number(3)?)?).ok()?;
+    let (spread, charged) = (u32::try_from(whole(number(4)?)?).ok()?, whole(number(5)?)?);
+    let mut members = read_members(members, now_us.saturating_add_signed(ahead_us))?;
     members.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    Ok(Account { deficit_ns, spread: *spread, charged: *charged, now_us: *now_us, members })
+    Some(Account { deficit_ns, spread, charged, now_us, members })
 }
 
 /// How long Redis keeps the budget at most, if it is not charged again.
@@ -84,13 +145,20 @@ pub(super) fn kept(entry: &Entry, account: &Account) -> Duration {
     Duration::from_micros(keep_us(account.deficit_ns).saturating_add(longer_us).min(KEPT_US_MAX))
 }
 
-/// Reads `region=milli,askers,at_us`.
-fn member(text: &str, now_us: u64) -> Option<Member> {
-    let (name, rest) = text.split_once('=')?;
-    let mut numbers = rest.split(',').map(|number| number.parse::<u64>().ok());
-    let (milli, askers, at_us) = (numbers.next()??, numbers.next()??, numbers.next()??);
-    let demand = Demand { milli, askers: u32::try_from(askers).ok()? };
-    Some(Member { name: name.to_owned(), demand, age_us: now_us.saturating_sub(at_us) })
+/// Reads members as a budget keeps them; its own clock shows `own_us`.
+fn read_members(mut bytes: &[u8], own_us: u64) -> Option<Vec<Member>> {
+    let mut members = Vec::with_capacity(4);
+    while let Some((len, rest)) = bytes.split_first() {
+        let (name, rest) = rest.split_at_checked(usize::from(*len))?;
+        let (numbers, rest) = rest.split_at_checked(3 * DOUBLE)?;
+        let mut numbers = numbers.chunks_exact(DOUBLE).map(whole);
+        let (milli, askers, at_us) = (numbers.next()??, numbers.next()??, numbers.next()??);
+        let demand = Demand { milli, askers: u32::try_from(askers).ok()? };
+        let name = String::from_utf8(name.to_vec()).ok()?;
+        members.push(Member { name, demand, age_us: own_us.saturating_sub(at_us) });
+        bytes = rest;
+    }
+    Some(members)
 }
 
 /// A deficit in nanoseconds, of whole microseconds and the rest.

@@ -7,7 +7,7 @@ use redis::{Arg, Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, ToRedisA
 
 use super::script::Lua;
 use crate::store::StoreError;
-use crate::store::clock::late_us;
+use crate::store::clock::{Way, late_us};
 use crate::store::link::{Link, Open};
 use crate::store::trouble::explain;
 
@@ -19,6 +19,8 @@ const ASKING: &str = "ASKING";
 pub(super) struct Call {
     pub(super) key: String,
     pub(super) command: Cmd,
+    /// What its last argument ends with, behind what is known of the server's clock, if its script is told so.
+    pub(super) tail: Vec<u8>,
     /// The key is being moved to the server that is asked, which is told that we know.
     pub(super) is_asking: bool,
 }
@@ -26,7 +28,7 @@ pub(super) struct Call {
 impl Call {
     /// A command for the server of `key`.
     pub(super) fn new(name: &str, key: &str) -> Self {
-        Self { key: key.to_owned(), command: redis::cmd(name), is_asking: false }
+        Self { key: key.to_owned(), command: redis::cmd(name), tail: Vec::new(), is_asking: false }
     }
 
     /// Runs a script on `keys`, which are all of one slot.
@@ -53,10 +55,10 @@ pub(super) async fn exchange(
     script: &Lua,
     wait: Option<Duration>,
 ) -> Result<Vec<Value>, StoreError> {
-    let told = script.shown_at().map(|at| (link.clock.tell(), at));
-    if let Some((told, _)) = told {
+    let told = script.way().map(|way| (link.clock.tell(), way));
+    if let Some((told, way)) = told {
         for call in &mut calls {
-            told.add_to(&mut call.command);
+            told.add_to(&mut call.command, way, &call.tail);
         }
     }
     let mut first = pipeline(None, calls.into_iter().map(|call| (call.command, call.is_asking)));
@@ -69,9 +71,9 @@ pub(super) async fn exchange(
         let again = query(&mut pipeline(Some(script), calls.into_iter()), open, wait).await?;
         places.into_iter().zip(again).for_each(|(place, value)| *place = value);
     }
-    if let Some((told, at)) = told {
-        link.clock.hear(told, &values, at);
-        send_late_again(link, open, &first, (wait, at), &mut values).await?;
+    if let Some((told, way)) = told {
+        link.clock.hear(told, &values, way);
+        send_late_again(link, open, &first, (wait, way), &mut values).await?;
     }
     Ok(values)
 }
@@ -81,7 +83,7 @@ async fn send_late_again(
     link: &Link,
     open: &Open,
     first: &Pipeline,
-    (wait, shown_at): (Option<Duration>, usize),
+    (wait, way): (Option<Duration>, Way),
     values: &mut [Value],
 ) -> Result<(), StoreError> {
     let late: Vec<_> = sent(first).zip(values).filter(|(_, value)| late_us(value).is_some()).collect();
@@ -89,10 +91,12 @@ async fn send_late_again(
         return Ok(());
     }
     let told = link.clock.tell();
-    let (calls, places): (Vec<_>, Vec<_>) =
-        late.into_iter().map(|((call, is_asking), place)| ((told.instead(call), is_asking), place)).unzip();
+    let (calls, places): (Vec<_>, Vec<_>) = late
+        .into_iter()
+        .map(|((call, is_asking), place)| ((told.instead(call, way), is_asking), place))
+        .unzip();
     let again = query(&mut pipeline(None, calls.into_iter()), open, wait).await?;
-    link.clock.hear(told, &again, shown_at);
+    link.clock.hear(told, &again, way);
     places.into_iter().zip(again).for_each(|(place, value)| *place = value);
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! What weir-syncs have heard of their POPs, in Redis: one sorted set.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use weir_budget::pops::PopNote;
 
@@ -12,28 +13,82 @@ use crate::store::StoreError;
 
 /// The sorted set of the notes.
 const NOTES_KEY: &str = "weir:fleet";
+/// What a note begins with that is of the weir-sync itself.
+const PACKS: &str = "packs";
 
 /// The script, with its maximum in front.
 pub(super) fn script() -> String {
     with_maxima(&[("NOTES_MAX", NOTES_MAX as u64)], include_str!("../fleet.lua"))
 }
 
-pub(super) async fn note(
-    servers: &Servers,
-    script: &Arc<Lua>,
-    ttl_us: u64,
-    member: &str,
-    pops: &[PopNote],
-) -> Result<(), StoreError> {
-    if pops.is_empty() {
+/// How often it is asked whether all weir-syncs keep budgets as this version does.
+const ASK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Whether all weir-syncs keep budgets as this version does: in strings. While one of the version before is there, all keep them
+/// in hashes, so that each budget is one budget.
+#[derive(Debug, Default)]
+pub(super) struct Shape {
+    /// What was said, and when; or, if the store was out of reach, when it was asked.
+    known: Mutex<Option<(bool, Instant)>>,
+}
+
+impl Shape {
+    /// Whether they do, as was said last; asks if that was never asked.
+    pub(super) async fn is_packed(&self, notes: &Notes<'_>) -> bool {
+        if self.known().is_none() {
+            // An error shows in what is asked next.
+            let _ = note(notes, self, &[]).await;
+        }
+        self.known().is_none_or(|(is_packed, _)| is_packed)
+    }
+
+    fn is_due(&self) -> bool {
+        self.known().is_none_or(|(_, at)| at.elapsed() >= ASK_INTERVAL)
+    }
+
+    fn hear(&self, said: Option<bool>) {
+        let mut known = self.known();
+        let is_packed = said.unwrap_or_else(|| known.is_none_or(|(is_packed, _)| is_packed));
+        if known.is_some_and(|(was_packed, _)| was_packed != is_packed) || (known.is_none() && !is_packed) {
+            let (shape, why) = if is_packed { ("strings", "no") } else { ("hashes", "a") };
+            tracing::info!(
+                shape,
+                "{why} weir-sync of the version before is there: budgets are kept as {shape}"
+            );
+        }
+        *known = Some((is_packed, Instant::now()));
+    }
+
+    fn known(&self) -> MutexGuard<'_, Option<(bool, Instant)>> {
+        // Nothing that runs under this lock panics.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where notes are, and whose they are.
+#[derive(Debug)]
+pub(super) struct Notes<'a> {
+    pub(super) servers: &'a Servers,
+    pub(super) script: &'a Arc<Lua>,
+    pub(super) ttl_us: u64,
+    pub(super) member: &'a str,
+}
+
+pub(super) async fn note(notes: &Notes<'_>, shape: &Shape, pops: &[PopNote]) -> Result<(), StoreError> {
+    let (is_due, member) = (shape.is_due(), notes.member);
+    if pops.is_empty() && !is_due {
         return Ok(());
     }
-    let mut call = Call::of(script, &[NOTES_KEY]);
-    call.arg(ttl_us);
+    let mut call = Call::of(notes.script, &[NOTES_KEY]);
+    call.arg(notes.ttl_us).arg(u8::from(is_due)).arg(format!("{PACKS} {member}"));
     for pop in pops {
         call.arg(format!("{member} {} {} {}", pop.version, pop.refused, pop.pop));
     }
-    servers.send_one::<u64>(call, script).await.map(|_| ())
+    let said = notes.servers.send_one::<u64>(call, notes.script).await;
+    if is_due {
+        shape.hear(said.as_ref().ok().map(|said| *said == 1));
+    }
+    said.map(|_| ())
 }
 
 pub(super) async fn read(servers: &Servers, script: &Arc<Lua>, ttl_us: u64) -> Result<Vec<Seen>, StoreError> {

@@ -1,12 +1,20 @@
-//! What the hashes of budgets are called.
+//! What budgets are called.
 
 use weir_budget::budget::BudgetId;
 use weir_budget::text::Hex;
 use weir_wire::calendar::Calendar;
 use weir_wire::law::Law;
 
-/// The name of a budget's hash.
+/// What the names of budgets begin with.
+pub(super) const BUDGET_PREFIX: &str = "weir:budget:";
+
+/// The name of a budget.
 pub fn budget_key(id: &BudgetId) -> String {
+    key_under(BUDGET_PREFIX, id)
+}
+
+/// The name of a budget's hash, as the version before keeps it.
+pub fn budget_hash_key(id: &BudgetId) -> String {
     key_under("weir:", id)
 }
 

@@ -2,27 +2,29 @@
 
 use redis::{Cmd, Script};
 
+use crate::store::clock::Way;
+
 /// A script, and what Redis knows it by.
 #[derive(Clone, Debug)]
 pub(super) struct Lua {
     script: Script,
     text: String,
-    /// If it goes by the server's clock: where its rows say what that shows.
-    shown_at: Option<usize>,
+    /// If it goes by the server's clock: how it is told of that, and says what it shows.
+    way: Option<Way>,
 }
 
 impl Lua {
     pub(super) fn new(text: &str) -> Self {
-        Self { script: Script::new(text), text: text.into(), shown_at: None }
+        Self { script: Script::new(text), text: text.into(), way: None }
     }
 
-    /// One whose last arguments are what is known of the server's clock, and that answers at this place what it shows.
-    pub(super) fn timed(text: &str, shown_at: usize) -> Self {
-        Self { shown_at: Some(shown_at), ..Self::new(text) }
+    /// One that goes by the server's clock.
+    pub(super) fn timed(text: &str, way: Way) -> Self {
+        Self { way: Some(way), ..Self::new(text) }
     }
 
-    pub(super) fn shown_at(&self) -> Option<usize> {
-        self.shown_at
+    pub(super) fn way(&self) -> Option<Way> {
+        self.way
     }
 
     /// What `EVALSHA` names it by.

@@ -1,6 +1,5 @@
 //! When a fail-over is over.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -109,7 +108,7 @@ async fn follow_with(server: &Redis, password: &str) {
 }
 
 /// The budgets of `keys` as a replica of `victim` has them.
-async fn copies(servers: &[Redis], victim: usize, keys: &[String]) -> Vec<BTreeMap<String, String>> {
+async fn copies(servers: &[Redis], victim: usize, keys: &[String]) -> Vec<Vec<u8>> {
     for (_, server) in servers.iter().enumerate().filter(|(at, _)| *at != victim) {
         if let Some(budgets) = budgets(server, keys).await {
             return budgets;
@@ -119,13 +118,13 @@ async fn copies(servers: &[Redis], victim: usize, keys: &[String]) -> Vec<BTreeM
 }
 
 /// The budgets of `keys` as a server has them, master or replica; none if one of them is not its own.
-async fn budgets(server: &Redis, keys: &[String]) -> Option<Vec<BTreeMap<String, String>>> {
+async fn budgets(server: &Redis, keys: &[String]) -> Option<Vec<Vec<u8>>> {
     let mut connection = server.operator().await;
     // A replica in a cluster answers only on a connection that is fine with its being behind; any other does anyway.
     let _ = redis::cmd("READONLY").query_async::<()>(&mut connection).await;
     let mut budgets = Vec::with_capacity(keys.len());
     for key in keys {
-        budgets.push(redis::cmd("HGETALL").arg(key).query_async(&mut connection).await.ok()?);
+        budgets.push(redis::cmd("DUMP").arg(key).query_async(&mut connection).await.ok()?);
     }
     Some(budgets)
 }
