@@ -14,6 +14,7 @@ mod busy;
 mod changed_list;
 mod charge;
 mod charge_hash;
+mod charger;
 mod cluster;
 mod confirmer;
 mod draw;
@@ -43,9 +44,8 @@ use weir_budget::pops::PopNote;
 use weir_wire::law::Law;
 use weir_wire::messages::POPS_MAX;
 
-pub use self::charge::{
-    Arguments, HEAD_BYTES, account as charge_account, arguments as charge_arguments, script as charge_script,
-};
+pub use self::charge::{Charging, HEAD_BYTES, Says, accounts as charge_accounts, script as charge_script};
+use self::charger::Charger;
 pub use self::draw::script as draw_script;
 use self::exchange::Call;
 use self::fleet::{Notes, Shape};
@@ -72,6 +72,8 @@ const FLEET_KEY: &str = "weir:pops";
 #[derive(Debug)]
 pub struct Redis {
     servers: Arc<Servers>,
+    /// Charges, where one server has all keys.
+    charger: Option<Charger>,
     /// Takes, where they need not be confirmed, and one server has all keys.
     taker: Option<Taker>,
     clocks: Arc<Clocks>,
@@ -142,10 +144,13 @@ impl Redis {
             confirmed,
             clocks: Arc::clone(&clocks),
         }));
-        let is_simple = matches!(*servers, Servers::One(_)) && options.wait.is_none();
+        let is_one = matches!(*servers, Servers::One(_));
+        let charger = is_one.then(|| Charger::new(Arc::clone(&servers), Arc::clone(&charge)));
+        let is_simple = is_one && options.wait.is_none();
         let taker = is_simple.then(|| Taker::new(Arc::clone(&servers), take));
         Ok(Self {
             servers,
+            charger,
             taker,
             clocks,
             charge,
@@ -171,9 +176,19 @@ impl Redis {
     /// Charges each, in their order, in the shape that all weir-syncs understand.
     async fn charge_each(&self, batch: &Batch<'_>, entries: &[&Entry]) -> Vec<Result<Account, StoreError>> {
         if self.shape.is_packed(&self.notes(batch.member)).await {
-            let calls = entries.iter().map(|entry| charge::call(&self.charge, batch, entry)).collect();
+            let charging =
+                |entry: &&Entry| Charging::new(budget_key(&entry.id), &entry.charge(batch.member, batch.pop));
+            let charges: Vec<_> = entries.iter().map(charging).collect();
+            if let Some(charger) = &self.charger {
+                return charger.charge(charges).await;
+            }
+            let (calls, says): (Vec<_>, Vec<_>) =
+                charges.into_iter().map(|charging| charging.call(&self.charge)).unzip();
             let said = self.servers.send::<Vec<u8>>(calls, &self.charge).await;
-            return said.into_iter().map(|said| charge::account(&said?)).collect();
+            let account = |(said, says): (Result<Vec<u8>, StoreError>, Says)| {
+                next(&mut charge::accounts(&said?, &says)?.into_iter().map(Ok))
+            };
+            return said.into_iter().zip(says).map(account).collect();
         }
         let calls = entries.iter().map(|entry| charge_hash::call(&self.charge_hash, batch, entry)).collect();
         let rows = self.servers.send(calls, &self.charge_hash).await;

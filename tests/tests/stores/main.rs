@@ -27,6 +27,7 @@ mod rules;
 mod strict;
 mod strict_equality;
 mod taking;
+mod together;
 mod told;
 mod trail;
 

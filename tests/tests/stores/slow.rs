@@ -56,6 +56,7 @@ async fn what_fails_on_a_connection_that_was_replaced_does_not_end_the_new_one()
     let (_redis, mut link) = behind_a_link().await;
     let store = open(&url(&link));
     in_reach(&store).await;
+    charge(&store, entry(b"b", slow(), vec![])).await.unwrap();
     link.silence();
     let entries = [entry(b"a", slow(), vec![count(1, 1, 1)])];
     let batch = Batch { member: "fra", pop: "fra1", entries: &entries };

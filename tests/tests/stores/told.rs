@@ -8,7 +8,7 @@ use redis::{AsyncCommands as _, FromRedisValue, RedisError, Script, ScriptInvoca
 use weir_budget::budget::{Account, Budget, COUNT_MAX, Charge, Count, Demand};
 use weir_budget::escrow::{Claim, Draw, Escrow};
 use weir_budget::store_clock::{Bounds, Jump};
-use weir_sync::store::redis::{Arguments, charge_account, charge_arguments, charge_script, draw_script};
+use weir_sync::store::redis::{Charging, charge_accounts, charge_script, draw_script};
 use weir_tests::redis::Redis;
 use weir_wire::calendar::Calendar;
 use weir_wire::law::Law;
@@ -60,7 +60,7 @@ async fn a_charge_is_the_same_to_both() {
             let (key, quota) =
                 (random.below(3), random.pick(&[quota(100, Period::Second, 2), slow(), quick()]));
             let (bounds, pop) = (bounds(&mut random, last_us), random.pick(&["a", "b"]));
-            let count = |_| {
+            let mut count = |_| {
                 let admitted = n + random.below(300);
                 let (epoch, made_ms) = (random.below(3), n + random.below(10));
                 Count {
@@ -72,22 +72,32 @@ async fn a_charge_is_the_same_to_both() {
                     made_ms,
                 }
             };
-            let counts: Vec<Count> = (0..n % 3).map(count).collect();
-            let demand = Demand { milli: 0, askers: 1 };
-            let said = Charge { quota, member: "m", demand, pop, counts: &counts };
+            let counts: Vec<Count> = (0..n % 3).map(&mut count).collect();
+            let others: Vec<Count> = (0..n % 4).map(&mut count).collect();
+            let of = |milli, pop, counts| {
+                let demand = Demand { milli, askers: 1 };
+                Charge { quota, member: "m", demand, pop, counts }
+            };
+            let mut said = vec![of(n, pop, counts.as_slice())];
+            if !counts.is_empty() && !others.is_empty() {
+                said.push(of(7, "b", others.as_slice()));
+            }
             let row = charge(&mut connection, &script, &format!("{seed}:{key}"), &said, bounds).await;
-            let account = match row {
-                Ok(account) => account,
+            let accounts = match row {
+                Ok(accounts) => accounts,
                 Err(now_us) => {
                     assert_eq!(bounds.at(now_us), None, "seed {seed}, call {n}");
                     (last_us, refused) = (now_us, refused + 1);
                     continue;
                 }
             };
-            let time = bounds.at(account.now_us).expect("it was not refused");
-            let expected = references.entry(key).or_default().charge(time, &said);
-            assert_eq!(account, expected, "seed {seed}, call {n}");
-            (last_us, deepest) = (account.now_us, deepest.max(account.deficit_ns / 1_000));
+            assert_eq!(accounts.len(), said.len());
+            for (said, account) in said.iter().zip(accounts) {
+                let time = bounds.at(account.now_us).expect("it was not refused");
+                let expected = references.entry(key).or_default().charge(time, said);
+                assert_eq!(account, expected, "seed {seed}, call {n}");
+                (last_us, deepest) = (account.now_us, deepest.max(account.deficit_ns / 1_000));
+            }
         }
         assert!(deepest > 10_000_000 && refused > CALLS / 4, "seed {seed} tests too little");
     }
@@ -97,18 +107,23 @@ async fn charge(
     connection: &mut MultiplexedConnection,
     script: &Script,
     key: &str,
-    charge: &Charge<'_>,
+    charges: &[Charge<'_>],
     bounds: Bounds,
-) -> Result<Account, u64> {
+) -> Result<Vec<Account>, u64> {
     let mut call = script.key(format!("weir:budget:{{{key}}}"));
-    let counts = [(charge.pop, charge.counts)].into_iter();
-    let Arguments { texts, tail } = charge_arguments(charge.member, charge.demand, charge.quota, counts);
+    let charges = charges.iter().map(|charge| Charging::new(key.to_owned(), charge));
+    let joined = charges.reduce(|mut joined, charging| {
+        assert!(joined.takes(&charging, usize::MAX));
+        joined.join(charging);
+        joined
+    });
+    let charging = joined.unwrap();
     let told = [bounds.latest_us, bounds.jump.seen_us, bounds.jump.length_us];
     #[allow(clippy::cast_precision_loss, reason = "below 2^53")]
     let told = told.iter().flat_map(|us| ((*us).min(COUNT_MAX) as f64).to_le_bytes());
-    call.arg(texts).arg(told.chain(tail).collect::<Vec<u8>>());
+    call.arg(&charging.texts).arg(told.chain(charging.tail.iter().copied()).collect::<Vec<u8>>());
     let said: Vec<u8> = call.invoke_async(connection).await.map_err(late_us)?;
-    Ok(charge_account(&said).unwrap())
+    Ok(charge_accounts(&said, &charging.says()).unwrap())
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use weir_budget::budget::{
-    Account, CHARGE_TOKENS_MAX, COUNT_MAX, Count, Demand, FORGOTTEN_US_MAX, GRACE_US, KEPT_US_MAX,
+    Account, CHARGE_TOKENS_MAX, COUNT_MAX, Charge, Demand, FORGOTTEN_US_MAX, GRACE_US, KEPT_US_MAX,
     LENIENCE_US, LOOK_US, MEMBER_IDLE_US, MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX, STEP_KEPT_US,
     STEP_US, keep_us,
 };
@@ -17,13 +17,16 @@ use weir_budget::spread::{
 use weir_wire::quota::Quota;
 
 use super::exchange::Call;
-use super::keys::{BUDGET_PREFIX, budget_key};
+use super::keys::BUDGET_PREFIX;
 use super::script::{Lua, with_maxima};
+use crate::store::StoreError;
 use crate::store::clock::{DOUBLE, doubles, whole};
-use crate::store::{Batch, StoreError};
 
 /// How long a budget's head is (see the script).
 pub const HEAD_BYTES: usize = 93;
+
+/// How many numbers the last argument begins with that are of the charge as a whole.
+const HEAD_DOUBLES: usize = 5;
 
 const DEFICIT_US_MAX: u64 = weir_budget::budget::DEFICIT_NS_MAX / 1_000;
 
@@ -59,37 +62,40 @@ pub fn script() -> String {
     with_maxima(&maxima, include_str!("../charge.lua"))
 }
 
-/// What the script is told of a charge.
+/// A call of the script: what is charged to one budget, POP by POP.
 #[derive(Debug)]
-pub struct Arguments {
-    /// The first arguments.
+pub struct Charging {
+    /// The budget.
+    pub key: String,
+    quota: Quota,
+    /// The first arguments: the member, and the sources of the counts.
     pub texts: Vec<String>,
     /// The last one, behind what is known of the store's clock.
     pub tail: Vec<u8>,
+    says: Says,
 }
 
-/// What the script is told of a charge by `member`; `counts` are those of each POP.
-pub fn arguments<'a>(
-    member: &str,
-    demand: Demand,
-    quota: Quota,
-    counts: impl Iterator<Item = (&'a str, &'a [Count])>,
-) -> Arguments {
-    let token_ns = quota.token_ns();
-    let head = [
-        demand.milli.min(COUNT_MAX),
-        demand.askers.into(),
-        token_ns / 1_000,
-        token_ns % 1_000,
-        fill_us(quota),
-    ];
-    let mut arguments = Arguments { texts: vec![member.to_owned()], tail: doubles(&head) };
-    for (pop, counts) in counts {
+/// What an answer does not say.
+#[derive(Debug)]
+pub struct Says {
+    member: String,
+    /// The member's demand, with the counts of each POP.
+    demands: Vec<Demand>,
+}
+
+impl Charging {
+    /// What `charge` says of the budget of this key.
+    pub fn new(key: String, charge: &Charge<'_>) -> Self {
+        let Charge { quota, member, demand, pop, counts } = *charge;
+        let (token_ns, milli) = (quota.token_ns(), demand.milli.min(COUNT_MAX));
+        let head = [milli, demand.askers.into(), token_ns / 1_000, token_ns % 1_000, fill_us(quota)];
+        let (mut texts, mut tail) = (Vec::with_capacity(1 + counts.len()), doubles(&head));
+        texts.push(member.to_owned());
         let pop = source_name(pop);
         for (n, count) in counts.iter().enumerate() {
             let admitted = count.admitted.min(COUNT_MAX);
-            arguments.texts.push(format!("\n{:016x}{pop}\n", count.epoch));
-            arguments.tail.extend(doubles(&[
+            texts.push(format!("\n{:016x}{pop}\n", count.epoch));
+            tail.extend(doubles(&[
                 admitted,
                 count.unconfirmed.min(admitted),
                 count.span_us.min(COUNT_MAX),
@@ -98,18 +104,39 @@ pub fn arguments<'a>(
                 (counts.len() - n) as u64,
             ]));
         }
+        let says = Says { member: member.to_owned(), demands: vec![Demand { milli, ..demand }] };
+        Self { key, quota, texts, tail, says }
     }
-    arguments
-}
 
-/// A call of the script for a charge of `batch`.
-pub(super) fn call(script: &Lua, batch: &Batch<'_>, entry: &Entry) -> Call {
-    let mut call = Call::of(script, &[&budget_key(&entry.id)]);
-    let counts = [(batch.pop, entry.counts.as_slice())];
-    let Arguments { texts, tail } = arguments(batch.member, entry.demand, entry.quota, counts.into_iter());
-    call.arg(texts);
-    call.tail = tail;
-    call
+    /// Whether another POP's counts may go with these, at most so many in all: of the same budget by the same quota.
+    pub fn takes(&self, other: &Self, counts_max: usize) -> bool {
+        let (mine, others) = (self.texts.len() - 1, other.texts.len() - 1);
+        let is_same =
+            (&self.key, self.quota, &self.says.member) == (&other.key, other.quota, &other.says.member);
+        is_same && mine > 0 && others > 0 && mine + others <= counts_max
+    }
+
+    /// Charges `other`, which may go with this, right after this.
+    pub fn join(&mut self, other: Self) {
+        let (head, counts) = other.tail.split_at(HEAD_DOUBLES * DOUBLE);
+        self.tail[..head.len()].copy_from_slice(head);
+        self.tail.extend_from_slice(counts);
+        self.texts.extend(other.texts.into_iter().skip(1));
+        self.says.demands.extend(other.says.demands);
+    }
+
+    /// The call of `script`, and what its answer leaves out.
+    pub(super) fn call(self, script: &Lua) -> (Call, Says) {
+        let mut call = Call::of(script, &[&self.key]);
+        call.arg(self.texts);
+        call.tail = self.tail;
+        (call, self.says)
+    }
+
+    /// The same without a call.
+    pub fn says(self) -> Says {
+        self.says
+    }
 }
 
 /// A POP's name in the string, where a new line ends it.
@@ -120,22 +147,33 @@ fn source_name(pop: &str) -> Cow<'_, str> {
     pop.into()
 }
 
-/// What the script said of the charge of one POP.
-pub fn account(said: &[u8]) -> Result<Account, StoreError> {
-    read_account(said).ok_or(StoreError::Nonsense("an account that cannot be read"))
+/// What the script said of the charges of each POP.
+pub fn accounts(said: &[u8], says: &Says) -> Result<Vec<Account>, StoreError> {
+    read_accounts(said, says).ok_or(StoreError::Nonsense("an account that cannot be read"))
 }
 
-fn read_account(said: &[u8]) -> Option<Account> {
-    let (numbers, members) = said.split_at_checked(6 * DOUBLE)?;
-    let number = |at: usize| numbers.get(at * DOUBLE..(at + 1) * DOUBLE);
-    let now_us = whole(number(0)?)?;
+fn read_accounts(said: &[u8], says: &Says) -> Option<Vec<Account>> {
+    let (head, rest) = said.split_at_checked(2 * DOUBLE)?;
+    let (rows, members) = rest.split_at_checked(4 * DOUBLE * says.demands.len())?;
+    let (now_us, ahead_us) = head.split_at_checked(DOUBLE)?;
+    let now_us = whole(now_us)?;
     #[allow(clippy::cast_possible_truncation, reason = "a cast of a float saturates")]
-    let ahead_us = f64::from_le_bytes(number(1)?.try_into().ok()?) as i64;
-    let deficit_ns = deficit(whole(number(2)?)?, whole(number(3)?)?).ok()?;
-    let (spread, charged) = (u32::try_from(whole(number(4)?)?).ok()?, whole(number(5)?)?);
+    let ahead_us = f64::from_le_bytes(ahead_us.try_into().ok()?) as i64;
     let mut members = read_members(members, now_us.saturating_add_signed(ahead_us))?;
     members.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    Some(Account { deficit_ns, spread, charged, now_us, members })
+    let own = members.iter().position(|member| member.name == says.member);
+    let account = |(row, demand): (&[u8], &Demand)| {
+        let mut numbers = row.chunks_exact(DOUBLE).map(whole);
+        let (whole_us, rest_ns) = (numbers.next()??, numbers.next()??);
+        let (spread, charged) = (numbers.next()??, numbers.next()??);
+        let mut members = members.clone();
+        if let Some(own) = own.and_then(|own| members.get_mut(own)) {
+            own.demand = *demand;
+        }
+        let deficit_ns = deficit(whole_us, rest_ns).ok()?;
+        Some(Account { deficit_ns, spread: u32::try_from(spread).ok()?, charged, now_us, members })
+    };
+    rows.chunks_exact(4 * DOUBLE).zip(&says.demands).map(account).collect()
 }
 
 /// How long Redis keeps the budget at most, if it is not charged again.
