@@ -35,7 +35,7 @@ VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vecto
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind chromedriver envoy prometheus wasm-bindgen
+PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind chromedriver envoy envoy-before prometheus wasm-bindgen
 .PHONY: $(PROGRAMS) help run run-regions visitors attack test upgrade tools wasm wasm-nginx wasm-lean module proto dashboard sync fmt clippy doc native unit stores e2e e2e-module vectors lab try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz clean
 
 help: ## list the targets
@@ -58,7 +58,7 @@ chromedriver:
 	$(call needs,$@,install Chromium with its driver (of Debian's packages: chromium-driver))
 
 # Installed into .tools/ if missing.
-envoy prometheus wasm-bindgen: python3
+envoy envoy-before prometheus wasm-bindgen: python3
 	@$(LAB) tools $@
 
 run: python3 ## build and run one edge: Envoy on 127.0.0.1:10000, weir-sync, an upstream
@@ -172,7 +172,8 @@ e2e: cargo cc redis-server envoy wasm wasm-lean module ## only the end-to-end te
 	cargo test $(NATIVE) --test e2e
 
 e2e-module: export WEIR_HOST := native
-e2e-module: e2e ## the same, with the filter as a dynamic module wherever the test does not say otherwise
+e2e-module: envoy-before e2e ## the same, with the filter as a dynamic module wherever the test does not say otherwise
+	WEIR_ENVOY="$(CURDIR)/.tools/envoy-before/envoy/_bin/envoy" cargo test $(NATIVE) --test e2e -- native:: panics:: workers:: limiting::
 
 # The last commit with the wire version before: what a fleet is upgraded from. It is built once, as the tests build.
 BEFORE := 2bbeabc5cf77859d6a9a5ddb1dd779b4ebfb405e

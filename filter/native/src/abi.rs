@@ -394,9 +394,9 @@ impl Stream {
     pub(crate) fn respond<'a>(
         self,
         status: u16,
-        details: &str,
+        details: &[u8],
         headers: impl Iterator<Item = (&'a [u8], &'a [u8])>,
-        body: &str,
+        body: &[u8],
     ) {
         let headers: Vec<Header> = headers.map(|(name, value)| Header::of(name, value)).collect();
         // SAFETY: Envoy copies everything during the call. The request may end in it.
@@ -406,8 +406,8 @@ impl Stream {
                 status.into(),
                 headers.as_ptr(),
                 headers.len(),
-                Bytes::of(body.as_bytes()),
-                Bytes::of(details.as_bytes()),
+                Bytes::of(body),
+                Bytes::of(details),
             );
         }
     }

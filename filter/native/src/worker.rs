@@ -1,6 +1,8 @@
 //! One worker of a configuration: its edge, and the requests that it holds.
 
+use std::cell::Cell;
 use std::collections::HashMap;
+use std::mem;
 use std::sync::Arc;
 
 use weir_limiter::edge::{Answer, Answered, Caller, Edge, Effect, HostRules, Open, Step, Unread};
@@ -41,9 +43,18 @@ pub(crate) enum Next {
 /// An answer to a client. It is a copy, because a request may end while it is answered, and call the worker again.
 pub(crate) struct Reply {
     status: u16,
-    details: String,
-    headers: Vec<u8>,
-    body: String,
+    /// The details, the headers and the body.
+    bytes: Vec<u8>,
+    headers_at: usize,
+    body_at: usize,
+}
+
+/// A larger answer's memory is given back, in bytes.
+const SPARE_BYTES_MAX: usize = 16 * 1_024;
+
+thread_local! {
+    /// The memory of this thread's last answer, for the next.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 impl Worker {
@@ -129,21 +140,34 @@ impl Worker {
 
 impl Reply {
     fn of(answer: &Answer<'_>) -> Self {
-        Self {
-            status: answer.status,
-            details: answer.details.into(),
-            headers: answer.headers.into(),
-            body: answer.body.into(),
-        }
+        let mut bytes = SPARE.try_with(Cell::take).unwrap_or_default();
+        bytes.clear();
+        bytes.extend_from_slice(answer.details.as_bytes());
+        let headers_at = bytes.len();
+        bytes.extend_from_slice(answer.headers);
+        let body_at = bytes.len();
+        bytes.extend_from_slice(answer.body.as_bytes());
+        Self { status: answer.status, bytes, headers_at, body_at }
     }
 
     /// Sends it.
     pub(crate) fn send(&self, stream: Stream) {
+        let (rest, body) = self.bytes.split_at_checked(self.body_at).unwrap_or_default();
+        let (details, headers) = rest.split_at_checked(self.headers_at).unwrap_or_default();
         // Envoy answers gRPC clients by itself, with the status that fits HTTP's, unless a header has another.
         let number =
-            are_for_grpc(&self.headers).then(|| weir_limiter::response::grpc_status(self.status).to_string());
+            are_for_grpc(headers).then(|| weir_limiter::response::grpc_status(self.status).to_string());
         let grpc = number.iter().map(|number| (&b"grpc-status"[..], number.as_bytes()));
-        stream.respond(self.status, &self.details, unpacked(&self.headers).chain(grpc), &self.body);
+        stream.respond(self.status, details, unpacked(headers).chain(grpc), body);
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        let bytes = mem::take(&mut self.bytes);
+        if bytes.capacity() <= SPARE_BYTES_MAX {
+            let _ = SPARE.try_with(|spare| spare.set(bytes));
+        }
     }
 }
 

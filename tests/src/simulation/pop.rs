@@ -51,7 +51,9 @@ pub struct Pop {
     /// How many bits of the address the key of each rule keeps.
     bits: Vec<u8>,
     site: LocalSite,
+    /// The last of them reports for all, if there is a reporter.
     workers: Vec<Worker>,
+    has_reporter: bool,
     /// Calls that its workers want made.
     wanted: Vec<Wanted>,
     /// Requests that were let through, and whose responses are to tell their cost.
@@ -133,6 +135,7 @@ impl Pop {
             bits: setup.rules.iter().map(|rule| rule.bits).collect(),
             site: new_process(rng),
             workers: Vec::new(),
+            has_reporter: setup.reporters > 0,
             wanted: Vec::new(),
             going_on: Vec::new(),
             life: 0,
@@ -140,8 +143,16 @@ impl Pop {
             keeps_log: setup.keeps_log,
             numbered: 0,
         };
-        pop.workers = (0..setup.workers).map(|_| pop.worker(rng, 0)).collect();
+        pop.begin(setup.workers + setup.reporters, rng, 0);
         pop
+    }
+
+    /// So many edges begin.
+    fn begin(&mut self, edges: usize, rng: &mut Rng, now: u64) {
+        self.workers = (0..edges).map(|_| self.worker(rng, now)).collect();
+        if let Some(last) = self.workers.last_mut().filter(|_| self.has_reporter) {
+            last.edge.become_reporter();
+        }
     }
 
     fn worker(&mut self, rng: &mut Rng, now: u64) -> Worker {
@@ -156,7 +167,35 @@ impl Pop {
 
     /// Workers.
     pub fn workers(&self) -> usize {
+        self.workers.len() - usize::from(self.has_reporter)
+    }
+
+    /// Workers, and the edge that reports for them if there is one.
+    pub fn edges(&self) -> usize {
         self.workers.len()
+    }
+
+    /// What `worker` has to report goes to the edge that reports for all; of every worker, if it is this one's tick.
+    fn gather(&mut self, worker: usize, now: u64) {
+        let (time, count) = (self.clock.at(now), self.workers());
+        let Some((reporter, workers)) = self.workers.split_last_mut().filter(|_| self.has_reporter) else {
+            return;
+        };
+        for (number, known) in workers.iter_mut().enumerate() {
+            if worker == number || worker == count {
+                reporter.edge.gather(&mut known.edge, time);
+            }
+        }
+    }
+
+    /// Every worker is told what the edge that reports for all has heard.
+    fn spread(&mut self) {
+        if let Some((reporter, workers)) = self.workers.split_last_mut().filter(|_| self.has_reporter) {
+            let forgotten = reporter.edge.take_forgotten();
+            for worker in workers {
+                worker.edge.forget_denials(&forgotten);
+            }
+        }
     }
 
     /// Decides a request in a worker.
@@ -193,6 +232,7 @@ impl Pop {
 
     /// A worker's timer runs.
     pub fn tick(&mut self, worker: usize, now: u64) {
+        self.gather(worker, now);
         let edge = &mut self.workers[worker].edge;
         self.dropped += u64::from(edge.counters().take_event(Event::SyncDropped));
         let effects = edge.tick(&mut self.site, self.clock.at(now));
@@ -201,6 +241,7 @@ impl Pop {
             self.went_on.extend(resumed.map(|_| now));
         }
         self.take_in(worker, effects);
+        self.spread();
     }
 
     /// How often a worker ticks in an interval of so many milliseconds.
@@ -273,6 +314,7 @@ impl Pop {
         let Some((mut asked, mut open)) = held else {
             let effects = edge.answer(number, answer, &mut self.site, time);
             self.take_in(worker, effects);
+            self.spread();
             return None;
         };
         let decided = edge.answer_request(&mut open, (number, answer), &mut asked, &mut self.site, time)?;
@@ -309,6 +351,7 @@ impl Pop {
 
     /// New VMs take over the same table.
     pub fn reload(&mut self, rng: &mut Rng, now: u64) {
+        self.gather(self.workers(), now);
         for worker in &mut self.workers {
             worker.edge.leave(&mut self.site);
         }
@@ -318,7 +361,7 @@ impl Pop {
     /// New workers; a request that the old ones held is never let through.
     fn replace_workers(&mut self, rng: &mut Rng, now: u64) {
         self.life += 1;
-        self.workers = (0..self.workers.len()).map(|_| self.worker(rng, now)).collect();
+        self.begin(self.workers.len(), rng, now);
     }
 
     /// What the bucket of `key` lacks, at `since` nanoseconds from the begin of the traffic.

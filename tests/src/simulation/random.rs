@@ -93,6 +93,8 @@ pub fn drawn(seed: u64) -> Drawn {
         drift_ppm_max: 200,
         ..Setup::default()
     };
+    // Drawn by nothing, so that the other worlds stay as they are.
+    setup.reporters = usize::from(setup.workers > 1 && seed % 2 == 1);
     // If each of two weir-syncs hears of a POP seldom or late, a client that moves is still counted where it was.
     if setup.round_trip_ns() > interval_ns || interval_ns > SECOND_NS / 4 {
         setup.syncs_per_region = 1;
@@ -245,9 +247,10 @@ pub fn check(seed: u64) -> Result<(), String> {
 /// The world of a seed as text: its size, its rules and clients, and what goes wrong when.
 pub fn described(seed: u64) -> String {
     let Drawn { plan: Plan { setup, faults, seconds, .. }, clients, trial, feature } = drawn(seed);
-    let Setup { rules, pops, regions, syncs_per_region, workers, interval_ns, .. } = &setup;
+    let Setup { rules, pops, regions, syncs_per_region, workers, reporters, interval_ns, .. } = &setup;
+    let and_one = if *reporters > 0 { " and an edge that reports for them" } else { "" };
     let mut text = format!(
-        "{pops} POPs of {workers} workers, {regions} regions of {syncs_per_region} weir-syncs, {seconds} s, \
+        "{pops} POPs of {workers} workers{and_one}, {regions} regions of {syncs_per_region} weir-syncs, {seconds} s, \
          every {} ms, {} ms to the store and back",
         interval_ns / 1_000_000,
         setup.round_trip_ns() / 1_000_000

@@ -111,6 +111,8 @@ pub struct Setup {
     pub syncs_per_region: usize,
     /// Workers of a POP.
     pub workers: usize,
+    /// Edges of a POP that report for all of its workers: one if these share a program's memory, else none.
+    pub reporters: usize,
     /// Slots of a POP's table.
     pub slots: u32,
     /// Between two reports of a worker, in nanoseconds.
@@ -162,6 +164,7 @@ impl Default for Setup {
             regions: 3,
             syncs_per_region: 1,
             workers: 1,
+            reporters: 0,
             slots: 1,
             interval_ns: SECOND_NS / 4,
             timeout_ns: SECOND_NS,

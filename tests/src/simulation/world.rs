@@ -183,7 +183,7 @@ impl World {
 
     fn begin(&mut self, schedule: Schedule) {
         for pop in 0..self.pops.len() {
-            for worker in 0..self.pops[pop].workers() {
+            for worker in 0..self.pops[pop].edges() {
                 let phase = self.rng.u64(0..self.setup.interval_ns);
                 self.queue.push(phase, Event::Tick { pop, worker });
             }

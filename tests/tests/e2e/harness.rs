@@ -52,6 +52,7 @@ const TRAP: &[u8] = b"\0asm\x01\0\0\0\
     \x18proxy_on_memory_allocate\0\x01\x18proxy_on_request_headers\0\x02\
     \x0a\x0d\x03\x02\0\x0b\x04\0\x41\0\x0b\x03\0\0\x0b";
 
+/// Of the wasm alone: a native module that dies takes its Envoy with it, which every test sees.
 #[tokio::test]
 async fn a_filter_that_dies_does_not_go_unseen() {
     let file = tempfile::NamedTempFile::new().unwrap();

@@ -1,13 +1,18 @@
 //! The filter as a dynamic module of Envoy: it does what the wasm does. `WEIR_HOST=native` runs all other tests with it.
 
+use std::collections::BTreeMap;
+
 use hyper::Method;
 use serde_json::{Value, json};
 use weir_tests::client::{Answer, Ask, Client};
 use weir_tests::envoy::{Envoy, Host, Setup};
 use weir_tests::load::{drain, together};
+use weir_tests::server::Server;
 use weir_tests::wait::until;
+use weir_wire::messages::{Message, Report};
 
 use crate::plugin::{one, rule, rules, with};
+use crate::sync::{honest, synced};
 
 /// A rule for one path.
 fn at(path: &str, rule: Value) -> Value {
@@ -117,4 +122,26 @@ async fn workers_of_the_module_share_one_bucket() {
     assert_eq!(edge.counters_of(names, 12_000).await, [10_000, 2_000]);
     let workers = edge.connections_per_worker().await;
     assert!(workers.iter().all(|served| *served >= 4), "both workers served: {workers:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_edge_reports_for_all_workers_of_the_module() {
+    let weir_sync = Server::start(honest).await;
+    let setup = Setup::with(synced(one("per-address", "1/h", 100), "a")).host(Host::Native).concurrency(2);
+    let edge = Envoy::start(setup.cluster("weir-sync", weir_sync.address())).await;
+    let ask = Ask::from("203.0.113.7");
+    let tally = together(edge.clients(8), |_| vec![ask.clone(); 15]).await;
+    assert_eq!(tally.admitted(), 100, "{tally:?}");
+    let workers = edge.connections_per_worker().await;
+    assert!(workers.iter().all(|served| *served >= 4), "both workers served: {workers:?}");
+
+    let all_is_said = async || {
+        let reports = weir_sync.asked().into_iter().filter_map(|asked| Report::decode(&asked.body).ok());
+        let said: Vec<_> = reports.filter(|report| !report.keys.is_empty()).collect();
+        said.iter().any(|report| report.keys[0].admitted == 100).then_some(said)
+    };
+    let said = until("a report of all that was admitted", all_is_said).await;
+    let reporters: BTreeMap<u64, usize> =
+        said.iter().map(|report| (report.worker, report.keys.len())).collect();
+    assert_eq!(reporters.values().collect::<Vec<_>>(), [&1], "one edge, and one key: {said:?}");
 }

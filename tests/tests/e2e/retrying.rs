@@ -25,7 +25,8 @@ def get(path, count):
     with urllib3.PoolManager(retries=retry) as http:
         for _ in range(count):
             answer = http.request('GET', sys.argv[1] + path, headers={'x-forwarded-for': '203.0.113.7'})
-            print(f'{path} {answer.status} {len(answer.retries.history)}', flush=True)
+            # With its end in the text: two threads print.
+            print(f'{path} {answer.status} {len(answer.retries.history)}\\n', end='', flush=True)
 
 threads = [threading.Thread(target=get, args=(path, int(count))) for path, count in
            (word.split('=') for word in sys.argv[2:])]

@@ -102,7 +102,7 @@ async fn weir_sync_killed_and_started_again_is_not_noticed_by_requests() {
 }
 
 /// A reply that grants everything to every key of the report.
-fn honest(asked: &Asked) -> Say {
+pub(crate) fn honest(asked: &Asked) -> Say {
     grant_all(asked, AdmitRatio::ONE, 1_000_000)
 }
 
