@@ -111,7 +111,7 @@ pub(crate) fn tick(id: u32) {
 
 /// A request's headers are there. It is remembered if something is left to do for it, unless it ended meanwhile: the
 /// host may call back while it is decided.
-pub(crate) fn request_headers(id: u32) -> Action {
+pub(crate) fn request_headers(id: u32, is_without_body: bool) -> Action {
     let begun = CONTEXTS.with_borrow_mut(|contexts| {
         let begun = contexts.begun.as_mut().filter(|begun| begun.id == id && !begun.is_decided)?;
         begun.is_decided = true;
@@ -119,9 +119,9 @@ pub(crate) fn request_headers(id: u32) -> Action {
         Some(RequestContext::new(contexts.worker(plugin), id))
     });
     let Some(mut request) = begun else {
-        return with_request(id, Action::Continue, RequestContext::on_request_headers);
+        return with_request(id, Action::Continue, |request| request.on_request_headers(is_without_body));
     };
-    let action = request.on_request_headers();
+    let action = request.on_request_headers(is_without_body);
     let ended = CONTEXTS.with_borrow_mut(|contexts| {
         // A request that began meanwhile has put this one into `requests`, undecided.
         let was_begun = contexts.begun.take_if(|begun| begun.id == id && begun.is_decided).is_some();

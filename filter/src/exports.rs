@@ -53,8 +53,8 @@ extern "C" fn proxy_on_tick(id: u32) {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn proxy_on_request_headers(id: u32, _: usize, _: u32) -> Action {
-    dispatch::request_headers(id)
+extern "C" fn proxy_on_request_headers(id: u32, _: usize, ends: u32) -> Action {
+    dispatch::request_headers(id, ends != 0)
 }
 
 #[cfg(not(feature = "lean"))]

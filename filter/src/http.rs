@@ -23,7 +23,9 @@ fn metadata(place: &str, names: &[String]) -> Result<Vec<u8>, Status> {
 }
 
 /// The request in the host's current context.
-pub(crate) struct HostRequest;
+pub(crate) struct HostRequest {
+    pub(crate) is_without_body: bool,
+}
 
 impl Request for HostRequest {
     fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
@@ -41,6 +43,10 @@ impl Request for HostRequest {
         };
         // If a route has no name, Envoy gives an empty one.
         value.ok().filter(|value| !value.is_empty() || *attribute != Attribute::Route)
+    }
+
+    fn is_without_body(&self) -> bool {
+        self.is_without_body
     }
 
     fn attribute_into(&mut self, attribute: &Attribute, room: &mut Vec<u8>) -> bool {

@@ -86,10 +86,10 @@ pub(crate) fn tick(id: u32) {
 }
 
 /// A request's headers are there. It is remembered if it waits for a call.
-pub(crate) fn request_headers(id: u32) -> Action {
+pub(crate) fn request_headers(id: u32, is_without_body: bool) -> Action {
     let only = CONTEXTS.with_borrow(|contexts| contexts.only.clone());
     let mut request = RequestContext::new(only.or_else(worker_by_name), id);
-    let action = request.on_request_headers();
+    let action = request.on_request_headers(is_without_body);
     if request.has_more_to_do() {
         let request = Rc::new(RefCell::new(request));
         let forgotten = CONTEXTS.with_borrow_mut(|contexts| {

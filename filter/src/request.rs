@@ -30,7 +30,7 @@ impl RequestContext {
     /// Gives the edge the answer to call `number`, and does what it decides.
     pub(crate) fn answered(&mut self, number: u64, answer: Answered) {
         let Some(mut worker) = free(self.worker.as_ref()) else { return };
-        let action = worker.decide(&mut self.open, self.context, Some((number, answer)));
+        let action = worker.decide(&mut self.open, self.context, false, Some((number, answer)));
         // Not borrowed while the request goes on: it may end in that call.
         drop(worker);
         if action == Action::Continue {
@@ -39,9 +39,9 @@ impl RequestContext {
         }
     }
 
-    pub(crate) fn on_request_headers(&mut self) -> Action {
+    pub(crate) fn on_request_headers(&mut self, is_without_body: bool) -> Action {
         let Some(mut worker) = free(self.worker.as_ref()) else { return Action::Continue };
-        worker.decide(&mut self.open, self.context, None)
+        worker.decide(&mut self.open, self.context, is_without_body, None)
     }
 
     pub(crate) fn on_response_headers(&mut self) -> Action {

@@ -50,21 +50,23 @@ impl Worker {
         self.edge.leave(&mut self.process);
     }
 
-    /// Decides a request whose headers are there, or that has waited for the call that is `answered`, and carries out
+    /// Decides a request whose headers are there, and perhaps all of it (`is_without_body`), or that has waited for the call that is `answered`, and carries out
     /// the decision.
     pub(crate) fn decide(
         &mut self,
         open: &mut Open,
         context: u32,
+        is_without_body: bool,
         mut answered: Option<(u64, Answered)>,
     ) -> Action {
         let now = self.clock.now();
+        let mut request = HostRequest { is_without_body };
         let Self { edge, process, caller, .. } = self;
         loop {
             let decided = match answered.take() {
-                None => edge.request(open, &mut HostRequest, process, now),
+                None => edge.request(open, &mut request, process, now),
                 Some(answer) => {
-                    let decided = edge.answer_request(open, answer, &mut HostRequest, process, now);
+                    let decided = edge.answer_request(open, answer, &mut request, process, now);
                     // It does not wait for this call.
                     let Some(decided) = decided else { return Action::Pause };
                     decided

@@ -216,7 +216,9 @@ impl Worker {
         host.added_headers.clear();
         host.filter_state.clear();
         let count = u32::try_from(ask.headers.len()).unwrap_or(0);
-        self.call_for(id, "proxy_on_request_headers", (id, count, 1u32))
+        // What has a body says what it is.
+        let ends = u32::from(ask.headers.iter().all(|(name, _)| name != "content-type"));
+        self.call_for(id, "proxy_on_request_headers", (id, count, ends))
     }
 
     /// The response's headers, and the end of the context.

@@ -165,7 +165,8 @@ async fn a_limited_grpc_request_gets_resource_exhausted() {
     let ask = Ask::new(Method::POST, "/weir.Test/Ask")
         .forwarded_for("203.0.113.7")
         .header("content-type", "application/grpc")
-        .header("te", "trailers");
+        .header("te", "trailers")
+        .body("\0\0\0\0\0");
     let allowed = client.send(&ask).await;
     assert_ne!(allowed.header("grpc-status"), "8", "{allowed:?}");
     let limited = client.send(&ask).await;

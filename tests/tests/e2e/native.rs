@@ -53,8 +53,10 @@ async fn the_module_tells_clients_what_the_wasm_tells_them() {
     let edges =
         [Envoy::start(setup.clone().host(Host::Wasm)).await, Envoy::start(setup.host(Host::Native)).await];
     let to = |path: &str| Ask::get(path).forwarded_for("203.0.113.7").header("x-user", "alice");
-    let grpc =
-        Ask::new(Method::POST, "/plain").header("te", "trailers").header("content-type", "application/grpc");
+    let grpc = Ask::new(Method::POST, "/plain")
+        .header("te", "trailers")
+        .header("content-type", "application/grpc")
+        .body("\0\0\0\0\0");
     let asks = [
         to("/plain"),
         to("/loud"),

@@ -43,6 +43,17 @@ fn a_limited_request_gets_one_complete_answer() {
 }
 
 #[test]
+fn a_refused_request_without_a_body_is_not_asked_whether_it_is_grpc() {
+    let mut worker = Worker::configured(&shared(), &plugin(&rule("10/m", 1)));
+    assert!(worker.request(&client(1)).allowed());
+    for (ask, asked) in [(client(1), 0), (client(1).header("content-type", "text/plain"), 1)] {
+        let before = worker.host().called("proxy_get_header_map_value");
+        assert_eq!(worker.request(&ask).answer().status, 429);
+        assert_eq!(worker.host().called("proxy_get_header_map_value") - before, asked);
+    }
+}
+
+#[test]
 fn a_grpc_client_is_told_in_one_sentence() {
     let deny = json!([{"addresses": ["192.0.2.2"]}]);
     let grpc = |n| client(n).header("content-type", "application/grpc+proto").header("te", "trailers");

@@ -102,10 +102,12 @@ impl GrpcSigns {
         Self { te: header("te"), content_type: header("content-type") }
     }
 
-    /// Every gRPC request has `te: trailers`, and few others do. Reading an absent header costs a third of reading one
-    /// that is there, so a flood of POSTs is not asked for its content types.
+    /// Every gRPC request has a body: its last frame is one of data, be it empty (gRPC over HTTP2, "EOS"). And it has
+    /// `te: trailers`, as few others do. Reading an absent header costs a third of reading one that is there, so a flood of
+    /// POSTs is not asked for its content types, and one of GETs for nothing.
     pub(super) fn are_those_of(&self, request: &mut dyn Request) -> bool {
-        request.attribute(&self.te).is_some()
+        !request.is_without_body()
+            && request.attribute(&self.te).is_some()
             && request.attribute(&self.content_type).is_some_and(|kind| is_grpc(&kind))
     }
 }

@@ -36,6 +36,11 @@ pub trait Request {
         1
     }
 
+    /// Whether it ends with its headers, as far as the host says.
+    fn is_without_body(&self) -> bool {
+        false
+    }
+
     /// Writes the attribute's bytes to `room`; false if the host has none. A request that has the bytes in memory
     /// can do this without allocating.
     fn attribute_into(&mut self, attribute: &Attribute, room: &mut Vec<u8>) -> bool {
