@@ -104,10 +104,11 @@ WASM_BYTES_MAX := 393216
 # Makes the module a tenth smaller before it is shipped. The features are those that rustc uses. If rustc starts to use
 # another one, wasm-opt refuses the module. The lowest 1,024 bytes of memory are the end of the stack, so an address and
 # a small offset never wrap around: a load or a store can add the offset itself.
-# Functions that differ by constants alone share one body, and what that leaves is optimised again, for size. --const-hoisting
+# Functions that differ by constants alone share one body, and what that leaves is optimised again, for size, until nothing more is
+# found to do. --const-hoisting
 # writes a constant that a function has several times once. --reorder-functions gives the functions that are called most the
 # shortest numbers; --strip-producers drops a list of tools.
-WASM_OPT := wasm-opt -O3 --low-memory-unused --merge-similar-functions -Os --const-hoisting \
+WASM_OPT := wasm-opt -O3 --low-memory-unused --merge-similar-functions -Os --converge --const-hoisting \
 	--reorder-functions --strip-producers \
 	--enable-bulk-memory --enable-sign-ext --enable-nontrapping-float-to-int
 # $(1) is what cargo built, $(2) the name of what is shipped. It is renamed once it is complete, because a test or an
