@@ -1,10 +1,10 @@
 //! A map by budget that never holds more than its maximum.
 
-use alloc::collections::BTreeMap;
-
+use hashbrown::hash_map::EntryRef;
 use weir_wire::time::{SECOND_NS, Time};
 
 use crate::budget::BudgetId;
+use crate::hashed::Hashed;
 
 /// The most budgets, unless it is said otherwise.
 const BUDGETS_MAX: usize = 100_000;
@@ -12,7 +12,7 @@ const BUDGETS_MAX: usize = 100_000;
 /// A `T` for each of a bounded number of budgets.
 #[derive(Debug)]
 pub(crate) struct Bounded<T> {
-    budgets: BTreeMap<BudgetId, T>,
+    budgets: Hashed<BudgetId, T>,
     budgets_max: usize,
     swept_at: Time,
 }
@@ -26,7 +26,7 @@ impl<T> Default for Bounded<T> {
 impl<T> Bounded<T> {
     /// For at most `budgets_max` budgets.
     pub(crate) fn new(budgets_max: usize) -> Self {
-        Self { budgets: BTreeMap::new(), budgets_max, swept_at: Time::ZERO }
+        Self { budgets: Hashed::new(), budgets_max, swept_at: Time::ZERO }
     }
 
     pub(crate) fn get(&self, id: &BudgetId) -> Option<&T> {
@@ -46,7 +46,10 @@ impl<T> Bounded<T> {
     }
 
     pub(crate) fn remove(&mut self, id: &BudgetId) {
-        self.budgets.remove(id);
+        // Mostly there are none, and nothing is hashed for that.
+        if !self.budgets.is_empty() {
+            self.budgets.remove(id);
+        }
     }
 
     /// What there is for `id`; a `new` one if there is nothing, and there is room. At most once a second, those that
@@ -62,9 +65,10 @@ impl<T> Bounded<T> {
             self.swept_at = now;
             self.budgets.retain(|_, kept| is_needed(kept));
         }
-        if self.len() < self.budgets_max && !self.budgets.contains_key(id) {
-            self.budgets.insert(id.clone(), new());
+        let has_room = self.len() < self.budgets_max;
+        match self.budgets.entry_ref(id) {
+            EntryRef::Occupied(kept) => Some(kept.into_mut()),
+            EntryRef::Vacant(room) => has_room.then(|| room.insert(new())),
         }
-        self.budgets.get_mut(id)
     }
 }

@@ -11,6 +11,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
+use core::hash::{Hash, Hasher};
 
 use weir_wire::quota::{FILL_NS_MAX, Quota};
 
@@ -59,7 +60,7 @@ const _: () = assert!(DEFICIT_NS_MAX / 1_000 < 1 << 53 && DEFICIT_NS_MAX.is_mult
 const _: () = assert!(CHARGE_TOKENS_MAX * 1_000 < 1 << 53);
 
 /// Names a budget: one rule, one key. Ordered by key, then rule: keys differ sooner.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BudgetId {
     /// The rule's name.
     pub rule: String,
@@ -71,6 +72,20 @@ impl BudgetId {
     /// What the budget that `rule` and `value` name is ordered by.
     pub(crate) fn order<'a>(rule: &'a str, value: &'a [u8]) -> (&'a [u8], &'a str) {
         (value, rule)
+    }
+}
+
+impl Hash for BudgetId {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        hasher.write(&self.value);
+        hasher.write(self.rule.as_bytes());
+    }
+}
+
+/// What a map by hash puts in for a key that is new.
+impl From<&Self> for BudgetId {
+    fn from(id: &Self) -> Self {
+        id.clone()
     }
 }
 

@@ -23,6 +23,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem;
 
+use hashbrown::hash_map::EntryRef;
 use weir_wire::law::Law;
 use weir_wire::messages::{Key, POPS_MAX, Report, Rule};
 use weir_wire::quota::{Quota, TOKENS_MAX};
@@ -308,17 +309,22 @@ impl Visit<'_> {
         measure: Measure,
     ) -> Option<&mut Meter> {
         let pop = self.pop.as_deref_mut()?;
-        if !pop.meters.contains_key(id) {
-            if pop.meters.len() >= share && self.now.nanos_since(pop.swept_at) >= SECOND_NS {
-                *self.meters -= pop.sweep(self.now);
-            }
-            if pop.meters.len() >= share {
-                return None;
-            }
-            pop.meters.insert(id.clone(), Meter::new(self.made_at, unheard_ns, measure));
-            *self.meters += 1;
+        // Here, as a look-up cannot know whether there has to be room.
+        if pop.meters.len() >= share
+            && self.now.nanos_since(pop.swept_at) >= SECOND_NS
+            && !pop.meters.contains_key(id)
+        {
+            *self.meters -= pop.sweep(self.now);
         }
-        pop.meters.get_mut(id)
+        let has_room = pop.meters.len() < share;
+        match pop.meters.entry_ref(id) {
+            EntryRef::Occupied(known) => Some(known.into_mut()),
+            EntryRef::Vacant(room) if has_room => {
+                *self.meters += 1;
+                Some(room.insert(Meter::new(self.made_at, unheard_ns, measure)))
+            }
+            EntryRef::Vacant(_) => None,
+        }
     }
 }
 

@@ -87,6 +87,17 @@ pub struct Counts {
     pub admitted: u64,
 }
 
+/// What is known of a budget once a bucket of it has reported.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heard {
+    /// The demand for it.
+    pub(crate) demand: Demand,
+    /// What the bucket's POP is asked for, in thousandths of a token per second.
+    pub(crate) own_milli: u64,
+    /// What was new to this weir-sync.
+    pub(crate) new: Counts,
+}
+
 /// What is known of a bucket when it reports.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hearing {
@@ -125,11 +136,11 @@ impl Demands {
 
     /// Takes what a report says of a bucket, as of `now`. Returns the budget's demand.
     pub fn observe(&mut self, now: Time, id: &BudgetId, source: &SourceId, said: &Said) -> Demand {
-        self.hear(now, id, source, said, 0).0
+        self.hear(now, id, source, said, 0).demand
     }
 
-    /// The same of a bucket that has `admitted` so many tokens; and what is new of that to this weir-sync. Other workers of its
-    /// POP may tell others what they were asked for, so of what was admitted the part of what is asked for here counts.
+    /// The same of a bucket that has `admitted` so many tokens. Other workers of its POP may tell others what they were asked
+    /// for, so of what was admitted the part of what is asked for here counts as new.
     pub(crate) fn hear(
         &mut self,
         now: Time,
@@ -137,14 +148,15 @@ impl Demands {
         source: &SourceId,
         said: &Said,
         admitted: u64,
-    ) -> (Demand, Counts) {
+    ) -> Heard {
         let is_shared = self.is_shared(now);
         let is_needed = |known: &Buckets| known.is_heard(now, is_shared);
         let Some(budget) = self.budgets.get_or_insert(now, id, Buckets::default, is_needed) else {
-            return (said.alone(), Counts { asked: said.recently, admitted: said.recently });
+            let new = Counts { asked: said.recently, admitted: said.recently };
+            return Heard { demand: said.alone(), own_milli: 0, new };
         };
         let new = budget.observe(now, source, said, admitted, is_shared);
-        (budget.demand(now), new)
+        Heard { demand: budget.demand(now), own_milli: budget.of_pop(now, &source.pop), new }
     }
 
     /// A budget's demand as of `now`.
@@ -154,14 +166,14 @@ impl Demands {
 
     /// What `pop` is asked for as of `now`, in thousandths of a token per second.
     pub fn of_pop(&self, now: Time, id: &BudgetId, pop: &str) -> u64 {
-        let milli = self.windows(id, pop).map(|window| window.milli(now)).fold(0, u64::saturating_add);
-        milli.min(self.budgets.get(id).map_or(0, |budget| budget.most_milli))
+        self.budgets.get(id).map_or(0, |budget| budget.of_pop(now, pop))
     }
 
     /// Whether `pop` was asked for it of late.
     pub fn is_asked_of(&self, now: Time, id: &BudgetId, pop: &str) -> bool {
         let silence_ns = if self.is_shared(now) { *WARM_GAP_NS.end() } else { GAP_NS };
-        let mut last = self.windows(id, pop).filter_map(|window| window.samples.last());
+        let windows = self.budgets.get(id).into_iter().flat_map(|budget| budget.windows_of(pop));
+        let mut last = windows.filter_map(|window| window.samples.last());
         last.any(|last| now.nanos_since(last.at) <= silence_ns)
     }
 
@@ -177,12 +189,6 @@ impl Demands {
         let is_shared = self.is_shared(now);
         let heard = self.budgets.iter().filter(|(_, budget)| budget.is_heard(now, is_shared));
         heard.fold((0, 0), |(all, in_debt), (_, budget)| (all + 1, in_debt + usize::from(budget.is_in_debt)))
-    }
-
-    /// The windows of a POP's buckets.
-    fn windows<'a>(&'a self, id: &BudgetId, pop: &'a str) -> impl Iterator<Item = &'a Window> {
-        let windows = self.budgets.get(id).into_iter().flat_map(|budget| budget.windows.iter());
-        windows.filter(move |(source, _)| source.pop == pop).map(|(_, window)| window)
     }
 
     /// Whether other weir-syncs get some of the POPs' reports.
@@ -221,6 +227,17 @@ impl Buckets {
         let given = admitted.saturating_sub(window.admitted);
         window.admitted = window.admitted.max(admitted);
         Counts { asked, admitted: part_of(given, asked, said.asked.saturating_sub(seen)) }
+    }
+
+    /// The windows of a POP's buckets.
+    fn windows_of<'a>(&'a self, pop: &'a str) -> impl Iterator<Item = &'a Window> {
+        self.windows.iter().filter(move |(source, _)| source.pop == pop).map(|(_, window)| window)
+    }
+
+    /// What `pop` is asked for, in thousandths of a token per second.
+    fn of_pop(&self, now: Time, pop: &str) -> u64 {
+        let milli = self.windows_of(pop).map(|window| window.milli(now)).fold(0, u64::saturating_add);
+        milli.min(self.most_milli)
     }
 
     fn demand(&self, now: Time) -> Demand {

@@ -84,6 +84,7 @@ pub mod divide;
 pub mod escrow;
 pub mod figures;
 pub mod floors;
+pub mod hashed;
 pub mod heard;
 pub mod heat;
 pub mod hot;

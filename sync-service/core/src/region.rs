@@ -17,6 +17,7 @@ use crate::demand::{Counts, Demands, Said};
 use crate::divide::{Division, Shared, Terms, divide, region_of};
 use crate::escrow::{Claim, Draw, Drawn};
 use crate::floors::Floors;
+use crate::hashed::Hashed;
 use crate::heard::{Heard, Last, Owed};
 use crate::heat::Heat;
 use crate::hot::{HotKey, HotKeys};
@@ -68,7 +69,7 @@ impl Region {
     pub(crate) fn hear_from(&mut self, speaker: Speaker, now: Time, report: &Report) -> Plan {
         let mut plan = Plan::with_capacity(report.keys.len());
         let mut visit = self.claims.visit(now, speaker, report);
-        let mut known: BTreeMap<(&[u8], u16), usize> = BTreeMap::new();
+        let mut known: Hashed<(&[u8], u16), usize> = Hashed::with_capacity(report.keys.len());
         let mut source = SourceId { epoch: 0, pop: report.pop.clone() };
         for (place, key) in report.keys.iter().enumerate() {
             // Checked when the report was read; a key without its rule gets no entry and no grant.
@@ -103,15 +104,14 @@ impl Region {
             };
             let at = *known.or_insert_with(|| plan.add_entry(id, rule));
             let Some(entry) = plan.next_entry(at, passed.is_clipped) else { continue };
-            let (demand, new) = self.demands.hear(now, &entry.id, &source, &said, passed.admitted);
-            entry.demand = demand;
-            entry.own_milli = self.demands.of_pop(now, &entry.id, &report.pop);
+            let heard = self.demands.hear(now, &entry.id, &source, &said, passed.admitted);
+            (entry.demand, entry.own_milli) = (heard.demand, heard.own_milli);
             if entry.sharing.floor(&self.name) > 0 {
                 self.floors.hear(now, &entry.id, &source, passed.admitted);
             }
             let Passed { admitted, unconfirmed, .. } = passed;
             entry.counts.push(Count { admitted, unconfirmed, ..count(report, key) });
-            plan.add_news(at, new);
+            plan.add_news(at, heard.new);
         }
         plan
     }

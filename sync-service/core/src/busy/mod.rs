@@ -13,7 +13,6 @@ mod meter;
 pub mod standing;
 mod weights;
 
-use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -28,6 +27,7 @@ pub use self::weights::{HALF_NS, KEPT};
 use self::weights::{Worn, weight};
 use crate::budget::BudgetId;
 pub use crate::demand::Counts;
+use crate::hashed::Hashed;
 use crate::heard::Last;
 
 /// The most keys.
@@ -58,7 +58,7 @@ pub struct Use {
 /// The busy keys of one weir-sync.
 #[derive(Debug, Default)]
 pub struct BusyKeys {
-    keys: BTreeMap<BudgetId, Known>,
+    keys: Hashed<BudgetId, Known>,
     worn: [Worn; 2],
     halved_at: Time,
 }
@@ -113,7 +113,9 @@ impl BusyKeys {
     /// admitted most and that owe most.
     pub fn said(&self, now: Time, most: usize) -> Said {
         let said = |(id, known): (&BudgetId, &Known)| known.said(now, id);
-        let all: Vec<BusyKey> = self.keys.iter().map(said).filter(BusyKey::is_worth_telling).collect();
+        let mut all: Vec<BusyKey> = self.keys.iter().map(said).filter(BusyKey::is_worth_telling).collect();
+        // Of equals, the same ones are told each time.
+        all.sort_unstable_by(|a, b| a.id.cmp(&b.id));
         let mut said = fleet::first(all, most);
         let [limited, admitted] = self.worn.map(Worn::unseen_milli);
         said.unseen.limited_milli = said.unseen.limited_milli.max(limited);

@@ -1,6 +1,5 @@
 //! What one POP has claimed: its meters, its clock, its bans.
 
-use alloc::collections::BTreeMap;
 use core::mem;
 
 use weir_wire::messages::{Key, Report};
@@ -9,6 +8,7 @@ use weir_wire::time::{SECOND_NS, Time};
 use super::meter::Meter;
 use crate::ban::BANS_KEPT_MAX;
 use crate::budget::BudgetId;
+use crate::hashed::Hashed;
 use crate::source::MADE_MS_MAX;
 
 /// How far back a POP's first word of a key may reach, in nanoseconds, beside the time for which the POP itself was
@@ -37,7 +37,7 @@ pub(super) struct Pop {
     table: u32,
     /// How far our clock is ahead of its table's by its quickest report, in milliseconds.
     ahead_ms: i64,
-    pub(super) meters: BTreeMap<BudgetId, Meter>,
+    pub(super) meters: Hashed<BudgetId, Meter>,
     pub(super) swept_at: Time,
     /// What it lacks of all bans that it may announce, in nanoseconds of their refill, when it was last heard.
     bans_lack_ns: u64,
@@ -50,7 +50,7 @@ impl Pop {
             silence_ns: 0,
             table: report.table,
             ahead_ms: ahead_ms(now, report),
-            meters: BTreeMap::new(),
+            meters: Hashed::new(),
             swept_at: now,
             bans_lack_ns: 0,
         }
