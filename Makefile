@@ -234,10 +234,15 @@ regions: cargo cc redis-server envoy wasm sync ## three real regions under load,
 # Each writes its part of docs/benchmarks.md. Quiet, please: nothing else should run on the machine.
 bench: bench-envoy bench-native bench-sync bench-gateway ## every benchmark, into docs/benchmarks.md (35 minutes)
 
-bench-envoy: cargo cc redis-server envoy wasm module empty-filter ## only those in a real Envoy, compared with the alternatives (15 minutes)
+bench-envoy: cargo cc redis-server envoy wasm wasm-lean module empty-filter sync ## only those in a real Envoy, compared with the alternatives (20 minutes)
+	WEIR_SYNC_BIN="$(CARGO_TARGET_DIR)/release/weir-sync" \
 	cargo run -q --locked --release -p weir-tests --bin bench -- --write docs/benchmarks.md
 
-bench-quick: cargo cc redis-server envoy wasm module empty-filter ## the main ratios of bench-envoy, printed only (under 5 minutes)
+# Installs what it lacks, as `make tools` does.
+bench-quick: python3 ## the main ratios of bench-envoy, printed only (under 5 minutes, once all is installed and built)
+	@$(LAB) tools rust packages wasm-opt envoy redis
+	@$(MAKE) --no-print-directory wasm wasm-lean module empty-filter sync
+	WEIR_SYNC_BIN="$(CARGO_TARGET_DIR)/release/weir-sync" \
 	cargo run -q --locked --release -p weir-tests --bin bench -- --quick
 
 # `make bench-native ONLY='decide/allowed'` runs a part, and prints it without writing it.

@@ -1,156 +1,234 @@
-//! The cases: what stands in front of a listener's upstream, and which clients come.
+//! The cases: what stands in front of a listener's upstream, and which clients come under which rules.
 
-use crate::bench::filters::{self, Filter, SERVICE};
+use std::fmt;
+
+use crate::artefact;
+use crate::bench::filters::{self, Filter, Quota, SERVICE};
 
 /// Rotating callers.
 pub const ROTATING: u32 = 100_000;
+/// So many callers that each is offered less than its quota, however quick the proxy is.
+pub const MANY: u32 = 4_000;
+
+/// What stands in front.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum By {
+    /// No filter: what everything is compared with.
+    Nothing,
+    /// No filter again: by how much it differs from the first is noise.
+    NothingAgain,
+    /// The proxy-wasm SDK's contexts, doing nothing.
+    Empty,
+    /// Envoy's `local_ratelimit`, a bucket per address.
+    Native,
+    /// Weir's wasm module.
+    Wasm,
+    /// The lean one.
+    Lean,
+    /// Weir as a dynamic module.
+    Module,
+    /// Envoy's `ratelimit`: every request asks a service, and that asks Redis.
+    Central,
+}
+
+/// Who comes, under which rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Under {
+    /// One rule of 20 a second per address, with bursts of 100; so many addresses that it is never reached.
+    Many,
+    /// The same from [`ROTATING`] addresses.
+    Rotating,
+    /// One address, and a quota that it never reaches.
+    One,
+    /// A flood from one address, whose bucket is empty.
+    Limited,
+    /// As `Many`, with two rules per address and two per API key.
+    Four,
+    /// As `Many`, and every answer carries the quota's headers.
+    Headers,
+    /// As `Many`, of a POP on its own.
+    Alone,
+    /// As `One`, with two workers.
+    Two,
+}
 
 /// One listener of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Case {
-    /// No filter: what everything is compared with.
-    Nothing,
-    /// The proxy-wasm SDK's contexts, doing nothing.
-    Empty,
-    /// Envoy's `local_ratelimit`, a bucket per address: every request goes through.
-    Native,
-    /// The same with an empty bucket, and a flood from its address.
-    NativeLimited,
-    /// The first again, from many addresses in turn.
-    NativeRotating,
-    /// Weir, one rule per address: every request goes through.
-    Weir,
-    /// The same with an empty bucket, and a flood from its address.
-    WeirLimited,
-    /// One rule again, from many addresses in turn.
-    WeirRotating,
-    /// The same in a fleet.
-    WeirFleet,
-    /// Four rules: two per address, two per API key.
-    WeirFour,
-    /// One rule, and every answer carries the quota's headers.
-    WeirHeaders,
-    /// Weir as a dynamic module, one rule per address: every request goes through.
-    Module,
-    /// The same with an empty bucket, and a flood from its address.
-    ModuleLimited,
-    /// One rule again, from many addresses in turn.
-    ModuleRotating,
-    /// The same in a fleet.
-    ModuleFleet,
-    /// Four rules.
-    ModuleFour,
-    /// One rule, and every answer carries the quota's headers.
-    ModuleHeaders,
-    /// Envoy's `ratelimit`: every request asks a service, and that asks Redis.
-    Central,
-    /// No filter, two workers.
-    NothingTwo,
-    /// Weir's one rule, two workers, one address.
-    WeirTwo,
-    /// The module's.
-    ModuleTwo,
+pub struct Case {
+    /// What stands in front.
+    pub by: By,
+    /// Who comes, under which rules.
+    pub under: Under,
 }
 
-impl Case {
-    /// Those in the proxy with one worker.
-    pub const ONE_WORKER: [Self; 18] = [
-        Self::Nothing,
-        Self::Empty,
-        Self::Native,
-        Self::NativeLimited,
-        Self::NativeRotating,
-        Self::Weir,
-        Self::WeirLimited,
-        Self::WeirRotating,
-        Self::WeirFleet,
-        Self::WeirFour,
-        Self::WeirHeaders,
-        Self::Module,
-        Self::ModuleLimited,
-        Self::ModuleRotating,
-        Self::ModuleFleet,
-        Self::ModuleFour,
-        Self::ModuleHeaders,
-        Self::Central,
-    ];
-    /// Those in the proxy with two.
-    pub const TWO_WORKERS: [Self; 3] = [Self::NothingTwo, Self::WeirTwo, Self::ModuleTwo];
+use By::{Central, Empty, Lean, Module, Native, Nothing, NothingAgain, Wasm};
+use Under::{Alone, Four, Headers, Limited, Many, One, Rotating, Two};
 
-    /// What the page calls it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Nothing => "no filter",
-            Self::Empty => "empty wasm filter",
-            Self::Native => "native local_ratelimit, allowed",
-            Self::NativeLimited => "native local_ratelimit, limited",
-            Self::NativeRotating => "native local_ratelimit, 100,000 addresses",
-            Self::Weir => "Weir, one rule, allowed",
-            Self::WeirLimited => "Weir, one rule, limited",
-            Self::WeirRotating => "Weir, one rule, 100,000 addresses",
-            Self::WeirFleet => "Weir, one rule, in a fleet",
-            Self::WeirFour => "Weir, four rules of two keys",
-            Self::WeirHeaders => "Weir, one rule, quota headers",
-            Self::Central => "central service on Redis",
-            Self::NothingTwo => "no filter, two workers",
-            Self::WeirTwo => "Weir, one rule, two workers",
-            Self::Module => "Weir as a module, one rule, allowed",
-            Self::ModuleLimited => "Weir as a module, one rule, limited",
-            Self::ModuleRotating => "Weir as a module, one rule, 100,000 addresses",
-            Self::ModuleFleet => "Weir as a module, one rule, in a fleet",
-            Self::ModuleFour => "Weir as a module, four rules of two keys",
-            Self::ModuleHeaders => "Weir as a module, one rule, quota headers",
-            Self::ModuleTwo => "Weir as a module, one rule, two workers",
-        }
+/// The listener without a filter.
+pub const BASE: Case = Case::new(Nothing, Many);
+/// The same with two workers.
+pub const BASE_OF_TWO: Case = Case::new(Nothing, Two);
+/// What the main ratios need, with one worker.
+const MAIN: [Case; 15] = [
+    BASE,
+    Case::new(NothingAgain, Many),
+    Case::new(Empty, Many),
+    Case::new(Native, Many),
+    Case::new(Native, Rotating),
+    Case::new(Native, Limited),
+    Case::new(Wasm, Many),
+    Case::new(Wasm, Limited),
+    Case::new(Lean, Many),
+    Case::new(Module, Many),
+    Case::new(Module, Rotating),
+    Case::new(Module, Limited),
+    Case::new(Module, Four),
+    Case::new(Module, One),
+    Case::new(Central, Many),
+];
+/// What the page has beside.
+const FURTHER: [Case; 10] = [
+    Case::new(Native, One),
+    Case::new(Wasm, Rotating),
+    Case::new(Wasm, One),
+    Case::new(Wasm, Four),
+    Case::new(Wasm, Headers),
+    Case::new(Wasm, Alone),
+    Case::new(Lean, Limited),
+    Case::new(Module, Headers),
+    Case::new(Module, Alone),
+    Case::new(Central, One),
+];
+/// In the proxy with two workers.
+const OF_TWO: [Case; 3] = [BASE_OF_TWO, Case::new(Wasm, Two), Case::new(Module, Two)];
+
+impl Case {
+    /// A case.
+    pub const fn new(by: By, under: Under) -> Self {
+        Self { by, under }
+    }
+
+    /// Those in the proxy with one worker: the main ones, or all.
+    pub fn of_one_worker(all: bool) -> Vec<Self> {
+        MAIN.into_iter().chain(FURTHER.into_iter().filter(|_| all)).collect()
+    }
+
+    /// Those in the proxy with two.
+    pub fn of_two_workers() -> Vec<Self> {
+        OF_TWO.to_vec()
     }
 
     /// What its CPU time is compared with.
     #[must_use]
     pub fn base(self) -> Self {
-        match self {
-            Self::NothingTwo | Self::WeirTwo | Self::ModuleTwo => Self::NothingTwo,
-            _ => Self::Nothing,
-        }
+        if self.has_two_workers() { BASE_OF_TWO } else { BASE }
+    }
+
+    /// Whether its proxy has two workers.
+    pub fn has_two_workers(self) -> bool {
+        self.under == Two
     }
 
     /// The status of every answer.
     pub fn status(self) -> u16 {
-        match self {
-            Self::NativeLimited | Self::WeirLimited | Self::ModuleLimited => 429,
-            _ => 200,
-        }
+        if self.under == Limited { 429 } else { 200 }
+    }
+
+    /// Whether answers carry the quota's headers.
+    pub fn tells_quota(self) -> bool {
+        self.under == Headers
     }
 
     /// From how many addresses requests come.
     pub fn callers(self) -> u32 {
-        match self {
-            Self::NativeRotating | Self::WeirRotating | Self::ModuleRotating => ROTATING,
-            _ => 1,
+        match self.under {
+            Many | Four | Headers | Alone => MANY,
+            Rotating => ROTATING,
+            One | Limited | Two => 1,
+        }
+    }
+
+    /// Where only one of a case's words may stand: the name of its VM, its table, its POP and its rules.
+    fn word(self) -> String {
+        format!("{:?}-{:?}", self.by, self.under).to_lowercase()
+    }
+
+    fn quota(self) -> Quota {
+        match self.under {
+            Limited => filters::ONE_A_DAY,
+            One | Two => filters::PLENTY,
+            Many | Rotating | Four | Headers | Alone => filters::SHIPPED,
+        }
+    }
+
+    fn weir(self) -> serde_json::Value {
+        let (word, quota) = (self.word(), self.quota());
+        match self.under {
+            Four => filters::in_a_fleet(&word, filters::four_rules(&word, quota)),
+            Headers => filters::in_a_fleet(&word, filters::quota_headers(&word, quota)),
+            Alone => filters::one_rule(&word, quota),
+            Many | Rotating | One | Limited | Two => {
+                filters::in_a_fleet(&word, filters::one_rule(&word, quota))
+            }
         }
     }
 
     /// What stands in front.
     pub fn filter(self) -> Filter {
-        match self {
-            Self::Nothing | Self::NothingTwo => Filter::default(),
-            Self::Empty => filters::empty(),
-            Self::Native | Self::NativeRotating => filters::native(filters::PLENTY),
-            Self::NativeLimited => filters::native(filters::ONE_A_DAY),
-            Self::Weir => filters::weir("weir", &filters::one_rule(filters::PLENTY)),
-            Self::WeirRotating => filters::weir("weir-rotating", &filters::one_rule(filters::PLENTY)),
-            Self::WeirTwo => filters::weir("weir-two", &filters::one_rule(filters::PLENTY)),
-            Self::WeirLimited => filters::weir("weir-limited", &filters::one_rule(filters::ONE_A_DAY)),
-            Self::WeirFleet => filters::weir("weir-fleet", &filters::in_a_fleet()),
-            Self::WeirFour => filters::weir("weir-four", &filters::four_rules()),
-            Self::WeirHeaders => filters::weir("weir-headers", &filters::quota_headers()),
-            Self::Module => filters::module("weir", &filters::one_rule(filters::PLENTY)),
-            Self::ModuleRotating => filters::module("rotating", &filters::one_rule(filters::PLENTY)),
-            Self::ModuleTwo => filters::module("two", &filters::one_rule(filters::PLENTY)),
-            Self::ModuleLimited => filters::module("limited", &filters::one_rule(filters::ONE_A_DAY)),
-            Self::ModuleFleet => filters::module("fleet", &filters::in_a_fleet()),
-            Self::ModuleFour => filters::module("four", &filters::four_rules()),
-            Self::ModuleHeaders => filters::module("headers", &filters::quota_headers()),
-            Self::Central => filters::central(SERVICE),
+        match self.by {
+            Nothing | NothingAgain => Filter::default(),
+            Empty => filters::empty(),
+            Native => filters::native(self.quota()),
+            Wasm => filters::weir(&self.word(), &artefact::filter_wasm(), &self.weir()),
+            Lean => filters::weir(&self.word(), &artefact::lean_wasm(), &self.weir()),
+            Module => filters::module(&self.word(), &self.weir()),
+            Central => filters::central(SERVICE),
         }
+    }
+}
+
+/// What the page calls it.
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.by {
+            Nothing => "no filter",
+            NothingAgain => "no filter, again",
+            Empty => "empty wasm filter",
+            Native => "local_ratelimit",
+            Wasm => "Weir, wasm",
+            Lean => "Weir, lean wasm",
+            Module => "Weir, native module",
+            Central => "central service on Redis",
+        })?;
+        f.write_str(match self.under {
+            Many => "",
+            Rotating => ", 100,000 addresses",
+            One => ", one address",
+            Limited => ", limited",
+            Four => ", four rules of two keys",
+            Headers => ", quota headers",
+            Alone => ", without `sync`",
+            Two => ", one address, two workers",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_two_cases_share_a_name_or_a_word() {
+        let all = || Case::of_one_worker(true).into_iter().chain(Case::of_two_workers());
+        let names: BTreeSet<String> = all().map(|case| case.to_string()).collect();
+        let words: BTreeSet<String> = all().map(Case::word).collect();
+        assert_eq!((names.len(), words.len()), (all().count(), all().count()));
+    }
+
+    #[test]
+    fn what_comes_is_below_the_quota_at_eighty_thousand_requests_a_second() {
+        let shipped = Case::new(Wasm, Many);
+        assert!(shipped.quota().tokens() * shipped.callers() >= 80_000);
     }
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::artefact;
 use crate::envoy::native_filter;
+use crate::weir_sync::TOKEN;
 
 /// Addresses that Weir's table tracks, and the most dynamic descriptors of the native filter: as many, so
 /// that both hold all that come.
@@ -13,10 +14,14 @@ pub const ADDRESSES: u32 = 262_144;
 /// The cluster of the central service.
 pub const SERVICE: &str = "ratelimit";
 
+/// The cluster of weir-sync.
+pub const WEIR_SYNC: &str = "weir-sync";
+
 /// A quota in each one's own words.
 #[derive(Clone, Copy, Debug)]
 pub struct Quota {
     tokens: u32,
+    burst: u32,
     /// Weir's unit.
     per: &'static str,
     /// The native filter's.
@@ -24,16 +29,18 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// How many requests it lets through at once.
+    /// How many requests it lets through in its interval.
     pub fn tokens(self) -> u32 {
         self.tokens
     }
 }
 
+/// What documentation and examples have.
+pub const SHIPPED: Quota = Quota { tokens: 20, burst: 100, per: "s", interval: "1s" };
 /// Never reached.
-pub const PLENTY: Quota = Quota { tokens: 1_000_000, per: "s", interval: "1s" };
+pub const PLENTY: Quota = Quota { tokens: 1_000_000, burst: 1_000_000, per: "s", interval: "1s" };
 /// Reached by the second request.
-pub const ONE_A_DAY: Quota = Quota { tokens: 1, per: "d", interval: "86400s" };
+pub const ONE_A_DAY: Quota = Quota { tokens: 1, burst: 1, per: "d", interval: "86400s" };
 
 /// A filter, and what it wants of the route.
 #[derive(Clone, Debug, Default)]
@@ -51,12 +58,12 @@ pub fn empty() -> Filter {
 }
 
 /// Weir. Each has its own `vm_id`, and so a table of its own.
-pub fn weir(vm_id: &str, configuration: &Value) -> Filter {
+pub fn weir(vm_id: &str, module: &Path, configuration: &Value) -> Filter {
     let plugin = json!({
         "@type": "type.googleapis.com/google.protobuf.StringValue",
         "value": configuration.to_string(),
     });
-    wasm(vm_id, &artefact::filter_wasm(), &plugin)
+    wasm(vm_id, module, &plugin)
 }
 
 /// Weir as a dynamic module. Each name has a table of its own.
@@ -68,49 +75,53 @@ pub fn module(name: &str, configuration: &Value) -> Filter {
     Filter { filter: Some(native_filter(name, &plugin)), rate_limits: None }
 }
 
-/// One rule per address.
-pub fn one_rule(quota: Quota) -> Value {
-    configuration(&[rule("per-address", &json!(["client_address"]), quota)])
+/// One rule per address. `word` begins the rules' names: the listeners share a weir-sync, but no budgets.
+pub fn one_rule(word: &str, quota: Quota) -> Value {
+    configuration(&[rule(word, "address", &by_address(), quota)])
 }
 
-/// One rule per address, of a POP that reports to a weir-sync which does not answer.
-pub fn in_a_fleet() -> Value {
-    let mut configuration = one_rule(PLENTY);
-    configuration["sync"] =
-        json!({"cluster": "weir-sync", "pop": "bench", "key_secret": "no-secret-of-anybody"});
+/// The same of a POP of this name that reports to the weir-sync.
+pub fn in_a_fleet(word: &str, mut configuration: Value) -> Value {
+    configuration["sync"] = json!({"cluster": WEIR_SYNC, "pop": word, "token": TOKEN});
     configuration
 }
 
 /// One rule whose headers every answer carries.
-pub fn quota_headers() -> Value {
-    let mut rule = rule("per-address", &json!(["client_address"]), PLENTY);
+pub fn quota_headers(word: &str, quota: Quota) -> Value {
+    let mut rule = rule(word, "address", &by_address(), quota);
     rule["response"] = json!({"on_allowed": true});
     configuration(&[rule])
 }
 
 /// Two rules per address and two per API key.
-pub fn four_rules() -> Value {
-    let (address, api_key) = (json!(["client_address"]), json!([{"header": "x-api-key"}]));
+pub fn four_rules(word: &str, quota: Quota) -> Value {
+    let api_key = json!([{"header": "x-api-key"}]);
+    let minute = Quota { tokens: 60 * quota.tokens, burst: 60 * quota.tokens, per: "m", ..quota };
     configuration(&[
-        rule("address-second", &address, PLENTY),
-        rule("address-minute", &address, Quota { per: "m", ..PLENTY }),
-        rule("key-second", &api_key, PLENTY),
-        rule("key-minute", &api_key, Quota { per: "m", ..PLENTY }),
+        rule(word, "address-second", &by_address(), quota),
+        rule(word, "address-minute", &by_address(), minute),
+        rule(word, "key-second", &api_key, quota),
+        rule(word, "key-minute", &api_key, minute),
     ])
+}
+
+fn by_address() -> Value {
+    json!(["client_address"])
 }
 
 fn configuration(rules: &[Value]) -> Value {
     json!({"rules": rules, "table": {"addresses": ADDRESSES}})
 }
 
-fn rule(name: &str, key: &Value, quota: Quota) -> Value {
-    json!({"name": name, "key": key, "rate": format!("{}/{}", quota.tokens, quota.per), "burst": quota.tokens})
+fn rule(word: &str, name: &str, key: &Value, quota: Quota) -> Value {
+    let Quota { tokens, burst, per, .. } = quota;
+    json!({"name": format!("{word}-{name}"), "key": key, "rate": format!("{tokens}/{per}"), "burst": burst})
 }
 
 /// Envoy's own filter, a bucket per address: a descriptor without a value stands for every value, and gets
 /// a bucket at each one's first request. The bucket beside it, for requests without a descriptor, is full.
 pub fn native(quota: Quota) -> Filter {
-    let bucket = |tokens: u32| json!({"max_tokens": tokens, "tokens_per_fill": tokens, "fill_interval": quota.interval});
+    let bucket = |of: Quota| json!({"max_tokens": of.burst, "tokens_per_fill": of.tokens, "fill_interval": quota.interval});
     let always = json!({"default_value": {"numerator": 100, "denominator": "HUNDRED"}});
     Filter {
         filter: Some(json!({
@@ -118,11 +129,11 @@ pub fn native(quota: Quota) -> Filter {
             "typed_config": {
                 "@type": "type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit",
                 "stat_prefix": "native",
-                "token_bucket": bucket(PLENTY.tokens),
+                "token_bucket": bucket(PLENTY),
                 "always_consume_default_token_bucket": false,
                 "filter_enabled": always,
                 "filter_enforced": always,
-                "descriptors": [{"entries": [{"key": "remote_address"}], "token_bucket": bucket(quota.tokens)}],
+                "descriptors": [{"entries": [{"key": "remote_address"}], "token_bucket": bucket(quota)}],
                 "max_dynamic_descriptors": ADDRESSES,
             },
         })),

@@ -209,7 +209,7 @@ impl Connection {
         self.request.clear();
         let written = write!(
             self.request,
-            "GET /api/items HTTP/1.1\r\nhost: bench\r\nuser-agent: bench\r\nx-api-key: key-of-a-client\r\n\
+            "GET /api/items HTTP/1.1\r\nhost: bench\r\nuser-agent: bench\r\nx-api-key: key-of-{caller}\r\n\
              x-forwarded-for: {caller}\r\n\r\n"
         );
         written.map_err(|e| e.to_string())?;

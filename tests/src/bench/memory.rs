@@ -3,12 +3,13 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use crate::bench::case::Case;
+use crate::bench::case::{By, Case, Under};
 use crate::bench::cpu::Cpus;
 use crate::bench::generator::{Callers, Generator};
 use crate::bench::plan::Plan;
 use crate::bench::proxy::{Behind, Proxy};
 use crate::bench::site::CONNECTIONS;
+use crate::weir_sync::WeirSync;
 
 /// Requests between two looks at the answers.
 const CHUNK: u32 = 50_000;
@@ -40,11 +41,16 @@ impl Memory {
     }
 }
 
+/// The listener that it is measured at.
+const LISTENER: Case = Case::new(By::Wasm, Under::Limited);
+
 /// An Envoy of its own, Weir with a rule of one request a day: no bucket may be forgotten, so the table
 /// is full of debts, and newcomers share what is left. Envoy answers by itself what goes through.
 pub async fn measure(plan: Plan, cpus: Cpus, told: impl Fn(u32)) -> Result<Memory, String> {
-    let mut proxy = Proxy::start(&[Case::WeirLimited], 1, Behind::default(), cpus).await?;
-    let mut generator = Generator::connect(proxy.address(Case::WeirLimited)?, CONNECTIONS).await?;
+    let weir_sync = WeirSync::start("bench", "memory").await;
+    let behind = Behind { weir_sync: Some(weir_sync.address()), ..Behind::default() };
+    let mut proxy = Proxy::start(&[LISTENER], 1, behind, cpus).await?;
+    let mut generator = Generator::connect(proxy.address(LISTENER)?, CONNECTIONS).await?;
     let callers = Callers::new(CALLERS, CALLERS_MAX);
     let before_kib = proxy.resident_kib();
     let mut sent = 0;

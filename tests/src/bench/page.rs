@@ -68,7 +68,7 @@ fn markers(name: &str) -> [String; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::summary::{ADDRESS, MODULE};
+    use crate::bench::summary::{ADDRESS, WASM_BYTES};
 
     #[test]
     fn only_what_is_between_the_markers_changes() {
@@ -89,15 +89,17 @@ mod tests {
     #[test]
     fn a_part_is_written_with_its_rows_of_the_summary() {
         let page = |module: &str, figures: &str| {
-            let rows =
-                [format!("{} {module} |", MODULE.cells()), format!("{} 32 B | the aim |", ADDRESS.cells())];
+            let rows = [
+                format!("{} {module} |", WASM_BYTES.cells()),
+                format!("{} 32 B | the aim |", ADDRESS.cells()),
+            ];
             format!(
                 "<!-- bench-summary: begin -->\n\n{}\n\n<!-- bench-summary: end -->\n<!-- x: begin -->\n\n{figures}\n\n\
                  <!-- x: end -->",
                 rows.join("\n")
             )
         };
-        let part = Part { reached: vec![MODULE.reached(1e6, "1000 KB")], figures: "new".into() };
+        let part = Part { reached: vec![WASM_BYTES.reached(1e6, "1000 KB")], figures: "new".into() };
         let written = with_part(&page("|", "old"), "x", &part);
         assert_eq!(written, Ok(page("1000 KB | falls short", "new")));
         let gone = page("|", "old").replace("wasm module", "module");

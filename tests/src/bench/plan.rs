@@ -5,14 +5,16 @@ use std::time::Duration;
 /// How much of everything.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Rounds; each gives one value of every figure.
-    pub rounds: usize,
+    /// Whether every listener is visited, or only those that the main ratios need.
+    pub all: bool,
+    /// Sweeps; each visits every listener once.
+    pub sweeps: usize,
     /// Fewer, but at least so many, where they last longer than `lasts`.
-    pub least_rounds: usize,
-    /// How long the rounds may last.
+    pub least_sweeps: usize,
+    /// How long the sweeps may last.
     pub lasts: Duration,
-    /// How often a round visits every listener: what disturbs the machine for a while then meets them all.
-    pub passes: usize,
+    /// Requests of a visit before it is measured: what ran before has left its own data in the caches.
+    pub warm_up: usize,
     /// Requests of a visit that are measured for CPU time, over all connections at once.
     pub requests: usize,
     /// Requests of a visit that are measured for latency, one after the other.
@@ -26,25 +28,25 @@ pub struct Plan {
 impl Plan {
     /// What docs/benchmarks.md is made with: a quarter of an hour on a quiet machine.
     pub const FULL: Self = Self {
-        rounds: 21,
-        least_rounds: 15,
-        lasts: Duration::from_mins(20),
-        passes: 4,
-        requests: 4_000,
-        alone: 500,
+        all: true,
+        sweeps: 300,
+        least_sweeps: 100,
+        lasts: Duration::from_mins(12),
+        warm_up: 100,
+        requests: 1_000,
+        alone: 50,
         few_addresses: 1_000_000,
         many_addresses: 10_000_000,
     };
 
     /// The main ratios, in under five minutes.
     pub const QUICK: Self = Self {
-        rounds: 9,
-        least_rounds: 3,
-        lasts: Duration::from_secs(130),
-        passes: 3,
-        requests: 2_000,
-        alone: 200,
+        all: false,
+        sweeps: 200,
+        least_sweeps: 20,
+        lasts: Duration::from_secs(170),
         few_addresses: 100_000,
         many_addresses: 500_000,
+        ..Self::FULL
     };
 }

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::artefact;
 use crate::bench::case::Case;
 use crate::bench::cpu::{Cpus, Meter, pin, workers};
-use crate::bench::filters::{Filter, SERVICE};
+use crate::bench::filters::{Filter, SERVICE, WEIR_SYNC};
 use crate::envoy::{FAULTS, cluster, find_module, tcp};
 use crate::port;
 use crate::process::Process;
@@ -27,6 +27,8 @@ pub struct Behind {
     pub upstream: Option<SocketAddr>,
     /// The central service, where a case needs it.
     pub service: Option<SocketAddr>,
+    /// The weir-sync that filters report to.
+    pub weir_sync: Option<SocketAddr>,
 }
 
 /// A running Envoy. Dropping it ends it.
@@ -65,7 +67,7 @@ impl Proxy {
 
     /// Where a case listens.
     pub fn address(&self, case: Case) -> Result<SocketAddr, String> {
-        self.listeners.get(&case).copied().ok_or_else(|| format!("no listener for: {}", case.name()))
+        self.listeners.get(&case).copied().ok_or_else(|| format!("no listener for: {case}"))
     }
 
     /// The CPU time of its first worker, which has its CPU for itself.
@@ -107,6 +109,7 @@ fn bootstrap(listeners: &BTreeMap<Case, SocketAddr>, behind: Behind) -> Value {
         listeners.iter().map(|(case, address)| listener(&case.filter(), *address, has_upstream)).collect();
     let mut clusters = vec![];
     clusters.extend(behind.upstream.map(|address| cluster("upstream", address, CONNECT_TIMEOUT)));
+    clusters.extend(behind.weir_sync.map(|address| cluster(WEIR_SYNC, address, CONNECT_TIMEOUT)));
     clusters.extend(behind.service.map(|address| central(SERVICE, &[address])));
     json!({
         "node": {"id": "bench", "cluster": "weir-bench"},

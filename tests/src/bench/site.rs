@@ -16,39 +16,25 @@ pub const CONNECTIONS: usize = 32;
 const CALLERS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// Callers that are only there for the proof that each address is counted by itself.
 const OTHERS: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 19, 255, 1), Ipv4Addr::new(198, 19, 255, 2)];
-/// Requests of a visit before it is measured: what ran before has left its own data in the caches.
-const WARM_UP: usize = 300;
+/// Requests that every listener has had before the first visit, if it has fewer callers.
+const PREPARING: usize = 3_000;
 /// A header that Weir's answers carry where they tell the quota.
 const QUOTA_HEADER: &str = "\r\nratelimit: ";
 
-/// What visits have measured.
+/// What a visit measured.
 #[derive(Clone, Debug, Default)]
-pub struct Tally {
-    /// All connections at once.
-    pub busy: Used,
-    /// One after the other.
-    pub alone: Used,
-    /// How long those sent one after the other waited, in microseconds.
+pub struct Visit {
+    /// CPU time per request, in microseconds, all connections at once.
+    pub cpu_us: f64,
+    /// The same, one request after the other.
+    pub alone_us: f64,
+    /// How long each of those sent one after the other waited, in microseconds.
     pub waited_us: Vec<f64>,
 }
 
-/// CPU time, and the requests that used it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Used {
-    time_ns: u64,
-    requests: u32,
-}
-
-impl Used {
-    /// Of one request, in microseconds.
-    pub fn per_request_us(self) -> f64 {
-        Duration::from_nanos(self.time_ns).as_secs_f64() * 1e6 / f64::from(self.requests.max(1))
-    }
-
-    fn add(&mut self, time_ns: u64, requests: u32) {
-        self.time_ns += time_ns;
-        self.requests += requests;
-    }
+/// Of one request, in microseconds.
+fn per_request_us(time_ns: u64, requests: u32) -> f64 {
+    Duration::from_nanos(time_ns).as_secs_f64() * 1e6 / f64::from(requests.max(1))
 }
 
 /// A case that is ready to be visited.
@@ -76,12 +62,12 @@ impl Site {
         let ready = async {
             site.prove().await?;
             site.prepare().await?;
-            if Case::TWO_WORKERS.contains(&case) {
+            if case.has_two_workers() {
                 site.generator.count_only(&site.meter, &site.callers).await?;
             }
             Ok(())
         };
-        ready.await.map_err(|e: String| format!("{}: {e}", case.name()))?;
+        ready.await.map_err(|e: String| format!("{case}: {e}"))?;
         Ok(site)
     }
 
@@ -106,7 +92,7 @@ impl Site {
                 return Err(format!("request {turn} was answered {status} instead of {expected}"));
             }
             let told = head.contains(QUOTA_HEADER);
-            if status == 200 && told != matches!(self.case, Case::WeirHeaders | Case::ModuleHeaders) {
+            if status == 200 && told != self.case.tells_quota() {
                 return Err(format!("quota headers where there should be none, or none: {head}"));
             }
         }
@@ -115,7 +101,7 @@ impl Site {
 
     async fn prepare(&mut self) -> Result<(), String> {
         let callers = usize::try_from(self.case.callers()).unwrap_or(usize::MAX);
-        let answers = self.generator.load(callers.max(10 * WARM_UP), &self.callers).await?;
+        let answers = self.generator.load(callers.max(PREPARING), &self.callers).await?;
         self.admitted += u64::from(answers.admitted);
         // What is limited lets one request through before.
         if self.case.status() == 429 && answers.admitted == 1 && answers.others == 0 {
@@ -124,23 +110,25 @@ impl Site {
         answers.all(self.case.status()).map(|_| ())
     }
 
-    /// Measures it once, and adds that to `tally`. An error if an answer is not what it must be.
-    pub async fn visit(&mut self, plan: Plan, tally: &mut Tally) -> Result<(), String> {
-        self.measure(plan, tally).await.map_err(|e| format!("{}: {e}", self.case.name()))
+    /// Measures it once. An error if an answer is not what it must be.
+    pub async fn visit(&mut self, plan: Plan) -> Result<Visit, String> {
+        self.measure(plan).await.map_err(|e| format!("{}: {e}", self.case))
     }
 
-    async fn measure(&mut self, plan: Plan, tally: &mut Tally) -> Result<(), String> {
+    async fn measure(&mut self, plan: Plan) -> Result<Visit, String> {
         let status = self.case.status();
-        let warm = self.generator.load(WARM_UP, &self.callers).await?.all(status)?;
+        let warm = self.generator.load(plan.warm_up, &self.callers).await?.all(status)?;
         let start = self.settled().await?;
         let busy = self.generator.load(plan.requests, &self.callers).await?.all(status)?;
         let between = self.settled().await?;
-        tally.busy.add(between.saturating_sub(start), busy.counted);
         let alone = self.generator.alone(plan.alone, &self.callers).await?.all(status)?;
-        tally.alone.add(self.settled().await?.saturating_sub(between), alone.counted);
+        let end = self.settled().await?;
         self.admitted += u64::from(warm.admitted + busy.admitted + alone.admitted);
-        tally.waited_us.extend(alone.waited_us);
-        Ok(())
+        Ok(Visit {
+            cpu_us: per_request_us(between.saturating_sub(start), busy.counted),
+            alone_us: per_request_us(end.saturating_sub(between), alone.counted),
+            waited_us: alone.waited_us,
+        })
     }
 
     /// The CPU time so far, once those who used it sleep.

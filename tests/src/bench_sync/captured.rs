@@ -151,7 +151,7 @@ mod tests {
         let (arguments, last) = charge(line).expect("a charge");
         let key = "weir:budget:{bench:__rand_int__}";
         assert_eq!(arguments, ["EVALSHA", "ab12", "1", key, "bench/x", "\n00\"7\n"]);
-        assert_eq!(last, [&FAR.to_le_bytes()[..], &[0xff]].concat());
+        assert_eq!(last, [&FAR.to_le_bytes()[..], b"8\xff"].concat());
         assert_eq!(charge(&line.replace("weir:budget:{bench", "weir:pops")), None);
         assert_eq!(charge(&line.replace("] \"EVALSHA", " lua] \"GET")), None);
     }

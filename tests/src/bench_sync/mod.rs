@@ -53,7 +53,8 @@ impl Plan {
 }
 
 /// The parts of a run, in order.
-pub const PARTS: [&str; 8] = ["memory", "redis", "cluster", "large", "hot", "lists", "fleet", "fleets"];
+pub const PARTS: [&str; 9] =
+    ["memory", "redis", "shared", "cluster", "large", "hot", "lists", "fleet", "fleets"];
 
 /// Measures `parts` (none is all of [`PARTS`]); progress, and each figure as it comes, go to standard error.
 pub async fn run(plan: Plan, parts: &[String]) -> Part {
@@ -64,6 +65,9 @@ pub async fn run(plan: Plan, parts: &[String]) -> Part {
     }
     if wanted("redis") {
         throughput::redis(plan, &mut figures).await;
+    }
+    if wanted("shared") {
+        throughput::shared(plan, &mut figures).await;
     }
     if wanted("cluster") {
         cluster::run(plan, &mut figures).await;

@@ -3,11 +3,15 @@
 
 use super::captured::Captured;
 use super::flood::{KEYS, KEYS_ALL, POPS, flood, pops};
+use super::pop::Pop;
 use super::stats::{Spread, float, thousands};
 use super::{Figures, Plan, cpu, progress};
-use crate::bench::summary::{SYNC_MEMORY, SYNC_REDIS};
+use crate::bench::summary::{REDIS_COUNT, REDIS_KEY, SYNC_MEMORY, SYNC_REDIS};
 use crate::redis::Redis;
 use crate::weir_sync::WeirSync;
+
+/// POPs that are asked for one key.
+const SHARING: u64 = 10;
 
 /// The memory store: keys a second of weir-sync's own CPU time, and by the wall.
 pub(super) async fn memory(plan: Plan, figures: &mut Figures) {
@@ -27,6 +31,25 @@ pub(super) async fn memory(plan: Plan, figures: &mut Figures) {
     figures.target(SYNC_MEMORY, figure, &Spread::of(&by_core, 0));
     let figure = "the same, reports/s by the wall, the load on the same machine";
     figures.row(figure, &Spread::of(&by_wall, 0).to_string());
+}
+
+/// Keys that are each asked for at ten POPs of the region, which report them at once.
+pub(super) async fn shared(plan: Plan, figures: &mut Figures) {
+    progress("keys at ten POPs each");
+    let redis = Redis::start().await;
+    let weir_sync = WeirSync::start("bench", &redis.url()).await;
+    let of = |n| Pop::new(&weir_sync, &format!("pop-{n}"), 0..KEYS);
+    let mut pops: Vec<Pop> = (0..SHARING).map(of).collect();
+    flood(&mut pops, plan.round).await;
+    let mut counts = Vec::new();
+    for _ in 0..plan.rounds {
+        let before = cpu::time(redis.id());
+        let reached = flood(&mut pops, plan.round).await;
+        let spent = cpu::time(redis.id()).saturating_sub(before);
+        counts.push(spent.as_secs_f64() * 1e6 / float(reached.reports * KEYS));
+    }
+    let figure = "one key at ten POPs of a region: Redis's CPU time per count, in us";
+    figures.target(REDIS_COUNT, figure, &Spread::of(&counts, 1));
 }
 
 /// Redis: charges a second through weir-sync, beside the same script from `redis-benchmark`.
@@ -68,8 +91,10 @@ pub(super) async fn redis(plan: Plan, figures: &mut Figures) {
     figures.row(figure, &Spread::of(&reports, 0).to_string());
     figures.row("the same, keys/s (one script each)", &Spread::of(&charges, 0).to_string());
     figures.row("the same, keys/s per core of weir-sync", &Spread::of(&by_core, 0).to_string());
-    let figure = "Redis's CPU time for a key: of weir-sync's, and of redis-benchmark's, in us";
-    figures.row(figure, &format!("{}; {}", Spread::of(&ours, 1), Spread::of(&theirs, 1)));
+    let figure = "Redis's CPU time for a key of weir-sync's, in us";
+    figures.target(REDIS_KEY, figure, &Spread::of(&ours, 1));
+    let figure = "the same of redis-benchmark's, in us";
+    figures.row(figure, &Spread::of(&theirs, 1).to_string());
     progress(&format!(
         "a script call has {} arguments; {} keys; {unsettled} reports were not charged in time, and do not count",
         captured.arguments_len(),
