@@ -104,10 +104,10 @@ extern "C" fn envoy_dynamic_module_on_http_filter_new(plugin: Kept<Plugin>, stre
 extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
     _: Stream,
     request: Request,
-    _is_all: bool,
+    is_all: bool,
 ) -> HeadersStatus {
     contained(HeadersStatus::Continue, || {
-        request.get().map_or(HeadersStatus::Continue, |request| request.on_request_headers())
+        request.get().map_or(HeadersStatus::Continue, |request| request.on_request_headers(is_all))
     })
 }
 

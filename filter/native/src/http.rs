@@ -15,12 +15,21 @@ const CLAIMS: &str = "envoy.filters.http.jwt_authn";
 const GRPC_DETAILS: &[u8] = b"grpc-status-details-bin";
 
 /// A request.
-pub(crate) struct HostRequest(pub(crate) Stream);
+pub(crate) struct HostRequest {
+    pub(crate) stream: Stream,
+    /// Whether it ends with its headers, as far as is known.
+    pub(crate) is_without_body: bool,
+}
 
 impl HostRequest {
+    /// One of which no more is known.
+    pub(crate) fn of(stream: Stream) -> Self {
+        Self { stream, is_without_body: false }
+    }
+
     /// Has `take` take the bytes of the attribute, in Envoy's memory.
     fn read<T>(&mut self, attribute: &Attribute, take: impl FnOnce(&[u8]) -> T) -> Option<T> {
-        let stream = self.0;
+        let stream = self.stream;
         match attribute {
             Attribute::SourceAddress => stream.attribute(AttributeId::SourceAddress, take),
             Attribute::Method => header(stream, Headers::Request, ":method", take),
@@ -43,6 +52,10 @@ impl HostRequest {
 impl Request for HostRequest {
     fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
         self.read(attribute, <[u8]>::to_vec)
+    }
+
+    fn is_without_body(&self) -> bool {
+        self.is_without_body
     }
 
     fn attribute_into(&mut self, attribute: &Attribute, room: &mut Vec<u8>) -> bool {

@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use weir_limiter::edge::{Answered, Open};
 
 use crate::abi::{HeadersStatus, Kept, Stream};
+use crate::http::HostRequest;
 use crate::lock::locked;
 use crate::plugin::Plugin;
 use crate::worker::{Next, Worker};
@@ -38,10 +39,10 @@ impl RequestContext {
         }
     }
 
-    pub(crate) fn on_request_headers(&self) -> HeadersStatus {
+    pub(crate) fn on_request_headers(&self, is_without_body: bool) -> HeadersStatus {
         let next = self.with_worker(|worker, state| {
             let open = state.open.insert(worker.open());
-            worker.decide(open, self.stream, None)
+            worker.decide(open, HostRequest { stream: self.stream, is_without_body }, None)
         });
         self.carry_out(next.flatten().unwrap_or(Next::GoOn))
     }
@@ -50,7 +51,7 @@ impl RequestContext {
     pub(crate) fn on_answer(&self, callout: u64, answer: Answered) {
         let next = self.with_worker(|worker, state| {
             let (_, number) = state.call.take_if(|(known, _)| *known == callout)?;
-            worker.decide(state.open.as_mut()?, self.stream, Some((number, answer)))
+            worker.decide(state.open.as_mut()?, HostRequest::of(self.stream), Some((number, answer)))
         });
         let Some(next) = next.flatten() else { return };
         if self.carry_out(next) == HeadersStatus::Continue {

@@ -78,10 +78,10 @@ impl Worker {
     pub(crate) fn decide(
         &mut self,
         open: &mut Open,
-        stream: Stream,
+        mut request: HostRequest,
         mut answered: Option<(u64, Answered)>,
     ) -> Option<Next> {
-        let (now, mut request) = (now(), HostRequest(stream));
+        let (now, stream) = (now(), request.stream);
         let Self { edge, seat, caller, held, .. } = self;
         loop {
             let decided = match answered.take() {
