@@ -19,13 +19,13 @@ const GOVERNOR: &str = "governor";
 /// A case, and the same by governor: told the time, and with a clock of its own. The first two are what must be
 /// reached: a table hit, of many addresses in turn and of one.
 const SAME: [Same; 5] = [
-    Same::new("table: hit, 10000 addresses in turn", "hit, 10000 addresses in turn, given clock", None),
+    Same::new("own memory: hit, 10000 addresses in turn", "hit, 10000 addresses in turn, given clock", None),
     Same::new(
-        "decide: allowed, 1 rule",
+        "own memory: allowed, 1 rule",
         "allowed, 1 limiters, given clock",
         Some("allowed, 1 limiter, own clock"),
     ),
-    Same::new("decide: allowed, 4 rules", "allowed, 4 limiters, given clock", None),
+    Same::new("own memory: allowed, 4 rules", "allowed, 4 limiters, given clock", None),
     Same::new("decide: allowed, 16 rules", "allowed, 16 limiters, given clock", None),
     Same::new("decide: limited, deny cache", "limited, given clock", None),
 ];
@@ -161,10 +161,11 @@ mod tests {
     #[test]
     fn a_case_stands_beside_governor_and_its_instructions() {
         let estimate = |group: &str, _: &str| Ok(exactly(if group == GOVERNOR { 80.0 } else { 50.0 }));
-        let counts = Counts::from([("decide: allowed, 1 rule".into(), 1_693)]);
+        let counts = Counts::from([("own memory: allowed, 1 rule".into(), 1_693)]);
         let table = table(estimate, &counts).expect("a table");
         let both = "80.0 (79.0 to 81.0)";
-        let line = format!("| decide: allowed, 1 rule | 50.0 (49.0 to 51.0) | {both} | {both} | 1,693 |\n");
+        let line =
+            format!("| own memory: allowed, 1 rule | 50.0 (49.0 to 51.0) | {both} | {both} | 1,693 |\n");
         assert!(table.contains(&line), "{table}");
         assert_eq!(table.lines().count(), 2 + cases::all(None).len());
     }

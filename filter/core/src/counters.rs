@@ -126,6 +126,14 @@ impl Counters {
         }
     }
 
+    /// Counts a request that the first `rules` rules let through.
+    #[cfg(feature = "own_memory")]
+    pub(crate) fn count_allowed(&mut self, rules: usize) {
+        for counts in self.rules.iter_mut().take(rules) {
+            counts.allowed = counts.allowed.saturating_add(1);
+        }
+    }
+
     /// How often `event` happened since the last take.
     pub fn take_event(&mut self, event: Event) -> u32 {
         self.events.get_mut(event as usize).map_or(0, core::mem::take)

@@ -8,7 +8,9 @@ use weir_limiter::edge::{Shared, SharedValue, SharedValues, Site};
 use weir_limiter::limiter::TableIdentity;
 use weir_limiter::response::Header;
 use weir_limiter::table::slot::Slot;
-use weir_limiter::table::{ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError};
+use weir_limiter::table::{
+    ColdChange, Judge, ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError,
+};
 use weir_rules::RuleSet;
 use weir_wire::messages::RuleCounts;
 use weir_wire::time::{SECOND_NS, Time};
@@ -65,6 +67,11 @@ impl Slots for Seat {
 
     fn count(&self) -> u32 {
         self.slots.as_ref().map_or(1, Slots::count)
+    }
+
+    #[inline]
+    fn change_cold(&mut self, index: u32, changes: &mut [ColdChange], judge: Judge<'_>) -> bool {
+        self.slots.as_mut().is_some_and(|slots| slots.change_cold(index, changes, judge))
     }
 }
 

@@ -90,6 +90,12 @@ impl RuleSet {
         self.is_enforced
     }
 
+    /// Whether every rule counts every request: there are no conditions and no lists, and the rules are in force.
+    pub fn counts_all_alike(&self) -> bool {
+        let has_lists = !(self.allow.list.is_empty() && self.deny.list.is_empty());
+        self.is_enforced && self.always.is_some() && !has_lists
+    }
+
     /// Whether any tier is unlimited, so that its requests are only counted.
     pub fn has_unlimited(&self) -> bool {
         self.has_unlimited

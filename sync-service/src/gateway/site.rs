@@ -8,7 +8,9 @@ use weir_limiter::edge::{Shared, SharedValue, SharedValues, Site};
 use weir_limiter::limiter::TableIdentity;
 use weir_limiter::response::Header;
 use weir_limiter::table::slot::{Slot, slots_for};
-use weir_limiter::table::{ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError};
+use weir_limiter::table::{
+    ColdChange, Judge, ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError,
+};
 use weir_rules::RuleSet;
 use weir_wire::messages::RuleCounts;
 
@@ -71,6 +73,10 @@ impl Slots for Handle {
 
     fn count(&self) -> u32 {
         self.slots.count()
+    }
+
+    fn change_cold(&mut self, index: u32, changes: &mut [ColdChange], judge: Judge<'_>) -> bool {
+        self.slots.change_cold(index, changes, judge)
     }
 }
 

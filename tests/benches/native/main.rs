@@ -38,9 +38,13 @@ fn table(c: &mut Criterion) {
     cases_of(c, "table");
 }
 
+fn own_memory(c: &mut Criterion) {
+    cases_of(c, "own memory");
+}
+
 fn wire(c: &mut Criterion) {
     cases_of(c, "wire");
 }
 
-criterion_group!(benches, decide, matching, table, wire, governor::keyed);
+criterion_group!(benches, decide, matching, table, own_memory, wire, governor::keyed);
 criterion_main!(benches);

@@ -2,11 +2,13 @@
 //!
 //! A case sets something up, and is then one operation, repeated. The slots are in this program's memory, so a
 //! decision is: the rules, the address, hashing, reading a slot, judging, sealing and writing it. A proxy adds
-//! its host calls.
+//! its host calls. Where a case says "own memory", the slots are those of a host whose workers are threads of one
+//! program, as the dynamic module has them: most entries are changed where they are.
 
 mod decisions;
 mod host;
 mod messages;
+mod own_memory;
 mod tables;
 
 /// Addresses in turn, of those cases that have many: more than the deny cache remembers.
@@ -39,7 +41,7 @@ impl Case {
 
 /// Every case of `group`, or of all groups.
 pub fn all(group: Option<&str>) -> Vec<Case> {
-    let cases = [decisions::CASES, tables::CASES, messages::CASES].concat();
+    let cases = [decisions::CASES, tables::CASES, own_memory::CASES, messages::CASES].concat();
     cases.into_iter().filter(|case| group.is_none_or(|group| case.group == group)).collect()
 }
 

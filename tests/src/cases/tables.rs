@@ -15,7 +15,7 @@ use super::host::{Forgetful, Post};
 use super::{ADDRESSES, Case, Operation, address};
 
 /// Clients that a table knows.
-const KNOWN: u32 = 10_000;
+pub(super) const KNOWN: u32 = 10_000;
 /// Slots of a table that is to be full.
 const FEW_SLOTS: u32 = 64;
 
@@ -75,7 +75,7 @@ fn full(quota: &str, outcome: Outcome) -> Operation {
 }
 
 /// Requests from many addresses in turn.
-struct Round<D> {
+pub(super) struct Round<D> {
     addresses: Vec<Vec<u8>>,
     next: usize,
     decide: D,
@@ -83,18 +83,18 @@ struct Round<D> {
 }
 
 impl<D: FnMut(&mut Post<'_>, Time) -> Outcome + 'static> Round<D> {
-    fn new(addresses: u32, decide: D) -> Self {
+    pub(super) fn new(addresses: u32, decide: D) -> Self {
         let addresses = (0..addresses).map(address).collect();
         Self { addresses, next: 0, decide, now: BEGIN }
     }
 
-    fn decide(&mut self) -> Outcome {
+    pub(super) fn decide(&mut self) -> Outcome {
         self.now += STEP_NS;
         self.next = if self.next + 1 < self.addresses.len() { self.next + 1 } else { 0 };
         (self.decide)(&mut Post::from(&self.addresses[self.next]), self.now)
     }
 
-    fn operation(mut self) -> Operation {
+    pub(super) fn operation(mut self) -> Operation {
         Box::new(move || {
             self.decide();
         })

@@ -99,12 +99,13 @@ impl EvenShare {
         if self.age(now) == 0 {
             return self;
         }
-        let part_ns = u128::from(quota.token_ns()) * u128::from(parts.max(1));
-        let refilled = (u128::from(self.age(now)) << TICK_SHIFT) * u128::from(PARTS) / part_ns;
-        match u32::try_from(refilled) {
+        // Below 2^60, so a part that takes more nanoseconds than fit gives nothing either way.
+        let age_ns = u64::from(self.age(now)) << TICK_SHIFT;
+        let part_ns = quota.token_ns().saturating_mul(parts.max(1).into());
+        match u32::try_from(age_ns * u64::from(PARTS) / part_ns) {
             Ok(refilled) if refilled < self.used => {
                 // The clock advances only by the ticks that the refill took, to the nearest; the rest count next time.
-                let took_ns = u128::from(refilled) * part_ns / u128::from(PARTS);
+                let took_ns = u64::from(refilled) * part_ns / u64::from(PARTS);
                 let took = (took_ns + (1 << (TICK_SHIFT - 1))) >> TICK_SHIFT;
                 let at = self.at.wrapping_add(u32::try_from(took).unwrap_or(u32::MAX));
                 Self { used: self.used - refilled, at }

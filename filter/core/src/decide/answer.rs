@@ -39,7 +39,7 @@ impl Limiter {
     }
 
     /// Whether the first has a smaller part of its burst left than the second.
-    fn is_stricter(&self, first: (RuleIndex, Standing), second: (RuleIndex, Standing)) -> bool {
+    pub(super) fn is_stricter(&self, first: (RuleIndex, Standing), second: (RuleIndex, Standing)) -> bool {
         let burst = |rule| self.rule(rule).map_or(1, |rule| u64::from(rule.quota.burst()));
         u64::from(first.1.remaining) * burst(second.0) < u64::from(second.1.remaining) * burst(first.0)
     }

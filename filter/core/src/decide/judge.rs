@@ -227,15 +227,30 @@ pub(crate) fn after_taking(
             watched.count_admitted(cost, now);
             Entry::Watched(watched)
         }
-        Entry::Cold(cold) => {
-            let Some(unheard) = unheard else { return Entry::Cold(Cold { bucket: after, ..cold }) };
-            if let Some(share) = cold.share.take(&unheard.quota, cost, unheard.parts, now) {
-                return Entry::Cold(Cold { bucket: after, share });
+        Entry::Cold(cold) => match (cold_after_taking(cold, after, unheard, cost, now), unheard) {
+            (None, Some(unheard)) => {
+                let begun = Watched::begin(&cold, unheard, cost, now);
+                Entry::Watched(Watched { bucket: after, ..begun })
             }
-            let begun = Watched::begin(&cold, unheard, cost, now);
-            Entry::Watched(Watched { bucket: after, ..begun })
-        }
+            (still_cold, _) => Entry::Cold(still_cold.unwrap_or(cold)),
+        },
     }
+}
+
+/// The same of a cold key; none if it becomes watched.
+#[inline]
+pub(super) fn cold_after_taking(
+    cold: Cold,
+    after: Bucket,
+    unheard: Option<&Unheard>,
+    cost: u32,
+    now: Time,
+) -> Option<Cold> {
+    let share = match unheard {
+        Some(unheard) => cold.share.take(&unheard.quota, cost, unheard.parts, now)?,
+        None => cold.share,
+    };
+    Some(Cold { bucket: after, share })
 }
 
 /// How long a calendar quota is known to have no tokens for the key of `entry`, if so.

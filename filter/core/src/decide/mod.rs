@@ -23,6 +23,8 @@ mod judged;
 mod keys;
 mod meet;
 mod penalty;
+#[cfg(feature = "own_memory")]
+mod quick;
 mod reserve;
 mod ruling;
 mod shadow;
@@ -40,4 +42,6 @@ pub(crate) use judged::Judged;
 pub(crate) use judged::Verdict;
 pub(crate) use keys::Keys;
 pub(crate) use penalty::{forget, put_ban};
+#[cfg(feature = "own_memory")]
+pub(crate) use quick::Plain;
 pub(crate) use terms::RuleTerms;

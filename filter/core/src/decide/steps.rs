@@ -23,6 +23,20 @@ pub(crate) const WRITES_MAX: u32 = 32;
 impl Limiter {
     /// Decides one request at `now`.
     pub fn decide(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) -> Decision {
+        #[cfg(feature = "own_memory")]
+        if self.passes_quickly(request, slots, now) {
+            return self.passed(now);
+        }
+        self.decide_generally(request, slots, now)
+    }
+
+    /// The same without the quick path.
+    pub(crate) fn decide_generally(
+        &mut self,
+        request: &mut dyn Request,
+        slots: &mut dyn Slots,
+        now: Time,
+    ) -> Decision {
         self.decide_at(Drawn::NotYet, request, slots, now)
     }
 

@@ -130,7 +130,17 @@ impl Edge {
         site: &mut dyn Site,
         now: Time,
     ) -> Decided<'_> {
-        let decision = self.limiter.decide(request, site, now);
+        #[cfg(feature = "own_memory")]
+        if self.limiter.passes_quickly(request, site, now) {
+            let is_untold =
+                !(self.notes_decisions || self.host.hears_decisions || self.limiter.tells_standing());
+            if is_untold {
+                return Decided::CONTINUE;
+            }
+            let decision = self.limiter.passed(now);
+            return self.carry_out(decision, Asking { open, request, site, now });
+        }
+        let decision = self.limiter.decide_generally(request, site, now);
         self.carry_out(decision, Asking { open, request, site, now })
     }
 

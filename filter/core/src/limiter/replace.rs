@@ -5,6 +5,8 @@ use alloc::vec::Vec;
 
 use super::state::Limiter;
 use crate::RuleIndex;
+#[cfg(feature = "own_memory")]
+use crate::decide::Plain;
 use crate::decide::RuleTerms;
 use weir_rules::sorting::sorted;
 use weir_rules::{NO_RULE, RuleSet};
@@ -44,6 +46,10 @@ impl Limiter {
         // A rule may be looser now; and the next draw must not find hits of the old rules.
         self.deny_cache.clear();
         self.scratch = None;
+        #[cfg(feature = "own_memory")]
+        {
+            self.plain = Plain::of(&rules, &terms);
+        }
         (self.rules, self.keys, self.terms) = (rules, keys, terms);
         self.generation = self.generation.wrapping_add(1);
     }

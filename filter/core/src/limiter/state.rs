@@ -7,6 +7,8 @@ use alloc::vec::Vec;
 use super::identity::{Reporter, TableIdentity};
 use crate::RuleIndex;
 use crate::counters::Counters;
+#[cfg(feature = "own_memory")]
+use crate::decide::Plain;
 use crate::decide::{Afterwards, Keys, RuleTerms, Scratch};
 #[cfg(feature = "takes")]
 use crate::fleet::Takes;
@@ -61,6 +63,9 @@ pub struct Limiter {
     pub(crate) scratch: Option<Box<Scratch>>,
     /// A slot to read into, used again.
     pub(crate) room: Option<Slot>,
+    /// What the quick path needs, if the rules are plain.
+    #[cfg(feature = "own_memory")]
+    pub(crate) plain: Option<Box<Plain>>,
 }
 
 /// Whether weir-sync was asked to debit a strict rule's budget for the current request.
@@ -89,6 +94,8 @@ impl Limiter {
         let rules = rules.into();
         let (keys, terms) = RuleTerms::of(&rules, &identity.secret, reporter.is_some());
         Self {
+            #[cfg(feature = "own_memory")]
+            plain: Plain::of(&rules, &terms),
             counters: Counters::new(rules.rules().len()),
             terms,
             rules,

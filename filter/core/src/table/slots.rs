@@ -4,6 +4,8 @@ use alloc::vec::Vec;
 
 use crate::counters::Event;
 use crate::table::slot::Slot;
+#[cfg(feature = "own_memory")]
+use crate::table::slot::{Cold, Tag};
 
 /// How often a slot that reads as corrupt is read before it counts as empty: on a host whose reads
 /// may tear (nginx), the next read gets the whole slot.
@@ -48,7 +50,40 @@ pub trait Slots {
 
     /// How many slots there are, at least 1.
     fn count(&self) -> u32;
+
+    /// Changes cold entries of slot `index` where they are, all or none: finds the entry of each tag (no two alike), has `judge` say what
+    /// they are to hold, and puts that in their place if nothing of the slot has changed meanwhile; if it has, this
+    /// begins anew, but not for ever. False if nothing was changed: an entry is not there or not cold, a key of the slot
+    /// was banned, `judge` says no, or the slots cannot do this. Then [`Slots::read`] and [`Slots::write`] can.
+    #[cfg(feature = "own_memory")]
+    fn change_cold(&mut self, _index: u32, _changes: &mut [ColdChange], _judge: Judge<'_>) -> bool {
+        false
+    }
 }
+
+/// A cold entry that is to be changed.
+#[cfg(feature = "own_memory")]
+#[derive(Clone, Copy, Debug)]
+pub struct ColdChange {
+    /// Its key.
+    pub tag: Tag,
+    /// What it holds; once it is judged, what it is to hold.
+    pub entry: Cold,
+    /// Where it was found.
+    pub(crate) at: usize,
+}
+
+#[cfg(feature = "own_memory")]
+impl ColdChange {
+    /// Of the entry of this key.
+    pub fn of(tag: Tag) -> Self {
+        Self { tag, entry: Cold::NEW, at: 0 }
+    }
+}
+
+/// Says what entries are to hold that were found. False if they are to stay as they are. It may be asked several times.
+#[cfg(feature = "own_memory")]
+pub type Judge<'a> = &'a mut dyn FnMut(&mut [ColdChange]) -> bool;
 
 /// A slot that was read, to be changed and written back.
 pub(crate) struct Loaded {

@@ -18,7 +18,6 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::ops::Range;
 
 use xxhash_rust::xxh64::xxh64;
 
@@ -33,9 +32,6 @@ use weir_wire::time::Time;
 
 /// Bytes in a slot.
 pub const SLOT_BYTES: usize = 512;
-/// Words of eight bytes in a slot.
-pub(crate) const SLOT_WORDS: usize = SLOT_BYTES / WORD_BYTES;
-const WORD_BYTES: usize = 8;
 /// Units in a slot.
 pub(super) const UNITS: usize = 16;
 /// Debts in a slot.
@@ -45,11 +41,11 @@ pub(super) const WATCHED_UNITS: usize = 2;
 
 /// "WER5": the layout above. The names of slots, and of the other shared values, carry the same digit.
 const FORMAT: [u8; 4] = *b"WER5";
-const HEADER_BYTES: usize = 24;
-const UNIT_BYTES: usize = 24;
+pub(super) const HEADER_BYTES: usize = 24;
+pub(super) const UNIT_BYTES: usize = 24;
 const UNITS_END: usize = HEADER_BYTES + UNITS * UNIT_BYTES;
-const DEBTS_OFFSET: usize = UNITS_END;
-const DEBT_BYTES: usize = 3;
+pub(super) const DEBTS_OFFSET: usize = UNITS_END;
+pub(super) const DEBT_BYTES: usize = 3;
 /// What stands for an admit ratio in a watched entry that holds no grant: above every ratio.
 const SHARE: u32 = AdmitRatio::ONE.bits() + 1;
 const LEASE: u32 = SHARE + 1;
@@ -58,14 +54,13 @@ const BAR: u32 = LEASE + 1;
 const BURST_BITS: u32 = 20;
 const BURST_MASK: u32 = (1 << BURST_BITS) - 1;
 const _: () = assert!(TOKENS_MAX <= BURST_MASK && PARTS_MAX <= u32::MAX >> BURST_BITS);
-const WATCHED_COUNT: usize = 4;
-const COLD_COUNT: usize = 5;
-const DEBTS_COUNT: usize = 6;
-const BANS: usize = 7;
-const BASE: usize = 16;
+pub(super) const WATCHED_COUNT: usize = 4;
+pub(super) const COLD_COUNT: usize = 5;
+pub(super) const DEBTS_COUNT: usize = 6;
+pub(super) const BANS: usize = 7;
+pub(super) const BASE: usize = 16;
 
 const _: () = assert!(DEBTS_OFFSET + DEBTS_MAX * DEBT_BYTES <= SLOT_BYTES);
-const _: () = assert!(HEADER_BYTES.is_multiple_of(WORD_BYTES) && UNIT_BYTES.is_multiple_of(WORD_BYTES));
 
 /// The packed set of entries. Reads and writes its bytes in place.
 #[derive(Clone)]
@@ -102,25 +97,6 @@ impl Slot {
                 to.copy_from_slice(from);
             }
         }
-    }
-
-    /// The words of its header.
-    pub(crate) const HEADER_WORDS: Range<usize> = 0..HEADER_BYTES / WORD_BYTES;
-
-    /// The words besides the header that hold anything, as the header says.
-    pub(crate) fn used_words(&self) -> [Range<usize>; 2] {
-        let watched = Self::HEADER_WORDS.end..watched_offset(self.watched()) / WORD_BYTES;
-        [watched, self.cold_begin() / WORD_BYTES..self.debts_end().div_ceil(WORD_BYTES)]
-    }
-
-    /// The word `i`.
-    pub(crate) fn word_at(&self, i: usize) -> u64 {
-        self.word(i * WORD_BYTES)
-    }
-
-    /// Replaces the word `i`.
-    pub(crate) fn set_word_at(&mut self, i: usize, word: u64) {
-        self.write(i * WORD_BYTES, word.to_le_bytes());
     }
 
     /// Reads the bytes of a sealed slot. False if they are no slot, or not whole; what it holds is then undefined.
@@ -336,7 +312,7 @@ impl Slot {
         (0..self.watched()).find(|&i| self.watched_tag(i) == tag)
     }
 
-    fn word(&self, offset: usize) -> u64 {
+    pub(super) fn word(&self, offset: usize) -> u64 {
         u64::from_le_bytes(self.array(offset))
     }
 
@@ -348,7 +324,7 @@ impl Slot {
         self.bytes.get(offset..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; N])
     }
 
-    fn write<const N: usize>(&mut self, offset: usize, value: [u8; N]) {
+    pub(super) fn write<const N: usize>(&mut self, offset: usize, value: [u8; N]) {
         if let Some(room) = self.bytes.get_mut(offset..).and_then(<[u8]>::first_chunk_mut) {
             *room = value;
         }

@@ -22,9 +22,10 @@ mod strict;
 mod tag;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "own_memory")]
+pub(crate) mod words;
 
 pub use entry::{Bounded, Cold, Entry, Hold, Kind, Strict, Unheard, Watched};
-pub(crate) use layout::SLOT_WORDS;
 pub use layout::{SLOT_BYTES, Slot};
 pub use moment::Moment;
 pub use strict::BAR_STEP_NS;

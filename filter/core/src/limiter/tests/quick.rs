@@ -1,0 +1,240 @@
+//! The quick path comes to the same as the general one.
+
+use super::*;
+use crate::table::slot::{Entry, Tag};
+use crate::table::{ColdChange, Judge, SharedSlots, SlotsHandle};
+use alloc::sync::Arc;
+use std::format;
+use weir_wire::messages::Ban;
+
+/// Slots that are shared memory, with the quick path or without, and how often each path wrote.
+struct Seen {
+    handle: SlotsHandle,
+    count: u32,
+    is_quick: bool,
+    changed: u32,
+    written: u32,
+}
+
+impl Seen {
+    fn new(slots: u32, is_quick: bool) -> Self {
+        let handle = SlotsHandle::new(SharedSlots::new(slots, 1));
+        Self { handle, count: slots, is_quick, changed: 0, written: 0 }
+    }
+
+    /// All there is in the table: entries and their order, and what keys without a place owe.
+    fn all(&mut self) -> Vec<(Vec<(Tag, Entry)>, usize)> {
+        let mut slot = Slot::empty();
+        let of = |i| {
+            self.handle.read(i, &mut slot).unwrap();
+            (slot.entries().collect(), slot.keys_at(Time::ZERO))
+        };
+        (0..self.count).map(of).collect()
+    }
+}
+
+impl Slots for Seen {
+    fn read(&mut self, index: u32, into: &mut Slot) -> Result<Version, ReadError> {
+        self.handle.read(index, into)
+    }
+
+    fn write(&mut self, index: u32, slot: &mut Slot, version: Version) -> Result<(), WriteError> {
+        self.written += 1;
+        self.handle.write(index, slot, version)
+    }
+
+    fn count(&self) -> u32 {
+        self.count
+    }
+
+    fn change_cold(&mut self, index: u32, changes: &mut [ColdChange], judge: Judge<'_>) -> bool {
+        let has_changed = self.is_quick && self.handle.change_cold(index, changes, judge);
+        self.changed += u32::from(has_changed);
+        has_changed
+    }
+}
+
+#[test]
+fn a_cold_key_is_changed_where_it_is() {
+    for (count, worker) in [(1, None), (4, None), (1, Some(1)), (4, Some(1))] {
+        let rule =
+            |i| json!({"name": format!("r{i}"), "key": ["client_address"], "rate": "100/s", "burst": 100});
+        let (mut limiter, mut slots) =
+            (limiter(rules(&(0..count).map(rule).collect()), worker), Seen::new(4, true));
+        limiter.note_heard(1, false, T0);
+        assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1:5", 1, T0), 1);
+        assert_eq!((slots.changed, slots.written), (0, 1), "a newcomer");
+        assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1:6", 50, T0 + MS), 50);
+        assert_eq!((slots.changed, slots.written), (50, 1), "{count} rules, {worker:?}");
+        assert_eq!(limiter.counters().take_rule(count - 1).allowed, 51);
+    }
+}
+
+#[test]
+fn threads_admit_a_burst_once() {
+    const WORKERS: u32 = 4;
+    let (rule_set, slots) = (one_rule("1/h", 10_000), SharedSlots::new(1, WORKERS));
+    let admitted: usize = std::thread::scope(|scope| {
+        let worker = || {
+            let mut limiter = limiter(rule_set.clone(), None);
+            admitted(&mut limiter, &mut SlotsHandle::new(Arc::clone(&slots)), "192.0.2.1", 10_000, T0)
+        };
+        let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(worker)).collect();
+        workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+    });
+    // A worker that loses its processor half-way may take a token for nothing, but never gives one twice.
+    assert!((9_900..=10_000).contains(&admitted), "{admitted}");
+}
+
+#[test]
+fn what_is_not_plain_goes_the_general_way() {
+    for fields in [
+        json!({"algorithm": "sliding_window"}),
+        json!({"match": {"path": {"prefix": "/"}}}),
+        json!({"key": [{"header": "x"}], "missing": "share"}),
+        json!({"mode": "shadow"}),
+        json!({"strict": true}),
+        json!({"penalty": {"after": 5, "within": "1s", "deny_for": "1m"}}),
+        json!({"cost": {"header": "x"}}),
+    ] {
+        let mut rule = json!({"name": "r", "key": ["client_address"], "rate": "100/s"});
+        let is_plain = |rule: &Value| limiter(rules(&json!([rule])), None).plain.is_some();
+        assert!(is_plain(&rule));
+        rule.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        assert!(!is_plain(&rule), "{fields}");
+    }
+}
+
+/// One of two worlds in which the same happens.
+struct World {
+    limiter: Limiter,
+    slots: Seen,
+}
+
+/// What happens.
+#[derive(Clone, Debug)]
+enum Step {
+    Ask {
+        client: u8,
+    },
+    /// A report is made, and answered with this admit ratio in thousandths, level and burst; or a tick goes by.
+    Report {
+        ratio: Option<u64>,
+        level_milli: i64,
+        burst: u32,
+        pops: u32,
+    },
+    Ban {
+        client: u8,
+        for_ms: u32,
+    },
+    /// The rules are replaced by the other ones.
+    Replace,
+    OnlyAsks(bool),
+}
+
+impl World {
+    fn new(rules: RuleSet, worker: Option<u64>, slots: u32, is_quick: bool) -> Self {
+        Self { limiter: limiter(rules, worker), slots: Seen::new(slots, is_quick) }
+    }
+
+    /// Does `step`, and tells all that came of it.
+    fn step(&mut self, step: &Step, rules: &RuleSet, now: Time) -> String {
+        let Self { limiter, slots } = self;
+        let mut told = String::new();
+        match step {
+            Step::Ask { client } => {
+                let is_old = client % 3 > 0;
+                let address = if is_old {
+                    format!("10.0.0.{client}:80")
+                } else {
+                    format!("[2001:db8:0:{client}::7]:80")
+                };
+                let decision = ask(limiter, slots, &address, now);
+                told = format!("{decision:?}");
+                if limiter.only_asks && decision.outcome() == Outcome::Allow {
+                    limiter.take_back(slots, now);
+                }
+            }
+            Step::Report { ratio, level_milli, burst, pops } => {
+                let report = limiter.report(slots, true, now);
+                told = format!("{report:?}");
+                if let Some((report, ratio)) = report.zip(*ratio) {
+                    let grant = Grant { burst: *burst, ..grant(ratio, 1_000, *level_milli) };
+                    answer(limiter, slots, &report, *pops, grant, now);
+                }
+            }
+            Step::Ban { client, for_ms } => {
+                if let Some(report) = limiter.report(slots, true, now) {
+                    let bans = vec![Ban { rule: 0, value: vec![4, 32, 10, 0, 0, *client], for_ms: *for_ms }];
+                    let rules = vec!["r0".into()];
+                    let sequence = report.sequence;
+                    let reply =
+                        Reply { sequence, pops: 1, settled: Settled::None, rules, bans, ..Reply::default() };
+                    let _ = limiter.apply(sequence, &reply.encode(), slots, now);
+                }
+            }
+            Step::Replace => limiter.replace_rules(rules.clone()),
+            Step::OnlyAsks(only_asks) => limiter.only_asks = *only_asks,
+        }
+        let counted: Vec<_> =
+            (0..limiter.rules().rules().len()).map(|i| limiter.counters().take_rule(i)).collect();
+        let events: Vec<_> =
+            Event::METRICS.iter().map(|(event, _)| limiter.counters().take_event(*event)).collect();
+        format!("{told} {counted:?} {events:?} {:?}", self.slots.all())
+    }
+}
+
+/// A plain rule: so many tokens a second, the burst, the cost, when out of touch, the local burst, whether clients are told.
+fn plain_rule() -> impl Strategy<Value = Value> {
+    let unsynced = prop::sample::select(vec!["local", "share", "deny"]);
+    (1u32..200, 2u32..40, 1u32..3, unsynced, 1u32..40, prop::bool::ANY).prop_map(
+        |(rate, burst, cost, unsynced, local, tells)| {
+            json!({"key": [{"client_address": {"ipv4": 32, "ipv6": 60}}], "rate": format!("{rate}/s"), "burst": burst, "cost": cost,
+                "when_unsynced": unsynced, "local_burst": local.clamp(cost, burst), "response": {"on_allowed": tells}})
+        },
+    )
+}
+
+fn rule_set() -> impl Strategy<Value = RuleSet> {
+    prop::collection::vec(plain_rule(), 1..5).prop_map(|mut list| {
+        for (i, rule) in list.iter_mut().enumerate() {
+            rule["name"] = json!(format!("r{i}"));
+        }
+        rules(&Value::Array(list))
+    })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        60 => (0u8..40).prop_map(|client| Step::Ask { client }),
+        60 => (0u8..3).prop_map(|client| Step::Ask { client }),
+        8 => (prop::option::of(0u64..=1_000), -5_000i64..20_000, 0u32..30, 1u32..4).prop_map(
+            |(ratio, level_milli, burst, pops)| Step::Report { ratio, level_milli, burst, pops }
+        ),
+        1 => (0u8..3, 0u32..500).prop_map(|(client, for_ms)| Step::Ban { client, for_ms }),
+        1 => Just(Step::Replace),
+        2 => prop::bool::ANY.prop_map(Step::OnlyAsks),
+    ]
+}
+
+proptest! {
+    /// The same requests, and all that may come between them, with and without the quick path: the same decisions, counts,
+    /// reports and table after each.
+    #[test]
+    fn both_paths_come_to_the_same(
+        (first, second) in (rule_set(), rule_set()), worker in prop::option::of(Just(1u64)), slots in 1u32..4,
+        steps in prop::collection::vec((step(), -3i64..60), 1..200),
+    ) {
+        let [mut quick, mut general] =
+            [true, false].map(|is_quick| World::new(first.clone(), worker, slots, is_quick));
+        let (mut now, mut rules) = (T0, [&second, &first].into_iter().cycle());
+        for (step, step_ms) in steps {
+            now = Time::from_nanos(now.as_nanos().saturating_add_signed(step_ms * 1_000_003));
+            let next = if matches!(step, Step::Replace) { rules.next().unwrap_or(&first) } else { &first };
+            let [one, other] = [&mut quick, &mut general].map(|world| world.step(&step, next, now));
+            prop_assert_eq!(one, other, "{:?}", step);
+        }
+        prop_assert_eq!(general.slots.changed, 0);
+    }
+}

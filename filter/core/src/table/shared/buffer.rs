@@ -1,0 +1,123 @@
+//! Room for one slot, its words in the order in which requests need them.
+//!
+//! ```text
+//!  word  0       counts        as in a slot's bytes
+//!        1       fingerprints  of the cold entries, four bits each, in place of a checksum
+//!        2..50   units         of three words each; the first cold entry first, so watched entries are at the end
+//!       50       base
+//!       51..64   debts
+//! ```
+//!
+//! So the first line of the processor's cache says where a cold entry is, and has two of them.
+
+use super::atomic::{AtomicU64, Ordering};
+use crate::FIBONACCI;
+use crate::table::slot::words::{
+    BASE_WORD, COUNTS_WORD, Counts, DEBT_WORDS, SLOT_WORDS, UNIT_WORDS, UNITS_WORD,
+};
+use crate::table::slot::{KEYS_PER_SLOT as UNITS, Slot, Tag};
+
+const PRINTS: usize = 1;
+const FIRST_UNIT: usize = 2;
+const BASE: usize = FIRST_UNIT + UNITS * UNIT_WORDS;
+/// One in each fingerprint.
+const ONES: u64 = 0x1111_1111_1111_1111;
+/// Bits of a fingerprint.
+const PRINT_BITS: u32 = 4;
+
+const _: () = assert!(UNITS * PRINT_BITS as usize == u64::BITS as usize);
+const _: () = assert!(BASE + 1 == DEBT_WORDS.start && DEBT_WORDS.end == SLOT_WORDS);
+
+/// Room for one slot.
+#[repr(align(64))]
+pub(super) struct Buffer([AtomicU64; SLOT_WORDS]);
+
+impl Buffer {
+    pub(super) fn of(slot: &Slot) -> Self {
+        let buffer = Self(core::array::from_fn(|_| AtomicU64::new(0)));
+        buffer.write(slot);
+        buffer
+    }
+
+    /// Copies what this holds to `slot`. If it is written meanwhile, that may be no slot.
+    pub(super) fn read(&self, slot: &mut Slot) {
+        for (from, to) in [(0, COUNTS_WORD), (BASE, BASE_WORD)] {
+            slot.set_word_at(to, self.word(from));
+        }
+        for_used(slot.counts(), |at, i| slot.set_word_at(i, self.word(at)));
+    }
+
+    pub(super) fn write(&self, slot: &Slot) {
+        let counts = slot.counts();
+        for (to, from) in [(0, COUNTS_WORD), (BASE, BASE_WORD)] {
+            self.set(to, slot.word_at(from));
+        }
+        self.set(PRINTS, prints_of(slot, counts.cold));
+        for_used(counts, |at, i| self.set(at, slot.word_at(i)));
+    }
+
+    /// The word at `at`; zero if there is none.
+    #[inline]
+    pub(super) fn word(&self, at: usize) -> u64 {
+        self.0.get(at).map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
+    /// Replaces the word at `at`.
+    #[inline]
+    pub(super) fn set(&self, at: usize, value: u64) {
+        if let Some(word) = self.0.get(at) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// How many entries of each kind there are.
+    #[inline]
+    pub(super) fn counts(&self) -> Counts {
+        Counts::of(self.word(0))
+    }
+
+    /// Where the cold entry of the key `tag` begins, of so many.
+    #[inline]
+    pub(super) fn find_cold(&self, tag: Tag, cold: usize) -> Option<usize> {
+        let differs = self.word(PRINTS) ^ (print_of(tag) * ONES);
+        // The highest bit of every fingerprint that is zero, and of few others (Warren, "Hacker's Delight", 6-1).
+        let mut alike = differs.wrapping_sub(ONES) & !differs & ONES << (PRINT_BITS - 1);
+        while alike != 0 {
+            let i = (alike.trailing_zeros() / PRINT_BITS) as usize;
+            if i >= cold {
+                return None;
+            }
+            let at = FIRST_UNIT + i * UNIT_WORDS;
+            if self.word(at) == tag.bits() {
+                return Some(at);
+            }
+            alike &= alike - 1;
+        }
+        None
+    }
+}
+
+/// Calls `copy` with the place here, and the place in a slot's bytes, of each word besides the header that holds anything.
+fn for_used(counts: Counts, mut copy: impl FnMut(usize, usize)) {
+    let Counts { watched_units, cold, debt_words, .. } = counts;
+    let mut unit = |number: usize| {
+        // The last unit of a slot is the first here.
+        let (at, i) = (FIRST_UNIT + number * UNIT_WORDS, UNITS_WORD + (UNITS - 1 - number) * UNIT_WORDS);
+        (0..UNIT_WORDS).for_each(|word| copy(at + word, i + word));
+    };
+    (0..cold.min(UNITS)).for_each(&mut unit);
+    (UNITS.saturating_sub(watched_units)..UNITS).for_each(&mut unit);
+    DEBT_WORDS.take(debt_words).for_each(|i| copy(i, i));
+}
+
+/// The fingerprints of the cold entries of `slot`.
+fn prints_of(slot: &Slot, cold: usize) -> u64 {
+    let of = |i: usize| print_of(slot.tag_of_cold(i)) << (u32::try_from(i).unwrap_or(0) * PRINT_BITS);
+    (0..cold.min(UNITS)).map(of).fold(0, |prints, print| prints | print)
+}
+
+/// The fingerprint of a key. Tags are hashes, but a rule's salt has bits in common with another's.
+#[inline]
+fn print_of(tag: Tag) -> u64 {
+    tag.bits().wrapping_mul(FIBONACCI) >> (u64::BITS - PRINT_BITS)
+}

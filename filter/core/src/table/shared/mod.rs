@@ -1,0 +1,226 @@
+//! Slots in a program's own memory, shared by its threads without a lock.
+//!
+//! A slot is one word, its head: the version of its state, and the number of the [`Buffer`] that holds it. A reader copies
+//! the buffer, and looks at the head again: if that has not changed, the copy is whole.
+//!
+//! **A whole slot is written as a copy.** A writer fills a buffer of its own, puts its number in the place of the old one,
+//! and keeps the old one for its next write.
+//!
+//! **Cold entries are changed where they are** ([`in_place`]), between two versions: an odd one in the head says that it is
+//! being done. Others wait for the next version, but not for long: the writer may have lost its processor half-way. Then
+//! they go on with what they read, and a writer among them puts a copy in place as always. The one that finds its
+//! change overtaken keeps the buffer that it changed, which no slot has any more, and decides again. What others read
+//! meanwhile has whole words: an entry with its tokens taken or not, of which at worst they are taken twice (I3).
+//!
+//! So nobody waits for a writer that lost its processor, and no change that was reported as done is lost.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+
+use super::slot::Slot;
+use super::slots::{ColdChange, Judge, ReadError, Slots, Version, WriteError};
+use atomic::{AtomicU32, AtomicU64, Ordering, fence, spin_loop};
+use buffer::Buffer;
+
+mod buffer;
+mod in_place;
+#[cfg(test)]
+mod tests;
+
+/// The processor's atomics.
+mod atomic {
+    pub(super) use core::hint::spin_loop;
+    pub(super) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+}
+
+/// Stands for no buffer.
+const NONE: u32 = u32::MAX;
+/// How often a slot is read that others keep writing meanwhile.
+const READS_MAX: u32 = 1_000;
+/// How often a slot is looked at whose entries are being changed, before it is read as it is: some microseconds, which is
+/// a hundred times as long as a change takes.
+const LOOKS_MAX: u32 = 100;
+/// Spare buffers for each handle that writes: its own, and the one in which it may have been overtaken.
+const SPARE_EACH: u32 = 2;
+
+/// The slots. Threads read and write them through handles.
+pub struct SharedSlots {
+    heads: Box<[Head]>,
+    /// One for each slot, then spare ones.
+    buffers: Box<[Buffer]>,
+    /// The spare buffers that no handle has; [`NONE`] in the other places.
+    spare: Box<[AtomicU32]>,
+}
+
+/// The state of a slot: its version in the upper half, its buffer's number in the lower. It is alone in its line of the
+/// processor's cache, so that writers of other slots do not disturb it.
+#[repr(align(64))]
+struct Head(AtomicU64);
+
+/// What a head says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct State {
+    /// Odd while entries are being changed where they are; never 0, which is [`Version::NONE`].
+    version: u32,
+    buffer: u32,
+}
+
+impl State {
+    const FIRST: u32 = 2;
+
+    #[allow(clippy::cast_possible_truncation, reason = "half of it each")]
+    const fn of(head: u64) -> Self {
+        Self { version: (head >> 32) as u32, buffer: head as u32 }
+    }
+
+    const fn bits(self) -> u64 {
+        (self.version as u64) << 32 | self.buffer as u64
+    }
+
+    const fn is_changing(self) -> bool {
+        self.version & 1 == 1
+    }
+
+    /// The same, while its entries are being changed.
+    const fn begun(self) -> Self {
+        Self { version: self.version | 1, ..self }
+    }
+
+    /// The next state at rest.
+    fn next(self) -> Self {
+        Self { version: (self.version | 1).wrapping_add(1).max(Self::FIRST), ..self }
+    }
+}
+
+impl Head {
+    fn state(&self) -> State {
+        State::of(self.0.load(Ordering::Acquire))
+    }
+
+    /// Replaces this state by another, unless it is no longer this one.
+    fn replace(&self, known: State, next: State) -> bool {
+        self.0.compare_exchange(known.bits(), next.bits(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
+
+impl SharedSlots {
+    /// `count` empty slots, at least 1, for as many handles as there are `writers`; others can only read.
+    pub fn new(count: u32, writers: u32) -> Arc<Self> {
+        let (count, empty) = (count.max(1), Slot::empty());
+        let end = count.saturating_add(writers.saturating_mul(SPARE_EACH));
+        let first = |buffer| Head(AtomicU64::new(State { version: State::FIRST, buffer }.bits()));
+        Arc::new(Self {
+            heads: (0..count).map(first).collect(),
+            buffers: (0..end).map(|_| Buffer::of(&empty)).collect(),
+            spare: (count..end).map(AtomicU32::new).collect(),
+        })
+    }
+
+    /// How many slots there are.
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.heads.len()).unwrap_or(u32::MAX)
+    }
+
+    #[inline]
+    fn head(&self, index: u32) -> Option<&Head> {
+        self.heads.get(index as usize)
+    }
+
+    #[inline]
+    fn buffer(&self, state: State) -> Option<&Buffer> {
+        self.buffers.get(state.buffer as usize)
+    }
+
+    /// Leaves a spare buffer to any handle.
+    fn put_back(&self, number: u32) {
+        let put = |place: &AtomicU32| {
+            place.compare_exchange(NONE, number, Ordering::Release, Ordering::Relaxed).is_ok()
+        };
+        // There is a place for each buffer that was taken.
+        let _ = self.spare.iter().any(put);
+    }
+}
+
+/// One thread's way to the slots. It needs a buffer of its own to write, and takes one at its first write.
+pub struct SlotsHandle {
+    slots: Arc<SharedSlots>,
+    own: u32,
+}
+
+impl SlotsHandle {
+    /// A handle of `slots`.
+    pub fn new(slots: Arc<SharedSlots>) -> Self {
+        Self { slots, own: NONE }
+    }
+
+    /// The number of the buffer that it may write; none if other handles have them all.
+    fn own(&mut self) -> Option<u32> {
+        if self.own == NONE {
+            let mut taken = self.slots.spare.iter().map(|place| place.swap(NONE, Ordering::Acquire));
+            self.own = taken.find(|number| *number != NONE)?;
+        }
+        Some(self.own)
+    }
+
+    /// Takes a buffer that no slot has any more.
+    fn keep(&mut self, number: u32) {
+        if self.own == NONE { self.own = number } else { self.slots.put_back(number) }
+    }
+}
+
+impl Drop for SlotsHandle {
+    fn drop(&mut self) {
+        if self.own != NONE {
+            self.slots.put_back(self.own);
+        }
+    }
+}
+
+impl Slots for SlotsHandle {
+    fn read(&mut self, index: u32, into: &mut Slot) -> Result<Version, ReadError> {
+        let head = self.slots.head(index).ok_or(ReadError::Missing)?;
+        let (mut seen, mut looks) = (head.state(), 0);
+        for _ in 0..READS_MAX {
+            while seen.is_changing() && looks < LOOKS_MAX {
+                (looks, seen) = (looks + 1, head.state());
+                spin_loop();
+            }
+            self.slots.buffer(seen).ok_or(ReadError::Unavailable)?.read(into);
+            // A word that a later owner of the buffer wrote is read only after that owner's fence, so the head that is
+            // read now is not the one from before it.
+            fence(Ordering::Acquire);
+            if State::of(head.0.load(Ordering::Relaxed)) == seen {
+                return Ok(Version(seen.version));
+            }
+            seen = head.state();
+        }
+        Err(ReadError::Unavailable)
+    }
+
+    fn write(&mut self, index: u32, slot: &mut Slot, version: Version) -> Result<(), WriteError> {
+        let own = self.own().ok_or(WriteError::Unavailable)?;
+        let head = self.slots.head(index).ok_or(WriteError::Unavailable)?;
+        let seen = State::of(head.0.load(Ordering::Relaxed));
+        if seen.version != version.0 {
+            return Err(WriteError::Conflict);
+        }
+        let next = State { buffer: own, ..seen.next() };
+        // Whoever reads a word of what follows sees that this buffer's slot has another by now.
+        fence(Ordering::Release);
+        self.slots.buffer(next).ok_or(WriteError::Unavailable)?.write(slot);
+        if !head.replace(seen, next) {
+            return Err(WriteError::Conflict);
+        }
+        // The one who was changing the other buffer keeps that.
+        self.own = if seen.is_changing() { NONE } else { seen.buffer };
+        Ok(())
+    }
+
+    fn count(&self) -> u32 {
+        self.slots.count()
+    }
+
+    fn change_cold(&mut self, index: u32, changes: &mut [ColdChange], judge: Judge<'_>) -> bool {
+        self.change(index, changes, judge)
+    }
+}

@@ -1,0 +1,255 @@
+//! Slots that threads share.
+
+use super::*;
+use crate::buckets::{Bucket, EvenShare};
+use crate::table::slot::{Cold, Entry, Tag};
+use std::sync::Barrier;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::vec;
+use std::vec::Vec;
+use weir_wire::time::Time;
+
+const NOW: Time = Time::from_nanos(1);
+
+fn tag(n: u64) -> Tag {
+    Tag::of_key(n + 1, 0)
+}
+
+/// Has every key of the slot say `n`.
+fn say(slot: &mut Slot, keys: u64, n: u64) {
+    let entry = Entry::Cold(Cold { bucket: Bucket::full_at(Time::from_nanos(n)), share: EvenShare::WHOLE });
+    for key in 0..keys {
+        assert!(slot.put(tag(key), &entry, NOW).is_some());
+    }
+}
+
+/// What all keys of the slot say, and how many they are.
+fn said(slot: &Slot) -> (u64, u64) {
+    let says: Vec<u64> = slot.entries().map(|(_, entry)| entry.bucket().refilled().as_nanos()).collect();
+    let first = says.first().copied().unwrap_or(0);
+    assert!(says.iter().all(|n| *n == first), "torn: {says:?}");
+    (first, says.len() as u64)
+}
+
+#[test]
+fn a_write_succeeds_only_from_the_state_that_was_read() {
+    let slots = SharedSlots::new(2, 2);
+    let (mut one, mut other) = (SlotsHandle::new(Arc::clone(&slots)), SlotsHandle::new(slots));
+    let mut slot = Slot::empty();
+    let first = one.read(1, &mut slot).unwrap();
+    assert_eq!(other.read(1, &mut slot), Ok(first));
+    say(&mut slot, 3, 7);
+    assert_eq!(one.write(1, &mut slot, first), Ok(()));
+    assert_eq!(other.write(1, &mut slot, first), Err(WriteError::Conflict));
+    let mut seen = Slot::empty();
+    let second = other.read(1, &mut seen).unwrap();
+    assert_eq!((said(&seen), second != first), ((7, 3), true));
+    assert_eq!((other.read(2, &mut seen), other.count()), (Err(ReadError::Missing), 2));
+    assert_eq!(other.write(2, &mut seen, second), Err(WriteError::Unavailable));
+}
+
+#[test]
+fn a_handle_that_ends_leaves_its_buffer_to_another() {
+    let slots = SharedSlots::new(1, 1);
+    let mut slot = Slot::empty();
+    for n in 1..9 {
+        let mut writer = SlotsHandle::new(Arc::clone(&slots));
+        let [mut second, mut third] = [0; 2].map(|_| SlotsHandle::new(Arc::clone(&slots)));
+        for handle in [&mut writer, &mut second] {
+            let version = handle.read(0, &mut slot).unwrap();
+            say(&mut slot, 1, n);
+            assert_eq!(handle.write(0, &mut slot, version), Ok(()));
+        }
+        let version = third.read(0, &mut slot).unwrap();
+        assert_eq!(said(&slot), (n, 1));
+        assert_eq!(third.write(0, &mut slot, version), Err(WriteError::Unavailable), "none is left");
+    }
+}
+
+#[test]
+fn threads_see_whole_slots_and_lose_no_write() {
+    const WRITERS: u64 = 4;
+    const WRITES: u64 = 20_000;
+    let slots = SharedSlots::new(1, 4);
+    let (begin, is_over) = (Barrier::new(5), AtomicBool::new(false));
+    let mut handle = SlotsHandle::new(Arc::clone(&slots));
+    let mut slot = Slot::empty();
+    let version = handle.read(0, &mut slot).unwrap();
+    say(&mut slot, 1, 0);
+    handle.write(0, &mut slot, version).unwrap();
+    drop(handle);
+    thread::scope(|scope| {
+        let writer = || {
+            let (mut handle, mut slot) = (SlotsHandle::new(Arc::clone(&slots)), Slot::empty());
+            begin.wait();
+            for _ in 0..WRITES {
+                loop {
+                    let version = handle.read(0, &mut slot).unwrap();
+                    let (n, keys) = said(&slot);
+                    // Sometimes another number of keys.
+                    say(&mut slot, keys.max(1 + n % 9), n + 1);
+                    if handle.write(0, &mut slot, version).is_ok() {
+                        break;
+                    }
+                }
+            }
+        };
+        let writers: Vec<_> = (0..WRITERS).map(|_| scope.spawn(writer)).collect();
+        scope.spawn(|| {
+            let (mut handle, mut slot) = (SlotsHandle::new(Arc::clone(&slots)), Slot::empty());
+            begin.wait();
+            while !is_over.load(Ordering::Relaxed) {
+                handle.read(0, &mut slot).unwrap();
+                said(&slot);
+            }
+        });
+        for writer in writers {
+            writer.join().unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let mut handle = SlotsHandle::new(slots);
+    handle.read(0, &mut slot).unwrap();
+    assert_eq!(said(&slot), (WRITERS * WRITES, 9));
+}
+
+/// A slot with so many keys that say 1.
+fn written(slots: &Arc<SharedSlots>, keys: u64) -> SlotsHandle {
+    let (mut handle, mut slot) = (SlotsHandle::new(Arc::clone(slots)), Slot::empty());
+    let version = handle.read(0, &mut slot).unwrap();
+    say(&mut slot, keys, 1);
+    handle.write(0, &mut slot, version).unwrap();
+    handle
+}
+
+/// Has each of these keys say one more.
+fn say_more(handle: &mut SlotsHandle, keys: &[u64]) -> bool {
+    let mut changes: Vec<ColdChange> = keys.iter().map(|key| ColdChange::of(tag(*key))).collect();
+    handle.change_cold(0, &mut changes, &mut |changes| {
+        for change in changes {
+            change.entry.bucket = Bucket::full_at(change.entry.bucket.refilled() + 1);
+        }
+        true
+    })
+}
+
+/// What each key says.
+fn each_says(handle: &mut SlotsHandle) -> Vec<u64> {
+    let mut slot = Slot::empty();
+    handle.read(0, &mut slot).unwrap();
+    (0..16).map_while(|key| Some(slot.get(tag(key))?.bucket().refilled().as_nanos())).collect()
+}
+
+#[test]
+fn cold_entries_are_changed_where_they_are() {
+    for keys in 2..=16 {
+        let slots = SharedSlots::new(1, 1);
+        let mut handle = written(&slots, keys);
+        let (mut before, mut slot) = (SlotsHandle::new(Arc::clone(&slots)), Slot::empty());
+        let version = before.read(0, &mut slot).unwrap();
+        for key in 0..keys {
+            assert!(say_more(&mut handle, &[key]));
+        }
+        assert!(say_more(&mut handle, &[0, keys - 1]));
+        let mut expected = vec![2; keys as usize];
+        expected[0] += 1;
+        *expected.last_mut().unwrap() += 1;
+        assert_eq!(each_says(&mut before), expected);
+        assert_eq!(before.write(0, &mut slot, version), Err(WriteError::Conflict), "it read them before");
+        assert_eq!(slots.head(0).unwrap().state().version, State::FIRST + 2 * (keys as u32 + 2));
+    }
+}
+
+#[test]
+fn what_is_not_there_or_not_cold_or_beside_a_ban_is_left_alone() {
+    let slots = SharedSlots::new(1, 1);
+    let mut handle = written(&slots, 3);
+    let state = slots.head(0).unwrap().state();
+    assert!(!say_more(&mut handle, &[3]) && !say_more(&mut handle, &[0, 3]));
+    assert!(!handle.change_cold(0, &mut [ColdChange::of(tag(0))], &mut |_| false));
+    assert!(!handle.change_cold(1, &mut [ColdChange::of(tag(0))], &mut |_| true), "no such slot");
+    assert!(slots.head(0).unwrap().state() == state, "nothing was written");
+    let mut slot = Slot::empty();
+    let version = handle.read(0, &mut slot).unwrap();
+    slot.note_ban();
+    handle.write(0, &mut slot, version).unwrap();
+    assert!(!say_more(&mut handle, &[0]));
+    assert_eq!(each_says(&mut handle), [1, 1, 1]);
+}
+
+#[test]
+fn a_writer_that_stops_half_way_holds_nobody_up() {
+    let slots = SharedSlots::new(1, 2);
+    let mut other = written(&slots, 2);
+    for round in 1..10 {
+        // As a writer does before it changes entries; then it loses its processor.
+        let (head, mut stopped) = (slots.head(0).unwrap(), SlotsHandle::new(Arc::clone(&slots)));
+        let seen = head.state();
+        assert!(head.replace(seen, seen.begun()));
+        assert_eq!(each_says(&mut other), [round, round], "it is read all the same");
+        assert!(!say_more(&mut other, &[0, 1]), "by the general path");
+        let mut slot = Slot::empty();
+        let version = other.read(0, &mut slot).unwrap();
+        say(&mut slot, 2, round + 1);
+        assert_eq!(other.write(0, &mut slot, version), Ok(()));
+        // It goes on: what it writes is in no slot, and it says so.
+        slots.buffer(seen).unwrap().set(3, 77);
+        assert!(!head.replace(seen.begun(), seen.next()));
+        stopped.keep(seen.buffer);
+        assert_eq!(each_says(&mut other), [round + 1, round + 1]);
+        assert!(say_more(&mut stopped, &[0, 1]) && say_more(&mut other, &[0, 1]));
+        let version = other.read(0, &mut slot).unwrap();
+        say(&mut slot, 2, round + 1);
+        assert_eq!(other.write(0, &mut slot, version), Ok(()), "nobody lacks a buffer");
+    }
+}
+
+#[test]
+fn threads_lose_no_change() {
+    const WRITERS: u64 = 4;
+    const CHANGES: u64 = 20_000;
+    let slots = SharedSlots::new(1, 5);
+    let mut handle = written(&slots, 9);
+    let (begin, is_over) = (Barrier::new(6), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let changer = |own: u64| {
+            let slots = &slots;
+            let begin = &begin;
+            move || {
+                let mut handle = SlotsHandle::new(Arc::clone(slots));
+                begin.wait();
+                // One key of its own, and one that all have.
+                (0..CHANGES).filter(|_| say_more(&mut handle, &[own, 8])).count() as u64
+            }
+        };
+        let changers: Vec<_> = (0..WRITERS).map(|own| scope.spawn(changer(own))).collect();
+        let copier = scope.spawn(|| {
+            let (mut handle, mut slot) = (SlotsHandle::new(Arc::clone(&slots)), Slot::empty());
+            begin.wait();
+            let mut copies = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                let version = handle.read(0, &mut slot).unwrap();
+                let says = slot.get(tag(7)).unwrap().bucket().refilled() + 1;
+                let cold = Cold { bucket: Bucket::full_at(says), share: EvenShare::WHOLE };
+                slot.put(tag(7), &Entry::Cold(cold), NOW);
+                copies += u64::from(handle.write(0, &mut slot, version).is_ok());
+            }
+            copies
+        });
+        begin.wait();
+        let done: Vec<u64> = changers.into_iter().map(|changer| changer.join().unwrap()).collect();
+        is_over.store(true, Ordering::Relaxed);
+        let copies = copier.join().unwrap();
+        let says = each_says(&mut handle);
+        // A change that was overtaken was not reported as done, but may be there.
+        for (own, done) in done.iter().enumerate() {
+            assert!((1 + done..=1 + CHANGES).contains(&says[own]), "{done} changes, {}", says[own]);
+        }
+        assert!(
+            says[8] >= 1 + done.iter().sum::<u64>() && done.iter().all(|done| *done > CHANGES / 2),
+            "{done:?}"
+        );
+        assert_eq!((says[7], &says[4..7]), (1 + copies, &[1, 1, 1][..]));
+    });
+}

@@ -1,0 +1,141 @@
+//! Decisions where the slots are in memory that the program's threads share, as in the dynamic module.
+
+use std::hint::black_box;
+
+use weir_limiter::decide::Outcome;
+use weir_limiter::edge::{Decided, Edge, HostRules, Open, Shared, SharedValue, SharedValues, Site, Step};
+use weir_limiter::limiter::TableIdentity;
+use weir_limiter::response::Header;
+use weir_limiter::table::slot::Slot;
+use weir_limiter::table::{
+    ColdChange, Judge, ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError,
+};
+use weir_wire::time::Time;
+
+use super::decisions::{BEGIN, GENEROUS, SLOTS, configuration, per_address};
+use super::host::Post;
+use super::tables::{KNOWN, Round};
+use super::{ADDRESSES, Case, Operation};
+
+pub(super) const CASES: &[Case] = &[
+    Case { group: "own memory", name: "hit, 10000 addresses in turn", start: || hit(1, KNOWN) },
+    Case { group: "own memory", name: "hit, 10000 addresses, 4 rules", start: || hit(4, KNOWN) },
+    Case { group: "own memory", name: "allowed, 1 rule", start: || hit(1, 1) },
+    Case { group: "own memory", name: "allowed, 4 rules", start: || hit(4, 1) },
+    Case { group: "own memory", name: "allowed, 1 rule, in a fleet", start: in_a_fleet },
+    Case { group: "own memory", name: "miss, a slot full of debt", start: full_of_debt },
+];
+
+/// So many rules, and so many addresses, each of which is known.
+fn hit(rules: usize, addresses: u32) -> Operation {
+    known(&configuration(&per_address(rules, GENEROUS), SLOTS), addresses)
+}
+
+/// A POP that counts what it takes of its even share.
+fn in_a_fleet() -> Operation {
+    let sync =
+        r#"{"cluster": "c", "authority": "a", "pop": "p", "key_secret": "0123456789abcdef0123456789abcdef"}"#;
+    let alone = String::from_utf8(configuration(&per_address(1, GENEROUS), SLOTS)).expect("JSON");
+    let together = alone.replacen('{', &format!(r#"{{"sync": {sync},"#), 1);
+    known(together.as_bytes(), 1)
+}
+
+fn known(configuration: &[u8], addresses: u32) -> Operation {
+    let mut worker = Worker::new(configuration);
+    let mut round = Round::new(addresses, move |request, now| worker.decide(request, now));
+    (0..2 * addresses).for_each(|_| assert_eq!(round.decide(), Outcome::Allow));
+    round.operation()
+}
+
+/// A newcomer finds only keys in debt, and no token in what newcomers share.
+fn full_of_debt() -> Operation {
+    let mut worker = Worker::new(&configuration(&per_address(1, r#""rate": "1/d", "burst": 1"#), 64));
+    let mut round = Round::new(ADDRESSES, move |request, now| worker.decide(request, now));
+    for _ in 0..8_192 {
+        round.decide();
+    }
+    assert_eq!(round.decide(), Outcome::Limit, "the table is in the state to be measured");
+    round.operation()
+}
+
+/// A worker of such a host.
+struct Worker {
+    edge: Edge,
+    seat: Seat,
+}
+
+impl Worker {
+    fn new(configuration: &[u8]) -> Self {
+        let mut seat =
+            Seat { slots: SlotsHandle::new(SharedSlots::new(1, 1)), values: SharedValues::default() };
+        let (edge, _) = Edge::configure(configuration, HostRules::default(), &mut seat, BEGIN)
+            .expect("a good configuration");
+        Self { edge, seat }
+    }
+
+    fn decide(&mut self, request: &mut Post<'_>, now: Time) -> Outcome {
+        let mut open = Open::new(1);
+        let Decided { step, .. } = self.edge.request(&mut open, black_box(request), &mut self.seat, now);
+        match black_box(step) {
+            Step::Continue => Outcome::Allow,
+            Step::Answer(_) => Outcome::Limit,
+            Step::Hold | Step::Call(_) | Step::Take(_) => Outcome::Wait,
+        }
+    }
+}
+
+/// What it shares with others.
+struct Seat {
+    slots: SlotsHandle,
+    values: SharedValues,
+}
+
+impl Slots for Seat {
+    fn read(&mut self, index: u32, into: &mut Slot) -> Result<Version, ReadError> {
+        self.slots.read(index, into)
+    }
+
+    fn write(&mut self, index: u32, slot: &mut Slot, version: Version) -> Result<(), WriteError> {
+        self.slots.write(index, slot, version)
+    }
+
+    fn count(&self) -> u32 {
+        self.slots.count()
+    }
+
+    fn change_cold(&mut self, index: u32, changes: &mut [ColdChange], judge: Judge<'_>) -> bool {
+        self.slots.change_cold(index, changes, judge)
+    }
+}
+
+impl Shared for Seat {
+    fn identity(&mut self) -> TableIdentity {
+        TableIdentity::of(&[7; 20])
+    }
+
+    fn get(&mut self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError> {
+        self.values.get(value)
+    }
+
+    fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError> {
+        self.values.set(value, bytes, version)
+    }
+}
+
+impl Site for Seat {
+    fn open(&mut self, slots: u32) {
+        self.slots = SlotsHandle::new(SharedSlots::new(slots, 1));
+    }
+
+    fn random(&mut self) -> u64 {
+        1
+    }
+
+    fn unix_ns(&mut self) -> u64 {
+        0
+    }
+
+    fn pack(&self, _headers: &[Header<'_>]) -> Vec<u8> {
+        Vec::new()
+    }
+}
