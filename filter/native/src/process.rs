@@ -70,6 +70,11 @@ impl Slots for Seat {
     }
 
     #[inline]
+    fn changes_in_place(&self) -> bool {
+        self.slots.is_some()
+    }
+
+    #[inline]
     fn change_cold(&mut self, index: u32, changes: &mut [ColdChange], judge: Judge<'_>) -> bool {
         self.slots.as_mut().is_some_and(|slots| slots.change_cold(index, changes, judge))
     }

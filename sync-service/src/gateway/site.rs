@@ -75,6 +75,10 @@ impl Slots for Handle {
         self.slots.count()
     }
 
+    fn changes_in_place(&self) -> bool {
+        self.slots.changes_in_place()
+    }
+
     fn change_cold(&mut self, index: u32, changes: &mut [ColdChange], judge: Judge<'_>) -> bool {
         self.slots.change_cold(index, changes, judge)
     }

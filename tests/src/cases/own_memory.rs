@@ -33,8 +33,7 @@ fn hit(rules: usize, addresses: u32) -> Operation {
 
 /// A POP that counts what it takes of its even share.
 fn in_a_fleet() -> Operation {
-    let sync =
-        r#"{"cluster": "c", "authority": "a", "pop": "p", "key_secret": "0123456789abcdef0123456789abcdef"}"#;
+    let sync = r#"{"cluster": "weir-sync", "pop": "fra1"}"#;
     let alone = String::from_utf8(configuration(&per_address(1, GENEROUS), SLOTS)).expect("JSON");
     let together = alone.replacen('{', &format!(r#"{{"sync": {sync},"#), 1);
     known(together.as_bytes(), 1)
@@ -101,6 +100,10 @@ impl Slots for Seat {
 
     fn count(&self) -> u32 {
         self.slots.count()
+    }
+
+    fn changes_in_place(&self) -> bool {
+        self.slots.changes_in_place()
     }
 
     fn change_cold(&mut self, index: u32, changes: &mut [ColdChange], judge: Judge<'_>) -> bool {

@@ -110,12 +110,18 @@ impl PlainRule {
 
 impl Limiter {
     /// Lets a request through by the quick path. False if nothing was changed: the general path is to decide it.
+    #[inline]
     pub(crate) fn passes_quickly(
         &mut self,
         request: &mut dyn Request,
         slots: &mut dyn Slots,
         now: Time,
     ) -> bool {
+        self.plain.is_some() && slots.changes_in_place() && self.takes_in_place(request, slots, now)
+    }
+
+    #[inline(never)]
+    fn takes_in_place(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) -> bool {
         let is_usual = !self.only_asks && !self.may_reserve && self.in_hand.is_empty();
         let ladder = self.exchange.as_ref().map(|exchange| exchange.ladder);
         let Some(plain) = self.plain.as_deref_mut().filter(|_| is_usual) else { return false };

@@ -51,10 +51,16 @@ pub trait Slots {
     /// How many slots there are, at least 1.
     fn count(&self) -> u32;
 
-    /// Changes cold entries of slot `index` where they are, all or none: finds the entry of each tag (no two alike), has `judge` say what
-    /// they are to hold, and puts that in their place if nothing of the slot has changed meanwhile; if it has, this
-    /// begins anew, but not for ever. False if nothing was changed: an entry is not there or not cold, a key of the slot
-    /// was banned, `judge` says no, or the slots cannot do this. Then [`Slots::read`] and [`Slots::write`] can.
+    /// Whether [`Slots::change_cold`] may change anything.
+    #[cfg(feature = "own_memory")]
+    fn changes_in_place(&self) -> bool {
+        false
+    }
+
+    /// Changes cold entries of slot `index` where they are, all or none: finds the entry of each tag (no two alike), has
+    /// `judge` say what they are to hold, and puts that in their place if nothing of the slot has changed meanwhile; if it
+    /// has, this begins anew, but not for ever. False if nothing was changed: an entry is not there or not cold, a key of
+    /// the slot was banned, `judge` says no, or the slots cannot do this. Then [`Slots::read`] and [`Slots::write`] can.
     #[cfg(feature = "own_memory")]
     fn change_cold(&mut self, _index: u32, _changes: &mut [ColdChange], _judge: Judge<'_>) -> bool {
         false

@@ -47,8 +47,12 @@ impl Slots for Seen {
         self.count
     }
 
+    fn changes_in_place(&self) -> bool {
+        self.is_quick
+    }
+
     fn change_cold(&mut self, index: u32, changes: &mut [ColdChange], judge: Judge<'_>) -> bool {
-        let has_changed = self.is_quick && self.handle.change_cold(index, changes, judge);
+        let has_changed = self.handle.change_cold(index, changes, judge);
         self.changed += u32::from(has_changed);
         has_changed
     }
@@ -73,7 +77,7 @@ fn a_cold_key_is_changed_where_it_is() {
 #[test]
 fn threads_admit_a_burst_once() {
     const WORKERS: u32 = 4;
-    let (rule_set, slots) = (one_rule("1/h", 10_000), SharedSlots::new(1, WORKERS));
+    let (rule_set, slots) = (one_rule("1/m", 10_000), SharedSlots::new(1, WORKERS));
     let admitted: usize = std::thread::scope(|scope| {
         let worker = || {
             let mut limiter = limiter(rule_set.clone(), None);

@@ -220,6 +220,11 @@ impl Slots for SlotsHandle {
         self.slots.count()
     }
 
+    #[inline]
+    fn changes_in_place(&self) -> bool {
+        true
+    }
+
     fn change_cold(&mut self, index: u32, changes: &mut [ColdChange], judge: Judge<'_>) -> bool {
         self.change(index, changes, judge)
     }
