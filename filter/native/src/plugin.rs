@@ -93,11 +93,24 @@ impl Plugin {
             if locked(reporter).edge.is_about_to_report() {
                 self.gather(reporter);
             }
-            self.tick(self.count, config);
+            let effects = self.act(self.count, |edge, seat| edge.tick(seat, now()));
+            self.perform(self.count, effects, config);
         }
         for number in 0..self.count {
-            self.tick(number, config);
+            let effects = self.tick(number);
+            self.perform(number, effects, config);
         }
+    }
+
+    /// A worker ticks. What requests came since the reporter gathered is for its next report: the worker says nothing of them.
+    fn tick(&self, number: usize) -> Vec<Effect> {
+        let mut reporter = self.workers.get(self.count).map(locked);
+        self.act(number, |edge, seat| {
+            if let Some(reporter) = reporter.as_mut().filter(|_| edge.is_about_to_report()) {
+                reporter.edge.gather(edge, now());
+            }
+            edge.tick(seat, now())
+        })
     }
 
     /// Has the reporter take over what the workers have to report.
@@ -106,11 +119,6 @@ impl Plugin {
         for worker in self.serving() {
             reporter.gather(&mut locked(worker).edge, now());
         }
-    }
-
-    fn tick(&self, number: usize, config: Config) {
-        let effects = self.act(number, |edge, seat| edge.tick(seat, now()));
-        self.perform(number, effects, config);
     }
 
     /// A call that no request waits for has ended.

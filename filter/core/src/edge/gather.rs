@@ -1,8 +1,8 @@
 //! One edge that reports for all workers of a program, where these share its memory.
 //!
 //! Its host makes it beside those of the workers, and gives it no request. Before each of its ticks that
-//! [reports](Edge::is_about_to_report), it [gathers](Edge::gather) from each worker, and then the workers tick. After each of
-//! its ticks and answers, the workers [forget](Edge::forget_denials) what it [says](Edge::take_forgotten).
+//! [reports](Edge::is_about_to_report), it [gathers](Edge::gather) from each worker. Then the workers tick, and right before
+//! that it gathers once more: what requests came in between is for its next report. After each of its ticks and answers, the workers [forget](Edge::forget_denials) what it [says](Edge::take_forgotten).
 
 use alloc::vec::Vec;
 
