@@ -37,6 +37,8 @@ mod atomic {
 const NONE: u32 = u32::MAX;
 /// How often a slot is read that others keep writing meanwhile.
 const READS_MAX: u32 = 1_000;
+/// After so many of these, the reader keeps others from changing entries while it reads.
+const READS_BESIDE: u32 = 16;
 /// How often a slot is looked at whose entries are being changed, before it is read as it is: some microseconds, which is
 /// a hundred times as long as a change takes.
 const LOOKS_MAX: u32 = 100;
@@ -180,12 +182,23 @@ impl Slots for SlotsHandle {
     fn read(&mut self, index: u32, into: &mut Slot) -> Result<Version, ReadError> {
         let head = self.slots.head(index).ok_or(ReadError::Missing)?;
         let (mut seen, mut looks) = (head.state(), 0);
-        for _ in 0..READS_MAX {
+        for reads in 0..READS_MAX {
             while seen.is_changing() && looks < LOOKS_MAX {
                 (looks, seen) = (looks + 1, head.state());
                 spin_loop();
             }
-            self.slots.buffer(seen).ok_or(ReadError::Unavailable)?.read(into);
+            let buffer = self.slots.buffer(seen).ok_or(ReadError::Unavailable)?;
+            if reads >= READS_BESIDE && !seen.is_changing() && head.replace(seen, seen.begun()) {
+                buffer.read(into);
+                if head.replace(seen.begun(), seen.next()) {
+                    return Ok(Version(seen.next().version));
+                }
+                // Overtaken: no slot has this buffer any more.
+                self.slots.put_back(seen.buffer);
+                seen = head.state();
+                continue;
+            }
+            buffer.read(into);
             // A word that a later owner of the buffer wrote is read only after that owner's fence, so the head that is
             // read now is not the one from before it.
             fence(Ordering::Acquire);
