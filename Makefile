@@ -88,7 +88,7 @@ fmt: cargo ## is every file formatted?
 clippy: cargo cc ## lints, warnings denied
 	cargo clippy $(NATIVE) --all-targets -- -D warnings
 	cargo clippy $(FILTER) -- -D warnings
-	cargo clippy $(FILTER) --features nginx -- -D warnings
+	cargo clippy $(FILTER) --no-default-features --features nginx -- -D warnings
 	cargo clippy $(FILTER) --features lean -- -D warnings
 	cargo clippy $(MODULE) -- -D warnings
 	cargo clippy $(EMPTY_FILTER) -- -D warnings
@@ -128,7 +128,7 @@ wasm: cargo cc wasm-opt ## build the filter; fails if the module is too large
 
 # The same code with the feature `nginx` (filter/src/nginx.rs).
 wasm-nginx: cargo cc wasm-opt ## build the filter for nginx (ngx_wasm_module)
-	cargo build $(FILTER) --profile wasm --features nginx
+	cargo build $(FILTER) --profile wasm --no-default-features --features nginx
 	$(call ship,weir_filter,weir_filter_nginx)
 	@$(call fits,$(WEIR_NGINX_WASM))
 

@@ -20,7 +20,11 @@
 //! 4. *The first B of it is the burst.* Either the budget was full when all this began, and has B to give; or other
 //!    POPs had drained it, and those were told the level and hold no burst themselves.
 //!
-//! Together `sum b_i + 2 N L R + L H - B`; for a burst below `0.1 s L`, plus what `x_target` is below empty. With
+//! 5. *A token counts when a worker withdraws it, and is spent at most A later* ([`Sharing::prefetch_ns`]). So what is admitted
+//!    in a span t was counted in a span t + A, which has refilled L A more. This does not depend on how many POPs
+//!    or workers there are: each bucket, and each budget, has given these tokens already.
+//!
+//! Together `sum b_i + 2 N L R + L H + L A - B`; for a burst below `0.1 s L`, plus what `x_target` is below empty. With
 //! b = B that is `(N - 1) B` and the cost of late news.
 //!
 //! # What it rests on
@@ -77,7 +81,8 @@ pub fn bound(quota: Quota, sharing: &Sharing, fleet: &Fleet) -> u64 {
     let alone = reach_ns.div_ceil(WINDOW_NS).saturating_add(1).min(pops);
     let held = pops * local_burst + alone * (burst - local_burst);
     let known_ns = u128::from(HORIZON_NS) + target_ns(quota).min(0).unsigned_abs();
-    let late_ns = u128::from(pops) * REACHES * u128::from(reach_ns) + known_ns;
+    let ahead_ns = u128::from(Sharing::prefetch_ns(quota, sharing.local_burst.min(quota.burst())));
+    let late_ns = u128::from(pops) * REACHES * u128::from(reach_ns) + known_ns + ahead_ns;
     (held - burst).saturating_add(refill(quota, late_ns))
 }
 
@@ -133,13 +138,13 @@ mod tests {
     #[test]
     fn the_formula_in_figures() {
         let quota = quota(100, 100);
-        // (N - 1) B, 2 N L R and L H.
-        assert_eq!(bound(quota, &sharing(100), &FLEET), 200 + 210 + 100);
+        // (N - 1) B, 2 N L R, L H, and what refills in an eighth of the second that a bucket takes to fill.
+        assert_eq!(bound(quota, &sharing(100), &FLEET), 200 + 210 + 100 + 13);
         // Two of the three may believe that they are alone, and hold a whole burst: 100 + 100 + 10, less one B.
-        assert_eq!(bound(quota, &sharing(10), &FLEET), 110 + 210 + 100);
+        assert_eq!(bound(quota, &sharing(10), &FLEET), 110 + 210 + 100 + 2);
         let failing = Fleet { failures: 2, ..FLEET };
         assert_eq!(failing.reach_ns(), 350 * MS + 2 * 1_250 * MS);
-        assert_eq!(bound(quota, &sharing(100), &failing), 200 + 6 * 285 + 100);
+        assert_eq!(bound(quota, &sharing(100), &failing), 200 + 6 * 285 + 100 + 13);
         assert_eq!(bound(quota, &Sharing { strict: true, ..sharing(100) }, &failing), 0);
     }
 

@@ -158,7 +158,8 @@ impl Pop {
     fn worker(&mut self, rng: &mut Rng, now: u64) -> Worker {
         self.site.random = rng.u64(..);
         let (configuration, time) = (self.configuration.as_bytes(), self.clock.at(now));
-        let configured = Edge::configure(configuration, HostRules::default(), &mut self.site, time);
+        let host = HostRules { prefetches: true, ..HostRules::default() };
+        let configured = Edge::configure(configuration, host, &mut self.site, time);
         let (edge, effects) = configured.expect("a good configuration");
         let mut worker = Worker { edge, rule_set: 0, calls: BTreeMap::new(), timer_ms: 0 };
         worker.take_in(effects);
@@ -385,6 +386,12 @@ impl Pop {
         let epoch = u64::from(self.site.identity().table_id) << 32 | u64::from(watched.epoch);
         let source = SourceId { epoch, pop: self.name.clone() };
         Some((source, watched.admitted.into(), watched.charged.into()))
+    }
+
+    /// Tokens that its workers have withdrawn for `key` under a rule, and that are neither spent nor given back.
+    pub fn prefetched(&self, rule: usize, key: u32) -> u64 {
+        let value = value_of(key, self.bits[rule]);
+        self.workers.iter().map(|worker| worker.edge.limiter().prefetched(rule, &value)).sum()
     }
 
     /// Requests of `key` that wait to be decided.

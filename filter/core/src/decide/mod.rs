@@ -23,6 +23,7 @@ mod judged;
 mod keys;
 mod meet;
 mod penalty;
+mod prefetched;
 #[cfg(feature = "own_memory")]
 mod quick;
 mod reserve;

@@ -69,6 +69,7 @@ impl Edge {
     fn of(config: Config, reporter: Option<Reporter>, host: HostRules, site: &mut dyn Site) -> Self {
         let answers = config.rules.rules().iter().map(RuleAnswers::of).collect();
         let mut limiter = Limiter::new(config.rules, site.identity(), reporter);
+        limiter.prefetches = host.prefetches;
         if let Some(sync) = &config.sync {
             limiter.hide_keys_with(sync.key_secret);
             limiter.fall_back_after(u64::from(sync.fallback_after_ms) * 1_000_000);

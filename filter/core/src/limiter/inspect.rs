@@ -7,6 +7,19 @@ use crate::table::{Loaded, Slots};
 use weir_rules::key::KeyValue;
 
 impl Limiter {
+    /// Tokens that this worker has withdrawn for the key with the canonical bytes `value` under the rule at `rule`, and that
+    /// are neither spent nor given back.
+    pub fn prefetched(&self, rule: usize, value: &[u8]) -> u64 {
+        let tag = self
+            .terms
+            .get(rule)
+            .zip(KeyValue::from_bytes(value))
+            .map(|(terms, value)| Tag::of_key(self.secret.hash(value.as_bytes()).tag, terms.salt));
+        let Some(prefetch) = tag.and_then(|tag| self.deny_cache.prefetch(tag)) else { return 0 };
+        let cost = self.terms.get(rule).map_or(1, |terms| terms.cost.usual());
+        u64::from(prefetch.left()) * u64::from(cost)
+    }
+
     /// The entry, if there is one, of the key with the canonical bytes `value` under the rule at `rule`.
     pub fn entry(&self, rule: usize, value: &[u8], slots: &mut dyn Slots) -> Option<Entry> {
         let salt = self.terms.get(rule)?.salt;

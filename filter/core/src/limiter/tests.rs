@@ -7,6 +7,8 @@ mod lists;
 mod local_burst;
 mod own;
 mod parting;
+#[cfg(feature = "prefetch")]
+mod prefetches;
 #[cfg(feature = "own_memory")]
 mod quick;
 mod quota;

@@ -1,11 +1,15 @@
-//! A worker's own memory of which keys cannot have a token yet.
+//! What a worker remembers of a key by itself, for half a second at most: that it cannot have a token yet, or tokens that
+//! are withdrawn for it.
 //!
-//! With it, a flood from one key costs a table look-up only when a token may have come. It is a fixed
-//! array: two keys at the same place displace each other, which costs look-ups and nothing else.
+//! With it, a flood from one key costs a table look-up only when a token may have come, and a client that asks often
+//! goes to the table once for several requests. It is a fixed array of pairs: of two keys at the same place the one goes
+//! that is believed least long, which costs look-ups, and what a prefetch had left.
 
 use alloc::vec::Vec;
 
+use super::prefetch::Prefetch;
 use crate::table::slot::Tag;
+use weir_wire::sharing::PREFETCH_NS_MAX;
 use weir_wire::time::{SECOND_NS, Time};
 
 /// The most keys remembered.
@@ -13,6 +17,9 @@ const KEYS: usize = 4_096;
 /// How long an entry is valid at most, in nanoseconds: a change that this worker does not hear of (another
 /// may have reset the bucket) is missed no longer than this.
 const BELIEVED_NS_MAX: u64 = SECOND_NS / 2;
+const ALWAYS: Time = Time::from_nanos(u64::MAX);
+
+const _: () = assert!(PREFETCH_NS_MAX <= BELIEVED_NS_MAX);
 
 /// A refusal of a key, for requests of this cost or more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,12 +36,18 @@ pub(crate) struct Denial {
 struct Remembered {
     tag: u64,
     believed_until: Time,
-    denial: Denial,
+    what: What,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    Denial(Denial),
+    Prefetch(Prefetch),
 }
 
 pub(crate) struct DenyCache {
     entries: Vec<Remembered>,
-    /// The greatest `believed_until` of them all.
+    /// The greatest `believed_until` of all denials.
     believed_until: Time,
     /// Keys of which something was to be forgotten, if that is noted; at most [`KEYS`].
     #[cfg(feature = "own_memory")]
@@ -44,7 +57,7 @@ pub(crate) struct DenyCache {
 impl DenyCache {
     pub(crate) fn new() -> Self {
         let denial = Denial { cost: 0, until: Time::ZERO, full_at: Time::ZERO };
-        let nobody = Remembered { tag: 0, believed_until: Time::ZERO, denial };
+        let nobody = Remembered { tag: 0, believed_until: Time::ZERO, what: What::Denial(denial) };
         Self {
             entries: alloc::vec![nobody; KEYS],
             believed_until: Time::ZERO,
@@ -60,14 +73,34 @@ impl DenyCache {
 
     /// The denial in force at `now` for a request of `tag` that costs `cost`.
     pub(crate) fn get(&self, tag: Tag, cost: u32, now: Time) -> Option<Denial> {
-        let entry = self.entries.get(place(tag))?;
-        let is_it = entry.tag == tag.bits() && now < entry.believed_until && cost >= entry.denial.cost;
-        is_it.then_some(entry.denial)
+        self.pair(tag).iter().filter(|entry| entry.tag == tag.bits()).find_map(|entry| match entry.what {
+            What::Denial(denial) if now < entry.believed_until && cost >= denial.cost => Some(denial),
+            _ => None,
+        })
     }
 
-    /// Forgets what is remembered about `tag`: its bucket has changed.
+    /// The prefetch of `tag`, be it believed or not.
+    pub(crate) fn prefetch(&self, tag: Tag) -> Option<Prefetch> {
+        self.pair(tag).iter().filter(|entry| entry.tag == tag.bits()).find_map(|entry| match entry.what {
+            What::Prefetch(prefetch) => Some(prefetch),
+            What::Denial(_) => None,
+        })
+    }
+
+    /// The prefetch of `tag` that is believed at `now`.
+    pub(crate) fn prefetch_at(&mut self, tag: Tag, now: Time) -> Option<&mut Prefetch> {
+        let bits = tag.bits();
+        self.pair_mut(tag).iter_mut().filter(|entry| entry.tag == bits).find_map(|entry| {
+            match &mut entry.what {
+                What::Prefetch(prefetch) if now < entry.believed_until => Some(prefetch),
+                _ => None,
+            }
+        })
+    }
+
+    /// Believes nothing of `tag` any more: its bucket has changed.
     pub(crate) fn forget(&mut self, tag: Tag) {
-        if let Some(entry) = self.entries.get_mut(place(tag)).filter(|entry| entry.tag == tag.bits()) {
+        for entry in self.pair_mut(tag).iter_mut().filter(|entry| entry.tag == tag.bits()) {
             entry.believed_until = Time::ZERO;
         }
         #[cfg(feature = "own_memory")]
@@ -91,23 +124,50 @@ impl DenyCache {
 
     /// Forgets everything: other rules are in force.
     pub(crate) fn clear(&mut self) {
-        self.entries.iter_mut().for_each(|entry| entry.believed_until = Time::ZERO);
+        self.entries.iter_mut().for_each(|entry| (entry.tag, entry.believed_until) = (0, Time::ZERO));
     }
 
     pub(crate) fn remember(&mut self, tag: Tag, denial: Denial, now: Time) {
-        if let Some(entry) = self.entries.get_mut(place(tag)) {
-            let believed_until = denial.until.min(now + BELIEVED_NS_MAX);
-            self.believed_until = self.believed_until.max(believed_until);
-            *entry = Remembered { tag: tag.bits(), believed_until, denial };
+        let believed_until = denial.until.min(now + BELIEVED_NS_MAX);
+        self.believed_until = self.believed_until.max(believed_until);
+        self.put(tag, believed_until, What::Denial(denial), ALWAYS);
+    }
+
+    /// Keeps the prefetch of `tag`. An empty one only shows when its client last came, so nothing that is believed makes
+    /// room for it.
+    pub(crate) fn keep(&mut self, tag: Tag, prefetch: Prefetch, now: Time) {
+        let (until, over) = if prefetch.is_empty() { (now, now) } else { (prefetch.ends_at(), ALWAYS) };
+        self.put(tag, until, What::Prefetch(prefetch), over);
+    }
+
+    /// Puts it over what is believed until `over` at most; a key's denial beside its prefetch, whose rest is to go back.
+    fn put(&mut self, tag: Tag, believed_until: Time, what: What, over: Time) {
+        let is_same = |entry: &Remembered| {
+            entry.tag == tag.bits() && core::mem::discriminant(&entry.what) == core::mem::discriminant(&what)
+        };
+        let pair = self.pair_mut(tag).iter_mut();
+        let place = pair.min_by_key(|entry| (!is_same(entry), entry.tag == tag.bits(), entry.believed_until));
+        if let Some(place) = place.filter(|place| is_same(place) || place.believed_until <= over) {
+            *place = Remembered { tag: tag.bits(), believed_until, what };
         }
+    }
+
+    fn pair(&self, tag: Tag) -> &[Remembered] {
+        let at = place(tag);
+        self.entries.get(at..at + 2).unwrap_or_default()
+    }
+
+    fn pair_mut(&mut self, tag: Tag) -> &mut [Remembered] {
+        let at = place(tag);
+        self.entries.get_mut(at..at + 2).unwrap_or_default()
     }
 }
 
-/// The place of `tag`: tags are hashes already, so their low bits will do.
+/// Where the pair of `tag` begins: tags are hashes already, so their low bits will do.
 fn place(tag: Tag) -> usize {
     #[allow(clippy::cast_possible_truncation, reason = "the low bits are as good as any")]
     let low = tag.bits() as usize;
-    low % KEYS
+    (low % KEYS) & !1
 }
 
 #[cfg(test)]
@@ -144,12 +204,30 @@ mod tests {
     #[test]
     fn keys_that_meet_displace_and_never_answer_for_each_other() {
         let mut cache = DenyCache::new();
-        let (a, b) = (Tag::of_key(5, 0), Tag::of_key(5 + KEYS as u64, 0));
+        let [a, b, c] = [5, 5 + KEYS as u64, 4 + 2 * KEYS as u64].map(|tag| Tag::of_key(tag, 0));
         cache.remember(a, denial(100), T0);
         assert_eq!(cache.get(b, 1, T0), None);
-        cache.remember(b, denial(100), T0);
-        assert_eq!(cache.get(a, 1, T0), None);
-        assert!(cache.get(b, 1, T0).is_some());
+        cache.remember(b, denial(200), T0);
+        assert!(cache.get(a, 1, T0).is_some() && cache.get(b, 1, T0).is_some(), "two have room");
+        cache.remember(c, denial(100), T0);
+        assert_eq!([a, b, c].map(|tag| cache.get(tag, 1, T0).is_some()), [false, true, true]);
+    }
+
+    #[test]
+    fn a_prefetch_and_a_denial_of_one_key_stand_side_by_side_and_are_forgotten_together() {
+        let (mut cache, tag) = (DenyCache::new(), Tag::of_key(9, 0));
+        let empty = Prefetch::empty(crate::buckets::Bucket::FULL, T0);
+        cache.keep(tag, empty, T0);
+        cache.remember(tag, denial(100), T0);
+        assert_eq!((cache.prefetch(tag), cache.get(tag, 1, T0)), (Some(empty), Some(denial(100))));
+        cache.forget(tag);
+        assert_eq!(
+            (cache.prefetch(tag), cache.get(tag, 1, T0)),
+            (Some(empty), None),
+            "its rest still goes back"
+        );
+        cache.clear();
+        assert_eq!(cache.prefetch(tag), None);
     }
 
     #[test]

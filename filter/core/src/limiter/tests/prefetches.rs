@@ -1,0 +1,296 @@
+//! Tokens that workers withdraw for clients that ask often.
+
+use super::*;
+use crate::table::slot::Entry;
+use weir_rules::address::Prefixes;
+use weir_rules::key::KeyValue;
+use weir_wire::messages::Ban;
+
+/// Counts reads.
+struct Counted {
+    slots: LocalSlots,
+    reads: u32,
+}
+
+impl Slots for Counted {
+    fn read(&mut self, index: u32, into: &mut Slot) -> Result<Version, ReadError> {
+        self.reads += 1;
+        self.slots.read(index, into)
+    }
+
+    fn write(&mut self, index: u32, slot: &mut Slot, version: Version) -> Result<(), WriteError> {
+        self.slots.write(index, slot, version)
+    }
+
+    fn count(&self) -> u32 {
+        self.slots.count()
+    }
+}
+
+fn with_prefetches(rules: RuleSet, worker: Option<u64>) -> Limiter {
+    let mut limiter = limiter(rules, worker);
+    limiter.prefetches = true;
+    limiter
+}
+
+fn worker(rules: RuleSet, pops: u32, now: Time) -> Limiter {
+    let mut limiter = with_prefetches(rules, Some(1));
+    limiter.note_heard(pops, false, now);
+    limiter
+}
+
+fn counted() -> Counted {
+    Counted { slots: LocalSlots::new(4), reads: 0 }
+}
+
+/// Reads of 100 requests of one client, one each `gap_ms`, at a POP of so many; all of them are allowed.
+fn reads(pops: u32, gap_ms: u64) -> u32 {
+    let (mut limiter, mut slots) = (worker(one_rule("20/s", 100), pops, T0), counted());
+    for n in 0..100 {
+        let now = T0 + n * gap_ms * MS;
+        limiter.note_heard(pops, false, now);
+        assert!(allows(&mut limiter, &mut slots, "192.0.2.1", now), "{n}");
+    }
+    slots.reads
+}
+
+#[test]
+fn a_client_that_asks_often_goes_to_the_table_seldom() {
+    // At 10, 5, 2 and 1 a second: alone, cold in a small fleet and watched in a large one.
+    for pops in [1, 3, 30] {
+        let reads = [100, 200, 500, 1_000].map(|gap_ms| reads(pops, gap_ms));
+        let most = [25, 40, 100, 100];
+        assert!(reads.iter().zip(most).all(|(reads, most)| *reads <= most), "{pops} POPs: {reads:?}");
+    }
+}
+
+/// The entry of the only client, in the only slot.
+fn entry(slots: &mut dyn Slots) -> Entry {
+    let mut slot = Slot::empty();
+    slots.read(0, &mut slot).unwrap();
+    slot.entries().next().unwrap().1
+}
+
+fn counts(slots: &mut dyn Slots) -> u32 {
+    match entry(slots) {
+        Entry::Watched(watched) => watched.admitted,
+        Entry::Cold(cold) => cold.share.tokens_used(&one_rule("20/s", 100).rules()[0].quota, 1, T0),
+    }
+}
+
+#[test]
+fn what_was_not_spent_goes_back_at_the_next_visit() {
+    for pops in [1, 1_000] {
+        let (mut limiter, mut slots) = (worker(one_rule("20/s", 100), pops, T0), LocalSlots::new(1));
+        let ask = |limiter: &mut Limiter, slots: &mut LocalSlots, ms| {
+            limiter.note_heard(pops, false, T0 + ms * MS);
+            assert!(allows(limiter, slots, "192.0.2.1", T0 + ms * MS));
+        };
+        // The third withdraws for two more; then one of them is spent.
+        for ms in [0, 1, 2] {
+            ask(&mut limiter, &mut slots, ms);
+        }
+        let withdrawn = (counts(&mut slots), entry(&mut slots).bucket().fill_ns(T0));
+        assert!(withdrawn.0 > 3 && withdrawn.1 > 600 * MS, "{withdrawn:?}");
+        ask(&mut limiter, &mut slots, 3);
+        assert_eq!((counts(&mut slots), entry(&mut slots).bucket().fill_ns(T0)), withdrawn);
+        ask(&mut limiter, &mut slots, 3_000);
+        // Five were asked for in all: as if there had been no prefetch.
+        assert_eq!(entry(&mut slots).bucket().fill_ns(T0 + 3_000 * MS), 50 * MS);
+        let five = if pops == 1 { 1..=5 } else { 5..=5 };
+        assert!(five.contains(&counts(&mut slots)), "{}", counts(&mut slots));
+    }
+}
+
+#[test]
+fn what_a_worker_holds_is_missed_at_another_until_it_has_refilled() {
+    let rule_set = one_rule("20/s", 100);
+    let (mut limiter, mut other) = (worker(rule_set.clone(), 1, T0), worker(rule_set, 1, T0));
+    let mut slots = LocalSlots::new(1);
+    for ms in 0..30 {
+        assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + ms * MS));
+    }
+    // A quarter of the burst at most is withheld from the other worker, for less than it takes to refill.
+    let rest = admitted(&mut other, &mut slots, "192.0.2.1", 200, T0 + 30 * MS);
+    assert!((45..=70).contains(&rest), "{rest}");
+    assert_eq!(admitted(&mut other, &mut slots, "192.0.2.1", 200, T0 + 10 * SECOND_NS), 100);
+}
+
+/// Whether a client that asks every millisecond ever gets through without a look at the table.
+fn has_any(rule_set: RuleSet) -> bool {
+    let (mut limiter, mut slots) = (worker(rule_set, 3, T0), counted());
+    let asked = (0..10).filter(|ms| {
+        let before = slots.reads;
+        allows(&mut limiter, &mut slots, "192.0.2.1", T0 + ms * MS) && slots.reads == before
+    });
+    asked.count() > 0
+}
+
+#[test]
+fn rules_whose_requests_must_each_go_to_the_table_have_no_prefetches() {
+    let with = |field: &str, value: Value| {
+        let mut rule = json!({"name": "r", "key": ["client_address"], "rate": "20/s", "burst": 100});
+        rule.as_object_mut().unwrap().insert(field.into(), value);
+        rules(&json!([rule]))
+    };
+    assert!(has_any(one_rule("20/s", 100)));
+    assert!(has_any(with("local_burst", json!(50))));
+    for (field, value) in [
+        ("strict", json!(true)),
+        ("mode", json!("shadow")),
+        ("enforced_percent", json!(50)),
+        ("response", json!({"on_allowed": true})),
+        ("cost", json!({"header": "x-cost"})),
+        ("penalty", json!({"after": 3, "within": "1m", "deny_for": "1m"})),
+    ] {
+        assert!(!has_any(with(field, value)), "{field}");
+    }
+    // A bucket of a few tokens has none to spare, and one that refills slowly would miss them for long.
+    assert!(!has_any(one_rule("20/s", 8)));
+    assert!(!has_any(one_rule("50/m", 1_000)));
+    // Nor have rules of several keys.
+    let wider = json!({"name": "w", "key": [{"client_address": {"ipv4": 24}}], "rate": "90/s", "burst": 900});
+    let narrow = json!({"name": "r", "key": ["client_address"], "rate": "20/s", "burst": 100});
+    assert!(!has_any(rules(&json!([narrow, wider]))));
+    let same = json!({"name": "w", "key": ["client_address"], "rate": "90/s", "burst": 900});
+    assert!(has_any(rules(&json!([narrow, same]))));
+}
+
+#[test]
+fn a_worker_that_is_not_told_to_has_none() {
+    let (mut limiter, mut slots) = (limiter(one_rule("20/s", 100), Some(1)), counted());
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 10, T0), 10);
+    assert!(slots.reads >= 10);
+}
+
+/// Two workers of a POP at T0, both with tokens of the client's bucket.
+fn two_workers() -> (Limiter, Limiter, LocalSlots) {
+    let rule_set = one_rule("20/s", 200);
+    let (mut one, mut other) = (worker(rule_set.clone(), 1_000, T0), worker(rule_set, 1_000, T0));
+    let mut slots = LocalSlots::new(1);
+    for worker in [&mut one, &mut other] {
+        assert_eq!(admitted(worker, &mut slots, "192.0.2.1", 3, T0), 3);
+    }
+    (one, other, slots)
+}
+
+fn value() -> Vec<u8> {
+    KeyValue::of_address("192.0.2.1".parse().unwrap(), Prefixes::default()).as_bytes().to_vec()
+}
+
+#[test]
+fn a_ban_holds_at_once_at_the_worker_that_hears_of_it_and_soon_at_others() {
+    let (mut one, mut other, mut slots) = two_workers();
+    let report = one.report(&mut slots, true, T0).unwrap();
+    let bans = vec![Ban { rule: 0, value: value(), for_ms: 60_000 }];
+    let grants = vec![Allowance::Warm; report.keys.len()];
+    let rules = vec!["r".into()];
+    let reply = Reply {
+        sequence: report.sequence,
+        pops: 1_000,
+        settled: Settled::All,
+        grants,
+        rules,
+        bans,
+        ..Reply::default()
+    };
+    one.apply(report.sequence, &reply.encode(), &mut slots, T0 + MS).unwrap();
+    assert!(!allows(&mut one, &mut slots, "192.0.2.1", T0 + 2 * MS));
+    assert!(allows(&mut other, &mut slots, "192.0.2.1", T0 + 3 * MS), "it has not heard");
+    assert!(!allows(&mut other, &mut slots, "192.0.2.1", T0 + SECOND_NS / 2));
+}
+
+#[test]
+fn under_a_lease_nothing_is_withdrawn_and_what_was_lapses_soon() {
+    let (mut one, mut other, mut slots) = two_workers();
+    let report = one.report(&mut slots, true, T0).unwrap();
+    answer(&mut one, &mut slots, &report, 1_000, grant(0, 1, -50_000), T0 + MS);
+    assert!(!allows(&mut one, &mut slots, "192.0.2.1", T0 + 2 * MS));
+    let late = admitted(&mut other, &mut slots, "192.0.2.1", 50, T0 + 3 * MS);
+    assert!(late <= 2, "{late}");
+    assert!(!allows(&mut other, &mut slots, "192.0.2.1", T0 + SECOND_NS / 2));
+}
+
+#[test]
+fn other_rules_hold_at_once() {
+    let (mut one, _, mut slots) = two_workers();
+    one.replace_rules(one_rule("1/h", 1));
+    assert_eq!(admitted(&mut one, &mut slots, "192.0.2.1", 5, T0 + MS), 1);
+}
+
+#[test]
+fn a_watched_key_is_reported_with_what_it_was_asked_for() {
+    let (mut limiter, mut slots) = (worker(one_rule("20/s", 100), 1_000, T0), LocalSlots::new(1));
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 20, T0), 20);
+    let report = limiter.report(&mut slots, false, T0).unwrap();
+    let key = &report.keys[0];
+    assert_eq!(key.asked_recently, 20);
+    assert!((20..=36).contains(&key.admitted), "{key:?}");
+}
+
+/// A bucket that is told of each request that went through.
+struct Meter(u64);
+
+impl Meter {
+    /// Tokens above burst + rate x t in the span that has the most.
+    fn over(&mut self, quota: weir_wire::quota::Quota, now: Time) -> u64 {
+        self.0 = self.0.max(now.as_nanos()) + quota.token_ns();
+        (self.0 - now.as_nanos()).saturating_sub(quota.fill_ns()) / quota.token_ns()
+    }
+}
+
+proptest! {
+    /// I3: however many workers have prefetches, in a fleet or not, with reports, and a table too small for its keys.
+    #[test]
+    fn workers_with_prefetches_admit_no_more_than_burst_and_rate(
+        steps in prop::collection::vec((0usize..3, 0u8..3, prop_oneof![0u64..5, 0u64..60, 300u64..1_500]), 1..600),
+        (pops, has_sync) in (prop_oneof![Just(1u32), Just(3), Just(1_000)], prop::bool::ANY),
+        (rate, burst, local) in (prop_oneof![Just("20/s"), Just("200/s"), Just("3/s")], 8u32..150, 1u32..4),
+        (slots, crowd) in (1u32..3, 0u64..60),
+    ) {
+        let rule = json!([{"name": "r", "key": ["client_address"], "rate": rate, "burst": burst, "local_burst": (burst / local).max(1)}]);
+        let rule_set = rules(&rule);
+        let quota = rule_set.rules()[0].quota;
+        let mut workers: Vec<_> = (0..3).map(|w| with_prefetches(rule_set.clone(), has_sync.then_some(w))).collect();
+        let (mut slots, mut now) = (LocalSlots::new(slots), T0);
+        let mut meters = [Meter(0), Meter(0), Meter(0)];
+        for (i, (worker, client, step_ms)) in steps.into_iter().enumerate() {
+            now += step_ms * MS;
+            for worker in &mut workers {
+                worker.note_heard(pops, false, now);
+            }
+            if i as u64 % 16 == 15 && crowd > 30 {
+                for n in 0..crowd {
+                    allows(&mut workers[0], &mut slots, &std::format!("10.9.{}.{n}", i % 256), now);
+                }
+            }
+            if i % 32 == 31 {
+                let _ = workers[worker].report(&mut slots, false, now);
+            }
+            if allows(&mut workers[worker], &mut slots, &std::format!("10.0.0.{client}"), now) {
+                let over = meters[usize::from(client)].over(quota, now);
+                prop_assert_eq!(over, 0, "client {} at {}", client, i);
+            }
+        }
+    }
+
+    /// Whoever has the bucket alone never notices a prefetch.
+    #[test]
+    fn one_worker_decides_as_plain_buckets_do(
+        steps in prop::collection::vec(prop_oneof![0u64..5, 0u64..60, 300u64..1_500], 1..400),
+        burst in 8u32..150, pops in prop_oneof![Just(0u32), Just(1), Just(3)],
+    ) {
+        let rule_set = one_rule("20/s", burst);
+        let id = (pops > 0).then_some(1);
+        let (mut with, mut without) = (with_prefetches(rule_set.clone(), id), limiter(rule_set, id));
+        let (mut slots, mut plain, mut now) = (LocalSlots::new(1), LocalSlots::new(1), T0);
+        for step_ms in steps {
+            now += step_ms * MS;
+            for worker in [&mut with, &mut without] {
+                worker.note_heard(pops, false, now);
+            }
+            let said = ask(&mut with, &mut slots, "192.0.2.1", now);
+            prop_assert_eq!(said.strictest(), ask(&mut without, &mut plain, "192.0.2.1", now).strictest());
+        }
+    }
+}
