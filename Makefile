@@ -36,7 +36,7 @@ VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vecto
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind chromedriver envoy envoy-before prometheus wasm-bindgen
-.PHONY: $(PROGRAMS) help run run-regions visitors attack test upgrade tools wasm wasm-nginx wasm-lean module proto dashboard sync fmt clippy doc native unit stores e2e e2e-module vectors lab try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz clean
+.PHONY: $(PROGRAMS) help run run-regions visitors attack test upgrade tools wasm wasm-nginx wasm-lean module proto dashboard sync fmt clippy doc native unit stores e2e e2e-module vectors lab kubernetes try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9 -]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
@@ -76,7 +76,7 @@ run-regions: python3 ## build and run three regions: Envoys on 10001, 10002, 100
 visitors attack: python3 ## be clients of those three regions: visitors, or an attacker at 127.0.0.66 (docs/operating.md)
 	@exec $(LAB) --end-with-parent traffic $@
 
-test: tools fmt clippy doc wasm sync native upgrade vectors sim instructions lab ## every check, as .ci/run does
+test: tools fmt clippy doc wasm sync native upgrade vectors sim instructions lab kubernetes ## every check, as .ci/run does
 	@echo "make test: every step passed"
 
 tools: python3 ## install what is missing (.tools/; wasm-opt, redis-server, node, valgrind and Chromium by apt)
@@ -213,6 +213,10 @@ try-nginx: wasm-nginx sync python3 ## build nginx with ngx_wasm_module, and run 
 # Uses what is built already; if something is missing, it says which target builds it.
 lab: python3 prometheus ## whether `make run` and `make run-regions` do what they promise, on other ports
 	cd envoy/lab && python3 -B -m unittest
+
+kubernetes: python3 ## whether Kubernetes takes what the chart in envoy/kubernetes makes
+	@$(LAB) tools kubernetes
+	cd envoy/kubernetes && PYTHONPATH="$(CURDIR)/.tools/kubernetes" python3 -B -m unittest
 
 # `make sim SCENARIO=hopping` runs a part, `make sim SEED=7 SCENARIO='random world'` one run again, `make sim
 # SEEDS=100000` that many fresh random worlds.

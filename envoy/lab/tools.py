@@ -96,11 +96,16 @@ def _urllib3():
     _python_package("urllib3", "the HTTP client urllib3", paths.URLLIB3_REQUIREMENTS, paths.URLLIB3_DIR)
 
 
+def _kubernetes():
+    called = "Helm's library and Kubernetes's schemas"
+    _python_package("helm-python-sdk", called, paths.KUBERNETES_REQUIREMENTS, paths.KUBERNETES_DIR)
+
+
 def _python_package(name, called, requirements, folder):
     version = _locked(requirements, rf"^{name}==(\S+)")
     if os.path.isdir(os.path.join(folder, f"{name.replace('-', '_')}-{version}.dist-info")):
         return
-    say(f"installing {called} {version}, for tests, into .tools/{name}")
+    say(f"installing {called} {version}, for tests, into {os.path.relpath(folder, paths.ROOT)}")
     if not _install_wheels(requirements, folder):
         raise Problem(f"pip could not install {name} {version} (its reason is above): it needs a network once.")
 
@@ -225,6 +230,7 @@ _INSTALLERS = {
     "prometheus-client": _prometheus_client,
     "urllib3": _urllib3,
     "prometheus": _prometheus,
+    "kubernetes": _kubernetes,
     "node": _node,
     "valgrind": _valgrind,
     "chromium": _chromium,
