@@ -6,7 +6,7 @@ use super::ruling::Ruling;
 use crate::RuleIndex;
 use crate::buckets::Standing;
 use crate::limiter::Limiter;
-use crate::local::PrefetchTerms;
+use crate::local::{Prefetch, PrefetchTerms};
 use weir_wire::time::Time;
 
 impl Limiter {
@@ -17,24 +17,34 @@ impl Limiter {
 
     /// Lets a request through if this worker's prefetches pay for all of its hits. If one has too little, none pays.
     pub(crate) fn pay_prefetched(&mut self, hits: &[Hit], now: Time) -> Option<Ruling> {
-        if !self.prefetches() || !hits.iter().all(|hit| self.deny_cache.prefetch_at(hit.tag, now).is_some()) {
+        if !self.prefetches() {
             return None;
         }
         let mut strictest: Option<(RuleIndex, Standing)> = None;
         for hit in hits {
-            let terms = self.terms.get(usize::from(hit.rule))?;
-            let bucket = PrefetchTerms { quota: &terms.quota, burst: terms.local_burst, cost: hit.cost };
-            // An earlier hit may have paid in vain: less is let through for that, never more.
-            let paid = self.deny_cache.prefetch_at(hit.tag, now)?.pay(&bucket, now)?;
-            let standing = Standing::allowed(paid, &terms.quota, now);
+            let (standing, ..) = self.pay_by(hit, now)?;
             if strictest.is_none_or(|other| self.is_stricter((hit.rule, standing), other)) {
                 strictest = Some((hit.rule, standing));
             }
         }
         for hit in hits {
+            if let Some((_, paid, place)) = self.pay_by(hit, now) {
+                *place = paid;
+            }
             self.watch.touch_known(hit.tag, hit.cost, now);
             self.counters.count(hit.rule, |counts| &mut counts.allowed);
         }
         Some(Ruling { outcome: Outcome::Allow, strictest, hold_ns: 0 })
+    }
+
+    /// How `hit` stands if its key's prefetch pays for it, the prefetch as it is then, and where it is kept; none if it
+    /// has too little.
+    fn pay_by(&mut self, hit: &Hit, now: Time) -> Option<(Standing, Prefetch, &mut Prefetch)> {
+        let terms = self.terms.get(usize::from(hit.rule))?;
+        let bucket = PrefetchTerms { quota: &terms.quota, burst: terms.local_burst, cost: hit.cost };
+        let place = self.deny_cache.prefetch_at(hit.tag, now)?;
+        let mut paid = *place;
+        let standing = Standing::allowed(paid.pay(&bucket, now)?, &terms.quota, now);
+        Some((standing, paid, place))
     }
 }

@@ -157,6 +157,35 @@ fn rules_whose_requests_must_each_go_to_the_table_have_no_prefetches() {
 }
 
 #[test]
+fn a_request_that_two_rules_count_is_charged_to_each_of_them_once() {
+    // The slower one's tokens are for fewer requests.
+    let (quick, slow) = (("20/s", 100, 100), ("1/s", 1_000, 1_000));
+    for (pops, quotas) in
+        [1, 1_000].into_iter().flat_map(|pops| [(pops, [quick, slow]), (pops, [slow, quick])])
+    {
+        let rule_set = of_one_key(quotas.into_iter());
+        let (mut with, mut without) = (worker(rule_set.clone(), pops, T0), limiter(rule_set, Some(1)));
+        let (mut slots, mut plain) = (counted(), counted());
+        // The last comes too late for prefetches, and shows what was taken.
+        for ms in (0..60).chain([1_500]) {
+            let now = T0 + ms * MS;
+            for (worker, slots) in [(&mut with, &mut slots), (&mut without, &mut plain)] {
+                worker.note_heard(pops, false, now);
+                assert!(allows(worker, slots, "192.0.2.1", now));
+            }
+        }
+        assert!(slots.reads < plain.reads, "{} of {}", slots.reads, plain.reads);
+        let taken = |limiter: &Limiter, slots: &mut Counted| {
+            [0, 1].map(|rule| match limiter.entry(rule, &value(), slots).unwrap() {
+                Entry::Cold(cold) => (cold.bucket, 0),
+                Entry::Watched(watched) => (watched.bucket, watched.admitted),
+            })
+        };
+        assert_eq!(taken(&with, &mut slots), taken(&without, &mut plain), "{pops} POPs, {quotas:?}");
+    }
+}
+
+#[test]
 fn a_worker_that_is_not_told_to_has_none() {
     let (mut limiter, mut slots) = (limiter(one_rule("20/s", 100), Some(1)), counted());
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 10, T0), 10);
@@ -228,7 +257,21 @@ fn a_watched_key_is_reported_with_what_it_was_asked_for() {
     assert!((20..=36).contains(&key.admitted), "{key:?}");
 }
 
+/// Rules that all count the same key, of these rates, bursts and local bursts.
+fn of_one_key(quotas: impl Iterator<Item = (&'static str, u32, u32)>) -> RuleSet {
+    let rule = |(i, (rate, burst, local_burst)): (usize, (_, u32, u32))| {
+        let name = std::format!("r{i}");
+        json!({"name": name, "key": ["client_address"], "rate": rate, "burst": burst, "local_burst": local_burst.max(1)})
+    };
+    rules(&quotas.enumerate().map(rule).collect())
+}
+
+fn rate() -> impl Strategy<Value = &'static str> {
+    prop_oneof![Just("20/s"), Just("200/s"), Just("3/s")]
+}
+
 /// A bucket that is told of each request that went through.
+#[derive(Clone, Copy)]
 struct Meter(u64);
 
 impl Meter {
@@ -240,20 +283,20 @@ impl Meter {
 }
 
 proptest! {
-    /// I3: however many workers have prefetches, in a fleet or not, with reports, and a table too small for its keys.
+    /// I3: however many workers have prefetches of one rule or two, in a fleet or not, with reports, and a table too small
+    /// for its keys.
     #[test]
     fn workers_with_prefetches_admit_no_more_than_burst_and_rate(
         steps in prop::collection::vec((0usize..3, 0u8..3, prop_oneof![0u64..5, 0u64..60, 300u64..1_500]), 1..600),
         (pops, has_sync) in (prop_oneof![Just(1u32), Just(3), Just(1_000)], prop::bool::ANY),
-        (rate, burst, local) in (prop_oneof![Just("20/s"), Just("200/s"), Just("3/s")], 8u32..150, 1u32..4),
+        bursts in prop::collection::vec((rate(), 8u32..150, 1u32..4), 1..3),
         (slots, crowd) in (1u32..3, 0u64..60),
     ) {
-        let rule = json!([{"name": "r", "key": ["client_address"], "rate": rate, "burst": burst, "local_burst": (burst / local).max(1)}]);
-        let rule_set = rules(&rule);
-        let quota = rule_set.rules()[0].quota;
+        let rule_set = of_one_key(bursts.iter().map(|(rate, burst, local)| (*rate, *burst, burst / local)));
+        let quotas: Vec<_> = rule_set.rules().iter().map(|rule| rule.quota).collect();
         let mut workers: Vec<_> = (0..3).map(|w| with_prefetches(rule_set.clone(), has_sync.then_some(w))).collect();
         let (mut slots, mut now) = (LocalSlots::new(slots), T0);
-        let mut meters = [Meter(0), Meter(0), Meter(0)];
+        let mut meters = [[Meter(0); 2]; 3];
         for (i, (worker, client, step_ms)) in steps.into_iter().enumerate() {
             now += step_ms * MS;
             for worker in &mut workers {
@@ -268,19 +311,21 @@ proptest! {
                 let _ = workers[worker].report(&mut slots, false, now);
             }
             if allows(&mut workers[worker], &mut slots, &std::format!("10.0.0.{client}"), now) {
-                let over = meters[usize::from(client)].over(quota, now);
-                prop_assert_eq!(over, 0, "client {} at {}", client, i);
+                for (meter, quota) in meters[usize::from(client)].iter_mut().zip(&quotas) {
+                    prop_assert_eq!(meter.over(*quota, now), 0, "client {} at {}: {:?}", client, i, quota);
+                }
             }
         }
     }
 
-    /// Whoever has the bucket alone never notices a prefetch.
+    /// Whoever has the buckets alone never notices a prefetch, be they of one rule or of two, in either order.
     #[test]
     fn one_worker_decides_as_plain_buckets_do(
         steps in prop::collection::vec(prop_oneof![0u64..5, 0u64..60, 300u64..1_500], 1..400),
-        burst in 8u32..150, pops in prop_oneof![Just(0u32), Just(1), Just(3)],
+        bursts in prop::collection::vec((rate(), 8u32..150), 1..3),
+        pops in prop_oneof![Just(0u32), Just(1), Just(3)],
     ) {
-        let rule_set = one_rule("20/s", burst);
+        let rule_set = of_one_key(bursts.into_iter().map(|(rate, burst)| (rate, burst, burst)));
         let id = (pops > 0).then_some(1);
         let (mut with, mut without) = (with_prefetches(rule_set.clone(), id), limiter(rule_set, id));
         let (mut slots, mut plain, mut now) = (LocalSlots::new(1), LocalSlots::new(1), T0);
