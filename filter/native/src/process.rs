@@ -20,8 +20,8 @@ use crate::{abi, counts, http};
 
 /// By the names of filters. A configuration that replaces another of the same name goes on with its buckets.
 static PROCESSES: Mutex<BTreeMap<String, Arc<Process>>> = Mutex::new(BTreeMap::new());
-/// How many configurations of one name may write at once, the old ones that still have requests among them.
-const CONFIGURATIONS_MAX: u32 = 64;
+/// How many configurations of one name there is room for, the old ones that still have requests among them.
+const CONFIGURATIONS_MAX: u32 = 128;
 
 /// What is shared under one name.
 struct Process {
@@ -51,6 +51,17 @@ impl Seat {
     /// A worker's, in a filter of this name.
     pub(crate) fn new(name: &str) -> Self {
         Self { process: Process::named(name), slots: None }
+    }
+
+    /// What there is to say if the table has no room for all who have a seat by now.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        let has_room = locked(&self.process.table).as_ref().is_none_or(SharedSlots::has_room);
+        (!has_room).then(|| {
+            format!(
+                "expected at most {CONFIGURATIONS_MAX} configurations of one filter_name, old ones that still have \
+                 requests among them; give this one another filter_name, or use one configuration for several listeners"
+            )
+        })
     }
 }
 
@@ -107,9 +118,10 @@ impl Site for Seat {
     fn open(&mut self, slots: u32) {
         let mut table = locked(&self.process.table);
         let known = table.take().filter(|known| known.count() >= slots);
-        // The workers and the reporter.
-        let writers = abi::concurrency().saturating_add(1).saturating_mul(CONFIGURATIONS_MAX);
-        let known = table.insert(known.unwrap_or_else(|| SharedSlots::new(slots, writers)));
+        // The workers and the reporter; and as many threads, with the main one.
+        let seats = abi::concurrency().saturating_add(1);
+        let handles = seats.saturating_mul(CONFIGURATIONS_MAX);
+        let known = table.insert(known.unwrap_or_else(|| SharedSlots::with_handles(slots, handles, seats)));
         self.slots = Some(SlotsHandle::new(Arc::clone(known)));
     }
 

@@ -111,17 +111,17 @@ impl PlainRule {
 impl Limiter {
     /// Lets a request through by the quick path. False if nothing was changed: the general path is to decide it.
     #[inline]
-    pub(crate) fn passes_quickly(
+    pub(crate) fn try_quickly(
         &mut self,
         request: &mut dyn Request,
         slots: &mut dyn Slots,
         now: Time,
     ) -> bool {
-        self.plain.is_some() && slots.changes_in_place() && self.takes_in_place(request, slots, now)
+        self.plain.is_some() && slots.changes_in_place() && self.take_in_place(request, slots, now)
     }
 
     #[inline(never)]
-    fn takes_in_place(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) -> bool {
+    fn take_in_place(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) -> bool {
         let is_usual = !self.only_asks && !self.may_reserve && self.in_hand.is_empty();
         let ladder = self.exchange.as_ref().map(|exchange| exchange.ladder);
         let Some(plain) = self.plain.as_deref_mut().filter(|_| is_usual) else { return false };
@@ -164,7 +164,7 @@ impl Limiter {
         self.plain.as_ref().is_some_and(|plain| plain.tells_standing)
     }
 
-    /// What [`Limiter::passes_quickly`] came to.
+    /// What [`Limiter::try_quickly`] came to.
     pub(crate) fn passed(&self, now: Time) -> Decision {
         let mut strictest: Option<(RuleIndex, Standing)> = None;
         if let Some(plain) = &self.plain {

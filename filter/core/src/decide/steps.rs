@@ -16,15 +16,16 @@ use crate::table::{Loaded, Slots, WriteError};
 use weir_rules::request::Request;
 use weir_wire::time::Time;
 
-/// How often a write that conflicts with another worker's is retried. Each retry means that some other
-/// request was decided, so only a slot under absurd contention comes near this.
+/// How often a write that conflicts with another worker's is retried. Each retry means that some other request was
+/// decided, and slots that threads share favour one that keeps losing, so only a slot under absurd contention comes near
+/// this.
 pub(crate) const WRITES_MAX: u32 = 32;
 
 impl Limiter {
     /// Decides one request at `now`.
     pub fn decide(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) -> Decision {
         #[cfg(feature = "own_memory")]
-        if self.passes_quickly(request, slots, now) {
+        if self.try_quickly(request, slots, now) {
             return self.passed(now);
         }
         self.decide_generally(request, slots, now)

@@ -131,7 +131,7 @@ impl Edge {
         now: Time,
     ) -> Decided<'_> {
         #[cfg(feature = "own_memory")]
-        if self.limiter.passes_quickly(request, site, now) {
+        if self.limiter.try_quickly(request, site, now) {
             let is_untold =
                 !(self.notes_decisions || self.host.hears_decisions || self.limiter.tells_standing());
             if is_untold {

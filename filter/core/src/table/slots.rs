@@ -58,8 +58,8 @@ pub trait Slots {
     }
 
     /// Changes cold entries of slot `index` where they are, all or none: finds the entry of each tag (no two alike), has
-    /// `judge` say what they are to hold, and puts that in their place if nothing of the slot has changed meanwhile; if it
-    /// has, this begins anew, but not for ever. False if nothing was changed: an entry is not there or not cold, a key of
+    /// `judge` say what they are to hold, and puts that in their place if nothing of the slot has changed meanwhile;
+    /// otherwise it tries again, a bounded number of times. False if nothing was changed: an entry is not there or not cold, a key of
     /// the slot was banned, `judge` says no, or the slots cannot do this. Then [`Slots::read`] and [`Slots::write`] can.
     #[cfg(feature = "own_memory")]
     fn change_cold(&mut self, _index: u32, _changes: &mut [ColdChange], _judge: Judge<'_>) -> bool {

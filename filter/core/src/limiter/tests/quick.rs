@@ -4,7 +4,10 @@ use super::*;
 use crate::table::slot::{Entry, Tag};
 use crate::table::{ColdChange, Judge, SharedSlots, SlotsHandle};
 use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::format;
+use std::string::ToString;
+use weir_rules::config::Config;
 use weir_wire::messages::Ban;
 
 /// Slots that are shared memory, with the quick path or without, and how often each path wrote.
@@ -91,6 +94,31 @@ fn threads_admit_a_burst_once() {
 }
 
 #[test]
+fn a_general_writer_gets_its_turn_beside_quick_ones() {
+    let (slots, is_over) = (SharedSlots::new(1, 4), AtomicBool::new(false));
+    let slow = Seen { handle: SlotsHandle::new(Arc::clone(&slots)), ..Seen::new(1, false) };
+    let mut world = World { limiter: limiter(one_rule("1000000/s", 1_000_000), None), slots: slow };
+    assert!(allows(&mut world.limiter, &mut world.slots, "192.0.2.1", T0));
+    let tag = world.slots.all()[0].0[0].0;
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut handle = SlotsHandle::new(Arc::clone(&slots));
+                while !is_over.load(Ordering::Relaxed) {
+                    handle.change_cold(0, &mut [ColdChange::of(tag)], &mut |_| true);
+                }
+            });
+        }
+        for n in 0..2_000 {
+            assert!(allows(&mut world.limiter, &mut world.slots, &format!("192.0.2.{}", n % 8), T0));
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let counters = world.limiter.counters();
+    assert_eq!(counters.take_event(Event::CasGaveUp), 0, "{}", counters.take_event(Event::CasRetried));
+}
+
+#[test]
 fn what_is_not_plain_goes_the_general_way() {
     for fields in [
         json!({"algorithm": "sliding_window"}),
@@ -100,12 +128,33 @@ fn what_is_not_plain_goes_the_general_way() {
         json!({"strict": true}),
         json!({"penalty": {"after": 5, "within": "1s", "deny_for": "1m"}}),
         json!({"cost": {"header": "x"}}),
+        json!({"cost": {"after": {"status": [401]}}}),
+        json!({"wider": [{"ipv4": 24, "ipv6": 48, "times": 2}]}),
+        json!({"tiers": [{"name": "gold", "when": {"query": [{"name": "plan", "equals": "gold"}]}, "times": 5}]}),
+        json!({"algorithm": "leaky_bucket", "queue": 3}),
+        json!({"algorithm": "concurrency", "rate": null, "limit": 2}),
+        json!({"algorithm": "quota", "rate": "5/day"}),
+        json!({"enforced_percent": 50}),
     ] {
         let mut rule = json!({"name": "r", "key": ["client_address"], "rate": "100/s"});
         let is_plain = |rule: &Value| limiter(rules(&json!([rule])), None).plain.is_some();
         assert!(is_plain(&rule));
-        rule.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let rule_fields = rule.as_object_mut().unwrap();
+        rule_fields.extend(fields.as_object().unwrap().clone());
+        rule_fields.retain(|_, value| !value.is_null());
         assert!(!is_plain(&rule), "{fields}");
+    }
+    for fields in [
+        json!({"enforce": false}),
+        json!({"allow": [{"path": {"prefix": "/"}}]}),
+        json!({"deny": [{"path": {"prefix": "/"}}]}),
+    ] {
+        let mut whole = json!({"rules": [{"name": "r", "key": ["client_address"], "rate": "100/s"}]});
+        whole.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        assert!(
+            limiter(Config::parse(whole.to_string().as_bytes()).unwrap().rules, None).plain.is_none(),
+            "{fields}"
+        );
     }
 }
 

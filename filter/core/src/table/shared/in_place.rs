@@ -19,7 +19,7 @@ impl SlotsHandle {
         let Some(head) = self.slots.head(index) else { return false };
         for _ in 0..LOOKS_MAX {
             let seen = head.state();
-            if seen.is_changing() {
+            if seen.is_held() {
                 spin_loop();
                 continue;
             }

@@ -1,18 +1,24 @@
 //! Slots in a program's own memory, shared by its threads without a lock.
 //!
 //! A slot is one word, its head: the version of its state, and the number of the [`Buffer`] that holds it. A reader copies
-//! the buffer, and looks at the head again: if that has not changed, the copy is whole.
+//! the buffer, and looks at the head again: if that has not changed, the copy is whole. One that others keep from that
+//! holds the slot while it reads.
 //!
 //! **A whole slot is written as a copy.** A writer fills a buffer of its own, puts its number in the place of the old one,
 //! and keeps the old one for its next write.
 //!
-//! **Cold entries are changed where they are** ([`in_place`]), between two versions: an odd one in the head says that it is
-//! being done. Others wait for the next version, but not for long: the writer may have lost its processor half-way. Then
-//! they go on with what they read, and a writer among them puts a copy in place as always. The one that finds its
-//! change overtaken keeps the buffer that it changed, which no slot has any more, and decides again. What others read
-//! meanwhile has whole words: an entry with its tokens taken or not, of which at worst they are taken twice (I3).
+//! **Cold entries are changed where they are** ([`in_place`]), between two versions: an odd one in the head says that the
+//! slot is held. Others wait for the next version, but some microseconds at most: the holder may have lost its processor
+//! half-way. Then they go on with what they read, and a writer among them puts a copy in place as always. The one that
+//! finds its change overtaken keeps the buffer that it changed, which no slot has any more, and decides again. What
+//! others read meanwhile has whole words: an entry with its tokens taken or not, of which at worst they are taken twice
+//! (I3).
 //!
-//! So nobody waits for a writer that lost its processor, and no change that was reported as done is lost.
+//! **A writer that keeps losing holds the slot** from its next read to its write ([`hold`]): changes in place are so much
+//! quicker than copies that it would never have its turn otherwise.
+//!
+//! So a holder that lost its processor holds others up for some microseconds at most, and no change that was reported as
+//! done is lost.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -21,8 +27,10 @@ use super::slot::Slot;
 use super::slots::{ColdChange, Judge, ReadError, Slots, Version, WriteError};
 use atomic::{AtomicU32, AtomicU64, Ordering, fence, spin_loop};
 use buffer::Buffer;
+use hold::{Held, Losses};
 
 mod buffer;
+mod hold;
 mod in_place;
 #[cfg(test)]
 mod tests;
@@ -39,19 +47,18 @@ const NONE: u32 = u32::MAX;
 const READS_MAX: u32 = 1_000;
 /// After so many of these, the reader keeps others from changing entries while it reads.
 const READS_BESIDE: u32 = 16;
-/// How often a slot is looked at whose entries are being changed, before it is read as it is: some microseconds, which is
-/// a hundred times as long as a change takes.
+/// How often a slot is looked at that is held, before it is read as it is: some microseconds, which is a hundred times as
+/// long as a change takes.
 const LOOKS_MAX: u32 = 100;
-/// Spare buffers for each handle that writes: its own, and the one in which it may have been overtaken.
-const SPARE_EACH: u32 = 2;
 
 /// The slots. Threads read and write them through handles.
 pub struct SharedSlots {
     heads: Box<[Head]>,
-    /// One for each slot, then spare ones.
+    /// One for each slot, then spare ones: one for each handle, and one for each that may be overtaken at a time.
     buffers: Box<[Buffer]>,
     /// The spare buffers that no handle has; [`NONE`] in the other places.
     spare: Box<[AtomicU32]>,
+    handles_max: usize,
 }
 
 /// The state of a slot: its version in the upper half, its buffer's number in the lower. It is alone in its line of the
@@ -62,7 +69,8 @@ struct Head(AtomicU64);
 /// What a head says.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct State {
-    /// Odd while entries are being changed where they are; never 0, which is [`Version::NONE`].
+    /// Odd while one holds it, to change entries where they are or to read it in peace; never 0, which is
+    /// [`Version::NONE`].
     version: u32,
     buffer: u32,
 }
@@ -79,11 +87,11 @@ impl State {
         (self.version as u64) << 32 | self.buffer as u64
     }
 
-    const fn is_changing(self) -> bool {
+    const fn is_held(self) -> bool {
         self.version & 1 == 1
     }
 
-    /// The same, while its entries are being changed.
+    /// The same, held.
     const fn begun(self) -> Self {
         Self { version: self.version | 1, ..self }
     }
@@ -108,14 +116,25 @@ impl Head {
 impl SharedSlots {
     /// `count` empty slots, at least 1, for as many handles as there are `writers`; others can only read.
     pub fn new(count: u32, writers: u32) -> Arc<Self> {
+        Self::with_handles(count, writers, writers)
+    }
+
+    /// The same for so many handles, of which so many write at once.
+    pub fn with_handles(count: u32, handles: u32, writers: u32) -> Arc<Self> {
         let (count, empty) = (count.max(1), Slot::empty());
-        let end = count.saturating_add(writers.saturating_mul(SPARE_EACH));
+        let end = count.saturating_add(handles).saturating_add(writers);
         let first = |buffer| Head(AtomicU64::new(State { version: State::FIRST, buffer }.bits()));
         Arc::new(Self {
             heads: (0..count).map(first).collect(),
             buffers: (0..end).map(|_| Buffer::of(&empty)).collect(),
             spare: (count..end).map(AtomicU32::new).collect(),
+            handles_max: handles as usize,
         })
+    }
+
+    /// Whether each of the handles that there are may write. The caller has these slots once, beside them.
+    pub fn has_room(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) <= self.handles_max.saturating_add(1)
     }
 
     /// How many slots there are.
@@ -138,8 +157,11 @@ impl SharedSlots {
         let put = |place: &AtomicU32| {
             place.compare_exchange(NONE, number, Ordering::Release, Ordering::Relaxed).is_ok()
         };
-        // There is a place for each buffer that was taken.
-        let _ = self.spare.iter().any(put);
+        // There is a place for each buffer that was taken, but one may be emptied behind the walk while another is filled
+        // before it.
+        while !self.spare.iter().any(put) {
+            spin_loop();
+        }
     }
 }
 
@@ -147,18 +169,23 @@ impl SharedSlots {
 pub struct SlotsHandle {
     slots: Arc<SharedSlots>,
     own: u32,
+    /// The slot that it holds until its write.
+    held: Option<Held>,
+    losses: Losses,
 }
 
 impl SlotsHandle {
     /// A handle of `slots`.
     pub fn new(slots: Arc<SharedSlots>) -> Self {
-        Self { slots, own: NONE }
+        Self { slots, own: NONE, held: None, losses: Losses::default() }
     }
 
     /// The number of the buffer that it may write; none if other handles have them all.
     fn own(&mut self) -> Option<u32> {
         if self.own == NONE {
-            let mut taken = self.slots.spare.iter().map(|place| place.swap(NONE, Ordering::Acquire));
+            // Twice: one may be put behind the walk while the one before it is taken.
+            let places = self.slots.spare.iter().chain(&*self.slots.spare);
+            let mut taken = places.map(|place| place.swap(NONE, Ordering::Acquire));
             self.own = taken.find(|number| *number != NONE)?;
         }
         Some(self.own)
@@ -172,6 +199,7 @@ impl SlotsHandle {
 
 impl Drop for SlotsHandle {
     fn drop(&mut self) {
+        self.release();
         if self.own != NONE {
             self.slots.put_back(self.own);
         }
@@ -180,15 +208,21 @@ impl Drop for SlotsHandle {
 
 impl Slots for SlotsHandle {
     fn read(&mut self, index: u32, into: &mut Slot) -> Result<Version, ReadError> {
+        self.release();
+        if self.losses.are_many(index)
+            && let Some(version) = self.hold(index, into)
+        {
+            return Ok(version);
+        }
         let head = self.slots.head(index).ok_or(ReadError::Missing)?;
         let (mut seen, mut looks) = (head.state(), 0);
         for reads in 0..READS_MAX {
-            while seen.is_changing() && looks < LOOKS_MAX {
+            while seen.is_held() && looks < LOOKS_MAX {
                 (looks, seen) = (looks + 1, head.state());
                 spin_loop();
             }
             let buffer = self.slots.buffer(seen).ok_or(ReadError::Unavailable)?;
-            if reads >= READS_BESIDE && !seen.is_changing() && head.replace(seen, seen.begun()) {
+            if reads >= READS_BESIDE && !seen.is_held() && head.replace(seen, seen.begun()) {
                 buffer.read(into);
                 if head.replace(seen.begun(), seen.next()) {
                     return Ok(Version(seen.next().version));
@@ -215,17 +249,19 @@ impl Slots for SlotsHandle {
         let head = self.slots.head(index).ok_or(WriteError::Unavailable)?;
         let seen = State::of(head.0.load(Ordering::Relaxed));
         if seen.version != version.0 {
-            return Err(WriteError::Conflict);
+            return Err(self.lost(index));
         }
         let next = State { buffer: own, ..seen.next() };
         // Whoever reads a word of what follows sees that this buffer's slot has another by now.
         fence(Ordering::Release);
         self.slots.buffer(next).ok_or(WriteError::Unavailable)?.write(slot);
         if !head.replace(seen, next) {
-            return Err(WriteError::Conflict);
+            return Err(self.lost(index));
         }
-        // The one who was changing the other buffer keeps that.
-        self.own = if seen.is_changing() { NONE } else { seen.buffer };
+        let is_mine = self.held.take_if(|held| held.is(index, seen)).is_some();
+        // Another one who holds the other buffer keeps that.
+        self.own = if seen.is_held() && !is_mine { NONE } else { seen.buffer };
+        self.losses = Losses::default();
         Ok(())
     }
 
@@ -239,6 +275,7 @@ impl Slots for SlotsHandle {
     }
 
     fn change_cold(&mut self, index: u32, changes: &mut [ColdChange], judge: Judge<'_>) -> bool {
+        self.release();
         self.change(index, changes, judge)
     }
 }

@@ -1,0 +1,97 @@
+//! Holding a slot from a read to the write after it.
+
+use super::atomic::spin_loop;
+use super::{LOOKS_MAX, READS_MAX, SlotsHandle, State};
+use crate::table::slot::Slot;
+use crate::table::slots::{Version, WriteError};
+
+/// After so many writes of a slot in a row that came too late, the next read holds it.
+const LOSSES_MAX: u32 = 3;
+
+/// A slot that a handle holds.
+pub(super) struct Held {
+    index: u32,
+    /// Its state, held.
+    state: State,
+}
+
+impl Held {
+    pub(super) fn is(&self, index: u32, state: State) -> bool {
+        self.index == index && self.state == state
+    }
+}
+
+/// How many of a handle's last writes came too late, all of one slot.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Losses {
+    index: u32,
+    count: u32,
+}
+
+impl Losses {
+    #[inline]
+    pub(super) fn are_many(self, index: u32) -> bool {
+        self.count >= LOSSES_MAX && self.index == index
+    }
+
+    fn add(&mut self, index: u32) {
+        let before = if self.index == index { self.count } else { 0 };
+        *self = Self { index, count: before.saturating_add(1) };
+    }
+}
+
+impl SlotsHandle {
+    /// Reads slot `index`, and holds it for the write that comes next. None if others hold it all the time.
+    #[cold]
+    pub(super) fn hold(&mut self, index: u32, into: &mut Slot) -> Option<Version> {
+        let head = self.slots.head(index)?;
+        let mut looks = 0;
+        for _ in 0..READS_MAX {
+            let seen = head.state();
+            if seen.is_held() {
+                looks += 1;
+                if looks > LOOKS_MAX {
+                    return None;
+                }
+                spin_loop();
+                continue;
+            }
+            let begun = seen.begun();
+            if head.replace(seen, begun) {
+                // Nobody changes this buffer now; one who overtakes leaves it to this handle.
+                self.slots.buffer(begun)?.read(into);
+                self.held = Some(Held { index, state: begun });
+                return Some(Version(begun.version));
+            }
+        }
+        None
+    }
+
+    /// A write of slot `index` came too late.
+    #[cold]
+    pub(super) fn lost(&mut self, index: u32) -> WriteError {
+        let mut losses = self.losses;
+        self.release();
+        losses.add(index);
+        self.losses = losses;
+        WriteError::Conflict
+    }
+
+    /// Lets go of the slot that it holds, if the write did not come.
+    #[inline]
+    pub(super) fn release(&mut self) {
+        if self.held.is_some() {
+            self.let_go();
+        }
+    }
+
+    #[cold]
+    fn let_go(&mut self) {
+        let Some(Held { index, state }) = self.held.take() else { return };
+        self.losses = Losses::default();
+        if !self.slots.head(index).is_some_and(|head| head.replace(state, state.next())) {
+            // Overtaken: no slot has this buffer any more.
+            self.keep(state.buffer);
+        }
+    }
+}
