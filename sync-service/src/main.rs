@@ -16,7 +16,7 @@ use weir_sync::secrets::Secrets;
 use weir_sync::server::{self, Listening, RunError};
 use weir_sync::{check, cli, explain, import};
 
-/// A report is many small values, which it hands out and takes back sooner than the system's allocator.
+/// Each report allocates many small values; mimalloc is faster at that than the system's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -13,6 +13,8 @@ const DOUBLE: usize = 8;
 pub enum Number {
     /// Microseconds of refill until it is full.
     Deficit = 0,
+    /// When it was last charged, on its own clock, in microseconds.
+    At = 2,
     /// How far its clock is ahead of the store's, in microseconds.
     Ahead = 3,
     /// How many bursts deep it went, ...

@@ -45,6 +45,17 @@ local deficit_us, deficit_ns, at, ahead, doubt = 0, 0, 0, 0, 0
 local spread, spread_until, spread_before, was_us, was_ns = 0, 0, 0, token_us, token_ns
 local spills_len, sources_len, members_at, sources_at = 0, 0, 1, 1
 local state = redis.pcall('GET', key)
+if state and #state >= HEAD_BYTES then
+  local at_us, ahead_us = read('<dd', state, 19)
+  if store_now - at_us + ahead_us > DELAY_US_MAX then
+    -- A rollback leaves strings behind: the hash that was charged since is the budget.
+    local row = redis.pcall('HMGET', 'weir:' .. sub(key, PREFIX_BYTES + 1), 'at_us', 'clock')
+    local hash_at = (tonumber(row[1] or 0) or 0) - (tonumber(string.match(row[2] or '', '^(%-?%d+) ') or 0))
+    if hash_at > at_us - ahead_us + DELAY_US_MAX then
+      state = false
+    end
+  end
+end
 if not state then
   state = ''
   -- A weir-sync of the version before may have charged it: what that wrote is taken over, once.

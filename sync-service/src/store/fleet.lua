@@ -29,14 +29,17 @@ redis.call('PEXPIRE', key, string.format('%.0f', math.ceil(ttl_us / 1000) + 1000
 if ARGV[2] ~= '1' then
   return 0
 end
-local noted = redis.call('ZRANGE', key, 0, -1)
-local packs = {}
-for _, note in ipairs(noted) do
-  packs[string.match(note, '^packs (.*)$') or ''] = true
+local packs, members = {}, {}
+for _, note in ipairs(redis.call('ZRANGE', key, 0, -1)) do
+  if string.sub(note, 1, 6) == 'packs ' then
+    packs[string.sub(note, 7)] = true
+  else
+    members[string.match(note, '^(%S+) %d') or ''] = true
+  end
 end
-for _, note in ipairs(noted) do
-  local member = string.match(note, '^(%S+) %d')
-  if member and not packs[member] then
+members[''] = nil
+for member in pairs(members) do
+  if not packs[member] then
     return 0
   end
 end

@@ -116,19 +116,7 @@ impl Redis {
     /// the files cannot be used.
     pub fn new(url: &str, options: Options) -> Result<Self, DialError> {
         let dialer = Arc::new(Dialer::new(url, options.files, options.nodes)?);
-        let texts = [
-            charge::script(),
-            draw::script(),
-            register_script(),
-            hot::script(),
-            bans::script(),
-            rules::script(),
-            fleet::script(),
-            take::script(),
-            orders::script(),
-            busy::script(),
-            charge_hash::script(),
-        ];
+        let texts = scripts();
         let charge = Arc::new(Lua::timed(&texts[0], Way::Packed));
         let [draw, charge_hash] = [&texts[1], &texts[10]].map(|text| Arc::new(Lua::timed(text, Way::Row(4))));
         let take = Arc::new(Lua::timed(&texts[7], Way::Row(0)));
@@ -175,7 +163,15 @@ impl Redis {
 impl Redis {
     /// Charges each, in their order, in the shape that all weir-syncs understand.
     async fn charge_each(&self, batch: &Batch<'_>, entries: &[&Entry]) -> Vec<Result<Account, StoreError>> {
-        if self.shape.is_packed(&self.notes(batch.member)).await {
+        // A call of nothing is refused, and the link would hear of it.
+        if entries.is_empty() {
+            return Vec::new();
+        }
+        let is_packed = match self.shape.is_packed(&self.notes(batch.member)).await {
+            Ok(is_packed) => is_packed,
+            Err(reason) => return entries.iter().map(|_| Err(reason.clone())).collect(),
+        };
+        if is_packed {
             let charging =
                 |entry: &&Entry| Charging::new(budget_key(&entry.id), &entry.charge(batch.member, batch.pop));
             let charges: Vec<_> = entries.iter().map(charging).collect();
@@ -359,6 +355,23 @@ impl Store for Redis {
 /// The next of the answers, of which there is one for each call.
 fn next<T>(rows: &mut impl Iterator<Item = Result<T, StoreError>>) -> Result<T, StoreError> {
     rows.next().unwrap_or(Err(StoreError::Nonsense("no answer")))
+}
+
+/// Every script.
+pub(super) fn scripts() -> [String; 11] {
+    [
+        charge::script(),
+        draw::script(),
+        register_script(),
+        hot::script(),
+        bans::script(),
+        rules::script(),
+        fleet::script(),
+        take::script(),
+        orders::script(),
+        busy::script(),
+        charge_hash::script(),
+    ]
 }
 
 fn register_script() -> String {

@@ -6,9 +6,12 @@ use weir_budget::plan::Entry;
 use weir_sync::store::redis::{Options, Redis as RedisStore};
 use weir_sync::store::{Batch, Store, StoreError};
 use weir_tests::redis::Redis;
+use weir_tests::wait::until;
 use weir_wire::law::Law;
 use weir_wire::quota::Period;
 
+use crate::refusing::Log;
+use crate::together::scripts;
 use crate::{count, entry, id, in_reach, options, quota};
 
 /// The most keys of a rule in these tests.
@@ -56,6 +59,21 @@ async fn a_flood_of_keys_stays_below_the_ceiling_and_is_gone_after_its_time() {
     let mut other = flood(0..1);
     other[0].id.rule = "other".into();
     assert!(store.charge(&batch(&other)).await[0].is_ok());
+}
+
+/// A call of nothing would be refused, and that would be trouble of the store.
+#[tokio::test]
+async fn a_report_of_nothing_but_keys_beyond_the_ceiling_is_not_sent() {
+    let (log, _guard) = Log::start();
+    let redis = Redis::start().await;
+    let (store, mut connection) = (bounded(&redis).await, redis.connection().await);
+    assert!(store.charge(&batch(&flood(0..50))).await.iter().all(Result::is_ok));
+    let answers = store.charge(&batch(&flood(50..60))).await;
+    assert!(answers.iter().all(|answer| matches!(answer, Err(StoreError::Full(MOST)))));
+    // What was refused is told at the next probe.
+    let scripts_before = scripts(&mut connection).await;
+    until("two probes", async || (scripts(&mut connection).await >= scripts_before + 2).then_some(())).await;
+    assert_eq!(log.lines(" WARN ", "refused"), Vec::<String>::new());
 }
 
 #[tokio::test]

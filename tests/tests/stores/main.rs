@@ -24,6 +24,7 @@ mod orders;
 mod quota;
 mod replicas;
 mod rules;
+mod shape;
 mod strict;
 mod strict_equality;
 mod taking;

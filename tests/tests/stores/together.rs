@@ -16,7 +16,7 @@ use crate::{connected, count, entry, quota};
 const POPS: u32 = 10;
 
 /// How many scripts Redis has run.
-async fn scripts(connection: &mut MultiplexedConnection) -> u64 {
+pub(crate) async fn scripts(connection: &mut MultiplexedConnection) -> u64 {
     let mut info = redis::cmd("INFO");
     let page: String = info.arg("commandstats").query_async(connection).await.unwrap();
     let row = page.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));

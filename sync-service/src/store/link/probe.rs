@@ -43,6 +43,8 @@ pub(super) fn judge(place: &Place, error: &RedisError, limit: Duration) -> Resul
 mod tests {
     use std::collections::BTreeSet;
 
+    use crate::store::redis::scripts;
+
     /// The commands that a script calls.
     fn called(script: &str) -> BTreeSet<&str> {
         let calls = script.split("call('").skip(1).chain(script.split("call, '").skip(1));
@@ -51,16 +53,8 @@ mod tests {
 
     #[test]
     fn the_probe_calls_what_the_scripts_call() {
-        let scripts = [
-            include_str!("../charge.lua"),
-            include_str!("../draw.lua"),
-            include_str!("../register.lua"),
-            include_str!("../hot.lua"),
-            include_str!("../bans.lua"),
-            include_str!("../rules.lua"),
-            include_str!("../fleet.lua"),
-        ];
-        let needed: BTreeSet<_> = scripts.into_iter().flat_map(called).collect();
+        let scripts = scripts();
+        let needed: BTreeSet<_> = scripts.iter().flat_map(|script| called(script)).collect();
         assert!(needed.len() > 15, "{needed:?}");
         let probe = include_str!("../probe.lua");
         let tried: BTreeSet<_> =

@@ -28,18 +28,23 @@ const ASK_INTERVAL: Duration = Duration::from_secs(1);
 /// in hashes, so that each budget is one budget.
 #[derive(Debug, Default)]
 pub(super) struct Shape {
-    /// What was said, and when; or, if the store was out of reach, when it was asked.
+    /// What was said last, and when it was asked last, which may be later; nothing until the store has said it once.
     known: Mutex<Option<(bool, Instant)>>,
 }
 
 impl Shape {
-    /// Whether they do, as was said last; asks if that was never asked.
-    pub(super) async fn is_packed(&self, notes: &Notes<'_>) -> bool {
-        if self.known().is_none() {
-            // An error shows in what is asked next.
-            let _ = note(notes, self, &[]).await;
+    /// Whether they do, as was said last; asks if that was never said.
+    pub(super) async fn is_packed(&self, notes: &Notes<'_>) -> Result<bool, StoreError> {
+        let known = *self.known();
+        if let Some((is_packed, _)) = known {
+            return Ok(is_packed);
         }
-        self.known().is_none_or(|(is_packed, _)| is_packed)
+        match (note(notes, self, &[]).await, notes.servers) {
+            // The budgets of a cluster's other masters are charged all the same, as those do that know.
+            (Err(_), Servers::Cluster(_)) => Ok(true),
+            (Err(reason), Servers::One(_)) => Err(reason),
+            (Ok(()), _) => Ok(self.known().is_none_or(|(is_packed, _)| is_packed)),
+        }
     }
 
     fn is_due(&self) -> bool {
@@ -48,7 +53,8 @@ impl Shape {
 
     fn hear(&self, said: Option<bool>) {
         let mut known = self.known();
-        let is_packed = said.unwrap_or_else(|| known.is_none_or(|(is_packed, _)| is_packed));
+        // Nothing is assumed: budgets of a wrong shape are others than those of the fleet.
+        let Some(is_packed) = said.or(known.map(|(was_packed, _)| was_packed)) else { return };
         if known.is_some_and(|(was_packed, _)| was_packed != is_packed) || (known.is_none() && !is_packed) {
             let (shape, why) = if is_packed { ("strings", "no") } else { ("hashes", "a") };
             tracing::info!(
