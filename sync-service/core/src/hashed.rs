@@ -1,8 +1,10 @@
 //! Maps by hash, for what every report asks of each of its keys.
 //!
 //! A look-up takes one hash of a few bytes, however many keys there are; a tree would compare the key with a dozen others.
-//! The hash has random parts, so that nobody can choose keys that collide. So the order of such a map is another in each
-//! run: where order reaches a result, there is a tree, or what is taken out is sorted.
+//! The order of such a map is another in each run: where order reaches a result, there is a tree, or what is taken out is sorted.
+//!
+//! The usual hash is quick, and its seed is where this process's memory lies: nobody who cannot see a map's order, nor time what is asked of it,
+//! can choose keys that collide. Where more is needed, the caller names the standard library's hash.
 
 /// A map by hash.
-pub type Hashed<K, V> = hashbrown::HashMap<K, V>;
+pub type Hashed<K, V, S = hashbrown::DefaultHashBuilder> = hashbrown::HashMap<K, V, S>;

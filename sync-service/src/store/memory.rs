@@ -10,6 +10,7 @@ mod orders;
 mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::RandomState;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -52,7 +53,8 @@ pub struct Memory {
 
 #[derive(Debug)]
 struct State {
-    budgets: Hashed<Arc<BudgetId>, Placed>,
+    /// The keys are what clients send: the hash is one that withstands chosen keys.
+    budgets: Hashed<Arc<BudgetId>, Placed, RandomState>,
     /// The budgets by when they can be forgotten without loss: full ones first, deep debts and remembered spreads last.
     /// A budget that was charged since may stand too early here: it is put right when its turn comes.
     expiry: BTreeSet<(u64, Arc<BudgetId>)>,
@@ -82,7 +84,7 @@ impl Memory {
     /// forgotten; a strict one only once it is full.
     pub fn new(budgets_max: usize, pop_ttl: Duration) -> Self {
         let state = State {
-            budgets: Hashed::new(),
+            budgets: Hashed::default(),
             expiry: BTreeSet::new(),
             escrows: Escrows::new(budgets_max.max(1)),
             pops: BTreeMap::new(),
