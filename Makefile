@@ -236,7 +236,7 @@ regions: cargo cc redis-server envoy wasm sync ## three real regions under load,
 	cargo run --locked --release -p weir-tests --bin regions
 
 # Each writes its part of docs/benchmarks.md. Quiet, please: nothing else should run on the machine.
-bench: bench-envoy bench-native bench-sync bench-gateway ## every benchmark, into docs/benchmarks.md (35 minutes)
+bench: bench-envoy bench-native bench-sync bench-gateway ## every benchmark, into docs/benchmarks.md (40 minutes)
 
 bench-envoy: cargo cc redis-server envoy wasm wasm-lean module empty-filter sync ## only those in a real Envoy, compared with the alternatives (20 minutes)
 	WEIR_SYNC_BIN="$(CARGO_TARGET_DIR)/release/weir-sync" \
@@ -250,7 +250,7 @@ bench-quick: python3 ## the main ratios of bench-envoy, printed only (under 5 mi
 	cargo run -q --locked --release -p weir-tests --bin bench -- --quick
 
 # `make bench-native ONLY='decide/allowed'` runs a part, and prints it without writing it.
-bench-native: cargo cc ## only the core, compared with the crate governor (5 minutes)
+bench-native: cargo cc ## only the core, compared with the crate governor (7 minutes)
 	cargo bench --locked -p weir-tests --bench native -- '$(ONLY)'
 	$(if $(ONLY),,cargo run -q --locked --release -p weir-tests --bin bench_native -- \
 	  "$(CARGO_TARGET_DIR)/criterion" --write docs/benchmarks.md)

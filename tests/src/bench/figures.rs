@@ -115,9 +115,11 @@ impl<'a> Figures<'a> {
 
     fn beside_central(&self) -> Vec<Option<Row>> {
         let alone = self.each(|times| times.added_alone(Central, Many) / times.added_alone(Module, Many));
+        let noise =
+            self.with(|times| times.added_alone(NothingAgain, Many).abs() / times.added_alone(Module, Many));
         vec![
             self.ratio(CENTRAL_BUSY, CENTRAL_BUSY.figure, (Central, Many), (Module, Many)),
-            Some(ratio(CENTRAL_ALONE, CENTRAL_ALONE.figure, alone, format!("{alone:.1}"))),
+            Some(ratio(CENTRAL_ALONE, CENTRAL_ALONE.figure, alone, told(alone, noise))),
             self.beside("central service on Redis, saturated : wasm", (Central, Many), (Wasm, Many)),
         ]
     }
@@ -125,9 +127,12 @@ impl<'a> Figures<'a> {
     fn of_the_wasm(&self) -> Vec<Option<Row>> {
         // Less than the empty filter is less than nothing above it.
         let empty = self.each(|times| times.added(Wasm, Many) / times.added(Empty, Many) - 1.0);
+        let noise = self.with(|times| times.added(NothingAgain, Many).abs() / times.added(Empty, Many));
+        let is_known = self.with(|times| times.added(Empty, Many) > 0.0);
+        let value = if is_known { empty.value } else { f64::NAN };
         vec![
             self.ratio(WASM_FLEET, WASM_FLEET.figure, (Wasm, Many), (Native, Many)),
-            Some(Row::of(ABOVE_EMPTY, ABOVE_EMPTY.figure, format!("{empty:.2}"), empty.value)),
+            Some(Row::of(ABOVE_EMPTY, ABOVE_EMPTY.figure, told(empty, noise), value)),
             Some(self.in_all(
                 WASM_LIMITED,
                 "wasm, CPU of a 429 in all, flood from one address : local_ratelimit, the same",
@@ -331,7 +336,8 @@ mod tests {
             (MODULE, 51.0),
             (CENTRAL, 66.0),
         ]);
-        for (case, alone_us) in [(NOTHING, 100.0), (MODULE, 110.0), (CENTRAL, 1_200.0)] {
+        let again = Case::new(NothingAgain, Many);
+        for (case, alone_us) in [(NOTHING, 100.0), (again, 101.0), (MODULE, 110.0), (CENTRAL, 1_200.0)] {
             sweep.entry(case).or_default().alone_us = alone_us;
         }
         let sweeps = [sweep];
@@ -341,7 +347,7 @@ mod tests {
         assert_eq!(of(WASM_FLEET).map(Reached::word), Some(Word::Short));
         assert_eq!(of(ABOVE_EMPTY).map(Reached::word), Some(Word::Aim));
         assert_eq!(of(CENTRAL_BUSY).map(Reached::word), Some(Word::Must));
-        assert_eq!(told(CENTRAL_ALONE).as_deref(), Some(" 110.0 (110.0 to 110.0) | the aim |"));
+        assert_eq!(told(CENTRAL_ALONE).as_deref(), Some(" 110.00 (110.00 to 110.00; 0.10) | the aim |"));
         assert_eq!(told(WASM_BYTES).as_deref(), Some(" 381 KB | the must |"));
     }
 

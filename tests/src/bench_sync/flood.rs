@@ -16,8 +16,6 @@ pub(super) const KEYS: u64 = 100;
 const SHARED_BY: u64 = 4;
 /// How long a POP waits after a report that was not charged.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How many keys there are in all.
-pub(super) const KEYS_ALL: u64 = POPS / SHARED_BY * KEYS;
 
 /// What a flood reached.
 #[derive(Clone, Copy, Debug)]
