@@ -6,7 +6,8 @@
 //!
 //! - A plugin begins when it is configured.
 //! - Where all plugins of the VM have one name, the one that was configured last decides: while Envoy drains what a
-//!   configuration replaced, both are there. Else each request is asked for the name of its plugin.
+//!   configuration replaced, both are there. Else each request is asked for the name of its plugin. A plugin whose
+//!   configuration was refused hides no other of its name.
 //! - At a tick, the host is asked which other plugins, and which waiting requests, are still there: it does not act for a
 //!   context that has ended.
 
@@ -60,7 +61,7 @@ impl Contexts {
     fn note_only(&mut self) {
         let one_name =
             self.plugins.windows(2).all(|two| matches!(two, [one, other] if one.name == other.name));
-        self.only = if one_name { self.plugins.last().and_then(Known::worker) } else { None };
+        self.only = if one_name { self.plugins.iter().rev().find_map(Known::worker) } else { None };
     }
 }
 
@@ -103,11 +104,14 @@ pub(crate) fn request_headers(id: u32, is_without_body: bool) -> Action {
     action
 }
 
-/// The worker of the plugin that the present request belongs to; of several with that name, the last.
+/// The worker of the plugin that the present request belongs to; of several with that name and a good configuration, the
+/// last.
 #[cold]
 fn worker_by_name() -> Option<Rc<RefCell<Worker>>> {
     let name = host::property("plugin_name").unwrap_or_default();
-    CONTEXTS.with_borrow(|contexts| contexts.plugins.iter().rev().find(|known| known.name == name)?.worker())
+    CONTEXTS.with_borrow(|contexts| {
+        contexts.plugins.iter().rev().filter(|known| known.name == name).find_map(Known::worker)
+    })
 }
 
 /// The answer to an HTTP call, for the context that made it.

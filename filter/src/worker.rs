@@ -50,8 +50,8 @@ impl Worker {
         self.edge.leave(&mut self.process);
     }
 
-    /// Decides a request whose headers are there, and perhaps all of it (`is_without_body`), or that has waited for the call that is `answered`, and carries out
-    /// the decision.
+    /// Decides a request whose headers are there (`is_without_body`: and nothing follows), or that has waited for the call that is
+    /// `answered`, and carries out the decision.
     pub(crate) fn decide(
         &mut self,
         open: &mut Open,

@@ -130,6 +130,19 @@ fn the_configuration_that_came_last_decides_while_the_one_before_drains() {
 }
 
 #[test]
+fn a_configuration_that_is_refused_leaves_the_requests_of_its_name_to_the_one_before() {
+    for other in [None, Some("other")] {
+        let mut worker = worker(&plugin(&rule("1/h", 2)));
+        if let Some(other) = other {
+            begin(&mut worker, other, &plugin(&with(rule("1/h", 3), "name", json!("other"))));
+        }
+        worker.host_mut().properties.insert("plugin_name".into(), "".into());
+        assert!(!worker.begin_plugin("{}"));
+        assert_eq!(worker.allowed_of(5, &of("", 1)), 2, "beside {other:?}");
+    }
+}
+
+#[test]
 fn a_plugin_that_has_ended_hands_over_its_counts_and_reports_at_anothers_tick() {
     let mut worker = worker(&synced(&rule("1/h", 2)));
     exchange(&mut worker, |report| word(report, 0));

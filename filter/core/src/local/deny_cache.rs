@@ -1,5 +1,5 @@
-//! What a worker remembers of a key by itself, for half a second at most: that it cannot have a token yet, or tokens that
-//! are withdrawn for it.
+//! What a worker remembers of a key by itself: that it cannot have a token yet, or tokens that are withdrawn for it. It
+//! believes either for half a second at most. What such tokens had left stays, to be given back, until their place is needed.
 //!
 //! With it, a flood from one key costs a table look-up only when a token may have come, and a client that asks often
 //! goes to the table once for several requests. It is a fixed array of pairs: of two keys at the same place the one goes

@@ -1,7 +1,7 @@
-//! Tokens that a worker has withdrawn of a key's bucket for its next requests: a prefetch.
+//! Tokens that a worker has withdrawn from a key's bucket for its next requests: a prefetch.
 //!
 //! **No prefetch makes a bucket give more than burst + rate x t.** A bucket is the time at which it is full again
-//! ([`crate::buckets`]), and what is taken of it moves that on. So a prefetch is a stretch of that time, from `paid` to `until`, and
+//! ([`crate::buckets`]), and what is taken from it moves that on. So a prefetch is a stretch of that time, from `paid` to `until`, and
 //! ends where the bucket was left. Each request that it pays for moves `paid` on as it would have moved the bucket: to
 //! now, if that is later, since a full bucket gains nothing, and then by what it costs. The stretches of all workers' prefetches of
 //! one bucket do not overlap, and end where the bucket is full or before. So what the bucket and all prefetches have is a
@@ -9,7 +9,7 @@
 //!
 //! A prefetch holds the tokens that its client is likely to ask for while it lasts, and its stretch is as much longer: so
 //! none of these lapses before its time. When its client comes to the table again, what was not spent goes back, unless somebody
-//! else has taken of the bucket since. Then only what was counted goes back.
+//! else has taken from the bucket since. Then only what was counted goes back.
 
 use crate::buckets::{Bucket, Take};
 use crate::table::slot::{Cold, Entry, Unheard};
@@ -24,7 +24,7 @@ const REFILLS_NS_MAX: u64 = SECOND_NS;
 /// The most requests that a prefetch pays for.
 const REQUESTS_MAX: u64 = 16;
 
-/// What a rule's requests take of a bucket, for prefetches.
+/// What a rule's requests take from a bucket, for prefetches.
 #[derive(Clone, Copy)]
 pub(crate) struct Terms<'a> {
     pub(crate) quota: &'a Quota,
@@ -52,7 +52,7 @@ impl Terms<'_> {
 /// A prefetch; an empty one shows when its client last came to the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Prefetch {
-    /// What the bucket were, if no more had been taken of it than was paid for.
+    /// What the bucket would be if only what was paid for had been taken.
     paid: Bucket,
     /// What the withdrawal left of it.
     until: Bucket,
@@ -72,8 +72,8 @@ impl Prefetch {
         Self { paid: after, until: after, made_at: now, ends_at: now, left: 0, spent: 0, epoch: 0 }
     }
 
-    /// Withdraws of `entry`, of which a request of a client just took, what that is likely to ask for next, if its `last` prefetch
-    /// says that it comes often.
+    /// Withdraws from `entry`, which a request has just been charged to, what its client is likely to ask for next, if the
+    /// `last` prefetch says that it comes often.
     pub(crate) fn withdraw(
         last: Option<Self>,
         entry: &mut Entry,
