@@ -23,6 +23,8 @@ mod judged;
 mod keys;
 mod meet;
 mod penalty;
+#[cfg(feature = "own_memory")]
+mod plain;
 mod prefetched;
 #[cfg(feature = "own_memory")]
 mod quick;
@@ -44,5 +46,5 @@ pub(crate) use judged::Verdict;
 pub(crate) use keys::Keys;
 pub(crate) use penalty::{forget, put_ban};
 #[cfg(feature = "own_memory")]
-pub(crate) use quick::Plain;
+pub(crate) use plain::Plain;
 pub(crate) use terms::RuleTerms;

@@ -1,44 +1,11 @@
 //! Holding a slot from a read to the write after it.
 
-use super::atomic::spin_loop;
-use super::{LOOKS_MAX, READS_MAX, SlotsHandle, State};
+use core::hint::spin_loop;
+
+use super::held::{Held, Losses};
+use super::{LOOKS_MAX, READS_MAX, SlotsHandle};
 use crate::table::slot::Slot;
 use crate::table::slots::{Version, WriteError};
-
-/// After so many writes of a slot in a row that came too late, the next read holds it.
-const LOSSES_MAX: u32 = 3;
-
-/// A slot that a handle holds.
-pub(super) struct Held {
-    index: u32,
-    /// Its state, held.
-    state: State,
-}
-
-impl Held {
-    pub(super) fn is(&self, index: u32, state: State) -> bool {
-        self.index == index && self.state == state
-    }
-}
-
-/// How many of a handle's last writes came too late, all of one slot.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Losses {
-    index: u32,
-    count: u32,
-}
-
-impl Losses {
-    #[inline]
-    pub(super) fn are_many(self, index: u32) -> bool {
-        self.count >= LOSSES_MAX && self.index == index
-    }
-
-    fn add(&mut self, index: u32) {
-        let before = if self.index == index { self.count } else { 0 };
-        *self = Self { index, count: before.saturating_add(1) };
-    }
-}
 
 impl SlotsHandle {
     /// Reads slot `index`, and holds it for the write that comes next. None if others hold it all the time.

@@ -1,6 +1,8 @@
 //! Changing cold entries where they are, without a copy of their slot.
 
-use super::atomic::{Ordering, fence, spin_loop};
+use core::hint::spin_loop;
+use core::sync::atomic::{Ordering, fence};
+
 use super::buffer::Buffer;
 use super::{LOOKS_MAX, SlotsHandle};
 use crate::buckets::{Bucket, EvenShare};

@@ -22,24 +22,22 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use core::hint::spin_loop;
+use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 use super::slot::Slot;
 use super::slots::{ColdChange, Judge, ReadError, Slots, Version, WriteError};
-use atomic::{AtomicU32, AtomicU64, Ordering, fence, spin_loop};
 use buffer::Buffer;
-use hold::{Held, Losses};
+use head::{Head, State};
+use held::{Held, Losses};
 
 mod buffer;
+mod head;
+mod held;
 mod hold;
 mod in_place;
 #[cfg(test)]
 mod tests;
-
-/// The processor's atomics.
-mod atomic {
-    pub(super) use core::hint::spin_loop;
-    pub(super) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-}
 
 /// Stands for no buffer.
 const NONE: u32 = u32::MAX;
@@ -61,58 +59,6 @@ pub struct SharedSlots {
     handles_max: usize,
 }
 
-/// The state of a slot: its version in the upper half, its buffer's number in the lower. It is alone in its line of the
-/// processor's cache, so that writers of other slots do not disturb it.
-#[repr(align(64))]
-struct Head(AtomicU64);
-
-/// What a head says.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct State {
-    /// Odd while one holds it, to change entries where they are or to read it in peace; never 0, which is
-    /// [`Version::NONE`].
-    version: u32,
-    buffer: u32,
-}
-
-impl State {
-    const FIRST: u32 = 2;
-
-    #[allow(clippy::cast_possible_truncation, reason = "half of it each")]
-    const fn of(head: u64) -> Self {
-        Self { version: (head >> 32) as u32, buffer: head as u32 }
-    }
-
-    const fn bits(self) -> u64 {
-        (self.version as u64) << 32 | self.buffer as u64
-    }
-
-    const fn is_held(self) -> bool {
-        self.version & 1 == 1
-    }
-
-    /// The same, held.
-    const fn begun(self) -> Self {
-        Self { version: self.version | 1, ..self }
-    }
-
-    /// The next state at rest.
-    fn next(self) -> Self {
-        Self { version: (self.version | 1).wrapping_add(1).max(Self::FIRST), ..self }
-    }
-}
-
-impl Head {
-    fn state(&self) -> State {
-        State::of(self.0.load(Ordering::Acquire))
-    }
-
-    /// Replaces this state by another, unless it is no longer this one.
-    fn replace(&self, known: State, next: State) -> bool {
-        self.0.compare_exchange(known.bits(), next.bits(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    }
-}
-
 impl SharedSlots {
     /// `count` empty slots, at least 1, for as many handles as there are `writers`; others can only read.
     pub fn new(count: u32, writers: u32) -> Arc<Self> {
@@ -123,7 +69,7 @@ impl SharedSlots {
     pub fn with_handles(count: u32, handles: u32, writers: u32) -> Arc<Self> {
         let (count, empty) = (count.max(1), Slot::empty());
         let end = count.saturating_add(handles).saturating_add(writers);
-        let first = |buffer| Head(AtomicU64::new(State { version: State::FIRST, buffer }.bits()));
+        let first = |buffer| Head::of(State { version: State::FIRST, buffer });
         Arc::new(Self {
             heads: (0..count).map(first).collect(),
             buffers: (0..end).map(|_| Buffer::of(&empty)).collect(),
@@ -236,7 +182,7 @@ impl Slots for SlotsHandle {
             // A word that a later owner of the buffer wrote is read only after that owner's fence, so the head that is
             // read now is not the one from before it.
             fence(Ordering::Acquire);
-            if State::of(head.0.load(Ordering::Relaxed)) == seen {
+            if head.state_relaxed() == seen {
                 return Ok(Version(seen.version));
             }
             seen = head.state();
@@ -247,7 +193,7 @@ impl Slots for SlotsHandle {
     fn write(&mut self, index: u32, slot: &mut Slot, version: Version) -> Result<(), WriteError> {
         let own = self.own().ok_or(WriteError::Unavailable)?;
         let head = self.slots.head(index).ok_or(WriteError::Unavailable)?;
-        let seen = State::of(head.0.load(Ordering::Relaxed));
+        let seen = head.state_relaxed();
         if seen.version != version.0 {
             return Err(self.lost(index));
         }

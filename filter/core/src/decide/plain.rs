@@ -1,0 +1,123 @@
+//! Which rule sets the quick path is for.
+//!
+//! A rule set is *plain* if each of its rules counts every request by the same prefix of the client's address, in token
+//! buckets, at a fixed cost.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use super::keys::KeyId;
+use super::terms::RuleTerms;
+use crate::key::{KeyHash, Secret};
+use crate::table::ColdChange;
+use crate::table::slot::Tag;
+use weir_rules::RuleSet;
+use weir_rules::address::{self, Prefixes};
+use weir_rules::algorithm::Algorithm;
+use weir_rules::cost::Cost;
+use weir_rules::request::{Attribute, Request};
+use weir_wire::quota::Quota;
+use weir_wire::sharing::WhenUnsynced;
+
+/// A plain rule set, and the last request.
+pub(crate) struct Plain {
+    pub(super) rules: Vec<PlainRule>,
+    prefixes: Prefixes,
+    /// Whether the rules decide by themselves while the POP is out of touch.
+    pub(super) is_local: bool,
+    /// Whether a client that is let through is told how it stands.
+    pub(super) tells_standing: bool,
+    /// What the host said of the client's address, and what it said before.
+    text: Vec<u8>,
+    last_text: Vec<u8>,
+    /// The hash of the key of `last_text`.
+    last: Option<KeyHash>,
+    /// For each rule, the entry.
+    pub(super) changes: Vec<ColdChange>,
+}
+
+/// What is needed of a rule.
+pub(super) struct PlainRule {
+    pub(super) salt: u64,
+    pub(super) quota: Quota,
+    pub(super) local_burst: u32,
+    pub(super) cost: u32,
+}
+
+impl Plain {
+    /// The plain rule set that these rules are; none if they are not.
+    pub(crate) fn of(rules: &RuleSet, terms: &[RuleTerms]) -> Option<Box<Self>> {
+        let first = rules.rules().first().filter(|_| rules.counts_all_alike())?;
+        let key = terms.first()?.key;
+        let each = rules.rules().iter().zip(terms);
+        let plain: Option<Vec<PlainRule>> = each
+            .clone()
+            .map(|(rule, terms)| PlainRule::of(terms, key).filter(|_| rule.after.is_none()))
+            .collect();
+        Some(Box::new(Self {
+            rules: plain?,
+            prefixes: first.key.prefixes().filter(|_| first.key.is_address())?,
+            is_local: terms.iter().all(|terms| terms.when_unsynced == WhenUnsynced::Local),
+            tells_standing: rules.rules().iter().any(|rule| rule.response.on_allowed),
+            text: Vec::new(),
+            last_text: Vec::new(),
+            last: None,
+            changes: each.map(|(_, terms)| ColdChange::of(Tag::of_key(0, terms.salt))).collect(),
+        }))
+    }
+}
+
+impl PlainRule {
+    fn of(terms: &RuleTerms, key: KeyId) -> Option<Self> {
+        let Cost::Fixed(cost) = terms.cost else { return None };
+        let is_bucket = matches!(terms.algorithm, Algorithm::TokenBucket(_)) && !terms.is_calendar;
+        let is_fleets = terms.is_strict || terms.in_flight.is_some() || terms.has_turns;
+        let is_plain = is_bucket
+            && terms.key == key
+            && terms.is_enforced()
+            && !(is_fleets || terms.has_penalty || terms.is_charged_after || terms.reserves);
+        is_plain.then_some(Self {
+            salt: terms.salt,
+            quota: terms.quota,
+            local_burst: terms.local_burst,
+            cost,
+        })
+    }
+}
+
+impl Plain {
+    /// The hash of the client's key; none if its address cannot be read.
+    #[inline]
+    pub(super) fn hash(&mut self, request: &mut dyn Request, secret: &Secret) -> Option<KeyHash> {
+        if !request.attribute_into(&Attribute::SourceAddress, &mut self.text) {
+            return None;
+        }
+        // The next request is often from the same connection.
+        if self.text != self.last_text {
+            self.last = address::parse(&self.text).map(|address| hash_of(address, self.prefixes, secret));
+            core::mem::swap(&mut self.text, &mut self.last_text);
+        }
+        self.last
+    }
+}
+
+/// The hash of the key that an address is: of the bytes that [`weir_rules::key::KeyValue`] has.
+#[inline]
+fn hash_of(address: IpAddr, prefixes: Prefixes, secret: &Secret) -> KeyHash {
+    let (cut, bits) = prefixes.cut(address);
+    let covered = usize::from(bits).div_ceil(8);
+    match cut {
+        IpAddr::V4(v4) => {
+            let [a, b, c, d] = v4.octets();
+            let key = [4, bits, a, b, c, d];
+            secret.hash(key.get(..2 + covered).unwrap_or(&key))
+        }
+        IpAddr::V6(v6) => {
+            let mut key = [0; 18];
+            let head = [6, bits].into_iter().chain(v6.octets());
+            key.iter_mut().zip(head).for_each(|(to, from)| *to = from);
+            secret.hash(key.get(..2 + covered).unwrap_or(&key))
+        }
+    }
+}

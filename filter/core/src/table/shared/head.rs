@@ -1,0 +1,67 @@
+//! The head of a slot: which state it is in.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// The state of a slot: its version in the upper half, its buffer's number in the lower. It is alone in its line of the
+/// processor's cache, so that writers of other slots do not disturb it.
+#[repr(align(64))]
+pub(super) struct Head(AtomicU64);
+
+/// What a head says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct State {
+    /// Odd while one holds it, to change entries where they are or to read it in peace; never 0, which is
+    /// [`Version::NONE`].
+    pub(super) version: u32,
+    pub(super) buffer: u32,
+}
+
+impl State {
+    pub(super) const FIRST: u32 = 2;
+
+    #[allow(clippy::cast_possible_truncation, reason = "half of it each")]
+    const fn of(head: u64) -> Self {
+        Self { version: (head >> 32) as u32, buffer: head as u32 }
+    }
+
+    const fn bits(self) -> u64 {
+        (self.version as u64) << 32 | self.buffer as u64
+    }
+
+    pub(super) const fn is_held(self) -> bool {
+        self.version & 1 == 1
+    }
+
+    /// The same, held.
+    pub(super) const fn begun(self) -> Self {
+        Self { version: self.version | 1, ..self }
+    }
+
+    /// The next state at rest.
+    pub(super) fn next(self) -> Self {
+        Self { version: (self.version | 1).wrapping_add(1).max(Self::FIRST), ..self }
+    }
+}
+
+impl Head {
+    pub(super) fn of(state: State) -> Self {
+        Self(AtomicU64::new(state.bits()))
+    }
+
+    #[inline]
+    pub(super) fn state(&self) -> State {
+        State::of(self.0.load(Ordering::Acquire))
+    }
+
+    /// The same without an order: what was read before may be newer.
+    #[inline]
+    pub(super) fn state_relaxed(&self) -> State {
+        State::of(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Replaces this state by another, unless it is no longer this one.
+    #[inline]
+    pub(super) fn replace(&self, known: State, next: State) -> bool {
+        self.0.compare_exchange(known.bits(), next.bits(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}

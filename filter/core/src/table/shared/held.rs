@@ -1,0 +1,38 @@
+//! What a handle remembers of a slot that it keeps losing, or holds.
+
+use super::head::State;
+
+/// After so many writes of a slot in a row that came too late, the next read holds it.
+const LOSSES_MAX: u32 = 3;
+
+/// A slot that a handle holds.
+pub(super) struct Held {
+    pub(super) index: u32,
+    /// Its state, held.
+    pub(super) state: State,
+}
+
+impl Held {
+    pub(super) fn is(&self, index: u32, state: State) -> bool {
+        self.index == index && self.state == state
+    }
+}
+
+/// How many of a handle's last writes came too late, all of one slot.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Losses {
+    index: u32,
+    count: u32,
+}
+
+impl Losses {
+    #[inline]
+    pub(super) fn are_many(self, index: u32) -> bool {
+        self.count >= LOSSES_MAX && self.index == index
+    }
+
+    pub(super) fn add(&mut self, index: u32) {
+        let before = if self.index == index { self.count } else { 0 };
+        *self = Self { index, count: before.saturating_add(1) };
+    }
+}
