@@ -11,7 +11,7 @@ pub(super) struct Head(AtomicU64);
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct State {
     /// Odd while one holds it, to change entries where they are or to read it in peace; never 0, which is
-    /// [`Version::NONE`].
+    /// [`Version::NONE`](crate::table::Version::NONE).
     pub(super) version: u32,
     pub(super) buffer: u32,
 }
