@@ -36,7 +36,7 @@ VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vecto
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind chromedriver envoy envoy-before prometheus wasm-bindgen
-.PHONY: $(PROGRAMS) help run run-regions visitors attack test upgrade tools wasm wasm-nginx wasm-lean module proto dashboard sync fmt clippy doc native unit stores e2e e2e-module vectors lab kubernetes try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz clean
+.PHONY: $(PROGRAMS) help run run-regions visitors attack test upgrade tools wasm wasm-nginx wasm-lean module proto dashboard sync fmt clippy doc native unit stores e2e e2e-module vectors lab kubernetes try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz dist dist-sync try-dist dist-twice clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9 -]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
@@ -213,6 +213,7 @@ try-nginx: wasm-nginx sync python3 ## build nginx with ngx_wasm_module, and run 
 # Uses what is built already; if something is missing, it says which target builds it.
 lab: python3 prometheus ## whether `make run` and `make run-regions` do what they promise, on other ports
 	cd envoy/lab && python3 -B -m unittest
+	cd envoy/dist && python3 -B -m unittest
 
 kubernetes: python3 ## whether Kubernetes takes what the chart in envoy/kubernetes makes
 	@$(LAB) tools kubernetes
@@ -286,5 +287,32 @@ fuzz: cargo cc ## search for inputs that break the parser or the matcher (nightl
 	  cargo +nightly fuzz run --fuzz-dir . $$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -len_control=0 || exit 1; \
 	done
 
+# For the machine that runs this: an archive for another architecture needs a machine of it.
+DIST_ARCHITECTURE = $(shell uname -m)
+DIST_TARGET = $(DIST_ARCHITECTURE)-unknown-linux-gnu
+DIST_SYNC = $(CARGO_TARGET_DIR)/$(DIST_TARGET)/release/weir-sync
+# Linked statically, so that it runs on every Linux, and with no path of this machine in it, as the filters.
+DIST_RUSTFLAGS := $(CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS) -Ctarget-feature=+crt-static
+
+dist-sync: export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS := $(DIST_RUSTFLAGS)
+dist-sync: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS := $(DIST_RUSTFLAGS)
+dist-sync: export CFLAGS := -ffile-prefix-map=$(CARGO_HOME)=/cargo -ffile-prefix-map=$(CURDIR)=/weir
+dist-sync: cargo cc ## build weir-sync as a release has it: linked statically
+	cargo build --locked --release -p weir-sync --target $(DIST_TARGET)
+
+dist: python3 cargo cc wasm-opt dist-sync wasm wasm-lean wasm-nginx module ## make what a release holds, in dist/ (docs/install.md)
+	@$(LAB) tools certifi kubernetes
+	@PYTHONPATH="$(CURDIR)/.tools/kubernetes" python3 -B envoy/dist --weir-sync "$(DIST_SYNC)" \
+	  --architecture $(DIST_ARCHITECTURE) --into "$(CURDIR)/dist"
+
+# Uses what is in dist/.
+try-dist: python3 redis-server prometheus envoy ## install each file of dist/ as docs/install.md says, and see 200s and then 429s
+	@$(LAB) tools skopeo registry kubernetes
+	cd tests/install && PYTHONPATH="$(CURDIR)/.tools/kubernetes" ./clean_root.sh python3 -B -m unittest
+
+# Not part of `make test`: it compiles everything twice.
+dist-twice: python3 cargo cc wasm-opt ## whether a release built in another folder has the same bytes (needs dist/; takes as long again)
+	tests/install/twice.sh
+
 clean: ## remove what was built, and the installed tools
-	rm -rf target .tools
+	rm -rf target .tools dist

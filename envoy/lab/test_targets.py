@@ -54,6 +54,9 @@ class OnANewMachine(unittest.TestCase):
             ("instructions", "valgrind"),
             ("vectors", "node"),
             ("run", "python3"),
+            ("dist", "cargo"),
+            ("dist", "wasm-opt"),
+            ("try-dist", "redis-server"),
         ):
             with self.subTest(target=target, program=program):
                 stdout, sentence = self._make(target, without=program)

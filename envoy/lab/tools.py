@@ -96,16 +96,20 @@ def _urllib3():
     _python_package("urllib3", "the HTTP client urllib3", paths.URLLIB3_REQUIREMENTS, paths.URLLIB3_DIR)
 
 
+def _certifi():
+    _python_package("certifi", "Mozilla's authorities", paths.CERTIFI_REQUIREMENTS, paths.CERTIFI_DIR, "releases")
+
+
 def _kubernetes():
     called = "Helm's library and Kubernetes's schemas"
     _python_package("helm-python-sdk", called, paths.KUBERNETES_REQUIREMENTS, paths.KUBERNETES_DIR)
 
 
-def _python_package(name, called, requirements, folder):
+def _python_package(name, called, requirements, folder, use="tests"):
     version = _locked(requirements, rf"^{name}==(\S+)")
     if os.path.isdir(os.path.join(folder, f"{name.replace('-', '_')}-{version}.dist-info")):
         return
-    say(f"installing {called} {version}, for tests, into {os.path.relpath(folder, paths.ROOT)}")
+    say(f"installing {called} {version}, for {use}, into {os.path.relpath(folder, paths.ROOT)}")
     if not _install_wheels(requirements, folder):
         raise Problem(f"pip could not install {name} {version} (its reason is above): it needs a network once.")
 
@@ -165,6 +169,19 @@ def _redis():
         system.apt_install("redis-server", "redis-server")
         say("(the system may run it as a service too: Weir starts its own, on another port)")
     _require("redis-server")
+
+
+def _skopeo():
+    if not shutil.which("skopeo"):
+        system.apt_install("skopeo", "skopeo")
+    _require("skopeo")
+
+
+def _registry():
+    if system.succeeds([os.path.join(paths.REGISTRY_DIR, "docker-registry"), "--version"]):
+        return
+    say("unpacking a registry for images, of Debian's package docker-registry, into .tools/registry")
+    system.apt_unpack("docker-registry", ("docker-registry",), paths.REGISTRY_DIR)
 
 
 def _node():
@@ -230,7 +247,10 @@ _INSTALLERS = {
     "prometheus-client": _prometheus_client,
     "urllib3": _urllib3,
     "prometheus": _prometheus,
+    "certifi": _certifi,
     "kubernetes": _kubernetes,
+    "skopeo": _skopeo,
+    "registry": _registry,
     "node": _node,
     "valgrind": _valgrind,
     "chromium": _chromium,

@@ -1,0 +1,85 @@
+"""What a release is made with, without building one: `make lab` runs this. `make try-dist` tries the files themselves."""
+
+import io
+import os
+import sys
+import tarfile
+import unittest
+
+sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lab"))
+
+import archives
+import debian
+import oci
+import release
+from archives import File
+from problem import Problem
+
+_FILES = (File("b/c", b"1", 0o755), File("a", b"2"), File("d", None, 0o700))
+
+
+class Archives(unittest.TestCase):
+    def test_the_order_of_the_files_is_nothing_to_the_bytes(self):
+        made = {archives.gzipped(archives.tar(files, 7)) for files in (_FILES, tuple(reversed(_FILES)))}
+        self.assertEqual(len(made), 1)
+
+    def test_each_file_has_its_mode_and_the_release_s_time_and_its_folders_are_there(self):
+        with tarfile.open(fileobj=io.BytesIO(archives.tar(_FILES, 7, root="r/"))) as found:
+            modes = {entry.name: oct(entry.mode) for entry in found}
+            self.assertEqual({entry.mtime for entry in found}, {7})
+        self.assertEqual(modes, {"r/a": "0o644", "r/b": "0o755", "r/b/c": "0o755", "r/d": "0o700"})
+
+    def test_a_member_of_odd_length_is_followed_by_a_line_break(self):
+        made = archives.ar([("x", b"123"), ("y", b"1")], 7)
+        self.assertEqual(len(made), 8 + 60 + 4 + 60 + 2)
+
+
+class Formats(unittest.TestCase):
+    def test_an_image_names_each_blob_by_its_hash(self):
+        archive, digest = oci.image("weir-sync", "1.2.3", _FILES, {}, {}, 7)
+        with tarfile.open(fileobj=io.BytesIO(archive)) as found:
+            names = set(found.getnames())
+            self.assertIn(digest, found.extractfile("index.json").read().decode())
+        self.assertIn("blobs/sha256/" + digest.removeprefix("sha256:"), names)
+        self.assertEqual(len([name for name in names if name.startswith("blobs/sha256/")]), 3)
+
+    def test_a_package_says_which_files_are_settings(self):
+        made = debian.package({"Package": "weir-sync"}, {"postinst": b"#!/bin/sh\n"}, ["b/c"], _FILES, 7)
+        begins = made.index(b"control.tar.gz") + 60
+        with tarfile.open(fileobj=io.BytesIO(made[begins:]), mode="r|gz") as found:
+            texts = {entry.name: found.extractfile(entry).read() for entry in found}
+        self.assertEqual(texts["./conffiles"], b"/b/c\n")
+        self.assertEqual(texts["./control"], b"Package: weir-sync\nInstalled-Size: 1\n")
+
+
+class TheRelease(unittest.TestCase):
+    def test_the_changelog_s_part_is_that_of_the_version_or_what_is_not_released(self):
+        changelog = "# Changelog\n\n## [Unreleased]\n\n- b\n\n## [1.0.0]\n\n- a\n"
+        self.assertEqual(release.changes(changelog, "1.0.0"), "## [1.0.0]\n\n- a\n")
+        self.assertEqual(release.changes(changelog, "1.1.0"), "## [Unreleased]\n\n- b\n\n")
+        with self.assertRaises(Problem):
+            release.changes("# Changelog\n", "1.0.0")
+
+    def test_the_cluster_of_weir_sync_in_containers_is_that_of_the_other_bootstraps_but_for_its_address(self):
+        clusters = []
+        for name in ("single/envoy.yaml", "compose/bootstrap.yaml"):
+            with open(os.path.join(release.paths.ROOT, "envoy", name), encoding="utf-8") as file:
+                lines = file.read().partition("  - name: weir-sync\n")[2].splitlines()
+            clusters.append([line for line in lines if "#" not in line and "type: STRICT_DNS" not in line])
+        one, other = clusters
+        self.assertEqual([line.replace("127.0.0.1", "weir-sync") for line in one], other)
+
+    def test_the_bootstraps_find_the_filter_where_the_page_puts_it(self):
+        wasm, native = release.bootstraps()
+        self.assertIn(b"filename: /usr/lib/weir/weir_filter.wasm}", wasm.data)
+        self.assertIn(b"dynamic_modules.v3.DynamicModuleFilter", native.data)
+        self.assertNotIn(b".wasm", native.data)
+        # All but the POP's name is the same.
+        (of_wasm, of_native) = (wasm.data.partition(b"configuration:\n")[2], native.data.partition(b"filter_config:\n")[2])
+        named = set(of_native.splitlines()) - set(of_wasm.splitlines())
+        self.assertEqual({line.strip() for line in named}, {b"# Envoy tells a module no node's id.", b"pop: local"})
+        self.assertEqual(set(of_wasm.splitlines()) - set(of_native.splitlines()), set())
+
+
+if __name__ == "__main__":
+    unittest.main()
