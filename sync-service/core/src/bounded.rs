@@ -1,10 +1,9 @@
 //! A map by budget that never holds more than its maximum.
 
-use hashbrown::hash_map::EntryRef;
 use weir_wire::time::{SECOND_NS, Time};
 
 use crate::budget::BudgetId;
-use crate::hashed::Hashed;
+use crate::hashed::{EntryRef, Hashed};
 
 /// The most budgets, unless it is said otherwise.
 const BUDGETS_MAX: usize = 100_000;

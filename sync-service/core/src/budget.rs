@@ -9,6 +9,7 @@
 //! same, to the bit: whole microseconds of a deficit, counts and charges all stay below 2^53.
 
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::hash::{Hash, Hasher};
@@ -17,6 +18,7 @@ use weir_wire::quota::{FILL_NS_MAX, Quota};
 
 use crate::clock::{Clock, Word};
 pub use crate::clock::{LOOK_US, STEP_US};
+use crate::hashed::Equivalent;
 use crate::sorted::Sorted;
 pub use crate::source::{CHARGE_TOKENS_MAX, COUNT_MAX, Count, SourceId};
 use crate::source::{News, SourceRecord};
@@ -77,8 +79,27 @@ impl BudgetId {
 
 impl Hash for BudgetId {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
-        hasher.write(&self.value);
+        Named { rule: &self.rule, value: &self.value }.hash(hasher);
+    }
+}
+
+/// A [`BudgetId`] whose parts are elsewhere, to look up what is known of a budget by hash.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Named<'a> {
+    pub(crate) rule: &'a str,
+    pub(crate) value: &'a [u8],
+}
+
+impl Hash for Named<'_> {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        hasher.write(self.value);
         hasher.write(self.rule.as_bytes());
+    }
+}
+
+impl Equivalent<BudgetId> for Named<'_> {
+    fn equivalent(&self, id: &BudgetId) -> bool {
+        self.value == id.value && self.rule == id.rule
     }
 }
 
@@ -128,8 +149,8 @@ pub struct Charge<'a> {
 /// A member's demand as a budget remembers it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Its name: `region`, or `region/replica`.
-    pub name: String,
+    /// Its name: `region`, or `region/replica`. Every account has it, so it is shared.
+    pub name: Arc<str>,
     /// What it said.
     pub demand: Demand,
     /// How long ago it said so, in microseconds.
@@ -165,7 +186,7 @@ pub struct Budget {
     spill: Spill,
     spread: Spread,
     sources: Sorted<SourceId, SourceRecord>,
-    members: Sorted<String, MemberRecord>,
+    members: Sorted<Arc<str>, MemberRecord>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -318,7 +339,7 @@ impl Budget {
     fn note_member(&mut self, now_us: u64, name: &str, demand: Demand) {
         let demand = Demand { milli: demand.milli.min(COUNT_MAX), ..demand };
         let record = MemberRecord { demand, at_us: now_us };
-        match self.members.find(|known| known.as_str().cmp(name)) {
+        match self.members.find(|known| (**known).cmp(name)) {
             Ok(known) => *known = record,
             Err(place) => drop(self.members.put(place, name.into(), record)),
         }
@@ -331,8 +352,8 @@ impl Budget {
     }
 
     fn members_at(&self, now_us: u64) -> Vec<Member> {
-        let member = |(name, record): (&String, &MemberRecord)| Member {
-            name: name.clone(),
+        let member = |(name, record): (&Arc<str>, &MemberRecord)| Member {
+            name: Arc::clone(name),
             demand: record.demand,
             age_us: now_us.saturating_sub(record.at_us),
         };

@@ -23,7 +23,6 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem;
 
-use hashbrown::hash_map::EntryRef;
 use weir_wire::law::Law;
 use weir_wire::messages::{Key, POPS_MAX, Report, Rule};
 use weir_wire::quota::{Quota, TOKENS_MAX};
@@ -36,7 +35,8 @@ use self::pop::{KEPT_NS, Pop};
 pub use self::pop::{OF_ONE_POP_MAX, SPAN_NS};
 use crate::budget::BudgetId;
 use crate::divide::{HORIZON_NS, SURPLUS};
-use crate::source::Count;
+use crate::hashed::EntryRef;
+use crate::plan::Entry;
 
 /// A POP is asked for at most so many times what a budget ever gives out in a second.
 pub const DEMAND_TIMES: u64 = 100;
@@ -108,6 +108,8 @@ pub struct Claims {
     rules: Option<KnownRules>,
     /// The newest of these versions.
     newest: u64,
+    /// How many reports were looked at.
+    visits: u64,
     pops: BTreeMap<String, Pop>,
     /// Meters of all POPs.
     meters: usize,
@@ -117,6 +119,8 @@ pub struct Claims {
 
 /// A report whose claims are looked at.
 pub(crate) struct Visit<'a> {
+    /// Tells it from all others.
+    number: u64,
     now: Time,
     /// When the report was made, by our clock; no later than now.
     made_at: Time,
@@ -172,6 +176,7 @@ impl Claims {
     /// Looks at what `report` claims, which arrived at `now`.
     pub(crate) fn visit(&mut self, now: Time, speaker: Speaker, report: &Report) -> Visit<'_> {
         self.hear(now, report);
+        self.visits += 1;
         let reason = if report.running.version > self.newest { Reason::Newer } else { Reason::Rule };
         let doubt = |rule| ban_ms(self.rules.as_ref(), rule).is_none().then_some(reason);
         let doubts = report.rules.iter().map(doubt).collect();
@@ -180,6 +185,7 @@ impl Claims {
         let pop = self.pops.get_mut(&report.pop);
         let made_at = pop.as_ref().map_or(now, |pop| pop.made_at(report));
         Visit {
+            number: self.visits,
             now,
             made_at,
             version,
@@ -215,10 +221,13 @@ impl Claims {
         });
     }
 
-    /// The store has charged these counts of `pop`.
-    pub(crate) fn settle(&mut self, pop: &str, id: &BudgetId, counts: &[Count]) {
-        if let Some(meter) = self.pops.get_mut(pop).and_then(|pop| pop.meters.get_mut(id)) {
-            meter.settle(counts);
+    /// The store has charged these `entries` of `pop`.
+    pub(crate) fn settle<'a>(&mut self, pop: &str, entries: impl Iterator<Item = &'a Entry>) {
+        let Some(pop) = self.pops.get_mut(pop) else { return };
+        for entry in entries {
+            if let Some(meter) = pop.meters.get_mut(&entry.id) {
+                meter.settle(&entry.counts);
+            }
         }
     }
 
@@ -272,9 +281,18 @@ impl Visit<'_> {
         Some(reason)
     }
 
-    /// What is let through of what `key` claims of the budget `id`; `None` if there are too many keys.
-    pub(crate) fn take(&mut self, id: &BudgetId, rule: &Rule, epoch: u64, key: &Key) -> Option<Passed> {
-        let (now, made_at, share, measure) = (self.now, self.made_at, self.share(), self.measure(rule));
+    /// What is let through of what `key` claims of the budget `id`; `None` if there are too many keys. With it, the number of
+    /// its entry in the report's plan: `next`, unless the report has said something of the same bucket's key before.
+    pub(crate) fn take(
+        &mut self,
+        id: &BudgetId,
+        rule: &Rule,
+        epoch: u64,
+        key: &Key,
+        next: usize,
+    ) -> Option<(usize, Passed)> {
+        let (number, now, made_at) = (self.number, self.now, self.made_at);
+        let (share, measure) = (self.share(), self.measure(rule));
         let unheard_ns = self.pop.as_ref().map_or(0, |pop| pop.unheard_ns(key));
         let Some(meter) = self.meter(share, id, unheard_ns, measure) else {
             refuse(self.refusals, Reason::Keys, rule, share as u64 + 1, share as u64);
@@ -283,10 +301,11 @@ impl Visit<'_> {
         let most = meter.refill(now, made_at, measure);
         let claimed = meter.claimed(epoch, key);
         let passed = meter.pass(epoch, key, claimed, claimed.min(most));
+        let entry = meter.entry(number, key.rule, next);
         if passed.is_clipped {
             refuse(self.refusals, Reason::Tokens, rule, claimed, most);
         }
-        Some(passed)
+        Some((entry, passed))
     }
 
     /// What claims of a key of `rule` are measured by.

@@ -13,6 +13,7 @@ use weir_wire::time::{SECOND_NS, Time};
 
 use crate::bounded::Bounded;
 use crate::budget::{BudgetId, COUNT_MAX, Demand, SourceId};
+use crate::scaled::scaled;
 use crate::sorted::Sorted;
 
 /// Over how long demand is measured, in nanoseconds (W in the design).
@@ -156,7 +157,8 @@ impl Demands {
             return Heard { demand: said.alone(), own_milli: 0, new };
         };
         let new = budget.observe(now, source, said, admitted, is_shared);
-        Heard { demand: budget.demand(now), own_milli: budget.of_pop(now, &source.pop), new }
+        let (demand, own_milli) = budget.demand_and_own(now, &source.pop);
+        Heard { demand, own_milli, new }
     }
 
     /// A budget's demand as of `now`.
@@ -241,7 +243,12 @@ impl Buckets {
     }
 
     fn demand(&self, now: Time) -> Demand {
-        let (mut milli, mut askers) = (0_u64, 0);
+        self.demand_and_own(now, "").0
+    }
+
+    /// The demand, and what `pop` is asked for of it, in thousandths of a token per second.
+    fn demand_and_own(&self, now: Time, pop: &str) -> (Demand, u64) {
+        let (mut milli, mut askers, mut own_milli) = (0_u64, 0, 0);
         let mut last = (None, 0_u64);
         for (source, window) in self.windows.iter() {
             let part = window.milli(now);
@@ -249,9 +256,12 @@ impl Buckets {
             let of_pop = before.saturating_add(part).min(self.most_milli);
             milli = milli.saturating_add(of_pop - before);
             askers += u32::from(before == 0 && of_pop > 0);
+            if source.pop == pop {
+                own_milli = of_pop;
+            }
             last = (Some(&source.pop), of_pop);
         }
-        Demand { milli: milli.min(COUNT_MAX), askers }
+        (Demand { milli: milli.min(COUNT_MAX), askers }, own_milli)
     }
 
     /// Whether it was heard of lately.
@@ -360,19 +370,16 @@ pub fn part_of(tokens: u64, own: u64, all: u64) -> u64 {
     if own >= all {
         return tokens;
     }
-    let part = (u128::from(tokens) * u128::from(own)).div_ceil(u128::from(all));
-    u64::try_from(part).unwrap_or(u64::MAX)
+    tokens.checked_mul(own).map_or_else(
+        || {
+            let part = (u128::from(tokens) * u128::from(own)).div_ceil(u128::from(all));
+            u64::try_from(part).unwrap_or(u64::MAX)
+        },
+        |parts| parts.div_ceil(all),
+    )
 }
 
 /// `tokens` in `span_ns` nanoseconds as thousandths of a token per second, rounded down.
 fn per_second_milli(tokens: u64, span_ns: u64) -> u64 {
-    // In 64 bits where that fits, up to 18 million tokens, which is cheaper.
-    let milli = tokens.checked_mul(SECOND_NS * 1_000).map_or_else(
-        || {
-            let milli = u128::from(tokens) * u128::from(SECOND_NS * 1_000) / u128::from(span_ns.max(1));
-            u64::try_from(milli).unwrap_or(u64::MAX)
-        },
-        |parts| parts / span_ns.max(1),
-    );
-    milli.min(COUNT_MAX)
+    scaled(tokens, SECOND_NS * 1_000, span_ns).min(COUNT_MAX)
 }

@@ -33,6 +33,7 @@ use crate::budget::{Account, Member};
 use crate::demand::{WARM_GAP_NS, WINDOW_NS};
 use crate::heat::{Heat, Weight};
 use crate::plan::Entry;
+use crate::scaled::scaled;
 
 /// Over how long a surplus is given out or a debt taken back, in nanoseconds (H in the design).
 pub const HORIZON_NS: u64 = SECOND_NS;
@@ -157,8 +158,7 @@ fn hold(entry: &Entry, pops: u64, asked_milli: u64, terms: &Terms) -> (u32, u32)
     let slowest = (terms.interval_ns / quota.token_ns()).clamp(1, u64::from(PARTS_MAX));
     let quickest = SECOND_NS * 1_000 / asked_milli.saturating_mul(quota.token_ns()).max(1);
     let parts = (pops / UNEVEN).min(quickest).clamp(1, slowest);
-    let heard_milli = u128::from(asked_milli) * u128::from(terms.interval_ns) / u128::from(SECOND_NS);
-    let lump = likely_milli(u64::try_from(heard_milli).unwrap_or(u64::MAX)) / 1_000;
+    let lump = likely_milli(scaled(asked_milli, terms.interval_ns, SECOND_NS)) / 1_000;
     let least = LUMP.min(u64::from(quota.burst()) / 4).max(1);
     let tokens = least.max(lump).min(most);
     // Each token is charged `parts` times; the last one only has to be there.
@@ -181,9 +181,7 @@ pub fn region_of(member: &str) -> &str {
 
 /// What a budget owes that is `deficit_ns` from full, in thousandths of a token.
 pub fn debt_milli(quota: Quota, deficit_ns: u64) -> u64 {
-    let debt_ns = u128::from(deficit_ns.saturating_sub(quota.fill_ns()));
-    let milli = debt_ns * 1_000 / u128::from(quota.token_ns());
-    u64::try_from(milli).unwrap_or(u64::MAX)
+    scaled(deficit_ns.saturating_sub(quota.fill_ns()), 1_000, quota.token_ns())
 }
 
 /// How much of a member's demand still counts, and how many of its POPs.
@@ -194,7 +192,7 @@ fn still_asked(member: &Member, terms: &Terms) -> (u128, u64) {
     let (interval_us, window_us) = (terms.interval_ns / 1_000, WINDOW_NS / 1_000);
     let fade_us = window_us.saturating_sub(interval_us).max(1);
     let left_us = interval_us.saturating_add(fade_us).saturating_sub(member.age_us).min(fade_us);
-    let milli = u128::from(member.demand.milli) * u128::from(left_us) / u128::from(fade_us);
+    let milli = scaled(member.demand.milli, left_us, fade_us).into();
     (milli, if left_us > 0 { u64::from(member.demand.askers) } else { 0 })
 }
 
@@ -291,6 +289,9 @@ fn level_milli(quota: Quota, level_ns: i128, own: Option<Own>) -> i64 {
     // A slow quota may refill less than a token until the POP hears more; what the floor holds is there anyway.
     let own_ns = own.map(|own| own.level_ns.min(LUMP * quota.token_ns()));
     let level_ns = own_ns.map_or(level_ns, |own_ns| level_ns.max(own_ns.into()));
+    if let (Ok(level_ns), Ok(token_ns)) = (i64::try_from(level_ns * 1_000), i64::try_from(quota.token_ns())) {
+        return level_ns.div_euclid(token_ns);
+    }
     let milli = (level_ns * 1_000).div_euclid(i128::from(quota.token_ns()));
     i64::try_from(milli).unwrap_or(if milli < 0 { i64::MIN } else { i64::MAX })
 }

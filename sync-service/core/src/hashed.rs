@@ -6,5 +6,8 @@
 //! The usual hash is quick, and its seed is where this process's memory lies: nobody who cannot see a map's order, nor time what is asked of it,
 //! can choose keys that collide. Where more is needed, the caller names the standard library's hash.
 
+pub use hashbrown::Equivalent;
+pub use hashbrown::hash_map::EntryRef;
+
 /// A map by hash.
 pub type Hashed<K, V, S = hashbrown::DefaultHashBuilder> = hashbrown::HashMap<K, V, S>;

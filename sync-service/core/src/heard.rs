@@ -70,11 +70,14 @@ impl Heard {
         } else if debt_milli > 0 && self.most_milli.len() < RULES_MAX {
             self.most_milli.insert(id.rule.clone(), debt_milli);
         }
-        if last.deficit_ns > 0 || self.budgets.get(id).is_some() {
-            let is_needed = |known: &Last| known.deficit_ns_at(last.at) > 0;
-            if let Some(known) = self.budgets.get_or_insert(last.at, id, || last, is_needed) {
-                *known = last;
-            }
+        let is_needed = |known: &Last| known.deficit_ns_at(last.at) > 0;
+        let known = if last.deficit_ns > 0 {
+            self.budgets.get_or_insert(last.at, id, || last, is_needed)
+        } else {
+            self.budgets.get_mut(id)
+        };
+        if let Some(known) = known {
+            *known = last;
         }
     }
 

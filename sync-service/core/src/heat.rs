@@ -4,6 +4,7 @@ use weir_wire::quota::Quota;
 use weir_wire::time::SECOND_NS;
 
 use crate::budget::Account;
+use crate::scaled::scaled;
 
 /// The highest rank of a hot key.
 pub const RANK_MAX: u8 = 4;
@@ -25,8 +26,8 @@ pub enum Heat {
 impl Heat {
     /// The heat of a key that is asked for `demand_milli` thousandths of a token a second.
     pub fn of(quota: Quota, account: &Account, demand_milli: u128) -> Self {
-        let rate_milli = u128::from(SECOND_NS) * 1_000 / u128::from(quota.token_ns());
-        let is_busy = demand_milli.saturating_mul(u128::from(HOT_PART)) > rate_milli;
+        let rate_milli = SECOND_NS * 1_000 / quota.token_ns();
+        let is_busy = demand_milli.saturating_mul(u128::from(HOT_PART)) > rate_milli.into();
         let lacks = account.deficit_ns.saturating_mul(HOT_PART) > quota.fill_ns();
         if is_busy || lacks && demand_milli > 0 {
             Self::Hot
@@ -46,7 +47,7 @@ pub struct Weight(u32);
 impl Weight {
     /// The weight of a key with this account.
     pub fn of(quota: Quota, account: &Account) -> Self {
-        let lacks = u128::from(account.deficit_ns) * 1_000 / u128::from(quota.fill_ns().max(1));
+        let lacks = scaled(account.deficit_ns, 1_000, quota.fill_ns());
         Self(u32::try_from(lacks).unwrap_or(u32::MAX))
     }
 

@@ -264,9 +264,10 @@ impl Hub {
         for (draw, _) in plan.draws.iter().zip(&drawn).filter(|(_, drawn)| drawn.is_err()) {
             self.region.claims.take_back_costs(&report.pop, draw);
         }
+        let charged = plan.entries.iter().zip(&accounts).filter(|(_, account)| account.is_ok());
+        self.region.claims.settle(&report.pop, charged.map(|(entry, _)| entry));
         let grant = |(entry, account): (&Entry, &Result<Account, E>)| match account {
             Ok(account) => {
-                self.region.claims.settle(&report.pop, &entry.id, &entry.counts);
                 if self.bans.is_forgotten_since(&entry.id, asked_at) {
                     return Allowance::Warm;
                 }

@@ -93,6 +93,7 @@ pub mod plan;
 pub mod pops;
 pub mod push;
 pub mod region;
+mod scaled;
 mod sorted;
 pub mod source;
 pub mod spill;

@@ -78,11 +78,12 @@ impl Plan {
         Self { entries: Vec::with_capacity(keys), answers: Vec::with_capacity(keys), ..Self::default() }
     }
 
-    /// Adds an entry, and returns its number.
-    pub(crate) fn add_entry(&mut self, id: BudgetId, rule: &Rule) -> usize {
-        self.entries.push(Entry::new(id, rule.quota, rule.sharing.clone()));
+    /// Adds an entry. Its number is how many there were before.
+    pub(crate) fn add_entry(&mut self, id: BudgetId, rule: &Rule) {
+        // Mostly there is one count.
+        let counts = Vec::with_capacity(1);
+        self.entries.push(Entry { counts, ..Entry::new(id, rule.quota, rule.sharing.clone()) });
         self.news.push(Counts::default());
-        self.entries.len() - 1
     }
 
     /// Adds a draw, and returns its number.

@@ -69,7 +69,7 @@ impl Region {
     pub(crate) fn hear_from(&mut self, speaker: Speaker, now: Time, report: &Report) -> Plan {
         let mut plan = Plan::with_capacity(report.keys.len());
         let mut visit = self.claims.visit(now, speaker, report);
-        let mut known: Hashed<(&[u8], u16), usize> = Hashed::with_capacity(report.keys.len());
+        let mut drawn: Hashed<(&[u8], u16), usize> = Hashed::new();
         let mut source = SourceId { epoch: 0, pop: report.pop.clone() };
         for (place, key) in report.keys.iter().enumerate() {
             // Checked when the report was read; a key without its rule gets no entry and no grant.
@@ -80,7 +80,6 @@ impl Region {
                 continue;
             }
             let id = || BudgetId { rule: rule.name.clone(), value: key.value.clone() };
-            let known = known.entry((&key.value, key.rule));
             if rule.sharing.strict {
                 let held_us = report.held_ms(place).map(|ms| u64::from(ms) * 1_000);
                 let claim = Claim { held_us, ..Claim::of(report.epoch(key), key.admitted, key.ahead) };
@@ -88,7 +87,8 @@ impl Region {
                 let is_window = rule.sharing.law.is_window();
                 let lease_ns = if is_window { calendar_lease_ns } else { strict_lease_ns };
                 let claim = visit.cost(&id(), rule, key, claim);
-                let at = *known.or_insert_with(|| plan.add_draw(id(), rule, lease_ns / 1_000));
+                let drawn = drawn.entry((&key.value, key.rule));
+                let at = *drawn.or_insert_with(|| plan.add_draw(id(), rule, lease_ns / 1_000));
                 plan.next_claim(at, claim);
                 continue;
             }
@@ -97,12 +97,15 @@ impl Region {
             let span_ns = u64::from(key.span_ms) * 1_000_000;
             let most_milli = demand_milli_max(rule.quota);
             let said = Said { asked: key.asked, recently: key.asked_recently, span_ns, most_milli };
-            let passed = if doubt.is_none() { visit.take(&id, rule, source.epoch, key) } else { None };
-            let Some(passed) = passed else {
+            let next = plan.entries.len();
+            let passed = if doubt.is_none() { visit.take(&id, rule, source.epoch, key, next) } else { None };
+            let Some((at, passed)) = passed else {
                 plan.next_uncharged(uncharged(id, rule, report, key, said.alone()));
                 continue;
             };
-            let at = *known.or_insert_with(|| plan.add_entry(id, rule));
+            if at == next {
+                plan.add_entry(id, rule);
+            }
             let Some(entry) = plan.next_entry(at, passed.is_clipped) else { continue };
             let heard = self.demands.hear(now, &entry.id, &source, &said, passed.admitted);
             (entry.demand, entry.own_milli) = (heard.demand, heard.own_milli);
@@ -169,7 +172,7 @@ impl Region {
 
     /// Whether it is another weir-sync of this region.
     fn is_replica(&self, member: &str) -> bool {
-        region_of(member) == self.name && member != self.member
+        member != self.member && region_of(member) == self.name
     }
 
     /// What is granted at `now` for an entry of `pop` that the store did not charge: it is charged to this region's
@@ -258,4 +261,41 @@ fn uncharged(id: BudgetId, rule: &Rule, report: &Report, key: &Key, demand: Dema
     let counts = alloc::vec![count(report, key)];
     let own_milli = demand.milli;
     Entry { demand, own_milli, counts, ..Entry::new(id, rule.quota, rule.sharing.clone()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use weir_wire::quota::{Period, Quota, Rate};
+    use weir_wire::sharing::Sharing;
+
+    /// A bucket that was made anew is two epochs of one key; two tiers of a rule have its name, and quotas of their own.
+    #[test]
+    fn a_report_charges_each_budget_of_each_rule_once() {
+        let rule = |count| {
+            let quota = Quota::new(Rate::new(count, Period::Second).unwrap(), 100).unwrap();
+            Rule { name: "r".into(), quota, sharing: Sharing::of(quota) }
+        };
+        let key = |rule, value, epoch| Key {
+            rule,
+            value: vec![value],
+            epoch,
+            admitted: 1,
+            unconfirmed: 1,
+            asked: 1,
+            asked_recently: 1,
+            ..Key::default()
+        };
+        let keys = vec![key(0, 7, 1), key(0, 8, 1), key(0, 7, 2), key(1, 7, 3)];
+        let rules = vec![rule(10), rule(20)];
+        let report = Report { pop: "fra1".into(), table: 1, rules, keys, ..Report::default() };
+        let mut region = Region::new("fra", Terms::default());
+        for s in 1..3 {
+            let plan = region.hear(Time::from_nanos(s * 1_000_000_000), &report);
+            let counts = plan.entries.iter().map(|entry| (entry.id.value[0], entry.counts.len()));
+            assert_eq!(counts.collect::<Vec<_>>(), [(7, 2), (8, 1), (7, 1)]);
+            assert_eq!(plan.entries[2].quota, report.rules[1].quota);
+        }
+    }
 }

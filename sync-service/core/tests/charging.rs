@@ -190,7 +190,7 @@ fn sources_and_members_are_bounded_and_the_oldest_go_first() {
         let member = format!("region-{i:04}");
         let charge = Charge { quota, member: &member, demand: Demand::default(), pop: "a", counts: &[] };
         let account = budget.charge(sources + i as u64, &charge);
-        assert!(account.members.iter().any(|m| m.name == member && m.age_us == 0));
+        assert!(account.members.iter().any(|m| *m.name == *member && m.age_us == 0));
         members = account.members.len();
     }
     assert_eq!(members, MEMBERS_MAX);

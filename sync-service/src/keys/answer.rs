@@ -87,7 +87,7 @@ fn idle(one: &One, now_ms: u64) -> Value {
 
 fn member(member: &Member) -> Value {
     json!({
-        "weir_sync": member.name,
+        "weir_sync": &*member.name,
         "asked_per_s": parts(member.demand.milli),
         "pops": member.demand.askers,
         "silent_s": parts(member.age_us / 1_000),

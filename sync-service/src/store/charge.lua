@@ -34,6 +34,22 @@ local key, region, LAST, TOLD_BYTES, COUNT_BYTES = KEYS[1], ARGV[1], #ARGV - 1, 
 local said = ARGV[LAST + 1]
 local latest, jump_seen, jumped, milli, askers, token_us, token_ns, fill_us = read('<dddddddd', said)
 
+-- Drops the shortest spills, but never the latest; returns how long the list is then.
+local function bound_spills(spills, spills_len)
+  while spills_len > 2 * SPILLS_MAX do
+    local shortest = 1
+    for s = 3, spills_len - 2, 2 do
+      if spills[s + 1] - spills[s] < spills[shortest + 1] - spills[shortest] then
+        shortest = s
+      end
+    end
+    table.remove(spills, shortest)
+    table.remove(spills, shortest)
+    spills_len = spills_len - 2
+  end
+  return spills_len
+end
+
 local time = redis.call('TIME')
 local store_now = time[1] * 1000000 + time[2]
 -- The clock has jumped, or the caller has given up since. It knows which, and asks again if it still wants to.
@@ -211,17 +227,8 @@ repeat
       end
       spills, spills_len = kept, kept_len
     end
-    -- The shortest goes first, but never the latest.
-    while spills_len > 2 * SPILLS_MAX do
-      local shortest = 1
-      for s = 3, spills_len - 2, 2 do
-        if spills[s + 1] - spills[s] < spills[shortest + 1] - spills[shortest] then
-          shortest = s
-        end
-      end
-      table.remove(spills, shortest)
-      table.remove(spills, shortest)
-      spills_len = spills_len - 2
+    if spills_len > 2 * SPILLS_MAX then
+      spills_len = bound_spills(spills, spills_len)
     end
     deficit_us, deficit_ns = 0, 0
   else
@@ -336,16 +343,8 @@ repeat
     end
     cost_us = cost_us + left_us
     spills, spills_len = left, left_len
-    while spills_len > 2 * SPILLS_MAX do
-      local shortest = 1
-      for s = 3, spills_len - 2, 2 do
-        if spills[s + 1] - spills[s] < spills[shortest + 1] - spills[shortest] then
-          shortest = s
-        end
-      end
-      table.remove(spills, shortest)
-      table.remove(spills, shortest)
-      spills_len = spills_len - 2
+    if spills_len > 2 * SPILLS_MAX then
+      spills_len = bound_spills(spills, spills_len)
     end
   end
   deficit_ns = deficit_ns + price_ns % 1000

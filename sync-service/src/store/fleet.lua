@@ -2,6 +2,7 @@
 --
 -- KEYS[1]   the notes, a sorted set: `<region>/<replica> <version> <refused> <pop>` by when it was noted, in
 --           microseconds; and `packs <region>/<replica>`, which the version before does not note
+-- KEYS[2]   the answer that was worked out last, a string: `<answer> <how many notes there were>`; for a while it serves all who ask
 -- ARGV[1]   for how long a note counts, in microseconds
 -- ARGV[2]   1 to be told whether all keep them so
 -- ARGV[3..] the notes
@@ -29,6 +30,13 @@ redis.call('PEXPIRE', key, string.format('%.0f', math.ceil(ttl_us / 1000) + 1000
 if ARGV[2] ~= '1' then
   return 0
 end
+local shape, count = KEYS[2], redis.call('ZCARD', key)
+local known = redis.pcall('GET', shape)
+if known == '1 ' .. count then
+  return 1
+elseif known == '0 ' .. count then
+  return 0
+end
 local packs, members = {}, {}
 for _, note in ipairs(redis.call('ZRANGE', key, 0, -1)) do
   if string.sub(note, 1, 6) == 'packs ' then
@@ -38,9 +46,11 @@ for _, note in ipairs(redis.call('ZRANGE', key, 0, -1)) do
   end
 end
 members[''] = nil
+local answer = 1
 for member in pairs(members) do
   if not packs[member] then
-    return 0
+    answer = 0
   end
 end
-return 1
+redis.call('SET', shape, answer .. ' ' .. count, 'PX', SHAPE_MS)
+return answer

@@ -7,7 +7,7 @@
 //! windows are `weir:quota:day:{<rule>:<value in hex>}`, `weir:quota:60s+0:{...}` or `weir:sliding:60s+0:{...}`. Rule sets are `weir:rules`, orders
 //! `weir:{weir:rules}:orders`, POPs `weir:pops`
 //! and `weir:fleet`, hot keys `weir:hot` and `weir:{weir:hot}:changed`, bans `weir:{boxed}` and `weir:{boxed}:changed`,
-//! busy keys `weir:{busy}` and `weir:{busy}:times`.
+//! busy keys `weir:{busy}` and `weir:{busy}:times`. `weir:{weir:fleet}:shape` says in which way budgets are kept.
 
 mod bans;
 mod busy;
@@ -31,6 +31,7 @@ mod server;
 mod servers;
 mod slots;
 mod take;
+mod trips;
 
 use std::sync::Arc;
 use std::time::Duration;

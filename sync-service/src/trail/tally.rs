@@ -8,9 +8,8 @@
 //!
 //! Of strict rules, reports tell what was admitted alone.
 
-use std::collections::HashMap;
-
 use weir_budget::demand::part_of;
+use weir_budget::hashed::{EntryRef, Hashed};
 use weir_wire::messages::{Key, POPS_MAX, Report};
 
 /// The most rows: keys at POPs.
@@ -25,7 +24,7 @@ const EARLY_PART: u64 = 4;
 /// What is known of every POP.
 #[derive(Debug)]
 pub struct Tally {
-    pops: HashMap<String, HashMap<String, OfRule>>,
+    pops: Hashed<String, Hashed<String, OfRule>>,
     rows_max: usize,
     rows: usize,
     rules: usize,
@@ -36,7 +35,7 @@ pub struct Tally {
 /// What a POP reports of a rule.
 #[derive(Debug, Default)]
 struct OfRule {
-    keys: HashMap<Box<[u8]>, Row>,
+    keys: Hashed<Box<[u8]>, Row>,
     /// Of keys without a row, since the last minute was taken.
     minute: Sums,
 }
@@ -116,7 +115,7 @@ impl Tally {
     /// With at most `rows_max` rows. Only if it `has_intervals` is there something to [take](Self::take_limited) beside
     /// minutes.
     pub fn new(rows_max: usize, has_intervals: bool) -> Self {
-        Self { pops: HashMap::new(), rows_max, rows: 0, rules: 0, left_out: 0, has_intervals }
+        Self { pops: Hashed::new(), rows_max, rows: 0, rules: 0, left_out: 0, has_intervals }
     }
 
     /// Takes in a report, of whose rules these are `known`: others are passed over.
@@ -126,32 +125,36 @@ impl Tally {
             if !report.keys.iter().any(is_known) || self.pops.len() >= POPS_MAX as usize {
                 return;
             }
-            self.pops.insert(report.pop.clone(), HashMap::new());
+            self.pops.insert(report.pop.clone(), Hashed::new());
         }
         let Some(rules) = self.pops.get_mut(&report.pop) else { return };
-        for key in report.keys.iter().filter(|key| is_known(key)) {
+        // Keys of a rule come one after the other.
+        for keys in report.keys.chunk_by(|key, next| key.rule == next.rule) {
+            let Some(first) = keys.first().filter(|key| is_known(key)) else { continue };
             // Checked when the report was read.
-            let Some(rule) = report.rules.get(usize::from(key.rule)) else { continue };
-            if !rules.contains_key(&rule.name) && self.rules < RULES_MAX {
-                self.rules += 1;
-                rules.insert(rule.name.clone(), OfRule::default());
-            }
-            let left_out = Sums { asked: key.asked_recently, limited: limited(key) };
-            let of_interval = if self.has_intervals { left_out.limited } else { 0 };
-            let Some(of_rule) = rules.get_mut(&rule.name) else {
-                self.left_out = self.left_out.saturating_add(of_interval);
-                continue;
+            let Some(rule) = report.rules.get(usize::from(first.rule)) else { continue };
+            let mut of_rule = match rules.entry_ref(rule.name.as_str()) {
+                EntryRef::Occupied(known) => Some(known.into_mut()),
+                EntryRef::Vacant(room) if self.rules < RULES_MAX => {
+                    self.rules += 1;
+                    Some(room.insert(OfRule::default()))
+                }
+                EntryRef::Vacant(_) => None,
             };
-            if !of_rule.keys.contains_key(&*key.value) && self.rows < self.rows_max {
-                self.rows += 1;
-                of_rule.keys.insert(key.value.as_slice().into(), Row::default());
-            }
-            if let Some(row) = of_rule.keys.get_mut(&*key.value) {
-                let new = row.hear(now_ms, report.epoch(key), key);
-                row.count(now_ms, new, self.has_intervals);
-            } else {
-                self.left_out = self.left_out.saturating_add(of_interval);
-                of_rule.minute.add(left_out);
+            for key in keys {
+                let row = of_rule.as_mut().and_then(|of| of.row(&key.value, &mut self.rows, self.rows_max));
+                if let Some(row) = row {
+                    let new = row.hear(now_ms, report.epoch(key), key);
+                    row.count(now_ms, new, self.has_intervals);
+                    continue;
+                }
+                let left_out = Sums { asked: key.asked_recently, limited: limited(key) };
+                if self.has_intervals {
+                    self.left_out = self.left_out.saturating_add(left_out.limited);
+                }
+                if let Some(of_rule) = &mut of_rule {
+                    of_rule.minute.add(left_out);
+                }
             }
         }
     }
@@ -205,6 +208,20 @@ impl Tally {
             self.pops.remove(pop);
         }
         taken
+    }
+}
+
+impl OfRule {
+    /// The row of a key; a new one if there is none, and of `rows` there are fewer than `rows_max`.
+    fn row(&mut self, value: &[u8], rows: &mut usize, rows_max: usize) -> Option<&mut Row> {
+        match self.keys.entry_ref(value) {
+            EntryRef::Occupied(known) => Some(known.into_mut()),
+            EntryRef::Vacant(_) if *rows >= rows_max => None,
+            EntryRef::Vacant(room) => {
+                *rows += 1;
+                Some(room.insert_with_key(value.into(), Row::default()))
+            }
+        }
     }
 }
 

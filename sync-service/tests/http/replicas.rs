@@ -34,7 +34,8 @@ async fn a_pop_that_alternates_between_replicas_is_charged_once() {
         levels.push(answered.grants[0].grant().unwrap().level_milli);
     }
     assert_eq!(levels, [90_000, 80_000, 70_000, 60_000, 50_000, 40_000]);
-    let names: Vec<_> = store.accounts().last().unwrap().members.iter().map(|m| m.name.clone()).collect();
+    let last = store.accounts().last().unwrap().clone();
+    let names: Vec<_> = last.members.iter().map(|m| &*m.name).collect();
     assert_eq!(names, ["fra/a", "fra/b"]);
     // Both know the budget. Without the store nothing is confirmed any more, so both count all of it.
     report(servers[0].address, "", &one_key("fra1", 6, 60, 0, 60)).await;

@@ -76,6 +76,32 @@ async fn a_weir_sync_that_has_just_started_charges_nothing_before_it_knows_the_s
     assert_eq!(shapes(&mut connection).await, (true, false), "the one of the version before has hashes");
 }
 
+/// How often the notes were read whole.
+async fn reads(connection: &mut MultiplexedConnection) -> u32 {
+    let stats: String = redis::cmd("INFO").arg("commandstats").query_async(connection).await.unwrap();
+    let of_range = stats.lines().find_map(|line| line.strip_prefix("cmdstat_zrange:calls="));
+    of_range.and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or(0)
+}
+
+#[tokio::test]
+async fn the_answer_to_one_weir_sync_serves_the_others() {
+    let redis = Redis::start().await;
+    let mut connection = redis.connection().await;
+    let mut asked = Vec::new();
+    for replica in (0..12).map(|n| ["fra/0", "fra/1", "fra/2"][n % 3]) {
+        let store = connected(&redis).await;
+        let before = reads(&mut connection).await;
+        charge_as(&store, replica, "fra1", entry(b"a", slow(), vec![count(1, 5, 5)])).await.unwrap();
+        asked.push(reads(&mut connection).await - before);
+    }
+    assert!(!asked[..3].contains(&0), "{asked:?}: each of these has a note that is new");
+    assert!(asked.contains(&0), "{asked:?}: nobody was told what another had been told");
+    note_an_old_one(&mut connection).await;
+    let store = connected(&redis).await;
+    charge_as(&store, "fra/0", "fra1", entry(b"a", slow(), vec![count(1, 5, 0)])).await.unwrap();
+    assert_eq!(shapes(&mut connection).await, (true, false), "one more note is heard of at once");
+}
+
 #[tokio::test]
 async fn a_region_whose_name_begins_with_a_digit_knows_strings_too() {
     let redis = Redis::start().await;

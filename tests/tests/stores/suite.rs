@@ -164,8 +164,7 @@ async fn remembers_every_regions_demand(store: &dyn Store) {
     charge_as(store, "fra", "fra1", with(1_000, 1)).await.unwrap();
     let first = charge_as(store, "iad", "iad1", with(2_000, 2)).await.unwrap();
     let account = charge_as(store, "fra", "fra2", with(3_000, 3)).await.unwrap();
-    let said: Vec<_> =
-        account.members.iter().map(|m| (m.name.as_str(), m.demand.milli, m.demand.askers)).collect();
+    let said: Vec<_> = account.members.iter().map(|m| (&*m.name, m.demand.milli, m.demand.askers)).collect();
     assert_eq!(said, [("fra", 3_000, 3), ("iad", 2_000, 2)]);
     assert_eq!(account.members[0].age_us, 0);
     assert_eq!(account.members[1].age_us, account.now_us - first.now_us);

@@ -14,18 +14,19 @@ use core::cmp::Reverse;
 
 use weir_wire::time::SECOND_NS;
 
+use crate::scaled::scaled;
+
 /// Keys that keep a weight where there are too many.
 pub const KEPT: usize = 512;
 /// How often weights are halved, in nanoseconds.
 pub const HALF_NS: u64 = 10 * SECOND_NS;
 /// A burst's weight.
-const BURST_WEIGHT: u128 = 1 << 20;
+const BURST_WEIGHT: u64 = 1 << 20;
 
 /// The weight of `tokens` of a quota with this burst. In bursts, a rule that counts bytes does not outweigh one that counts
 /// requests.
 pub(super) fn weight(tokens: u64, burst: u32) -> u64 {
-    let weight = u128::from(tokens) * BURST_WEIGHT / u128::from(burst.max(1));
-    u64::try_from(weight).unwrap_or(u64::MAX).min(1 << 60)
+    scaled(tokens, BURST_WEIGHT, burst.into()).min(1 << 60)
 }
 
 /// What was taken from all weights, of late.
@@ -51,7 +52,8 @@ impl Worn {
     /// The most that a key can have counted that has no weight, in thousandths of a burst per second. A steady rate weighs at
     /// least what it gives in [`HALF_NS`].
     pub(super) fn unseen_milli(self) -> u64 {
-        let milli = u128::from(self.0) * 1_000 * u128::from(SECOND_NS) / (BURST_WEIGHT * u128::from(HALF_NS));
+        let milli = u128::from(self.0) * 1_000 * u128::from(SECOND_NS)
+            / (u128::from(BURST_WEIGHT) * u128::from(HALF_NS));
         u64::try_from(milli).unwrap_or(u64::MAX)
     }
 }

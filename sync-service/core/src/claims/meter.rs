@@ -32,6 +32,16 @@ pub(super) struct Meter {
     /// When its key was last reported, by our clock.
     heard_at: Time,
     epochs: Vec<Counted>,
+    planned: Planned,
+}
+
+/// Where the last report that claimed the key has its entry.
+#[derive(Clone, Copy, Debug, Default)]
+struct Planned {
+    visit: u64,
+    /// Its rule's number in the report.
+    rule: u16,
+    entry: usize,
 }
 
 /// What a claim is measured by.
@@ -76,7 +86,16 @@ impl Meter {
             at: made_at,
             heard_at: Time::ZERO,
             epochs: Vec::new(),
+            planned: Planned::default(),
         }
+    }
+
+    /// The number of the key's entry in the plan of the report that this `visit` is about; `next` if it has none yet.
+    pub(super) fn entry(&mut self, visit: u64, rule: u16, next: usize) -> usize {
+        if (self.planned.visit, self.planned.rule) != (visit, rule) {
+            self.planned = Planned { visit, rule, entry: next };
+        }
+        self.planned.entry
     }
 
     /// Its key is reported at `now`, in a report made at `made_at`. Refills up to then; returns how many tokens of

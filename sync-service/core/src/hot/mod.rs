@@ -14,7 +14,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use weir_wire::messages::{KEYS_MAX, Pushed, RULES_MAX, Report};
+use weir_wire::messages::{KEYS_MAX, Key, Pushed, RULES_MAX, Report};
 use weir_wire::time::{SECOND_NS, Time};
 
 use told::Held;
@@ -25,9 +25,10 @@ pub use list::{HOT_MAX, HotKey, HotList, LISTED_MS};
 pub use told::PUSH_BYTES_PER_S;
 pub use tracked::RESTING_NS;
 
-use crate::budget::BudgetId;
+use crate::budget::{BudgetId, Named};
 pub use crate::clock::RESTING_NS_MAX;
 use crate::divide::Division;
+use crate::hashed::Hashed;
 use crate::heat::Heat;
 use crate::plan::Entry;
 use crate::push::{Told, index_of};
@@ -40,42 +41,61 @@ const RESTING_PEEKS_MAX: usize = HOT_MAX / 8;
 /// The hot and resting keys that a region knows, and what its POPs hold of them.
 #[derive(Debug, Default)]
 pub struct HotKeys {
-    tracked: BTreeMap<BudgetId, Tracked>,
+    /// By their serials: in the order in which they came.
+    tracked: BTreeMap<u64, Tracked>,
+    serials: Hashed<BudgetId, u64>,
     told: Told<Held>,
     swept_at: Time,
     /// Keys that found no room, or had to make it.
     dropped: u64,
     /// The last serial that was given to a key.
     serial: u64,
+    /// From which serial on the next key is looked for that has to make room.
+    next_leaving: u64,
 }
 
 impl HotKeys {
     /// Notes what a budget's newest account says: a key that is hot or rests is kept, a warm one goes.
     pub fn note(&mut self, entry: &Entry, division: &Division, now: Time) {
         if division.heat == Heat::Warm {
-            self.tracked.remove(&entry.id);
-        } else if let Some(known) = self.tracked.get_mut(&entry.id) {
+            self.forget(&entry.id);
+        } else if let Some(known) = self.get_mut(&entry.id) {
             known.renew(entry, division, now);
-        } else if self.tracked.len() < HOT_MAX || self.make_room(&entry.id, division) {
+        } else if self.tracked.len() < HOT_MAX || self.make_room(division) {
             self.serial += 1;
-            self.tracked.insert(entry.id.clone(), Tracked::new(entry, division, self.serial, now));
+            self.serials.insert(entry.id.clone(), self.serial);
+            self.tracked.insert(self.serial, Tracked::new(entry, division, self.serial, now));
         }
     }
 
-    /// Drops the key that matters least among a few next to `id`. False if none matters less than `id` itself, which
-    /// then stays out.
-    fn make_room(&mut self, id: &BudgetId, division: &Division) -> bool {
+    fn get(&self, id: &BudgetId) -> Option<&Tracked> {
+        self.tracked.get(self.serials.get(id)?)
+    }
+
+    fn get_mut(&mut self, id: &BudgetId) -> Option<&mut Tracked> {
+        self.tracked.get_mut(self.serials.get(id)?)
+    }
+
+    /// Drops the key that matters least among a few, which are others each time. False if none matters less than the
+    /// newcomer, which then stays out.
+    fn make_room(&mut self, newcomer: &Division) -> bool {
         self.dropped += 1;
-        let next = self.tracked.range(id..).chain(self.tracked.range(..id)).take(NEIGHBOURS_MAX);
+        let from = self.next_leaving;
+        let next = self.tracked.range(from..).chain(self.tracked.range(..from)).take(NEIGHBOURS_MAX);
+        let next = next.inspect(|(serial, _)| self.next_leaving = *serial + 1);
         let least = next.min_by_key(|(_, known)| known.division.importance());
-        let least = least.filter(|(_, known)| known.division.importance() < division.importance());
-        let least = least.map(|(id, _)| id.clone());
-        least.is_some_and(|least| self.tracked.remove(&least).is_some())
+        let least = least.filter(|(_, known)| known.division.importance() < newcomer.importance());
+        let least = least.map(|(_, known)| known.id.clone());
+        least.is_some_and(|least| self.remove(&least))
+    }
+
+    fn remove(&mut self, id: &BudgetId) -> bool {
+        self.serials.remove(id).is_some_and(|serial| self.tracked.remove(&serial).is_some())
     }
 
     /// Drops a key, whose budget is full again. What POPs were told of it does not matter: they forget it.
     pub fn forget(&mut self, id: &BudgetId) {
-        self.tracked.remove(id);
+        self.remove(id);
     }
 
     /// How many found no room, or had to make it.
@@ -90,14 +110,13 @@ impl HotKeys {
 
     /// What the other regions have to hear of; [`HotKeys::are_listed`] says that the store has it.
     pub fn to_list(&self, now: Time) -> Vec<HotKey> {
-        let named = self.tracked.iter().filter(|(_, known)| known.is_to_be_named(now));
-        named.map(|(id, known)| known.named(id)).collect()
+        self.tracked.values().filter(|known| known.is_to_be_named(now)).map(Tracked::named).collect()
     }
 
     /// The store has put these keys on the list at `now`.
     pub fn are_listed(&mut self, now: Time, keys: &[HotKey]) {
         for key in keys {
-            if let Some(known) = self.tracked.get_mut(&key.id) {
+            if let Some(known) = self.get_mut(&key.id) {
                 known.listed_at = now;
             }
         }
@@ -109,16 +128,16 @@ impl HotKeys {
         self.are_listed(now, fleet);
         let mut unseen = Vec::new();
         for key in fleet {
-            match self.tracked.get(&key.id) {
+            match self.get(&key.id) {
                 // A region that knows the key learns nothing from its resting elsewhere.
                 Some(known) if key.rests || now.nanos_since(known.at) < age_ns => {}
                 // The quota that POPs here have is newer.
-                Some(known) if known.is_reported(now) => unseen.push(known.named(&key.id)),
+                Some(known) if known.is_reported(now) => unseen.push(known.named()),
                 _ => unseen.push(key.clone()),
             }
         }
-        let due = self.tracked.iter().filter(|(_, known)| known.is_to_be_looked_at(now));
-        unseen.extend(due.take(RESTING_PEEKS_MAX).map(|(id, known)| known.named(id)));
+        let due = self.tracked.values().filter(|known| known.is_to_be_looked_at(now));
+        unseen.extend(due.take(RESTING_PEEKS_MAX).map(Tracked::named));
         unseen
     }
 
@@ -132,28 +151,41 @@ impl HotKeys {
         is_asked: impl Fn(&BudgetId) -> bool,
     ) -> (Vec<String>, Vec<Pushed>) {
         self.sweep(now);
-        let name = |rule: u16| report.rules.get(usize::from(rule)).map(|rule| rule.name.as_str());
-        let asked = report.keys.iter().filter_map(|key| Some(BudgetId::order(name(key.rule)?, &key.value)));
-        let mut asked: Vec<_> = asked.collect();
-        asked.sort_unstable();
-        let known = unasked(&self.tracked, &asked)
-            .filter(|(_, known)| !known.is_lost(now))
-            .filter(|(id, known)| !(known.is_open() && is_asked(id)));
+        let mut asked = self.asked(report).into_iter().peekable();
+        let known = self
+            .tracked
+            .values()
+            .filter(|known| {
+                while asked.next_if(|serial| *serial < known.serial).is_some() {}
+                asked.peek() != Some(&known.serial)
+            })
+            .filter(|known| !(known.is_lost(now) || known.is_open() && is_asked(&known.id)));
         let due = self.told.tell(now, report, is_repeated, |held| {
             let version = report.running.version;
             let due = held.due(version, known, now);
-            let letter: Vec<_> = due.iter().map(|(_, known)| (version, known.serial)).collect();
+            let letter: Vec<_> = due.iter().map(|known| (version, known.serial)).collect();
             (due, Some(letter).filter(|letter| !letter.is_empty()))
         });
         let (mut rules, mut pushed) = (Vec::new(), Vec::new());
-        for (id, known) in due {
+        for known in due {
             // There is room for the rule of every key that is told.
             const { assert!(KEYS_MAX <= RULES_MAX) };
-            let Some(rule) = index_of(&id.rule, &mut rules) else { break };
-            let (value, quota, grant) = (id.value.clone(), known.quota, known.grant(now));
+            let Some(rule) = index_of(&known.id.rule, &mut rules) else { break };
+            let (value, quota, grant) = (known.id.value.clone(), known.quota, known.grant(now));
             pushed.push(Pushed { rule, value, quota, grant });
         }
         (rules, pushed)
+    }
+
+    /// The serials of the keys that `report` asks about, in order.
+    fn asked(&self, report: &Report) -> Vec<u64> {
+        let named = |key: &Key| {
+            let rule = report.rules.get(usize::from(key.rule))?;
+            self.serials.get(&Named { rule: &rule.name, value: &key.value }).copied()
+        };
+        let mut asked: Vec<u64> = report.keys.iter().filter_map(named).collect();
+        asked.sort_unstable();
+        asked
     }
 
     /// Forgets what nobody confirms, at most once a second.
@@ -162,21 +194,14 @@ impl HotKeys {
             return;
         }
         self.swept_at = now;
-        self.tracked.retain(|_, known| !known.is_lost(now));
+        let serials = &mut self.serials;
+        self.tracked.retain(|_, known| {
+            let is_lost = known.is_lost(now);
+            if is_lost {
+                serials.remove(&known.id);
+            }
+            !is_lost
+        });
         self.told.sweep(now, |held| held.sweep(now));
     }
-}
-
-/// Those of `keys` that are not among `asked`, which are in the same order.
-fn unasked<'a>(
-    keys: &'a BTreeMap<BudgetId, Tracked>,
-    mut asked: &'a [(&'a [u8], &'a str)],
-) -> impl Iterator<Item = (&'a BudgetId, &'a Tracked)> {
-    keys.iter().filter(move |(id, _)| {
-        let order = BudgetId::order(&id.rule, &id.value);
-        while let Some((_, rest)) = asked.split_first().filter(|(first, _)| **first < order) {
-            asked = rest;
-        }
-        asked.first() != Some(&order)
-    })
 }

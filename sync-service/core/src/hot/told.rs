@@ -11,7 +11,6 @@ use weir_wire::quota::Quota;
 use weir_wire::time::Time;
 
 use super::tracked::Tracked;
-use crate::budget::BudgetId;
 use crate::heat::Weight;
 use crate::push::Notes;
 
@@ -45,7 +44,6 @@ struct Told {
 struct Due<'a> {
     /// The largest first: what is in debt, then what is new, then what was told longest ago.
     turn: (bool, bool, u64, Weight),
-    id: &'a BudgetId,
     known: &'a Tracked,
 }
 
@@ -74,23 +72,27 @@ impl Notes for Held {
 }
 
 impl Held {
-    /// Picks those of `known` keys to tell the POP now, which runs this version; at most [`KEYS_MAX`]. They count as told.
+    /// Picks those of `known` keys, which are in the order of their serials, to tell the POP now, which runs this version; at
+    /// most [`KEYS_MAX`]. They count as told.
     pub(super) fn due<'a>(
         &mut self,
         version: u64,
-        known: impl Iterator<Item = (&'a BudgetId, &'a Tracked)>,
+        known: impl Iterator<Item = &'a Tracked>,
         now: Time,
-    ) -> Vec<(&'a BudgetId, &'a Tracked)> {
+    ) -> Vec<&'a Tracked> {
         self.refill(now);
+        let mut told = self.told.range((version, 0)..=(version, u64::MAX)).peekable();
         let mut due: Vec<Due<'a>> = known
-            .filter_map(|(id, known)| {
-                let same = self.told.get(&(version, known.serial)).filter(|told| told.is_same(known));
+            .filter_map(|known| {
+                while told.next_if(|((_, serial), _)| *serial < known.serial).is_some() {}
+                let same = told.peek().filter(|((_, serial), _)| *serial == known.serial);
+                let same = same.map(|(_, told)| *told).filter(|told| told.is_same(known));
                 let age_ns = same.map_or(0, |told| now.nanos_since(told.at));
                 if same.is_some_and(|told| age_ns < told.lease_ns() / 2) {
                     return None;
                 }
                 let turn = (known.division.weight.rank() > 1, same.is_none(), age_ns, known.division.weight);
-                Some(Due { turn, id, known })
+                Some(Due { turn, known })
             })
             .collect();
         let most = usize::try_from(self.bytes / PUSHED_BYTES).unwrap_or(usize::MAX).min(KEYS_MAX);
@@ -101,8 +103,8 @@ impl Held {
         // In any case: `most` leaves out the values' bytes, so fewer may fit.
         due.sort_by_key(|due| Reverse(due.turn));
         let mut now_told = Vec::with_capacity(due.len());
-        for Due { id, known, .. } in due {
-            let bytes = PUSHED_BYTES + id.value.len() as u64;
+        for Due { known, .. } in due {
+            let bytes = PUSHED_BYTES + known.id.value.len() as u64;
             if bytes > self.bytes {
                 break;
             }
@@ -111,7 +113,7 @@ impl Held {
                 (version, known.serial),
                 Told { quota: known.quota, grant: known.division.elsewhere, at: now },
             );
-            now_told.push((id, known));
+            now_told.push(known);
         }
         now_told
     }

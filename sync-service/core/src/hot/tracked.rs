@@ -23,6 +23,7 @@ const LOST_NS: u64 = 10 * SECOND_NS;
 /// What is known of a key.
 #[derive(Clone, Debug)]
 pub(super) struct Tracked {
+    pub(super) id: BudgetId,
     pub(super) quota: Quota,
     sharing: Sharing,
     pub(super) division: Division,
@@ -34,13 +35,15 @@ pub(super) struct Tracked {
     pub(super) listed_at: Time,
     /// How long after `at` it is to be looked at, and after `listed_at` named again, if it rests.
     look_ns: u64,
-    /// A short name of the key while it is tracked, as there is a note of it for each POP that holds it.
+    /// A short name of the key while it is tracked, as there is a note of it for each POP that holds it. Who came later has a
+    /// higher one.
     pub(super) serial: u64,
 }
 
 impl Tracked {
     pub(super) fn new(entry: &Entry, division: &Division, serial: u64, now: Time) -> Self {
         let mut new = Self {
+            id: entry.id.clone(),
             quota: entry.quota,
             sharing: entry.sharing.clone(),
             division: *division,
@@ -111,9 +114,9 @@ impl Tracked {
         Grant { level_milli, ..grant }
     }
 
-    pub(super) fn named(&self, id: &BudgetId) -> HotKey {
+    pub(super) fn named(&self) -> HotKey {
         let rests = self.rests();
         let rank = if rests { 0 } else { self.division.weight.rank() };
-        HotKey { id: id.clone(), quota: self.quota, sharing: self.sharing.clone(), rests, rank }
+        HotKey { id: self.id.clone(), quota: self.quota, sharing: self.sharing.clone(), rests, rank }
     }
 }

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use weir_budget::budget::{
-    Account, CHARGE_TOKENS_MAX, COUNT_MAX, Charge, Demand, FORGOTTEN_US_MAX, GRACE_US, KEPT_US_MAX,
-    LENIENCE_US, LOOK_US, MEMBER_IDLE_US, MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX, STEP_KEPT_US,
-    STEP_US, keep_us,
+    Account, CHARGE_TOKENS_MAX, COUNT_MAX, Charge, DEFICIT_NS_MAX, Demand, FORGOTTEN_US_MAX, GRACE_US,
+    KEPT_US_MAX, LENIENCE_US, LOOK_US, MEMBER_IDLE_US, MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX,
+    STEP_KEPT_US, STEP_US, keep_us,
 };
 use weir_budget::plan::Entry;
 use weir_budget::source::{DELAY_US_MAX, MADE_MS_MAX, PACE_US};
@@ -28,14 +28,18 @@ pub const HEAD_BYTES: usize = 93;
 /// How many numbers the last argument begins with that are of the charge as a whole.
 const HEAD_DOUBLES: usize = 5;
 
-const DEFICIT_US_MAX: u64 = weir_budget::budget::DEFICIT_NS_MAX / 1_000;
-
 /// The script, with weir-budget's maxima in front.
 pub fn script() -> String {
-    let maxima = [
+    with_maxima(&maxima(), include_str!("../charge.lua"))
+}
+
+/// The numbers that both scripts of charges go by.
+pub(super) fn maxima() -> [(&'static str, u64); 24] {
+    const { assert!(COUNT_MAX < 1 << 53, "Lua has doubles only") };
+    [
         ("HEAD_BYTES", HEAD_BYTES as u64),
         ("CHARGE_TOKENS_MAX", CHARGE_TOKENS_MAX),
-        ("DEFICIT_US_MAX", DEFICIT_US_MAX),
+        ("DEFICIT_US_MAX", DEFICIT_NS_MAX / 1_000),
         ("SOURCES_MAX", SOURCES_MAX as u64),
         ("SOURCES_KEPT", SOURCES_KEPT as u64),
         ("MEMBERS_MAX", MEMBERS_MAX as u64),
@@ -57,9 +61,7 @@ pub fn script() -> String {
         ("SPREAD_MOMENT_US", SPREAD_MOMENT_US),
         ("SPREAD_DEBT_US_MAX", SPREAD_DEBT_US_MAX),
         ("PREFIX_BYTES", BUDGET_PREFIX.len() as u64),
-    ];
-    const { assert!(COUNT_MAX < 1 << 53, "Lua has doubles only") };
-    with_maxima(&maxima, include_str!("../charge.lua"))
+    ]
 }
 
 /// A call of the script: what is charged to one budget, POP by POP.
@@ -161,7 +163,7 @@ fn read_accounts(said: &[u8], says: &Says) -> Option<Vec<Account>> {
     let ahead_us = f64::from_le_bytes(ahead_us.try_into().ok()?) as i64;
     let mut members = read_members(members, now_us.saturating_add_signed(ahead_us))?;
     members.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    let own = members.iter().position(|member| member.name == says.member);
+    let own = members.iter().position(|member| *member.name == *says.member);
     let account = |(row, demand): (&[u8], &Demand)| {
         let mut numbers = row.chunks_exact(DOUBLE).map(whole);
         let (whole_us, rest_ns) = (numbers.next()??, numbers.next()??);
@@ -192,7 +194,7 @@ fn read_members(mut bytes: &[u8], own_us: u64) -> Option<Vec<Member>> {
         let mut numbers = numbers.chunks_exact(DOUBLE).map(whole);
         let (milli, askers, at_us) = (numbers.next()??, numbers.next()??, numbers.next()??);
         let demand = Demand { milli, askers: u32::try_from(askers).ok()? };
-        let name = String::from_utf8(name.to_vec()).ok()?;
+        let name = str::from_utf8(name).ok()?.into();
         members.push(Member { name, demand, age_us: own_us.saturating_sub(at_us) });
         bytes = rest;
     }

@@ -1,18 +1,11 @@
 //! Budgets as the version before keeps them, one hash each, for as long as a weir-sync of that version is there.
 
-use weir_budget::budget::{
-    Account, CHARGE_TOKENS_MAX, COUNT_MAX, DEFICIT_NS_MAX, Demand, FORGOTTEN_US_MAX, GRACE_US, KEPT_US_MAX,
-    LENIENCE_US, LOOK_US, MEMBER_IDLE_US, MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX, STEP_KEPT_US,
-    STEP_US,
-};
+use weir_budget::budget::{Account, CHARGE_TOKENS_MAX, COUNT_MAX, Demand, Member};
 use weir_budget::plan::Entry;
-use weir_budget::source::{DELAY_US_MAX, MADE_MS_MAX, PACE_US};
-use weir_budget::spill::{SPILL_KEPT_US, SPILLS_MAX};
-use weir_budget::spread::{
-    AGAIN_MIN, SPREAD_DEBT_US_MAX, SPREAD_KEPT_US, SPREAD_MAX, SPREAD_MOMENT_US, fill_us,
-};
+use weir_budget::source::MADE_MS_MAX;
+use weir_budget::spread::fill_us;
 
-use super::charge::{HEAD_BYTES, deficit};
+use super::charge::{deficit, maxima};
 use super::exchange::Call;
 use super::keys::budget_hash_key;
 use super::script::{Lua, with_maxima};
@@ -23,33 +16,7 @@ pub(super) type Row = (u64, u64, u32, u64, u64, String);
 
 /// The script, with weir-budget's maxima in front.
 pub(super) fn script() -> String {
-    let maxima = [
-        ("CHARGE_TOKENS_MAX", CHARGE_TOKENS_MAX),
-        ("DEFICIT_US_MAX", DEFICIT_NS_MAX / 1_000),
-        ("SOURCES_MAX", SOURCES_MAX as u64),
-        ("SOURCES_KEPT", SOURCES_KEPT as u64),
-        ("MEMBERS_MAX", MEMBERS_MAX as u64),
-        ("MEMBER_IDLE_US", MEMBER_IDLE_US),
-        ("GRACE_US", GRACE_US),
-        ("KEPT_US_MAX", KEPT_US_MAX),
-        ("STEP_US", STEP_US),
-        ("LOOK_US", LOOK_US),
-        ("STEP_KEPT_US", STEP_KEPT_US),
-        ("SPILL_KEPT_US", SPILL_KEPT_US),
-        ("SPILLS_MAX", SPILLS_MAX as u64),
-        ("DELAY_US_MAX", DELAY_US_MAX),
-        ("FORGOTTEN_US_MAX", FORGOTTEN_US_MAX),
-        ("LENIENCE_US", LENIENCE_US),
-        ("PACE_US", PACE_US),
-        ("SPREAD_KEPT_US", SPREAD_KEPT_US),
-        ("AGAIN_MIN", u64::from(AGAIN_MIN)),
-        ("SPREAD_MAX", u64::from(SPREAD_MAX)),
-        ("SPREAD_MOMENT_US", SPREAD_MOMENT_US),
-        ("SPREAD_DEBT_US_MAX", SPREAD_DEBT_US_MAX),
-        ("HEAD_BYTES", HEAD_BYTES as u64),
-    ];
-    const { assert!(COUNT_MAX < 1 << 53, "Lua has doubles only") };
-    with_maxima(&maxima, include_str!("../charge_hash.lua"))
+    with_maxima(&maxima(), include_str!("../charge_hash.lua"))
 }
 
 /// A call of the script for a charge of `batch`.
@@ -83,5 +50,5 @@ fn member(text: &str, now_us: u64) -> Option<Member> {
     let mut numbers = rest.split(',').map(|number| number.parse::<u64>().ok());
     let (milli, askers, at_us) = (numbers.next()??, numbers.next()??, numbers.next()??);
     let demand = Demand { milli, askers: u32::try_from(askers).ok()? };
-    Some(Member { name: name.to_owned(), demand, age_us: now_us.saturating_sub(at_us) })
+    Some(Member { name: name.into(), demand, age_us: now_us.saturating_sub(at_us) })
 }

@@ -2,37 +2,24 @@
 
 use std::collections::HashMap;
 use std::iter;
-use std::mem;
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
-use tokio::task::{JoinHandle, JoinSet, yield_now};
-use tokio::time::timeout;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 use weir_budget::budget::Account;
 
 use super::charge::{Charging, accounts};
 use super::script::Lua;
 use super::servers::Servers;
+use super::trips::Trips;
 use crate::store::StoreError;
 
-/// The most reports that wait to be sent.
-const REPORTS_MAX: usize = 4_096;
-/// The most trips that are under way at once.
-const TRIPS_MAX: usize = 64;
-/// Reports that come while a trip is under way wait for its end, so that they go together; but no longer than this: Redis may be
-/// far away, and nobody's reply is to wait for long.
-const NEAR: Duration = Duration::from_millis(5);
 /// The most counts that go in one call: Redis does nothing else meanwhile.
 const COUNTS_MAX: usize = 64;
 
-/// Sends charges to one server, trip after trip: reports that come while one is under way go with the next, and while it takes
-/// long, with one beside it. The background work ends when this is dropped.
+/// Sends charges to one server (see [`Trips`]).
 #[derive(Debug)]
-pub(super) struct Charger {
-    asked: mpsc::Sender<Asked>,
-    task: JoinHandle<()>,
-}
+pub(super) struct Charger(Trips<Asked>);
 
 /// What a report charges, and who waits for it.
 struct Asked {
@@ -46,47 +33,25 @@ struct Joined {
     charges: Vec<usize>,
 }
 
-impl Drop for Charger {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 impl Charger {
     /// Sends calls of `script` to `servers`, of which there is one. Must run inside tokio.
     pub(super) fn new(servers: Arc<Servers>, script: Arc<Lua>) -> Self {
-        let (asked, asking) = mpsc::channel(REPORTS_MAX);
-        Self { asked, task: tokio::spawn(run(asking, servers, script)) }
+        Self(Trips::new(
+            |asked: &Asked| asked.answer.is_closed(),
+            move |asked| {
+                // A task of its own: what comes back of many charges takes a while to read.
+                let mut tasks = JoinSet::new();
+                tasks.spawn(trip(asked, Arc::clone(&servers), Arc::clone(&script)));
+                async move { drop(tasks.join_next().await) }
+            },
+        ))
     }
 
     /// What became of each of `charges`, in their order.
     pub(super) async fn charge(&self, charges: Vec<Charging>) -> Vec<Result<Account, StoreError>> {
         let (count, (answer, answered)) = (charges.len(), oneshot::channel());
-        // The other end is there for as long as this is.
-        let _ = self.asked.send(Asked { charges, answer }).await;
+        self.0.ask(Asked { charges, answer }).await;
         answered.await.unwrap_or_else(|_| iter::repeat_n(Err(StoreError::Connecting), count).collect())
-    }
-}
-
-async fn run(mut asking: mpsc::Receiver<Asked>, servers: Arc<Servers>, script: Arc<Lua>) {
-    let mut trips = JoinSet::new();
-    let mut asked = Vec::new();
-    loop {
-        tokio::select! {
-            count = asking.recv_many(&mut asked, REPORTS_MAX), if trips.len() < TRIPS_MAX => if count == 0 { return },
-            Some(_) = trips.join_next() => continue,
-        }
-        // Reports that came with this one are about to ask, too.
-        yield_now().await;
-        let room = REPORTS_MAX.saturating_sub(asked.len());
-        asked.extend(iter::from_fn(|| asking.try_recv().ok()).take(room));
-        // Its POP may have given up meanwhile.
-        asked.retain(|asked| !asked.answer.is_closed());
-        // A call of nothing is refused, and the link would hear of it.
-        if !asked.is_empty() {
-            trips.spawn(trip(mem::take(&mut asked), Arc::clone(&servers), Arc::clone(&script)));
-            let _ = timeout(NEAR, trips.join_next()).await;
-        }
     }
 }
 

@@ -13,12 +13,16 @@ use crate::store::StoreError;
 
 /// The sorted set of the notes.
 const NOTES_KEY: &str = "weir:fleet";
+/// The answer that serves all who ask whether all weir-syncs keep budgets as this version does; in the notes' slot.
+const SHAPE_KEY: &str = "weir:{weir:fleet}:shape";
+/// How long it serves, in milliseconds, unless there are more or fewer notes.
+const SHAPE_MS: u64 = 500;
 /// What a note begins with that is of the weir-sync itself.
 const PACKS: &str = "packs";
 
-/// The script, with its maximum in front.
+/// The script, with its maxima in front.
 pub(super) fn script() -> String {
-    with_maxima(&[("NOTES_MAX", NOTES_MAX as u64)], include_str!("../fleet.lua"))
+    with_maxima(&[("NOTES_MAX", NOTES_MAX as u64), ("SHAPE_MS", SHAPE_MS)], include_str!("../fleet.lua"))
 }
 
 /// How often it is asked whether all weir-syncs keep budgets as this version does.
@@ -85,7 +89,7 @@ pub(super) async fn note(notes: &Notes<'_>, shape: &Shape, pops: &[PopNote]) -> 
     if pops.is_empty() && !is_due {
         return Ok(());
     }
-    let mut call = Call::of(notes.script, &[NOTES_KEY]);
+    let mut call = Call::of(notes.script, &[NOTES_KEY, SHAPE_KEY]);
     call.arg(notes.ttl_us).arg(u8::from(is_due)).arg(format!("{PACKS} {member}"));
     for pop in pops {
         call.arg(format!("{member} {} {} {}", pop.version, pop.refused, pop.pop));

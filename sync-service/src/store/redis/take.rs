@@ -1,15 +1,8 @@
 //! Takes from strict budgets: those that wait at the same moment go in one call of one script.
 
-use std::iter;
-use std::mem;
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
-use tokio::sync::{mpsc, oneshot};
-use tokio::task::{JoinHandle, yield_now};
-use tokio::time::timeout;
+use tokio::sync::oneshot;
 use weir_budget::budget::{COUNT_MAX, DEFICIT_NS_MAX, STEP_KEPT_US};
 use weir_budget::escrow::{Draw, Drawn, ENDED_KEPT_US, WINDOW_TOKEN_NS};
 use weir_wire::law::Law;
@@ -21,15 +14,9 @@ use super::exchange::Call;
 use super::keys::escrow_key;
 use super::script::{Lua, with_maxima};
 use super::servers::Servers;
+use super::trips::Trips;
 use crate::store::StoreError;
 
-/// The most takes that wait to be sent.
-const ASKED_MAX: usize = 4_096;
-/// The most trips that are under way at once.
-const TRIPS_MAX: usize = 64;
-/// Takes that come while a trip is under way wait for its end, so that they go together; but no longer than this: Redis may be
-/// far away.
-const NEAR: Duration = Duration::from_millis(5);
 /// The most that go in one call: Redis does nothing else meanwhile.
 const CALL_MAX: usize = 64;
 /// How many numbers the script says of each.
@@ -47,13 +34,9 @@ pub fn script() -> String {
     with_maxima(&maxima, include_str!("../take.lua"))
 }
 
-/// Sends takes to one server, trip after trip: those that come while one is under way go with the next, and while it takes
-/// long, with one beside it. The background work ends when this is dropped.
+/// Sends takes to one server (see [`Trips`]).
 #[derive(Debug)]
-pub(super) struct Taker {
-    asked: mpsc::Sender<Asked>,
-    task: JoinHandle<()>,
-}
+pub(super) struct Taker(Trips<Asked>);
 
 /// One take that waits.
 struct Asked {
@@ -73,17 +56,13 @@ struct Said {
     refills_us: u64,
 }
 
-impl Drop for Taker {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 impl Taker {
     /// Sends calls of `script` to `servers`, of which there is one. Must run inside tokio.
     pub(super) fn new(servers: Arc<Servers>, script: Arc<Lua>) -> Self {
-        let (asked, asking) = mpsc::channel(ASKED_MAX);
-        Self { asked, task: tokio::spawn(run(asking, servers, script)) }
+        Self(Trips::new(
+            |asked: &Asked| asked.answer.is_closed(),
+            move |asked| trip(asked, Arc::clone(&servers), Arc::clone(&script)),
+        ))
     }
 
     /// What each of `draws` gave, in their order; none where that is not as simple as the script's are. All of them are
@@ -93,8 +72,7 @@ impl Taker {
         for draw in draws {
             let (answer, answered) = oneshot::channel();
             if let Some(wants) = wants(draw) {
-                // The other end is there for as long as this is.
-                let _ = self.asked.send(Asked { key: escrow_key(draw.law, &draw.id), wants, answer }).await;
+                self.0.ask(Asked { key: escrow_key(draw.law, &draw.id), wants, answer }).await;
             }
             waiting.push(answered);
         }
@@ -124,32 +102,10 @@ fn wants(draw: &Draw) -> Option<[u64; 4]> {
     claim.is_take.then_some(wants)
 }
 
-async fn run(mut asking: mpsc::Receiver<Asked>, servers: Arc<Servers>, script: Arc<Lua>) {
-    let mut trips = FuturesUnordered::new();
-    let mut asked = Vec::new();
-    loop {
-        tokio::select! {
-            count = asking.recv_many(&mut asked, ASKED_MAX), if trips.len() < TRIPS_MAX => if count == 0 { return },
-            Some(()) = trips.next() => continue,
-        }
-        // Requests that came with this one are about to ask, too.
-        yield_now().await;
-        let room = ASKED_MAX.saturating_sub(asked.len());
-        asked.extend(iter::from_fn(|| asking.try_recv().ok()).take(room));
-        // Its request may have given up meanwhile.
-        asked.retain(|asked| !asked.answer.is_closed());
-        // A call of nothing is refused, and the link would hear of it.
-        if !asked.is_empty() {
-            trips.push(trip(mem::take(&mut asked), &servers, &script));
-            let _ = timeout(NEAR, trips.next()).await;
-        }
-    }
-}
-
 /// Sends these, and tells their requests what they got.
-async fn trip(asked: Vec<Asked>, servers: &Servers, script: &Arc<Lua>) {
-    let calls = asked.chunks(CALL_MAX).map(|asked| call(script, asked)).collect();
-    let rows: Vec<Result<Vec<i64>, StoreError>> = servers.send(calls, script).await;
+async fn trip(asked: Vec<Asked>, servers: Arc<Servers>, script: Arc<Lua>) {
+    let calls = asked.chunks(CALL_MAX).map(|asked| call(&script, asked)).collect();
+    let rows: Vec<Result<Vec<i64>, StoreError>> = servers.send(calls, &script).await;
     let mut asked = asked.into_iter();
     for row in rows {
         for (place, asked) in asked.by_ref().take(CALL_MAX).enumerate() {
