@@ -31,12 +31,14 @@ MODULE := --locked -p weir-native
 EMPTY_FILTER := --locked -p weir-empty-filter --target wasm32-wasip1
 # Documentation for people who work on the code: it includes private items, and links may point to them.
 DOC := RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --no-deps --document-private-items
-VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vectors
+VECTORS := --locked -p weir-limiter --target wasm32-wasip1 --test vectors
+# What only computes: without the programs that other parts of the tests start, and so quickly built.
+COMPUTE := --locked --release -p weir-tests --no-default-features
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind chromedriver envoy envoy-before prometheus wasm-bindgen
-.PHONY: $(PROGRAMS) help run run-regions visitors attack test upgrade tools wasm wasm-nginx wasm-lean module proto dashboard sync fmt clippy doc native unit stores e2e e2e-module vectors lab kubernetes try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz dist dist-sync try-dist dist-twice clean
+PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind chromedriver envoy envoy-before prometheus urllib3 prometheus-client
+.PHONY: $(PROGRAMS) help run run-regions visitors attack test upgrade tools wasm wasm-nginx wasm-lean module proto dashboard sync sync-debug fmt clippy doc quick native unit stores e2e e2e-module vectors lab kubernetes try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz dist dist-sync try-dist dist-twice clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9 -]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
@@ -58,19 +60,19 @@ chromedriver:
 	$(call needs,$@,install Chromium with its driver (of Debian's packages: chromium-driver))
 
 # Installed into .tools/ if missing.
-envoy envoy-before prometheus wasm-bindgen: python3
+envoy envoy-before prometheus urllib3 prometheus-client: python3
 	@$(LAB) tools $@
 
 run: python3 ## build and run one edge: Envoy on 127.0.0.1:10000, weir-sync, an upstream
 	@$(LAB) ports single
 	@$(LAB) tools rust packages wasm-opt envoy
-	@$(MAKE) --no-print-directory wasm sync
+	@$(MAKE) --no-print-directory wasm sync-debug
 	@exec $(LAB) --end-with-parent run single
 
 run-regions: python3 ## build and run three regions: Envoys on 10001, 10002, 10003, and a Redis
 	@$(LAB) ports regions
 	@$(LAB) tools rust packages wasm-opt envoy redis
-	@$(MAKE) --no-print-directory wasm sync
+	@$(MAKE) --no-print-directory wasm sync-debug
 	@exec $(LAB) --end-with-parent run regions
 
 visitors attack: python3 ## be clients of those three regions: visitors, or an attacker at 127.0.0.66 (docs/operating.md)
@@ -79,8 +81,12 @@ visitors attack: python3 ## be clients of those three regions: visitors, or an a
 test: tools fmt clippy doc wasm sync native upgrade vectors sim instructions lab kubernetes ## every check, as .ci/run does
 	@echo "make test: every step passed"
 
+# What a small change breaks most often: the lints, and what the pages say.
+quick: fmt clippy ## the checks worth running before each commit (under a minute, once all is built)
+	$(call suite,architecture documentation mixin openmetrics rules schema)
+
 tools: python3 ## install what is missing (.tools/; wasm-opt, redis-server, node, valgrind and Chromium by apt)
-	@$(LAB) tools rust packages wasm-opt envoy redis prometheus-client urllib3 prometheus node valgrind chromium wasm-bindgen
+	@$(LAB) tools rust packages wasm-opt envoy redis prometheus-client urllib3 prometheus node valgrind chromium
 
 fmt: cargo ## is every file formatted?
 	cargo fmt --all --check
@@ -159,18 +165,25 @@ dashboard: cargo cc ## write envoy/observe/mixin/dashboards/weir.json anew from 
 sync: cargo cc ## build weir-sync
 	cargo build --locked --release -p weir-sync
 
-native: cargo cc redis-server curl openssl chromedriver envoy prometheus wasm wasm-nginx wasm-lean module ## every native test: unit, property, stores, mock host, end to end
+# Built in a fraction of the time, and quick enough to look at.
+sync-debug: cargo cc ## build weir-sync for debugging: what `make run` starts
+	cargo build --locked -p weir-sync
+
+suite = cargo test $(NATIVE) $(addprefix --test ,$(1))
+
+native: cargo cc redis-server curl openssl chromedriver envoy prometheus urllib3 prometheus-client wasm wasm-nginx wasm-lean module ## every native test: unit, property, stores, mock host, end to end
 	cargo test $(NATIVE)
 
 unit: cargo cc ## only the unit and property tests beside the code
-	cargo test $(NATIVE) --lib --bins
+	cargo test $(NATIVE) --lib
 
 stores: cargo cc redis-server ## only the store suite (in memory and in a real Redis)
-	cargo test $(NATIVE) --test stores
+	$(call suite,stores)
 
-e2e: cargo cc redis-server envoy wasm wasm-lean module ## only the end-to-end tests in real Envoys
-	cargo build $(NATIVE) --bins
-	cargo test $(NATIVE) --test e2e
+# weir-sync is built as its own tests want it: `--bins` would build it once more, for other features of its packages.
+e2e: cargo cc redis-server envoy urllib3 wasm wasm-lean module ## only the end-to-end tests in real Envoys
+	$(call suite,e2e binary) --no-run
+	$(call suite,e2e)
 
 e2e-module: export WEIR_HOST := native
 e2e-module: envoy-before e2e ## the same, with the filter as a dynamic module wherever the test does not say otherwise
@@ -190,8 +203,8 @@ upgrade: cargo cc redis-server envoy wasm ## old and new filters and weir-syncs 
 
 .PHONY: upgrade-from
 upgrade-from: $(BEFORE_DIR)/weir-sync
-	cargo build $(NATIVE) --bins
-	WEIR_BEFORE="$(BEFORE_DIR)" cargo test $(NATIVE) --test upgrade -- --ignored --test-threads 2
+	$(call suite,upgrade binary) --no-run
+	WEIR_BEFORE="$(BEFORE_DIR)" $(call suite,upgrade) -- --ignored --test-threads 2
 
 $(BEFORE_DIR)/weir-sync:
 	rm -rf "$(BEFORE_DIR)" && mkdir -p "$(BEFORE_DIR)/source"
@@ -202,8 +215,8 @@ $(BEFORE_DIR)/weir-sync:
 	cp "$(BEFORE_DIR)/target/debug/weir-sync" "$(BEFORE_DIR)/"
 	rm -rf "$(BEFORE_DIR)/target" "$(BEFORE_DIR)/source"
 
-vectors: cargo cc node wasm-bindgen ## the core's vectors on wasm32, under Node
-	CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER="$(CURDIR)/.tools/wasm-bindgen/bin/wasm-bindgen-test-runner" \
+vectors: cargo cc node ## the core's vectors on wasm32, under Node
+	CARGO_TARGET_WASM32_WASIP1_RUNNER="node --no-warnings $(CURDIR)/filter/core/tests/vectors/under_node.mjs" \
 	cargo test $(VECTORS)
 
 # Not part of `make test`: no package has ngx_wasm_module, so this builds it, and nginx, from their sources.
@@ -222,10 +235,10 @@ kubernetes: python3 ## whether Kubernetes takes what the chart in envoy/kubernet
 # `make sim SCENARIO=hopping` runs a part, `make sim SEED=7 SCENARIO='random world'` one run again, `make sim
 # SEEDS=100000` that many fresh random worlds.
 sim: cargo cc ## the budget loop in simulation: a table of what it must reach, and random worlds with faults
-	@SEED='$(SEED)' SEEDS='$(SEEDS)' SCENARIO='$(SCENARIO)' cargo run -q --locked --release -p weir-tests --bin sim
+	@SEED='$(SEED)' SEEDS='$(SEEDS)' SCENARIO='$(SCENARIO)' cargo run -q $(COMPUTE) --bin sim
 
 plots: cargo cc ## draw docs/plots: admitted rate against time, compared with other ways to limit
-	cargo run -q --locked --release -p weir-tests --bin plots
+	cargo run -q $(COMPUTE) --bin plots
 
 screenshots: cargo cc redis-server chromedriver envoy wasm sync ## take the pictures in docs/images: the page at weir-sync's `/`, of a fleet under attack
 	WEIR_SYNC_BIN="$(CARGO_TARGET_DIR)/release/weir-sync" \
@@ -257,10 +270,10 @@ bench-native: cargo cc ## only the core, compared with the crate governor (7 min
 	  "$(CARGO_TARGET_DIR)/criterion" --write docs/benchmarks.md)
 
 instructions: cargo cc valgrind ## count the instructions of each case; fails if one rose by more than 5 %
-	@cargo run -q --locked --release -p weir-tests --bin instructions
+	@cargo run -q $(COMPUTE) --bin instructions
 
 instructions-baseline: cargo cc valgrind ## write the present counts as the new baseline
-	@cargo run -q --locked --release -p weir-tests --bin instructions -- --write
+	@cargo run -q $(COMPUTE) --bin instructions -- --write
 
 # Runs the binary as operators do, and `redis-benchmark` for comparison. `make bench-sync QUICK=1` takes a minute, and
 # only prints.

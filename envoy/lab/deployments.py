@@ -16,7 +16,7 @@ _REGION_TOKEN = "change-me-pops-token"
 _ADMIN_TOKEN = "admin.token"
 
 # What must be there before anything starts, and the target that makes it.
-_MADE_BY = {paths.WASM: "wasm", paths.WEIR_SYNC: "sync", paths.ENVOY: "tools"}
+_MADE_BY = {paths.WASM: "wasm", paths.WEIR_SYNC: "sync-debug", paths.ENVOY: "tools"}
 
 _TRY_BURST = (
     "for i in $(seq 1 200); do curl -s -o /dev/null -w '%{{http_code}}\\n' "

@@ -46,7 +46,8 @@ class OnANewMachine(unittest.TestCase):
             ("wasm", "wasm-opt"),
             ("wasm-nginx", "wasm-opt"),
             ("wasm-lean", "wasm-opt"),
-            ("bench-quick", "redis-server"),
+            ("bench-quick", "python3"),
+            ("bench-envoy", "redis-server"),
             ("bench-sync", "redis-server"),
             ("stores", "redis-server"),
             ("e2e", "redis-server"),
@@ -57,6 +58,8 @@ class OnANewMachine(unittest.TestCase):
             ("dist", "cargo"),
             ("dist", "wasm-opt"),
             ("try-dist", "redis-server"),
+            ("quick", "python3"),
+            ("sync-debug", "cargo"),
         ):
             with self.subTest(target=target, program=program):
                 stdout, sentence = self._make(target, without=program)
