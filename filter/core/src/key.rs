@@ -3,6 +3,10 @@
 use siphasher::sip128::SipHasher13;
 use weir_rules::fleet_secret::FleetSecret;
 
+/// The most bytes of a key that [`Secret::hash_short`] can take.
+#[cfg(feature = "own_memory")]
+pub(crate) const SHORT_BYTES_MAX: usize = 16;
+
 /// The secret that keys are hashed with: random per process and shared by its workers, so that clients
 /// cannot aim two keys at one slot.
 #[derive(Clone, Copy)]
@@ -22,6 +26,20 @@ impl Secret {
     /// Hashes a key's canonical bytes (SipHash-1-3, 128 bits).
     pub fn hash(&self, value: &[u8]) -> KeyHash {
         let hash = self.0.hash(value);
+        KeyHash { place: hash.h1, tag: hash.h2 }
+    }
+
+    /// The same of a key's `size` bytes, at most [`SHORT_BYTES_MAX`], which are the lowest of `value`, in this order.
+    #[cfg(feature = "own_memory")]
+    #[inline]
+    pub(crate) fn hash_short(&self, value: u128, size: usize) -> KeyHash {
+        let bytes = value.to_le_bytes();
+        // Written out for a whole IPv4 address and for a /64: where the size is known, the hash takes half of the time.
+        let hash = match size {
+            6 => self.0.hash(bytes.get(..6).unwrap_or_default()),
+            10 => self.0.hash(bytes.get(..10).unwrap_or_default()),
+            size => self.0.hash(bytes.get(..size).unwrap_or(&bytes)),
+        };
         KeyHash { place: hash.h1, tag: hash.h2 }
     }
 }

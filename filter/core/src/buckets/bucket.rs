@@ -26,6 +26,32 @@ pub enum Take {
     },
 }
 
+/// What a request takes of a bucket, in nanoseconds of refill, worked out once.
+#[cfg(feature = "own_memory")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Portion {
+    cost: u64,
+    /// The most that may be missing afterwards.
+    most: u64,
+    /// The most that is believed to be missing before.
+    sane: u64,
+}
+
+#[cfg(feature = "own_memory")]
+impl Portion {
+    /// `cost` tokens of a bucket of this quota.
+    pub(crate) fn of(quota: &Quota, cost: u32) -> Self {
+        let (cost, most) = (quota.token_ns().saturating_mul(u64::from(cost)), quota.fill_ns());
+        Self { cost, most, sane: most + debt_ns_max(quota) }
+    }
+}
+
+/// What a bucket lacks that holds `tokens`, in nanoseconds of refill.
+#[cfg(feature = "own_memory")]
+pub(crate) fn missing_ns(quota: &Quota, tokens: u32) -> u64 {
+    quota.token_ns().saturating_mul(u64::from(quota.burst().saturating_sub(tokens)))
+}
+
 impl Bucket {
     /// A bucket that has always been full.
     pub const FULL: Self = Self { full_at: Time::ZERO };
@@ -59,12 +85,30 @@ impl Bucket {
 
     /// Takes `cost_ns` nanoseconds of refill, if no more than `most_ns` are missing afterwards.
     fn take_within(self, cost_ns: u64, most_ns: u64, quota: &Quota, now: Time) -> Take {
-        let sane = now + quota.fill_ns() + debt_ns_max(quota);
+        self.take_sanely(cost_ns, most_ns, now + quota.fill_ns() + debt_ns_max(quota), now)
+    }
+
+    #[inline]
+    fn take_sanely(self, cost_ns: u64, most_ns: u64, sane: Time, now: Time) -> Take {
         let after = self.full_at.max(now).min(sane) + cost_ns;
         match after.nanos_since(now + most_ns) {
             0 => Take::Taken(Self { full_at: after }),
             wait_ns => Take::Short { wait_ns },
         }
+    }
+
+    /// [`Bucket::take`] for what was worked out before.
+    #[cfg(feature = "own_memory")]
+    #[inline]
+    pub(crate) fn take_portion(self, portion: &Portion, now: Time) -> Take {
+        self.take_sanely(portion.cost, portion.most, now + portion.sane, now)
+    }
+
+    /// [`Bucket::held_to`] for what was worked out before: the bucket, lacking at least so many nanoseconds of refill.
+    #[cfg(feature = "own_memory")]
+    #[inline]
+    pub(crate) fn lacking(self, missing_ns: u64, now: Time) -> Self {
+        Self { full_at: self.full_at.max(now + missing_ns) }
     }
 
     /// The bucket after `n` tokens are taken at `now`, whether it has them or not. Its debt stops at the deepest

@@ -1,25 +1,23 @@
 //! Spreads the times at which refused clients are told to return.
 
-use super::hit::Hit;
 use crate::limiter::Limiter;
 use crate::{FIBONACCI, RuleIndex};
 
 impl Limiter {
-    /// The seconds to add to the `Retry-After` of the rule at `rule`, which refused one of these `hits`: 0 to the rule's
+    /// The seconds to add to the `Retry-After` of the rule at `rule`, which refused the key of this `tag`: 0 to the rule's
     /// `retry_after_jitter_s`.
     ///
     /// Each refusal gets another value, so clients that share a key are parted, too. Multiples of [`FIBONACCI`] are as evenly
     /// spread as any, however many they are: the clients are dealt out to the seconds.
     #[inline]
-    pub(crate) fn jitter_s(&mut self, rule: RuleIndex, hits: &[Hit]) -> u32 {
+    pub(crate) fn jitter_s(&mut self, rule: RuleIndex, tag: impl FnOnce() -> u64) -> u32 {
         let most_s = self.terms.get(usize::from(rule)).map_or(0, |terms| terms.retry_after_jitter_s);
         if most_s == 0 {
             return 0;
         }
         self.dealt = self.dealt.wrapping_add(FIBONACCI);
         // Workers begin at the same number, and keys are hashes.
-        let tag = hits.iter().find(|hit| hit.rule == rule).map_or(0, |hit| hit.tag.bits());
-        part_of(tag.wrapping_add(self.dealt), most_s)
+        part_of(tag().wrapping_add(self.dealt), most_s)
     }
 }
 

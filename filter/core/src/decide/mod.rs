@@ -47,4 +47,6 @@ pub(crate) use keys::Keys;
 pub(crate) use penalty::{forget, put_ban};
 #[cfg(feature = "own_memory")]
 pub(crate) use plain::Plain;
+#[cfg(feature = "own_memory")]
+pub(crate) use quick::Quick;
 pub(crate) use terms::RuleTerms;

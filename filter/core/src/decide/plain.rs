@@ -9,7 +9,8 @@ use core::net::IpAddr;
 
 use super::keys::KeyId;
 use super::terms::RuleTerms;
-use crate::key::{KeyHash, Secret};
+use crate::buckets::{Portion, missing_ns};
+use crate::key::{KeyHash, SHORT_BYTES_MAX, Secret};
 use crate::table::ColdChange;
 use crate::table::slot::Tag;
 use weir_rules::RuleSet;
@@ -40,6 +41,10 @@ pub(crate) struct Plain {
 /// What is needed of a rule.
 pub(super) struct PlainRule {
     pub(super) salt: u64,
+    /// What its requests take.
+    pub(super) portion: Portion,
+    /// What its buckets lack at least, because they hold no more than the local burst.
+    pub(super) missing_ns: u64,
     pub(super) quota: Quota,
     pub(super) local_burst: u32,
     pub(super) cost: u32,
@@ -77,8 +82,11 @@ impl PlainRule {
             && terms.key == key
             && terms.is_enforced()
             && !(is_fleets || terms.has_penalty || terms.is_charged_after || terms.reserves);
+        let burst = if terms.local_burst == 0 { 0 } else { terms.local_burst.max(cost) };
         is_plain.then_some(Self {
             salt: terms.salt,
+            portion: Portion::of(&terms.quota, cost),
+            missing_ns: missing_ns(&terms.quota, burst),
             quota: terms.quota,
             local_burst: terms.local_burst,
             cost,
@@ -106,18 +114,37 @@ impl Plain {
 #[inline]
 fn hash_of(address: IpAddr, prefixes: Prefixes, secret: &Secret) -> KeyHash {
     let (cut, bits) = prefixes.cut(address);
-    let covered = usize::from(bits).div_ceil(8);
+    let size = 2 + usize::from(bits).div_ceil(8);
+    // As numbers: bytes that are written one by one are slow to read together.
     match cut {
         IpAddr::V4(v4) => {
-            let [a, b, c, d] = v4.octets();
-            let key = [4, bits, a, b, c, d];
-            secret.hash(key.get(..2 + covered).unwrap_or(&key))
+            let octets = u128::from(v4.to_bits().swap_bytes());
+            secret.hash_short(octets << 16 | u128::from(bits) << 8 | 4, size)
+        }
+        IpAddr::V6(v6) if size <= SHORT_BYTES_MAX => {
+            secret.hash_short(v6.to_bits().swap_bytes() << 16 | u128::from(bits) << 8 | 6, size)
         }
         IpAddr::V6(v6) => {
             let mut key = [0; 18];
             let head = [6, bits].into_iter().chain(v6.octets());
             key.iter_mut().zip(head).for_each(|(to, from)| *to = from);
-            secret.hash(key.get(..2 + covered).unwrap_or(&key))
+            secret.hash(key.get(..size).unwrap_or(&key))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use weir_rules::key::KeyValue;
+
+    proptest! {
+        #[test]
+        fn an_address_is_hashed_as_its_key_is(address: IpAddr, ipv4 in 1u8..=32, ipv6 in 1u8..=128, secret: [u8; 16]) {
+            let (prefixes, secret) = (Prefixes { ipv4, ipv6 }, Secret::new(secret));
+            let key = KeyValue::of_address(address, prefixes);
+            prop_assert_eq!(hash_of(address, prefixes, &secret), secret.hash(key.as_bytes()));
         }
     }
 }

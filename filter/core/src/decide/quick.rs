@@ -7,15 +7,17 @@
 
 use alloc::vec::Vec;
 
-use super::Decision;
+use super::decision::{Decision, Reason};
 use super::hit::slot_of;
 use super::judge::cold_after_taking;
 use super::plain::{Plain, PlainRule};
 use crate::RuleIndex;
 use crate::buckets::{Standing, Take};
+use crate::counters::Event;
 use crate::fleet::Exchange;
 use crate::fleet::ladder::Step;
 use crate::limiter::Limiter;
+use crate::local::Denial;
 use crate::table::slot::{Cold, Tag, Unheard};
 use crate::table::{ColdChange, Slots};
 use weir_rules::request::Request;
@@ -25,48 +27,65 @@ impl PlainRule {
     /// The entry after a request; none if this is not for the quick path. `parts` is given in a fleet.
     #[inline]
     fn take(&self, cold: Cold, parts: Option<u32>, now: Time) -> Option<Cold> {
-        let burst = if self.local_burst == 0 { 0 } else { self.local_burst.max(self.cost) };
-        let bucket = cold.bucket.held_to(&self.quota, burst, now);
-        let Take::Taken(after) = bucket.take(&self.quota, self.cost, now) else { return None };
+        let bucket = cold.bucket.lacking(self.missing_ns, now);
+        let Take::Taken(after) = bucket.take_portion(&self.portion, now) else { return None };
         let unheard = parts.map(|parts| Unheard { quota: self.quota, local_burst: self.local_burst, parts });
         cold_after_taking(cold, after, unheard.as_ref(), self.cost, now)
     }
 }
 
+/// What the quick path comes to.
+#[derive(Clone, Copy)]
+pub(crate) enum Quick {
+    /// The request goes through.
+    Passed,
+    /// The deny cache refuses it for this rule.
+    Refused(RuleIndex, Denial),
+    /// Nothing was changed: the general path is to decide it.
+    Left,
+}
+
 impl Limiter {
-    /// Lets a request through by the quick path. False if nothing was changed: the general path is to decide it.
+    /// Decides a request by the quick path, if that can.
     #[inline]
     pub(crate) fn try_quickly(
         &mut self,
         request: &mut dyn Request,
         slots: &mut dyn Slots,
         now: Time,
-    ) -> bool {
-        self.plain.is_some() && slots.changes_in_place() && self.take_in_place(request, slots, now)
+    ) -> Quick {
+        if self.plain.is_some() && slots.changes_in_place() {
+            self.take_in_place(request, slots, now).unwrap_or(Quick::Left)
+        } else {
+            Quick::Left
+        }
     }
 
     #[inline(never)]
-    fn take_in_place(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) -> bool {
+    fn take_in_place(
+        &mut self,
+        request: &mut dyn Request,
+        slots: &mut dyn Slots,
+        now: Time,
+    ) -> Option<Quick> {
         let is_usual = !self.only_asks && !self.may_reserve && self.in_hand.is_empty();
         let ladder = self.exchange.as_ref().map(|exchange| exchange.ladder);
-        let Some(plain) = self.plain.as_deref_mut().filter(|_| is_usual) else { return false };
+        let plain = self.plain.as_deref_mut().filter(|_| is_usual)?;
         let is_in_touch = plain.is_local || ladder.is_some_and(|ladder| ladder.step(now) < Step::Fallback);
         if !is_in_touch || request.times() != 1 {
-            return false;
+            return None;
         }
-        let Some(hash) = plain.hash(request, &self.secret) else {
-            return false;
-        };
+        let hash = plain.hash(request, &self.secret)?;
         let Plain { rules, changes, .. } = plain;
         for (change, rule) in changes.iter_mut().zip(&*rules) {
             change.tag = Tag::of_key(hash.tag, rule.salt);
         }
         if self.deny_cache.is_worth_asking(now) {
-            let is_denied = |(change, rule): (&ColdChange, &PlainRule)| {
-                self.deny_cache.get(change.tag, rule.cost, now).is_some()
-            };
-            if changes.iter().zip(&*rules).any(is_denied) {
-                return false;
+            let denials = changes.iter().zip(&*rules).zip(0..).filter_map(|((change, rule), i)| {
+                Some((RuleIndex::new(i), self.deny_cache.get(change.tag, rule.cost, now)?))
+            });
+            if let Some((rule, denial)) = denials.max_by_key(|(_, denial)| denial.until) {
+                return Some(Quick::Refused(rule, denial));
             }
         }
         let parts = self.exchange.as_ref().map(Exchange::cold_parts);
@@ -78,10 +97,25 @@ impl Limiter {
         };
         let slot = slot_of(hash.place, slots.count());
         let passes = slots.change_cold(slot, changes, &mut judge);
-        if passes {
+        passes.then(|| {
             self.counters.count_allowed(rules.len());
+            Quick::Passed
+        })
+    }
+
+    /// The decision that [`Quick::Refused`] is.
+    pub(crate) fn refused_quickly(&mut self, rule: RuleIndex, denial: Denial, now: Time) -> Decision {
+        let mut tag = 0;
+        if let Some(plain) = &self.plain {
+            for (change, rule) in plain.changes.iter().zip(&plain.rules) {
+                self.watch.touch_known(change.tag, rule.cost, now);
+            }
+            tag = plain.changes.get(usize::from(rule)).map_or(0, |change| change.tag.bits());
         }
-        passes
+        self.counters.add(Event::DenyCacheAnswered, 1);
+        let standing = Standing::refused(denial.until.nanos_since(now), denial.full_at.nanos_since(now));
+        self.refused(rule, standing);
+        Decision::Refuse { reason: Reason::Limit, rule, standing, jitter_s: self.jitter_s(rule, || tag) }
     }
 
     /// Whether clients that pass quickly are told how they stand.

@@ -5,6 +5,8 @@ use alloc::vec::Vec;
 use super::decision::{Decision, Outcome, Reason};
 use super::hit::{Hit, Scratch};
 use super::meet::Met;
+#[cfg(feature = "own_memory")]
+use super::quick::Quick;
 use super::ruling::Ruling;
 use crate::buckets::Standing;
 use crate::buckets::algorithm::Receipt;
@@ -25,8 +27,10 @@ impl Limiter {
     /// Decides one request at `now`.
     pub fn decide(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) -> Decision {
         #[cfg(feature = "own_memory")]
-        if self.try_quickly(request, slots, now) {
-            return self.passed(now);
+        match self.try_quickly(request, slots, now) {
+            Quick::Passed => return self.passed(now),
+            Quick::Refused(rule, denial) => return self.refused_quickly(rule, denial, now),
+            Quick::Left => {}
         }
         self.decide_generally(request, slots, now)
     }
@@ -48,6 +52,8 @@ impl Limiter {
         slots: &mut dyn Slots,
         now: Time,
     ) -> Decision {
+        #[cfg(feature = "own_memory")]
+        self.mend();
         self.touch.drawn = drawn;
         // The scratch is taken out, so that the rest of the limiter can be borrowed meanwhile.
         let mut scratch = self.scratch.take().unwrap_or_default();
@@ -85,7 +91,9 @@ impl Limiter {
             }
             (Outcome::Limit | Outcome::Deny, Some((rule, standing))) => {
                 let reason = if outcome == Outcome::Limit { Reason::Limit } else { Reason::Deny };
-                let jitter_s = self.jitter_s(rule, &scratch.hits);
+                let hits = &scratch.hits;
+                let tag = || hits.iter().find(|hit| hit.rule == rule).map_or(0, |hit| hit.tag.bits());
+                let jitter_s = self.jitter_s(rule, tag);
                 Decision::Refuse { reason, rule, standing, jitter_s }
             }
             (Outcome::Wait, Some(_)) => {

@@ -12,6 +12,8 @@ use super::site::Site;
 use super::state::Edge;
 use crate::RuleIndex;
 use crate::buckets::Standing;
+#[cfg(feature = "own_memory")]
+use crate::decide::Quick;
 use crate::decide::{Afterwards, Decision, Reason, Reserved, What};
 #[cfg(feature = "takes")]
 use crate::fleet::{Take, Taken};
@@ -131,14 +133,21 @@ impl Edge {
         now: Time,
     ) -> Decided<'_> {
         #[cfg(feature = "own_memory")]
-        if self.limiter.try_quickly(request, site, now) {
-            let is_untold =
-                !(self.notes_decisions || self.host.hears_decisions || self.limiter.tells_standing());
-            if is_untold {
-                return Decided::CONTINUE;
+        match self.limiter.try_quickly(request, site, now) {
+            Quick::Passed => {
+                let is_untold =
+                    !(self.notes_decisions || self.host.hears_decisions || self.limiter.tells_standing());
+                if is_untold {
+                    return Decided::CONTINUE;
+                }
+                let decision = self.limiter.passed(now);
+                return self.carry_out(decision, Asking { open, request, site, now });
             }
-            let decision = self.limiter.passed(now);
-            return self.carry_out(decision, Asking { open, request, site, now });
+            Quick::Refused(rule, denial) => {
+                let decision = self.limiter.refused_quickly(rule, denial, now);
+                return self.carry_out(decision, Asking { open, request, site, now });
+            }
+            Quick::Left => {}
         }
         let decision = self.limiter.decide_generally(request, site, now);
         self.carry_out(decision, Asking { open, request, site, now })

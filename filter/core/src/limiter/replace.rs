@@ -54,6 +54,15 @@ impl Limiter {
         self.generation = self.generation.wrapping_add(1);
     }
 
+    /// Makes the terms anew that a panic took along while hits were judged. Only a program goes on after a panic.
+    #[cfg(feature = "own_memory")]
+    #[inline]
+    pub(crate) fn mend(&mut self) {
+        if self.terms.is_empty() && !self.rules.rules().is_empty() {
+            self.terms = RuleTerms::of(&self.rules, &self.secret, self.exchange.is_some()).1;
+        }
+    }
+
     /// Counts the rule sets that were in force: an index into [`Limiter::rules`] is valid only while this stays
     /// the same.
     pub fn generation(&self) -> u32 {

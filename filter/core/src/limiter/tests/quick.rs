@@ -238,13 +238,14 @@ impl World {
     }
 }
 
-/// A plain rule: so many tokens a second, the burst, the cost, when out of touch, the local burst, whether clients are told.
+/// A plain rule: so many tokens a second, the burst, the cost, when out of touch, the local burst, whether clients are told, the
+/// jitter.
 fn plain_rule() -> impl Strategy<Value = Value> {
     let unsynced = prop::sample::select(vec!["local", "share", "deny"]);
-    (1u32..200, 2u32..40, 1u32..3, unsynced, 1u32..40, prop::bool::ANY).prop_map(
-        |(rate, burst, cost, unsynced, local, tells)| {
+    (1u32..200, 2u32..40, 1u32..3, unsynced, 1u32..40, prop::bool::ANY, 0u32..4).prop_map(
+        |(rate, burst, cost, unsynced, local, tells, jitter_s)| {
             json!({"key": [{"client_address": {"ipv4": 32, "ipv6": 60}}], "rate": format!("{rate}/s"), "burst": burst, "cost": cost,
-                "when_unsynced": unsynced, "local_burst": local.clamp(cost, burst), "response": {"on_allowed": tells}})
+                "when_unsynced": unsynced, "local_burst": local.clamp(cost, burst), "response": {"on_allowed": tells, "retry_after_jitter_s": jitter_s}})
         },
     )
 }

@@ -29,9 +29,14 @@ const PRINT_BITS: u32 = 4;
 const _: () = assert!(UNITS * PRINT_BITS as usize == u64::BITS as usize);
 const _: () = assert!(BASE + 1 == DEBT_WORDS.start && DEBT_WORDS.end == SLOT_WORDS);
 
-/// Room for one slot.
+/// Room for one slot. One line more than a slot has: the first lines of all buffers, which decisions read, are then spread
+/// over all places of the processor's cache, instead of an eighth of them.
 #[repr(align(64))]
-pub(super) struct Buffer([AtomicU64; SLOT_WORDS]);
+pub(super) struct Buffer([AtomicU64; SLOT_WORDS + LINE_WORDS]);
+
+/// Words in a line of the processor's cache.
+const LINE_WORDS: usize = 8;
+const _: () = assert!(SLOT_WORDS.is_multiple_of(2 * LINE_WORDS));
 
 impl Buffer {
     pub(super) fn of(slot: &Slot) -> Self {

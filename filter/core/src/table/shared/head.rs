@@ -2,9 +2,9 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// The state of a slot: its version in the upper half, its buffer's number in the lower. It is alone in its line of the
-/// processor's cache, so that writers of other slots do not disturb it.
-#[repr(align(64))]
+/// The state of a slot: its version in the upper half, its buffer's number in the lower. Eight of them are in a line of the
+/// processor's cache: so small a list stays in the cache, and a decision needs it before it can look at the buffer. The
+/// hash chooses the slot, so two slots that are busy at once are seldom in one line.
 pub(super) struct Head(AtomicU64);
 
 /// What a head says.
