@@ -31,13 +31,13 @@ MODULE := --locked -p weir-native
 EMPTY_FILTER := --locked -p weir-empty-filter --target wasm32-wasip1
 # Documentation for people who work on the code: it includes private items, and links may point to them.
 DOC := RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --no-deps --document-private-items
-VECTORS := --locked -p weir-limiter --target wasm32-wasip1 --test vectors
+VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vectors
 # What only computes: without the programs that other parts of the tests start, and so quickly built.
 COMPUTE := --locked --release -p weir-tests --no-default-features
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind chromedriver envoy envoy-before prometheus urllib3 prometheus-client
+PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind chromedriver envoy envoy-before prometheus urllib3 prometheus-client wasm-bindgen
 .PHONY: $(PROGRAMS) help run run-regions visitors attack test upgrade tools wasm wasm-nginx wasm-lean module proto dashboard sync sync-debug fmt clippy doc quick native unit stores e2e e2e-module vectors lab kubernetes try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz dist dist-sync try-dist dist-twice clean
 
 help: ## list the targets
@@ -60,7 +60,7 @@ chromedriver:
 	$(call needs,$@,install Chromium with its driver (of Debian's packages: chromium-driver))
 
 # Installed into .tools/ if missing.
-envoy envoy-before prometheus urllib3 prometheus-client: python3
+envoy envoy-before prometheus urllib3 prometheus-client wasm-bindgen: python3
 	@$(LAB) tools $@
 
 run: python3 ## build and run one edge: Envoy on 127.0.0.1:10000, weir-sync, an upstream
@@ -86,7 +86,7 @@ quick: prometheus fmt clippy ## the checks worth running before each commit (und
 	$(call suite,architecture documentation mixin rules schema)
 
 tools: python3 ## install what is missing (.tools/; wasm-opt, redis-server, node, valgrind and Chromium by apt)
-	@$(LAB) tools rust packages wasm-opt envoy redis prometheus-client urllib3 prometheus node valgrind chromium
+	@$(LAB) tools rust packages wasm-opt envoy redis prometheus-client urllib3 prometheus node valgrind chromium wasm-bindgen
 
 fmt: cargo ## is every file formatted?
 	cargo fmt --all --check
@@ -215,8 +215,8 @@ $(BEFORE_DIR)/weir-sync:
 	cp "$(BEFORE_DIR)/target/debug/weir-sync" "$(BEFORE_DIR)/"
 	rm -rf "$(BEFORE_DIR)/target" "$(BEFORE_DIR)/source"
 
-vectors: cargo cc node ## the core's vectors on wasm32, under Node
-	CARGO_TARGET_WASM32_WASIP1_RUNNER="node --no-warnings $(CURDIR)/filter/core/tests/vectors/under_node.mjs" \
+vectors: cargo cc node wasm-bindgen ## the core's vectors on wasm32, under Node
+	CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER="$(CURDIR)/.tools/wasm-bindgen/bin/wasm-bindgen-test-runner" \
 	cargo test $(VECTORS)
 
 # Not part of `make test`: no package has ngx_wasm_module, so this builds it, and nginx, from their sources.

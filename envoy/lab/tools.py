@@ -14,7 +14,7 @@ import paths
 import system
 from problem import Problem, say
 
-_WASM_TARGET = "wasm32-wasip1"
+_WASM_TARGETS = ("wasm32-wasip1", "wasm32-unknown-unknown")
 
 
 def ensure(names):
@@ -30,21 +30,22 @@ def _rust():
     ):
         if not shutil.which(program):
             raise Problem(f"{program} is missing: {advice}.")
-    if not _has_target() and shutil.which("rustup"):
+    if not _has_targets() and shutil.which("rustup"):
         say("installing the Rust toolchain that rust-toolchain.toml names")
         # Inside the project rustup reads that file; without arguments it installs what it says.
         system.run(["rustup", "toolchain", "install"])
-        if not _has_target():
-            system.run(["rustup", "target", "add", _WASM_TARGET])
-    if not _has_target():
+        if not _has_targets():
+            system.run(["rustup", "target", "add", *_WASM_TARGETS])
+    if not _has_targets():
         raise Problem(
-            f"the Rust target {_WASM_TARGET} is missing and could not be installed: "
+            f"the Rust targets {' and '.join(_WASM_TARGETS)} are missing and could not be installed: "
             "is there a network, and does cargo come from rustup?"
         )
 
 
-def _has_target():
-    return os.path.isdir(system.output(["rustc", "--print", "target-libdir", "--target", _WASM_TARGET]))
+def _has_targets():
+    command = ["rustc", "--print", "target-libdir", "--target"]
+    return all(os.path.isdir(system.output([*command, target])) for target in _WASM_TARGETS)
 
 
 def _packages():
@@ -207,6 +208,26 @@ def _require(program):
         raise Problem(f"{program} was installed, but is not found in PATH: add its folder.")
 
 
+def _wasm_bindgen():
+    # The runner and the library in the test must be of exactly one version.
+    version = _locked(paths.LOCK, r'^name = "wasm-bindgen"\nversion = "([^"]+)"')
+    root = os.path.join(paths.TOOLS, "wasm-bindgen")
+    runner = os.path.join(root, "bin", "wasm-bindgen-test-runner")
+    if version in system.output([runner, "--version"]).split():
+        return
+    say(f"installing wasm-bindgen's test runner {version} into .tools/wasm-bindgen (some minutes, once)")
+    build = os.path.join(paths.TOOLS, "wasm-bindgen-build")
+    # One binary, unoptimised, without the TLS of its remote browsers: it runs for a second, and builds
+    # in a quarter of the time.
+    command = ["cargo", "install", "wasm-bindgen-cli", "--version", version, "--bin", "wasm-bindgen-test-runner"]
+    command += ["--no-default-features", "--debug", "--force", "--no-track", "--root", root, "--target-dir", build]
+    env = dict(os.environ, CARGO_PROFILE_DEV_DEBUG="false")
+    # Its lock file may name a package that has been withdrawn since; its version is what matters here.
+    if system.run([*command, "--locked"], env) != 0 and system.run(command, env) != 0:
+        raise Problem(f"cargo could not install wasm-bindgen-cli {version} (its reason is above): is there a network?")
+    shutil.rmtree(build, ignore_errors=True)
+
+
 def _locked(path, pattern):
     """The version that the file at `path` pins, found by `pattern`."""
     with open(path, encoding="utf-8") as file:
@@ -230,6 +251,7 @@ _INSTALLERS = {
     "kubernetes": _kubernetes,
     "skopeo": _skopeo,
     "registry": _registry,
+    "wasm-bindgen": _wasm_bindgen,
     "node": _node,
     "valgrind": _valgrind,
     "chromium": _chromium,

@@ -1,7 +1,7 @@
 //! Vectors: the same inputs give the same decisions, to the bit, natively and on wasm32.
 //!
 //! Natively: `cargo test -p weir-limiter --test vectors`. On wasm32: the same with
-//! `--target wasm32-wasip1`, which the filter is built for, under Node (`make vectors`).
+//! `--target wasm32-unknown-unknown` and wasm-bindgen's test runner (`make vectors`).
 
 use weir_limiter::buckets::{Bucket, Take};
 use weir_limiter::decide::Outcome;
@@ -19,6 +19,9 @@ use weir_wire::messages::{
 use weir_wire::quota::Quota;
 use weir_wire::sharing::Sharing;
 use weir_wire::time::Time;
+
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
 
 #[path = "vectors/algorithms.rs"]
 mod algorithms;

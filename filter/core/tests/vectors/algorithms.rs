@@ -11,6 +11,9 @@ use weir_rules::algorithm::{Algorithm, Concurrency, LeakyBucket, SlidingLog, Win
 use weir_wire::quota::Quota;
 use weir_wire::time::Time;
 
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+
 /// One key, and what was taken of it last.
 struct Key {
     algorithm: Algorithm,
