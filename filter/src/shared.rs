@@ -2,9 +2,11 @@
 //!
 //! Shared data is one map per VM id, without a size limit and (on Envoy) without removal, so all keys are known
 //! beforehand: the identity, what was heard from weir-sync, when a worker greeted, what ended workers left, how many
-//! slots there are, one key per slot, and three for pushed rule sets.
+//! slots there are, one key per slot, and three for pushed rule sets. VMs without an id have one map, so there each key
+//! begins with a hash of the plugin's name: Istio gives no VM an id, and plugins of two names have nothing in common.
 
 use weir_limiter::edge::{Shared, SharedValue, Site};
+use weir_limiter::key::name_hash;
 use weir_limiter::limiter::TableIdentity;
 use weir_limiter::response::Header;
 use weir_limiter::table::slot::{SLOT_BYTES, Slot};
@@ -24,21 +26,21 @@ const OWN_SLOTS_MAX: u32 = 16_384;
 /// Holds how many slots were made, as four bytes. Like the slots' names, it carries the format's digit: a module with
 /// another format has slots of its own, and does not take these for corrupt ones.
 const CREATED_KEY: &[u8] = b"weir.slots5";
+/// The longest of the names.
+const KEY_BYTES_MAX: usize = 18;
 /// The number of keys besides the slots: these two, and one for each [`SharedValue`].
 const KEYS_BESIDE: u32 = 8;
 
-/// The process of this worker, by where its table is: in shared data, or in this worker's own memory if the host has no
-/// room for it there.
-pub(crate) enum Process {
-    Shared { count: u32 },
-    Own(LocalSlots),
+/// The process of this worker.
+pub(crate) struct Process {
+    keys: Keys,
+    table: Table,
 }
 
-impl Default for Process {
-    /// The process before its table is opened.
-    fn default() -> Self {
-        Self::Shared { count: 1 }
-    }
+/// Where the table is: in shared data, or in this worker's own memory if the host has no room for it there.
+enum Table {
+    Shared { count: u32 },
+    Own(LocalSlots),
 }
 
 impl Shared for Process {
@@ -47,23 +49,23 @@ impl Shared for Process {
     /// On Envoy the main thread configures a plugin before any worker does, so no two make one at once. Without
     /// shared data, each worker has an identity of its own.
     fn identity(&mut self) -> TableIdentity {
-        if let Some(known) = read_identity() {
+        if let Some(known) = self.read_identity() {
             return known;
         }
         let fresh = host::random::<IDENTITY_BYTES>().unwrap_or_else(|| {
             log::warn!("the host has no random numbers: keys are hashed with a secret that can be guessed");
             guessable()
         });
-        let _ = host::set_shared_data(IDENTITY_KEY, &fresh, 0);
-        read_identity().unwrap_or_else(|| TableIdentity::of(&fresh))
+        let _ = self.keys.write(IDENTITY_KEY, &fresh, 0);
+        self.read_identity().unwrap_or_else(|| TableIdentity::of(&fresh))
     }
 
     fn get(&mut self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError> {
-        get(key_of(value))
+        self.keys.get(key_of(value))
     }
 
     fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError> {
-        set(key_of(value), bytes, version)
+        self.keys.set(key_of(value), bytes, version)
     }
 }
 
@@ -79,24 +81,9 @@ fn key_of(value: SharedValue) -> &'static [u8] {
     }
 }
 
-fn get(key: &[u8]) -> Result<(Vec<u8>, Version), ReadError> {
-    match host::shared_data(key) {
-        Ok((bytes, cas)) => Ok((bytes, Version(cas))),
-        Err(Status::NOT_FOUND) => Err(ReadError::Missing),
-        Err(_) => Err(ReadError::Unavailable),
-    }
-}
-
-fn set(key: &[u8], bytes: &[u8], version: Version) -> Result<(), WriteError> {
-    host::set_shared_data(key, bytes, version.0).map_err(|status| match status {
-        Status::CAS_MISMATCH => WriteError::Conflict,
-        _ => WriteError::Unavailable,
-    })
-}
-
 impl Site for Process {
     fn open(&mut self, slots: u32) {
-        *self = Self::opened(slots);
+        self.table = self.opened(slots);
     }
 
     /// Envoy's `node.id`, under its present name or the older one.
@@ -131,11 +118,6 @@ impl Site for Process {
     }
 }
 
-fn read_identity() -> Option<TableIdentity> {
-    let (bytes, _) = host::shared_data(IDENTITY_KEY).ok()?;
-    <[u8; IDENTITY_BYTES]>::try_from(bytes).ok().map(|bytes| TableIdentity::of(&bytes))
-}
-
 fn guessable() -> [u8; IDENTITY_BYTES] {
     let clocks = [host::unix_ns(), host::monotonic_ns().unwrap_or(0)];
     let mut bytes = [0; IDENTITY_BYTES];
@@ -143,47 +125,103 @@ fn guessable() -> [u8; IDENTITY_BYTES] {
     bytes
 }
 
-fn number(key: &[u8]) -> Option<u32> {
-    let (bytes, _) = host::shared_data(key).ok()?;
-    <[u8; 4]>::try_from(bytes).ok().map(u32::from_le_bytes)
+/// The keys of this plugin.
+struct Keys {
+    /// What their first bytes are changed by: nothing if the VM has an id, else a hash of the plugin's name.
+    mark: u32,
+}
+
+impl Keys {
+    fn of_plugin() -> Self {
+        // Not so on a host that does not say what its VMs' ids are.
+        let has_no_id = !nginx::IS_HOST && host::property("plugin_vm_id").is_ok_and(|id| id.is_empty());
+        Self {
+            mark: if has_no_id { name_hash(&host::property("plugin_name").unwrap_or_default()) } else { 0 },
+        }
+    }
+
+    /// What is under this name, and its compare-and-swap number.
+    fn read(&self, name: &[u8]) -> Result<(Vec<u8>, u32), Status> {
+        host::shared_data(self.key(name, &mut [0; KEY_BYTES_MAX]))
+    }
+
+    fn write(&self, name: &[u8], bytes: &[u8], cas: u32) -> Result<(), Status> {
+        host::set_shared_data(self.key(name, &mut [0; KEY_BYTES_MAX]), bytes, cas)
+    }
+
+    /// The key of this name.
+    #[inline(never)]
+    fn key<'a>(&self, name: &[u8], key: &'a mut [u8; KEY_BYTES_MAX]) -> &'a [u8] {
+        key.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
+        if let Some(first) = key.first_chunk_mut::<4>() {
+            *first = (u32::from_le_bytes(*first) ^ self.mark).to_le_bytes();
+        }
+        key.get(..name.len()).unwrap_or(key)
+    }
+
+    fn get(&self, name: &[u8]) -> Result<(Vec<u8>, Version), ReadError> {
+        match self.read(name) {
+            Ok((bytes, cas)) => Ok((bytes, Version(cas))),
+            Err(Status::NOT_FOUND) => Err(ReadError::Missing),
+            Err(_) => Err(ReadError::Unavailable),
+        }
+    }
+
+    fn set(&self, name: &[u8], bytes: &[u8], version: Version) -> Result<(), WriteError> {
+        self.write(name, bytes, version.0).map_err(|status| match status {
+            Status::CAS_MISMATCH => WriteError::Conflict,
+            _ => WriteError::Unavailable,
+        })
+    }
 }
 
 impl Process {
+    /// The process before its table is opened.
+    pub(crate) fn new() -> Self {
+        Self { keys: Keys::of_plugin(), table: Table::Shared { count: 1 } }
+    }
+
+    #[inline(never)]
+    fn read_identity(&self) -> Option<TableIdentity> {
+        let (bytes, _) = self.keys.read(IDENTITY_KEY).ok()?;
+        <[u8; IDENTITY_BYTES]>::try_from(bytes).ok().map(|bytes| TableIdentity::of(&bytes))
+    }
+
     /// Makes the slots that are not there yet, and checks that the host keeps them.
     ///
     /// They are made ahead, because on Envoy the first write of a key overwrites whatever another worker
     /// wrote in between.
-    fn opened(count: u32) -> Self {
-        let created = number(CREATED_KEY).unwrap_or(0);
+    fn opened(&self, count: u32) -> Table {
+        let (created, cas) = self.keys.read(CREATED_KEY).unwrap_or_default();
+        let created = <[u8; 4]>::try_from(created).map_or(0, u32::from_le_bytes);
         let mut empty = Slot::empty();
         for index in created..count {
             let name = slot_name(index);
-            let missing = host::shared_data(&name) == Err(Status::NOT_FOUND);
-            if missing && host::set_shared_data(&name, empty.sealed(), 0).is_err() {
+            let missing = self.keys.read(&name) == Err(Status::NOT_FOUND);
+            if missing && self.keys.write(&name, empty.sealed(), 0).is_err() {
                 break;
             }
         }
         // A store that is too small either refuses the last slot, or drops the first one for it.
-        let is_there = |index: u32| host::shared_data(&slot_name(index)).is_ok();
-        if read_identity().is_none() || !is_there(0) || !is_there(count.saturating_sub(1)) {
+        let is_there = |index: u32| self.keys.read(&slot_name(index)).is_ok();
+        if self.read_identity().is_none() || !is_there(0) || !is_there(count.saturating_sub(1)) {
             log::warn!(
                 "the host's shared data does not hold the table: every worker keeps buckets of its own, so a client \
                  may get its quota once per worker. Give it room for {count} slots of {SLOT_BYTES} bytes and \
                  {KEYS_BESIDE} other keys (on nginx, shm_kv * {}m), or lower table.addresses",
                 nginx::store_mib(count)
             );
-            return Self::Own(LocalSlots::new(count.min(OWN_SLOTS_MAX)));
+            return Table::Own(LocalSlots::new(count.min(OWN_SLOTS_MAX)));
         }
         if created < count {
-            let cas = host::shared_data(CREATED_KEY).map_or(0, |(_, cas)| cas);
             // If this conflicts with another write, the next worker that begins corrects it.
-            let _ = host::set_shared_data(CREATED_KEY, &count.to_le_bytes(), cas);
+            let _ = self.keys.write(CREATED_KEY, &count.to_le_bytes(), cas);
         }
-        Self::Shared { count }
+        Table::Shared { count }
     }
 }
 
-/// The key of slot `index`. nginx tells keys apart by CRC-32 alone, and names that differ only in four
+/// The name of slot `index`. nginx tells keys apart by CRC-32 alone, and names that differ only in four
 /// adjacent bytes never have the same one.
 fn slot_name(index: u32) -> [u8; 12] {
     let mut name = *b"weir.s5.____";
@@ -193,26 +231,26 @@ fn slot_name(index: u32) -> [u8; 12] {
 
 impl Slots for Process {
     fn read(&mut self, index: u32, into: &mut Slot) -> Result<Version, ReadError> {
-        match self {
-            Self::Own(slots) => slots.read(index, into),
-            Self::Shared { .. } => {
-                let (bytes, version) = get(&slot_name(index))?;
+        match &mut self.table {
+            Table::Own(slots) => slots.read(index, into),
+            Table::Shared { .. } => {
+                let (bytes, version) = self.keys.get(&slot_name(index))?;
                 if into.unseal(bytes) { Ok(version) } else { Err(ReadError::Corrupt(version)) }
             }
         }
     }
 
     fn write(&mut self, index: u32, slot: &mut Slot, version: Version) -> Result<(), WriteError> {
-        match self {
-            Self::Own(slots) => slots.write(index, slot, version),
-            Self::Shared { .. } => set(&slot_name(index), slot.sealed(), version),
+        match &mut self.table {
+            Table::Own(slots) => slots.write(index, slot, version),
+            Table::Shared { .. } => self.keys.set(&slot_name(index), slot.sealed(), version),
         }
     }
 
     fn count(&self) -> u32 {
-        match self {
-            Self::Own(slots) => slots.count(),
-            Self::Shared { count } => *count,
+        match &self.table {
+            Table::Own(slots) => slots.count(),
+            Table::Shared { count } => *count,
         }
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct Worker {
 impl Worker {
     /// A worker with this configuration, and what to do first; or every error, with its place.
     pub(crate) fn configure(bytes: &[u8]) -> Result<(Self, Vec<Effect>), Vec<String>> {
-        let (mut process, mut clock) = (Process::default(), Clock::default());
+        let (mut process, mut clock) = (Process::new(), Clock::default());
         let (edge, effects) = Edge::configure(bytes, nginx::RULES, &mut process, clock.now())?;
         let metrics = Metrics::define(edge.rules(), edge.sync().is_some());
         let caller = edge.sync().map(Caller::new);

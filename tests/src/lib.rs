@@ -47,6 +47,8 @@ pub mod redis_cluster;
 #[cfg(feature = "hosts")]
 pub mod redis_sentinels;
 #[cfg(feature = "hosts")]
+mod runtime;
+#[cfg(feature = "hosts")]
 pub mod server;
 pub mod simulation;
 #[cfg(feature = "hosts")]

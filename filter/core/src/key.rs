@@ -44,6 +44,11 @@ impl Secret {
     }
 }
 
+/// The hash of a name that the operator or the proxy gives (FNV-1a): no client can choose it.
+pub fn name_hash(name: &[u8]) -> u32 {
+    name.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}
+
 /// A key's hash, in two independent halves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyHash {

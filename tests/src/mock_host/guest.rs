@@ -1,8 +1,7 @@
 //! The VM's memory, as a host function reads and writes it.
 
-use wasmi::{Caller, Error, Memory, WasmParams, WasmResults};
-
 use super::host::Host;
+use crate::runtime::{self, Caller, Error, Extern, Memory, WasmParams, WasmResults};
 
 /// A call of the module into the host: its memory, and the host's state.
 pub(super) struct Guest<'a> {
@@ -11,9 +10,9 @@ pub(super) struct Guest<'a> {
 }
 
 impl<'a> Guest<'a> {
-    pub(super) fn new(caller: Caller<'a, Host>) -> Result<Self, Error> {
-        let memory = caller.get_export("memory").and_then(wasmi::Extern::into_memory);
-        let memory = memory.ok_or_else(|| Error::new("the module exports no memory"))?;
+    pub(super) fn new(mut caller: Caller<'a, Host>) -> Result<Self, Error> {
+        let memory = runtime::export(&mut caller, "memory").and_then(Extern::into_memory);
+        let memory = memory.ok_or_else(|| runtime::error("the module exports no memory"))?;
         Ok(Self { caller, memory })
     }
 
@@ -26,12 +25,14 @@ impl<'a> Guest<'a> {
         let (at, size) = (at as usize, size as usize);
         let memory = self.memory.data(&self.caller);
         let bytes = at.checked_add(size).and_then(|end| memory.get(at..end));
-        let complaint = || Error::new(format!("the module named {size} bytes at {at}, outside its memory"));
+        let complaint =
+            || runtime::error(format!("the module named {size} bytes at {at}, outside its memory"));
         bytes.map(<[u8]>::to_vec).ok_or_else(complaint)
     }
 
     pub(super) fn text(&self, at: u32, size: u32) -> Result<String, Error> {
-        String::from_utf8(self.bytes(at, size)?).map_err(|_| Error::new("the module gave text that is none"))
+        String::from_utf8(self.bytes(at, size)?)
+            .map_err(|_| runtime::error("the module gave text that is none"))
     }
 
     pub(super) fn u32(&self, at: u32) -> Result<u32, Error> {
@@ -41,12 +42,15 @@ impl<'a> Guest<'a> {
 
     pub(super) fn write(&mut self, at: u32, bytes: &[u8]) -> Result<(), Error> {
         let written = self.memory.write(&mut self.caller, at as usize, bytes);
-        written.map_err(|_| Error::new(format!("the module asked for an answer at {at}, outside its memory")))
+        written.map_err(|_| {
+            runtime::error(format!("the module asked for an answer at {at}, outside its memory"))
+        })
     }
 
     /// Hands `bytes` over in memory that the module allocates for them.
     pub(super) fn give(&mut self, bytes: &[u8], data_at: u32, size_at: u32) -> Result<(), Error> {
-        let size = u32::try_from(bytes.len()).map_err(|_| Error::new("more bytes than a module can hold"))?;
+        let size =
+            u32::try_from(bytes.len()).map_err(|_| runtime::error("more bytes than a module can hold"))?;
         // As real hosts do, nothing is allocated for nothing.
         let data = if size == 0 { 0 } else { self.allocate(size)? };
         self.write(data, bytes)?;
@@ -62,14 +66,14 @@ impl<'a> Guest<'a> {
 
     /// Calls the module back.
     pub(super) fn call<P: WasmParams, R: WasmResults>(&mut self, name: &str, params: P) -> Result<R, Error> {
-        let export = self.caller.get_export(name).and_then(wasmi::Extern::into_func);
-        let export = export.ok_or_else(|| Error::new(format!("the module exports no {name}")))?;
+        let export = runtime::export(&mut self.caller, name).and_then(Extern::into_func);
+        let export = export.ok_or_else(|| runtime::error(format!("the module exports no {name}")))?;
         export.typed::<P, R>(&self.caller)?.call(&mut self.caller, params)
     }
 
     /// A serialized map: a count, sizes, then names and values, each ended by NUL.
     pub(super) fn map(&self, at: u32, size: u32) -> Result<Vec<(String, String)>, Error> {
-        let malformed = || Error::new("the module gave a malformed map");
+        let malformed = || runtime::error("the module gave a malformed map");
         let bytes = self.bytes(at, size)?;
         if bytes.is_empty() {
             return Ok(Vec::new());

@@ -1,13 +1,12 @@
 //! Every function that the module imports.
 
-use wasmi::{Caller, Error, ExternType, Linker, Module, Val};
-
 use super::guest::Guest;
 use super::host::{Callback, Created, Host, HttpCall, LocalResponse};
 use super::message;
 use super::nginx::{self, Proxy};
 use super::script::Answer;
 use super::shared::Unwritten;
+use crate::runtime::{self, Caller, Error, ExternType, Linker, Module, Val};
 
 const OK: u32 = 0;
 const NOT_FOUND: u32 = 1;
@@ -35,7 +34,10 @@ pub fn function_names() -> Vec<String> {
 pub(super) fn link(module: &Module, linker: &mut Linker<Host>) -> Result<(), Error> {
     for import in module.imports() {
         let ExternType::Func(kind) = import.ty() else {
-            return Err(Error::new(format!("the module imports {}, which is no function", import.name())));
+            return Err(runtime::error(format!(
+                "the module imports {}, which is no function",
+                import.name()
+            )));
         };
         let (space, name) = (import.module().to_owned(), import.name().to_owned());
         linker.func_new(import.module(), import.name(), kind.clone(), move |caller, args, results| {
@@ -61,7 +63,7 @@ fn called(space: &str, name: &str, caller: Caller<'_, Host>, args: &[Val]) -> Re
     let mut guest = Guest::new(caller)?;
     if let Some(why) = nginx::ends_worker(guest.host(), name, &args) {
         let callback = guest.host().callback;
-        return Err(Error::new(format!("{name} in {callback} ends nginx's worker: {why}")));
+        return Err(runtime::error(format!("{name} in {callback} ends nginx's worker: {why}")));
     }
     if let Some((_, callbacks)) = guest.host().calls_back.take_if(|(function, _)| function == name) {
         for callback in callbacks {
@@ -316,7 +318,7 @@ fn wasi(name: &str, guest: &mut Guest<'_>, args: &[u64]) -> Result<u32, Error> {
             guest.host().logs.push((5, String::from_utf8_lossy(&text).into_owned()));
             guest.write(arg(3), &written.to_le_bytes())?;
         }
-        "proc_exit" => return Err(Error::new(format!("the module left with code {}", arg(0)))),
+        "proc_exit" => return Err(runtime::error(format!("the module left with code {}", arg(0)))),
         _ => return Ok(ERRNO_NOSYS),
     }
     Ok(OK)

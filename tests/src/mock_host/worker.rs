@@ -4,13 +4,12 @@ use std::fmt;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use wasmi::{Engine, Instance, Linker, Module, Store, WasmParams, WasmResults};
-
 use super::host::{Ask, CallAnswer, Host, LocalResponse};
 use super::imports;
 use super::nginx::{CALLBACKS, Proxy};
 use super::shared::SharedData;
 use crate::artefact;
+use crate::runtime::{self, Engine, Instance, Linker, Module, Store, WasmParams, WasmResults};
 
 /// The first root context's id; later ones and requests count up from it.
 const FIRST_ROOT: u32 = 1;
@@ -96,8 +95,9 @@ impl Worker {
         let (engine, module) = module(proxy);
         let (mut store, mut linker) = (Store::new(engine, host), Linker::new(engine));
         let instance = imports::link(module, &mut linker)
-            .and_then(|()| linker.instantiate_and_start(&mut store, module));
-        let instance = instance.map_err(|error| Trap(format!("the module does not start: {error}")))?;
+            .and_then(|()| runtime::instantiate(&linker, &mut store, module));
+        let complaint = |error| Trap(format!("the module does not start: {}", runtime::told(&error)));
+        let instance = instance.map_err(complaint)?;
         let mut worker = Self { store, instance, root: FIRST_ROOT, last_context: FIRST_ROOT };
         if let (Proxy::Nginx, Some(missing)) = (proxy, CALLBACKS.iter().find(|name| !worker.has(name))) {
             return Err(Trap(format!("SIGSEGV: nginx calls {missing}, which is not there")));
@@ -331,13 +331,14 @@ impl Worker {
     }
 
     /// The VM's linear memory, in bytes.
-    pub fn memory_bytes(&self) -> usize {
-        self.instance.get_memory(&self.store, "memory").map_or(0, |memory| memory.data_size(&self.store))
+    pub fn memory_bytes(&mut self) -> usize {
+        let memory = self.instance.get_memory(&mut self.store, "memory");
+        memory.map_or(0, |memory| memory.data_size(&self.store))
     }
 
     /// Whether the module has this callback: a host passes over one that is not there.
     pub fn has(&self, export: &str) -> bool {
-        self.instance.get_func(&self.store, export).is_some()
+        module(self.host().proxy).1.get_export(export).is_some()
     }
 
     /// A callback for the root context.
@@ -354,9 +355,9 @@ impl Worker {
         let request = (context != self.root).then_some(context);
         let host = self.host_mut();
         (host.callback, host.request) = (export, request);
-        let function = self.instance.get_typed_func::<P, R>(&self.store, export);
+        let function = self.instance.get_typed_func::<P, R>(&mut self.store, export);
         let result = function.and_then(|function| function.call(&mut self.store, params));
-        result.map_err(|error| self.complaint(&format!("{export} trapped: {error}")))
+        result.map_err(|error| self.complaint(&format!("{export} trapped: {}", runtime::told(&error))))
     }
 
     fn complaint(&self, what: &str) -> Trap {

@@ -15,6 +15,7 @@ mod fleet;
 mod floods;
 mod gateway;
 mod harness;
+mod kubernetes;
 mod lean;
 mod limiting;
 mod live;

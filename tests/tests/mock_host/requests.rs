@@ -97,6 +97,7 @@ fn answers_cost_no_memory_however_often_the_host_asks() {
 #[test]
 fn what_no_rule_asks_for_is_never_fetched() {
     let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 10)));
+    worker.host_mut().follow(Script::work());
     assert_eq!(worker.allowed_of(5, &client(1)), 5);
     assert_eq!(worker.host().called("proxy_get_header_map_value"), 0);
     assert_eq!(worker.host().called("proxy_get_property"), 5);
@@ -131,6 +132,7 @@ fn a_responses_size_is_not_asked_for_where_nothing_costs_by_it() {
     let failed = with(rule("1/h", 10), "cost", json!({"after": {"status": [401]}}));
     for rule in [one, with(failed, "key", json!(["host"]))] {
         let mut worker = Worker::configured(&shared(), &plugin(&rule));
+        worker.host_mut().follow(Script::work());
         assert_eq!(worker.allowed_of(3, &client(1)), 3);
         assert_eq!(worker.host().called("proxy_get_property"), 0, "{rule}");
     }

@@ -76,6 +76,29 @@ fn two_workers_share_a_bucket() {
     }
 }
 
+/// Istio gives no VM an id, and so all its plugins one map of shared data.
+#[test]
+fn plugins_of_vms_without_an_id_have_a_table_each_by_their_names() {
+    let shared = shared();
+    let begin = |vm_id: &str, name: &str| {
+        let mut host = Host::new(&shared);
+        host.properties.insert("plugin_vm_id".into(), vm_id.into());
+        host.properties.insert("plugin_name".into(), name.into());
+        Worker::configured_on(host, &plugin(&rule("1/h", 3)))
+    };
+    let mut one = begin("", "team-a.weir");
+    assert_eq!(one.allowed_of(2, &client(1)), 2);
+    let mut other = begin("", "team-b.weir");
+    assert_eq!(other.allowed_of(9, &client(1)), 3, "as many as its own rule says");
+    assert_eq!(one.allowed_of(9, &client(1)), 1);
+    assert_eq!(begin("", "team-b.weir").allowed_of(9, &client(1)), 0, "another worker of the same plugin");
+    assert!(shared.keys().iter().all(|key| !key.starts_with(b"weir")));
+
+    // An id is the table's name, whatever the plugins' names are.
+    assert_eq!(begin("weir", "team-a.weir").allowed_of(2, &client(1)), 2);
+    assert_eq!(begin("weir", "team-b.weir").allowed_of(9, &client(1)), 1);
+}
+
 #[test]
 fn a_write_between_read_and_write_is_retried_and_nothing_is_lost() {
     for zero_cas in BOTH {

@@ -10,6 +10,7 @@ use super::holding::Holding;
 use super::reports;
 use super::site::{HostRules, Site};
 use super::state::{Edge, Pace, Pushed, texts};
+use crate::key::name_hash;
 use crate::limiter::{Limiter, Reporter};
 use crate::table::slot::slots_for;
 use weir_rules::Rule;
@@ -165,12 +166,19 @@ impl Edge {
 }
 
 fn reporter(sync: &SyncConfig, site: &mut dyn Site) -> Result<Reporter, String> {
-    let node = || site.node().filter(|name| (1..=POP_NAME_MAX).contains(&name.len()));
-    let pop = sync.pop.clone().or_else(node).ok_or_else(|| {
-        format!(
-            "sync.pop: missing: expected this POP's name, because the host has no node id of 1 to \
-             {POP_NAME_MAX} bytes to take instead"
-        )
-    })?;
+    let pop = sync.pop.clone().or_else(|| named_by(site.node()?)).ok_or(
+        "sync.pop: missing: expected this POP's name, because the host has no node id to take instead",
+    )?;
     Ok(Reporter { pop, worker: site.random() })
+}
+
+/// The POP's name from its node's id. An id that is too long for a name, as Istio's are, is cut, and a hash of the whole
+/// distinguishes it from others that begin alike.
+fn named_by(node: String) -> Option<String> {
+    if node.len() <= POP_NAME_MAX {
+        return Some(node).filter(|name| !name.is_empty());
+    }
+    // The hash has up to ten digits.
+    let begin = node.get(..POP_NAME_MAX - 11)?;
+    Some(format!("{begin}-{}", name_hash(node.as_bytes())))
 }
