@@ -275,7 +275,7 @@ instructions: cargo cc valgrind ## count the instructions of each case; fails if
 instructions-baseline: cargo cc valgrind ## write the present counts as the new baseline
 	@cargo run -q $(COMPUTE) --bin instructions -- --write
 
-# Runs the binary as operators do, and `redis-benchmark` for comparison. `make bench-sync QUICK=1` takes a minute, and
+# Runs the binary as operators do, and a bare client of Redis for comparison. `make bench-sync QUICK=1` takes a minute, and
 # only prints.
 bench-sync: cargo cc redis-server sync ## only weir-sync: throughput, latency, memory, a cluster, 1,000 POPs (7 minutes)
 	WEIR_SYNC_BIN="$(CARGO_TARGET_DIR)/release/weir-sync" \

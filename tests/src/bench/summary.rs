@@ -146,7 +146,7 @@ pub const WASM_TWO: Target = Target {
 };
 /// weir-sync beside its store.
 pub const SYNC_REDIS: Target = Target {
-    figure: "weir-sync on Redis : redis-benchmark, same script and pipelining",
+    figure: "weir-sync on Redis : a bare client, same script and pipelining",
     must: "0.7",
     aim: "0.9",
     limits: Above { must: 0.7, aim: 0.9 },

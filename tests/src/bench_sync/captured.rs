@@ -1,30 +1,31 @@
-//! The script call that weir-sync sends for a key, as Redis saw it, sent again by `redis-benchmark`.
+//! The script call that weir-sync sends for a key, as Redis saw it, sent again by a client that does nothing else.
+//! (`redis-benchmark` cannot: Debian's, of Redis 7.0, ends an argument at its first zero byte.)
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::process::Stdio;
+use std::time::Instant;
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
-use tokio::process::Command;
+use tokio::task::JoinSet;
 
 use super::pop::RULE;
+use super::stats::float;
 
 /// The latest that the store's clock may show, in microseconds, as doubles go.
 const FAR: f64 = 9e15;
+/// Which argument the budget's key is.
+const KEY: usize = 3;
 
 /// One `EVALSHA` of the charging script.
 pub(super) struct Captured {
     redis: SocketAddr,
-    /// All but the last, ...
-    arguments: Vec<String>,
-    /// ... which is not text.
-    last: Vec<u8>,
+    arguments: Vec<Vec<u8>>,
 }
 
-/// What `redis-benchmark` reached.
+/// What the client reached.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Benchmarked {
+pub(super) struct Replayed {
     /// Script calls in all.
     pub(super) scripts: f64,
     /// And each second.
@@ -50,60 +51,74 @@ impl Captured {
                 }
             }
         };
-        let ((arguments, last), _) = tokio::join!(watch, load);
-        Self { redis, arguments, last }
+        let (arguments, _) = tokio::join!(watch, load);
+        Self { redis, arguments }
     }
 
     /// How many arguments the call has.
     pub(super) fn arguments_len(&self) -> usize {
-        self.arguments.len() + 1
+        self.arguments.len()
     }
 
-    /// Sends the call about `scripts` times for random ones of `keys` keys, over so many connections, each with
-    /// so many calls under way.
-    pub(super) async fn benchmark(
-        &self,
-        connections: u64,
-        under_way: u64,
-        keys: u64,
-        scripts: f64,
-    ) -> Benchmarked {
-        let mut command = Command::new("redis-benchmark");
-        command.args(["-h", "127.0.0.1", "-p"]).arg(self.redis.port().to_string());
-        command.arg("-c").arg(connections.to_string()).arg("-P").arg(under_way.to_string());
-        command.arg("-r").arg(keys.to_string()).arg("-n").arg(format!("{scripts:.0}"));
-        command.arg("--csv").arg("-x").args(&self.arguments).kill_on_drop(true);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let run = async {
-            let mut child = command.spawn()?;
-            if let Some(mut stdin) = child.stdin.take() {
-                stdin.write_all(&self.last).await?;
-            }
-            child.wait_with_output().await
-        };
-        let output = run.await;
-        let output = output.unwrap_or_else(|e| panic!("no redis-benchmark (Debian: redis-tools): {e}"));
-        let text = String::from_utf8_lossy(&output.stdout);
-        let per_second = text.lines().rev().find_map(per_second);
-        let per_second = per_second.unwrap_or_else(|| panic!("redis-benchmark said: {text}"));
-        Benchmarked { scripts, per_second }
+    /// Sends the call at least `scripts` times, for each of `keys` keys in turn, over so many connections, each with so
+    /// many calls under way. An error of the script ends the benchmark.
+    pub(super) async fn replay(&self, connections: u64, under_way: u64, keys: u64, scripts: u64) -> Replayed {
+        let mut clients = JoinSet::new();
+        let each = scripts.div_ceil(connections * under_way).max(1);
+        let start = Instant::now();
+        for connection in 0..connections {
+            let (redis, call) = (self.redis, self.arguments.clone());
+            clients.spawn(async move {
+                let client = redis::Client::open(format!("redis://{redis}"));
+                let mut client = client?.get_multiplexed_async_connection().await?;
+                for round in 0..each {
+                    let first = (round * connections + connection) * under_way;
+                    pipeline(&call, (first..first + under_way).map(|n| n % keys))
+                        .exec_async(&mut client)
+                        .await?;
+                }
+                redis::RedisResult::Ok(())
+            });
+        }
+        for ended in clients.join_all().await {
+            ended.unwrap_or_else(|e| panic!("Redis refused a charge that weir-sync had sent: {e}"));
+        }
+        let sent = float(each * connections * under_way);
+        Replayed { scripts: sent, per_second: sent / start.elapsed().as_secs_f64() }
     }
 }
 
-/// The arguments of a charge in a line of `MONITOR`, with a random number for its key's: all but the last, and the last.
-fn charge(line: &str) -> Option<(Vec<String>, Vec<u8>)> {
-    let mark = format!("weir:budget:{{{RULE}:");
+/// The call, for each of these keys.
+fn pipeline(call: &[Vec<u8>], keys: impl Iterator<Item = u64>) -> redis::Pipeline {
+    let mut pipeline = redis::Pipeline::new();
+    for key in keys {
+        for (place, argument) in call.iter().enumerate() {
+            match place {
+                0 => pipeline.cmd("EVALSHA"),
+                KEY => pipeline.arg(format!("{}{key:012}}}", key_mark())),
+                _ => pipeline.arg(argument),
+            };
+        }
+        pipeline.ignore();
+    }
+    pipeline
+}
+
+/// How a budget's key begins, before its twelve digits.
+fn key_mark() -> String {
+    format!("weir:budget:{{{RULE}:")
+}
+
+/// The arguments of a charge in a line of `MONITOR`, from the command's name on.
+fn charge(line: &str) -> Option<Vec<Vec<u8>>> {
     // <time> [<database> <client>] "EVALSHA" "<hash>" ...
     let (_, call) = line.split_once("] ")?;
     let mut arguments = quoted(call.trim_end())?;
-    let mut last = arguments.pop()?;
     // What the caller knew of the store's clock is soon out of date: nothing is too late here.
-    last.get_mut(..8)?.copy_from_slice(&FAR.to_le_bytes());
-    let texts: Option<Vec<String>> = arguments.into_iter().map(|text| String::from_utf8(text).ok()).collect();
-    let mut texts = texts?;
-    let key = texts.get_mut(3).filter(|key| key.starts_with(&mark))?;
-    *key = format!("{mark}__rand_int__}}");
-    (texts.first()?.as_str() == "EVALSHA").then_some((texts, last))
+    arguments.last_mut()?.get_mut(..8)?.copy_from_slice(&FAR.to_le_bytes());
+    let is_charge =
+        arguments.first()? == b"EVALSHA" && arguments.get(KEY)?.starts_with(key_mark().as_bytes());
+    is_charge.then_some(arguments)
 }
 
 /// The texts in quotes, as Redis writes them: `"a\x00\n" "b"`.
@@ -136,11 +151,6 @@ fn quoted(line: &str) -> Option<Vec<Vec<u8>>> {
     Some(texts)
 }
 
-/// The second field of a row, where that is a number.
-fn per_second(row: &str) -> Option<f64> {
-    row.split("\",\"").nth(1)?.trim_matches('"').parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,10 +158,13 @@ mod tests {
     #[test]
     fn a_charge_is_told_from_other_calls() {
         let line = r#"1763738231.000001 [0 127.0.0.1:40000] "EVALSHA" "ab12" "1" "weir:budget:{bench:000000000042}" "bench/x" "\n00\"7\n" "\x00\x01\\345678\xff""#;
-        let (arguments, last) = charge(line).expect("a charge");
-        let key = "weir:budget:{bench:__rand_int__}";
-        assert_eq!(arguments, ["EVALSHA", "ab12", "1", key, "bench/x", "\n00\"7\n"]);
-        assert_eq!(last, [&FAR.to_le_bytes()[..], b"8\xff"].concat());
+        let arguments = charge(line).expect("a charge");
+        let last = [&FAR.to_le_bytes()[..], b"8\xff"].concat();
+        let key = b"weir:budget:{bench:000000000042}";
+        assert_eq!(arguments, [&b"EVALSHA"[..], b"ab12", b"1", key, b"bench/x", b"\n00\"7\n", &last]);
+        let sent = pipeline(&arguments, [42, 7].into_iter()).get_packed_pipeline();
+        let sent = String::from_utf8_lossy(&sent).into_owned();
+        assert!(sent.contains("{bench:000000000042}") && sent.contains("{bench:000000000007}"), "{sent}");
         assert_eq!(charge(&line.replace("weir:budget:{bench", "weir:pops")), None);
         assert_eq!(charge(&line.replace("] \"EVALSHA", " lua] \"GET")), None);
     }

@@ -147,7 +147,7 @@ fn ask(body: Vec<u8>) -> Ask {
         .body(body)
 }
 
-/// The last twelve decimal digits of `n`, two to a byte: what `redis-benchmark` writes for a random number.
+/// The last twelve decimal digits of `n`, two to a byte, as a budget's key has them in hex.
 fn value(n: u64) -> Vec<u8> {
     let pair = |place: u32| u8::try_from(n / 100_u64.pow(place) % 100).unwrap_or(0);
     (0..6).rev().map(pair).map(|pair| pair / 10 * 16 + pair % 10).collect()

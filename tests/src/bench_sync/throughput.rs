@@ -52,9 +52,9 @@ pub(super) async fn shared(plan: Plan, figures: &mut Figures) {
     figures.target(REDIS_COUNT, figure, &Spread::of(&counts, 1));
 }
 
-/// Redis: charges a second through weir-sync, beside the same script from `redis-benchmark`.
+/// Redis: charges a second through weir-sync, beside the same script from a client that does nothing else.
 pub(super) async fn redis(plan: Plan, figures: &mut Figures) {
-    progress("a real Redis, beside redis-benchmark");
+    progress("a real Redis, beside a bare client");
     let redis = Redis::start().await;
     let weir_sync = WeirSync::start("bench", &redis.url()).await;
     // A key at one POP each: what several ask for goes in one call (`shared`).
@@ -72,9 +72,9 @@ pub(super) async fn redis(plan: Plan, figures: &mut Figures) {
         let keys = float(reached.reports * KEYS);
         let rate = keys / reached.wall.as_secs_f64();
         let before = cpu::time(redis.id());
-        let same = captured.benchmark(POPS, KEYS, POPS * KEYS, rate * plan.round.as_secs_f64()).await;
+        let same = captured.replay(POPS, KEYS, POPS * KEYS, reached.reports * KEYS).await;
         theirs.push(cpu::time(redis.id()).saturating_sub(before).as_secs_f64() * 1e6 / same.scripts);
-        let one = captured.benchmark(1, KEYS, POPS * KEYS, rate * plan.round.as_secs_f64() / 2.0).await;
+        let one = captured.replay(1, KEYS, POPS * KEYS, reached.reports * KEYS / 2).await;
         charges.push(rate);
         reports.push(float(reached.reports) / reached.wall.as_secs_f64());
         ratios.push(rate / same.per_second);
@@ -83,18 +83,18 @@ pub(super) async fn redis(plan: Plan, figures: &mut Figures) {
         by_core.push(keys / spent_here.as_secs_f64());
     }
     let figure = format!(
-        "weir-sync on Redis : redis-benchmark, same script, {POPS} x {KEYS} under way at both (`-c {POPS} -P {KEYS}`)"
+        "weir-sync on Redis : a bare client, same script, {POPS} connections with {KEYS} calls under way at both"
     );
     figures.target(SYNC_REDIS, &figure, &Spread::of(&ratios, 2));
-    let figure = format!("the same : redis-benchmark over one connection (`-c 1 -P {KEYS}`)");
-    figures.row(&figure, &Spread::of(&alone, 2).to_string());
+    let figure = "the same : a bare client over one connection";
+    figures.row(figure, &Spread::of(&alone, 2).to_string());
     let figure = "weir-sync on Redis, reports of 100 keys: reports/s";
     figures.row(figure, &Spread::of(&reports, 0).to_string());
     figures.row("the same, keys/s (one script each)", &Spread::of(&charges, 0).to_string());
     figures.row("the same, keys/s per core of weir-sync", &Spread::of(&by_core, 0).to_string());
     let figure = "Redis's CPU time for a key of weir-sync's, in us";
     figures.target(REDIS_KEY, figure, &Spread::of(&ours, 1));
-    let figure = "the same of redis-benchmark's, in us";
+    let figure = "the same of the bare client's, in us";
     figures.row(figure, &Spread::of(&theirs, 1).to_string());
     progress(&format!(
         "a script call has {} arguments; {} keys; {unsettled} reports were not charged in time, and do not count",
