@@ -45,7 +45,7 @@ class OneSentence(unittest.TestCase):
         self._assert_says("cc is missing: .*apt-get install gcc", "tools", "rust", PATH=self._path_with("cargo"))
 
     def test_where_the_rust_targets_are_missing(self):
-        self._assert_says("the Rust target wasm32-wasip1 is ", "tools", "rust", PATH=self._path_with("cargo", "cc"))
+        self._assert_says("the Rust targets wasm32-wasip1 and ", "tools", "rust", PATH=self._path_with("cargo", "cc"))
 
     def test_where_redis_is_missing_and_there_is_no_apt(self):
         self._assert_says("redis-server is missing: install it", "tools", "redis", PATH=self._path_with())
