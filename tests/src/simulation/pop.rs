@@ -158,7 +158,7 @@ impl Pop {
     fn worker(&mut self, rng: &mut Rng, now: u64) -> Worker {
         self.site.random = rng.u64(..);
         let (configuration, time) = (self.configuration.as_bytes(), self.clock.at(now));
-        let host = HostRules { prefetches: true, ..HostRules::default() };
+        let host = HostRules { prefetches: false, ..HostRules::default() };
         let configured = Edge::configure(configuration, host, &mut self.site, time);
         let (edge, effects) = configured.expect("a good configuration");
         let mut worker = Worker { edge, rule_set: 0, calls: BTreeMap::new(), timer_ms: 0 };
