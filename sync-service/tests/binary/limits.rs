@@ -320,7 +320,7 @@ async fn idle_connections_are_bounded_in_number() {
             let deadline = Instant::now() + DEADLINE;
             let open = || running.metric(r#"weir_sync_connections{region="default"}"#);
             while open() > 50 && Instant::now() < deadline {
-                tokio::time::sleep(Duration::from_millis(10)).await;
+                sleep(Duration::from_millis(10)).await;
             }
             assert!((40..=50).contains(&open()), "{}", open());
         }
