@@ -13,7 +13,8 @@ pub struct Plan {
     pub least_sweeps: usize,
     /// How long the sweeps may last.
     pub lasts: Duration,
-    /// Requests of a visit before it is measured: what ran before has left its own data in the caches.
+    /// Requests of a visit before it is measured: what ran before has left its own data in the caches, and a listener that
+    /// people run has had them to itself for long.
     pub warm_up: usize,
     /// Requests of a visit that are measured for CPU time, over all connections at once.
     pub requests: usize,
@@ -30,10 +31,10 @@ impl Plan {
     pub const FULL: Self = Self {
         all: true,
         sweeps: 300,
-        least_sweeps: 100,
+        least_sweeps: 40,
         lasts: Duration::from_mins(12),
-        warm_up: 100,
-        requests: 1_000,
+        warm_up: 1_000,
+        requests: 3_000,
         alone: 50,
         few_addresses: 1_000_000,
         many_addresses: 10_000_000,
