@@ -21,6 +21,10 @@ export CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS := --remap-path-prefix=$(CARGO_HOME)
 # Property tests try the same cases each time, so that a change fails by what it changed. Another number, other cases.
 export PROPTEST_RNG_SEED ?= 1
 
+# Tests that start real programs mostly wait, for timers, leases and fail-overs: more of them than there are processors go
+# on at once. Those that measure wait for one another.
+export RUST_TEST_THREADS ?= 6
+
 LAB := python3 -B envoy/lab
 # What runs natively: everything but the filters. Every step names the same packages, even if it needs only some of
 # them, because cargo would build the dependencies again for a different selection.
@@ -78,7 +82,7 @@ run-regions: python3 ## build and run three regions: Envoys on 10001, 10002, 100
 visitors attack: python3 ## be clients of those three regions: visitors, or an attacker at 127.0.0.66 (docs/operating.md)
 	@exec $(LAB) --end-with-parent traffic $@
 
-test: tools fmt clippy doc wasm sync native upgrade vectors sim instructions lab kubernetes ## every check, as .ci/run does
+test: tools fmt clippy doc native upgrade vectors sim instructions lab kubernetes ## every check, as .ci/run does
 	@echo "make test: every step passed"
 
 # What a small change breaks most often: the lints, and what the pages say.

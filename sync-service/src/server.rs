@@ -95,7 +95,7 @@ pub struct Listening {
 
 /// Serves until `shutdown` is done and callers have had [`Config::drain_delay`] to go elsewhere, then lets the requests in
 /// flight end, within [`Config::drain_timeout`]. Requests must carry the tokens of `secrets`. Sends where it listens to `ready`.
-/// Fails if it cannot start; it starts without a store in reach.
+/// Fails if it cannot start; it starts without a store in reach, once it has tried to reach it.
 pub async fn run(
     config: Config,
     secrets: Arc<Secrets>,
@@ -127,6 +127,7 @@ pub async fn serve(
     if let Some(file) = &config.trail_file {
         trail::try_file(file).await.map_err(RunError::Trail)?;
     }
+    reached(&*store, config.store_timeout).await;
     let (routes, writers) = routes(&config, Arc::clone(&secrets), store, settings)?;
     let routes = Arc::new(routes);
     let mut writing = JoinSet::new();
@@ -179,6 +180,18 @@ pub async fn serve(
     routes.exchange.trail.finish(config.drain_timeout.min(TRAIL_FINISH_MAX)).await;
     writing.shutdown().await;
     Ok(())
+}
+
+/// Waits until the store was reached or is known to be out of reach, for `limit` at most. A report that is answered before that is
+/// answered without the store, and a strict rule's request is refused for it.
+async fn reached(store: &dyn Store, limit: Duration) {
+    let tried = async {
+        while matches!(store.ping().await, Err(StoreError::Connecting)) {
+            sleep(TRY_PAUSE).await;
+        }
+    };
+    // It starts without a store, too.
+    let _ = timeout(limit, tried).await;
 }
 
 /// Hears from the other regions, until it is aborted.

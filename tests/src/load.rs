@@ -113,9 +113,25 @@ pub struct Run {
     pub admitted_at: Vec<Instant>,
     /// When each answer with status 429 had come, in order.
     pub limited_at: Vec<Instant>,
+    /// The first answers with another status, and how long after the start each had come.
+    pub others: Vec<(Duration, Answer)>,
 }
 
+/// How many of the answers that are neither 200 nor 429 a run keeps.
+const OTHERS_MAX: usize = 3;
+
 impl Run {
+    /// Panics unless every answer was 200 or 429, and shows what else came, and when.
+    pub fn assert_only_decisions(&self) {
+        assert!(
+            self.others.is_empty(),
+            "something but 200 and 429: {:?}, the slowest answer took {:?}, first {:?}",
+            self.tally,
+            self.slowest,
+            self.others
+        );
+    }
+
     /// Admitted per second.
     pub fn admitted_per_second(&self) -> f64 {
         count(self.tally.admitted()) / self.lasted.as_secs_f64()
@@ -166,21 +182,22 @@ pub async fn open_loop_until(
 
 async fn paced(client: &mut Client, ask: &Ask, period: Duration, go_on: impl Fn(u32) -> bool) -> Run {
     let (mut tally, mut slowest) = (Tally::default(), Duration::ZERO);
-    let (mut admitted_at, mut limited_at) = (vec![], vec![]);
+    let (mut admitted_at, mut limited_at, mut others) = (vec![], vec![], vec![]);
     let (began, mut sent) = (Instant::now(), 0);
     while go_on(sent) {
         let asked = Instant::now();
-        let status = client.send(ask).await.status;
+        let answer = client.send(ask).await;
         let answered = Instant::now();
-        tally.add(status);
-        match status {
+        tally.add(answer.status);
+        match answer.status {
             200 => admitted_at.push(answered),
             429 => limited_at.push(answered),
+            _ if others.len() < OTHERS_MAX => others.push((answered - began, answer)),
             _ => {}
         }
         slowest = slowest.max(answered - asked);
         sent += 1;
         sleep_until((began + period * sent).into()).await;
     }
-    Run { tally, lasted: began.elapsed(), slowest, began, admitted_at, limited_at }
+    Run { tally, lasted: began.elapsed(), slowest, began, admitted_at, limited_at, others }
 }

@@ -8,6 +8,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use weir_tests::client::Ask;
 use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::link::Link;
 use weir_tests::load::{Run, open_loop_until};
 use weir_tests::redis::Redis;
 use weir_tests::weir_sync::WeirSync;
@@ -57,7 +58,7 @@ impl Contended {
         sleep(AFTER).await;
         self.stop.send_replace(true);
         let run = self.load.await.unwrap_or_else(|e| panic!("the load broke off: {e}"));
-        run.tally.assert_only_decisions();
+        run.assert_only_decisions();
         let rate = run.admitted_per_second_from(back, AFTER);
         assert!(rate >= 0.9 * RATE, "{rate:.1} of {RATE} a second after the outage");
         // One for the instant between a decision and the arrival of its answer.
@@ -98,4 +99,18 @@ async fn a_client_keeps_its_rate_when_redis_comes_back_with_what_it_knew() {
     redis.thaw();
     weir_sync.answers("/readyz", 200).await;
     contended.kept_its_rate().await;
+}
+
+/// How long a message takes to a store that is far away.
+const FAR: Duration = Duration::from_millis(60);
+
+/// What it answers is what the store says, from the first answer on: a POP that is sent to it at once gets its draws.
+#[tokio::test]
+async fn a_weir_sync_that_answers_has_reached_its_store() {
+    let redis = Redis::start().await;
+    let mut link = Link::start(redis.address(), Duration::ZERO).await;
+    link.slow_down(FAR);
+    // Returns at its first answer.
+    let weir_sync = WeirSync::start("fra", &format!("redis://{}", link.address())).await;
+    assert_eq!(weir_sync.status_of("/readyz").await, Some(200));
 }

@@ -15,7 +15,7 @@ async fn refills_at_the_rate() {
     drain(&mut client, &ask, 1_000).await;
     // Asked for four times as much as there is; a stall of up to two seconds loses no token.
     let run = open_loop(&mut client, &ask, 200, Duration::from_secs(4)).await;
-    run.tally.assert_only_decisions();
+    run.assert_only_decisions();
     let rate = run.admitted_per_second();
     assert!((49.0..=51.0).contains(&rate), "50 a second, to within 2 %: {rate:.2} in {run:?}");
 }

@@ -36,8 +36,8 @@ async fn admitted_together(edges: [&Envoy; 2], asked: u32, seconds: u64) -> f64 
     let span = Duration::from_secs(seconds);
     let [mut a, mut b] = edges.map(Envoy::client);
     let (a, b) = tokio::join!(open_loop(&mut a, &ask, asked, span), open_loop(&mut b, &ask, asked, span));
-    a.tally.assert_only_decisions();
-    b.tally.assert_only_decisions();
+    a.assert_only_decisions();
+    b.assert_only_decisions();
     a.admitted_per_second() + b.admitted_per_second()
 }
 

@@ -51,7 +51,7 @@ async fn entries(redis: &Redis) -> Vec<Value> {
 async fn ask(edge: &Envoy, address: &str, per_second: u32, minutes: u32) -> f64 {
     let span = Duration::from_millis(u64::from(minutes * MINUTE_MS));
     let run = open_loop(&mut edge.client(), &Ask::from(address), per_second, span).await;
-    run.tally.assert_only_decisions();
+    run.assert_only_decisions();
     f64::from(u32::try_from(run.tally.limited()).unwrap())
 }
 

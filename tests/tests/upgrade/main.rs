@@ -126,7 +126,7 @@ fn count(number: usize) -> f64 {
 /// What was admitted, as a part of what the quota gave; panics if a request failed.
 fn ratio(runs: &[Run]) -> f64 {
     for run in runs {
-        run.tally.assert_only_decisions();
+        run.assert_only_decisions();
     }
     let admitted = runs.iter().map(|run| run.tally.admitted()).sum();
     let lasted = runs.iter().map(|run| run.lasted).max().unwrap_or_default();

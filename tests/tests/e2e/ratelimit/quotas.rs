@@ -52,7 +52,7 @@ async fn checks(began: Instant, mut client: Client, asked: Value, per_second: u3
 /// Sends `ask` so many times a second; says when it was let through, from `began` on.
 async fn requests(began: Instant, mut client: Client, ask: Ask, per_second: u32) -> Vec<Duration> {
     let run = open_loop(&mut client, &ask, per_second, LASTS).await;
-    run.tally.assert_only_decisions();
+    run.assert_only_decisions();
     run.admitted_at.iter().map(|at| at.duration_since(began.into_std())).collect()
 }
 
