@@ -22,7 +22,7 @@ export CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS := --remap-path-prefix=$(CARGO_HOME)
 export PROPTEST_RNG_SEED ?= 1
 
 # Tests that start real programs mostly wait, for timers, leases and fail-overs: more of them than there are processors go
-# on at once. Those that measure wait for one another.
+# on at once. Those that measure for long wait for one another.
 export RUST_TEST_THREADS ?= 6
 
 LAB := python3 -B envoy/lab

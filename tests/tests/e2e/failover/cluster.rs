@@ -8,7 +8,7 @@ use weir_tests::redis_cluster::Cluster;
 
 use super::watch::{FORGOTTEN, Group, kill};
 use super::{AT, Asker, Fleet, askers, keys_on};
-use crate::fleet::alone;
+use crate::fleet::measuring;
 
 /// `cluster-node-timeout` where a master is killed.
 const TIMEOUT_MS: u32 = 1_000;
@@ -51,9 +51,9 @@ async fn clients_of(cluster: &Cluster) -> Vec<Asker> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clusters_master_is_killed() {
-    let alone = alone().await;
+    let place = measuring().await;
     let mut cluster = Cluster::start(TIMEOUT_MS).await;
-    let fleet = Fleet::start(&cluster.url(), alone).await;
+    let fleet = Fleet::start(&cluster.url(), place).await;
     let askers = clients_of(&cluster).await;
     let keys = keys_on(&askers, VICTIM);
     let happening = async |began: Instant| {
@@ -70,9 +70,9 @@ async fn a_clusters_master_is_killed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_slots_of_keys_in_use_are_moved() {
-    let alone = alone().await;
+    let place = measuring().await;
     let cluster = Cluster::start(CALM_MS).await;
-    let fleet = Fleet::start(&cluster.url(), alone).await;
+    let fleet = Fleet::start(&cluster.url(), place).await;
     let askers = clients_of(&cluster).await;
     let keys: Vec<String> =
         askers.iter().filter(|asker| asker.shard == FROM).map(|asker| asker.key.clone()).collect();

@@ -14,7 +14,7 @@ mod watch;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::sync::MutexGuard;
+use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 use weir_budget::budget::BudgetId;
 use weir_rules::address::Prefixes;
@@ -162,12 +162,12 @@ fn keys_on(askers: &[Asker], shard: usize) -> Vec<String> {
 struct Fleet {
     edges: Vec<Envoy>,
     _weir_syncs: Vec<WeirSync>,
-    _alone: MutexGuard<'static, ()>,
+    _place: SemaphorePermit<'static>,
 }
 
 impl Fleet {
     /// Starts it over the store at `url`, and waits until every POP knows that there are three.
-    async fn start(url: &str, alone: MutexGuard<'static, ()>) -> Self {
+    async fn start(url: &str, place: SemaphorePermit<'static>) -> Self {
         let mut weir_syncs = vec![];
         for region in REGIONS {
             weir_syncs.push(WeirSync::start_with(region, url, &["--store-wait-ms", WAIT_MS]).await);
@@ -193,7 +193,7 @@ impl Fleet {
             // The answer under way may be older than that.
             edge.counter_grows("weir.sync.answered", 2).await;
         }
-        Self { edges, _weir_syncs: weir_syncs, _alone: alone }
+        Self { edges, _weir_syncs: weir_syncs, _place: place }
     }
 
     /// Sends what `askers` ask for, with `happening` meanwhile, which is told when the load began.

@@ -8,7 +8,7 @@ use weir_tests::redis_sentinels::Sentinels;
 
 use super::watch::{FORGOTTEN, Group, kill};
 use super::{AT, Fleet, askers, keys_on};
-use crate::fleet::alone;
+use crate::fleet::measuring;
 
 /// From the kill of the master until all keys have grants from the replica that took over: `down-after-milliseconds` (a
 /// second), and what sentinels need to agree and weir-sync to hear of it.
@@ -36,9 +36,9 @@ impl Group for Sentinels {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sentinels_master_is_killed() {
-    let alone = alone().await;
+    let place = measuring().await;
     let mut group = Sentinels::start_with(2).await;
-    let fleet = Fleet::start(&group.url(), alone).await;
+    let fleet = Fleet::start(&group.url(), place).await;
     let askers = askers(1, CLIENTS, async |_| 0).await;
     let keys = keys_on(&askers, 0);
     let happening = async |began: Instant| {

@@ -10,7 +10,7 @@ mod steady;
 
 use std::time::Duration;
 
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use weir_budget::bound;
 use weir_tests::fleet::reference::Account;
 use weir_tests::fleet::run::{HEAD, Run};
@@ -30,19 +30,22 @@ const REPAID_WITHIN: Duration = Duration::from_secs(3);
 /// How much of the bound that weir-sync states these loads may reach. In simulation they reach 0.43 of it.
 const PART_OF_BOUND: f64 = 0.6;
 
-/// Tests that measure for long hold this, so that they do not run beside each other.
-pub(crate) async fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::const_new(());
-    ALONE.lock().await
+/// How many tests that measure for long run beside each other. Each takes less than half of a processor.
+const MEASURING_MAX: usize = 2;
+
+/// Tests that measure for long hold one of these.
+pub(crate) async fn measuring() -> SemaphorePermit<'static> {
+    static PLACES: Semaphore = Semaphore::const_new(MEASURING_MAX);
+    PLACES.acquire().await.unwrap_or_else(|e| panic!("nobody closes it: {e}"))
 }
 
 /// A fleet for one test.
-async fn fleet() -> (MutexGuard<'static, ()>, Fleet) {
+async fn fleet() -> (SemaphorePermit<'static>, Fleet) {
     fleet_of(Shape::of(RATE, BURST)).await
 }
 
-async fn fleet_of(shape: Shape) -> (MutexGuard<'static, ()>, Fleet) {
-    (alone().await, Fleet::start(shape).await)
+async fn fleet_of(shape: Shape) -> (SemaphorePermit<'static>, Fleet) {
+    (measuring().await, Fleet::start(shape).await)
 }
 
 /// What each scenario's client asks for.

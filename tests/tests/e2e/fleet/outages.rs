@@ -46,7 +46,7 @@ const MORE: f64 = 0.5;
 /// Asserts everything that holds for a client that asks all POPs and for one that asks the broken region's
 /// alone.
 async fn is_a_loan(fault: Fault, cost: Cost) {
-    let (_alone, mut fleet) = fleet().await;
+    let (_place, mut fleet) = fleet().await;
     let outage = Outage { fault, from: FROM, to: FROM + LASTS };
     let scenarios = [EVEN, AT_BROKEN];
     let run = fleet.run_through(schedules(scenarios, cost.repaid + AFTER), outage).await;

@@ -15,7 +15,7 @@ const QUICK: u32 = 100;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_local_burst_far_below_the_burst_costs_nobody_anything() {
     let shape = Shape { local_burst: 10, ..Shape::of(QUICK, 1_000) };
-    let (_alone, mut fleet) = fleet_of(shape).await;
+    let (_place, mut fleet) = fleet_of(shape).await;
     let run = fleet.run(vec![EVEN.schedule(1, QUICK, 1_000, LASTS)]).await;
     let [account] = accounts(&run, [EVEN]);
     // A budget is steered for a level of a tenth of its burst, so that much is not given out.
@@ -32,7 +32,7 @@ async fn a_local_burst_far_below_the_burst_costs_nobody_anything() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn below_its_limit_a_client_notices_no_local_burst() {
     let shape = Shape { local_burst: 25, ..Shape::of(QUICK, 100) };
-    let (_alone, mut fleet) = fleet_of(shape).await;
+    let (_place, mut fleet) = fleet_of(shape).await;
     let run = fleet.run(vec![BELOW.schedule(1, QUICK, 100, LASTS / 2)]).await;
     let [account] = accounts(&run, [BELOW]);
     assert!(account.part_admitted() >= 0.98, "{:.3} of what was asked for", account.part_admitted());
@@ -43,7 +43,7 @@ async fn below_its_limit_a_client_notices_no_local_burst() {
 async fn regions_far_from_their_redis_share_one_quota() {
     let far = Duration::from_millis(200);
     assert!(far > 4 * FAR, "further than elsewhere");
-    let (_alone, mut fleet) = fleet_of(Shape { far, ..Shape::of(RATE, BURST) }).await;
+    let (_place, mut fleet) = fleet_of(Shape { far, ..Shape::of(RATE, BURST) }).await;
     let scenarios = [EVEN, ZIPF];
     let run = fleet.run(schedules(scenarios, LASTS)).await;
     for account in accounts(&run, scenarios) {

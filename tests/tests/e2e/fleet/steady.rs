@@ -13,7 +13,7 @@ const LASTS: Duration = Duration::from_secs(12);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_contended_client_gets_one_quota_however_it_is_spread() {
-    let (_alone, mut fleet) = fleet().await;
+    let (_place, mut fleet) = fleet().await;
     let scenarios = [EVEN, ZIPF];
     let run = fleet.run(schedules(scenarios, LASTS)).await;
     for account in accounts(&run, scenarios) {
@@ -27,7 +27,7 @@ async fn a_contended_client_gets_one_quota_however_it_is_spread() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_below_its_limit_or_at_one_pop_alone_notices_no_budget() {
-    let (_alone, mut fleet) = fleet().await;
+    let (_place, mut fleet) = fleet().await;
     let scenarios = [BELOW, BELOW_MOVING, ONE_POP];
     let run = fleet.run(schedules(scenarios, LASTS)).await;
     let [below, moving, one_pop] = accounts(&run, scenarios);
@@ -41,7 +41,7 @@ async fn a_client_below_its_limit_or_at_one_pop_alone_notices_no_budget() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_moves_from_pop_to_pop_gains_nothing() {
-    let (_alone, mut fleet) = fleet().await;
+    let (_place, mut fleet) = fleet().await;
     let scenarios = [MOVING_FAST, MOVING];
     let run = fleet.run(schedules(scenarios, LASTS)).await;
     for account in accounts(&run, scenarios) {
@@ -53,7 +53,7 @@ async fn a_client_that_moves_from_pop_to_pop_gains_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_burst_at_all_pops_at_once_is_a_loan() {
-    let (_alone, mut fleet) = fleet().await;
+    let (_place, mut fleet) = fleet().await;
     let run = fleet.run(schedules([BURST_AT_ALL], LASTS)).await;
     let [account] = accounts(&run, [BURST_AT_ALL]);
     let most = account.overshoot_most();

@@ -15,7 +15,7 @@ use weir_tests::server::Server;
 use weir_tests::wait::until;
 
 use super::{Gateway, in_force, login, shipped};
-use crate::fleet::alone;
+use crate::fleet::measuring;
 use crate::plugin::{rule, rules, with};
 use crate::sync::synced;
 
@@ -73,7 +73,7 @@ fn within(mut admitted: Vec<Duration>, rate: f64, burst: f64) {
 async fn an_envoy_with_quotas_and_v1_check_share_a_bucket() {
     const RATE: f64 = 20.0;
     const BURST: f64 = 20.0;
-    let _alone = alone().await;
+    let _place = measuring().await;
     let gateway = Gateway::start("fra", "memory", &[]).await;
     let per_key = with(rule("per-key", "20/s", 20), "key", json!([{"header": "x-api-key"}]));
     Operator::of(&gateway.weir_sync).put_good(&rules([per_key])).await;
@@ -107,7 +107,7 @@ async fn three_doors_share_a_strict_rule_to_the_token() {
     const RATE: f64 = 10.0;
     const BURST: f64 = 20.0;
     const CLIENT: &str = "203.0.113.7";
-    let _alone = alone().await;
+    let _place = measuring().await;
     let redis = Redis::start().await;
     let fra = Gateway::start("fra", &redis.url(), &[]).await;
     let nyc = Gateway::start("nyc", &redis.url(), &[]).await;
@@ -148,7 +148,7 @@ async fn three_doors_share_a_strict_rule_to_the_token() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_weir_sync_an_assignment_holds_until_it_expires() {
-    let _alone = alone().await;
+    let _place = measuring().await;
     let mut gateway = Gateway::start("fra", "memory", &[]).await;
     let slow = with(rule("per-key", "1/h", 1), "key", json!([{"header": "x-api-key"}]));
     Operator::of(&gateway.weir_sync).put_good(&rules([slow])).await;

@@ -16,7 +16,7 @@ use weir_tests::server::Server;
 use weir_tests::wait::until;
 
 use super::{Gateway, in_force, login};
-use crate::fleet::alone;
+use crate::fleet::measuring;
 use crate::plugin::{rule, rules, with};
 use crate::sync::synced;
 
@@ -96,7 +96,7 @@ fn given(span: Duration) -> f64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_doors_give_one_quota_while_redis_fails_over() {
-    let _alone = alone().await;
+    let _place = measuring().await;
     let mut group = Sentinels::start_with(2).await;
     let waits = ["--store-wait-ms", "100"];
     let fra = Gateway::start("fra", &group.url(), &waits).await;
