@@ -41,8 +41,8 @@ COMPUTE := --locked --release -p weir-tests --no-default-features
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind chromedriver envoy envoys prometheus urllib3 prometheus-client wasm-bindgen
-.PHONY: $(PROGRAMS) help run run-regions visitors attack test upgrade tools wasm wasm-nginx wasm-lean module proto dashboard sync sync-debug fmt clippy doc quick native unit stores e2e e2e-envoys e2e-module vectors lab kubernetes try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz dist dist-sync try-dist dist-twice clean
+PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind chromedriver envoy envoys prometheus urllib3 prometheus-client wasm-bindgen cargo-deny
+.PHONY: $(PROGRAMS) help run run-regions visitors attack test deny advisories upgrade tools wasm wasm-nginx wasm-lean module proto dashboard sync sync-debug fmt clippy doc quick native unit stores e2e e2e-envoys e2e-module vectors lab kubernetes try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz dist dist-sync try-dist dist-twice clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9 -]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
@@ -64,7 +64,7 @@ chromedriver:
 	$(call needs,$@,install Chromium with its driver (of Debian's packages: chromium-driver))
 
 # Installed into .tools/ if missing.
-envoy envoys prometheus urllib3 prometheus-client wasm-bindgen: python3
+envoy envoys prometheus urllib3 prometheus-client wasm-bindgen cargo-deny: python3
 	@$(LAB) tools $@
 
 run: python3 ## build and run one edge: Envoy on 127.0.0.1:10000, weir-sync, an upstream
@@ -82,7 +82,7 @@ run-regions: python3 ## build and run three regions: Envoys on 10001, 10002, 100
 visitors attack: python3 ## be clients of those three regions: visitors, or an attacker at 127.0.0.66 (docs/operating.md)
 	@exec $(LAB) --end-with-parent traffic $@
 
-test: tools fmt clippy doc native upgrade vectors sim instructions lab kubernetes ## every check, as .ci/run does
+test: tools fmt deny clippy doc native upgrade vectors sim instructions lab kubernetes ## every check, as .ci/run does
 	@echo "make test: every step passed"
 
 # What a small change breaks most often: the lints, and what the pages say.
@@ -90,10 +90,19 @@ quick: prometheus fmt clippy ## the checks worth running before each commit (und
 	$(call suite,architecture documentation mixin rules schema)
 
 tools: python3 ## install what is missing (.tools/; wasm-opt, redis-server, node, valgrind and Chromium by apt)
-	@$(LAB) tools rust packages wasm-opt envoy redis prometheus-client urllib3 prometheus node valgrind chromium wasm-bindgen
+	@$(LAB) tools rust packages wasm-opt envoy redis prometheus-client urllib3 prometheus node valgrind chromium wasm-bindgen cargo-deny
 
 fmt: cargo ## is every file formatted?
 	cargo fmt --all --check
+
+DENY = PATH="$(CURDIR)/.tools/cargo-deny/bin:$$PATH" cargo deny --locked check --hide-inclusion-graph
+
+deny: cargo cargo-deny ## have the crates that are used allowed licences and sources, and is none of them banned? (deny.toml)
+	$(DENY) licenses bans sources
+
+# Not part of `make test`: what is known of faults is on a network, and changes.
+advisories: cargo cargo-deny ## is a fault known of a crate that is used? (needs a network: RustSec's database)
+	$(DENY) advisories
 
 clippy: cargo cc ## lints, warnings denied
 	cargo clippy $(NATIVE) --all-targets -- -D warnings

