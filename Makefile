@@ -41,7 +41,7 @@ COMPUTE := --locked --release -p weir-tests --no-default-features
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind chromedriver envoy envoys prometheus urllib3 prometheus-client wasm-bindgen cargo-deny
+PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind chromedriver envoy envoys prometheus urllib3 prometheus-client wasm-bindgen cargo-auditable cargo-deny
 .PHONY: $(PROGRAMS) help run run-regions visitors attack test deny advisories upgrade tools wasm wasm-nginx wasm-lean module proto dashboard sync sync-debug fmt clippy doc quick native unit stores e2e e2e-envoys e2e-module vectors lab kubernetes try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz dist dist-sync try-dist dist-twice clean
 
 help: ## list the targets
@@ -64,7 +64,7 @@ chromedriver:
 	$(call needs,$@,install Chromium with its driver (of Debian's packages: chromium-driver))
 
 # Installed into .tools/ if missing.
-envoy envoys prometheus urllib3 prometheus-client wasm-bindgen cargo-deny: python3
+envoy envoys prometheus urllib3 prometheus-client wasm-bindgen cargo-auditable cargo-deny: python3
 	@$(LAB) tools $@
 
 run: python3 ## build and run one edge: Envoy on 127.0.0.1:10000, weir-sync, an upstream
@@ -342,8 +342,8 @@ DIST_RUSTFLAGS := $(CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS) -Ctarget-feature=+crt-
 dist-sync: export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS := $(DIST_RUSTFLAGS)
 dist-sync: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS := $(DIST_RUSTFLAGS)
 dist-sync: export CFLAGS := -ffile-prefix-map=$(CARGO_HOME)=/cargo -ffile-prefix-map=$(CURDIR)=/weir
-dist-sync: cargo cc ## build weir-sync as a release has it: linked statically
-	cargo build --locked --release -p weir-sync --target $(DIST_TARGET)
+dist-sync: cargo cc cargo-auditable ## build weir-sync as a release has it: linked statically, with the list of its crates in it
+	PATH="$(CURDIR)/.tools/cargo-auditable/bin:$$PATH" cargo auditable build --locked --release -p weir-sync --target $(DIST_TARGET)
 
 dist: python3 cargo cc wasm-opt dist-sync wasm wasm-lean wasm-nginx module ## make what a release holds, in dist/ (docs/install.md)
 	@$(LAB) tools certifi kubernetes

@@ -1,14 +1,18 @@
 """What a release is made with, without building one: `make lab` runs this. `make try-dist` tries the files themselves."""
 
 import io
+import json
 import os
+import struct
 import sys
 import tarfile
 import unittest
+import zlib
 
 sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lab"))
 
 import archives
+import auditable
 import debian
 import oci
 import release
@@ -50,6 +54,23 @@ class Formats(unittest.TestCase):
             texts = {entry.name: found.extractfile(entry).read() for entry in found}
         self.assertEqual(texts["./conffiles"], b"/b/c\n")
         self.assertEqual(texts["./control"], b"Package: weir-sync\nInstalled-Size: 1\n")
+
+
+class Programs(unittest.TestCase):
+    def test_the_list_of_crates_in_a_program_is_found(self):
+        packages = [{"name": "hyper", "version": "1.2.3"}, {"name": "cc", "version": "1.0.0", "kind": "build"}]
+        held = zlib.compress(json.dumps({"packages": packages}).encode())
+        self.assertEqual(auditable.crates(_program(b".dep-v0", held)), {("hyper", "1.2.3")})
+        self.assertEqual(auditable.crates(_program(b".dep-v1", held)), set())
+
+
+def _program(name, section):
+    """An ELF file with a section of this name, and that of the names."""
+    names = b"\0" + name + b"\0.shstrtab\0"
+    places = [(0, 0, 0, 0), (1, 1, 64, len(section)), (len(name) + 2, 3, 64 + len(section), len(names))]
+    headers = [struct.pack("<II16xQQ24x", *place) for place in places]
+    begins = struct.pack("<40xQ10xHHH", 64 + len(section) + len(names), 64, len(headers), 2)
+    return b"".join([b"\x7fELF" + begins[4:], section, names, *headers])
 
 
 class TheRelease(unittest.TestCase):

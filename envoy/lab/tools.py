@@ -15,6 +15,8 @@ import system
 from problem import Problem, say
 
 _WASM_TARGETS = ("wasm32-wasip1", "wasm32-unknown-unknown")
+# What a release is built with.
+_CARGO_AUDITABLE = "0.7.7"
 
 
 def ensure(names):
@@ -231,25 +233,44 @@ def _wasm_bindgen():
     if version in system.output([runner, "--version"]).split():
         return
     say(f"installing wasm-bindgen's test runner {version} into .tools/wasm-bindgen (some minutes, once)")
-    build = os.path.join(paths.TOOLS, "wasm-bindgen-build")
-    # One binary, unoptimised, without the TLS of its remote browsers: it runs for a second, and builds
-    # in a quarter of the time.
-    command = ["cargo", "install", "wasm-bindgen-cli", "--version", version, "--bin", "wasm-bindgen-test-runner"]
-    command += ["--no-default-features", "--debug", "--force", "--no-track", "--root", root, "--target-dir", build]
+    # One binary, without the TLS of its remote browsers.
+    options = ["--bin", "wasm-bindgen-test-runner", "--no-default-features"]
+    _cargo_install("wasm-bindgen-cli", version, root, options)
+
+
+def _cargo_auditable():
+    root = os.path.join(paths.TOOLS, "cargo-auditable")
+    # It tells no version of its own; cargo writes down what it installed.
+    installed = os.path.join(root, ".crates.toml")
+    if os.path.exists(installed) and f'"cargo-auditable {_CARGO_AUDITABLE} ' in _text(installed):
+        return
+    say(f"installing cargo-auditable {_CARGO_AUDITABLE} into .tools/cargo-auditable (a minute, once)")
+    _cargo_install("cargo-auditable", _CARGO_AUDITABLE, root)
+
+
+def _cargo_install(package, version, root, options=()):
+    build = f"{root}-build"
+    # Unoptimised: it runs for a second, and builds in a quarter of the time.
+    command = ["cargo", "install", package, "--version", version, *options]
+    command += ["--debug", "--force", "--root", root, "--target-dir", build]
     env = dict(os.environ, CARGO_PROFILE_DEV_DEBUG="false")
     # Its lock file may name a package that has been withdrawn since; its version is what matters here.
     if system.run([*command, "--locked"], env) != 0 and system.run(command, env) != 0:
-        raise Problem(f"cargo could not install wasm-bindgen-cli {version} (its reason is above): is there a network?")
+        raise Problem(f"cargo could not install {package} {version} (its reason is above): is there a network?")
     shutil.rmtree(build, ignore_errors=True)
 
 
 def _locked(path, pattern):
     """The version that the file at `path` pins, found by `pattern`."""
-    with open(path, encoding="utf-8") as file:
-        found = re.search(pattern, file.read(), re.MULTILINE)
+    found = re.search(pattern, _text(path), re.MULTILINE)
     if not found:
         raise Problem(f"{os.path.relpath(path, paths.ROOT)} names no version where {pattern!r} expects one.")
     return found[1]
+
+
+def _text(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
 
 
 _INSTALLERS = {
@@ -263,6 +284,7 @@ _INSTALLERS = {
     "urllib3": _urllib3,
     "prometheus": _prometheus,
     "certifi": _certifi,
+    "cargo-auditable": _cargo_auditable,
     "cargo-deny": _cargo_deny,
     "kubernetes": _kubernetes,
     "skopeo": _skopeo,
