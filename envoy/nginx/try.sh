@@ -1,5 +1,5 @@
 #!/bin/bash
-# Builds nginx with ngx_wasm_module and wasmtime, runs this folder's configuration in it, and counts what it answers:
+# Builds nginx with ngx_wasm_module and wasmtime, runs this folder's configuration in it, and looks at what it answers:
 # `make try-nginx`. It needs git, a C compiler, Python with pip, cargo and a network; the build stays in target/nginx.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -70,23 +70,67 @@ if [ ! -x "$nginx" ]; then
     echo "building nginx and ngx_wasm_module (a minute or two; logs in $dir)"
     build
 fi
+# What a client at $1 is answered, asking $2 times, with the other arguments for curl.
+asked() {
+    local client=$1 count=$2
+    shift 2
+    for _ in $(seq "$count"); do
+        curl -s -o "$dir/answer" -w '%{http_code}\n' --interface "$client" "$@"
+    done | sort | uniq -c | tr -s ' ' | paste -sd ';'
+}
+
+fail() {
+    echo "try.sh: $1: see $dir/nginx.log" >&2
+    exit 1
+}
+
+expect() {
+    echo "$1: $3"
+    [ "$2" = "$3" ] || fail "$1: expected$2, found$3"
+}
+
+workers() {
+    ps -o pid= --ppid "$master" | sort
+}
+
 python3 -B envoy/lab/upstream.py 10080 > "$dir/upstream.log" 2>&1 &
 started+=($!)
 target/release/weir-sync > "$dir/weir-sync.log" 2>&1 &
 started+=($!)
 wait_for http://127.0.0.1:10080/
 wait_for http://127.0.0.1:7878/healthz
-"$nginx" -p "$root" -c envoy/nginx/nginx.conf > "$dir/nginx.log" 2>&1 &
-started+=($!)
+# As it is shipped, but for two workers on any machine, and a strict rule.
+sed -e 's/worker_processes auto/worker_processes 2/' -e 's|"rate": "5/m"}|"rate": "5/m", "strict": true}|' envoy/nginx/nginx.conf \
+    > "$dir/nginx.conf"
+grep -q '"strict": true' "$dir/nginx.conf" || fail "envoy/nginx/nginx.conf has no rule of 5/m any more"
+"$nginx" -p "$root" -c "$dir/nginx.conf" > "$dir/nginx.log" 2>&1 &
+master=$!
+started+=("$master")
 wait_for http://127.0.0.1:10000/
 
-# One request is spent by now.
-for _ in $(seq 199); do
-    curl -s -o "$dir/answer" -w '%{http_code}\n' http://127.0.0.1:10000/
-done | sort | uniq -c | tee "$dir/counts"
-grep -qx ' *99 200' "$dir/counts" && grep -qx ' *100 429' "$dir/counts" || {
-    echo "try.sh: expected 99 times 200 and 100 times 429: see $dir/nginx.log" >&2
-    exit 1
-}
+page=http://127.0.0.1:10000
+expect "two workers share one bucket" " 100 200; 100 429" "$(asked 127.0.0.2 200 $page/)"
+curl -s -D "$dir/refused" -o "$dir/answer" --interface 127.0.0.2 $page/
+for header in 'retry-after: [1-9]' 'ratelimit: "per-address";r=0;t=' 'ratelimit-policy: "per-address";q=100;w=600'; do
+    grep -qi "^$header" "$dir/refused" || fail "a refusal without $header"
+done
+expect "a strict rule draws its tokens from weir-sync" " 5 200; 3 429" "$(asked 127.0.0.3 8 -X POST $page/login)"
+for _ in $(seq 100); do
+    charged=$(curl -s http://127.0.0.1:7878/metrics | sed -n 's/^weir_sync_tokens_charged_total{.*} //p')
+    [ "${charged%.*}" -ge 100 ] && break
+    sleep 0.1
+done
+[ "${charged%.*}" -ge 100 ] || fail "weir-sync was told of $charged tokens, expected those of the first client"
+echo "weir-sync was told of $charged tokens"
+
+before=$(workers)
+kill -HUP "$master"
+for _ in $(seq 100); do
+    [ -z "$(comm -12 <(echo "$before") <(workers))" ] && break
+    sleep 0.1
+done
+[ -z "$(comm -12 <(echo "$before") <(workers))" ] || fail "a reload left old workers"
+expect "after a reload" " 100 200; 20 429" "$(asked 127.0.0.4 120 $page/)"
+
 if grep -E 'emerg|exited on signal|panicked' "$dir/nginx.log"; then exit 1; fi
-echo "nginx with Weir: the burst and no more"
+echo "nginx with Weir does what its page says"
