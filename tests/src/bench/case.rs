@@ -7,8 +7,8 @@ use crate::bench::filters::{self, Filter, Quota, SERVICE};
 
 /// Rotating callers.
 pub const ROTATING: u32 = 100_000;
-/// So many callers that each is offered less than its quota, however quick the proxy is.
-pub const MANY: u32 = 4_000;
+/// So many callers that each is offered less than its quota: twice as many as a worker on one processor needs for that.
+pub const MANY: u32 = 2_000;
 
 /// What stands in front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -227,8 +227,8 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_is_below_the_quota_at_eighty_thousand_requests_a_second() {
+    fn what_comes_is_below_the_quota_at_forty_thousand_requests_a_second() {
         let shipped = Case::new(Wasm, Many);
-        assert!(shipped.quota().tokens() * shipped.callers() >= 80_000);
+        assert!(shipped.quota().tokens() * shipped.callers() >= 40_000);
     }
 }

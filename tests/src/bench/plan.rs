@@ -13,8 +13,8 @@ pub struct Plan {
     pub least_sweeps: usize,
     /// How long the sweeps may last.
     pub lasts: Duration,
-    /// Requests of a visit before it is measured: what ran before has left its own data in the caches, and a listener that
-    /// people run has had them to itself for long.
+    /// Requests of a visit before it is measured, half a second of them: what ran before has left its own data in the caches, and
+    /// a listener that people run has had them, and its clients, to itself for long.
     pub warm_up: usize,
     /// Requests of a visit that are measured for CPU time, over all connections at once.
     pub requests: usize,
@@ -27,14 +27,14 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What docs/benchmarks.md is made with: a quarter of an hour on a quiet machine.
+    /// What docs/benchmarks.md is made with, in twenty minutes on a quiet machine.
     pub const FULL: Self = Self {
         all: true,
         sweeps: 300,
-        least_sweeps: 40,
-        lasts: Duration::from_mins(12),
-        warm_up: 1_000,
-        requests: 3_000,
+        least_sweeps: 15,
+        lasts: Duration::from_mins(16),
+        warm_up: 10_000,
+        requests: 10_000,
         alone: 50,
         few_addresses: 1_000_000,
         many_addresses: 10_000_000,
@@ -44,8 +44,10 @@ impl Plan {
     pub const QUICK: Self = Self {
         all: false,
         sweeps: 200,
-        least_sweeps: 20,
+        least_sweeps: 8,
         lasts: Duration::from_secs(170),
+        warm_up: 5_000,
+        requests: 5_000,
         few_addresses: 100_000,
         many_addresses: 500_000,
         ..Self::FULL
