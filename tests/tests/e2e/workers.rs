@@ -1,7 +1,7 @@
 //! The workers of one Envoy share their buckets.
 
 use weir_tests::client::Ask;
-use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::envoy::{Envoy, Host, Setup};
 use weir_tests::load::together;
 
 use crate::plugin::one;
@@ -11,9 +11,11 @@ const CLIENTS: usize = 8;
 /// Rounds at the most until two workers met at one bucket; most often the first does.
 const ROUNDS_MAX: u64 = 12;
 
+/// Of the wasm alone: the module's workers change an entry in place, and too quickly to meet often (native.rs has a test of them).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_workers_share_one_bucket() {
-    let edge = Envoy::start(Setup::with(one("per-address", "100/d", 20_000)).concurrency(2)).await;
+    let setup = Setup::with(one("per-address", "100/d", 20_000)).host(Host::Wasm).concurrency(2);
+    let edge = Envoy::start(setup).await;
     let names = ["weir.rule.per-address.allowed", "weir.rule.per-address.limited"];
     for round in 1..=ROUNDS_MAX {
         let ask = Ask::from(&format!("203.0.113.{round}"));
