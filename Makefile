@@ -41,8 +41,8 @@ COMPUTE := --locked --release -p weir-tests --no-default-features
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind chromedriver envoy envoys prometheus urllib3 prometheus-client wasm-bindgen cargo-auditable cargo-deny
-.PHONY: $(PROGRAMS) help run run-regions visitors attack test deny advisories upgrade tools wasm wasm-nginx wasm-lean module proto dashboard sync sync-debug fmt clippy doc quick native unit stores e2e e2e-envoys e2e-module vectors lab kubernetes try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz dist dist-sync try-dist dist-twice clean
+PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind chromedriver envoy envoys prometheus urllib3 prometheus-client wasm-bindgen cargo-auditable cargo-deny cross
+.PHONY: $(PROGRAMS) help run run-regions visitors attack test deny advisories upgrade tools wasm wasm-nginx wasm-lean module proto dashboard sync sync-debug fmt clippy doc quick native unit stores e2e e2e-envoys e2e-module vectors lab kubernetes try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz dist dist-sync dist-module try-dist dist-twice clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9 -]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
@@ -332,27 +332,40 @@ fuzz: cargo cc ## search for inputs that break the parser or the matcher (nightl
 	  cargo +nightly fuzz run --fuzz-dir . $$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -len_control=0 || exit 1; \
 	done
 
-# For the machine that runs this: an archive for another architecture needs a machine of it.
-DIST_ARCHITECTURE = $(shell uname -m)
-DIST_TARGET = $(DIST_ARCHITECTURE)-unknown-linux-gnu
-DIST_SYNC = $(CARGO_TARGET_DIR)/$(DIST_TARGET)/release/weir-sync
-# Linked statically, so that it runs on every Linux, and with no path of this machine in it, as the filters.
-DIST_RUSTFLAGS := $(CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS) -Ctarget-feature=+crt-static
+# What a release has programs for. `make dist ARCHITECTURES=x86_64` is sooner done; this machine's must be one of them.
+ARCHITECTURES ?= x86_64 aarch64
+DIST_TARGETS = $(ARCHITECTURES:%=--target %-unknown-linux-gnu)
+# Those that another compiler than this machine's own links for.
+DIST_OTHERS = $(filter-out $(shell uname -m),$(ARCHITECTURES))
+dist_linker = $(if $(filter $(1),$(DIST_OTHERS)),$(1)-linux-gnu-gcc,cc)
+# With no path of this machine in them, as the filters.
+DIST_RUSTFLAGS := $(CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS)
 
-dist-sync: export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS := $(DIST_RUSTFLAGS)
-dist-sync: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS := $(DIST_RUSTFLAGS)
+dist-sync dist-module: export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER = $(call dist_linker,x86_64)
+dist-sync dist-module: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = $(call dist_linker,aarch64)
+
+cross: python3
+	$(if $(DIST_OTHERS),@$(LAB) tools $(DIST_OTHERS:%=cross-%))
+
+# Linked statically, so that it runs on every Linux.
+dist-sync: export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS := $(DIST_RUSTFLAGS) -Ctarget-feature=+crt-static
+dist-sync: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS := $(DIST_RUSTFLAGS) -Ctarget-feature=+crt-static
 dist-sync: export CFLAGS := -ffile-prefix-map=$(CARGO_HOME)=/cargo -ffile-prefix-map=$(CURDIR)=/weir
-dist-sync: cargo cc cargo-auditable ## build weir-sync as a release has it: linked statically, with the list of its crates in it
-	PATH="$(CURDIR)/.tools/cargo-auditable/bin:$$PATH" cargo auditable build --locked --release -p weir-sync --target $(DIST_TARGET)
+dist-sync: cargo cc cargo-auditable cross ## build weir-sync as a release has it: linked statically, with the list of its crates in it
+	PATH="$(CURDIR)/.tools/cargo-auditable/bin:$$PATH" cargo auditable build --locked --release -p weir-sync $(DIST_TARGETS)
 
-dist: python3 cargo cc wasm-opt dist-sync wasm wasm-lean wasm-nginx module ## make what a release holds, in dist/ (docs/install.md)
+dist-module: export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS := $(DIST_RUSTFLAGS)
+dist-module: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS := $(DIST_RUSTFLAGS)
+dist-module: cargo cc cross ## build the dynamic module as a release has it, for each of ARCHITECTURES
+	cargo build $(MODULE) --profile module $(DIST_TARGETS)
+
+dist: python3 cargo cc wasm-opt dist-sync dist-module wasm wasm-lean wasm-nginx ## make what a release holds, in dist/ (docs/install.md)
 	@$(LAB) tools certifi kubernetes
-	@PYTHONPATH="$(CURDIR)/.tools/kubernetes" python3 -B envoy/dist --weir-sync "$(DIST_SYNC)" \
-	  --architecture $(DIST_ARCHITECTURE) --into "$(CURDIR)/dist"
+	@PYTHONPATH="$(CURDIR)/.tools/kubernetes" python3 -B envoy/dist --architectures $(ARCHITECTURES) --into "$(CURDIR)/dist"
 
 # Uses what is in dist/.
 try-dist: python3 redis-server prometheus envoy ## install each file of dist/ as docs/install.md says, and see 200s and then 429s
-	@$(LAB) tools skopeo registry kubernetes
+	@$(LAB) tools skopeo registry kubernetes emulated
 	cd tests/install && PYTHONPATH="$(CURDIR)/.tools/kubernetes" ./clean_root.sh python3 -B -m unittest
 
 # Not part of `make test`: it compiles everything twice.

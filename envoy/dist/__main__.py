@@ -1,6 +1,6 @@
 """What a release holds, made of what is built: `make dist` calls it.
 
-    python3 -B envoy/dist --weir-sync FILE --architecture x86_64 --into dist
+    python3 -B envoy/dist --architectures x86_64 aarch64 --into dist
 """
 
 import argparse
@@ -19,7 +19,7 @@ def main():
     """Write the folder; the exit status is 0 where it could."""
     arguments = _arguments()
     try:
-        files = release.files(arguments.weir_sync, arguments.architecture, _created())
+        files = release.files(arguments.architectures, _created())
         _write(arguments.into, files)
     except Problem as problem:
         complain(problem)
@@ -30,8 +30,9 @@ def main():
 
 def _arguments():
     parser = argparse.ArgumentParser(prog="envoy/dist", description="What a release of Weir holds.")
-    parser.add_argument("--weir-sync", required=True, help="the program, linked statically")
-    parser.add_argument("--architecture", required=True, choices=release.ARCHITECTURES, help="what it was built for")
+    parser.add_argument(
+        "--architectures", required=True, nargs="+", choices=release.ARCHITECTURES, help="what the programs were built for"
+    )
     parser.add_argument("--into", required=True, help="the folder to write")
     return parser.parse_args()
 

@@ -1,15 +1,16 @@
 """Images as archives of OCI layouts, made without a daemon: skopeo, crane, podman and docker read them.
 
-https://github.com/opencontainers/image-spec, v1.1: image-layout.md, manifest.md, config.md, layer.md. The manifest.json beside
-them is of docker's own older form, of the same blobs: a docker that does not know OCI layouts loads it all the same.
+https://github.com/opencontainers/image-spec, v1.1: image-layout.md, image-index.md, manifest.md, config.md, layer.md.
 """
 
 import datetime
 import hashlib
 import json
+from dataclasses import dataclass
 
 from archives import File, gzipped, tar
 
+_INDEX = "application/vnd.oci.image.index.v1+json"
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _CONFIG = "application/vnd.oci.image.config.v1+json"
 # Istio's and Envoy Gateway's fetchers look for plugin.wasm in a layer of this type; neither takes a layer
@@ -17,8 +18,19 @@ _CONFIG = "application/vnd.oci.image.config.v1+json"
 _LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 
 
-def image(name, tag, files, config, annotations, created, architecture="amd64"):
-    """An archive of an image of one layer, which is `files`, and the digest of its manifest.
+@dataclass(frozen=True)
+class Image:
+    """An image of one layer: its blobs by their paths, and what describes its manifest, its configuration and its layer."""
+
+    architecture: str
+    blobs: dict
+    manifest: dict
+    config: dict
+    layer: dict
+
+
+def image(files, config, annotations, created, architecture="amd64"):
+    """An image whose layer is `files`.
 
     `config` is what a container starts, and as whom; `created`, in seconds since 1970, is the time of everything in it.
     """
@@ -41,21 +53,41 @@ def image(name, tag, files, config, annotations, created, architecture="amd64"):
         "layers": [packed],
         "annotations": annotations,
     }
-    named = _blob(blobs, _MANIFEST, _json(manifest))
+    return Image(architecture, blobs, _blob(blobs, _MANIFEST, _json(manifest)), configured, packed)
+
+
+def archive(name, tag, one, created):
+    """An archive of one image.
+
+    The manifest.json in it is of docker's own older form, of the same blobs: a docker that does not know OCI layouts loads
+    it all the same.
+    """
+    of_docker = [{"Config": _path(one.config), "RepoTags": [f"{name}:{tag}"], "Layers": [_path(one.layer)]}]
+    return _layout(name, tag, one.manifest, one.blobs, created, [File("manifest.json", _json(of_docker))])
+
+
+def archive_of_all(name, tag, images, created):
+    """An archive of one image for several architectures: a registry has them all under one name, and gives each its own."""
+    listed = [{**one.manifest, "platform": {"architecture": one.architecture, "os": "linux"}} for one in images]
+    blobs = {path: data for one in images for path, data in one.blobs.items()}
+    index = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": listed}
+    return _layout(name, tag, _blob(blobs, _INDEX, _json(index)), blobs, created)
+
+
+def _layout(name, tag, described, blobs, created, beside=()):
     # skopeo and podman read the tag alone, docker the whole name.
-    named["annotations"] = {
+    named = {
         "org.opencontainers.image.ref.name": tag,
         "io.containerd.image.name": f"docker.io/library/{name}:{tag}",
     }
-    index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [named]}
-    of_docker = [{"Config": _path(configured), "RepoTags": [f"{name}:{tag}"], "Layers": [_path(packed)]}]
+    index = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": [{**described, "annotations": named}]}
     layout = [
         File("oci-layout", _json({"imageLayoutVersion": "1.0.0"})),
         File("index.json", _json(index)),
-        File("manifest.json", _json(of_docker)),
+        *beside,
         *(File(path, data) for path, data in blobs.items()),
     ]
-    return tar(layout, created), named["digest"]
+    return tar(layout, created)
 
 
 def _blob(blobs, media_type, data):

@@ -41,17 +41,14 @@ _POP = """                      # Envoy tells a module no node's id.
 _USER = "65532:65532"
 
 
-def files(weir_sync, architecture, created):
-    """Every file of the release; `weir_sync` is the program for `architecture`, `created` the time of all, in seconds."""
-    made = _Release(architecture, created)
-    program = _read(weir_sync)
+def files(architectures, created):
+    """Every file of the release for these architectures; `created` is the time of all, in seconds."""
+    made = _Release(architectures, created)
     found = [
         *(File(f"{name}.wasm", made.wasm(name)) for name in _WASM),
-        File(f"libweir_native-{architecture}.so", _read(os.path.join(paths.TARGET, "module", "libweir_native.so"))),
-        File(f"weir-sync-{architecture}", program, 0o755),
         *bootstraps(),
-        *made.images(program),
-        made.package(program, weir_sync),
+        *made.of_architectures(),
+        *made.images(),
         *made.of_kubernetes(),
         made.compose(),
         *made.papers(),
@@ -61,49 +58,63 @@ def files(weir_sync, architecture, created):
 
 
 class _Release:
-    def __init__(self, architecture, created):
-        self._architecture, self._created = architecture, created
+    def __init__(self, architectures, created):
+        self._architectures, self._created = architectures, created
         with open(os.path.join(paths.ROOT, "Cargo.toml"), encoding="utf-8") as file:
             (self.version,) = re.findall(r'^version = "([^"]+)"$', file.read(), re.MULTILINE)
-        native = f"{architecture}-unknown-linux-gnu"
-        self._crates = Crates({
-            "weir-sync": ("weir-sync", native),
-            "weir_filter.wasm": ("weir-filter", "wasm32-wasip1"),
-            "libweir_native.so": ("weir-native", native),
-        })
+        linked = {"weir_filter.wasm": ("weir-filter", "wasm32-wasip1")}
+        for architecture in architectures:
+            linked[f"weir-sync-{architecture}"] = ("weir-sync", _target(architecture))
+            linked[f"libweir_native-{architecture}.so"] = ("weir-native", _target(architecture))
+        self._crates = Crates(linked)
         self._licences = self._crates.licences()
 
     def wasm(self, name):
         return _read(os.path.join(paths.TARGET, f"{name}.wasm"))
 
-    def images(self, program):
-        """The filter for what fetches modules from a registry, and weir-sync."""
-        labels = {
-            "org.opencontainers.image.version": self.version,
-            "org.opencontainers.image.licenses": "Apache-2.0",
-            "org.opencontainers.image.description": _ABOUT,
-        }
-        filter_files = [File("plugin.wasm", self.wasm("weir_filter"))]
-        sync_files = [
-            File("usr/bin/weir-sync", program, 0o755),
+    def of_architectures(self):
+        """What there is one of for each: the dynamic module, and weir-sync as a file and as a Debian package."""
+        for architecture in self._architectures:
+            yield File(f"libweir_native-{architecture}.so", _read(_built(architecture, "module", "libweir_native.so")))
+            yield File(f"weir-sync-{architecture}", _read(_weir_sync(architecture)), 0o755)
+            yield self.package(architecture)
+
+    def images(self):
+        """The filter for what fetches modules from a registry, and weir-sync: for each architecture, and for all in one."""
+        # For every machine: what fetches it asks for none, and the format wants one.
+        of_filter = self._image("weir-filter", [File("plugin.wasm", self.wasm("weir_filter"))], {}, "amd64")
+        archive = oci.archive("weir-filter", self.version, of_filter, self._created)
+        yield File(f"weir-filter-{self.version}.oci.tar", archive)
+        of_sync = {architecture: self._image_of_sync(architecture) for architecture in self._architectures}
+        for architecture, image in of_sync.items():
+            archive = oci.archive("weir-sync", self.version, image, self._created)
+            yield File(f"weir-sync-{self.version}-{architecture}.oci.tar", archive)
+        archive = oci.archive_of_all("weir-sync", self.version, of_sync.values(), self._created)
+        yield File(f"weir-sync-{self.version}.oci.tar", archive)
+
+    def _image_of_sync(self, architecture):
+        held = [
+            File("usr/bin/weir-sync", _read(_weir_sync(architecture)), 0o755),
             File("etc/ssl/certs/ca-certificates.crt", _read(_AUTHORITIES)),
             File("usr/share/doc/weir-sync/LICENSE", _source("LICENSE")),
             File("usr/share/doc/weir-sync/THIRD-PARTY-LICENSES.txt", self._licences),
         ]
         # SIGTERM ends it in order, as `docker stop` has it.
         starts = {"Entrypoint": ["/usr/bin/weir-sync"], "User": _USER, "ExposedPorts": {"7878/tcp": {}}}
-        for name, arch, of, config, suffix in (
-            # For every machine: what fetches it asks for none, and the format wants one.
-            ("weir-filter", "amd64", filter_files, {}, ""),
-            ("weir-sync", ARCHITECTURES[self._architecture], sync_files, starts, f"-{self._architecture}"),
-        ):
-            titled = {**labels, "org.opencontainers.image.title": name}
-            archive, _ = oci.image(name, self.version, of, config, titled, self._created, arch)
-            yield File(f"{name}-{self.version}{suffix}.oci.tar", archive)
+        return self._image("weir-sync", held, starts, ARCHITECTURES[architecture])
 
-    def package(self, program, path):
+    def _image(self, name, held, config, architecture):
+        labels = {
+            "org.opencontainers.image.title": name,
+            "org.opencontainers.image.version": self.version,
+            "org.opencontainers.image.licenses": "Apache-2.0",
+            "org.opencontainers.image.description": _ABOUT,
+        }
+        return oci.image(held, config, labels, self._created, architecture)
+
+    def package(self, architecture):
         """weir-sync for Debian and what is made of it."""
-        arch = ARCHITECTURES[self._architecture]
+        arch = ARCHITECTURES[architecture]
         own = os.path.join("envoy", "dist", "debian")
         doc = "usr/share/doc/weir-sync"
         control = {
@@ -120,13 +131,13 @@ class _Release:
             " and weir-sync tells each proxy how much of the common quotas it may admit.",
         }
         held = [
-            File("usr/bin/weir-sync", program, 0o755),
+            File("usr/bin/weir-sync", _read(_weir_sync(architecture)), 0o755),
             File("usr/lib/systemd/system/weir-sync.service", _source(own, "weir-sync.service")),
             File("etc/weir/weir-sync.yaml", _source("sync-service", "weir-sync.yaml")),
             File("etc/weir/credentials", None, 0o700),
-            File("usr/share/bash-completion/completions/weir-sync", _output([path, "completions", "bash"])),
-            File("usr/share/zsh/vendor-completions/_weir-sync", _output([path, "completions", "zsh"])),
-            File("usr/share/fish/vendor_completions.d/weir-sync.fish", _output([path, "completions", "fish"])),
+            File("usr/share/bash-completion/completions/weir-sync", self._completions("bash")),
+            File("usr/share/zsh/vendor-completions/_weir-sync", self._completions("zsh")),
+            File("usr/share/fish/vendor_completions.d/weir-sync.fish", self._completions("fish")),
             File(f"{doc}/copyright", _source(own, "copyright")),
             File(f"{doc}/THIRD-PARTY-LICENSES.txt", self._licences),
             File(f"{doc}/changelog.gz", gzipped(_source("CHANGELOG.md"))),
@@ -134,6 +145,13 @@ class _Release:
         scripts = {name: _source(own, name) for name in ("postinst", "prerm", "postrm")}
         data = debian.package(control, scripts, ["etc/weir/weir-sync.yaml"], held, self._created)
         return File(f"weir-sync_{self.version}_{arch}.deb", data)
+
+    def _completions(self, shell):
+        """What the shell completes weir-sync's commands with: itself says it, and of the programs here one runs here."""
+        here = os.uname().machine
+        if here not in self._architectures:
+            raise Problem(f"weir-sync writes a part of its package, so ARCHITECTURES needs {here}, which runs here.")
+        return _output([_weir_sync(here), "completions", shell])
 
     def of_kubernetes(self):
         """The chart, and what it makes with its own values."""
@@ -162,11 +180,9 @@ class _Release:
         """What is in it, under which licences, and what changed."""
         moment = datetime.datetime.fromtimestamp(self._created, datetime.timezone.utc)
         rust = _output(["rustc", "--version"]).decode().split()[1]
-        libc, libc_version = os.confstr("CS_GNU_LIBC_VERSION").split()
-        beside = [
-            ("rust-std", rust, f"pkg:generic/rust-std@{rust}"),
-            (libc, libc_version, f"pkg:generic/{libc}@{libc_version}"),
-        ]
+        beside = [("rust-std", rust, f"pkg:generic/rust-std@{rust}")]
+        for version in sorted({_c_library(architecture) for architecture in self._architectures}):
+            beside.append(("glibc", version, f"pkg:generic/glibc@{version}"))
         bill = self._crates.bill_of_materials("weir", self.version, moment.strftime("%Y-%m-%dT%H:%M:%SZ"), beside)
         yield File(f"weir-{self.version}.cdx.json", bill)
         yield File("LICENSE", _source("LICENSE"))
@@ -193,6 +209,27 @@ def changes(changelog, version):
             if part.startswith(f"## [{name}]"):
                 return part
     raise Problem(f"CHANGELOG.md has neither a part `## [{version}]` nor one `## [Unreleased]`.")
+
+
+def _target(architecture):
+    return f"{architecture}-unknown-linux-gnu"
+
+
+def _built(architecture, *names):
+    """What cargo built for an architecture."""
+    return os.path.join(paths.TARGET, _target(architecture), *names)
+
+
+def _weir_sync(architecture):
+    return _built(architecture, "release", "weir-sync")
+
+
+def _c_library(architecture):
+    """The version of the C library that programs for an architecture are linked with."""
+    compiler = "cc" if architecture == os.uname().machine else f"{architecture}-linux-gnu-gcc"
+    told = _output([compiler, "-E", "-dM", "-include", "features.h", "-x", "c", os.devnull]).decode()
+    parts = dict(re.findall(r"^#define __GLIBC(|_MINOR)__ (\d+)$", told, re.MULTILINE))
+    return f"{parts['']}.{parts['_MINOR']}"
 
 
 def _replaced(text, old, new):

@@ -40,12 +40,23 @@ class Archives(unittest.TestCase):
 
 class Formats(unittest.TestCase):
     def test_an_image_names_each_blob_by_its_hash(self):
-        archive, digest = oci.image("weir-sync", "1.2.3", _FILES, {}, {}, 7)
-        with tarfile.open(fileobj=io.BytesIO(archive)) as found:
-            names = set(found.getnames())
-            self.assertIn(digest, found.extractfile("index.json").read().decode())
-        self.assertIn("blobs/sha256/" + digest.removeprefix("sha256:"), names)
+        image = oci.image(_FILES, {}, {}, 7)
+        names, index = _read_layout(oci.archive("weir-sync", "1.2.3", image, 7))
+        self.assertEqual([found["digest"] for found in index["manifests"]], [image.manifest["digest"]])
+        self.assertIn("blobs/sha256/" + image.manifest["digest"].removeprefix("sha256:"), names)
         self.assertEqual(len([name for name in names if name.startswith("blobs/sha256/")]), 3)
+
+    def test_images_of_two_architectures_are_one_with_a_manifest_for_each(self):
+        images = [oci.image(_FILES, {}, {}, 7, architecture) for architecture in ("amd64", "arm64")]
+        archive = oci.archive_of_all("weir-sync", "1.2.3", images, 7)
+        names, index = _read_layout(archive)
+        (listed,) = index["manifests"]
+        with tarfile.open(fileobj=io.BytesIO(archive)) as found:
+            inner = json.load(found.extractfile("blobs/sha256/" + listed["digest"].removeprefix("sha256:")))
+        told = {of["platform"]["architecture"]: of["digest"] for of in inner["manifests"]}
+        self.assertEqual(told, {image.architecture: image.manifest["digest"] for image in images})
+        # The index, and of each image the manifest and the configuration; their layer is the same.
+        self.assertEqual(len([name for name in names if name.startswith("blobs/sha256/")]), 6)
 
     def test_a_package_says_which_files_are_settings(self):
         made = debian.package({"Package": "weir-sync"}, {"postinst": b"#!/bin/sh\n"}, ["b/c"], _FILES, 7)
@@ -100,6 +111,12 @@ class TheRelease(unittest.TestCase):
         named = set(of_native.splitlines()) - set(of_wasm.splitlines())
         self.assertEqual({line.strip() for line in named}, {b"# Envoy tells a module no node's id.", b"pop: local"})
         self.assertEqual(set(of_wasm.splitlines()) - set(of_native.splitlines()), set())
+
+
+def _read_layout(archive):
+    """The names in an archive of an OCI layout, and its index."""
+    with tarfile.open(fileobj=io.BytesIO(archive)) as found:
+        return found.getnames(), json.load(found.extractfile("index.json"))
 
 
 if __name__ == "__main__":

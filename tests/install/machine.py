@@ -2,6 +2,7 @@
 
 import collections
 import fcntl
+import functools
 import http.client
 import os
 import shutil
@@ -40,8 +41,9 @@ def name_here(*names):
         file.write("127.0.0.1 localhost\n" + "".join(f"127.0.0.1 {name}\n" for name in names))
 
 
+@functools.cache
 def answer_names():
-    """A DNS server on 127.0.0.1 for as long as the process runs: every name is 127.0.0.1."""
+    """A DNS server on 127.0.0.1 for as long as the process runs, started once: every name is 127.0.0.1."""
     server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     server.bind(("127.0.0.1", 53))
 
@@ -57,11 +59,11 @@ def answer_names():
     threading.Thread(target=serve, daemon=True).start()
 
 
-def wait_for(condition, what):
+def wait_for(condition, what, seconds=DEADLINE_SECONDS):
     """Wait until `condition()` is true, and return it."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
+    deadline = time.monotonic() + seconds
     while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited {DEADLINE_SECONDS} s in vain until {what}"
+        assert time.monotonic() < deadline, f"waited {seconds} s in vain until {what}"
         time.sleep(_LOOK_SECONDS)
     return found
 
