@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::pop::Pop;
+use weir_wire::quota::Quota;
+
+use super::pop::{Pop, quota};
 use crate::weir_sync::WeirSync;
 
 /// The POPs of the closed loop, and so the reports under way at a time.
@@ -37,12 +39,18 @@ pub(super) fn pops(weir_sync: &WeirSync) -> Vec<Pop> {
 pub(super) fn pops_of(weir_sync: &WeirSync, shared_by: u64) -> Vec<Pop> {
     let of = |n| {
         let first = n / shared_by * KEYS;
-        Pop::new(weir_sync, &format!("pop-{n}"), first..first + KEYS)
+        Pop::with_quota(weir_sync, &format!("pop-{n}"), first..first + KEYS, flooded())
     };
     (0..POPS).map(of).collect()
 }
 
-/// Lets all POPs report for so long.
+/// What each key may be asked for: so much that reports have something to charge, however soon they follow on each other, and less
+/// than it is asked for.
+pub(super) fn flooded() -> Quota {
+    quota(60_000, 1_000)
+}
+
+/// Lets all POPs report for so long. Panics where most reports were not charged: what was measured then is no figure.
 pub(super) async fn flood(pops: &mut Vec<Pop>, lasts: Duration) -> Reached {
     let began = Instant::now();
     let mut tasks = JoinSet::new();
@@ -68,5 +76,11 @@ pub(super) async fn flood(pops: &mut Vec<Pop>, lasts: Duration) -> Reached {
         reached.reports += reports;
         reached.unsettled += unsettled;
     }
+    let Reached { reports, unsettled, .. } = reached;
+    assert!(
+        unsettled <= reports,
+        "bench-sync: {unsettled} reports of a flood were not charged, {reports} were: look at weir_sync_claims_refused_total and \
+         weir_sync_store_errors_total"
+    );
     Reached { wall: began.elapsed(), ..reached }
 }

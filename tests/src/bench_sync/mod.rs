@@ -5,6 +5,7 @@
 //! was given (`/proc/<pid>/task/*/schedstat`), so a busy machine makes a figure slower by the wall and leaves
 //! it nearly alone by the core.
 
+mod bucket;
 mod captured;
 mod cluster;
 mod cpu;
@@ -124,6 +125,7 @@ impl Figures {
     }
 
     fn line(&mut self, figure: &str, must: &str, aim: &str, reached: &str) {
+        assert!(stats::has_only_numbers(reached), "bench-sync: \"{figure}\" came to no number: {reached}");
         progress(&format!("{figure}: {reached}"));
         let _ = writeln!(self.page, "| {figure} | {must} | {aim} | {reached} |");
     }

@@ -1,4 +1,4 @@
-//! A simulated POP: it reports its keys as a filter does, and keeps to what it is granted.
+//! A simulated POP: it reports its keys as a filter does, and keeps to what it is granted and to a bucket of its own.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -10,6 +10,7 @@ use weir_wire::messages::{
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 
+use super::bucket::Bucket;
 use crate::client::{Ask, Client};
 use crate::weir_sync::{TOKEN, WeirSync};
 
@@ -24,6 +25,7 @@ const EPOCH: u32 = 1;
 pub(super) struct Pop {
     client: Client,
     began: Instant,
+    quota: Quota,
     report: Report,
     /// Per key.
     held: Vec<Held>,
@@ -36,6 +38,7 @@ struct Held {
     ratio: AdmitRatio,
     /// Error diffusion, in steps of 2^-30.
     credit: u64,
+    bucket: Bucket,
     confirmed: u64,
     answered: u64,
 }
@@ -52,29 +55,27 @@ pub(super) struct Outcome {
 }
 
 impl Pop {
-    /// A POP of `weir_sync` with these keys: key `n` has the twelve decimal digits of `n` as its value in hex.
+    /// A POP of `weir_sync` with these keys, which may be asked for once a second: key `n` has the twelve decimal digits of `n` as
+    /// its value in hex.
     pub(super) fn new(weir_sync: &WeirSync, name: &str, keys: Range<u64>) -> Self {
-        let quota = Rate::new(60, Period::Minute).and_then(|rate| Quota::new(rate, 600).ok());
-        let quota = quota.unwrap_or_else(|| panic!("a quota that is one"));
-        let key = |n| Key {
-            rule: 0,
-            value: value(n),
-            epoch: EPOCH,
-            admitted: 0,
-            unconfirmed: 0,
-            span_ms: 0,
-            missing: 0,
-            asked: 0,
-            asked_recently: 0,
-            ahead: 0,
-        };
+        Self::with_quota(weir_sync, name, keys, quota(60, 600))
+    }
+
+    /// The same, where each key has this `quota`.
+    pub(super) fn with_quota(weir_sync: &WeirSync, name: &str, keys: Range<u64>, quota: Quota) -> Self {
+        Self::at_port(weir_sync.address().port(), name, keys, quota)
+    }
+
+    fn at_port(port: u16, name: &str, keys: Range<u64>, quota: Quota) -> Self {
+        let key = |n| Key { value: value(n), epoch: EPOCH, ..Key::default() };
         let rules = vec![Rule { name: RULE.into(), quota, sharing: Sharing::of(quota) }];
         let keys: Vec<Key> = keys.map(key).collect();
-        let held = Held { ratio: AdmitRatio::ONE, credit: 0, confirmed: 0, answered: 0 };
+        let held =
+            Held { ratio: AdmitRatio::ONE, credit: 0, bucket: Bucket::default(), confirmed: 0, answered: 0 };
         let held = vec![held; keys.len()];
         let report = Report { pop: name.into(), worker: 1, table: 1, rules, keys, ..Report::default() };
-        let client = Client::of_port(weir_sync.address().port());
-        Self { client, began: Instant::now(), report, held, settled_ms: 0 }
+        let client = Client::of_port(port);
+        Self { client, began: Instant::now(), quota, report, held, settled_ms: 0 }
     }
 
     /// All that it has admitted.
@@ -105,20 +106,27 @@ impl Pop {
     }
 
     fn say(&mut self) -> Vec<u8> {
-        let now_ms = millis(self.began.elapsed());
+        self.ask_for_each(self.began.elapsed());
+        self.report.encode()
+    }
+
+    /// Makes the report of `now`, a span since it began: each key was asked for [`ASKED`] times.
+    fn ask_for_each(&mut self, now: Duration) {
+        let now_ms = millis(now);
         self.report.sequence += 1;
         self.report.made_ms = now_ms;
         for (key, held) in self.report.keys.iter_mut().zip(&mut self.held) {
             held.credit += ASKED * u64::from(held.ratio.bits());
             let one = u64::from(AdmitRatio::ONE.bits());
             key.asked += ASKED;
-            key.admitted += held.credit / one;
+            key.admitted += held.bucket.take(self.quota, now, held.credit / one);
             held.credit %= one;
             key.unconfirmed = key.admitted - held.confirmed;
+            let missing = held.bucket.missing(self.quota, now).min(key.unconfirmed);
+            key.missing = u32::try_from(missing).unwrap_or(u32::MAX);
             key.asked_recently = key.asked - held.answered;
             key.span_ms = u32::try_from(now_ms - self.settled_ms).unwrap_or(u32::MAX);
         }
-        self.report.encode()
     }
 
     fn hear(&mut self, reply: &Reply) {
@@ -140,6 +148,12 @@ impl Pop {
     }
 }
 
+/// So many a minute, and this burst.
+pub(super) fn quota(a_minute: u32, burst: u32) -> Quota {
+    let quota = Rate::new(a_minute, Period::Minute).and_then(|rate| Quota::new(rate, burst).ok());
+    quota.unwrap_or_else(|| panic!("a quota that is one"))
+}
+
 fn ask(body: Vec<u8>) -> Ask {
     Ask::new(Method::POST, REPORT_PATH)
         .header("authorization", &format!("Bearer {TOKEN}"))
@@ -159,7 +173,47 @@ fn millis(span: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use weir_budget::budget::{Budget, BudgetId};
+    use weir_budget::divide::Terms;
+    use weir_budget::hub::{Answers, Hub, Settings};
+    use weir_budget::plan::Entry;
+    use weir_wire::time::Time;
+
     use super::*;
+
+    /// weir-sync believes a POP no more than its bucket can have admitted, and charges nothing of a key that claims more:
+    /// a flood of such reports measures nothing.
+    #[test]
+    fn whatever_it_is_granted_all_that_it_claims_is_charged() {
+        let settings = Settings {
+            member: "bench/a".into(),
+            terms: Terms::default(),
+            pop_ttl_ns: 1 << 40,
+            pops_expected: 1,
+        };
+        for quota in [quota(60, 600), quota(60_000, 1_000)] {
+            let (mut hub, mut budgets) = (Hub::new(settings.clone()), BTreeMap::<BudgetId, Budget>::new());
+            let mut pop = Pop::at_port(1, "pop-0", 0..3, quota);
+            for ms in 1..10_000 {
+                let now = Duration::from_millis(ms);
+                pop.ask_for_each(now);
+                let now_us = ms * 1_000;
+                let pending = hub.report(Time::from_nanos(now_us * 1_000), now_us, pop.report.clone());
+                let charge = |entry: &Entry| {
+                    let budget = budgets.entry(entry.id.clone()).or_default();
+                    Ok::<_, ()>(budget.charge(now_us, &entry.charge("bench/a", "pop-0")))
+                };
+                let accounts = pending.entries().iter().map(charge).collect();
+                let answers = Answers { accounts, drawn: vec![], pops: Ok(1) };
+                let reply = hub.settle(Time::from_nanos(now_us * 1_000), 0, pending, answers).reply;
+                assert!(reply.settled.is_all(), "{ms} ms after it began, {quota:?}");
+                pop.hear(&reply);
+            }
+            assert!(pop.admitted() > 3 * u64::from(quota.burst()));
+        }
+    }
 
     #[test]
     fn a_value_in_hex_is_its_number_in_decimal() {

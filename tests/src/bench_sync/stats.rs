@@ -13,8 +13,10 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// Of at least one round; shown with `digits` behind the point.
+    /// Of at least one round; shown with `digits` behind the point. Panics where a round came to no number.
     pub(super) fn of(rounds: &[f64], digits: usize) -> Self {
+        let are_numbers = !rounds.is_empty() && rounds.iter().all(|round| round.is_finite());
+        assert!(are_numbers, "bench-sync: a round came to no number: {rounds:?}");
         let mut sorted = rounds.to_vec();
         sorted.sort_unstable_by(f64::total_cmp);
         let at = |percent| nearest(&sorted, percent).unwrap_or(f64::NAN);
@@ -49,6 +51,11 @@ pub(super) fn median_and_p99_ms(mut latencies: Vec<Duration>) -> (f64, f64) {
     (at(50), at(99))
 }
 
+/// Whether nothing in the text of a figure is what a division by nothing gives.
+pub(super) fn has_only_numbers(text: &str) -> bool {
+    !text.split(|letter: char| !letter.is_alphanumeric()).any(|word| matches!(word, "inf" | "NaN"))
+}
+
 /// A whole number, with commas.
 pub(super) fn thousands(number: f64) -> String {
     let digits = format!("{number:.0}");
@@ -76,6 +83,18 @@ mod tests {
     fn quartiles_are_values_that_were_measured() {
         assert_eq!(Spread::of(&[5.0, 1.0, 4.0, 2.0, 3.0], 1).to_string(), "3.0 (2.0 to 4.0)");
         assert_eq!(Spread::of(&[1_234_567.0], 0).to_string(), "1,234,567 (1,234,567 to 1,234,567)");
+    }
+
+    #[test]
+    #[should_panic(expected = "came to no number: [1.0, inf]")]
+    fn a_round_in_which_nothing_was_charged_is_no_figure() {
+        let _ = Spread::of(&[1.0, 1.0 / 0.0], 1);
+    }
+
+    #[test]
+    fn a_figure_that_is_no_number_is_told_from_one() {
+        let is = ["17.7 %; 26,482", "nan pops", "infinite", "0.5 us and inf us", "-inf", "NaN ms (1.00 ms)"];
+        assert_eq!(is.map(has_only_numbers), [true, true, true, false, false, false]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! `redis-benchmark`.
 
 use super::captured::Captured;
-use super::flood::{KEYS, POPS, flood, pops, pops_of};
+use super::flood::{KEYS, POPS, flood, flooded, pops, pops_of};
 use super::pop::Pop;
 use super::stats::{Spread, float, thousands};
 use super::{Figures, Plan, cpu, progress};
@@ -38,7 +38,7 @@ pub(super) async fn shared(plan: Plan, figures: &mut Figures) {
     progress("keys at ten POPs each");
     let redis = Redis::start().await;
     let weir_sync = WeirSync::start("bench", &redis.url()).await;
-    let of = |n| Pop::new(&weir_sync, &format!("pop-{n}"), 0..KEYS);
+    let of = |n| Pop::with_quota(&weir_sync, &format!("pop-{n}"), 0..KEYS, flooded());
     let mut pops: Vec<Pop> = (0..SHARING).map(of).collect();
     flood(&mut pops, plan.round).await;
     let mut counts = Vec::new();
