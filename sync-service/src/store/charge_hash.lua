@@ -51,10 +51,10 @@ end
 -- What a weir-sync of this version kept is taken over, once.
 local packed_key = 'weir:budget:' .. string.sub(key, #'weir:' + 1)
 local packed = redis.pcall('GET', packed_key)
-if packed and not packed.err and string.sub(packed, 1, 2) == 'W1' and #packed >= HEAD_BYTES then
+if packed and not packed.err and string.sub(packed, 1, 2) == 'W2' and #packed >= HEAD_BYTES then
   local read, sub = struct.unpack, string.sub
-  local _, us, ns, at_us, ahead_us, doubt_us, bursts, until_us, before, token, rest, spans, sources, members, all =
-    read('<c2ddddddddddI1I3I3I4', packed)
+  local _, us, ns, at_us, ahead_us, doubt_us, bursts, until_us, before, token, rest, _, spans, sources, members, all =
+    read('<c2dddddddddddI1I3I3I4', packed)
   redis.call('DEL', packed_key)
   -- A rollback leaves strings behind: the hash that was charged since is the budget. At a start the two may be charged for a moment.
   local row = redis.pcall('HMGET', key, 'at_us', 'clock')

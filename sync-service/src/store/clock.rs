@@ -105,8 +105,17 @@ impl Told {
 
 /// Whole numbers below 2^53, as the doubles that a script reads.
 pub(super) fn doubles(numbers: &[u64]) -> Vec<u8> {
-    #[allow(clippy::cast_precision_loss, reason = "below 2^53")]
-    numbers.iter().flat_map(|number| (*number as f64).to_le_bytes()).collect()
+    let mut bytes = Vec::with_capacity(numbers.len() * DOUBLE);
+    add_doubles(&mut bytes, numbers);
+    bytes
+}
+
+/// Adds the same to `bytes`.
+pub(super) fn add_doubles(bytes: &mut Vec<u8>, numbers: &[u64]) {
+    for number in numbers {
+        #[allow(clippy::cast_precision_loss, reason = "below 2^53")]
+        bytes.extend_from_slice(&(*number as f64).to_le_bytes());
+    }
 }
 
 /// A whole number, as a script writes it: a double.

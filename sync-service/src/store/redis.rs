@@ -45,7 +45,9 @@ use weir_budget::pops::PopNote;
 use weir_wire::law::Law;
 use weir_wire::messages::POPS_MAX;
 
-pub use self::charge::{Charging, HEAD_BYTES, Says, accounts as charge_accounts, script as charge_script};
+pub use self::charge::{
+    Arguments, Charging, HEAD_BYTES, Says, accounts as charge_accounts, script as charge_script,
+};
 use self::charger::Charger;
 pub use self::draw::script as draw_script;
 use self::exchange::Call;
@@ -173,17 +175,21 @@ impl Redis {
             Err(reason) => return entries.iter().map(|_| Err(reason.clone())).collect(),
         };
         if is_packed {
-            let charging =
-                |entry: &&Entry| Charging::new(budget_key(&entry.id), &entry.charge(batch.member, batch.pop));
-            let charges: Vec<_> = entries.iter().map(charging).collect();
+            let member: Arc<str> = batch.member.into();
+            let charging = |entry: &&Entry| {
+                let charge = entry.charge(batch.member, batch.pop);
+                Charging::new(budget_key(&entry.id), Arc::clone(&member), &charge)
+            };
+            let charges = entries.iter().map(charging);
             if let Some(charger) = &self.charger {
-                return charger.charge(charges).await;
+                return charger.charge(charges.collect()).await;
             }
+            // In a cluster the keys of a call are of one slot, and so there is one.
             let (calls, says): (Vec<_>, Vec<_>) =
-                charges.into_iter().map(|charging| charging.call(&self.charge)).unzip();
+                charges.map(|charging| Charging::call(&self.charge, vec![charging])).unzip();
             let said = self.servers.send::<Vec<u8>>(calls, &self.charge).await;
             let account = |(said, says): (Result<Vec<u8>, StoreError>, Says)| {
-                next(&mut charge::accounts(&said?, &says)?.into_iter().map(Ok))
+                next(&mut charge::accounts(&said?, says)?.into_iter().flatten().map(Ok))
             };
             return said.into_iter().zip(says).map(account).collect();
         }

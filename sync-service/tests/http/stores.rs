@@ -285,6 +285,17 @@ impl Drop for FakeRedis {
     }
 }
 
+/// A full budget: the time, how far ahead its clock is, that it has no members, and a row of four for the one who asks.
+const FULL: &str = concat!(
+    "$51\r\n",
+    "\0\0\0\0\0\0\0\0",
+    "\0\0\0\0\0\0\0\0",
+    "\0\0\0",
+    "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
+    \0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+    "\r\n"
+);
+
 async fn converse(stream: TcpStream, hangs: Arc<AtomicBool>) -> Option<()> {
     let mut stream = BufReader::new(stream);
     loop {
@@ -301,10 +312,7 @@ async fn converse(stream: TcpStream, hangs: Arc<AtomicBool>) -> Option<()> {
             // No rule set.
             ("HGET", _) => "$-1\r\n",
             ("HMGET", _) => "*2\r\n$-1\r\n$-1\r\n",
-            // A full budget.
-            ("EVALSHA", _) => {
-                "$48\r\n\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\r\n"
-            }
+            ("EVALSHA", _) => FULL,
             _ => "+OK\r\n",
         };
         stream.write_all(answer.as_bytes()).await.ok()?;

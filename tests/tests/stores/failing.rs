@@ -148,7 +148,7 @@ async fn a_budget_is_one_key_with_a_hash_tag_and_bounded() {
 async fn something_else_under_a_budgets_name_is_replaced() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    let () = connection.set(budget_key(&id(b"a")), "W1: no budget").await.unwrap();
+    let () = connection.set(budget_key(&id(b"a")), "W2: no budget").await.unwrap();
     let () = connection.set(budget_hash_key(&id(b"c")), "no hash").await.unwrap();
     let () = connection.hset(budget_hash_key(&id(b"d")), "deficit_us", "no number").await.unwrap();
     let () = connection.set("weir:pops", "no set").await.unwrap();

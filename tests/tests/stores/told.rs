@@ -2,13 +2,14 @@
 //! to refuse a call.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands as _, FromRedisValue, RedisError, Script, ScriptInvocation};
 use weir_budget::budget::{Account, Budget, COUNT_MAX, Charge, Count, Demand};
 use weir_budget::escrow::{Claim, Draw, Escrow};
 use weir_budget::store_clock::{Bounds, Jump};
-use weir_sync::store::redis::{Charging, charge_accounts, charge_script, draw_script};
+use weir_sync::store::redis::{Arguments, Charging, charge_accounts, charge_script, draw_script};
 use weir_tests::redis::Redis;
 use weir_wire::calendar::Calendar;
 use weir_wire::law::Law;
@@ -60,20 +61,8 @@ async fn a_charge_is_the_same_to_both() {
             let (key, quota) =
                 (random.below(3), random.pick(&[quota(100, Period::Second, 2), slow(), quick()]));
             let (bounds, pop) = (bounds(&mut random, last_us), random.pick(&["a", "b"]));
-            let mut count = |_| {
-                let admitted = n + random.below(300);
-                let (epoch, made_ms) = (random.below(3), n + random.below(10));
-                Count {
-                    epoch,
-                    admitted,
-                    unconfirmed: admitted,
-                    span_us: random.below(9_000),
-                    missing: 0,
-                    made_ms,
-                }
-            };
-            let counts: Vec<Count> = (0..n % 3).map(&mut count).collect();
-            let others: Vec<Count> = (0..n % 4).map(&mut count).collect();
+            let counts: Vec<Count> = (0..n % 3).map(|_| count(&mut random, n)).collect();
+            let others: Vec<Count> = (0..n % 4).map(|_| count(&mut random, n)).collect();
             let of = |milli, pop, counts| {
                 let demand = Demand { milli, askers: 1 };
                 Charge { quota, member: "m", demand, pop, counts }
@@ -103,6 +92,44 @@ async fn a_charge_is_the_same_to_both() {
     }
 }
 
+/// What a POP says of one of three buckets at call `n`.
+fn count(random: &mut Random, n: u64) -> Count {
+    let admitted = n + random.below(300);
+    let (epoch, made_ms) = (random.below(3), n + random.below(10));
+    Count { epoch, admitted, unconfirmed: admitted, span_us: random.below(9_000), missing: 0, made_ms }
+}
+
+#[tokio::test]
+async fn budgets_that_go_in_one_call_are_each_the_same_to_both() {
+    let redis = Redis::start().await;
+    let (mut connection, script) = (redis.connection().await, Script::new(&charge_script()));
+    let (mut random, mut references) = (Random(7), BTreeMap::<u64, Budget>::new());
+    let bounds = Bounds { latest_us: COUNT_MAX, jump: Jump { seen_us: 0, length_us: 0 } };
+    let (mut together, mut deepest) = (0, 0);
+    for n in 0..CALLS / 4 {
+        let mut said = |_| {
+            let counts: Vec<Count> = (0..random.below(4)).map(|_| count(&mut random, n)).collect();
+            (random.below(12), random.pick(&[slow(), quick()]), random.below(99), counts)
+        };
+        let said: Vec<_> = (0..=n % 20).map(&mut said).collect();
+        let said = said.iter().map(|(key, quota, milli, counts)| {
+            let demand = Demand { milli: *milli, askers: 1 };
+            (key, Charge { quota: *quota, member: "m", demand, pop: "a", counts })
+        });
+        let charges =
+            said.clone().map(|(key, charge)| Charging::new(budget(&key.to_string()), "m".into(), &charge));
+        let accounts = charge_all(&mut connection, &script, charges.collect(), bounds).await.unwrap();
+        together = together.max(accounts.len());
+        for ((key, charge), accounts) in said.zip(accounts) {
+            let time = bounds.at(accounts[0].now_us).unwrap();
+            let expected = references.entry(*key).or_default().charge(time, &charge);
+            deepest = deepest.max(expected.deficit_ns / 1_000);
+            assert_eq!(accounts, [expected], "call {n}, budget {key}");
+        }
+    }
+    assert!(together == 20 && deepest > 10_000_000, "it tests too little: {together}, {deepest}");
+}
+
 async fn charge(
     connection: &mut MultiplexedConnection,
     script: &Script,
@@ -110,20 +137,39 @@ async fn charge(
     charges: &[Charge<'_>],
     bounds: Bounds,
 ) -> Result<Vec<Account>, u64> {
-    let mut call = script.key(format!("weir:budget:{{{key}}}"));
-    let charges = charges.iter().map(|charge| Charging::new(key.to_owned(), charge));
+    let charges = charges.iter().map(|charge| Charging::new(budget(key), Arc::from(charge.member), charge));
     let joined = charges.reduce(|mut joined, charging| {
         assert!(joined.takes(&charging, usize::MAX));
         joined.join(charging);
         joined
     });
-    let charging = joined.unwrap();
+    let mut accounts = charge_all(connection, script, joined.into_iter().collect(), bounds).await?;
+    Ok(accounts.remove(0))
+}
+
+/// Charges several budgets in one call.
+async fn charge_all(
+    connection: &mut MultiplexedConnection,
+    script: &Script,
+    charges: Vec<Charging>,
+    bounds: Bounds,
+) -> Result<Vec<Vec<Account>>, u64> {
+    let Arguments { keys, texts, tail, says } = Charging::arguments(charges);
+    let mut call = script.prepare_invoke();
+    for key in &keys {
+        call.key(key);
+    }
     let told = [bounds.latest_us, bounds.jump.seen_us, bounds.jump.length_us];
     #[allow(clippy::cast_precision_loss, reason = "below 2^53")]
     let told = told.iter().flat_map(|us| ((*us).min(COUNT_MAX) as f64).to_le_bytes());
-    call.arg(&charging.texts).arg(told.chain(charging.tail.iter().copied()).collect::<Vec<u8>>());
+    call.arg(&texts).arg(told.chain(tail).collect::<Vec<u8>>());
     let said: Vec<u8> = call.invoke_async(connection).await.map_err(late_us)?;
-    Ok(charge_accounts(&said, &charging.says()).unwrap())
+    Ok(charge_accounts(&said, says).unwrap())
+}
+
+/// The name of a budget.
+fn budget(key: &str) -> String {
+    format!("weir:budget:{{{key}}}")
 }
 
 #[tokio::test]

@@ -1,6 +1,8 @@
 //! Budgets in Redis: one string each, charged by one script.
 
 use std::borrow::Cow;
+use std::mem;
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir_budget::budget::{
@@ -20,13 +22,20 @@ use super::exchange::Call;
 use super::keys::BUDGET_PREFIX;
 use super::script::{Lua, with_maxima};
 use crate::store::StoreError;
-use crate::store::clock::{DOUBLE, doubles, whole};
+use crate::store::clock::{DOUBLE, add_doubles, doubles, whole};
 
 /// How long a budget's head is (see the script).
-pub const HEAD_BYTES: usize = 93;
+pub const HEAD_BYTES: usize = 101;
 
-/// How many numbers the last argument begins with that are of the charge as a whole.
-const HEAD_DOUBLES: usize = 5;
+/// Redis keeps a budget for so much less than it is asked to at most, in microseconds: so it need not be asked at each charge.
+const KEPT_SLACK_US: u64 = 10_000_000;
+// What a budget is kept for beyond its debt covers that several times.
+const _: () = assert!(KEPT_SLACK_US * 5 < GRACE_US);
+
+/// How many numbers of a budget stand before those of its counts; the last one says how many counts there are.
+const HEAD_DOUBLES: usize = 6;
+/// How many numbers there are of each count.
+const COUNT_DOUBLES: usize = 6;
 
 /// The script, with weir-budget's maxima in front.
 pub fn script() -> String {
@@ -34,7 +43,7 @@ pub fn script() -> String {
 }
 
 /// The numbers that both scripts of charges go by.
-pub(super) fn maxima() -> [(&'static str, u64); 24] {
+pub(super) fn maxima() -> [(&'static str, u64); 25] {
     const { assert!(COUNT_MAX < 1 << 53, "Lua has doubles only") };
     [
         ("HEAD_BYTES", HEAD_BYTES as u64),
@@ -46,6 +55,7 @@ pub(super) fn maxima() -> [(&'static str, u64); 24] {
         ("MEMBER_IDLE_US", MEMBER_IDLE_US),
         ("GRACE_US", GRACE_US),
         ("KEPT_US_MAX", KEPT_US_MAX),
+        ("KEPT_SLACK_US", KEPT_SLACK_US),
         ("STEP_US", STEP_US),
         ("LOOK_US", LOOK_US),
         ("STEP_KEPT_US", STEP_KEPT_US),
@@ -64,80 +74,125 @@ pub(super) fn maxima() -> [(&'static str, u64); 24] {
     ]
 }
 
-/// A call of the script: what is charged to one budget, POP by POP.
+/// What is charged to one budget, POP by POP.
 #[derive(Debug)]
 pub struct Charging {
     /// The budget.
-    pub key: String,
+    pub(super) key: String,
     quota: Quota,
-    /// The first arguments: the member, and the sources of the counts.
-    pub texts: Vec<String>,
-    /// The last one, behind what is known of the store's clock.
-    pub tail: Vec<u8>,
-    says: Says,
-}
-
-/// What an answer does not say.
-#[derive(Debug)]
-pub struct Says {
-    member: String,
+    member: Arc<str>,
+    /// The sources of the counts.
+    sources: Vec<String>,
+    /// What the script is told of the budget and its counts.
+    numbers: Vec<u8>,
     /// The member's demand, with the counts of each POP.
     demands: Vec<Demand>,
 }
 
+/// What an answer to a call does not say.
+#[derive(Debug)]
+pub struct Says {
+    member: Arc<str>,
+    /// The member's demand, with the counts of each POP, budget by budget.
+    demands: Vec<Vec<Demand>>,
+}
+
+/// The arguments of a call that charges several budgets in the name of one member.
+#[derive(Debug)]
+pub struct Arguments {
+    /// The budgets.
+    pub keys: Vec<String>,
+    /// The first arguments: the member, and the sources of the counts.
+    pub texts: Vec<String>,
+    /// The last one, behind what is known of the store's clock.
+    pub tail: Vec<u8>,
+    /// What the answer leaves out.
+    pub says: Says,
+}
+
 impl Charging {
-    /// What `charge` says of the budget of this key.
-    pub fn new(key: String, charge: &Charge<'_>) -> Self {
-        let Charge { quota, member, demand, pop, counts } = *charge;
+    /// What `charge` says of the budget of this key in the name of `member`, who is the charge's.
+    pub fn new(key: String, member: Arc<str>, charge: &Charge<'_>) -> Self {
+        let Charge { quota, demand, pop, counts, .. } = *charge;
         let (token_ns, milli) = (quota.token_ns(), demand.milli.min(COUNT_MAX));
+        let rows = counts.len().max(1);
+        let mut numbers = Vec::with_capacity((HEAD_DOUBLES + rows * COUNT_DOUBLES) * DOUBLE);
         let head = [milli, demand.askers.into(), token_ns / 1_000, token_ns % 1_000, fill_us(quota)];
-        let (mut texts, mut tail) = (Vec::with_capacity(1 + counts.len()), doubles(&head));
-        texts.push(member.to_owned());
-        let pop = source_name(pop);
+        add_doubles(&mut numbers, &head);
+        add_doubles(&mut numbers, &[counts.len() as u64]);
+        let (mut sources, pop) = (Vec::with_capacity(counts.len()), source_name(pop));
         for (n, count) in counts.iter().enumerate() {
             let admitted = count.admitted.min(COUNT_MAX);
-            texts.push(format!("\n{:016x}{pop}\n", count.epoch));
-            tail.extend(doubles(&[
+            sources.push(format!("\n{:016x}{pop}\n", count.epoch));
+            let row = [
                 admitted,
                 count.unconfirmed.min(admitted),
                 count.span_us.min(COUNT_MAX),
                 count.missing.min(CHARGE_TOKENS_MAX),
                 count.made_ms.min(MADE_MS_MAX),
                 (counts.len() - n) as u64,
-            ]));
+            ];
+            add_doubles(&mut numbers, &row);
         }
-        let says = Says { member: member.to_owned(), demands: vec![Demand { milli, ..demand }] };
-        Self { key, quota, texts, tail, says }
+        if counts.is_empty() {
+            add_doubles(&mut numbers, &[0; COUNT_DOUBLES]);
+        }
+        Self { key, quota, member, sources, numbers, demands: vec![Demand { milli, ..demand }] }
+    }
+
+    /// How many counts there are.
+    pub(super) fn counts_len(&self) -> usize {
+        self.sources.len()
+    }
+
+    /// Whether `other` may go in the same call.
+    pub(super) fn is_of_member(&self, other: &Self) -> bool {
+        self.member == other.member
     }
 
     /// Whether another POP's counts may go with these, at most so many in all: of the same budget by the same quota.
     pub fn takes(&self, other: &Self, counts_max: usize) -> bool {
-        let (mine, others) = (self.texts.len() - 1, other.texts.len() - 1);
-        let is_same =
-            (&self.key, self.quota, &self.says.member) == (&other.key, other.quota, &other.says.member);
+        let (mine, others) = (self.counts_len(), other.counts_len());
+        let is_same = self.quota == other.quota && self.is_of_member(other) && self.key == other.key;
         is_same && mine > 0 && others > 0 && mine + others <= counts_max
     }
 
     /// Charges `other`, which may go with this, right after this.
     pub fn join(&mut self, other: Self) {
-        let (head, counts) = other.tail.split_at(HEAD_DOUBLES * DOUBLE);
-        self.tail[..head.len()].copy_from_slice(head);
-        self.tail.extend_from_slice(counts);
-        self.texts.extend(other.texts.into_iter().skip(1));
-        self.says.demands.extend(other.says.demands);
+        // The demand is the latest; the counts are those of both.
+        let (head, counts) = other.numbers.split_at((HEAD_DOUBLES - 1) * DOUBLE);
+        self.numbers[..head.len()].copy_from_slice(head);
+        self.numbers.extend_from_slice(&counts[DOUBLE..]);
+        self.sources.extend(other.sources);
+        let counts = doubles(&[self.sources.len() as u64]);
+        self.numbers[head.len()..][..DOUBLE].copy_from_slice(&counts);
+        self.demands.extend(other.demands);
     }
 
-    /// The call of `script`, and what its answer leaves out.
-    pub(super) fn call(self, script: &Lua) -> (Call, Says) {
-        let mut call = Call::of(script, &[&self.key]);
-        call.arg(self.texts);
-        call.tail = self.tail;
-        (call, self.says)
+    /// The arguments of a call that charges these, which are of one member.
+    pub fn arguments(charges: Vec<Self>) -> Arguments {
+        let member = charges.first().map(|charge| Arc::clone(&charge.member)).unwrap_or_default();
+        let says = Says { member, demands: Vec::with_capacity(charges.len()) };
+        let texts = vec![String::from(&*says.member)];
+        let mut all = Arguments { keys: Vec::with_capacity(charges.len()), texts, tail: Vec::new(), says };
+        for charge in charges {
+            all.keys.push(charge.key);
+            all.texts.extend(charge.sources);
+            all.tail.extend_from_slice(&charge.numbers);
+            all.says.demands.push(charge.demands);
+        }
+        all
     }
 
-    /// The same without a call.
-    pub fn says(self) -> Says {
-        self.says
+    /// The call of `script` that charges these, which are of one member and, in a cluster, of one slot; and what its answer
+    /// leaves out.
+    pub(super) fn call(script: &Lua, charges: Vec<Self>) -> (Call, Says) {
+        let Arguments { keys, texts, tail, says } = Self::arguments(charges);
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let mut call = Call::of(script, &keys);
+        call.arg(texts);
+        call.tail = tail;
+        (call, says)
     }
 }
 
@@ -149,33 +204,49 @@ fn source_name(pop: &str) -> Cow<'_, str> {
     pop.into()
 }
 
-/// What the script said of the charges of each POP.
-pub fn accounts(said: &[u8], says: &Says) -> Result<Vec<Account>, StoreError> {
+/// What the script said of the charges: of each budget, of each POP.
+pub fn accounts(said: &[u8], says: Says) -> Result<Vec<Vec<Account>>, StoreError> {
     read_accounts(said, says).ok_or(StoreError::Nonsense("an account that cannot be read"))
 }
 
-fn read_accounts(said: &[u8], says: &Says) -> Option<Vec<Account>> {
-    let (head, rest) = said.split_at_checked(2 * DOUBLE)?;
-    let (rows, members) = rest.split_at_checked(4 * DOUBLE * says.demands.len())?;
-    let (now_us, ahead_us) = head.split_at_checked(DOUBLE)?;
+fn read_accounts(said: &[u8], says: Says) -> Option<Vec<Vec<Account>>> {
+    let (now_us, mut said) = said.split_at_checked(DOUBLE)?;
     let now_us = whole(now_us)?;
+    let read = |demands| read_budget(&mut said, now_us, &says.member, demands);
+    says.demands.into_iter().map(read).collect()
+}
+
+/// Reads what `said` begins with: the accounts of one budget.
+fn read_budget(
+    said: &mut &[u8],
+    now_us: u64,
+    member: &Arc<str>,
+    demands: Vec<Demand>,
+) -> Option<Vec<Account>> {
+    let (ahead_us, rest) = said.split_at_checked(DOUBLE)?;
+    let (&[low, mid, high], rest) = rest.split_first_chunk::<3>()?;
+    let members_bytes = u32::from_le_bytes([low, mid, high, 0]);
+    let (rows, rest) = rest.split_at_checked(4 * DOUBLE * demands.len())?;
+    let (members, rest) = rest.split_at_checked(usize::try_from(members_bytes).ok()?)?;
+    *said = rest;
     #[allow(clippy::cast_possible_truncation, reason = "a cast of a float saturates")]
     let ahead_us = f64::from_le_bytes(ahead_us.try_into().ok()?) as i64;
-    let mut members = read_members(members, now_us.saturating_add_signed(ahead_us))?;
+    let mut members = read_members(members, now_us.saturating_add_signed(ahead_us), member)?;
     members.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    let own = members.iter().position(|member| *member.name == *says.member);
-    let account = |(row, demand): (&[u8], &Demand)| {
+    let own = members.iter().position(|known| known.name == *member);
+    let last = demands.len().saturating_sub(1);
+    let account = |(n, (row, demand)): (usize, (&[u8], Demand))| {
         let mut numbers = row.chunks_exact(DOUBLE).map(whole);
         let (whole_us, rest_ns) = (numbers.next()??, numbers.next()??);
         let (spread, charged) = (numbers.next()??, numbers.next()??);
-        let mut members = members.clone();
+        let mut members = if n == last { mem::take(&mut members) } else { members.clone() };
         if let Some(own) = own.and_then(|own| members.get_mut(own)) {
-            own.demand = *demand;
+            own.demand = demand;
         }
         let deficit_ns = deficit(whole_us, rest_ns).ok()?;
         Some(Account { deficit_ns, spread: u32::try_from(spread).ok()?, charged, now_us, members })
     };
-    rows.chunks_exact(4 * DOUBLE).zip(&says.demands).map(account).collect()
+    rows.chunks_exact(4 * DOUBLE).zip(demands).enumerate().map(account).collect()
 }
 
 /// How long Redis keeps the budget at most, if it is not charged again.
@@ -185,16 +256,17 @@ pub(super) fn kept(entry: &Entry, account: &Account) -> Duration {
     Duration::from_micros(keep_us(account.deficit_ns).saturating_add(longer_us).min(KEPT_US_MAX))
 }
 
-/// Reads members as a budget keeps them; its own clock shows `own_us`.
-fn read_members(mut bytes: &[u8], own_us: u64) -> Option<Vec<Member>> {
-    let mut members = Vec::with_capacity(4);
+/// Reads members as a budget keeps them; its own clock shows `own_us`. One of them is `known`, whose name is shared.
+fn read_members(mut bytes: &[u8], own_us: u64, known: &Arc<str>) -> Option<Vec<Member>> {
+    let mut members = Vec::with_capacity(1);
     while let Some((len, rest)) = bytes.split_first() {
         let (name, rest) = rest.split_at_checked(usize::from(*len))?;
         let (numbers, rest) = rest.split_at_checked(3 * DOUBLE)?;
         let mut numbers = numbers.chunks_exact(DOUBLE).map(whole);
         let (milli, askers, at_us) = (numbers.next()??, numbers.next()??, numbers.next()??);
         let demand = Demand { milli, askers: u32::try_from(askers).ok()? };
-        let name = str::from_utf8(name).ok()?.into();
+        let is_known = name == known.as_bytes();
+        let name = if is_known { Arc::clone(known) } else { str::from_utf8(name).ok()?.into() };
         members.push(Member { name, demand, age_us: own_us.saturating_sub(at_us) });
         bytes = rest;
     }

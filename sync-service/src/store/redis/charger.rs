@@ -1,7 +1,9 @@
-//! Charges of budgets: reports that wait at the same moment go together, and their counts of one budget in one call.
+//! Charges of budgets: reports that wait at the same moment go together, their counts of one budget beside each other, and several
+//! budgets in one call.
 
 use std::collections::HashMap;
 use std::iter;
+use std::mem;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
@@ -16,6 +18,8 @@ use crate::store::StoreError;
 
 /// The most counts that go in one call: Redis does nothing else meanwhile.
 const COUNTS_MAX: usize = 64;
+/// The most budgets that go in one call: with these a call costs little beside what it charges.
+const BUDGETS_MAX: usize = 16;
 
 /// Sends charges to one server (see [`Trips`]).
 #[derive(Debug)]
@@ -27,7 +31,7 @@ struct Asked {
     answer: oneshot::Sender<Vec<Result<Account, StoreError>>>,
 }
 
-/// A call of the script, and whose charges are in it, by their numbers in the trip.
+/// What is charged to one budget, and whose charges are in it, by their numbers in the trip.
 struct Joined {
     charging: Charging,
     charges: Vec<usize>,
@@ -63,22 +67,24 @@ async fn trip(asked: Vec<Asked>, servers: Arc<Servers>, script: Arc<Lua>) {
         charges.extend(asked.charges);
     }
     let mut known: Vec<_> = iter::repeat_n(Err(StoreError::Nonsense("no answer")), charges.len()).collect();
-    let (calls, joined): (Vec<_>, Vec<_>) = join(charges)
+    let (calls, waiting_for): (Vec<_>, Vec<_>) = in_calls(join(charges))
         .into_iter()
-        .map(|Joined { charging, charges }| {
-            let (call, says) = charging.call(&script);
-            (call, (charges, says))
+        .map(|joined| {
+            let (charges, numbers): (Vec<_>, Vec<_>) =
+                joined.into_iter().map(|Joined { charging, charges }| (charging, charges)).unzip();
+            let (call, says) = Charging::call(&script, charges);
+            (call, (numbers, says))
         })
         .unzip();
     let said = servers.send::<Vec<u8>>(calls, &script).await;
-    for ((charges, says), said) in joined.into_iter().zip(said) {
-        let each = said.and_then(|said| accounts(&said, &says));
-        for (n, charge) in charges.into_iter().enumerate() {
-            if let Some(place) = known.get_mut(charge) {
-                *place = match &each {
-                    Ok(each) => each.get(n).cloned().ok_or(StoreError::Nonsense("too few accounts")),
-                    Err(reason) => Err(reason.clone()),
-                };
+    for ((numbers, says), said) in waiting_for.into_iter().zip(said) {
+        let each = match said.and_then(|said| accounts(&said, says)) {
+            Ok(each) => each.into_iter().flatten().map(Ok).collect::<Vec<_>>(),
+            Err(reason) => numbers.iter().flatten().map(|_| Err(reason.clone())).collect(),
+        };
+        for (n, account) in numbers.into_iter().flatten().zip(each) {
+            if let Some(place) = known.get_mut(n) {
+                *place = account;
             }
         }
     }
@@ -89,18 +95,36 @@ async fn trip(asked: Vec<Asked>, servers: Arc<Servers>, script: Arc<Lua>) {
     }
 }
 
-/// Puts the counts of one budget into one call, as long as there is room and they go by one quota.
+/// Puts the counts of one budget beside each other, as long as there is room and they go by one quota.
 fn join(charges: Vec<Charging>) -> Vec<Joined> {
-    let (mut calls, mut last_of): (Vec<Joined>, HashMap<String, usize>) = (Vec::new(), HashMap::new());
+    let (mut budgets, mut last_of): (Vec<Joined>, HashMap<String, usize>) = (Vec::new(), HashMap::new());
     for (n, charging) in charges.into_iter().enumerate() {
-        let known = last_of.get(&charging.key).and_then(|at| calls.get_mut(*at));
-        if let Some(call) = known.filter(|call| call.charging.takes(&charging, COUNTS_MAX)) {
-            call.charging.join(charging);
-            call.charges.push(n);
+        let known = last_of.get(&charging.key).and_then(|at| budgets.get_mut(*at));
+        if let Some(budget) = known.filter(|budget| budget.charging.takes(&charging, COUNTS_MAX)) {
+            budget.charging.join(charging);
+            budget.charges.push(n);
             continue;
         }
-        last_of.insert(charging.key.clone(), calls.len());
-        calls.push(Joined { charging, charges: vec![n] });
+        last_of.insert(charging.key.clone(), budgets.len());
+        budgets.push(Joined { charging, charges: vec![n] });
     }
+    budgets
+}
+
+/// Divides budgets among calls, in their order: as many go in one as there is room for and are of one member.
+fn in_calls(budgets: Vec<Joined>) -> Vec<Vec<Joined>> {
+    let (mut calls, mut call, mut counts) = (Vec::new(), Vec::<Joined>::new(), 0);
+    for budget in budgets {
+        let more = budget.charging.counts_len();
+        let is_same = |last: &Joined| last.charging.is_of_member(&budget.charging);
+        if call.len() >= BUDGETS_MAX || counts + more > COUNTS_MAX || !call.last().is_none_or(is_same) {
+            calls.push(mem::take(&mut call));
+            counts = 0;
+        }
+        counts += more;
+        call.push(budget);
+    }
+    calls.push(call);
+    calls.retain(|call| !call.is_empty());
     calls
 }
