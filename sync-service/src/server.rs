@@ -23,6 +23,7 @@ use crate::gateway::rls::{self, Port};
 use crate::gateway::{self, Gateway};
 use crate::live::Live;
 use crate::metrics::Metrics;
+use crate::random::random;
 use crate::report::Exchange;
 use crate::routes::Routes;
 use crate::rules_file;
@@ -102,6 +103,8 @@ pub async fn run(
     ready: oneshot::Sender<Listening>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
+    // Clients choose keys, and none is named before this.
+    weir_budget::id::seed(random());
     // First the address: without it there is no need to trouble the store.
     let listener = listen(config.listen, "--listen").await?;
     let store = open_store(&config)?;

@@ -53,7 +53,7 @@ mod tests {
     /// What a request draws on a rule of so many an hour, all at once.
     fn draw_on(rule: &str, law: Law, burst: u32, claim: Claim) -> Draw {
         let quota = Quota::new(Rate::new(1, Period::Hour).unwrap(), burst).unwrap();
-        let id = BudgetId { rule: rule.into(), value: vec![1] };
+        let id = BudgetId::new(rule.into(), vec![1]);
         Draw { id, quota, lease_us: 2_000_000, law, window: None, claims: vec![claim] }
     }
 

@@ -209,7 +209,7 @@ fn answer(escrow: &mut Escrow, report: &Report, us: u64) -> Vec<u8> {
         report.keys.iter().map(|key| Claim::of(report.epoch(key), key.admitted, key.ahead)).collect();
     let mut grants = vec![];
     if let Some(rule) = report.rules.first() {
-        let id = BudgetId { rule: rule.name.clone(), value: vec![1] };
+        let id = BudgetId::new(rule.name.clone(), vec![1]);
         let (lease_us, law) = (2 * SECOND_US, rule.sharing.law);
         let draw = Draw { id, quota: rule.quota, lease_us, law, window: None, claims };
         let drawn = escrow.draw(1 << 50 | us, &report.pop, &draw);

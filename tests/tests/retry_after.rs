@@ -166,7 +166,7 @@ impl World {
     /// What a gateway's take gets.
     fn take(&mut self, take: &Take) -> Taken {
         let rule = &self.pops[0].edge.rules().rules()[usize::from(take.rule)];
-        let id = weir_budget::budget::BudgetId { rule: "r".into(), value: take.value.as_bytes().to_vec() };
+        let id = weir_budget::budget::BudgetId::new("r".into(), take.value.as_bytes().to_vec());
         let claims = vec![Claim::take(take.tokens)];
         let (quota, law) = (rule.quota, rule.sharing.law);
         let drawn = self.budget.draw(

@@ -69,7 +69,7 @@ fn answer(escrow: &mut Escrow, report: &Report, us: u64) -> Vec<u8> {
         return Reply { sequence: report.sequence, pops: 2, settled: Settled::All, ..Reply::default() }
             .encode();
     };
-    let id = BudgetId { rule: "login".into(), value: vec![1] };
+    let id = BudgetId::new("login".into(), vec![1]);
     let draw =
         Draw { id, quota: rule.quota, lease_us: 2 * SECOND_US, law: Law::Steady, window: None, claims };
     let drawn = escrow.draw(us, &report.pop, &draw);

@@ -192,7 +192,7 @@ mod tests {
 
     fn entry(quota: Quota, value: u8, admitted: u64, unconfirmed: u64) -> Entry {
         Entry {
-            id: BudgetId { rule: "r".into(), value: vec![value] },
+            id: BudgetId::new("r".into(), vec![value]),
             quota,
             sharing: Sharing::of(quota),
             demand: Demand::default(),

@@ -105,7 +105,7 @@ impl Bans {
         for ban in &report.bans {
             // Checked when the report was read.
             let Some(rule) = report.rules.get(usize::from(ban.rule)) else { continue };
-            let id = BudgetId { rule: rule.name.clone(), value: ban.value.clone() };
+            let id = BudgetId::new(rule.name.clone(), ban.value.clone());
             let from = Some((report.pop.clone(), report.table));
             if self.learn(&id, now_us, ban.for_ms, from) {
                 self.unshared.entry(id).or_default();

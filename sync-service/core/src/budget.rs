@@ -8,17 +8,14 @@
 //! Every limit below is small enough that a store which only has doubles (Lua in Redis) computes the
 //! same, to the bit: whole microseconds of a deficit, counts and charges all stay below 2^53.
 
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::cmp::Ordering;
-use core::hash::{Hash, Hasher};
 
 use weir_wire::quota::{FILL_NS_MAX, Quota};
 
 use crate::clock::{Clock, Word};
 pub use crate::clock::{LOOK_US, STEP_US};
-use crate::hashed::Equivalent;
+pub use crate::id::BudgetId;
 use crate::sorted::Sorted;
 pub use crate::source::{CHARGE_TOKENS_MAX, COUNT_MAX, Count, SourceId};
 use crate::source::{News, SourceRecord};
@@ -60,67 +57,6 @@ pub const STEP_KEPT_US: u64 = 7_200_000_000;
 // Doubles must hold each of these exactly (see the module's introduction).
 const _: () = assert!(DEFICIT_NS_MAX / 1_000 < 1 << 53 && DEFICIT_NS_MAX.is_multiple_of(1_000));
 const _: () = assert!(CHARGE_TOKENS_MAX * 1_000 < 1 << 53);
-
-/// Names a budget: one rule, one key. Ordered by key, then rule: keys differ sooner.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BudgetId {
-    /// The rule's name.
-    pub rule: String,
-    /// The key's value in canonical form.
-    pub value: Vec<u8>,
-}
-
-impl BudgetId {
-    /// What the budget that `rule` and `value` name is ordered by.
-    pub(crate) fn order<'a>(rule: &'a str, value: &'a [u8]) -> (&'a [u8], &'a str) {
-        (value, rule)
-    }
-}
-
-impl Hash for BudgetId {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        Named { rule: &self.rule, value: &self.value }.hash(hasher);
-    }
-}
-
-/// A [`BudgetId`] whose parts are elsewhere, to look up what is known of a budget by hash.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Named<'a> {
-    pub(crate) rule: &'a str,
-    pub(crate) value: &'a [u8],
-}
-
-impl Hash for Named<'_> {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        hasher.write(self.value);
-        hasher.write(self.rule.as_bytes());
-    }
-}
-
-impl Equivalent<BudgetId> for Named<'_> {
-    fn equivalent(&self, id: &BudgetId) -> bool {
-        self.value == id.value && self.rule == id.rule
-    }
-}
-
-/// What a map by hash puts in for a key that is new.
-impl From<&Self> for BudgetId {
-    fn from(id: &Self) -> Self {
-        id.clone()
-    }
-}
-
-impl Ord for BudgetId {
-    fn cmp(&self, other: &Self) -> Ordering {
-        Self::order(&self.rule, &self.value).cmp(&Self::order(&other.rule, &other.value))
-    }
-}
-
-impl PartialOrd for BudgetId {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
 
 /// How much a region is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -129,7 +129,7 @@ mod tests {
     }
 
     fn id() -> BudgetId {
-        BudgetId { rule: "r".into(), value: Vec::from([1]) }
+        BudgetId::new("r".into(), Vec::from([1]))
     }
 
     fn entry(quota: Quota) -> Entry {

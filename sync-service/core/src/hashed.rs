@@ -4,7 +4,7 @@
 //! The order of such a map is another in each run: where order reaches a result, there is a tree, or what is taken out is sorted.
 //!
 //! The usual hash is quick, and its seed is where this process's memory lies: nobody who cannot see a map's order, nor time what is asked of it,
-//! can choose keys that collide. Where more is needed, the caller names the standard library's hash.
+//! can choose keys that collide. Budgets' names, which clients choose, have a stronger one ([`crate::id`]).
 
 pub use hashbrown::Equivalent;
 pub use hashbrown::hash_map::EntryRef;

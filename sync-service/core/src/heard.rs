@@ -122,7 +122,7 @@ mod tests {
     use weir_wire::time::SECOND_NS;
 
     fn id(rule: &str, value: u8) -> BudgetId {
-        BudgetId { rule: rule.into(), value: vec![value] }
+        BudgetId::new(rule.into(), vec![value])
     }
 
     fn last(tokens: u64, at_s: u64) -> Last {

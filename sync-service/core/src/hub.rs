@@ -286,7 +286,7 @@ impl Hub {
             if plan.is_empty() && error.is_some() { Settled::None } else { plan.settled(&accounts, &drawn) };
         self.warm_keys += grants.iter().filter(|allowance| matches!(allowance, Allowance::Warm)).count();
         let is_repeated = self.pops.answer(&report);
-        let (mut rules, pushed) = self.region.pushes(now, &report, is_repeated);
+        let (mut rules, pushed) = self.region.pushes_beside(now, &report, is_repeated, plan.asked());
         let bans = self.bans.tell(now, &report, is_repeated, &mut rules);
         let reply = Reply {
             sequence: report.sequence,

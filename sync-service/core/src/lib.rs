@@ -89,6 +89,7 @@ pub mod heard;
 pub mod heat;
 pub mod hot;
 pub mod hub;
+pub mod id;
 pub mod plan;
 pub mod pops;
 pub mod push;

@@ -55,6 +55,8 @@ pub struct Plan {
     pub(crate) news: Vec<Counts>,
     /// An entry for each key that its POP may not claim now: it is not sent to the store, but granted something.
     pub(crate) uncharged: Vec<Entry>,
+    /// The budgets of keys that are refused, unless they are strict.
+    refused: Vec<BudgetId>,
     /// What each key of the report is answered, in its order.
     answers: Vec<Answer>,
 }
@@ -120,8 +122,16 @@ impl Plan {
 
     /// The next key is refused: nothing is charged for it, granted or confirmed. Its POP keeps to its own bucket, or
     /// has no token if the rule is strict.
-    pub(crate) fn refuse_next(&mut self, is_strict: bool) {
+    pub(crate) fn refuse_next(&mut self, is_strict: bool, id: BudgetId) {
         self.answers.push(Answer::Refused { is_strict });
+        if !is_strict {
+            self.refused.push(id);
+        }
+    }
+
+    /// The budgets of all keys that are not strict.
+    pub(crate) fn asked(&self) -> impl Iterator<Item = &BudgetId> {
+        self.entries.iter().chain(&self.uncharged).map(|entry| &entry.id).chain(&self.refused)
     }
 
     /// The numbers of the report's keys that are refused.

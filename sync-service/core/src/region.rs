@@ -21,6 +21,7 @@ use crate::hashed::Hashed;
 use crate::heard::{Heard, Last, Owed};
 use crate::heat::Heat;
 use crate::hot::{HotKey, HotKeys};
+use crate::id::Names;
 use crate::plan::{Entry, Plan};
 
 /// What a region knows between reports.
@@ -30,6 +31,7 @@ pub struct Region {
     member: String,
     name: String,
     terms: Terms,
+    names: Names,
     /// What the POPs claim.
     pub claims: Claims,
     pub(crate) demands: Demands,
@@ -50,6 +52,7 @@ impl Region {
             member: member.into(),
             name: region_of(member).into(),
             terms,
+            names: Names::default(),
             claims: Claims::default(),
             demands: Demands::default(),
             hot: HotKeys::default(),
@@ -75,25 +78,24 @@ impl Region {
             // Checked when the report was read; a key without its rule gets no entry and no grant.
             let Some(rule) = report.rules.get(usize::from(key.rule)) else { continue };
             let doubt = visit.doubt(rule, key);
+            let id = self.names.get(now, &rule.name, &key.value);
             if doubt.is_some() && (rule.sharing.strict || doubt == Some(Reason::Rule)) {
-                plan.refuse_next(rule.sharing.strict);
+                plan.refuse_next(rule.sharing.strict, id);
                 continue;
             }
-            let id = || BudgetId { rule: rule.name.clone(), value: key.value.clone() };
             if rule.sharing.strict {
                 let held_us = report.held_ms(place).map(|ms| u64::from(ms) * 1_000);
                 let claim = Claim { held_us, ..Claim::of(report.epoch(key), key.admitted, key.ahead) };
                 let Terms { strict_lease_ns, calendar_lease_ns, .. } = self.terms;
                 let is_window = rule.sharing.law.is_window();
                 let lease_ns = if is_window { calendar_lease_ns } else { strict_lease_ns };
-                let claim = visit.cost(&id(), rule, key, claim);
+                let claim = visit.cost(&id, rule, key, claim);
                 let drawn = drawn.entry((&key.value, key.rule));
-                let at = *drawn.or_insert_with(|| plan.add_draw(id(), rule, lease_ns / 1_000));
+                let at = *drawn.or_insert_with(|| plan.add_draw(id, rule, lease_ns / 1_000));
                 plan.next_claim(at, claim);
                 continue;
             }
             source.epoch = report.epoch(key);
-            let id = id();
             let span_ns = u64::from(key.span_ms) * 1_000_000;
             let most_milli = demand_milli_max(rule.quota);
             let said = Said { asked: key.asked, recently: key.asked_recently, span_ns, most_milli };
@@ -219,8 +221,24 @@ impl Region {
 
     /// What the sender of `report` is to be told beside what it asked for: rule names, and grants.
     pub fn pushes(&mut self, now: Time, report: &Report, is_repeated: bool) -> (Vec<String>, Vec<Pushed>) {
+        let name = |key: &Key| {
+            let rule = report.rules.get(usize::from(key.rule))?;
+            Some(self.names.get(now, &rule.name, &key.value))
+        };
+        let asked: Vec<BudgetId> = report.keys.iter().filter_map(name).collect();
+        self.pushes_beside(now, report, is_repeated, asked.iter())
+    }
+
+    /// The same, where it `asked` for these.
+    pub(crate) fn pushes_beside<'a>(
+        &mut self,
+        now: Time,
+        report: &Report,
+        is_repeated: bool,
+        asked: impl Iterator<Item = &'a BudgetId>,
+    ) -> (Vec<String>, Vec<Pushed>) {
         let demands = &self.demands;
-        self.hot.pushes(now, report, is_repeated, |id| demands.is_asked_of(now, id, &report.pop))
+        self.hot.pushes(now, report, is_repeated, asked, |id| demands.is_asked_of(now, id, &report.pop))
     }
 
     /// Entries that charge nothing, to look at budgets: of the fleet's hot keys and the keys that rest here, those

@@ -18,11 +18,7 @@ fn at(ms: u64) -> Time {
 }
 
 fn key(n: usize, for_ms: u32) -> BannedKey {
-    BannedKey {
-        id: BudgetId { rule: "login".into(), value: n.to_be_bytes().to_vec() },
-        for_ms,
-        said: Said::Banned,
-    }
+    BannedKey { id: BudgetId::new("login".into(), n.to_be_bytes().to_vec()), for_ms, said: Said::Banned }
 }
 
 /// A report of `pop`, which banned these keys, and has heard every reply.
@@ -49,7 +45,7 @@ fn told_perhaps_again(keys: &mut Bans, ms: u64, report: &Report, is_repeated: bo
     let mut rules = vec![];
     let told = keys.tell(at(ms), report, is_repeated, &mut rules);
     let key = |ban: Ban| BannedKey {
-        id: BudgetId { rule: rules[usize::from(ban.rule)].clone(), value: ban.value },
+        id: BudgetId::new(rules[usize::from(ban.rule)].clone(), ban.value),
         for_ms: ban.for_ms,
         said: if ban.for_ms == 0 { Said::Forgotten } else { Said::Banned },
     };
@@ -448,7 +444,7 @@ proptest! {
         rule in "\\PC{1,16}", value in prop::collection::vec(any::<u8>(), 1..=64), is_ban in any::<bool>(),
     ) {
         let said = if is_ban { Said::Banned } else { Said::Forgotten };
-        let key = BannedKey { id: BudgetId { rule, value }, for_ms: 0, said };
+        let key = BannedKey { id: BudgetId::new(rule, value), for_ms: 0, said };
         prop_assert_eq!(key.to_string().parse::<BannedKey>(), Ok(key));
     }
 
@@ -477,7 +473,7 @@ proptest! {
                 *until = (*until).max(now + u64::from(for_ms));
             }
             for ban in told(&mut keys, now, "fra2") {
-                let n = usize::from_be_bytes(ban.id.value.try_into().unwrap());
+                let n = usize::from_be_bytes(ban.id.value.as_slice().try_into().unwrap());
                 let until = known.entry(n).or_default();
                 *until = (*until).max(now + u64::from(ban.for_ms));
             }

@@ -30,7 +30,7 @@ fn report(worker: u64, sequence: u64, strict: bool, key: &Key) -> Report {
 }
 
 fn id() -> BudgetId {
-    BudgetId { rule: "r".into(), value: vec![1] }
+    BudgetId::new("r".into(), vec![1])
 }
 
 /// A key that each of two workers of a POP is asked for ten times an interval, for 30 s. They report one after the other,

@@ -15,7 +15,7 @@ fn at(ms: u64) -> Time {
 }
 
 fn id(value: u8) -> BudgetId {
-    BudgetId { rule: "r".into(), value: vec![value] }
+    BudgetId::new("r".into(), vec![value])
 }
 
 fn source(pop: &str, epoch: u64) -> SourceId {

@@ -24,7 +24,7 @@ fn account(deficit_ns: u64, members: Vec<Member>) -> Account {
 
 /// What POPs that are asked for a key may do, under a rule that has nothing but a quota.
 fn asking(quota: Quota, account: &Account) -> Grant {
-    let id = BudgetId { rule: "r".into(), value: vec![1] };
+    let id = BudgetId::new("r".into(), vec![1]);
     let entry = Entry::new(id, quota, Sharing::of(quota));
     divide(&Shared { entry: &entry, account, own: None }, "fra", &Terms::default()).asking
 }
@@ -128,7 +128,7 @@ struct Pop {
 fn run_loop(factor: u64) -> u64 {
     let quota = quota(100, Period::Second, 100);
     let (mut budget, mut demands) = (Budget::default(), Demands::default());
-    let id = BudgetId { rule: "r".into(), value: vec![1] };
+    let id = BudgetId::new("r".into(), vec![1]);
     let one = u64::from(AdmitRatio::ONE.bits());
     let pop = |i: u64| Pop {
         name: format!("pop{i}"),

@@ -28,7 +28,7 @@ fn quota() -> Quota {
 }
 
 fn entry(value: u64) -> Entry {
-    let id = BudgetId { rule: "r".into(), value: value.to_be_bytes().to_vec() };
+    let id = BudgetId::new("r".into(), value.to_be_bytes().to_vec());
     Entry::new(id, quota(), Sharing::of(quota()))
 }
 

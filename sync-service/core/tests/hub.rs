@@ -224,8 +224,7 @@ fn a_ban_reaches_the_pops_of_other_regions_by_the_list() {
     let pending = here.report(at(0), NOW_US, Report { keys: vec![], bans, ..said });
     assert!(pending.has_bans());
     let mine = here.share_bans(at(0));
-    let ban =
-        BannedKey { id: BudgetId { rule: "r".into(), value: vec![1] }, for_ms: 60_000, said: Said::Banned };
+    let ban = BannedKey { id: BudgetId::new("r".into(), vec![1]), for_ms: 60_000, said: Said::Banned };
     assert_eq!(mine.items(), [ban]);
     let fleet = list.exchange(mine.items(), NOW_US);
     here.bans_listed(at(0), mine, &fleet);
@@ -246,7 +245,7 @@ fn account(pending_entry: &Entry, tokens: u64) -> Account {
 #[test]
 fn a_key_that_is_reset_is_not_held_to_what_its_budget_was_in_any_region() {
     let (mut here, mut elsewhere, mut list) = (hub("eu"), hub("us"), BanList::default());
-    let id = BudgetId { rule: "r".into(), value: vec![1] };
+    let id = BudgetId::new("r".into(), vec![1]);
     let in_debt = |hub: &mut Hub, ms, pop, sequence| {
         let pending = hub.report(at(ms), NOW_US, report(pop, sequence, 70));
         let accounts = vec![Ok(account(&pending.entries()[0], 1_000))];
@@ -287,7 +286,7 @@ fn a_key_that_is_reset_is_not_held_to_what_its_budget_was_in_any_region() {
 #[test]
 fn an_operators_ban_needs_no_penalty_and_is_lifted_by_a_reset() {
     let mut hub = hub("eu");
-    let id = BudgetId { rule: "r".into(), value: vec![1] };
+    let id = BudgetId::new("r".into(), vec![1]);
     hub.ban(at(0), id.clone(), 60_000);
     let told = settle(&mut hub, 0, greeting("fra1", 1), 1).reply;
     assert_eq!((told.bans[0].for_ms, told.rules), (60_000, vec!["r".to_owned()]));

@@ -32,7 +32,7 @@ fn account(level: i64, members: &[(&str, u64)]) -> Account {
 }
 
 fn entry(quota: Quota, sharing: &Sharing) -> Entry {
-    Entry::new(BudgetId { rule: "r".into(), value: vec![1] }, quota, sharing.clone())
+    Entry::new(BudgetId::new("r".into(), vec![1]), quota, sharing.clone())
 }
 
 fn divided(entry: &Entry, account: &Account, own: Option<Own>, region: &str) -> Division {

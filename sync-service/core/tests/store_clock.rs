@@ -104,7 +104,7 @@ impl World {
         self.calls += 1;
         let (time, epoch) = (self.time(caller), self.calls);
         let claim = |admitted, ahead| Draw {
-            id: BudgetId { rule: "r".into(), value: vec![] },
+            id: BudgetId::new("r".into(), vec![]),
             quota: quota(),
             lease_us: SECOND_US,
             law: Law::Steady,
@@ -177,7 +177,7 @@ fn what_a_jump_held_leased_is_leased_for_as_long_as_it_had_left() {
     let mut escrow = Escrow::default();
     let mut clock = StoreClock::new(BEGIN_US, 0);
     let draw = |epoch, admitted, ahead| Draw {
-        id: BudgetId { rule: "r".into(), value: vec![] },
+        id: BudgetId::new("r".into(), vec![]),
         quota: quota(),
         lease_us: 8 * SECOND_US,
         law: Law::Steady,

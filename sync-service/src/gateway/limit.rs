@@ -70,7 +70,7 @@ impl Keys {
         };
         let size = size.map(u64::to_le_bytes);
         let hash = self.0.hash(&[size.as_flattened(), check.key.as_bytes()].concat());
-        BudgetId { rule: rule.into(), value: bytes(hash.place, hash.tag).to_vec() }
+        BudgetId::new(rule.into(), bytes(hash.place, hash.tag).to_vec())
     }
 }
 

@@ -13,7 +13,7 @@ pub(super) fn draw(take: &Take, rules: &RuleSet) -> Option<Draw> {
     let rule = rules.rules().get(usize::from(take.rule))?;
     let law = rule.sharing.law;
     Some(Draw {
-        id: BudgetId { rule: rule.name.clone(), value: take.value.as_bytes().to_vec() },
+        id: BudgetId::new(rule.name.clone(), take.value.as_bytes().to_vec()),
         quota: rule.quota,
         // Nothing is leased.
         lease_us: 0,

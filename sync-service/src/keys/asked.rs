@@ -114,7 +114,7 @@ mod tests {
 
     fn key(rule: &str, name: &str, asked: u64, admitted: u64, level: i64) -> FleetKey {
         FleetKey {
-            id: BudgetId { rule: rule.into(), value: name::read(name).unwrap() },
+            id: BudgetId::new(rule.into(), name::read(name).unwrap()),
             quota: Quota::from_token_ns(1_000_000, 10).unwrap(),
             rates: Rates { asked_milli: asked, admitted_milli: admitted },
             level_milli: level,

@@ -70,7 +70,7 @@ mod tests {
             key("api", "192.0.2.7"),
         ]
         .map(order);
-        let id = BudgetId { rule: "login.gold".into(), value: name::read("192.0.2.7").unwrap() };
+        let id = BudgetId::new("login.gold".into(), name::read("192.0.2.7").unwrap());
         let told = of_key(&orders, &id);
         let of = |order: &Value| order["address"].as_str().or(order["key"].as_str()).unwrap().to_owned();
         assert_eq!(told.iter().map(of).collect::<Vec<_>>(), ["192.0.2.0/24", "192.0.2.7", "192.0.2.7"]);

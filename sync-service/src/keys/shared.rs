@@ -138,7 +138,7 @@ fn key(row: Row) -> Option<BusyKey> {
     let value = name::read(&row.key).ok().filter(|_| fits)?;
     let rates = |asked_milli, admitted_milli| Rates { asked_milli, admitted_milli };
     Some(BusyKey {
-        id: BudgetId { rule: row.rule, value },
+        id: BudgetId::new(row.rule, value),
         quota: Quota::from_token_ns(row.token_ns, row.burst).ok()?,
         rates: rates(row.rates.0, row.rates.1),
         level_milli: row.level,
@@ -155,7 +155,7 @@ mod tests {
 
     fn word() -> Word {
         let key = BusyKey {
-            id: BudgetId { rule: "per-address".into(), value: vec![4, 32, 192, 0, 2, 7] },
+            id: BudgetId::new("per-address".into(), vec![4, 32, 192, 0, 2, 7]),
             quota: Quota::from_token_ns(20_000_000, 100).unwrap(),
             rates: Rates { asked_milli: 12_345, admitted_milli: 345 },
             level_milli: -7_000,
@@ -164,8 +164,7 @@ mod tests {
             askers: 2,
             pops: vec![("fra1 \"a\"".into(), Rates { asked_milli: 12_345, admitted_milli: 345 })],
         };
-        let free =
-            BusyKey { limited_ms: None, id: BudgetId { rule: "r".into(), value: vec![1, 2] }, ..key.clone() };
+        let free = BusyKey { limited_ms: None, id: BudgetId::new("r".into(), vec![1, 2]), ..key.clone() };
         let said = Said { keys: vec![key, free], unseen: Unseen { limited_milli: 3, admitted_milli: 4 } };
         let milli = Decided { allowed: 1, limited: 2, shadow: 3, denied: 4 };
         let status =

@@ -47,7 +47,7 @@ pub fn keys(rules: &RuleSet, rule: &str, text: &str) -> Result<Vec<BudgetId>, Wh
         named.is_written() && other.place() == named.place() && other.variant.wider_times.is_none()
     };
     let meant = rules.rules().iter().filter(|other| other.name == named.name || is_tier(other));
-    Ok(meant.map(|rule| BudgetId { rule: rule.name.clone(), value: value.clone() }).collect())
+    Ok(meant.map(|rule| BudgetId::new(rule.name.clone(), value.clone())).collect())
 }
 
 /// The key that `text` names under a rule of which only the name is known.
@@ -55,7 +55,7 @@ pub fn unknown(rule: &str, text: &str) -> Result<Vec<BudgetId>, WhichError> {
     if !(1..=RULE_NAME_MAX).contains(&rule.len()) {
         return Err(WhichError::Rule(rule.into()));
     }
-    Ok(vec![BudgetId { rule: rule.into(), value: name::read(text)? }])
+    Ok(vec![BudgetId::new(rule.into(), name::read(text)?)])
 }
 
 fn value(rule: &Rule, text: &str) -> Result<Vec<u8>, WhichError> {

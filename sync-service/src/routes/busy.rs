@@ -74,7 +74,7 @@ impl Routes {
             others.into_iter().map(|(rule, why)| json!({"rule": rule, "why": why})).collect();
         let id = |key: &FoundKey| {
             let value = key.value.clone().filter(|_| key.why.is_none())?;
-            Some(BudgetId { rule: key.rule.clone(), value })
+            Some(BudgetId::new(key.rule.clone(), value))
         };
         let ids: Vec<_> = keys.iter().filter_map(id).collect();
         let orders = self.orders_known().await;

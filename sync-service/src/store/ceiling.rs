@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     fn id(rule: &str, n: u64) -> BudgetId {
-        BudgetId { rule: rule.into(), value: n.to_be_bytes().to_vec() }
+        BudgetId::new(rule.into(), n.to_be_bytes().to_vec())
     }
 
     #[test]

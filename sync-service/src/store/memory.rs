@@ -10,8 +10,7 @@ mod orders;
 mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::RandomState;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use weir_budget::ban::{BanList, BannedKey};
@@ -53,11 +52,10 @@ pub struct Memory {
 
 #[derive(Debug)]
 struct State {
-    /// The keys are what clients send: the hash is one that withstands chosen keys.
-    budgets: Hashed<Arc<BudgetId>, Placed, RandomState>,
+    budgets: Hashed<BudgetId, Placed>,
     /// The budgets by when they can be forgotten without loss: full ones first, deep debts and remembered spreads last.
     /// A budget that was charged since may stand too early here: it is put right when its turn comes.
-    expiry: BTreeSet<(u64, Arc<BudgetId>)>,
+    expiry: BTreeSet<(u64, BudgetId)>,
     escrows: Escrows,
     /// POPs by name, with when they were last heard of.
     pops: BTreeMap<String, u64>,
@@ -233,7 +231,7 @@ impl State {
             let expires_us = kept.budget.expires_us();
             if expires_us < kept.expiry_us {
                 // Seldom: another quota, or a clock that stepped back.
-                if let Some((_, id)) = self.expiry.take(&(kept.expiry_us, Arc::new(entry.id.clone()))) {
+                if let Some((_, id)) = self.expiry.take(&(kept.expiry_us, entry.id.clone())) {
                     kept.expiry_us = expires_us;
                     self.expiry.insert((expires_us, id));
                 }
@@ -241,10 +239,10 @@ impl State {
             return account;
         }
         while self.budgets.len() >= self.budgets_max && self.forget_first(u64::MAX) {}
-        let (id, mut budget) = (Arc::new(entry.id.clone()), Budget::default());
+        let (id, mut budget) = (entry.id.clone(), Budget::default());
         let account = budget.charge(now_us, &charge);
         let expiry_us = budget.expires_us();
-        self.expiry.insert((expiry_us, Arc::clone(&id)));
+        self.expiry.insert((expiry_us, id.clone()));
         self.budgets.insert(id, Placed { budget, expiry_us });
         account
     }
@@ -329,7 +327,7 @@ mod tests {
     async fn charge(store: &Memory, value: u8, admitted: u64) -> u64 {
         let quota = Quota::new(Rate::new(1, Period::Day).unwrap(), 100).unwrap();
         let entry = Entry {
-            id: BudgetId { rule: "r".into(), value: vec![value] },
+            id: BudgetId::new("r".into(), vec![value]),
             quota,
             sharing: Sharing::of(quota),
             demand: Demand::default(),
@@ -367,7 +365,7 @@ mod tests {
         let store = Memory::new(10, Duration::from_secs(1));
         let quota = Quota::new(Rate::new(1, Period::Second).unwrap(), 1).unwrap();
         let entry = |value| Entry {
-            id: BudgetId { rule: "r".into(), value: vec![value] },
+            id: BudgetId::new("r".into(), vec![value]),
             quota,
             sharing: Sharing::of(quota),
             demand: Demand::default(),
@@ -390,7 +388,7 @@ mod tests {
     fn what_was_charged_again_is_kept_from_then_on() {
         let store = Memory::new(10, Duration::from_secs(1));
         let quota = Quota::new(Rate::new(1, Period::Second).unwrap(), 1).unwrap();
-        let id = BudgetId { rule: "r".into(), value: vec![1] };
+        let id = BudgetId::new("r".into(), vec![1]);
         let (sharing, demand) = (Sharing::of(quota), Demand::default());
         let entry = Entry { id, quota, sharing, demand, own_milli: 0, counts: vec![] };
         let batch = Batch { member: "fra", pop: "fra1", entries: &[] };

@@ -36,7 +36,7 @@ mod tests {
     #[test]
     fn it_gives_its_burst_and_then_its_rate() {
         let quota = Rate::new(10, Period::Second).and_then(|rate| Quota::new(rate, 5).ok()).unwrap();
-        let (mut bucket, at) = (Bucket::default(), |ms| Duration::from_millis(1_000 + ms));
+        let (mut bucket, at) = (Bucket::default(), |ms: u64| Duration::from_millis(1_000 + ms));
         assert_eq!(bucket.take(quota, at(0), 20), 5);
         assert_eq!((bucket.take(quota, at(99), 20), bucket.missing(quota, at(99))), (0, 5));
         assert_eq!((bucket.take(quota, at(250), 20), bucket.missing(quota, at(250))), (2, 5));

@@ -130,7 +130,7 @@ fn numbers(region: u64, all: u64) -> impl Iterator<Item = u64> {
 }
 
 fn id(n: u64) -> BudgetId {
-    BudgetId { rule: "per-address".into(), value: n.to_be_bytes().to_vec() }
+    BudgetId::new("per-address".into(), n.to_be_bytes().to_vec())
 }
 
 fn hot(n: u64) -> HotKey {

@@ -194,7 +194,7 @@ impl Fleet {
     async fn charged_by_now(&self) -> usize {
         let client = address(self.clients).parse().expect("an address");
         let value = KeyValue::of_address(client, Prefixes::default()).as_bytes().to_vec();
-        let key = budget_key(&BudgetId { rule: RULE.into(), value });
+        let key = budget_key(&BudgetId::new(RULE.into(), value));
         let budget = KeptBudget::read(&mut self.redis.connection().await, &key).await;
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole tokens, and few")]
         let tokens = |budget: KeptBudget| budget.sources().iter().sum::<f64>() as usize;

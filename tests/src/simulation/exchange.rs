@@ -80,7 +80,7 @@ impl World {
         let mut report = Report::decode(report).expect("a good report");
         let account = self.reference.account(0, 0);
         let id = self.reference.id(0, 0);
-        let rule = Rule { name: id.rule, quota: account.quota, sharing: account.sharing.clone() };
+        let rule = Rule { name: id.rule.clone(), quota: account.quota, sharing: account.sharing.clone() };
         lie.tell(&mut report, call.id, &rule, &id.value);
         Some(report.encode())
     }

@@ -170,7 +170,7 @@ impl Reference {
 
     /// The name of the budget of `key` under the rule at `rule`.
     pub fn id(&self, rule: usize, key: u32) -> BudgetId {
-        BudgetId { rule: self.names[rule].clone(), value: value_of(key, self.bits[rule]) }
+        BudgetId::new(self.names[rule].clone(), value_of(key, self.bits[rule]))
     }
 
     /// The rule and the key of a budget.

@@ -19,7 +19,7 @@ use crate::{POP_TTL, connected, connected_with, memory, memory_with};
 const HOUR_MS: u32 = 3_600_000;
 
 fn key(rule: &str, value: &[u8], for_ms: u32) -> BannedKey {
-    BannedKey { id: BudgetId { rule: rule.into(), value: value.to_vec() }, for_ms, said: Said::Banned }
+    BannedKey { id: BudgetId::new(rule.into(), value.to_vec()), for_ms, said: Said::Banned }
 }
 
 /// The list by key.

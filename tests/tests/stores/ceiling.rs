@@ -1,6 +1,7 @@
 //! How many keys of a rule there are in Redis, whatever clients make up.
 
 use redis::AsyncCommands;
+use weir_budget::budget::BudgetId;
 use weir_budget::escrow::{Claim, Draw};
 use weir_budget::plan::Entry;
 use weir_sync::store::redis::{Options, Redis as RedisStore};
@@ -57,7 +58,7 @@ async fn a_flood_of_keys_stays_below_the_ceiling_and_is_gone_after_its_time() {
     }
     // Another rule has a ceiling of its own.
     let mut other = flood(0..1);
-    other[0].id.rule = "other".into();
+    other[0].id = BudgetId::new("other".into(), other[0].id.value.clone());
     assert!(store.charge(&batch(&other)).await[0].is_ok());
 }
 

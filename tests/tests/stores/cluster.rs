@@ -130,8 +130,7 @@ async fn of_a_report_the_keys_of_living_masters_are_settled_each_by_itself() {
     // Its keys under both rules: a budget's key in Redis names its rule, too.
     let mut living = Vec::new();
     for key in &report(2).keys {
-        let id =
-            BudgetId { rule: report(2).rules[usize::from(key.rule)].name.clone(), value: key.value.clone() };
+        let id = BudgetId::new(report(2).rules[usize::from(key.rule)].name.clone(), key.value.clone());
         living.push(cluster.master_of(&budget_key(&id), 1).await != Some(0));
     }
     let expected = Settled::of(living.into_iter());

@@ -118,7 +118,7 @@ fn slow() -> Quota {
 }
 
 fn id(value: &[u8]) -> BudgetId {
-    BudgetId { rule: "per-address".into(), value: value.to_vec() }
+    BudgetId::new("per-address".into(), value.to_vec())
 }
 
 fn count(epoch: u64, admitted: u64, unconfirmed: u64) -> Count {

@@ -1,6 +1,7 @@
 //! Strict budgets: what every store does, and what only a store outside this process can do.
 
 use redis::AsyncCommands;
+use weir_budget::budget::BudgetId;
 use weir_budget::escrow::{ASK_AGAIN_US, Claim, Draw, Drawn, ENDED_KEPT_US, HOLDERS_MAX, NO_LEASE};
 use weir_sync::store::redis::escrow_key;
 use weir_sync::store::{Store, StoreError};
@@ -164,7 +165,7 @@ async fn takes_any_name_for_a_strict_budget(store: &dyn Store) {
     for charged in [5, 6] {
         let ahead = u32::try_from(charged).unwrap();
         let mut draw = draw(&[0, 255, b'}', b':'], slow(), LONG_US, vec![claim(u64::MAX, 0, ahead)]);
-        draw.id.rule = odd.into();
+        draw.id = BudgetId::new(odd.into(), draw.id.value.clone());
         assert_eq!(ask(store, odd, draw).await.unwrap().leases[0].charged, charged);
     }
 }

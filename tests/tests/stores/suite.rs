@@ -210,7 +210,7 @@ async fn takes_any_name(store: &dyn Store) {
     let mut charged = 0;
     for _ in 0..2 {
         let mut entry = entry(&[0, 255, b'}', b':'], slow(), vec![count(u64::MAX, 5, 5)]);
-        entry.id.rule = odd.into();
+        entry.id = BudgetId::new(odd.into(), entry.id.value.clone());
         charged += charge_as(store, "fra", odd, entry).await.unwrap().charged;
         assert_eq!(store.register(odd).await.unwrap(), 1);
     }
@@ -241,7 +241,7 @@ async fn lists_hot_keys_as_they_were_named(store: &dyn Store) {
     let floors =
         vec![Floor { region: "eu-1".into(), percent: 30 }, Floor { region: "us".into(), percent: 70 }];
     let key = |rule: &str, value: &[u8], sharing| HotKey {
-        id: BudgetId { rule: rule.into(), value: value.to_vec() },
+        id: BudgetId::new(rule.into(), value.to_vec()),
         quota: slow(),
         sharing,
         rests: rule == "a:b",
@@ -263,7 +263,7 @@ async fn lists_hot_keys_as_they_were_named(store: &dyn Store) {
 
 fn ranked(value: usize, rank: u8) -> HotKey {
     HotKey {
-        id: BudgetId { rule: "r".into(), value: value.to_be_bytes().to_vec() },
+        id: BudgetId::new("r".into(), value.to_be_bytes().to_vec()),
         quota: slow(),
         sharing: Sharing::of(slow()),
         rests: false,

@@ -77,8 +77,7 @@ impl FromStr for BannedKey {
             None => (text, Said::Banned),
         };
         let parts = text.rsplit_once(' ').filter(|(rule, _)| (1..=RULE_NAME_MAX).contains(&rule.len()));
-        let id =
-            parts.and_then(|(rule, value)| Some(BudgetId { rule: rule.into(), value: value_of(value)? }));
+        let id = parts.and_then(|(rule, value)| Some(BudgetId::new(rule.into(), value_of(value)?)));
         id.map(|id| Self { id, for_ms: 0, said }).ok_or(TextError("<rule> <value in hex>"))
     }
 }
@@ -224,7 +223,7 @@ fn end_of(until_us: u64, id: &BudgetId) -> End {
 }
 
 fn id_of((_, rule, value): &End) -> BudgetId {
-    BudgetId { rule: rule.clone(), value: value.clone() }
+    BudgetId::new(rule.clone(), value.clone())
 }
 
 /// Whole milliseconds from `now_us` to `until_us`, rounded down: a ban that is passed on and on gets no longer.

@@ -14,7 +14,7 @@ fn quota() -> Quota {
 }
 
 fn id(value: u64) -> BudgetId {
-    BudgetId { rule: "r".into(), value: value.to_be_bytes().to_vec() }
+    BudgetId::new("r".into(), value.to_be_bytes().to_vec())
 }
 
 /// A report at `ms` of so many tokens, of a budget that lacks so many.

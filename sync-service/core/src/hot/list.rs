@@ -71,7 +71,7 @@ fn parse(text: &str) -> Option<HotKey> {
     let sharing = Sharing { strict: false, local_burst, floors: floors(parts.next()?)?, law: Law::Steady };
     let value = value_of(parts.next()?)?;
     let rule = parts.next().filter(|rule| (1..=RULE_NAME_MAX).contains(&rule.len()))?;
-    let id = BudgetId { rule: rule.into(), value };
+    let id = BudgetId::new(rule.into(), value);
     sharing.fits(quota).then_some(HotKey { id, quota, sharing, rests, rank: 0 })
 }
 
@@ -153,7 +153,7 @@ mod tests {
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of it")]
             let local_burst = ((f64::from(burst) * part) as u32).max(1);
             let sharing = Sharing { strict: false, local_burst, floors, law: Law::Steady };
-            HotKey { id: BudgetId { rule, value }, quota, sharing, rests, rank: 0 }
+            HotKey { id: BudgetId::new(rule, value), quota, sharing, rests, rank: 0 }
         }
     }
 

@@ -14,7 +14,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use weir_wire::messages::{KEYS_MAX, Key, Pushed, RULES_MAX, Report};
+use weir_wire::messages::{KEYS_MAX, Pushed, RULES_MAX, Report};
 use weir_wire::time::{SECOND_NS, Time};
 
 use told::Held;
@@ -25,7 +25,7 @@ pub use list::{HOT_MAX, HotKey, HotList, LISTED_MS};
 pub use told::PUSH_BYTES_PER_S;
 pub use tracked::RESTING_NS;
 
-use crate::budget::{BudgetId, Named};
+use crate::budget::BudgetId;
 pub use crate::clock::RESTING_NS_MAX;
 use crate::divide::Division;
 use crate::hashed::Hashed;
@@ -141,17 +141,20 @@ impl HotKeys {
         unseen
     }
 
-    /// What the sender of `report` has to be told beside what it asked for: rule names, and grants. A key that it
+    /// What the sender of `report` has to be told beside what it `asked` for: rule names, and grants. A key that it
     /// `is_asked` for is left out while all requests are let through: the last answer is better.
-    pub fn pushes(
+    pub(crate) fn pushes<'a>(
         &mut self,
         now: Time,
         report: &Report,
         is_repeated: bool,
+        asked: impl Iterator<Item = &'a BudgetId>,
         is_asked: impl Fn(&BudgetId) -> bool,
     ) -> (Vec<String>, Vec<Pushed>) {
         self.sweep(now);
-        let mut asked = self.asked(report).into_iter().peekable();
+        let mut asked: Vec<u64> = asked.filter_map(|id| self.serials.get(id)).copied().collect();
+        asked.sort_unstable();
+        let mut asked = asked.into_iter().peekable();
         let known = self
             .tracked
             .values()
@@ -175,17 +178,6 @@ impl HotKeys {
             pushed.push(Pushed { rule, value, quota, grant });
         }
         (rules, pushed)
-    }
-
-    /// The serials of the keys that `report` asks about, in order.
-    fn asked(&self, report: &Report) -> Vec<u64> {
-        let named = |key: &Key| {
-            let rule = report.rules.get(usize::from(key.rule))?;
-            self.serials.get(&Named { rule: &rule.name, value: &key.value }).copied()
-        };
-        let mut asked: Vec<u64> = report.keys.iter().filter_map(named).collect();
-        asked.sort_unstable();
-        asked
     }
 
     /// Forgets what nobody confirms, at most once a second.

@@ -28,6 +28,6 @@ fn quota(count: u32, period: Period, burst: u32) -> Quota {
 }
 
 fn draw(quota: Quota, claims: &[Claim]) -> Draw {
-    let id = BudgetId { rule: "login".into(), value: vec![1] };
+    let id = BudgetId::new("login".into(), vec![1]);
     Draw { id, quota, lease_us: LEASE_US, law: Law::Steady, window: None, claims: claims.to_vec() }
 }

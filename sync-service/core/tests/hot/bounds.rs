@@ -69,8 +69,9 @@ fn told_of(accounts: &[Account], seconds: u64, value_bytes: usize) -> (u64, BTre
     let mut region = region();
     let mut hot: Vec<Entry> = (0..accounts.len() as u64).map(entry).collect();
     for entry in &mut hot {
-        let lacking = value_bytes.saturating_sub(entry.id.value.len());
-        entry.id.value.extend(vec![0; lacking]);
+        let mut value = entry.id.value.clone();
+        value.resize(value.len().max(value_bytes), 0);
+        entry.id = BudgetId::new(entry.id.rule.clone(), value);
     }
     let (mut bytes, mut told) = (0, BTreeMap::<_, Vec<u64>>::new());
     for ms in (0..1_000 * seconds).step_by(250) {

@@ -84,7 +84,7 @@ mod tests {
     /// Draws 3 tokens of 5, which refill in a second each; returns what it got.
     fn draw(escrows: &mut Escrows, now_us: u64, value: u8) -> u64 {
         let quota = Quota::new(Rate::new(1, Period::Second).unwrap(), 5).unwrap();
-        let id = BudgetId { rule: "r".into(), value: vec![value] };
+        let id = BudgetId::new("r".into(), vec![value]);
         let claims = vec![Claim::of(now_us, 0, 3)];
         escrows
             .draw(

@@ -89,7 +89,7 @@ impl Rule {
     fn key(&self, address: &str) -> String {
         let address = address.parse().expect("an address");
         let value = KeyValue::of_address(address, Prefixes::default()).as_bytes().to_vec();
-        let id = BudgetId { rule: self.name.into(), value };
+        let id = BudgetId::new(self.name.into(), value);
         if self.is_strict { escrow_key(Law::Steady, &id) } else { budget_key(&id) }
     }
 
