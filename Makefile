@@ -42,7 +42,7 @@ COMPUTE := --locked --release -p weir-tests --no-default-features
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind chromedriver envoy envoys prometheus urllib3 prometheus-client wasm-bindgen cargo-auditable cargo-deny cross
-.PHONY: $(PROGRAMS) help run run-regions visitors attack test deny advisories upgrade tools wasm wasm-nginx wasm-lean module proto dashboard sync sync-debug fmt clippy doc quick native unit stores e2e e2e-envoys e2e-module vectors lab kubernetes try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz dist dist-sync dist-module try-dist dist-twice clean
+.PHONY: $(PROGRAMS) help run run-regions visitors attack test deny advisories upgrade tools wasm wasm-nginx wasm-lean module proto dashboard sync sync-debug fmt clippy doc quick native unit model stores e2e e2e-envoys e2e-module vectors lab kubernetes try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz dist dist-sync dist-module try-dist dist-twice clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9 -]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
@@ -189,6 +189,15 @@ native: cargo cc redis-server curl openssl chromedriver envoy prometheus urllib3
 
 unit: cargo cc ## only the unit and property tests beside the code
 	cargo test $(NATIVE) --lib
+
+# Not part of `make test`, because the flag reaches every package: all of them are built again, in a folder of their own.
+# More interruptions, and more time: `make model LOOM_MAX_PREEMPTIONS=3`.
+QUICKLY_BUILT := $(addprefix --config profile.release.package.weir-limiter.,opt-level=0 codegen-units=16)
+model: export CARGO_TARGET_DIR := $(CARGO_TARGET_DIR)/model
+model: export CARGO_PROFILE_RELEASE_LTO := off
+model: export RUSTFLAGS := --cfg loom
+model: cargo cc ## threads that share a slot of the table, in every order that they may run in (two minutes at most)
+	cargo test --locked --release -p weir-limiter --features own_memory --lib $(QUICKLY_BUILT) -- table::shared::tests::model
 
 stores: cargo cc redis-server ## only the store suite (in memory and in a real Redis)
 	$(call suite,stores)

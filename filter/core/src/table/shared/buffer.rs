@@ -10,8 +10,7 @@
 //!
 //! So the first line of the processor's cache says where a cold entry is, and has two of them.
 
-use core::sync::atomic::{AtomicU64, Ordering};
-
+use super::atomics::{AtomicU64, Ordering};
 use crate::FIBONACCI;
 use crate::table::slot::words::{
     BASE_WORD, COUNTS_WORD, Counts, DEBT_WORDS, SLOT_WORDS, UNIT_WORDS, UNITS_WORD,

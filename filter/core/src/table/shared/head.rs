@@ -1,6 +1,6 @@
 //! The head of a slot: which state it is in.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use super::atomics::{AtomicU64, Ordering};
 
 /// The state of a slot: its version in the upper half, its buffer's number in the lower. Eight of them are in a line of the
 /// processor's cache: so small a list stays in the cache, and a decision needs it before it can look at the buffer. The

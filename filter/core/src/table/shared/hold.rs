@@ -1,7 +1,6 @@
 //! Holding a slot from a read to the write after it.
 
-use core::hint::spin_loop;
-
+use super::atomics::spin_loop;
 use super::held::{Held, Losses};
 use super::{LOOKS_MAX, READS_MAX, SlotsHandle};
 use crate::table::slot::Slot;

@@ -1,8 +1,6 @@
 //! Changing cold entries where they are, without a copy of their slot.
 
-use core::hint::spin_loop;
-use core::sync::atomic::{Ordering, fence};
-
+use super::atomics::{Ordering, fence, spin_loop};
 use super::buffer::Buffer;
 use super::{LOOKS_MAX, SlotsHandle};
 use crate::buckets::{Bucket, EvenShare};

@@ -22,15 +22,15 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::hint::spin_loop;
-use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 use super::slot::Slot;
 use super::slots::{ColdChange, Judge, ReadError, Slots, Version, WriteError};
+use atomics::{AtomicU32, Ordering, fence, spin_loop, tries};
 use buffer::Buffer;
 use head::{Head, State};
 use held::{Held, Losses};
 
+mod atomics;
 mod buffer;
 mod head;
 mod held;
@@ -42,12 +42,12 @@ mod tests;
 /// Stands for no buffer.
 const NONE: u32 = u32::MAX;
 /// How often a slot is read that others keep writing meanwhile.
-const READS_MAX: u32 = 1_000;
+const READS_MAX: u32 = tries(1_000, 3);
 /// After so many of these, the reader keeps others from changing entries while it reads.
-const READS_BESIDE: u32 = 16;
+const READS_BESIDE: u32 = tries(16, 1);
 /// How often a slot is looked at that is held, before it is read as it is: some microseconds, which is a hundred times as
 /// long as a change takes.
-const LOOKS_MAX: u32 = 100;
+const LOOKS_MAX: u32 = tries(100, 2);
 
 /// The slots. Threads read and write them through handles.
 pub struct SharedSlots {

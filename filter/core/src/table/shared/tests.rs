@@ -9,6 +9,9 @@ use std::thread;
 use std::vec::Vec;
 use weir_wire::time::Time;
 
+#[cfg(loom)]
+mod model;
+
 const NOW: Time = Time::from_nanos(1);
 
 fn tag(n: u64) -> Tag {

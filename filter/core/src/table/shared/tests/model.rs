@@ -1,0 +1,238 @@
+//! Threads that share a slot, in every order that they may run in with so many interruptions, and with every write that
+//! they may not have seen yet: `make model`.
+//!
+//! `LOOM_MAX_PREEMPTIONS=3 make model` allows more of them, and takes longer.
+
+use super::*;
+use loom::thread::{self, JoinHandle};
+
+/// How often a thread may be interrupted where it could go on. Two are enough for most faults (Musuvathi and Qadeer,
+/// "Iterative context bounding for systematic testing of multithreaded programs", 2007).
+const PREEMPTIONS: usize = 2;
+/// Steps of one run.
+const STEPS_MAX: usize = 10_000;
+/// The keys of each slot.
+const KEYS: [u64; 2] = [0, 1];
+
+/// What each says at first; far from what those of another slot say.
+fn begin(slot: u32) -> u64 {
+    1 + 10 * u64::from(slot)
+}
+
+/// Runs `threads` in every order. In the end no slot is held, and each buffer has one owner.
+fn model(slots: u32, threads: impl Fn(&Arc<SharedSlots>) + Send + Sync + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = model.preemption_bound.or(Some(PREEMPTIONS));
+    model.max_branches = STEPS_MAX;
+    model.check(move || {
+        let shared = SharedSlots::new(slots, 2);
+        for slot in 0..slots {
+            let mut handle = SlotsHandle::new(Arc::clone(&shared));
+            let (mut room, version) = read(&mut handle, slot);
+            for key in KEYS {
+                room.put(tag(key), &Entry::Cold(saying(begin(slot))), NOW);
+            }
+            handle.write(slot, &mut room, version).unwrap();
+        }
+        threads(&shared);
+        let heads = shared.heads.iter().map(|head| {
+            assert!(!head.state().is_held());
+            head.state().buffer
+        });
+        let spare = shared.spare.iter().map(|place| place.load(Ordering::Relaxed));
+        let mut numbers: Vec<u32> = heads.chain(spare.filter(|number| *number != NONE)).collect();
+        numbers.sort_unstable();
+        assert!(numbers.into_iter().eq(0..u32::try_from(shared.buffers.len()).unwrap()));
+    });
+}
+
+/// Runs what two threads do to slots, and then checks the slots; it is told the sum of what they say. Each of them is the
+/// first to run once: loom remembers only the last access to a word, and so misses orders that begin with a reader.
+fn in_every_order(
+    slots: u32,
+    one: fn(&mut SlotsHandle) -> u64,
+    other: fn(&mut SlotsHandle) -> u64,
+    check: fn(&Arc<SharedSlots>, u64),
+) {
+    for (first, second) in [(one, other), (other, one)] {
+        model(slots, move |slots| {
+            let thread = beside(slots, second);
+            let said = first(&mut SlotsHandle::new(Arc::clone(slots)));
+            check(slots, said + thread.join().unwrap());
+        });
+    }
+}
+
+/// Runs `does` in another thread, with a handle of its own.
+fn beside(slots: &Arc<SharedSlots>, does: impl FnOnce(&mut SlotsHandle) -> u64 + 'static) -> JoinHandle<u64> {
+    let mut handle = SlotsHandle::new(Arc::clone(slots));
+    thread::spawn(move || does(&mut handle))
+}
+
+/// An entry that says `n` in each of its words.
+fn saying(n: u64) -> Cold {
+    Cold { bucket: Bucket::full_at(Time::from_nanos(n)), share: EvenShare::from_bits(n) }
+}
+
+fn one_more(Cold { bucket, share }: Cold) -> Cold {
+    Cold { bucket: Bucket::full_at(bucket.refilled() + 1), share: EvenShare::from_bits(share.bits() + 1) }
+}
+
+/// Each word of the entries of these keys.
+fn words(slot: &Slot, keys: &[u64]) -> Vec<u64> {
+    let of = |key: &u64| match slot.get(tag(*key)) {
+        Some(Entry::Cold(cold)) => [cold.bucket.refilled().as_nanos(), cold.share.bits()],
+        other => panic!("a key is lost: {other:?}"),
+    };
+    keys.iter().flat_map(of).collect()
+}
+
+fn read(handle: &mut SlotsHandle, slot: u32) -> (Slot, Version) {
+    let mut room = Slot::empty();
+    loop {
+        if let Ok(version) = handle.read(slot, &mut room) {
+            return (room, version);
+        }
+    }
+}
+
+/// Has these keys say one more where they are. Returns how often it did.
+fn change(handle: &mut SlotsHandle, keys: &[u64]) -> u64 {
+    let mut changes: Vec<ColdChange> = keys.iter().map(|key| ColdChange::of(tag(*key))).collect();
+    u64::from(handle.change_cold(0, &mut changes, &mut |changes| {
+        changes.iter_mut().for_each(|change| change.entry = one_more(change.entry));
+        true
+    }))
+}
+
+/// The same by a copy of the slot.
+fn copy(handle: &mut SlotsHandle, slot: u32, keys: &[u64]) -> u64 {
+    loop {
+        let (mut room, version) = read(handle, slot);
+        for key in keys {
+            let Some(Entry::Cold(cold)) = room.get(tag(*key)) else { panic!("a key is lost") };
+            room.put(tag(*key), &Entry::Cold(one_more(cold)), NOW);
+        }
+        if handle.write(slot, &mut room, version).is_ok() {
+            return 1;
+        }
+    }
+}
+
+/// One or the other, as a request does. Returns how many changes there may be: one that was overtaken is made once more.
+fn change_or_copy(handle: &mut SlotsHandle, keys: &[u64]) -> u64 {
+    if change(handle, keys) == 1 { 1 } else { 1 + copy(handle, 0, keys) }
+}
+
+/// A copy, from a read that holds the slot.
+fn hold_and_copy(handle: &mut SlotsHandle) -> u64 {
+    as_one_that_keeps_losing(handle);
+    copy(handle, 0, &[0])
+}
+
+/// Has the next read of slot 0 hold it.
+fn as_one_that_keeps_losing(handle: &mut SlotsHandle) {
+    while !handle.losses.are_many(0) {
+        handle.losses.add(0);
+    }
+}
+
+/// Each word of these keys of slot 0 has so many changes.
+fn has_changes(slots: &Arc<SharedSlots>, keys: &[u64], least: u64, most: u64) {
+    let (slot, _) = read(&mut SlotsHandle::new(Arc::clone(slots)), 0);
+    let words = words(&slot, keys);
+    assert!(
+        words.iter().all(|word| (least..=most).contains(&(word - begin(0)))),
+        "{words:?}: {least} to {most}"
+    );
+}
+
+/// Reads slot 0, of which others change these entries together, at most twice. Where nobody holds it, all is of one state.
+fn read_whole(handle: &mut SlotsHandle, keys: &[u64]) -> u64 {
+    let (slot, Version(version)) = read(handle, 0);
+    let words = words(&slot, keys);
+    let is_held = State { version, buffer: NONE }.is_held();
+    assert!(is_held || words.iter().all(|word| *word == words[0]), "torn: {words:?}");
+    assert!(words.iter().all(|word| word - begin(0) <= 2), "from nowhere: {words:?}");
+    0
+}
+
+#[test]
+fn two_that_change_an_entry_where_it_is_lose_no_change() {
+    let change = |handle: &mut SlotsHandle| change_or_copy(handle, &[0]);
+    in_every_order(1, change, change, |slots, most| has_changes(slots, &[0], 2, most));
+}
+
+#[test]
+fn a_change_where_the_entry_is_and_a_copy_of_the_slot_lose_none() {
+    let change = |handle: &mut SlotsHandle| change_or_copy(handle, &[0]);
+    in_every_order(
+        1,
+        change,
+        |handle| copy(handle, 0, &[0]),
+        |slots, most| has_changes(slots, &[0], 2, most),
+    );
+}
+
+#[test]
+fn two_copies_of_the_slot_lose_no_change() {
+    let copy = |handle: &mut SlotsHandle| copy(handle, 0, &[0]);
+    in_every_order(1, copy, copy, |slots, _| has_changes(slots, &[0], 2, 2));
+}
+
+#[test]
+fn a_reader_beside_changes_where_the_entry_is_sees_a_whole_one() {
+    let twice = |handle: &mut SlotsHandle| change(handle, &[0]) + change(handle, &[0]);
+    let read = |handle: &mut SlotsHandle| read_whole(handle, &[0]);
+    in_every_order(1, twice, read, |slots, made| has_changes(slots, &[0], made, made));
+}
+
+#[test]
+fn a_reader_beside_copies_sees_whole_entries() {
+    let twice = |handle: &mut SlotsHandle| copy(handle, 0, &KEYS) + copy(handle, 0, &KEYS);
+    in_every_order(1, twice, |handle| read_whole(handle, &KEYS), |slots, _| has_changes(slots, &KEYS, 2, 2));
+}
+
+#[test]
+fn one_that_keeps_losing_holds_the_slot_and_lets_it_go() {
+    let change = |handle: &mut SlotsHandle| change_or_copy(handle, &[0]);
+    in_every_order(1, change, hold_and_copy, |slots, most| has_changes(slots, &[0], 2, most));
+}
+
+#[test]
+fn two_that_keep_losing_both_have_their_turn() {
+    in_every_order(1, hold_and_copy, hold_and_copy, |slots, _| has_changes(slots, &[0], 2, 2));
+}
+
+#[test]
+fn one_that_holds_the_slot_and_never_goes_on_holds_nobody_up() {
+    model(1, |slots| {
+        let mut holder = SlotsHandle::new(Arc::clone(slots));
+        as_one_that_keeps_losing(&mut holder);
+        let (mut slot, version) = read(&mut holder, 0);
+        let others = KEYS.map(|key| beside(slots, move |handle| change_or_copy(handle, &[key])));
+        for other in others {
+            other.join().unwrap();
+        }
+        has_changes(slots, &KEYS, 1, 2);
+        assert_eq!(holder.write(0, &mut slot, version), Err(WriteError::Conflict), "it was overtaken");
+    });
+}
+
+#[test]
+fn a_reader_never_sees_what_its_buffer_is_used_for_next() {
+    // The second copy is in the buffer that slot 0 had.
+    let copies = |handle: &mut SlotsHandle| copy(handle, 0, &KEYS) + copy(handle, 1, &KEYS);
+    in_every_order(2, copies, |handle| read_whole(handle, &KEYS), |slots, _| has_changes(slots, &KEYS, 1, 1));
+}
+
+#[test]
+fn a_change_never_reaches_the_slot_that_has_the_buffer_next() {
+    let copies = |handle: &mut SlotsHandle| copy(handle, 0, &[0]) + copy(handle, 1, &[0]);
+    let change = |handle: &mut SlotsHandle| change_or_copy(handle, &[0]);
+    in_every_order(2, copies, change, |slots, most| {
+        has_changes(slots, &[0], 2, most - 1);
+        let (slot, _) = read(&mut SlotsHandle::new(Arc::clone(slots)), 1);
+        assert_eq!(words(&slot, &KEYS), [1, 1, 0, 0].map(|changes| begin(1) + changes));
+    });
+}
