@@ -62,6 +62,15 @@ impl Request for HostRequest {
         room.clear();
         self.read(attribute, |bytes| room.extend_from_slice(bytes)).is_some()
     }
+
+    fn read_attribute(
+        &mut self,
+        attribute: &Attribute,
+        _room: &mut Vec<u8>,
+        read: &mut dyn FnMut(&[u8]),
+    ) -> bool {
+        self.read(attribute, read).is_some()
+    }
 }
 
 /// A header's value; if there are several, all of them with commas between.

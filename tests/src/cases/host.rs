@@ -40,6 +40,15 @@ impl Request for Post<'_> {
         room.extend_from_slice(bytes);
         true
     }
+
+    fn read_attribute(
+        &mut self,
+        attribute: &Attribute,
+        _room: &mut Vec<u8>,
+        read: &mut dyn FnMut(&[u8]),
+    ) -> bool {
+        self.has(attribute).map(read).is_some()
+    }
 }
 
 /// Slots that stay empty: what is written is copied once, and then not kept.

@@ -29,8 +29,9 @@ pub(crate) struct Plain {
     pub(super) is_local: bool,
     /// Whether a client that is let through is told how it stands.
     pub(super) tells_standing: bool,
-    /// What the host said of the client's address, and what it said before.
-    text: Vec<u8>,
+    /// Room for the client's address, where the host does not have it in memory.
+    room: Vec<u8>,
+    /// What the host said of the last client's address.
     last_text: Vec<u8>,
     /// The hash of the key of `last_text`.
     last: Option<KeyHash>,
@@ -65,7 +66,7 @@ impl Plain {
             prefixes: first.key.prefixes().filter(|_| first.key.is_address())?,
             is_local: terms.iter().all(|terms| terms.when_unsynced == WhenUnsynced::Local),
             tells_standing: rules.rules().iter().any(|rule| rule.response.on_allowed),
-            text: Vec::new(),
+            room: Vec::new(),
             last_text: Vec::new(),
             last: None,
             changes: each.map(|(_, terms)| ColdChange::of(Tag::of_key(0, terms.salt))).collect(),
@@ -98,15 +99,26 @@ impl Plain {
     /// The hash of the client's key; none if its address cannot be read.
     #[inline]
     pub(super) fn hash(&mut self, request: &mut dyn Request, secret: &Secret) -> Option<KeyHash> {
-        if !request.attribute_into(&Attribute::SourceAddress, &mut self.text) {
-            return None;
-        }
-        // The next request is often from the same connection.
-        if self.text != self.last_text {
-            self.last = address::parse(&self.text).map(|address| hash_of(address, self.prefixes, secret));
-            core::mem::swap(&mut self.text, &mut self.last_text);
-        }
-        self.last
+        let Self { prefixes, room, last_text, last, .. } = self;
+        let is_there = request.read_attribute(&Attribute::SourceAddress, room, &mut |text| {
+            // The next request is often from the same connection.
+            if text != last_text.as_slice() {
+                *last = hash_of_text(text, *prefixes, secret);
+                last_text.clear();
+                last_text.extend_from_slice(text);
+            }
+        });
+        if is_there { self.last } else { None }
+    }
+}
+
+/// The hash of the key of the client with this address; none if it cannot be read.
+#[inline]
+fn hash_of_text(text: &[u8], prefixes: Prefixes, secret: &Secret) -> Option<KeyHash> {
+    // The usual form by itself: it comes in a register. One that may be IPv6 comes in memory, and is waited for.
+    match address::dotted(text) {
+        Some(address) => Some(hash_of(address.into(), prefixes, secret)),
+        None => address::parse(text).map(|address| hash_of(address, prefixes, secret)),
     }
 }
 

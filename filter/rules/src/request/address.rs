@@ -16,8 +16,8 @@ pub fn parse(text: &[u8]) -> Option<IpAddr> {
     dotted(text).map(IpAddr::V4).or_else(|| any_form(text))
 }
 
-/// The address in `1.2.3.4` and `1.2.3.4:567`, the usual forms, in one pass; `None` for other forms.
-fn dotted(text: &[u8]) -> Option<Ipv4Addr> {
+/// The address in `1.2.3.4` and `1.2.3.4:567`, the usual forms, in one pass; `None` for other forms, which [`parse`] reads.
+pub fn dotted(text: &[u8]) -> Option<Ipv4Addr> {
     let (mut bits, mut at) = (0u32, 0);
     for place in 0..4 {
         if place > 0 {

@@ -49,6 +49,22 @@ pub trait Request {
         *room = bytes.unwrap_or_default();
         is_there
     }
+
+    /// Has `read` read the attribute's bytes; false if the host has none. A request that has them in memory has them read
+    /// there; another one may use `room`.
+    #[cfg(feature = "own_memory")]
+    fn read_attribute(
+        &mut self,
+        attribute: &Attribute,
+        room: &mut Vec<u8>,
+        read: &mut dyn FnMut(&[u8]),
+    ) -> bool {
+        let is_there = self.attribute_into(attribute, room);
+        if is_there {
+            read(room);
+        }
+        is_there
+    }
 }
 
 /// Names one of [`Attributes`].
