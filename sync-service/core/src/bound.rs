@@ -20,9 +20,13 @@
 //! 4. *The first B of it is the burst.* Either the budget was full when all this began, and has B to give; or other
 //!    POPs had drained it, and those were told the level and hold no burst themselves.
 //!
-//! 5. *A token counts when a worker withdraws it, and is spent at most A later* ([`Sharing::prefetch_ns`]). So what is admitted
-//!    in a span t was counted in a span t + A, which has refilled L A more. This does not depend on how many POPs
-//!    or workers there are: each bucket, and each budget, has given these tokens already.
+//! 5. *What a worker has withdrawn in advance is of the same `b_i`.* A POP's bucket and its prefetches hold `b_i` together, and
+//!    gain L a second. A token of a watched key counts when it is spent, and its worker says so at its next tick; so 2 holds
+//!    from the report on that the slowest worker made. What prefetches had then, the bucket had not; and once the news is
+//!    there, nothing more is withdrawn. That some of it is spent later adds nothing to what 2 says.
+//! 6. *A token of an even share counts when it is withdrawn, and is spent at most A later* ([`Sharing::prefetch_ns`]), even if
+//!    the key has become watched meanwhile. So what is admitted in a span t was counted in a span t + A, which has refilled
+//!    L A more, however many POPs and workers there are.
 //!
 //! Together `sum b_i + 2 N L R + L H + L A - B`; for a burst below `0.1 s L`, plus what `x_target` is below empty. With
 //! b = B that is `(N - 1) B` and the cost of late news.

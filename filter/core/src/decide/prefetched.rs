@@ -28,23 +28,26 @@ impl Limiter {
             }
         }
         for hit in hits {
-            if let Some((_, paid, place)) = self.pay_by(hit, now) {
-                *place = paid;
+            let Some((_, paid, place)) = self.pay_by(hit, now) else { continue };
+            *place = paid;
+            let known = self.watch.touch_known(hit.tag, hit.cost, now);
+            if let Some(key) = known.filter(|_| !paid.is_of_share()) {
+                key.admitted_unadded = key.admitted_unadded.saturating_add(hit.cost);
             }
-            self.watch.touch_known(hit.tag, hit.cost, now);
             self.counters.count(hit.rule, |counts| &mut counts.allowed);
         }
         Some(Ruling { outcome: Outcome::Allow, strictest, hold_ns: 0 })
     }
 
     /// How `hit` stands if its key's prefetch pays for it, the prefetch as it is then, and where it is kept; none if it
-    /// has too little.
+    /// has too little, or if what is spent could not be counted.
     fn pay_by(&mut self, hit: &Hit, now: Time) -> Option<(Standing, Prefetch, &mut Prefetch)> {
         let terms = self.terms.get(usize::from(hit.rule))?;
         let bucket = PrefetchTerms { quota: &terms.quota, burst: terms.local_burst, cost: hit.cost };
         let place = self.deny_cache.prefetch_at(hit.tag, now)?;
         let mut paid = *place;
         let standing = Standing::allowed(paid.pay(&bucket, now)?, &terms.quota, now);
-        Some((standing, paid, place))
+        let is_counted = paid.is_of_share() || self.watch.get_mut(hit.tag.bits()).is_some();
+        is_counted.then_some((standing, paid, place))
     }
 }

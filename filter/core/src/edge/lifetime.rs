@@ -127,6 +127,7 @@ impl Edge {
     #[inline(never)]
     pub fn leave(&mut self, site: &mut dyn Site) {
         if self.host.has_heirs && self.sync.is_some() {
+            self.limiter.add_up(site);
             site.leave(&mut |left| self.limiter.leave(left));
         }
     }

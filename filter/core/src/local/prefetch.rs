@@ -9,7 +9,11 @@
 //!
 //! A prefetch holds the tokens that its client is likely to ask for while it lasts, and its stretch is as much longer: so
 //! none of these lapses before its time. When its client comes to the table again, what was not spent goes back, unless somebody
-//! else has taken from the bucket since. Then only what was counted goes back.
+//! else has taken from the bucket since.
+//!
+//! **The fleet hears of what was spent, and of nothing else.** A budget takes no count back, so of a watched key only spent
+//! tokens are counted, as the worker spends them: on its watch list, and in the key's entry with the next report. An even
+//! share, of which nobody hears, gives what is withdrawn.
 
 use crate::buckets::{Bucket, Take};
 use crate::table::slot::{Cold, Entry, Unheard};
@@ -62,14 +66,14 @@ pub(crate) struct Prefetch {
     left: u32,
     /// Requests that it has paid for.
     spent: u32,
-    /// The epoch that its tokens are counted in; 0 if they are counted in an even share.
-    epoch: u32,
+    /// Whether an even share gave its tokens, so that they are counted before they are spent.
+    of_share: bool,
 }
 
 impl Prefetch {
     /// An empty one of a client that left the bucket so.
     pub(crate) fn empty(after: Bucket, now: Time) -> Self {
-        Self { paid: after, until: after, made_at: now, ends_at: now, left: 0, spent: 0, epoch: 0 }
+        Self { paid: after, until: after, made_at: now, ends_at: now, left: 0, spent: 0, of_share: true }
     }
 
     /// Withdraws from `entry`, which a request has just been charged to, what its client is likely to ask for next, if the
@@ -91,7 +95,6 @@ impl Prefetch {
         let tokens = n.saturating_mul(terms.cost);
         let stretch_ns = terms.lasts_ns() + terms.cost_ns().saturating_mul(u64::from(n));
         let until = Bucket::full_at(none.paid.refilled().max(now) + stretch_ns);
-        let mut epoch = 0;
         match entry {
             Entry::Cold(cold) => {
                 let share = match unheard {
@@ -105,11 +108,11 @@ impl Prefetch {
                 if now < watched.until {
                     return none;
                 }
-                watched.count_admitted(tokens, now);
-                (watched.bucket, epoch) = (until, watched.epoch);
+                watched.bucket = until;
             }
         }
-        Self { until, ends_at: now + terms.lasts_ns(), left: n, epoch, ..none }
+        let of_share = matches!(entry, Entry::Cold(_));
+        Self { until, ends_at: now + terms.lasts_ns(), left: n, of_share, ..none }
     }
 
     /// How many requests to expect in `lasts_ns` from `now` on: as many as came in that time since it was made, but not many more
@@ -120,20 +123,14 @@ impl Prefetch {
         pace.min(2 * came).min(REQUESTS_MAX)
     }
 
-    /// Gives back to `entry` what it has not paid for.
+    /// Gives back to `entry` what it has not paid for, unless somebody else has taken from the bucket since.
     pub(crate) fn give_back(&self, entry: &mut Entry, cost: u32) {
-        let tokens = self.left.saturating_mul(cost);
-        let is_last = entry.bucket() == self.until;
-        if is_last {
-            *entry.bucket_mut() = self.paid;
+        if entry.bucket() != self.until {
+            return;
         }
-        match entry {
-            Entry::Cold(cold) if is_last => cold.share = cold.share.give_back(tokens),
-            // What is charged already is paid in advance.
-            Entry::Watched(watched) if is_last || watched.epoch == self.epoch => {
-                watched.admitted = watched.admitted.saturating_sub(tokens);
-            }
-            _ => {}
+        *entry.bucket_mut() = self.paid;
+        if let Entry::Cold(cold) = entry {
+            cold.share = cold.share.give_back(self.left.saturating_mul(cost));
         }
     }
 
@@ -149,6 +146,11 @@ impl Prefetch {
     /// Requests that it can still pay for, or was not asked to.
     pub(crate) fn left(&self) -> u32 {
         self.left
+    }
+
+    /// Whether an even share gave its tokens; if not, each is to be counted as it is spent.
+    pub(crate) fn is_of_share(&self) -> bool {
+        self.of_share
     }
 
     pub(crate) fn is_empty(&self) -> bool {

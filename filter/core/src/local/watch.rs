@@ -13,7 +13,7 @@ use core::cmp::Reverse;
 use crate::RuleIndex;
 use crate::table::NamedKey;
 use crate::table::slot::Tag;
-use key::WatchedKey;
+pub(crate) use key::WatchedKey;
 use weir_wire::messages::{AdmitRatio, KEYS_MAX};
 use weir_wire::time::{SECOND_NS, Time};
 
@@ -73,11 +73,11 @@ impl WatchList {
         has_room.then(|| self.keys.entry(bits).or_insert_with(|| WatchedKey::new(key, now)))
     }
 
-    /// Counts a request of `cost` tokens for a key if it is known here.
-    pub(crate) fn touch_known(&mut self, tag: Tag, cost: u32, now: Time) {
-        if let Some(key) = self.keys.get_mut(&tag.bits()) {
-            key.count(cost, now);
-        }
+    /// Counts a request of `cost` tokens for a key if it is known here, and returns that key.
+    pub(crate) fn touch_known(&mut self, tag: Tag, cost: u32, now: Time) -> Option<&mut WatchedKey> {
+        let key = known(&mut self.keys, tag.bits())?;
+        key.count(cost, now);
+        Some(key)
     }
 
     /// Adds `ratio` to the key's credit, and returns whether a whole request is due.
@@ -96,7 +96,7 @@ impl WatchList {
     }
 
     fn credit(&mut self, tag: Tag) -> &mut u32 {
-        match self.keys.get_mut(&tag.bits()) {
+        match known(&mut self.keys, tag.bits()) {
             Some(key) => &mut key.credit,
             None => &mut self.shared_credit,
         }
@@ -111,9 +111,11 @@ impl WatchList {
     }
 
     /// Forgets one of a few keys next to `tag` that is not hot, even if it has something to report, for a hot one. Its
-    /// counts stay in shared data, and are reported once it is asked for and has room. False if all of the few are hot.
+    /// counts stay in shared data, and are reported once it is asked for and has room. False if all of the few are hot, or
+    /// have counts that are here alone.
     pub(crate) fn push_out_for(&mut self, tag: Tag) -> bool {
-        let light = self.neighbours(tag).find(|(_, key)| !key.is_hot).map(|(tag, _)| *tag);
+        let is_light = |key: &WatchedKey| !key.is_hot && key.admitted_unadded == 0;
+        let light = self.neighbours(tag).find(|(_, key)| is_light(key)).map(|(tag, _)| *tag);
         light.is_some_and(|tag| self.keys.remove(&tag).is_some())
     }
 
@@ -129,7 +131,7 @@ impl WatchList {
     }
 
     pub(crate) fn get_mut(&mut self, tag: u64) -> Option<&mut WatchedKey> {
-        self.keys.get_mut(&tag)
+        known(&mut self.keys, tag)
     }
 
     pub(crate) fn remove(&mut self, tag: u64) {
@@ -181,6 +183,12 @@ impl WatchList {
     pub(crate) fn forget_idle(&mut self, now: Time) {
         self.keys.retain(|_, key| key.dirty || now.nanos_since(key.touched_at) < FORGET_NS);
     }
+}
+
+// Once in the module, not at each place that looks a key up.
+#[inline(never)]
+fn known(keys: &mut BTreeMap<u64, WatchedKey>, tag: u64) -> Option<&mut WatchedKey> {
+    keys.get_mut(&tag)
 }
 
 /// A key that is due to be reported; the most urgent is the least.

@@ -18,6 +18,8 @@ pub(crate) struct WatchedKey {
     pub(crate) name: NamedKey,
     /// Tokens asked for that are not yet added to the shared entry's `asked`.
     pub(crate) asked_unadded: u32,
+    /// Tokens that this worker's prefetches paid with, and that are not yet added to the shared entry's `admitted`.
+    pub(crate) admitted_unadded: u32,
     /// Tokens that this worker was asked for; wraps.
     pub(crate) asked: u64,
     /// What the latest answered report or draw said of `asked`.
@@ -36,7 +38,7 @@ pub(crate) struct WatchedKey {
     pub(crate) dirty: bool,
     /// Since when, if it is dirty.
     pub(crate) dirty_since: Time,
-    pub(super) touched_at: Time,
+    pub(crate) touched_at: Time,
     /// When it was last put into a report, or met.
     pub(super) said_at: Time,
     /// Whether weir-sync last called it hot, or gave it a lease.
@@ -68,6 +70,7 @@ impl WatchedKey {
         Self {
             name: *name,
             asked_unadded: 0,
+            admitted_unadded: 0,
             asked: 0,
             answered: 0,
             said: 0,
@@ -188,6 +191,8 @@ impl WatchedKey {
     pub(super) fn take_over(&mut self, other: &mut Self) {
         let unadded = core::mem::take(&mut other.asked_unadded);
         self.asked_unadded = self.asked_unadded.saturating_add(unadded);
+        let unadded = core::mem::take(&mut other.admitted_unadded);
+        self.admitted_unadded = self.admitted_unadded.saturating_add(unadded);
         self.asked = self.asked.wrapping_add(other.say_asked());
         (other.answered, other.reported) = (other.asked, other.asked);
         (self.cost, self.dearest) = (other.cost, other.dearest.max(self.dearest));
