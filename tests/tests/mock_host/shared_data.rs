@@ -214,7 +214,6 @@ fn asked(configuration: &serde_json::Value, gap_ms: u64) -> u32 {
 }
 
 #[test]
-#[ignore = "no module has prefetches on yet: docs/rules.md"]
 fn a_client_that_asks_often_needs_shared_data_seldom() {
     for configuration in [plugin(&rule("20/s", 100)), synced(&rule("20/s", 100))] {
         let at = [100, 200, 1_000].map(|gap_ms| asked(&configuration, gap_ms));
