@@ -126,9 +126,9 @@ WASM_BYTES_MAX := 393216
 # Functions that differ by constants alone share one body, and what that leaves is optimised again, for size, until nothing more is
 # found to do. --const-hoisting
 # writes a constant that a function has several times once. --reorder-functions gives the functions that are called most the
-# shortest numbers; --strip-producers drops a list of tools.
+# shortest numbers; --strip-producers and --strip-target-features drop lists for tools.
 WASM_OPT := wasm-opt -O3 --low-memory-unused --merge-similar-functions -Os --converge --const-hoisting \
-	--reorder-functions --strip-producers \
+	--reorder-functions --strip-producers --strip-target-features \
 	--enable-bulk-memory --enable-sign-ext --enable-nontrapping-float-to-int
 # $(1) is what cargo built, $(2) the name of what is shipped. It is renamed once it is complete, because a test or an
 # Envoy may be reading the old file.

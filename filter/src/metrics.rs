@@ -71,9 +71,7 @@ impl Metrics {
             })
             .collect();
         if without > 0 {
-            log::warn!(
-                "{without} rules have no metrics: {RULES_DEFINED_MAX} other rules have theirs, and that is the most"
-            );
+            log::warn!("{without} rules have no metrics: {RULES_DEFINED_MAX} others have, the most");
         }
     }
 

@@ -113,10 +113,7 @@ impl Plugin {
             }
             Effect::SetTimer(period_ms) => {
                 if let Err(status) = host::set_tick_period_ms(period_ms) {
-                    log::warn!(
-                        "the host has no timer (status {}): there are no metrics, no sync and no queues",
-                        status.0
-                    );
+                    log::warn!("the host has no timer (status {}): no metrics, sync and queues", status.0);
                     self.with_worker(|worker| worker.edge.has_no_timer());
                 }
             }

@@ -53,7 +53,7 @@ impl Shared for Process {
             return known;
         }
         let fresh = host::random::<IDENTITY_BYTES>().unwrap_or_else(|| {
-            log::warn!("the host has no random numbers: keys are hashed with a secret that can be guessed");
+            log::warn!("no random numbers: keys are hashed with a secret that can be guessed");
             guessable()
         });
         let _ = self.keys.write(IDENTITY_KEY, &fresh, 0);
@@ -206,9 +206,9 @@ impl Process {
         let is_there = |index: u32| self.keys.read(&slot_name(index)).is_ok();
         if self.read_identity().is_none() || !is_there(0) || !is_there(count.saturating_sub(1)) {
             log::warn!(
-                "the host's shared data does not hold the table: every worker keeps buckets of its own, so a client \
-                 may get its quota once per worker. Give it room for {count} slots of {SLOT_BYTES} bytes and \
-                 {KEYS_BESIDE} other keys (on nginx, shm_kv * {}m), or lower table.addresses",
+                "shared data does not hold the table: a client may get its quota once per worker. Give it room for \
+                 {count} slots of {SLOT_BYTES} bytes and {KEYS_BESIDE} other keys (on nginx, shm_kv * {}m), or lower \
+                 table.addresses",
                 nginx::store_mib(count)
             );
             return Table::Own(LocalSlots::new(count.min(OWN_SLOTS_MAX)));

@@ -58,9 +58,8 @@ impl Metrics {
         };
         let names = rules.rules().iter().map(|rule| define(&rule.name)).collect();
         if without > 0 {
-            let text = format!(
-                "weir: {without} rules have no metrics: {RULES_DEFINED_MAX} other rules have theirs, and that is the most"
-            );
+            let text =
+                format!("weir: {without} rules have no metrics: {RULES_DEFINED_MAX} others have, the most");
             log(Level::Warn, &text);
         }
         names

@@ -49,7 +49,7 @@ impl Edge {
         }
         let mut turn = Turn::new(site, now);
         if config.sync.is_some() && !turn.site.makes_calls() {
-            turn.log(Level::Warn, "the host makes no HTTP calls: sync is off, and this POP is on its own");
+            turn.log(Level::Warn, "the host makes no HTTP calls: sync is off");
             config.sync = None;
         }
         if config.keys_are_unkeyed() {
@@ -167,9 +167,8 @@ impl Edge {
 }
 
 fn reporter(sync: &SyncConfig, site: &mut dyn Site) -> Result<Reporter, String> {
-    let pop = sync.pop.clone().or_else(|| named_by(site.node()?)).ok_or(
-        "sync.pop: missing: expected this POP's name, because the host has no node id to take instead",
-    )?;
+    let pop = sync.pop.clone().or_else(|| named_by(site.node()?));
+    let pop = pop.ok_or("sync.pop: missing: expected this POP's name, as the host has no node id")?;
     Ok(Reporter { pop, worker: site.random() })
 }
 

@@ -128,14 +128,11 @@ impl Edge {
         let is_guessing = self.limiter.ladder().is_some_and(Ladder::is_guessing);
         let (level, text) = match step {
             Step::Fresh => (Level::Info, "in touch with weir-sync"),
-            Step::Stale if is_guessing => (
-                Level::Warn,
-                "weir-sync does not know how many POPs the fleet has: it divides the whole quota",
-            ),
-            Step::Stale => (Level::Info, "weir-sync does not answer: grants hold until their leases end"),
-            Step::Fallback => {
-                (Level::Warn, "weir-sync does not answer: from now on each rule's when_unsynced decides")
+            Step::Stale if is_guessing => {
+                (Level::Warn, "weir-sync does not know how many POPs there are: it divides the whole quota")
             }
+            Step::Stale => (Level::Info, "weir-sync does not answer: grants hold until their leases end"),
+            Step::Fallback => (Level::Warn, "weir-sync does not answer: each rule's when_unsynced decides"),
         };
         turn.log(level, text);
     }

@@ -120,7 +120,7 @@ fn pattern(item: &Item<'_>, is_of_credentials: bool, reader: &mut Reader) -> Opt
             if all > PROGRAMS_BYTES_MAX {
                 item.note(format_args!(
                     "expected regular expressions that take at most {PROGRAMS_BYTES_MAX} bytes in all, compiled; this \
-                     one takes {takes}, which makes {all}: a request would cost too much"
+                     one takes {takes}, which makes {all}"
                 ));
             }
         }
