@@ -13,7 +13,7 @@ pub struct Plan {
     pub least_sweeps: usize,
     /// How long the sweeps may last.
     pub lasts: Duration,
-    /// Requests of a visit before it is measured, half a second of them: what ran before has left its own data in the caches, and
+    /// Requests of a visit before it is measured, a third of a second of them: what ran before has left its own data in the caches, and
     /// a listener that people run has had them, and its clients, to itself for long.
     pub warm_up: usize,
     /// Requests of a visit that are measured for CPU time, over all connections at once.
@@ -27,14 +27,14 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What docs/benchmarks.md is made with, in twenty minutes on a quiet machine.
+    /// What docs/benchmarks.md is made with, in a quarter of an hour on a quiet machine.
     pub const FULL: Self = Self {
         all: true,
         sweeps: 300,
         least_sweeps: 15,
-        lasts: Duration::from_mins(16),
-        warm_up: 10_000,
-        requests: 10_000,
+        lasts: Duration::from_mins(8),
+        warm_up: 6_000,
+        requests: 6_000,
         alone: 50,
         few_addresses: 1_000_000,
         many_addresses: 10_000_000,
