@@ -4,7 +4,7 @@
 //! A harness that cannot go on panics with a sentence that says what is missing: that is how a test fails.
 #![allow(clippy::missing_panics_doc, reason = "a helper that panics is a test that fails, see above")]
 
-#[cfg(feature = "hosts")]
+#[cfg(feature = "mock_host")]
 pub mod artefact;
 #[cfg(feature = "hosts")]
 pub mod bench;
@@ -32,7 +32,7 @@ pub mod kept_budget;
 pub mod link;
 #[cfg(feature = "hosts")]
 pub mod load;
-#[cfg(feature = "hosts")]
+#[cfg(feature = "mock_host")]
 pub mod mock_host;
 #[cfg(feature = "hosts")]
 pub mod operator;
@@ -46,8 +46,6 @@ pub mod redis;
 pub mod redis_cluster;
 #[cfg(feature = "hosts")]
 pub mod redis_sentinels;
-#[cfg(feature = "hosts")]
-mod runtime;
 #[cfg(feature = "hosts")]
 pub mod server;
 pub mod simulation;

@@ -1,56 +1,50 @@
 //! The VM's memory, as a host function reads and writes it.
 
+use std::ops::Range;
+
 use super::host::Host;
-use crate::runtime::{self, Caller, Error, Extern, Memory, WasmParams, WasmResults};
+use super::runtime::Vm;
+use super::transcript;
+
+/// Why a host function ends the callback that the module is in.
+pub(super) type Error = String;
 
 /// A call of the module into the host: its memory, and the host's state.
-pub(super) struct Guest<'a> {
-    caller: Caller<'a, Host>,
-    memory: Memory,
-}
+pub(super) struct Guest<'a>(pub(super) &'a mut dyn Vm);
 
-impl<'a> Guest<'a> {
-    pub(super) fn new(mut caller: Caller<'a, Host>) -> Result<Self, Error> {
-        let memory = runtime::export(&mut caller, "memory").and_then(Extern::into_memory);
-        let memory = memory.ok_or_else(|| runtime::error("the module exports no memory"))?;
-        Ok(Self { caller, memory })
-    }
-
+impl Guest<'_> {
     pub(super) fn host(&mut self) -> &mut Host {
-        self.caller.data_mut()
+        self.0.host_mut()
     }
 
     /// Bytes of the module. Those outside its memory are the module's error, and end the call.
-    pub(super) fn bytes(&self, at: u32, size: u32) -> Result<Vec<u8>, Error> {
-        let (at, size) = (at as usize, size as usize);
-        let memory = self.memory.data(&self.caller);
-        let bytes = at.checked_add(size).and_then(|end| memory.get(at..end));
-        let complaint =
-            || runtime::error(format!("the module named {size} bytes at {at}, outside its memory"));
+    pub(super) fn bytes(&mut self, at: u32, size: u32) -> Result<Vec<u8>, Error> {
+        let memory = self.0.memory();
+        let bytes = range(at, size as usize).and_then(|range| memory.get(range));
+        let complaint = || format!("the module named {size} bytes at {at}, outside its memory");
         bytes.map(<[u8]>::to_vec).ok_or_else(complaint)
     }
 
-    pub(super) fn text(&self, at: u32, size: u32) -> Result<String, Error> {
-        String::from_utf8(self.bytes(at, size)?)
-            .map_err(|_| runtime::error("the module gave text that is none"))
+    pub(super) fn text(&mut self, at: u32, size: u32) -> Result<String, Error> {
+        String::from_utf8(self.bytes(at, size)?).map_err(|_| "the module gave text that is none".into())
     }
 
-    pub(super) fn u32(&self, at: u32) -> Result<u32, Error> {
+    pub(super) fn u32(&mut self, at: u32) -> Result<u32, Error> {
         let bytes = self.bytes(at, 4)?;
         Ok(bytes.iter().rev().fold(0, |n, byte| n << 8 | u32::from(*byte)))
     }
 
     pub(super) fn write(&mut self, at: u32, bytes: &[u8]) -> Result<(), Error> {
-        let written = self.memory.write(&mut self.caller, at as usize, bytes);
-        written.map_err(|_| {
-            runtime::error(format!("the module asked for an answer at {at}, outside its memory"))
-        })
+        let memory = self.0.memory();
+        let there = range(at, bytes.len()).and_then(|range| memory.get_mut(range));
+        let complaint = || format!("the module asked for an answer at {at}, outside its memory");
+        there.ok_or_else(complaint)?.copy_from_slice(bytes);
+        Ok(())
     }
 
     /// Hands `bytes` over in memory that the module allocates for them.
     pub(super) fn give(&mut self, bytes: &[u8], data_at: u32, size_at: u32) -> Result<(), Error> {
-        let size =
-            u32::try_from(bytes.len()).map_err(|_| runtime::error("more bytes than a module can hold"))?;
+        let size = u32::try_from(bytes.len()).map_err(|_| "more bytes than a module can hold")?;
         // As real hosts do, nothing is allocated for nothing.
         let data = if size == 0 { 0 } else { self.allocate(size)? };
         self.write(data, bytes)?;
@@ -61,19 +55,20 @@ impl<'a> Guest<'a> {
     /// Asks the module for memory.
     pub(super) fn allocate(&mut self, size: u32) -> Result<u32, Error> {
         self.host().lent += 1;
-        self.call("proxy_on_memory_allocate", size)
+        let place = self.call("proxy_on_memory_allocate", &[size])?;
+        place.ok_or_else(|| "the module's allocator returns nothing".into())
     }
 
     /// Calls the module back.
-    pub(super) fn call<P: WasmParams, R: WasmResults>(&mut self, name: &str, params: P) -> Result<R, Error> {
-        let export = runtime::export(&mut self.caller, name).and_then(Extern::into_func);
-        let export = export.ok_or_else(|| runtime::error(format!("the module exports no {name}")))?;
-        export.typed::<P, R>(&self.caller)?.call(&mut self.caller, params)
+    pub(super) fn call(&mut self, export: &str, args: &[u32]) -> Result<Option<u32>, Error> {
+        let value = self.0.call(export, args)?;
+        self.host().transcribe(|| transcript::callback(export, args) + &transcript::returned(value));
+        Ok(value)
     }
 
     /// A serialized map: a count, sizes, then names and values, each ended by NUL.
-    pub(super) fn map(&self, at: u32, size: u32) -> Result<Vec<(String, String)>, Error> {
-        let malformed = || runtime::error("the module gave a malformed map");
+    pub(super) fn map(&mut self, at: u32, size: u32) -> Result<Vec<(String, String)>, Error> {
+        let malformed = || Error::from("the module gave a malformed map");
         let bytes = self.bytes(at, size)?;
         if bytes.is_empty() {
             return Ok(Vec::new());
@@ -95,4 +90,9 @@ impl<'a> Guest<'a> {
             .collect::<Option<_>>()
             .ok_or_else(malformed)
     }
+}
+
+fn range(at: u32, size: usize) -> Option<Range<usize>> {
+    let at = at as usize;
+    Some(at..at.checked_add(size)?)
 }

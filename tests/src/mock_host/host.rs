@@ -146,6 +146,8 @@ pub struct Host {
     pub filter_state: BTreeMap<String, String>,
     /// How often the module was asked for memory to put an answer into: what is dear about most calls.
     pub lent: u32,
+    /// Every callback and every call of the host, one a line; none unless a test asked for it.
+    pub transcript: Option<Vec<String>>,
     pub(super) proxy: Proxy,
     /// The callback that the module is in, and the request it is for; none where that is the root context.
     pub(super) callback: &'static str,
@@ -183,7 +185,8 @@ impl Host {
         Self::of(Proxy::Lean, shared)
     }
 
-    fn of(proxy: Proxy, shared: &SharedData) -> Self {
+    /// The same of any of these proxies.
+    pub fn of(proxy: Proxy, shared: &SharedData) -> Self {
         Self {
             monotonic_ns: MONOTONIC_NS,
             unix_ns: UNIX_NS,
@@ -195,6 +198,7 @@ impl Host {
             calls_back: None,
             filter_state: BTreeMap::new(),
             lent: 0,
+            transcript: None,
             proxy,
             callback: "",
             request: None,
@@ -219,6 +223,13 @@ impl Host {
     #[must_use]
     pub fn with(mut self, script: Script) -> Self {
         self.follow(script);
+        self
+    }
+
+    /// The same with a transcript.
+    #[must_use]
+    pub fn transcribed(mut self) -> Self {
+        self.transcript = Some(Vec::new());
         self
     }
 
@@ -251,6 +262,28 @@ impl Host {
     /// The keys of the shared data.
     pub fn shared_keys(&self) -> Vec<Vec<u8>> {
         self.shared.keys()
+    }
+
+    /// Adds a line to the transcript, if there is one.
+    pub(super) fn transcribe(&mut self, line: impl FnOnce() -> String) {
+        if let Some(transcript) = &mut self.transcript {
+            transcript.push(line());
+        }
+    }
+
+    /// The proxy that this host stands for.
+    pub fn proxy(&self) -> Proxy {
+        self.proxy
+    }
+
+    /// The call that the request `id` waits for.
+    pub(crate) fn call_of(&self, id: u32) -> Option<&HttpCall> {
+        self.http_calls.iter().find(|call| call.request == Some(id))
+    }
+
+    /// The filter's answer to the request that began last.
+    pub(crate) fn response(&self) -> Option<&LocalResponse> {
+        self.responses.last()
     }
 
     pub(super) fn log_tail(&self) -> String {

@@ -1,12 +1,13 @@
 //! Every function that the module imports.
 
-use super::guest::Guest;
+use super::guest::{Error, Guest};
 use super::host::{Callback, Created, Host, HttpCall, LocalResponse};
 use super::message;
 use super::nginx::{self, Proxy};
+use super::runtime::Vm;
 use super::script::Answer;
 use super::shared::Unwritten;
-use crate::runtime::{self, Caller, Error, ExternType, Linker, Module, Val};
+use super::transcript;
 
 const OK: u32 = 0;
 const NOT_FOUND: u32 = 1;
@@ -24,62 +25,35 @@ enum Returns {
     Number { at: usize, bytes: usize },
 }
 
-/// The names of the functions that the module imports.
-pub fn function_names() -> Vec<String> {
-    let (_, module) = super::worker::module(Proxy::Envoy);
-    module.imports().map(|import| import.name().to_owned()).collect()
+/// What the host does when the module in `vm` calls the function `name`: the status, or why that ends the callback.
+pub fn answer(vm: &mut dyn Vm, name: &str, args: &[u64]) -> Result<u32, String> {
+    let mut guest = Guest(vm);
+    let call = guest.host().transcript.is_some().then(|| transcript::call(&mut guest, name, args));
+    let status = answered(&mut guest, name, args)?;
+    guest.host().transcribe(|| call.unwrap_or_default() + &transcript::returned(Some(status)));
+    Ok(status)
 }
 
-/// Links every import of `module` to this host.
-pub(super) fn link(module: &Module, linker: &mut Linker<Host>) -> Result<(), Error> {
-    for import in module.imports() {
-        let ExternType::Func(kind) = import.ty() else {
-            return Err(runtime::error(format!(
-                "the module imports {}, which is no function",
-                import.name()
-            )));
-        };
-        let (space, name) = (import.module().to_owned(), import.name().to_owned());
-        linker.func_new(import.module(), import.name(), kind.clone(), move |caller, args, results| {
-            let status = called(&space, &name, caller, args)?;
-            if let Some(result) = results.first_mut() {
-                *result = Val::I32(status.cast_signed());
-            }
-            Ok(())
-        })?;
-    }
-    Ok(())
-}
-
-fn called(space: &str, name: &str, caller: Caller<'_, Host>, args: &[Val]) -> Result<u32, Error> {
-    let args: Vec<u64> = args
-        .iter()
-        .map(|arg| match arg {
-            Val::I32(n) => u64::from(n.cast_unsigned()),
-            Val::I64(n) => n.cast_unsigned(),
-            _ => 0,
-        })
-        .collect();
-    let mut guest = Guest::new(caller)?;
-    if let Some(why) = nginx::ends_worker(guest.host(), name, &args) {
+fn answered(guest: &mut Guest<'_>, name: &str, args: &[u64]) -> Result<u32, Error> {
+    if let Some(why) = nginx::ends_worker(guest.host(), name, args) {
         let callback = guest.host().callback;
-        return Err(runtime::error(format!("{name} in {callback} ends nginx's worker: {why}")));
+        return Err(format!("{name} in {callback} ends nginx's worker: {why}"));
     }
     if let Some((_, callbacks)) = guest.host().calls_back.take_if(|(function, _)| function == name) {
         for callback in callbacks {
-            let () = match callback {
-                Callback::Begins(Created { id, root }) => guest.call("proxy_on_context_create", (id, root)),
-                Callback::Ends(Created { id, .. }) => guest.call("proxy_on_delete", id),
+            match callback {
+                Callback::Begins(Created { id, root }) => guest.call("proxy_on_context_create", &[id, root]),
+                Callback::Ends(Created { id, .. }) => guest.call("proxy_on_delete", &[id]),
             }?;
         }
     }
     match guest.host().answer(name) {
         Answer::Work => {}
         Answer::Status(status) => return Ok(status),
-        answer if scripted(&answer, &returns(name), &mut guest, &args)? => return Ok(OK),
+        answer if scripted(&answer, &returns(name), guest, args)? => return Ok(OK),
         _ => {}
     }
-    if space == "env" { proxy(name, &mut guest, &args) } else { wasi(name, &mut guest, &args) }
+    if name.starts_with("proxy_") { proxy(name, guest, args) } else { wasi(name, guest, args) }
 }
 
 /// Gives the script's answer, if it is one that the function can give.
@@ -318,7 +292,7 @@ fn wasi(name: &str, guest: &mut Guest<'_>, args: &[u64]) -> Result<u32, Error> {
             guest.host().logs.push((5, String::from_utf8_lossy(&text).into_owned()));
             guest.write(arg(3), &written.to_le_bytes())?;
         }
-        "proc_exit" => return Err(runtime::error(format!("the module left with code {}", arg(0)))),
+        "proc_exit" => return Err(format!("the module left with code {}", arg(0))),
         _ => return Ok(ERRNO_NOSYS),
     }
     Ok(OK)

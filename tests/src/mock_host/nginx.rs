@@ -5,10 +5,12 @@ use super::host::Host;
 
 /// The proxy that a host stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Proxy {
+pub enum Proxy {
+    /// An Envoy.
     Envoy,
     /// An Envoy with the lean module.
     Lean,
+    /// An nginx, with the module that is built for it.
     Nginx,
 }
 

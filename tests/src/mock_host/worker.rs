@@ -1,15 +1,13 @@
 //! A worker's VM, driven through its exports in a real host's order.
 
 use std::fmt;
-use std::path::Path;
-use std::sync::LazyLock;
 
 use super::host::{Ask, CallAnswer, Host, LocalResponse};
-use super::imports;
+use super::interpreter::interpreter;
 use super::nginx::{CALLBACKS, Proxy};
+use super::runtime::{Runtime, Vm};
 use super::shared::SharedData;
-use crate::artefact;
-use crate::runtime::{self, Engine, Instance, Linker, Module, Store, WasmParams, WasmResults};
+use super::transcript;
 
 /// The first root context's id; later ones and requests count up from it.
 const FIRST_ROOT: u32 = 1;
@@ -63,48 +61,29 @@ impl fmt::Debug for Trap {
 /// One worker of a proxy: a VM of the real module, and its host. Methods panic if the VM traps;
 /// those named `try_...` give the trap to the caller.
 pub struct Worker {
-    store: Store<Host>,
-    instance: Instance,
+    runtime: &'static dyn Runtime,
+    vm: Box<dyn Vm>,
     root: u32,
     last_context: u32,
-}
-
-/// The proxy's module, compiled once per test process.
-pub(super) fn module(proxy: Proxy) -> &'static (Engine, Module) {
-    static FOR_ENVOY: LazyLock<(Engine, Module)> = LazyLock::new(|| compiled(&artefact::filter_wasm()));
-    static LEAN: LazyLock<(Engine, Module)> = LazyLock::new(|| compiled(&artefact::lean_wasm()));
-    static FOR_NGINX: LazyLock<(Engine, Module)> = LazyLock::new(|| compiled(&artefact::nginx_wasm()));
-    match proxy {
-        Proxy::Envoy => &FOR_ENVOY,
-        Proxy::Lean => &LEAN,
-        Proxy::Nginx => &FOR_NGINX,
-    }
-}
-
-fn compiled(path: &Path) -> (Engine, Module) {
-    let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let engine = Engine::default();
-    let module = Module::new(&engine, &bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    (engine, module)
 }
 
 impl Worker {
     /// A worker on `host`, up to and with `proxy_on_vm_start`.
     pub fn try_start(host: Host) -> Result<Self, Trap> {
+        Self::try_start_in(interpreter(host.proxy), host)
+    }
+
+    /// The same in another runtime, which has the module of the host's proxy.
+    pub fn try_start_in(runtime: &'static dyn Runtime, host: Host) -> Result<Self, Trap> {
         let proxy = host.proxy;
-        let (engine, module) = module(proxy);
-        let (mut store, mut linker) = (Store::new(engine, host), Linker::new(engine));
-        let instance = imports::link(module, &mut linker)
-            .and_then(|()| runtime::instantiate(&linker, &mut store, module));
-        let complaint = |error| Trap(format!("the module does not start: {}", runtime::told(&error)));
-        let instance = instance.map_err(complaint)?;
-        let mut worker = Self { store, instance, root: FIRST_ROOT, last_context: FIRST_ROOT };
+        let vm = runtime.start(host).map_err(|why| Trap(format!("the module does not start: {why}")))?;
+        let mut worker = Self { runtime, vm, root: FIRST_ROOT, last_context: FIRST_ROOT };
         if let (Proxy::Nginx, Some(missing)) = (proxy, CALLBACKS.iter().find(|name| !worker.has(name))) {
             return Err(Trap(format!("SIGSEGV: nginx calls {missing}, which is not there")));
         }
-        worker.call::<_, ()>("_initialize", ())?;
+        worker.call("_initialize", &[])?;
         worker.create_plugin(FIRST_ROOT)?;
-        worker.call::<_, u32>("proxy_on_vm_start", (FIRST_ROOT, 0u32))?;
+        worker.asked(FIRST_ROOT, "proxy_on_vm_start", &[FIRST_ROOT, 0])?;
         Ok(worker)
     }
 
@@ -131,24 +110,33 @@ impl Worker {
         let configuration = configuration.into();
         let size = u32::try_from(configuration.len()).unwrap_or(u32::MAX);
         self.host_mut().configuration = configuration;
-        Ok(self.call::<_, u32>("proxy_on_configure", (self.root, size))? != 0)
+        Ok(self.asked(self.root, "proxy_on_configure", &[self.root, size])? != 0)
     }
 
     /// What Envoy does when an operator changes the plugin's configuration: a new root context in the same
     /// VM, and if that accepts, the end of the old one. Whether it accepts.
     pub fn update(&mut self, configuration: impl Into<Vec<u8>>) -> bool {
+        expect(self.try_update(configuration))
+    }
+
+    /// [`Worker::update`], with the trap if there is one.
+    pub fn try_update(&mut self, configuration: impl Into<Vec<u8>>) -> Result<bool, Trap> {
         let old = self.root;
-        let accepted = self.begin_plugin(configuration);
+        let accepted = self.try_begin_plugin(configuration)?;
         let ended = if accepted { old } else { std::mem::replace(&mut self.root, old) };
-        expect(self.delete(ended));
-        accepted
+        self.delete(ended)?;
+        Ok(accepted)
     }
 
     /// One more plugin begins in the same VM, and is the one that is meant from now on. Whether it accepts.
     pub fn begin_plugin(&mut self, configuration: impl Into<Vec<u8>>) -> bool {
+        expect(self.try_begin_plugin(configuration))
+    }
+
+    fn try_begin_plugin(&mut self, configuration: impl Into<Vec<u8>>) -> Result<bool, Trap> {
         self.root = self.next_context();
-        expect(self.create_plugin(self.root));
-        self.configure(configuration)
+        self.create_plugin(self.root)?;
+        self.try_configure(configuration)
     }
 
     /// The plugin `root` is the one that is meant from now on; the one before.
@@ -166,7 +154,7 @@ impl Worker {
         if !self.has("proxy_on_context_create") {
             return Ok(());
         }
-        self.call_for(root, "proxy_on_context_create", (root, 0u32))
+        self.call_for(root, "proxy_on_context_create", &[root, 0]).map(drop)
     }
 
     /// A whole request: headers, the response's headers (a local one's too), the end.
@@ -182,7 +170,7 @@ impl Worker {
     }
 
     /// A request's context and its headers: its id, and what the filter returned.
-    pub(super) fn begin(&mut self, ask: &Ask) -> Result<(u32, u32), Trap> {
+    pub(crate) fn begin(&mut self, ask: &Ask) -> Result<(u32, u32), Trap> {
         let id = self.next_context();
         self.create(id)?;
         Ok((id, self.headers(id, ask)?))
@@ -205,7 +193,7 @@ impl Worker {
         if !self.has("proxy_on_context_create") {
             return Ok(());
         }
-        self.call_for(id, "proxy_on_context_create", (id, self.root))
+        self.call_for(id, "proxy_on_context_create", &[id, self.root]).map(drop)
     }
 
     /// A request's headers: what the filter returned.
@@ -218,13 +206,13 @@ impl Worker {
         let count = u32::try_from(ask.headers.len()).unwrap_or(0);
         // What has a body says what it is.
         let ends = u32::from(ask.headers.iter().all(|(name, _)| name != "content-type"));
-        self.call_for(id, "proxy_on_request_headers", (id, count, ends))
+        self.asked(id, "proxy_on_request_headers", &[id, count, ends])
     }
 
     /// The response's headers, and the end of the context.
-    pub(super) fn end(&mut self, id: u32, decision: Decision) -> Result<Served, Trap> {
+    pub(crate) fn end(&mut self, id: u32, decision: Decision) -> Result<Served, Trap> {
         if self.has("proxy_on_response_headers") {
-            let on_response = self.call_for::<_, u32>(id, "proxy_on_response_headers", (id, 1u32, 0u32))?;
+            let on_response = self.asked(id, "proxy_on_response_headers", &[id, 1, 0])?;
             if on_response != CONTINUE {
                 return Err(self.complaint(&format!("the response is held: action {on_response}")));
             }
@@ -238,11 +226,11 @@ impl Worker {
 
     /// The end of a context.
     pub(super) fn delete(&mut self, id: u32) -> Result<(), Trap> {
-        if self.has("proxy_on_done") && self.call_for::<_, u32>(id, "proxy_on_done", id)? == 0 {
+        if self.has("proxy_on_done") && self.asked(id, "proxy_on_done", &[id])? == 0 {
             return Err(self.complaint("the end of a context is put off"));
         }
         if id != self.root && self.has("proxy_on_log") {
-            self.call_for::<_, ()>(id, "proxy_on_log", id)?;
+            self.call_for(id, "proxy_on_log", &[id])?;
         }
         self.free(id)
     }
@@ -250,13 +238,13 @@ impl Worker {
     /// What is left of its end.
     pub(super) fn free(&mut self, id: u32) -> Result<(), Trap> {
         let ended =
-            if self.has("proxy_on_delete") { self.call_for(id, "proxy_on_delete", id) } else { Ok(()) };
+            if self.has("proxy_on_delete") { self.call_for(id, "proxy_on_delete", &[id]) } else { Ok(None) };
         self.host_mut().contexts.remove(&id);
-        ended
+        ended.map(drop)
     }
 
     /// A request goes on without an answer, or is held with exactly one.
-    pub(super) fn decision(&self, action: u32) -> Result<Decision, Trap> {
+    pub(crate) fn decision(&self, action: u32) -> Result<Decision, Trap> {
         match (action, self.host().responses.as_slice()) {
             (CONTINUE, []) => Ok(Decision::Continue),
             (PAUSE, [response]) => Ok(Decision::Answered(response.clone())),
@@ -279,7 +267,7 @@ impl Worker {
 
     /// [`Worker::tick`], with the trap if there is one.
     pub fn try_tick(&mut self) -> Result<(), Trap> {
-        self.call("proxy_on_tick", self.root)
+        self.call("proxy_on_tick", &[self.root])
     }
 
     /// Answers the HTTP call `token`.
@@ -296,12 +284,13 @@ impl Worker {
         let request = answered.and_then(|at| host.http_calls.remove(at).request);
         host.call_answer = answer;
         let context = request.unwrap_or(self.root);
-        self.call_for(context, "proxy_on_http_call_response", (self.root, token, headers, size, 0u32))
+        let args = [self.root, token, headers, size, 0];
+        self.call_for(context, "proxy_on_http_call_response", &args).map(drop)
     }
 
     /// Asks the VM for more memory than there is; the trap that ends it, panics if there is none.
     pub fn exhaust(&mut self) -> Trap {
-        match self.call::<_, u32>("proxy_on_memory_allocate", u32::MAX) {
+        match self.asked(self.root, "proxy_on_memory_allocate", &[u32::MAX]) {
             Ok(at) => panic!("4 GiB were allocated, at {at}"),
             Err(trap) => trap,
         }
@@ -322,42 +311,50 @@ impl Worker {
 
     /// The host's side.
     pub fn host(&self) -> &Host {
-        self.store.data()
+        self.vm.host()
     }
 
     /// The host's side, to change it.
     pub fn host_mut(&mut self) -> &mut Host {
-        self.store.data_mut()
+        self.vm.host_mut()
     }
 
     /// The VM's linear memory, in bytes.
     pub fn memory_bytes(&mut self) -> usize {
-        let memory = self.instance.get_memory(&mut self.store, "memory");
-        memory.map_or(0, |memory| memory.data_size(&self.store))
+        self.vm.memory().len()
     }
 
     /// Whether the module has this callback: a host passes over one that is not there.
     pub fn has(&self, export: &str) -> bool {
-        module(self.host().proxy).1.get_export(export).is_some()
+        self.runtime.exports().iter().any(|known| known == export)
     }
 
     /// A callback for the root context.
-    fn call<P: WasmParams, R: WasmResults>(&mut self, export: &'static str, params: P) -> Result<R, Trap> {
-        self.call_for(self.root, export, params)
+    fn call(&mut self, export: &'static str, args: &[u32]) -> Result<(), Trap> {
+        self.call_for(self.root, export, args).map(drop)
     }
 
-    fn call_for<P: WasmParams, R: WasmResults>(
+    /// A callback for `context` that has to return something.
+    fn asked(&mut self, context: u32, export: &'static str, args: &[u32]) -> Result<u32, Trap> {
+        let returned = self.call_for(context, export, args)?;
+        returned.ok_or_else(|| self.complaint(&format!("{export} returned nothing")))
+    }
+
+    /// A callback for `context`; what it returned, if anything.
+    pub(crate) fn call_for(
         &mut self,
         context: u32,
         export: &'static str,
-        params: P,
-    ) -> Result<R, Trap> {
+        args: &[u32],
+    ) -> Result<Option<u32>, Trap> {
         let request = (context != self.root).then_some(context);
         let host = self.host_mut();
         (host.callback, host.request) = (export, request);
-        let function = self.instance.get_typed_func::<P, R>(&mut self.store, export);
-        let result = function.and_then(|function| function.call(&mut self.store, params));
-        result.map_err(|error| self.complaint(&format!("{export} trapped: {}", runtime::told(&error))))
+        host.transcribe(|| transcript::callback(export, args));
+        let result = self.vm.call(export, args);
+        let returned = result.map_err(|why| self.complaint(&format!("{export} trapped: {why}")))?;
+        self.host_mut().transcribe(|| export.to_owned() + &transcript::returned(returned));
+        Ok(returned)
     }
 
     fn complaint(&self, what: &str) -> Trap {
