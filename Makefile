@@ -42,7 +42,7 @@ COMPUTE := --locked --release -p weir-tests --no-default-features
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind chromedriver envoy envoys prometheus urllib3 prometheus-client wasm-bindgen cargo-auditable cargo-deny cross
-.PHONY: $(PROGRAMS) help run run-regions visitors attack test deny advisories upgrade tools wasm wasm-nginx wasm-lean module proto dashboard sync sync-debug fmt clippy doc quick native unit model stores e2e e2e-envoys e2e-module vectors lab kubernetes try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz dist dist-sync dist-module try-dist dist-twice clean
+.PHONY: $(PROGRAMS) help run run-regions visitors attack test deny advisories upgrade tools wasm wasm-nginx wasm-lean module proto dashboard sync sync-debug fmt clippy doc quick native unit model stores e2e e2e-envoys e2e-module vectors lab kubernetes try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz conformance dist dist-sync dist-module try-dist dist-twice clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9 -]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
@@ -341,6 +341,11 @@ fuzz: cargo cc ## search for inputs that break the parser or the matcher (nightl
 	  cargo +nightly fuzz run --fuzz-dir . $$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -len_control=0 || exit 1; \
 	done
 
+# Not part of `make test`, because wasmtime takes minutes to build. It asks for a newer Rust than it needs.
+conformance: cargo cc wasm wasm-lean wasm-nginx ## every status of every host call, in an interpreter and in wasmtime; and the crate proxy-wasm-host
+	CARGO_TARGET_DIR=tests/conformance/target \
+	  cargo test --locked --ignore-rust-version --manifest-path tests/conformance/Cargo.toml -- --show-output
+
 # What a release has programs for. `make dist ARCHITECTURES=x86_64` is sooner done; this machine's must be one of them.
 ARCHITECTURES ?= x86_64 aarch64
 DIST_TARGETS = $(ARCHITECTURES:%=--target %-unknown-linux-gnu)
@@ -382,4 +387,4 @@ dist-twice: python3 cargo cc wasm-opt ## whether a release built in another fold
 	tests/install/twice.sh
 
 clean: ## remove what was built, and the installed tools
-	rm -rf target .tools dist
+	rm -rf target tests/conformance/target .tools dist

@@ -1,0 +1,191 @@
+//! A run through every function that a module exports, on a host that may do anything.
+
+use serde_json::{Value, json};
+use weir_wire::messages::{Allowance, Leased, Message, Reply, Report, Settled};
+
+use crate::mock_host::{Ask, CallAnswer, Decision, Host, Proxy, Runtime, Trap, Worker, grant, reply};
+
+/// How often a request may ask weir-sync before it is decided.
+const CALLS_MAX: usize = 2;
+/// What a callback returns that has nothing against what it was told.
+const CONTINUE: u32 = 0;
+/// What it returns to hold a request.
+const PAUSE: u32 = 1;
+
+/// Callbacks that a module has only where its host calls them unasked, and how many arguments they take. They do nothing.
+const IDLE: [(&str, usize); 15] = [
+    ("proxy_on_new_connection", 1),
+    ("proxy_on_downstream_data", 3),
+    ("proxy_on_downstream_connection_close", 2),
+    ("proxy_on_upstream_data", 3),
+    ("proxy_on_upstream_connection_close", 2),
+    ("proxy_on_request_body", 3),
+    ("proxy_on_request_trailers", 2),
+    ("proxy_on_response_body", 3),
+    ("proxy_on_response_trailers", 2),
+    ("proxy_on_queue_ready", 2),
+    ("proxy_on_grpc_receive_initial_metadata", 3),
+    ("proxy_on_grpc_receive", 3),
+    ("proxy_on_grpc_receive_trailing_metadata", 3),
+    ("proxy_on_grpc_close", 3),
+    ("proxy_on_foreign_function", 3),
+];
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It went on to its upstream, or its host was told to let it.
+    Passed,
+    /// The filter answered it, with this status.
+    Answered(u32),
+    /// It waits for what its host said it would do.
+    Held,
+}
+
+/// A run to its end.
+pub struct Run {
+    /// What became of each request.
+    pub outcomes: Vec<Outcome>,
+    /// All that the module was called with, and all that it called.
+    pub transcript: Vec<String>,
+}
+
+impl Run {
+    /// How often the function `name` of the module, or of its host, was called.
+    pub fn calls_of(&self, name: &str) -> u32 {
+        let is_call =
+            |line: &&String| line.trim_start().split_once('[').is_some_and(|(called, _)| called == name);
+        u32::try_from(self.transcript.iter().filter(is_call).count()).unwrap_or(u32::MAX)
+    }
+}
+
+struct Story {
+    worker: Worker,
+    outcomes: Vec<Outcome>,
+}
+
+pub(super) fn run(runtime: &'static dyn Runtime, host: Host) -> Result<Run, Trap> {
+    let proxy = host.proxy();
+    let worker = Worker::try_start_in(runtime, host.transcribed())?;
+    let mut story = Story { worker, outcomes: Vec::new() };
+    story.play(proxy)?;
+    let transcript = story.worker.host_mut().transcript.take().unwrap_or_default();
+    Ok(Run { outcomes: story.outcomes, transcript })
+}
+
+/// Two of a client's requests pass; a login waits for weir-sync.
+fn configuration(proxy: Proxy) -> Value {
+    let mut per_address =
+        json!({"name": "per-address", "key": ["client_address"], "rate": "1/h", "burst": 2});
+    // The lean module hears of no response.
+    per_address["response"] = json!({"on_allowed": proxy != Proxy::Lean, "reset": "epoch"});
+    let login = json!({
+        "name": "login", "match": {"path": {"exact": "/login"}}, "key": ["client_address"], "rate": "5/m", "burst": 5,
+        "strict": true, "when_unsynced": "deny",
+    });
+    json!({
+        "rules": [per_address, login], "table": {"addresses": 64}, "filter_state": true,
+        "sync": {"cluster": "weir-sync", "pop": "fra1", "token": "secret", "interval_ms": 250, "timeout_ms": 700},
+    })
+}
+
+fn client(n: u8) -> Ask {
+    Ask::from(format!("192.0.2.{n}:4321"))
+}
+
+/// weir-sync's answer to a request that waits for a token: so many are there.
+fn leased(report: &Report, tokens: u64) -> CallAnswer {
+    let grants = vec![Allowance::Leased(Leased::of(tokens, 2_000)); report.keys.len()];
+    let (sequence, pops, settled) = (report.sequence, 3, Settled::All);
+    CallAnswer::new("200", Reply { sequence, pops, settled, grants, ..Reply::default() }.encode())
+}
+
+/// weir-sync's answer to a report: nothing is left of any key.
+fn nothing_left(report: &Report) -> CallAnswer {
+    let grants = report.keys.iter().map(|_| grant(0, 0, 60_000)).collect();
+    CallAnswer::new("200", reply(report.sequence, 3, grants))
+}
+
+impl Story {
+    fn play(&mut self, proxy: Proxy) -> Result<(), Trap> {
+        let root = self.worker.root();
+        self.worker.call_for(root, "proxy_abi_version_0_2_1", &[])?;
+        self.worker.try_configure(configuration(proxy).to_string())?;
+        self.exchange(|report| CallAnswer::new("200", reply(report.sequence, 3, Vec::new())))?;
+        for _ in 0..4 {
+            self.request(&client(1), 0)?;
+        }
+        self.request(&client(3).header(":path", "/login"), 1)?;
+        self.request(&client(4).header(":path", "/login"), 0)?;
+        self.request(&client(2), 0)?;
+        self.exchange(nothing_left)?;
+        self.request(&client(2), 0)?;
+        self.exchange(|_| CallAnswer::new("503", Vec::new()))?;
+        self.exchange(|_| CallAnswer::timeout())?;
+        self.exchange(|_| CallAnswer::new("200", b"nonsense".to_vec()))?;
+        self.request(&Ask::from("/run/client.sock"), 0)?;
+        self.request(&Ask::default(), 0)?;
+        self.idle(root)?;
+        // nginx begins new workers instead.
+        if proxy != Proxy::Nginx {
+            self.worker.try_update(configuration(proxy).to_string())?;
+        }
+        self.request(&client(5), 0)
+    }
+
+    /// A tick after an interval, and answers to all that was sent.
+    fn exchange(&mut self, answer: impl Fn(&Report) -> CallAnswer) -> Result<(), Trap> {
+        self.worker.advance_ms(2_500);
+        self.worker.try_tick()?;
+        for call in self.worker.host().http_calls.clone() {
+            self.worker.try_answer_call(call.token, answer(&told(&call.body)))?;
+        }
+        Ok(())
+    }
+
+    /// A request from its begin to its end. If it waits for tokens of weir-sync, there are so many.
+    fn request(&mut self, ask: &Ask, tokens: u64) -> Result<(), Trap> {
+        let (id, action) = self.worker.begin(ask)?;
+        let mut outcome = self.outcome(action)?;
+        for _ in 0..CALLS_MAX {
+            let call = self.worker.host().call_of(id).filter(|_| outcome == Outcome::Held);
+            let Some((token, report)) = call.map(|call| (call.token, told(&call.body))) else { break };
+            let resumed = self.worker.host().called("proxy_continue_stream");
+            self.worker.try_answer_call(token, leased(&report, tokens))?;
+            let is_resumed = self.worker.host().called("proxy_continue_stream") > resumed;
+            outcome = self.outcome(if is_resumed { CONTINUE } else { PAUSE })?;
+        }
+        self.outcomes.push(outcome);
+        self.idle(id)?;
+        let decision = match self.worker.host().response() {
+            Some(response) => Decision::Answered(response.clone()),
+            None => Decision::Continue,
+        };
+        self.worker.end(id, decision).map(drop)
+    }
+
+    fn outcome(&self, action: u32) -> Result<Outcome, Trap> {
+        if action == PAUSE && self.worker.host().response().is_none() {
+            return Ok(Outcome::Held);
+        }
+        Ok(match self.worker.decision(action)? {
+            Decision::Continue => Outcome::Passed,
+            Decision::Answered(response) => Outcome::Answered(response.status),
+        })
+    }
+
+    /// The callbacks that do nothing.
+    fn idle(&mut self, context: u32) -> Result<(), Trap> {
+        for (callback, args) in IDLE {
+            if self.worker.has(callback) {
+                let returned = self.worker.call_for(context, callback, &[context, 0, 0][..args])?;
+                assert!(returned.is_none_or(|action| action == CONTINUE), "{callback} returned {returned:?}");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn told(body: &[u8]) -> Report {
+    Report::decode(body).expect("weir-sync could not read this report")
+}
