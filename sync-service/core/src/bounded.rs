@@ -3,7 +3,7 @@
 use weir_wire::time::{SECOND_NS, Time};
 
 use crate::budget::BudgetId;
-use crate::hashed::{EntryRef, Hashed};
+use crate::hashed::{ByBudget, EntryRef};
 
 /// The most budgets, unless it is said otherwise.
 const BUDGETS_MAX: usize = 100_000;
@@ -11,7 +11,7 @@ const BUDGETS_MAX: usize = 100_000;
 /// A `T` for each of a bounded number of budgets.
 #[derive(Debug)]
 pub(crate) struct Bounded<T> {
-    budgets: Hashed<BudgetId, T>,
+    budgets: ByBudget<T>,
     budgets_max: usize,
     swept_at: Time,
 }
@@ -25,7 +25,7 @@ impl<T> Default for Bounded<T> {
 impl<T> Bounded<T> {
     /// For at most `budgets_max` budgets.
     pub(crate) fn new(budgets_max: usize) -> Self {
-        Self { budgets: Hashed::new(), budgets_max, swept_at: Time::ZERO }
+        Self { budgets: ByBudget::default(), budgets_max, swept_at: Time::ZERO }
     }
 
     pub(crate) fn get(&self, id: &BudgetId) -> Option<&T> {

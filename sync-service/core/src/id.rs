@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicU64, Ordering as Atomic};
 use siphasher::sip::SipHasher13;
 use weir_wire::time::{SECOND_NS, Time};
 
-use crate::hashed::{Equivalent, Hashed};
+use crate::hashed::{ByBudget, Equivalent};
 
 /// Names that nobody else has are forgotten this often, in nanoseconds, ...
 const SWEEP_NS: u64 = 60 * SECOND_NS;
@@ -46,7 +46,7 @@ pub(crate) struct Named<'a> {
 impl BudgetId {
     /// The budget of this rule and this key's value in canonical form.
     pub fn new(rule: String, value: Vec<u8>) -> Self {
-        let hash = hash_of(&rule, &value);
+        let hash = RuleName::new(&rule).hash(&value);
         Self(Arc::new(Name { rule, value, hash }))
     }
 
@@ -56,9 +56,29 @@ impl BudgetId {
     }
 }
 
-impl<'a> Named<'a> {
-    pub(crate) fn new(rule: &'a str, value: &'a [u8]) -> Self {
-        Self { rule, value, hash: hash_of(rule, value) }
+/// A rule's name, hashed once for all of its keys.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RuleName<'a> {
+    name: &'a str,
+    /// What its keys' values are hashed with.
+    keys: [u64; 2],
+}
+
+impl<'a> RuleName<'a> {
+    pub(crate) fn new(name: &'a str) -> Self {
+        let seed = seed_of_names();
+        let of_rule = SipHasher13::new_with_keys(seed, !seed).hash(name.as_bytes());
+        Self { name, keys: [seed, of_rule] }
+    }
+
+    /// The name of this rule's budget for this key.
+    pub(crate) fn of(&self, value: &'a [u8]) -> Named<'a> {
+        Named { rule: self.name, value, hash: self.hash(value) }
+    }
+
+    fn hash(&self, value: &[u8]) -> u64 {
+        let [seed, of_rule] = self.keys;
+        SipHasher13::new_with_keys(seed, of_rule).hash(value)
     }
 }
 
@@ -126,7 +146,7 @@ impl PartialOrd for BudgetId {
 /// The names that are in use, each once.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    known: Hashed<BudgetId, ()>,
+    known: ByBudget<()>,
     swept_at: Time,
     /// How many were in use then.
     left: usize,
@@ -134,8 +154,7 @@ pub(crate) struct Names {
 
 impl Names {
     /// The name of this rule's budget for this key.
-    pub(crate) fn get(&mut self, now: Time, rule: &str, value: &[u8]) -> BudgetId {
-        let named = Named::new(rule, value);
+    pub(crate) fn get(&mut self, now: Time, named: Named<'_>) -> BudgetId {
         if let Some((known, ())) = self.known.get_key_value(&named) {
             return known.clone();
         }
@@ -144,7 +163,8 @@ impl Names {
             self.known.retain(|id, ()| Arc::strong_count(&id.0) > 1);
             (self.swept_at, self.left) = (now, self.known.len());
         }
-        let id = BudgetId(Arc::new(Name { rule: rule.into(), value: value.into(), hash: named.hash }));
+        let Named { rule, value, hash } = named;
+        let id = BudgetId(Arc::new(Name { rule: rule.into(), value: value.into(), hash }));
         self.known.insert(id.clone(), ());
         id
     }
@@ -160,16 +180,13 @@ pub fn seed(random: u64) {
     let _ = SEED.compare_exchange(0, random | 1, Atomic::Relaxed, Atomic::Relaxed);
 }
 
-fn hash_of(rule: &str, value: &[u8]) -> u64 {
-    let mut key = SEED.load(Atomic::Relaxed);
-    if key == 0 {
-        seed(hashbrown::DefaultHashBuilder::default().hash_one(0_u8));
-        key = SEED.load(Atomic::Relaxed);
+fn seed_of_names() -> u64 {
+    let known = SEED.load(Atomic::Relaxed);
+    if known != 0 {
+        return known;
     }
-    let mut hasher = SipHasher13::new_with_keys(key, !key);
-    hasher.write(value);
-    hasher.write(rule.as_bytes());
-    hasher.finish()
+    seed(hashbrown::DefaultHashBuilder::default().hash_one(0_u8));
+    SEED.load(Atomic::Relaxed)
 }
 
 #[cfg(test)]
@@ -184,29 +201,29 @@ mod tests {
     #[test]
     fn a_name_is_the_same_however_it_was_made() {
         let mut names = Names::default();
-        let one = names.get(at(1), "r", &[1, 2]);
-        assert!(Arc::ptr_eq(&one.0, &names.get(at(1), "r", &[1, 2]).0));
+        let one = names.get(at(1), RuleName::new("r").of(&[1, 2]));
+        assert!(Arc::ptr_eq(&one.0, &names.get(at(1), RuleName::new("r").of(&[1, 2])).0));
         assert_eq!(one, BudgetId::new("r".into(), vec![1, 2]));
         let others = [("r", vec![1]), ("r", vec![]), ("s", vec![1, 2])];
         for (rule, value) in others {
             assert_ne!(one, BudgetId::new(rule.into(), value));
         }
-        let mut map: Hashed<_, _> = Hashed::default();
+        let mut map = ByBudget::default();
         map.insert(one, 7);
         assert_eq!(map.get(&BudgetId::new("r".into(), vec![1, 2])), Some(&7));
-        assert_eq!(map.get(&Named::new("r", &[1, 2])), Some(&7));
+        assert_eq!(map.get(&RuleName::new("r").of(&[1, 2])), Some(&7));
     }
 
     #[test]
     fn names_that_nobody_has_any_more_are_forgotten() {
         let mut names = Names::default();
-        let kept = names.get(at(1), "r", &[0]);
+        let kept = names.get(at(1), RuleName::new("r").of(&[0]));
         for n in 0..100_000_u32 {
-            let _ = names.get(at(1), "r", &n.to_be_bytes());
+            let _ = names.get(at(1), RuleName::new("r").of(&n.to_be_bytes()));
             assert!(names.known.len() <= SWEEP_MIN);
         }
-        let _ = names.get(at(70), "r", &[1]);
+        let _ = names.get(at(70), RuleName::new("r").of(&[1]));
         assert_eq!(names.known.len(), 2);
-        assert!(Arc::ptr_eq(&kept.0, &names.get(at(70), "r", &[0]).0));
+        assert!(Arc::ptr_eq(&kept.0, &names.get(at(70), RuleName::new("r").of(&[0])).0));
     }
 }

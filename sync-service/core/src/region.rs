@@ -21,7 +21,7 @@ use crate::hashed::Hashed;
 use crate::heard::{Heard, Last, Owed};
 use crate::heat::Heat;
 use crate::hot::{HotKey, HotKeys};
-use crate::id::Names;
+use crate::id::{Names, RuleName};
 use crate::plan::{Entry, Plan};
 
 /// What a region knows between reports.
@@ -69,16 +69,18 @@ impl Region {
     }
 
     /// Takes in a report of `speaker` at `now`.
-    pub(crate) fn hear_from(&mut self, speaker: Speaker, now: Time, report: &Report) -> Plan {
+    pub(crate) fn hear_from<'a>(&mut self, speaker: Speaker, now: Time, report: &'a Report) -> Plan {
         let mut plan = Plan::with_capacity(report.keys.len());
         let mut visit = self.claims.visit(now, speaker, report);
         let mut drawn: Hashed<(&[u8], u16), usize> = Hashed::new();
         let mut source = SourceId { epoch: 0, pop: report.pop.clone() };
+        let of_rule = |rule: &'a Rule| (rule, RuleName::new(&rule.name), demand_milli_max(rule.quota));
+        let rules: Vec<_> = report.rules.iter().map(of_rule).collect();
         for (place, key) in report.keys.iter().enumerate() {
             // Checked when the report was read; a key without its rule gets no entry and no grant.
-            let Some(rule) = report.rules.get(usize::from(key.rule)) else { continue };
+            let Some(&(rule, name, most_milli)) = rules.get(usize::from(key.rule)) else { continue };
             let doubt = visit.doubt(rule, key);
-            let id = self.names.get(now, &rule.name, &key.value);
+            let id = self.names.get(now, name.of(&key.value));
             if doubt.is_some() && (rule.sharing.strict || doubt == Some(Reason::Rule)) {
                 plan.refuse_next(rule.sharing.strict, id);
                 continue;
@@ -97,7 +99,6 @@ impl Region {
             }
             source.epoch = report.epoch(key);
             let span_ns = u64::from(key.span_ms) * 1_000_000;
-            let most_milli = demand_milli_max(rule.quota);
             let said = Said { asked: key.asked, recently: key.asked_recently, span_ns, most_milli };
             let next = plan.entries.len();
             let passed = if doubt.is_none() { visit.take(&id, rule, source.epoch, key, next) } else { None };
@@ -129,7 +130,8 @@ impl Region {
     /// What is granted at `now` for an entry that is charged.
     pub fn grant_one(&mut self, now: Time, entry: &Entry, account: &Account) -> Allowance {
         self.alone.end(&entry.id);
-        if account.members.iter().any(|member| self.is_replica(&member.name)) {
+        // This member is one of them.
+        if account.members.len() > 1 && account.members.iter().any(|member| self.is_replica(&member.name)) {
             self.demands.hear_of_others(now);
         }
         self.allow(now, entry, entry, account)
@@ -223,7 +225,7 @@ impl Region {
     pub fn pushes(&mut self, now: Time, report: &Report, is_repeated: bool) -> (Vec<String>, Vec<Pushed>) {
         let name = |key: &Key| {
             let rule = report.rules.get(usize::from(key.rule))?;
-            Some(self.names.get(now, &rule.name, &key.value))
+            Some(self.names.get(now, RuleName::new(&rule.name).of(&key.value)))
         };
         let asked: Vec<BudgetId> = report.keys.iter().filter_map(name).collect();
         self.pushes_beside(now, report, is_repeated, asked.iter())

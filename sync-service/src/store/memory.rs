@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 use weir_budget::ban::{BanList, BannedKey};
 use weir_budget::budget::{Account, Budget, BudgetId};
 use weir_budget::escrow::{Draw, Drawn};
-use weir_budget::hashed::Hashed;
+use weir_budget::hashed::ByBudget;
 use weir_budget::hot::{HotKey, HotList};
 use weir_budget::plan::Entry;
 use weir_budget::pops::PopNote;
@@ -52,7 +52,7 @@ pub struct Memory {
 
 #[derive(Debug)]
 struct State {
-    budgets: Hashed<BudgetId, Placed>,
+    budgets: ByBudget<Placed>,
     /// The budgets by when they can be forgotten without loss: full ones first, deep debts and remembered spreads last.
     /// A budget that was charged since may stand too early here: it is put right when its turn comes.
     expiry: BTreeSet<(u64, BudgetId)>,
@@ -82,7 +82,7 @@ impl Memory {
     /// forgotten; a strict one only once it is full.
     pub fn new(budgets_max: usize, pop_ttl: Duration) -> Self {
         let state = State {
-            budgets: Hashed::default(),
+            budgets: ByBudget::default(),
             expiry: BTreeSet::new(),
             escrows: Escrows::new(budgets_max.max(1)),
             pops: BTreeMap::new(),

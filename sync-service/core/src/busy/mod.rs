@@ -27,7 +27,7 @@ pub use self::weights::{HALF_NS, KEPT};
 use self::weights::{Worn, weight};
 use crate::budget::BudgetId;
 pub use crate::demand::Counts;
-use crate::hashed::Hashed;
+use crate::hashed::ByBudget;
 use crate::heard::Last;
 
 /// The most keys.
@@ -58,7 +58,7 @@ pub struct Use {
 /// The busy keys of one weir-sync.
 #[derive(Debug, Default)]
 pub struct BusyKeys {
-    keys: Hashed<BudgetId, Known>,
+    keys: ByBudget<Known>,
     worn: [Worn; 2],
     halved_at: Time,
 }
@@ -185,8 +185,11 @@ impl Known {
         self.meter.add(now, counts);
         let had = counts.admitted.saturating_add(self.early);
         let limited = counts.asked.saturating_sub(had);
-        let early_max = u64::from(last.quota.burst()) + SECOND_NS / last.quota.token_ns();
-        self.early = had.saturating_sub(counts.asked).min(early_max);
+        self.early = had.saturating_sub(counts.asked);
+        if self.early > 0 {
+            let early_max = u64::from(last.quota.burst()) + SECOND_NS / last.quota.token_ns();
+            self.early = self.early.min(early_max);
+        }
         let of = [limited, counts.admitted];
         for (known, tokens) in self.weights.iter_mut().zip(of) {
             *known = known.saturating_add(weight(tokens, last.quota.burst())).min(1 << 62);

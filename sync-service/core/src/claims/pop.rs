@@ -7,8 +7,7 @@ use weir_wire::time::{SECOND_NS, Time};
 
 use super::meter::Meter;
 use crate::ban::BANS_KEPT_MAX;
-use crate::budget::BudgetId;
-use crate::hashed::Hashed;
+use crate::hashed::ByBudget;
 use crate::source::MADE_MS_MAX;
 
 /// How far back a POP's first word of a key may reach, in nanoseconds, beside the time for which the POP itself was
@@ -37,7 +36,7 @@ pub(super) struct Pop {
     table: u32,
     /// How far our clock is ahead of its table's by its quickest report, in milliseconds.
     ahead_ms: i64,
-    pub(super) meters: Hashed<BudgetId, Meter>,
+    pub(super) meters: ByBudget<Meter>,
     pub(super) swept_at: Time,
     /// What it lacks of all bans that it may announce, in nanoseconds of their refill, when it was last heard.
     bans_lack_ns: u64,
@@ -50,7 +49,7 @@ impl Pop {
             silence_ns: 0,
             table: report.table,
             ahead_ms: ahead_ms(now, report),
-            meters: Hashed::new(),
+            meters: ByBudget::default(),
             swept_at: now,
             bans_lack_ns: 0,
         }

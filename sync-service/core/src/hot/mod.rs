@@ -28,7 +28,7 @@ pub use tracked::RESTING_NS;
 use crate::budget::BudgetId;
 pub use crate::clock::RESTING_NS_MAX;
 use crate::divide::Division;
-use crate::hashed::Hashed;
+use crate::hashed::ByBudget;
 use crate::heat::Heat;
 use crate::plan::Entry;
 use crate::push::{Told, index_of};
@@ -43,7 +43,7 @@ const RESTING_PEEKS_MAX: usize = HOT_MAX / 8;
 pub struct HotKeys {
     /// By their serials: in the order in which they came.
     tracked: BTreeMap<u64, Tracked>,
-    serials: Hashed<BudgetId, u64>,
+    serials: ByBudget<u64>,
     told: Told<Held>,
     swept_at: Time,
     /// Keys that found no room, or had to make it.
@@ -152,9 +152,10 @@ impl HotKeys {
         is_asked: impl Fn(&BudgetId) -> bool,
     ) -> (Vec<String>, Vec<Pushed>) {
         self.sweep(now);
-        let mut asked: Vec<u64> = asked.filter_map(|id| self.serials.get(id)).copied().collect();
-        asked.sort_unstable();
-        let mut asked = asked.into_iter().peekable();
+        let mut serials = Vec::with_capacity(report.keys.len());
+        serials.extend(asked.filter_map(|id| self.serials.get(id)));
+        serials.sort_unstable();
+        let mut asked = serials.into_iter().peekable();
         let known = self
             .tracked
             .values()
