@@ -143,11 +143,11 @@ impl Budget {
     /// [`crate::store_clock`]).
     pub fn charge(&mut self, time: impl Into<StoreTime>, charge: &Charge<'_>) -> Account {
         let time = time.into();
-        let now_us = self.tell(time, charge);
+        let (now_us, place) = self.tell(time, charge);
         self.go_by(charge.quota);
         let (mut charged, mut reach_us) = (0, 0);
         for count in charge.counts {
-            let News { tokens, since_us, delay_us } = self.record(now_us, charge.pop, count);
+            let News { tokens, since_us, delay_us } = self.record(now_us, charge.pop, count, place);
             // New tokens were admitted since the record was made; unless a POP cannot admit so many in that time: then
             // the record was late.
             let price_us = charge.quota.token_ns().saturating_mul(tokens) / 1_000;
@@ -215,14 +215,17 @@ impl Budget {
         self.deficit_ns = missing_us.min(DEFICIT_NS_MAX / 1_000) * 1_000;
     }
 
-    /// Refills the budget up to its own time now, which is returned.
-    fn tell(&mut self, time: StoreTime, charge: &Charge<'_>) -> u64 {
+    /// Refills the budget up to its own time now, which is returned, and the place of the record of the last count that has
+    /// one.
+    fn tell(&mut self, time: StoreTime, charge: &Charge<'_>) -> (u64, usize) {
         self.fill_us = fill_us(charge.quota);
         self.clock.skip(time.skipped_us(self.clock.store_us(self.at_us)));
         let told_us = self.clock.own_us(time.now_us);
+        let mut place = 0;
         let known = charge.counts.iter().filter_map(|count| {
-            let found = self.sources.find(|id| (id.epoch, id.pop.as_str()).cmp(&(count.epoch, charge.pop)));
-            found.ok().map(|record| record.late_us(told_us, count))
+            place =
+                self.sources.place(|id| (id.epoch, id.pop.as_str()).cmp(&(count.epoch, charge.pop))).ok()?;
+            self.sources.at(place).map(|record| record.late_us(told_us, count))
         });
         let word = match known.min() {
             Some(late_us) => Word::Late(late_us),
@@ -233,7 +236,7 @@ impl Budget {
         // Where no POP confirms that so much time has passed, a full budget keeps at most a burst for late reports.
         let is_doubted = word == Word::None && now_us - self.at_us > self.fill_us.max(STEP_US);
         self.refill(now_us, if is_doubted { now_us - self.fill_us } else { 0 });
-        now_us
+        (now_us, place)
     }
 
     /// Refills up to `now_us`; refill that was lost before `spills_us` is not kept for late reports.
@@ -248,13 +251,14 @@ impl Budget {
         self.at_us = now_us;
     }
 
-    /// Notes a count, and returns what is new in it.
-    fn record(&mut self, now_us: u64, pop: &str, count: &Count) -> News {
-        match self.sources.find(|id| (id.epoch, id.pop.as_str()).cmp(&(count.epoch, pop))) {
+    /// Notes a count, whose record is likely at `guess`, and returns what is new in it.
+    fn record(&mut self, now_us: u64, pop: &str, count: &Count, guess: usize) -> News {
+        let order = |id: &SourceId| (id.epoch, id.pop.as_str()).cmp(&(count.epoch, pop));
+        match self.sources.find_near(guess, order) {
             Ok(known) => known.hear(now_us, count),
-            Err(place) => {
+            Err(vacancy) => {
                 let (record, news) = SourceRecord::begin(now_us, count);
-                self.sources.put(place, SourceId { epoch: count.epoch, pop: pop.into() }, record);
+                self.sources.put(vacancy, SourceId { epoch: count.epoch, pop: pop.into() }, record);
                 news
             }
         }
@@ -277,7 +281,7 @@ impl Budget {
         let record = MemberRecord { demand, at_us: now_us };
         match self.members.find(|known| (**known).cmp(name)) {
             Ok(known) => *known = record,
-            Err(place) => drop(self.members.put(place, name.into(), record)),
+            Err(place) => _ = self.members.put(place, name.into(), record),
         }
         self.members.retain(|_, member| now_us.saturating_sub(member.at_us) <= MEMBER_IDLE_US);
         while self.members.len() > MEMBERS_MAX {

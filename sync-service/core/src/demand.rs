@@ -156,8 +156,8 @@ impl Demands {
             let new = Counts { asked: said.recently, admitted: said.recently };
             return Heard { demand: said.alone(), own_milli: 0, new };
         };
-        let new = budget.observe(now, source, said, admitted, is_shared);
-        let (demand, own_milli) = budget.demand_and_own(now, &source.pop);
+        let (place, new) = budget.observe(now, source, said, admitted, is_shared);
+        let (demand, own_milli) = budget.demand_and_own(now, place);
         Heard { demand, own_milli, new }
     }
 
@@ -200,7 +200,8 @@ impl Demands {
 }
 
 impl Buckets {
-    /// Takes what a report says of the bucket `source`; returns what is new of it.
+    /// Takes what a report says of the bucket `source`; returns where a window of its POP is, if there is one, and what is new
+    /// of the bucket.
     fn observe(
         &mut self,
         now: Time,
@@ -208,27 +209,42 @@ impl Buckets {
         said: &Said,
         admitted: u64,
         is_shared: bool,
-    ) -> Counts {
+    ) -> (Option<usize>, Counts) {
         (self.heard_at, self.most_milli) = (now, said.most_milli);
         if self.windows.len() >= BUCKETS_MAX {
             self.windows.retain(|_, window| !window.is_silent(now));
+            self.mark_siblings();
         }
         let has_room = self.windows.len() < BUCKETS_MAX;
         let order = |known: &SourceId| (&known.pop, known.epoch).cmp(&(&source.pop, source.epoch));
-        let window = match self.windows.find(order) {
-            Ok(window) => Some(window),
-            Err(place) if has_room => self.windows.put(place, source.clone(), Window::default()),
+        let place = match self.windows.place(order) {
+            Ok(place) => Some(place),
+            Err(vacancy) if has_room => {
+                let place = self.windows.put(vacancy, source.clone(), Window::default());
+                self.mark_siblings();
+                Some(place)
+            }
             Err(_) => None,
         };
-        let Some(window) = window else {
-            return Counts { asked: said.recently, admitted: said.recently };
+        let Some(window) = place.and_then(|place| self.windows.at(place)) else {
+            let sibling = self.windows.iter().position(|(known, _)| known.pop == source.pop);
+            return (sibling, Counts { asked: said.recently, admitted: said.recently });
         };
         let (told, seen) = (window.told, window.seen.unwrap_or(0));
         window.observe(now, said, Hearing { is_warm: self.is_warm, is_shared });
         let asked = window.told - told;
         let given = admitted.saturating_sub(window.admitted);
         window.admitted = window.admitted.max(admitted);
-        Counts { asked, admitted: part_of(given, asked, said.asked.saturating_sub(seen)) }
+        (place, Counts { asked, admitted: part_of(given, asked, said.asked.saturating_sub(seen)) })
+    }
+
+    /// Notes of each window whether the one before it is of the same POP.
+    fn mark_siblings(&mut self) {
+        let mut before = None;
+        for (source, window) in self.windows.iter_mut() {
+            window.is_sibling = before == Some(&source.pop);
+            before = Some(&source.pop);
+        }
     }
 
     /// The windows of a POP's buckets.
@@ -243,23 +259,22 @@ impl Buckets {
     }
 
     fn demand(&self, now: Time) -> Demand {
-        self.demand_and_own(now, "").0
+        self.demand_and_own(now, None).0
     }
 
-    /// The demand, and what `pop` is asked for of it, in thousandths of a token per second.
-    fn demand_and_own(&self, now: Time, pop: &str) -> (Demand, u64) {
+    /// The demand, and what the POP of the window at `place` is asked for of it, in thousandths of a token per second.
+    fn demand_and_own(&self, now: Time, place: Option<usize>) -> (Demand, u64) {
         let (mut milli, mut askers, mut own_milli) = (0_u64, 0, 0);
-        let mut last = (None, 0_u64);
-        for (source, window) in self.windows.iter() {
-            let part = window.milli(now);
-            let before = if last.0 == Some(&source.pop) { last.1 } else { 0 };
-            let of_pop = before.saturating_add(part).min(self.most_milli);
+        let (mut of_pop, mut is_own) = (0_u64, false);
+        for (at, (_, window)) in self.windows.iter().enumerate() {
+            let before = if window.is_sibling { of_pop } else { 0 };
+            is_own = is_own && window.is_sibling || Some(at) == place;
+            of_pop = before.saturating_add(window.milli(now)).min(self.most_milli);
             milli = milli.saturating_add(of_pop - before);
             askers += u32::from(before == 0 && of_pop > 0);
-            if source.pop == pop {
+            if is_own {
                 own_milli = of_pop;
             }
-            last = (Some(&source.pop), of_pop);
         }
         (Demand { milli: milli.min(COUNT_MAX), askers }, own_milli)
     }
@@ -283,6 +298,8 @@ pub struct Window {
     admitted: u64,
     /// Whether other weir-syncs were told of a part of what was asked for before the latest report.
     is_elsewhere: bool,
+    /// Whether the window before it, among its budget's, is of the same POP.
+    is_sibling: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -333,8 +350,9 @@ impl Window {
         if is_seldom && now.nanos_since(last.at) <= lasts_ns {
             return per_second_milli(last.told.saturating_sub(first.told), last.at.nanos_since(first.at));
         }
-        let outside = self.samples.iter().rfind(|sample| now.nanos_since(sample.at) >= WINDOW_NS);
-        let base = outside.unwrap_or(first);
+        // Those outside come first, and mostly there is one.
+        let outside = self.samples.iter().take_while(|sample| now.nanos_since(sample.at) >= WINDOW_NS);
+        let base = outside.last().unwrap_or(first);
         per_second_milli(last.told.saturating_sub(base.told), now.nanos_since(base.at).max(WINDOW_NS))
     }
 

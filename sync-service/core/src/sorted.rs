@@ -22,20 +22,42 @@ impl<K, V> Default for Sorted<K, V> {
 impl<K, V> Sorted<K, V> {
     /// The value of the key that `order` finds equal, or the place where it belongs. `order` compares a key with the
     /// one that is looked for.
-    pub(crate) fn find(&mut self, mut order: impl FnMut(&K) -> Ordering) -> Result<&mut V, Vacancy> {
-        let found = self.pairs.binary_search_by(|(key, _)| order(key)).map_err(Vacancy);
-        found.and_then(|at| self.pairs.get_mut(at).map(|(_, value)| value).ok_or(Vacancy(at)))
+    pub(crate) fn find(&mut self, order: impl FnMut(&K) -> Ordering) -> Result<&mut V, Vacancy> {
+        let found = self.place(order);
+        found.and_then(|at| self.at(at).ok_or(Vacancy(at)))
     }
 
-    /// Puts a pair where [`Sorted::find`] said that it belongs; nothing may have been put or removed since.
-    pub(crate) fn put(&mut self, Vacancy(at): Vacancy, key: K, value: V) -> Option<&mut V> {
+    /// Where [`Sorted::find`] finds it.
+    pub(crate) fn place(&self, mut order: impl FnMut(&K) -> Ordering) -> Result<usize, Vacancy> {
+        self.pairs.binary_search_by(|(key, _)| order(key)).map_err(Vacancy)
+    }
+
+    /// What [`Sorted::find`] finds, of a key that is likely at `guess`.
+    pub(crate) fn find_near(
+        &mut self,
+        guess: usize,
+        mut order: impl FnMut(&K) -> Ordering,
+    ) -> Result<&mut V, Vacancy> {
+        let is_there = self.pairs.get(guess).is_some_and(|(key, _)| order(key).is_eq());
+        let found = if is_there { Ok(guess) } else { self.place(order) };
+        found.and_then(|at| self.at(at).ok_or(Vacancy(at)))
+    }
+
+    /// The value at this place.
+    pub(crate) fn at(&mut self, place: usize) -> Option<&mut V> {
+        self.pairs.get_mut(place).map(|(_, value)| value)
+    }
+
+    /// Puts a pair where [`Sorted::find`] said that it belongs, and returns the place; nothing may have been put or removed
+    /// since.
+    pub(crate) fn put(&mut self, Vacancy(at): Vacancy, key: K, value: V) -> usize {
         if self.pairs.len() == self.pairs.capacity() {
             // By a half: there are many of these, and most stay small.
             self.pairs.reserve_exact(self.pairs.len() / 2 + 1);
         }
         let at = at.min(self.pairs.len());
         self.pairs.insert(at, (key, value));
-        self.pairs.get_mut(at).map(|(_, value)| value)
+        at
     }
 
     pub(crate) fn retain(&mut self, mut is_kept: impl FnMut(&K, &V) -> bool) {
@@ -44,6 +66,10 @@ impl<K, V> Sorted<K, V> {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.pairs.iter().map(|(key, value)| (key, value))
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut V)> {
+        self.pairs.iter_mut().map(|(key, value)| (&*key, value))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -69,7 +95,10 @@ mod tests {
                 if is_put {
                     match sorted.find(|known: &u8| known.cmp(&key)) {
                         Ok(known) => *known = value,
-                        Err(place) => prop_assert_eq!(sorted.put(place, key, value).copied(), Some(value)),
+                        Err(place) => {
+                            let at = sorted.put(place, key, value);
+                            prop_assert_eq!(sorted.at(at).copied(), Some(value));
+                        }
                     }
                     tree.insert(key, value);
                 } else {
@@ -79,6 +108,10 @@ mod tests {
                 prop_assert!(sorted.iter().eq(tree.iter()));
                 prop_assert_eq!(sorted.len(), tree.len());
                 prop_assert_eq!(sorted.find(|known| known.cmp(&key)).ok().copied(), tree.get(&key).copied());
+                for guess in 0..=sorted.len() {
+                    let found = sorted.find_near(guess, |known| known.cmp(&key)).ok();
+                    prop_assert_eq!(found.copied(), tree.get(&key).copied());
+                }
             }
         }
     }
