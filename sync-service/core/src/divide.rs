@@ -154,17 +154,27 @@ pub fn divide(shared: &Shared<'_>, region: &str, terms: &Terms) -> Division {
 fn hold(entry: &Entry, pops: u64, asked_milli: u64, terms: &Terms) -> (u32, u32) {
     let Entry { quota, sharing, .. } = entry;
     let most = u64::from(sharing.local_burst);
-    // At its slowest it refills one token until the POP hears more; it is never slower than the POP's demand.
-    let slowest = (terms.interval_ns / quota.token_ns()).clamp(1, u64::from(PARTS_MAX));
-    let quickest = SECOND_NS * 1_000 / asked_milli.saturating_mul(quota.token_ns()).max(1);
-    let parts = (pops / UNEVEN).min(quickest).clamp(1, slowest);
     let lump = likely_milli(scaled(asked_milli, terms.interval_ns, SECOND_NS)) / 1_000;
     let least = LUMP.min(u64::from(quota.burst()) / 4).max(1);
     let tokens = least.max(lump).min(most);
-    // Each token is charged `parts` times; the last one only has to be there.
-    let parts = parts.min(most.saturating_sub(1) / tokens.saturating_sub(1).max(1)).max(1);
+    let parts = parts_of(entry, pops, asked_milli, tokens, terms);
     let burst = ((tokens - 1) * parts + 1).max(most / pops.max(1));
     (u32::try_from(burst).unwrap_or(sharing.local_burst), u32::try_from(parts).unwrap_or(PARTS_MAX))
+}
+
+/// Into how many parts a rate is cut of which a POP holds so many `tokens` at least.
+fn parts_of(entry: &Entry, pops: u64, asked_milli: u64, tokens: u64, terms: &Terms) -> u64 {
+    let Entry { quota, sharing, .. } = entry;
+    let parts = pops / UNEVEN;
+    if parts <= 1 {
+        return 1;
+    }
+    // At its slowest it refills one token until the POP hears more; it is never slower than the POP's demand.
+    let slowest = (terms.interval_ns / quota.token_ns()).clamp(1, u64::from(PARTS_MAX));
+    let quickest = SECOND_NS * 1_000 / asked_milli.saturating_mul(quota.token_ns()).max(1);
+    // Each token is charged `parts` times; the last one only has to be there.
+    let most = u64::from(sharing.local_burst).saturating_sub(1) / tokens.saturating_sub(1).max(1);
+    parts.min(quickest).clamp(1, slowest).min(most).max(1)
 }
 
 /// The most that is likely to come where `mean_milli`, in thousandths, is expected. Requests arrive as a Poisson
@@ -181,7 +191,8 @@ pub fn region_of(member: &str) -> &str {
 
 /// What a budget owes that is `deficit_ns` from full, in thousandths of a token.
 pub fn debt_milli(quota: Quota, deficit_ns: u64) -> u64 {
-    scaled(deficit_ns.saturating_sub(quota.fill_ns()), 1_000, quota.token_ns())
+    let debt_ns = deficit_ns.saturating_sub(quota.fill_ns());
+    if debt_ns == 0 { 0 } else { scaled(debt_ns, 1_000, quota.token_ns()) }
 }
 
 /// How much of a member's demand still counts, and how many of its POPs.

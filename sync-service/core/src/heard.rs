@@ -65,9 +65,11 @@ impl Heard {
     /// Notes how the budget `id` stands.
     pub fn note(&mut self, id: &BudgetId, last: Last) {
         let debt_milli = last.debt_milli(last.at);
-        if let Some(most) = self.most_milli.get_mut(&id.rule) {
+        if debt_milli == 0 {
+            // No more than was owed before.
+        } else if let Some(most) = self.most_milli.get_mut(&id.rule) {
             *most = debt_milli.max(*most);
-        } else if debt_milli > 0 && self.most_milli.len() < RULES_MAX {
+        } else if self.most_milli.len() < RULES_MAX {
             self.most_milli.insert(id.rule.clone(), debt_milli);
         }
         let is_needed = |known: &Last| known.deficit_ns_at(last.at) > 0;

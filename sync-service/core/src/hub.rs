@@ -441,6 +441,7 @@ impl Facts {
     ) {
         let charged =
             entries.iter().zip(accounts).filter_map(|(entry, account)| Some((entry, account.as_ref().ok()?)));
+        self.deficits.reserve(entries.len());
         for (entry, account) in charged {
             self.deficits.push(account.deficit_ns as f64 / entry.quota.fill_ns() as f64);
             self.tokens += account.charged;

@@ -77,7 +77,12 @@ enum Answer {
 impl Plan {
     /// An empty plan, with room for so many keys.
     pub(crate) fn with_capacity(keys: usize) -> Self {
-        Self { entries: Vec::with_capacity(keys), answers: Vec::with_capacity(keys), ..Self::default() }
+        Self {
+            entries: Vec::with_capacity(keys),
+            news: Vec::with_capacity(keys),
+            answers: Vec::with_capacity(keys),
+            ..Self::default()
+        }
     }
 
     /// Adds an entry. Its number is how many there were before.
