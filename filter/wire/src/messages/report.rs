@@ -2,8 +2,10 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::coding::{Message, WireError, expect};
 use super::limits::{
@@ -94,6 +96,7 @@ pub struct Key {
     /// Index into [`Report::rules`].
     pub rule: u16,
     /// The key's value in canonical form, the same at every POP.
+    #[serde(deserialize_with = "bytes")]
     pub value: Vec<u8>,
     /// Identifies, within the table, the time that the counts cover; a new epoch's counts start at zero.
     pub epoch: u32,
@@ -179,6 +182,25 @@ impl Message for Report {
         self.status.as_ref().map_or(Ok(()), Status::check)?;
         check_bans(&self.bans, self.rules.len())
     }
+}
+
+/// Reads bytes at once: in a sequence, each would be read by itself. On the wire both are the same.
+fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+    struct Bytes;
+
+    impl Visitor<'_> for Bytes {
+        type Value = Vec<u8>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("bytes")
+        }
+
+        fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
+            Ok(bytes.to_vec())
+        }
+    }
+
+    deserializer.deserialize_bytes(Bytes)
 }
 
 /// Whether a message that names so many rules may carry these bans.
