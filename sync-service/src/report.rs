@@ -103,9 +103,12 @@ impl Exchange {
         let span = span.map(|span| span.text("weir.pop", &report.pop).number("weir.keys", report.keys.len()));
         self.rules.hear_of(report.running.version).await;
         self.hear_of_rules();
-        let known = self.hub().known_rules(&report);
-        self.observer.hear(&report, &known);
-        let pending = self.hub().report_of(speaker, self.now(), unix_us(), report);
+        let (known, pending) = {
+            // Once: other reports wait for the lock, and what it guards has to come over from the processor of the last.
+            let mut hub = self.hub();
+            (hub.known_rules(&report), hub.report_of(speaker, self.now(), unix_us(), report))
+        };
+        self.observer.hear(pending.report(), &known);
         if pending.has_bans() {
             self.new_bans.notify_one();
         }

@@ -384,6 +384,11 @@ impl Pending {
         &self.report.pop
     }
 
+    /// The report itself, without the bans that its POP may not announce.
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
     /// How many POPs the store has counted, if it was told of this one a moment ago: then that is the answer.
     pub fn registered(&self) -> Option<u32> {
         self.registered
