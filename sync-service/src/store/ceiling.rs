@@ -5,11 +5,12 @@
 //! make beyond the ceiling is not sent there: it goes on as if its part of the store were out of reach.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_budget::budget::BudgetId;
+use weir_budget::hashed::{Carried, Hashed};
 
 use super::StoreError;
 
@@ -26,7 +27,6 @@ const RULES_MAX: usize = 10_000;
 #[derive(Debug)]
 pub(super) struct Ceiling {
     most: usize,
-    hasher: RandomState,
     rules: Mutex<Rules>,
 }
 
@@ -35,8 +35,8 @@ type Rules = HashMap<String, Keys>;
 /// The keys of one rule.
 #[derive(Debug)]
 struct Keys {
-    /// By their hashes, until when each lives.
-    alive: HashMap<u64, Instant>,
+    /// By the hashes of their names, until when each lives.
+    alive: Hashed<u64, Instant, BuildHasherDefault<Carried>>,
     swept_at: Instant,
     warned_at: Option<Instant>,
 }
@@ -44,7 +44,7 @@ struct Keys {
 impl Ceiling {
     /// For at most so many keys of each rule.
     pub(super) fn new(most: usize) -> Self {
-        Self { most, hasher: RandomState::new(), rules: Mutex::default() }
+        Self { most, rules: Mutex::default() }
     }
 
     /// Whether there is room for each of these keys. One that has room counts from now on.
@@ -53,9 +53,9 @@ impl Ceiling {
         self.with(|rules| ids.map(|id| self.admit_at(rules, now, id)).collect())
     }
 
-    /// Redis keeps the key for so long.
-    pub(super) fn keep(&self, id: &BudgetId, kept: Duration) {
-        self.keep_at(Instant::now(), id, kept);
+    /// Redis keeps each of these keys for so long.
+    pub(super) fn keep<'a>(&self, kept: impl Iterator<Item = (&'a BudgetId, Duration)>) {
+        self.keep_at(Instant::now(), kept);
     }
 
     fn admit_at(&self, rules: &mut Rules, now: Instant, id: &BudgetId) -> Result<(), StoreError> {
@@ -66,11 +66,11 @@ impl Ceiling {
             if rules.len() >= RULES_MAX {
                 return Err(StoreError::Full(self.most));
             }
-            let none = Keys { alive: HashMap::new(), swept_at: now, warned_at: None };
+            let none = Keys { alive: Hashed::default(), swept_at: now, warned_at: None };
             rules.insert(id.rule.clone(), none);
         }
         let Some(keys) = rules.get_mut(&id.rule) else { return Ok(()) };
-        let hash = self.hasher.hash_one(&id.value);
+        let hash = hash_of(id);
         if keys.alive.contains_key(&hash) {
             return Ok(());
         }
@@ -92,11 +92,13 @@ impl Ceiling {
         Ok(())
     }
 
-    fn keep_at(&self, now: Instant, id: &BudgetId, kept: Duration) {
-        let hash = self.hasher.hash_one(&id.value);
+    fn keep_at<'a>(&self, now: Instant, kept: impl Iterator<Item = (&'a BudgetId, Duration)>) {
         self.with(|rules| {
-            if let Some(until) = rules.get_mut(&id.rule).and_then(|keys| keys.alive.get_mut(&hash)) {
-                *until = now + kept;
+            for (id, kept) in kept {
+                let keys = rules.get_mut(&id.rule);
+                if let Some(until) = keys.and_then(|keys| keys.alive.get_mut(&hash_of(id))) {
+                    *until = now + kept;
+                }
             }
         });
     }
@@ -116,6 +118,11 @@ impl Keys {
     }
 }
 
+/// What its name carries.
+fn hash_of(id: &BudgetId) -> u64 {
+    BuildHasherDefault::<Carried>::default().hash_one(id)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,7 +137,7 @@ mod tests {
         let at = |s: u64| start + Duration::from_secs(s);
         let told = |s: u64, rule: &str, n: u64| {
             let is_admitted = ceiling.with(|rules| ceiling.admit_at(rules, at(s), &id(rule, n))).is_ok();
-            ceiling.keep_at(at(s), &id(rule, n), Duration::from_mins(1));
+            ceiling.keep_at(at(s), [(&id(rule, n), Duration::from_mins(1))].into_iter());
             is_admitted
         };
         assert_eq!((0..1_000).filter(|n| told(0, "login", *n)).count(), 100);

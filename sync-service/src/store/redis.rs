@@ -232,12 +232,12 @@ impl Store for Redis {
             let entries = batch.entries.iter().zip(&has_room).filter(|(_, has_room)| has_room.is_ok());
             let entries: Vec<_> = entries.map(|(entry, _)| entry).collect();
             let mut accounts = self.charge_each(batch, &entries).await.into_iter();
-            let account = |(entry, has_room): (&Entry, Result<(), StoreError>)| {
-                let account = has_room.and_then(|()| next(&mut accounts))?;
-                self.ceiling.keep(&entry.id, charge::kept(entry, &account));
-                Ok(account)
-            };
-            batch.entries.iter().zip(has_room).map(account).collect()
+            let account = |has_room: Result<(), StoreError>| has_room.and_then(|()| next(&mut accounts));
+            let accounts: Vec<_> = has_room.into_iter().map(account).collect();
+            let charged = batch.entries.iter().zip(&accounts);
+            let charged = charged.filter_map(|(entry, account)| Some((entry, account.as_ref().ok()?)));
+            self.ceiling.keep(charged.map(|(entry, account)| (&entry.id, charge::kept(entry, account))));
+            accounts
         })
     }
 
@@ -249,12 +249,12 @@ impl Store for Redis {
             let has_room = self.ceiling.admit(draws.iter().map(|draw| &draw.id));
             let wanted = draws.iter().zip(&has_room).filter(|(_, has_room)| has_room.is_ok());
             let mut given = self.draw_each(pop, wanted.map(|(draw, _)| draw).collect()).await.into_iter();
-            let answer = |(draw, has_room): (&Draw, Result<(), StoreError>)| {
-                let given = has_room.and_then(|()| next(&mut given))?;
-                self.ceiling.keep(&draw.id, draw::kept(draw, &given));
-                Ok(given)
-            };
-            draws.iter().zip(has_room).map(answer).collect()
+            let answer = |has_room: Result<(), StoreError>| has_room.and_then(|()| next(&mut given));
+            let answers: Vec<_> = has_room.into_iter().map(answer).collect();
+            let answered = draws.iter().zip(&answers);
+            let answered = answered.filter_map(|(draw, given)| Some((draw, given.as_ref().ok()?)));
+            self.ceiling.keep(answered.map(|(draw, given)| (&draw.id, draw::kept(draw, given))));
+            answers
         })
     }
 
