@@ -1,7 +1,9 @@
 //! Keys as text, on the lists that regions share through a store.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+use core::fmt::Write as _;
 
 use weir_wire::messages::KEY_BYTES_MAX;
 
@@ -21,9 +23,21 @@ impl core::error::Error for TextError {}
 #[derive(Clone, Copy, Debug)]
 pub struct Hex<'a>(pub &'a [u8]);
 
+impl Hex<'_> {
+    /// Adds them to `text`, as for each key that is charged: formatting takes several times as long.
+    pub fn add_to(self, text: &mut String) {
+        text.extend(self.digits());
+    }
+
+    fn digits(&self) -> impl Iterator<Item = char> {
+        let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or('0');
+        self.0.iter().flat_map(move |byte| [digit(byte >> 4), digit(byte & 15)])
+    }
+}
+
 impl fmt::Display for Hex<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        self.digits().try_for_each(|digit| f.write_char(digit))
     }
 }
 

@@ -10,7 +10,7 @@ use weir_budget::budget::COUNT_MAX;
 use weir_budget::store_clock::{Bounds, StoreClock};
 
 /// How many arguments tell a script what is known of the clock.
-const TOLD: usize = 3;
+pub(super) const TOLD: usize = 3;
 /// The bytes of a double.
 pub(super) const DOUBLE: usize = 8;
 /// The error by which they refuse a call, as the clock shows more than it says that it can; it says what it shows.

@@ -16,13 +16,14 @@ use weir_budget::spill::{SPILL_KEPT_US, SPILLS_MAX};
 use weir_budget::spread::{
     AGAIN_MIN, SPREAD_DEBT_US_MAX, SPREAD_KEPT_US, SPREAD_MAX, SPREAD_MOMENT_US, fill_us,
 };
+use weir_budget::text::Hex;
 use weir_wire::quota::Quota;
 
 use super::exchange::Call;
 use super::keys::BUDGET_PREFIX;
 use super::script::{Lua, with_maxima};
 use crate::store::StoreError;
-use crate::store::clock::{DOUBLE, add_doubles, doubles, whole};
+use crate::store::clock::{DOUBLE, TOLD, add_doubles, doubles, whole};
 
 /// How long a budget's head is (see the script).
 pub const HEAD_BYTES: usize = 101;
@@ -123,7 +124,7 @@ impl Charging {
         let (mut sources, pop) = (Vec::with_capacity(counts.len()), source_name(pop));
         for (n, count) in counts.iter().enumerate() {
             let admitted = count.admitted.min(COUNT_MAX);
-            sources.push(format!("\n{:016x}{pop}\n", count.epoch));
+            sources.push(source(count.epoch, &pop));
             let row = [
                 admitted,
                 count.unconfirmed.min(admitted),
@@ -189,11 +190,23 @@ impl Charging {
     pub(super) fn call(script: &Lua, charges: Vec<Self>) -> (Call, Says) {
         let Arguments { keys, texts, tail, says } = Self::arguments(charges);
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        let mut call = Call::of(script, &keys);
+        let bytes = texts.iter().map(String::len).sum::<usize>() + tail.len() + TOLD * DOUBLE;
+        let mut call = Call::with_room(script, &keys, texts.len() + 1, bytes);
         call.arg(texts);
         call.tail = tail;
         (call, says)
     }
+}
+
+/// What a source's counts stand behind in the string.
+fn source(epoch: u64, pop: &str) -> String {
+    let epoch = epoch.to_be_bytes();
+    let mut source = String::with_capacity(2 * epoch.len() + pop.len() + 2);
+    source.push('\n');
+    Hex(&epoch).add_to(&mut source);
+    source.push_str(pop);
+    source.push('\n');
+    source
 }
 
 /// A POP's name in the string, where a new line ends it.

@@ -1,7 +1,6 @@
 //! Charges of budgets: reports that wait at the same moment go together, their counts of one budget beside each other, and several
 //! budgets in one call.
 
-use std::collections::HashMap;
 use std::iter;
 use std::mem;
 use std::sync::Arc;
@@ -9,6 +8,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use weir_budget::budget::Account;
+use weir_budget::hashed::Hashed;
 
 use super::charge::{Charging, accounts};
 use super::script::Lua;
@@ -97,18 +97,31 @@ async fn trip(asked: Vec<Asked>, servers: Arc<Servers>, script: Arc<Lua>) {
 
 /// Puts the counts of one budget beside each other, as long as there is room and they go by one quota.
 fn join(charges: Vec<Charging>) -> Vec<Joined> {
-    let (mut budgets, mut last_of): (Vec<Joined>, HashMap<String, usize>) = (Vec::new(), HashMap::new());
-    for (n, charging) in charges.into_iter().enumerate() {
-        let known = last_of.get(&charging.key).and_then(|at| budgets.get_mut(*at));
-        if let Some(budget) = known.filter(|budget| budget.charging.takes(&charging, COUNTS_MAX)) {
+    let before = same_before(&charges);
+    let mut budgets: Vec<Joined> = Vec::with_capacity(charges.len());
+    // Where each charge is among these.
+    let mut places: Vec<usize> = Vec::with_capacity(charges.len());
+    for (n, (charging, before)) in charges.into_iter().zip(before).enumerate() {
+        let place = before.and_then(|before| places.get(before).copied());
+        let known = place.and_then(|place| Some((place, budgets.get_mut(place)?)));
+        if let Some((place, budget)) =
+            known.filter(|(_, budget)| budget.charging.takes(&charging, COUNTS_MAX))
+        {
             budget.charging.join(charging);
             budget.charges.push(n);
+            places.push(place);
             continue;
         }
-        last_of.insert(charging.key.clone(), budgets.len());
+        places.push(budgets.len());
         budgets.push(Joined { charging, charges: vec![n] });
     }
     budgets
+}
+
+/// Of each charge, which one before it was the last of the same budget.
+fn same_before(charges: &[Charging]) -> Vec<Option<usize>> {
+    let mut last_of: Hashed<&str, usize> = Hashed::with_capacity(charges.len());
+    charges.iter().enumerate().map(|(n, charging)| last_of.insert(&charging.key, n)).collect()
 }
 
 /// Divides budgets among calls, in their order: as many go in one as there is room for and are of one member.

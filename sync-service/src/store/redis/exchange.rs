@@ -11,6 +11,10 @@ use crate::store::clock::{Way, late_us};
 use crate::store::link::{Link, Open};
 use crate::store::trouble::explain;
 
+/// The command that runs a script.
+const EVALSHA: &str = "EVALSHA";
+/// As many digits as the number of a call's keys has at most.
+const DIGITS_MAX: usize = 20;
 /// What goes before a call whose key is being moved to the server that is asked.
 const ASKING: &str = "ASKING";
 
@@ -33,8 +37,18 @@ impl Call {
 
     /// Runs a script on `keys`, which are all of one slot.
     pub(super) fn of(script: &Lua, keys: &[&str]) -> Self {
-        let mut call = Self::new("EVALSHA", keys.first().copied().unwrap_or_default());
-        call.arg(script.get_hash()).arg(keys.len()).arg(keys);
+        Self::with_room(script, keys, 0, 0)
+    }
+
+    /// The same, with room for so many arguments more, of so many bytes in all.
+    pub(super) fn with_room(script: &Lua, keys: &[&str], args: usize, bytes: usize) -> Self {
+        let hash = script.get_hash();
+        let bytes =
+            bytes + EVALSHA.len() + hash.len() + DIGITS_MAX + keys.iter().map(|key| key.len()).sum::<usize>();
+        let key = keys.first().copied().unwrap_or_default().to_owned();
+        let command = Cmd::with_capacity(3 + keys.len() + args, bytes);
+        let mut call = Self { key, command, tail: Vec::new(), is_asking: false };
+        call.arg(EVALSHA).arg(hash).arg(keys.len()).arg(keys);
         call
     }
 

@@ -38,5 +38,12 @@ pub fn escrow_key(law: Law, id: &BudgetId) -> String {
 }
 
 fn key_under(prefix: &str, id: &BudgetId) -> String {
-    format!("{prefix}{{{}:{}}}", id.rule, Hex(&id.value))
+    let mut key = String::with_capacity(prefix.len() + id.rule.len() + 2 * id.value.len() + 3);
+    key.push_str(prefix);
+    key.push('{');
+    key.push_str(&id.rule);
+    key.push(':');
+    Hex(&id.value).add_to(&mut key);
+    key.push('}');
+    key
 }
