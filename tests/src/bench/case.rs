@@ -10,6 +10,9 @@ pub const ROTATING: u32 = 100_000;
 /// So many callers that each is offered less than its quota: twice as many as a worker on one processor needs for that.
 pub const MANY: u32 = 2_000;
 
+/// Filters in a chain.
+pub const LINKS: u8 = 8;
+
 /// What stands in front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum By {
@@ -48,6 +51,9 @@ pub enum Under {
     Headers,
     /// As `Many`, of a POP on its own.
     Alone,
+    /// As `Many`, through [`LINKS`] of the filter, each with rules and a table of its own: from the second on, each finds its
+    /// code in the caches.
+    Chain,
     /// As `One`, with two workers.
     Two,
 }
@@ -62,7 +68,7 @@ pub struct Case {
 }
 
 use By::{Central, Empty, Lean, Module, Native, Nothing, NothingAgain, Wasm};
-use Under::{Alone, Four, Headers, Limited, Many, One, Rotating, Two};
+use Under::{Alone, Chain, Four, Headers, Limited, Many, One, Rotating, Two};
 
 /// The listener without a filter.
 pub const BASE: Case = Case::new(Nothing, Many);
@@ -87,7 +93,7 @@ const MAIN: [Case; 15] = [
     Case::new(Central, Many),
 ];
 /// What the page has beside.
-const FURTHER: [Case; 10] = [
+const FURTHER: [Case; 14] = [
     Case::new(Native, One),
     Case::new(Wasm, Rotating),
     Case::new(Wasm, One),
@@ -98,6 +104,10 @@ const FURTHER: [Case; 10] = [
     Case::new(Module, Headers),
     Case::new(Module, Alone),
     Case::new(Central, One),
+    Case::new(Empty, Chain),
+    Case::new(Native, Chain),
+    Case::new(Wasm, Chain),
+    Case::new(Module, Chain),
 ];
 /// In the proxy with two workers.
 const OF_TWO: [Case; 3] = [BASE_OF_TWO, Case::new(Wasm, Two), Case::new(Module, Two)];
@@ -142,7 +152,7 @@ impl Case {
     /// From how many addresses requests come.
     pub fn callers(self) -> u32 {
         match self.under {
-            Many | Four | Headers | Alone => MANY,
+            Many | Four | Headers | Alone | Chain => MANY,
             Rotating => ROTATING,
             One | Limited | Two => 1,
         }
@@ -157,31 +167,40 @@ impl Case {
         match self.under {
             Limited => filters::ONE_A_DAY,
             One | Two => filters::PLENTY,
-            Many | Rotating | Four | Headers | Alone => filters::SHIPPED,
+            Many | Rotating | Four | Headers | Alone | Chain => filters::SHIPPED,
         }
     }
 
-    fn weir(self) -> serde_json::Value {
-        let (word, quota) = (self.word(), self.quota());
+    fn weir(self, word: &str) -> serde_json::Value {
+        let quota = self.quota();
         match self.under {
-            Four => filters::in_a_fleet(&word, filters::four_rules(&word, quota)),
-            Headers => filters::in_a_fleet(&word, filters::quota_headers(&word, quota)),
-            Alone => filters::one_rule(&word, quota),
-            Many | Rotating | One | Limited | Two => {
-                filters::in_a_fleet(&word, filters::one_rule(&word, quota))
+            Four => filters::in_a_fleet(word, filters::four_rules(word, quota)),
+            Headers => filters::in_a_fleet(word, filters::quota_headers(word, quota)),
+            Alone => filters::one_rule(word, quota),
+            Many | Rotating | One | Limited | Chain | Two => {
+                filters::in_a_fleet(word, filters::one_rule(word, quota))
             }
         }
     }
 
     /// What stands in front.
     pub fn filter(self) -> Filter {
+        let word = self.word();
+        if self.under == Chain {
+            return filters::chain((0..LINKS).map(|link| self.link(&format!("{word}-{link}"))).collect());
+        }
+        self.link(&word)
+    }
+
+    /// The filter whose names are `word`.
+    fn link(self, word: &str) -> Filter {
         match self.by {
             Nothing | NothingAgain => Filter::default(),
-            Empty => filters::empty(),
+            Empty => filters::empty(word),
             Native => filters::native(self.quota()),
-            Wasm => filters::weir(&self.word(), &artefact::filter_wasm(), &self.weir()),
-            Lean => filters::weir(&self.word(), &artefact::lean_wasm(), &self.weir()),
-            Module => filters::module(&self.word(), &self.weir()),
+            Wasm => filters::weir(word, &artefact::filter_wasm(), &self.weir(word)),
+            Lean => filters::weir(word, &artefact::lean_wasm(), &self.weir(word)),
+            Module => filters::module(word, &self.weir(word)),
             Central => filters::central(SERVICE),
         }
     }
@@ -208,6 +227,7 @@ impl fmt::Display for Case {
             Four => ", four rules of two keys",
             Headers => ", quota headers",
             Alone => ", without `sync`",
+            Chain => ", eight in a chain",
             Two => ", one address, two workers",
         })
     }

@@ -45,16 +45,22 @@ pub const ONE_A_DAY: Quota = Quota { tokens: 1, burst: 1, per: "d", interval: "8
 /// A filter, and what it wants of the route.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// Before the router.
-    pub filter: Option<Value>,
+    /// Before the router, in order.
+    pub filters: Vec<Value>,
     /// The route's `rate_limits`.
     pub rate_limits: Option<Value>,
 }
 
+/// Several, one behind the other; the route is what the first one wants.
+pub fn chain(filters: Vec<Filter>) -> Filter {
+    let rate_limits = filters.first().and_then(|first| first.rate_limits.clone());
+    Filter { filters: filters.into_iter().flat_map(|filter| filter.filters).collect(), rate_limits }
+}
+
 /// A filter that does nothing.
-pub fn empty() -> Filter {
+pub fn empty(vm_id: &str) -> Filter {
     let plugin = json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": ""});
-    wasm("empty", &artefact::empty_filter_wasm(), &plugin)
+    wasm(vm_id, &artefact::empty_filter_wasm(), &plugin)
 }
 
 /// Weir. Each has its own `vm_id`, and so a table of its own.
@@ -72,7 +78,7 @@ pub fn module(name: &str, configuration: &Value) -> Filter {
         "@type": "type.googleapis.com/google.protobuf.StringValue",
         "value": configuration.to_string(),
     });
-    Filter { filter: Some(native_filter(name, &plugin)), rate_limits: None }
+    Filter { filters: vec![native_filter(name, &plugin)], rate_limits: None }
 }
 
 /// One rule per address. `word` begins the rules' names: the listeners share a weir-sync, but no budgets.
@@ -124,7 +130,7 @@ pub fn native(quota: Quota) -> Filter {
     let bucket = |of: Quota| json!({"max_tokens": of.burst, "tokens_per_fill": of.tokens, "fill_interval": quota.interval});
     let always = json!({"default_value": {"numerator": 100, "denominator": "HUNDRED"}});
     Filter {
-        filter: Some(json!({
+        filters: vec![json!({
             "name": "envoy.filters.http.local_ratelimit",
             "typed_config": {
                 "@type": "type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit",
@@ -136,7 +142,7 @@ pub fn native(quota: Quota) -> Filter {
                 "descriptors": [{"entries": [{"key": "remote_address"}], "token_bucket": bucket(quota)}],
                 "max_dynamic_descriptors": ADDRESSES,
             },
-        })),
+        })],
         rate_limits: Some(per_address()),
     }
 }
@@ -145,7 +151,7 @@ pub fn native(quota: Quota) -> Filter {
 /// fails, so that none goes by unasked.
 pub fn central(cluster: &str) -> Filter {
     Filter {
-        filter: Some(json!({
+        filters: vec![json!({
             "name": "envoy.filters.http.ratelimit",
             "typed_config": {
                 "@type": "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit",
@@ -157,7 +163,7 @@ pub fn central(cluster: &str) -> Filter {
                     "transport_api_version": "V3",
                 },
             },
-        })),
+        })],
         rate_limits: Some(per_address()),
     }
 }
@@ -168,7 +174,7 @@ fn per_address() -> Value {
 
 fn wasm(vm_id: &str, module: &Path, plugin: &Value) -> Filter {
     Filter {
-        filter: Some(json!({
+        filters: vec![json!({
             "name": "wasm",
             "typed_config": {
                 "@type": "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm",
@@ -183,7 +189,7 @@ fn wasm(vm_id: &str, module: &Path, plugin: &Value) -> Filter {
                     "configuration": plugin,
                 },
             },
-        })),
+        })],
         rate_limits: None,
     }
 }

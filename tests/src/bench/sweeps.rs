@@ -1,8 +1,7 @@
-//! The sweeps: each visits every listener once, in another order each time. They are short and many, so
-//! that what disturbs the machine for a while meets all listeners, and leaves most visits to each of them undisturbed.
+//! The sweeps: each visits every listener of a round once, in another order each time, so that what disturbs the machine
+//! for a while meets all listeners alike.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use fastrand::Rng;
 
@@ -13,29 +12,17 @@ use crate::bench::site::{Site, Visit};
 /// One sweep.
 pub type Sweep = BTreeMap<Case, Visit>;
 
-/// Sweeps between two words of progress.
-const TOLD_EVERY: usize = 5;
-
-/// Visits all sites; `told` now and then, with all sweeps so far.
-pub async fn all(sites: &mut [Site], plan: Plan, told: impl Fn(&[Sweep])) -> Result<Vec<Sweep>, String> {
+/// Visits all sites, as often as `plan` says.
+pub async fn all(sites: &mut [Site], plan: Plan, order: &mut Rng) -> Result<Vec<Sweep>, String> {
     let mut sweeps: Vec<Sweep> = vec![];
-    let (mut order, mut places) = (Rng::with_seed(0), (0..sites.len()).collect::<Vec<_>>());
-    let end = Instant::now() + plan.lasts;
-    for number in 0..plan.sweeps {
-        if number >= plan.least_sweeps && Instant::now() > end {
-            break;
-        }
-        let mut sweep = Sweep::new();
+    for _ in 0..plan.sweeps {
         // So that a site does not always come after the same one.
-        order.shuffle(&mut places);
-        for place in &places {
-            let Some(site) = sites.get_mut(*place) else { continue };
+        order.shuffle(sites);
+        let mut sweep = Sweep::new();
+        for site in &mut *sites {
             sweep.insert(site.case(), site.visit(plan).await?);
         }
         sweeps.push(sweep);
-        if sweeps.len().is_multiple_of(TOLD_EVERY) {
-            told(&sweeps);
-        }
     }
     Ok(sweeps)
 }
