@@ -352,8 +352,9 @@ DIST_TARGETS = $(ARCHITECTURES:%=--target %-unknown-linux-gnu)
 # Those that another compiler than this machine's own links for.
 DIST_OTHERS = $(filter-out $(shell uname -m),$(ARCHITECTURES))
 dist_linker = $(if $(filter $(1),$(DIST_OTHERS)),$(1)-linux-gnu-gcc,cc)
-# With no path of this machine in them, as the filters.
-DIST_RUSTFLAGS := $(CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS)
+# With no path of this machine in them, as the filters. Flags stand in the recipes: what a target exports is exported to what it
+# needs, too, and tools would be built with them.
+dist_rustflags = RUSTFLAGS="$(CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS) $(1)"
 
 dist-sync dist-module: export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER = $(call dist_linker,x86_64)
 dist-sync dist-module: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = $(call dist_linker,aarch64)
@@ -362,16 +363,13 @@ cross: python3
 	$(if $(DIST_OTHERS),@$(LAB) tools $(DIST_OTHERS:%=cross-%))
 
 # Linked statically, so that it runs on every Linux.
-dist-sync: export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS := $(DIST_RUSTFLAGS) -Ctarget-feature=+crt-static
-dist-sync: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS := $(DIST_RUSTFLAGS) -Ctarget-feature=+crt-static
-dist-sync: export CFLAGS := -ffile-prefix-map=$(CARGO_HOME)=/cargo -ffile-prefix-map=$(CURDIR)=/weir
 dist-sync: cargo cc cargo-auditable cross ## build weir-sync as a release has it: linked statically, with the list of its crates in it
-	PATH="$(CURDIR)/.tools/cargo-auditable/bin:$$PATH" cargo auditable build --locked --release -p weir-sync $(DIST_TARGETS)
+	PATH="$(CURDIR)/.tools/cargo-auditable/bin:$$PATH" $(call dist_rustflags,-Ctarget-feature=+crt-static) \
+	  CFLAGS="-ffile-prefix-map=$(CARGO_HOME)=/cargo -ffile-prefix-map=$(CURDIR)=/weir" \
+	  cargo auditable build --locked --release -p weir-sync $(DIST_TARGETS)
 
-dist-module: export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS := $(DIST_RUSTFLAGS)
-dist-module: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS := $(DIST_RUSTFLAGS)
 dist-module: cargo cc cross ## build the dynamic module as a release has it, for each of ARCHITECTURES
-	cargo build $(MODULE) --profile module $(DIST_TARGETS)
+	$(call dist_rustflags) cargo build $(MODULE) --profile module $(DIST_TARGETS)
 
 dist: python3 cargo cc wasm-opt dist-sync dist-module wasm wasm-lean wasm-nginx ## make what a release holds, in dist/ (docs/install.md)
 	@$(LAB) tools certifi kubernetes
