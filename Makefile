@@ -42,7 +42,7 @@ COMPUTE := --locked --release -p weir-tests --no-default-features
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind chromedriver envoy envoys prometheus urllib3 prometheus-client wasm-bindgen cargo-auditable cargo-deny cross
-.PHONY: $(PROGRAMS) help run run-regions visitors attack test deny advisories upgrade tools wasm wasm-nginx wasm-lean module proto dashboard sync sync-debug fmt clippy doc quick native unit model stores e2e e2e-envoys e2e-module vectors lab kubernetes try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz conformance dist dist-sync dist-module try-dist dist-twice clean
+.PHONY: $(PROGRAMS) help run run-regions visitors attack test deny advisories upgrade tools wasm wasm-nginx wasm-lean module proto dashboard sync sync-debug fmt locks clippy doc quick native unit model stores e2e e2e-envoys e2e-module vectors lab kubernetes try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz conformance dist dist-sync dist-module try-dist dist-twice clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9 -]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
@@ -82,7 +82,7 @@ run-regions: python3 ## build and run three regions: Envoys on 10001, 10002, 100
 visitors attack: python3 ## be clients of those three regions: visitors, or an attacker at 127.0.0.66 (docs/operating.md)
 	@exec $(LAB) --end-with-parent traffic $@
 
-test: tools fmt deny clippy doc native upgrade vectors sim instructions lab kubernetes ## every check, as .ci/run does
+test: tools fmt locks deny clippy doc native upgrade vectors sim instructions lab kubernetes ## every check, as .ci/run does
 	@echo "make test: every step passed"
 
 # What a small change breaks most often: the lints, and what the pages say.
@@ -94,6 +94,17 @@ tools: python3 ## install what is missing (.tools/; wasm-opt, redis-server, node
 
 fmt: cargo ## is every file formatted?
 	cargo fmt --all --check
+
+# The workspaces beside this one are not built by `make test`, but depend on its crates. The index of crates is asked only if
+# this machine has not seen what it says of them, and nothing is downloaded.
+BESIDE := tests/conformance tests/fuzz
+locked = cargo update --quiet --locked --workspace --manifest-path $(1)/Cargo.toml
+
+locks: cargo ## do the Cargo.lock files of tests/conformance and tests/fuzz fit the crates that they build?
+	@for folder in $(BESIDE); do \
+	  $(call locked,$$folder) --offline 2>/dev/null || $(call locked,$$folder) || { \
+	    echo "weir: $$folder/Cargo.lock is out of date: run \`cargo update --workspace --manifest-path" \
+	      "$$folder/Cargo.toml\`, and commit it." >&2; exit 1; }; done
 
 DENY = PATH="$(CURDIR)/.tools/cargo-deny/bin:$$PATH" cargo deny --locked check --hide-inclusion-graph
 
