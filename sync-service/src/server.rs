@@ -3,6 +3,7 @@
 use std::future::{Future, pending};
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -83,6 +84,8 @@ pub enum RunError {
     Alone(String, StoreError),
 }
 
+type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
 /// Where a weir-sync listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listening {
@@ -101,7 +104,7 @@ pub async fn run(
     config: Config,
     secrets: Arc<Secrets>,
     ready: oneshot::Sender<Listening>,
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), RunError> {
     // Clients choose keys, and none is named before this.
     weir_budget::id::seed(random());
@@ -118,7 +121,31 @@ pub async fn serve(
     listener: TcpListener,
     store: Arc<dyn Store>,
     ready: oneshot::Sender<Listening>,
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), RunError> {
+    serve_boxed(config, secrets, listener, store, ready, Box::pin(shutdown)).await
+}
+
+/// As [`serve`]. It takes and gives boxes, so that its code is in this crate: else each program that calls it would compile all
+/// of the service once more.
+fn serve_boxed(
+    config: Config,
+    secrets: Arc<Secrets>,
+    listener: TcpListener,
+    store: Arc<dyn Store>,
+    ready: oneshot::Sender<Listening>,
+    shutdown: Boxed<()>,
+) -> Boxed<Result<(), RunError>> {
+    Box::pin(serve_until(config, secrets, listener, store, ready, shutdown))
+}
+
+async fn serve_until(
+    config: Config,
+    secrets: Arc<Secrets>,
+    listener: TcpListener,
+    store: Arc<dyn Store>,
+    ready: oneshot::Sender<Listening>,
+    shutdown: Boxed<()>,
 ) -> Result<(), RunError> {
     let address = listener.local_addr().map_err(|error| RunError::Listen(config.listen, error))?;
     let ops_listener = listen_if(config.ops_listen, "--ops-listen").await?;
