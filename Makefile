@@ -29,6 +29,11 @@ LAB := python3 -B envoy/lab
 # What runs natively: everything but the filters. Every step names the same packages, even if it needs only some of
 # them, because cargo would build the dependencies again for a different selection.
 NATIVE := --locked --workspace --exclude weir-filter --exclude weir-native --exclude weir-empty-filter
+# What compiles it. In `make test`, which says TOGETHER, the lints and the tests are one build: clippy-driver compiles as rustc
+# does, and `cargo clippy`, too, has it lint by these variables. They reach the crates of this workspace alone. Alone, `make
+# clippy` compiles nothing and the tests lint nothing, which is sooner done after a small change.
+LINTING := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
+NATIVE_CARGO := $(if $(TOGETHER),$(LINTING) )cargo
 FILTER := --locked -p weir-filter --target wasm32-wasip1
 # By itself: with weir-sync beside it, the core would have what only weir-sync needs.
 MODULE := --locked -p weir-native
@@ -40,9 +45,11 @@ VECTORS := --locked -p weir-limiter --target wasm32-unknown-unknown --test vecto
 COMPUTE := --locked --release -p weir-tests --no-default-features
 
 .DEFAULT_GOAL := help
+ifndef TOGETHER
 .NOTPARALLEL:
+endif
 PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind chromedriver envoy envoys prometheus urllib3 prometheus-client wasm-bindgen cargo-auditable cargo-deny cross
-.PHONY: $(PROGRAMS) help run run-regions visitors attack test deny advisories upgrade tools wasm wasm-nginx wasm-lean module proto dashboard sync sync-debug fmt locks clippy doc quick native unit model stores e2e e2e-envoys e2e-module vectors lab kubernetes try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz conformance dist dist-sync dist-module try-dist dist-twice clean
+.PHONY: $(PROGRAMS) help run run-regions visitors attack test deny advisories upgrade tools wasm wasm-nginx wasm-lean module proto dashboard sync sync-debug fmt locks clippy clippy-native clippy-filters linted doc quick native unit model stores e2e e2e-envoys e2e-module vectors lab kubernetes try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz conformance dist dist-sync dist-module try-dist dist-twice clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9 -]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
@@ -82,11 +89,28 @@ run-regions: python3 ## build and run three regions: Envoys on 10001, 10002, 100
 visitors attack: python3 ## be clients of those three regions: visitors, or an attacker at 127.0.0.66 (docs/operating.md)
 	@exec $(LAB) --end-with-parent traffic $@
 
-test: tools fmt locks deny clippy doc native upgrade vectors sim instructions lab kubernetes ## every check, as .ci/run does
+# Two steps at once, as many of them have long parts that take one processor. What a step prints is printed when it ends, in one
+# piece. After the first that fails no more begin.
+test: tools fmt locks deny ## every check, as .ci/run does
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target TOGETHER=yes together
 	@echo "make test: every step passed"
 
+# What measures no time.
+COMPUTING := linted wasm wasm-nginx wasm-lean module before sim instructions kubernetes doc clippy-filters vectors
+# What measures time, and so begins when all else has ended; then one after the other.
+MEASURING := native upgrade lab
+.PHONY: together
+together: $(COMPUTING) $(MEASURING)
+ifdef TOGETHER
+# They build in the same folder: at once, they would wait for one another.
+doc clippy-filters vectors: | linted
+native: | $(COMPUTING)
+upgrade: | native
+lab: | upgrade
+endif
+
 # What a small change breaks most often: the lints, and what the pages say.
-quick: prometheus fmt clippy ## the checks worth running before each commit (under a minute, once all is built)
+quick: prometheus fmt clippy ## the checks worth running before each commit (under a minute, once it has built what it needs)
 	$(call suite,architecture documentation mixin rules schema)
 
 tools: python3 ## install what is missing (.tools/; wasm-opt, redis-server, node, valgrind and Chromium by apt)
@@ -115,8 +139,16 @@ deny: cargo cargo-deny ## have the crates that are used allowed licences and sou
 advisories: cargo cargo-deny ## is a fault known of a crate that is used? (needs a network: RustSec's database)
 	$(DENY) advisories
 
-clippy: cargo cc ## lints, warnings denied
+clippy: clippy-native clippy-filters ## lints, warnings denied
+
+clippy-native: cargo cc
 	cargo clippy $(NATIVE) --all-targets -- -D warnings
+
+# The same lints, of the same targets, and all that the tests are.
+linted: cargo cc
+	$(NATIVE_CARGO) test $(NATIVE) --no-run --tests --bench native
+
+clippy-filters: cargo cc
 	cargo clippy $(FILTER) -- -D warnings
 	cargo clippy $(FILTER) --no-default-features --features nginx -- -D warnings
 	cargo clippy $(FILTER) --features lean -- -D warnings
@@ -193,10 +225,10 @@ sync: cargo cc ## build weir-sync
 sync-debug: cargo cc ## build weir-sync for debugging: what `make run` starts
 	cargo build --locked -p weir-sync
 
-suite = cargo test $(NATIVE) $(addprefix --test ,$(1))
+suite = $(NATIVE_CARGO) test $(NATIVE) $(addprefix --test ,$(1))
 
 native: cargo cc redis-server curl openssl chromedriver envoy prometheus urllib3 prometheus-client wasm wasm-nginx wasm-lean module ## every native test: unit, property, stores, mock host, end to end
-	cargo test $(NATIVE)
+	$(NATIVE_CARGO) test $(NATIVE)
 
 unit: cargo cc ## only the unit and property tests beside the code
 	cargo test $(NATIVE) --lib
@@ -244,17 +276,21 @@ e2e-module: envoys e2e ## the same as e2e, with the filter as a dynamic module w
 # The last commit with the wire version before: what a fleet is upgraded from. It is built once, as the tests build.
 BEFORE := 2bbeabc5cf77859d6a9a5ddb1dd779b4ebfb405e
 BEFORE_DIR := $(CARGO_TARGET_DIR)/before/$(BEFORE)
+has_before = git -C "$(CURDIR)" cat-file -e "$(BEFORE)^{commit}" 2>/dev/null
 
-upgrade: cargo cc redis-server envoy wasm ## old and new filters and weir-syncs side by side, and a fleet that is upgraded
-	@if git -C "$(CURDIR)" cat-file -e "$(BEFORE)^{commit}" 2>/dev/null; then \
+upgrade: cargo cc redis-server envoy wasm before ## old and new filters and weir-syncs side by side, and a fleet that is upgraded
+	@if $(has_before); then \
 	  $(MAKE) --no-print-directory upgrade-from; \
 	else \
 	  echo "weir: ATTENTION: \`make upgrade\` DID NOT RUN, so upgrades are NOT tested: this copy lacks the commit" \
 	    "$(BEFORE), which they begin at. A whole clone has it (git fetch --unshallow)." >&2; \
 	fi
 
-.PHONY: upgrade-from
-upgrade-from: $(BEFORE_DIR)/weir-sync
+.PHONY: before upgrade-from
+before: cargo cc
+	@if $(has_before); then $(MAKE) --no-print-directory "$(BEFORE_DIR)/weir-sync"; fi
+
+upgrade-from:
 	$(call suite,upgrade binary) --no-run
 	WEIR_BEFORE="$(BEFORE_DIR)" $(call suite,upgrade) -- --ignored --test-threads 2
 
