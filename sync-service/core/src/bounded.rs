@@ -3,7 +3,8 @@
 use weir_wire::time::{SECOND_NS, Time};
 
 use crate::budget::BudgetId;
-use crate::hashed::{ByBudget, EntryRef};
+use crate::hashed::EntryRef;
+use crate::id::ByBudget;
 
 /// The most budgets, unless it is said otherwise.
 const BUDGETS_MAX: usize = 100_000;

@@ -4,12 +4,9 @@
 //! The order of such a map is another in each run: where order reaches a result, there is a tree, or what is taken out is sorted.
 //!
 //! The usual hash is quick, and its seed is where this process's memory lies: nobody who cannot see a map's order, nor time what is asked of it,
-//! can choose keys that collide. Budgets' names, which clients choose, have a stronger one ([`crate::id`]), which they carry: a map by
-//! budget hashes nothing ([`ByBudget`]).
+//! can choose keys that collide. What clients choose has a stronger one, and carries it: a map of such keys hashes nothing ([`Carried`]).
 
-use core::hash::{BuildHasherDefault, Hasher};
-
-use crate::id::BudgetId;
+use core::hash::Hasher;
 
 pub use hashbrown::Equivalent;
 pub use hashbrown::hash_map::EntryRef;
@@ -17,10 +14,7 @@ pub use hashbrown::hash_map::EntryRef;
 /// A map by hash.
 pub type Hashed<K, V, S = hashbrown::DefaultHashBuilder> = hashbrown::HashMap<K, V, S>;
 
-/// A map by the hash that a budget's name carries.
-pub type ByBudget<V> = Hashed<BudgetId, V, BuildHasherDefault<Carried>>;
-
-/// Takes a hash as it is.
+/// Takes the hash that a key carries as it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Carried(u64);
 
@@ -33,7 +27,7 @@ impl Hasher for Carried {
         self.0 = hash;
     }
 
-    /// Nothing that is put in a [`ByBudget`] map comes here.
+    /// A key that carries its hash writes nothing else.
     fn write(&mut self, bytes: &[u8]) {
         self.0 = bytes.iter().fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
     }

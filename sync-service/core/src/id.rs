@@ -8,14 +8,14 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::fmt;
-use core::hash::{BuildHasher as _, Hash, Hasher};
+use core::hash::{BuildHasher as _, BuildHasherDefault, Hash, Hasher};
 use core::ops::Deref;
 use core::sync::atomic::{AtomicU64, Ordering as Atomic};
 
 use siphasher::sip::SipHasher13;
 use weir_wire::time::{SECOND_NS, Time};
 
-use crate::hashed::{ByBudget, Equivalent};
+use crate::hashed::{Carried, Equivalent, Hashed};
 
 /// Names that nobody else has are forgotten this often, in nanoseconds, ...
 const SWEEP_NS: u64 = 60 * SECOND_NS;
@@ -25,6 +25,9 @@ const SWEEP_MIN: usize = 1_024;
 /// Names a budget: one rule, one key. Ordered by key, then rule: keys differ sooner.
 #[derive(Clone)]
 pub struct BudgetId(Arc<Name>);
+
+/// A map by the hash that a budget's name carries.
+pub type ByBudget<V> = Hashed<BudgetId, V, BuildHasherDefault<Carried>>;
 
 /// What a [`BudgetId`] is.
 pub struct Name {

@@ -27,8 +27,8 @@ pub use self::weights::{HALF_NS, KEPT};
 use self::weights::{Worn, weight};
 use crate::budget::BudgetId;
 pub use crate::demand::Counts;
-use crate::hashed::ByBudget;
 use crate::heard::Last;
+use crate::id::ByBudget;
 
 /// The most keys.
 pub const KEYS_MAX: usize = 4 * KEPT;

@@ -7,7 +7,7 @@ use weir_wire::time::{SECOND_NS, Time};
 
 use super::meter::Meter;
 use crate::ban::BANS_KEPT_MAX;
-use crate::hashed::ByBudget;
+use crate::id::ByBudget;
 use crate::source::MADE_MS_MAX;
 
 /// How far back a POP's first word of a key may reach, in nanoseconds, beside the time for which the POP itself was

@@ -28,8 +28,8 @@ pub use tracked::RESTING_NS;
 use crate::budget::BudgetId;
 pub use crate::clock::RESTING_NS_MAX;
 use crate::divide::Division;
-use crate::hashed::ByBudget;
 use crate::heat::Heat;
+use crate::id::ByBudget;
 use crate::plan::Entry;
 use crate::push::{Told, index_of};
 
