@@ -409,10 +409,10 @@ dist-sync dist-module: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = $(
 cross: python3
 	$(if $(DIST_OTHERS),@$(LAB) tools $(DIST_OTHERS:%=cross-%))
 
-# Linked statically, so that it runs on every Linux.
+# Linked statically, so that it runs on every Linux. mimalloc has the time of its compilation in it: 1970.
 dist-sync: cargo cc cargo-auditable cross ## build weir-sync as a release has it: linked statically, with the list of its crates in it
 	PATH="$(CURDIR)/.tools/cargo-auditable/bin:$$PATH" $(call dist_rustflags,-Ctarget-feature=+crt-static) \
-	  CFLAGS="-ffile-prefix-map=$(CARGO_HOME)=/cargo -ffile-prefix-map=$(CURDIR)=/weir" \
+	  CFLAGS="-ffile-prefix-map=$(CARGO_HOME)=/cargo -ffile-prefix-map=$(CURDIR)=/weir" SOURCE_DATE_EPOCH=0 \
 	  cargo auditable build --locked --release -p weir-sync $(DIST_TARGETS)
 
 dist-module: cargo cc cross ## build the dynamic module as a release has it, for each of ARCHITECTURES
