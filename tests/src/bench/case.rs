@@ -74,9 +74,8 @@ use Under::{Alone, Chain, Four, Headers, Limited, Many, One, Rotating, Two};
 pub const BASE: Case = Case::new(Nothing, Many);
 /// The same with two workers.
 pub const BASE_OF_TWO: Case = Case::new(Nothing, Two);
-/// What the main ratios need, with one worker.
-const MAIN: [Case; 15] = [
-    BASE,
+/// What the main ratios need.
+const MAIN: [Case; 16] = [
     Case::new(NothingAgain, Many),
     Case::new(Empty, Many),
     Case::new(Native, Many),
@@ -91,6 +90,8 @@ const MAIN: [Case; 15] = [
     Case::new(Module, Four),
     Case::new(Module, One),
     Case::new(Central, Many),
+    Case::new(Wasm, Two),
+    Case::new(Module, Two),
 ];
 /// What the page has beside.
 const FURTHER: [Case; 14] = [
@@ -109,8 +110,6 @@ const FURTHER: [Case; 14] = [
     Case::new(Wasm, Chain),
     Case::new(Module, Chain),
 ];
-/// In the proxy with two workers.
-const OF_TWO: [Case; 3] = [BASE_OF_TWO, Case::new(Wasm, Two), Case::new(Module, Two)];
 
 impl Case {
     /// A case.
@@ -118,14 +117,9 @@ impl Case {
         Self { by, under }
     }
 
-    /// Those in the proxy with one worker: the main ones, or all.
-    pub fn of_one_worker(all: bool) -> Vec<Self> {
+    /// What is measured beside its base: the main ones, or all.
+    pub fn all(all: bool) -> Vec<Self> {
         MAIN.into_iter().chain(FURTHER.into_iter().filter(|_| all)).collect()
-    }
-
-    /// Those in the proxy with two.
-    pub fn of_two_workers() -> Vec<Self> {
-        OF_TWO.to_vec()
     }
 
     /// What its CPU time is compared with.
@@ -240,7 +234,7 @@ mod tests {
 
     #[test]
     fn no_two_cases_share_a_name_or_a_word() {
-        let all = || Case::of_one_worker(true).into_iter().chain(Case::of_two_workers());
+        let all = || Case::all(true).into_iter().chain([BASE, BASE_OF_TWO]);
         let names: BTreeSet<String> = all().map(|case| case.to_string()).collect();
         let words: BTreeSet<String> = all().map(Case::word).collect();
         assert_eq!((names.len(), words.len()), (all().count(), all().count()));

@@ -4,14 +4,14 @@
 //! plan.rs        how long it measures
 //! case.rs        the cases: one listener each
 //! filters.rs     what stands in front of a listener's upstream, as Envoy's configuration
-//! proxy.rs       the Envoy that has them all
+//! proxy.rs       an Envoy that has some of them
 //! upstream.rs    what is behind them
 //! service/       a central service on Redis, a process of its own
 //! generator.rs   the load
 //! cpu.rs         CPU time from the kernel; who runs on which CPU
 //! site.rs        a listener that is visited
-//! sweeps.rs      visits: every listener, sweep after sweep
-//! rounds.rs      the sweeps of one Envoy after the other
+//! pair.rs        a listener beside one without a filter, in an Envoy of their own
+//! rounds.rs      pairs: every case, round after round
 //! memory.rs      Envoy's memory under ever new addresses
 //! stats.rs       quartiles, and how sure figures are
 //! figures.rs     the tables
@@ -29,6 +29,7 @@ pub mod generator;
 pub mod machine;
 pub mod memory;
 pub mod page;
+pub mod pair;
 pub mod plan;
 pub mod proxy;
 pub mod rounds;
@@ -36,7 +37,6 @@ pub mod service;
 pub mod site;
 pub mod stats;
 pub mod summary;
-pub mod sweeps;
 pub mod upstream;
 
 use std::fs;
@@ -68,10 +68,10 @@ pub async fn run(plan: Plan) -> Result<Part, String> {
     let module_bytes = u32::try_from(module_bytes).unwrap_or(u32::MAX);
     let figures = Figures::of(&rounds, memory, module_bytes);
     let page = format!(
-        "{machine} {} rounds of {} sweeps; per listener and sweep {} requests over {CONNECTIONS} connections and {} one \
+        "{machine} {} rounds; in each, {} visits to a listener, of {} requests over {CONNECTIONS} connections and {} one \
          after the other.\n\n{}\n{}",
         rounds.len(),
-        plan.sweeps,
+        plan.visits,
         figures::grouped(u32::try_from(plan.requests).unwrap_or(0)),
         plan.alone,
         figures.targets(),

@@ -7,14 +7,14 @@ use std::time::Duration;
 pub struct Plan {
     /// Whether every listener is visited, or only those that the main ratios need.
     pub all: bool,
-    /// Rounds, each with an Envoy of its own: at least so many, ...
+    /// Rounds, in each of which every listener has an Envoy of its own: at least so many, ...
     pub least_rounds: usize,
     /// ... and for so long.
     pub lasts: Duration,
     /// Each so many rounds one has the listeners with rotating callers: all of these must have come before it is measured.
     pub rotating_every: usize,
-    /// Sweeps in a round; each visits every listener once.
-    pub sweeps: usize,
+    /// Visits to a listener in a round.
+    pub visits: usize,
     /// Requests of a visit before it is measured, a tenth of a second of them: what ran before has left its own data in the
     /// caches, and a listener that people run has had them, and its clients, to itself for long.
     pub warm_up: usize,
@@ -32,10 +32,10 @@ impl Plan {
     /// What docs/benchmarks.md is made with, in 20 minutes on a quiet machine.
     pub const FULL: Self = Self {
         all: true,
-        least_rounds: 10,
-        lasts: Duration::from_mins(12),
+        least_rounds: 9,
+        lasts: Duration::from_mins(13),
         rotating_every: 3,
-        sweeps: 2,
+        visits: 3,
         warm_up: 2_000,
         requests: 3_000,
         alone: 50,
@@ -46,7 +46,7 @@ impl Plan {
     /// The main ratios, in under five minutes.
     pub const QUICK: Self = Self {
         all: false,
-        least_rounds: 4,
+        least_rounds: 3,
         lasts: Duration::from_secs(160),
         few_addresses: 100_000,
         many_addresses: 500_000,
