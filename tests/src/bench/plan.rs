@@ -32,8 +32,8 @@ impl Plan {
     /// What docs/benchmarks.md is made with, in 20 minutes on a quiet machine.
     pub const FULL: Self = Self {
         all: true,
-        least_rounds: 9,
-        lasts: Duration::from_mins(13),
+        least_rounds: 6,
+        lasts: Duration::from_mins(10),
         rotating_every: 3,
         visits: 3,
         warm_up: 2_000,
