@@ -33,7 +33,7 @@ impl Plan {
     pub const FULL: Self = Self {
         all: true,
         least_rounds: 6,
-        lasts: Duration::from_mins(10),
+        lasts: Duration::from_mins(8),
         rotating_every: 3,
         visits: 3,
         warm_up: 2_000,
