@@ -338,9 +338,9 @@ regions: cargo cc redis-server envoy wasm sync ## three real regions under load,
 	cargo run --locked --release -p weir-tests --bin regions
 
 # Each writes its part of docs/benchmarks.md. Quiet, please: nothing else should run on the machine.
-bench: bench-envoy bench-native bench-sync bench-gateway ## every benchmark, into docs/benchmarks.md (45 minutes)
+bench: bench-envoy bench-native bench-sync bench-gateway ## every benchmark, into docs/benchmarks.md (40 minutes)
 
-bench-envoy: cargo cc redis-server envoy wasm wasm-lean module empty-filter sync ## only those in a real Envoy, compared with the alternatives (20 minutes)
+bench-envoy: cargo cc redis-server envoy wasm wasm-lean module empty-filter sync ## only those in a real Envoy, compared with the alternatives (15 minutes)
 	WEIR_SYNC_BIN="$(CARGO_TARGET_DIR)/release/weir-sync" \
 	cargo run -q --locked --release -p weir-tests --bin bench -- --write docs/benchmarks.md
 

@@ -10,9 +10,6 @@ pub const ROTATING: u32 = 100_000;
 /// So many callers that each is offered less than its quota: twice as many as a worker on one processor needs for that.
 pub const MANY: u32 = 2_000;
 
-/// Filters in a chain.
-pub const LINKS: u8 = 8;
-
 /// What stands in front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum By {
@@ -51,9 +48,6 @@ pub enum Under {
     Headers,
     /// As `Many`, of a POP on its own.
     Alone,
-    /// As `Many`, through [`LINKS`] of the filter, each with rules and a table of its own: from the second on, each finds its
-    /// code in the caches.
-    Chain,
     /// As `One`, with two workers.
     Two,
 }
@@ -68,14 +62,15 @@ pub struct Case {
 }
 
 use By::{Central, Empty, Lean, Module, Native, Nothing, NothingAgain, Wasm};
-use Under::{Alone, Chain, Four, Headers, Limited, Many, One, Rotating, Two};
+use Under::{Alone, Four, Headers, Limited, Many, One, Rotating, Two};
 
 /// The listener without a filter.
 pub const BASE: Case = Case::new(Nothing, Many);
 /// The same with two workers.
 pub const BASE_OF_TWO: Case = Case::new(Nothing, Two);
-/// What the main ratios need.
-const MAIN: [Case; 16] = [
+/// What the main ratios need, with one worker.
+const MAIN: [Case; 15] = [
+    BASE,
     Case::new(NothingAgain, Many),
     Case::new(Empty, Many),
     Case::new(Native, Many),
@@ -90,11 +85,9 @@ const MAIN: [Case; 16] = [
     Case::new(Module, Four),
     Case::new(Module, One),
     Case::new(Central, Many),
-    Case::new(Wasm, Two),
-    Case::new(Module, Two),
 ];
 /// What the page has beside.
-const FURTHER: [Case; 14] = [
+const FURTHER: [Case; 10] = [
     Case::new(Native, One),
     Case::new(Wasm, Rotating),
     Case::new(Wasm, One),
@@ -105,11 +98,9 @@ const FURTHER: [Case; 14] = [
     Case::new(Module, Headers),
     Case::new(Module, Alone),
     Case::new(Central, One),
-    Case::new(Empty, Chain),
-    Case::new(Native, Chain),
-    Case::new(Wasm, Chain),
-    Case::new(Module, Chain),
 ];
+/// In the proxy with two workers.
+const OF_TWO: [Case; 3] = [BASE_OF_TWO, Case::new(Wasm, Two), Case::new(Module, Two)];
 
 impl Case {
     /// A case.
@@ -117,9 +108,14 @@ impl Case {
         Self { by, under }
     }
 
-    /// What is measured beside its base: the main ones, or all.
-    pub fn all(all: bool) -> Vec<Self> {
+    /// Those in the proxy with one worker: the main ones, or all.
+    pub fn of_one_worker(all: bool) -> Vec<Self> {
         MAIN.into_iter().chain(FURTHER.into_iter().filter(|_| all)).collect()
+    }
+
+    /// Those in the proxy with two.
+    pub fn of_two_workers() -> Vec<Self> {
+        OF_TWO.to_vec()
     }
 
     /// What its CPU time is compared with.
@@ -146,7 +142,7 @@ impl Case {
     /// From how many addresses requests come.
     pub fn callers(self) -> u32 {
         match self.under {
-            Many | Four | Headers | Alone | Chain => MANY,
+            Many | Four | Headers | Alone => MANY,
             Rotating => ROTATING,
             One | Limited | Two => 1,
         }
@@ -161,40 +157,31 @@ impl Case {
         match self.under {
             Limited => filters::ONE_A_DAY,
             One | Two => filters::PLENTY,
-            Many | Rotating | Four | Headers | Alone | Chain => filters::SHIPPED,
+            Many | Rotating | Four | Headers | Alone => filters::SHIPPED,
         }
     }
 
-    fn weir(self, word: &str) -> serde_json::Value {
-        let quota = self.quota();
+    fn weir(self) -> serde_json::Value {
+        let (word, quota) = (self.word(), self.quota());
         match self.under {
-            Four => filters::in_a_fleet(word, filters::four_rules(word, quota)),
-            Headers => filters::in_a_fleet(word, filters::quota_headers(word, quota)),
-            Alone => filters::one_rule(word, quota),
-            Many | Rotating | One | Limited | Chain | Two => {
-                filters::in_a_fleet(word, filters::one_rule(word, quota))
+            Four => filters::in_a_fleet(&word, filters::four_rules(&word, quota)),
+            Headers => filters::in_a_fleet(&word, filters::quota_headers(&word, quota)),
+            Alone => filters::one_rule(&word, quota),
+            Many | Rotating | One | Limited | Two => {
+                filters::in_a_fleet(&word, filters::one_rule(&word, quota))
             }
         }
     }
 
     /// What stands in front.
     pub fn filter(self) -> Filter {
-        let word = self.word();
-        if self.under == Chain {
-            return filters::chain((0..LINKS).map(|link| self.link(&format!("{word}-{link}"))).collect());
-        }
-        self.link(&word)
-    }
-
-    /// The filter whose names are `word`.
-    fn link(self, word: &str) -> Filter {
         match self.by {
             Nothing | NothingAgain => Filter::default(),
-            Empty => filters::empty(word),
+            Empty => filters::empty(),
             Native => filters::native(self.quota()),
-            Wasm => filters::weir(word, &artefact::filter_wasm(), &self.weir(word)),
-            Lean => filters::weir(word, &artefact::lean_wasm(), &self.weir(word)),
-            Module => filters::module(word, &self.weir(word)),
+            Wasm => filters::weir(&self.word(), &artefact::filter_wasm(), &self.weir()),
+            Lean => filters::weir(&self.word(), &artefact::lean_wasm(), &self.weir()),
+            Module => filters::module(&self.word(), &self.weir()),
             Central => filters::central(SERVICE),
         }
     }
@@ -221,7 +208,6 @@ impl fmt::Display for Case {
             Four => ", four rules of two keys",
             Headers => ", quota headers",
             Alone => ", without `sync`",
-            Chain => ", eight in a chain",
             Two => ", one address, two workers",
         })
     }
@@ -234,7 +220,7 @@ mod tests {
 
     #[test]
     fn no_two_cases_share_a_name_or_a_word() {
-        let all = || Case::all(true).into_iter().chain([BASE, BASE_OF_TWO]);
+        let all = || Case::of_one_worker(true).into_iter().chain(Case::of_two_workers());
         let names: BTreeSet<String> = all().map(|case| case.to_string()).collect();
         let words: BTreeSet<String> = all().map(Case::word).collect();
         assert_eq!((names.len(), words.len()), (all().count(), all().count()));

@@ -1,24 +1,22 @@
 //! The figures: what must be reached, and what was.
 
-use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use weir_limiter::table::slot::{KEYS_PER_SLOT, SLOT_BYTES};
 
 use crate::bench::case::{BASE, BASE_OF_TWO, By, Case, Under};
 use crate::bench::memory::Memory;
-use crate::bench::pair::Pair;
-use crate::bench::rounds::Round;
 use crate::bench::site::Visit;
-use crate::bench::stats::{Estimate, middle, quantile};
+use crate::bench::stats::{Estimate, quantile, quiet};
 use crate::bench::summary::{
     ABOVE_EMPTY, ADDRESS, CENTRAL_ALONE, CENTRAL_BUSY, FOUR_RULES, MODULE_FLEET, MODULE_LIMITED,
     MODULE_ROTATING, RESIDENT, Reached, TWO_WORKERS, Target, WASM_BYTES, WASM_FLEET, WASM_FOUR, WASM_LIMITED,
     WASM_TWO,
 };
+use crate::bench::sweeps::Sweep;
 
 use By::{Central, Empty, Lean, Module, Native, NothingAgain, Wasm};
-use Under::{Alone, Chain, Four, Headers, Limited, Many, One, Rotating, Two};
+use Under::{Alone, Four, Headers, Limited, Many, One, Rotating, Two};
 
 /// A figure, and its row of the summary where it has one.
 struct Row {
@@ -31,13 +29,13 @@ struct Row {
 /// What a run measured.
 #[derive(Debug)]
 pub struct Figures<'a> {
-    rounds: &'a [Round],
+    sweeps: &'a [Sweep],
     memory: Memory,
     module_bytes: u32,
 }
 
-/// Some rounds, of which times are asked: the middle of all rounds.
-struct Times<'a>(&'a [&'a Round]);
+/// Some sweeps, of which times are asked: each is the lower quartile of the visits to one listener.
+struct Times<'a>(&'a [&'a Sweep]);
 
 impl Times<'_> {
     /// CPU time of a request, in microseconds, all connections at once.
@@ -47,43 +45,29 @@ impl Times<'_> {
 
     /// The same above that of the listener without a filter.
     fn added(&self, by: By, under: Under) -> f64 {
-        self.above(Case::new(by, under), |visit| visit.cpu_us)
+        let case = Case::new(by, under);
+        self.cpu(by, under) - self.of(case.base(), |visit| visit.cpu_us)
     }
 
     /// The same of one request at a time.
     fn added_alone(&self, by: By, under: Under) -> f64 {
-        self.above(Case::new(by, under), |visit| visit.alone_us)
+        let alone = |case| self.of(case, |visit| visit.alone_us);
+        alone(Case::new(by, under)) - alone(BASE)
     }
 
     fn of(&self, case: Case, part: impl Fn(&Visit) -> f64) -> f64 {
-        middle(self.pairs(case).map(|pair| pair.least(&part)[0]))
-    }
-
-    /// Within a pair, because a round may be a slow one.
-    fn above(&self, case: Case, part: impl Fn(&Visit) -> f64) -> f64 {
-        let above = |[filter, base]: [f64; 2]| filter - base;
-        middle(self.pairs(case).map(|pair| above(pair.least(&part))))
-    }
-
-    /// Of listeners without a filter: beside which `is_meant`.
-    fn base(&self, is_meant: impl Fn(Case) -> bool, part: impl Fn(&Visit) -> f64) -> f64 {
-        let meant = self.0.iter().flat_map(|round| round.iter().filter(|(case, _)| is_meant(**case)));
-        middle(meant.map(|(_, pair)| pair.least(&part)[1]))
-    }
-
-    fn pairs(&self, case: Case) -> impl Iterator<Item = &Pair> {
-        self.0.iter().filter_map(move |round| round.get(&case))
+        quiet(self.0.iter().filter_map(|sweep| sweep.get(&case)).map(part))
     }
 
     fn has(&self, by: By, under: Under) -> bool {
-        self.pairs(Case::new(by, under)).next().is_some()
+        self.0.first().is_some_and(|sweep| sweep.contains_key(&Case::new(by, under)))
     }
 }
 
 impl<'a> Figures<'a> {
-    /// Of whole rounds, an Envoy under many addresses, and the module's size.
-    pub fn of(rounds: &'a [Round], memory: Memory, module_bytes: u32) -> Self {
-        Self { rounds, memory, module_bytes }
+    /// Of whole sweeps, an Envoy under many addresses, and the module's size.
+    pub fn of(sweeps: &'a [Sweep], memory: Memory, module_bytes: u32) -> Self {
+        Self { sweeps, memory, module_bytes }
     }
 
     /// The figures that have a must and an aim, and those beside them: one per line.
@@ -174,13 +158,6 @@ impl<'a> Figures<'a> {
                 (Module, One),
                 (Native, One),
             ),
-            self.beside(
-                "native module : local_ratelimit, eight of each in a chain",
-                (Module, Chain),
-                (Native, Chain),
-            ),
-            self.beside("wasm : local_ratelimit, eight of each in a chain", (Wasm, Chain), (Native, Chain)),
-            self.beside("wasm : empty wasm filter, eight of each in a chain", (Wasm, Chain), (Empty, Chain)),
             self.beside("wasm, with `sync` : without", (Wasm, Many), (Wasm, Alone)),
             self.beside("native module, with `sync` : without", (Module, Many), (Module, Alone)),
             self.beside("wasm, quota headers on : off", (Wasm, Headers), (Wasm, Many)),
@@ -211,35 +188,34 @@ impl<'a> Figures<'a> {
             "| listener | CPU per request, µs | added CPU, µs | added CPU, one at a time, µs | added p50, µs | \
              added p99, µs |\n|---|---|---|---|---|---|\n",
         );
-        for base in [BASE, BASE_OF_TWO] {
-            let is_meant = |case: Case| case.base() == base;
-            let cpu = self.each(|times| times.base(is_meant, |visit| visit.cpu_us));
-            let alone = self.each(|times| times.base(is_meant, |visit| visit.alone_us));
-            let [p50, p99] = [0.5, 0.99].map(|part| self.waited(is_meant, |pair| &pair.base, part));
-            let _ = writeln!(
-                page,
-                "| {base} | {cpu:.1} | | in all {alone:.1} | in all {p50:.1} | in all {p99:.1} |"
-            );
-        }
-        let cases: BTreeSet<Case> = self.rounds.iter().flat_map(|round| round.keys().copied()).collect();
+        let cases: Vec<Case> =
+            self.sweeps.first().into_iter().flat_map(|sweep| sweep.keys().copied()).collect();
         for case in cases {
             let Case { by, under } = case;
             let cpu = self.each(|times| times.cpu(by, under));
-            let busy = self.each(|times| times.added(by, under));
-            let alone = self.each(|times| times.added_alone(by, under));
-            let [p50, p99] = [0.5, 0.99].map(|part| {
-                let of = |visits: fn(&Pair) -> &Vec<Visit>| self.waited(|other| other == case, visits, part);
-                of(|pair| &pair.filter) - of(|pair| &pair.base)
-            });
-            let _ = writeln!(page, "| {case} | {cpu:.1} | {busy:.2} | {alone:.1} | {p50:.1} | {p99:.1} |");
+            let [p50, p99] = [0.5, 0.99].map(|part| self.waited(case, part));
+            let _ = if [BASE, BASE_OF_TWO].contains(&case) {
+                let alone = self.each(|times| times.of(case, |visit| visit.alone_us));
+                writeln!(
+                    page,
+                    "| {case} | {cpu:.1} | | in all {alone:.1} | in all {p50:.1} | in all {p99:.1} |"
+                )
+            } else {
+                let busy = self.each(|times| times.added(by, under));
+                let alone = self.each(|times| {
+                    times.of(case, |visit| visit.alone_us) - times.of(case.base(), |visit| visit.alone_us)
+                });
+                let [p50, p99] =
+                    [(p50, 0.5), (p99, 0.99)].map(|(waited, part)| waited - self.waited(case.base(), part));
+                writeln!(page, "| {case} | {cpu:.1} | {busy:.2} | {alone:.1} | {p50:.1} | {p99:.1} |")
+            };
         }
         page
     }
 
-    /// A latency of all these visits together, beside which `is_meant`.
-    fn waited(&self, is_meant: impl Fn(Case) -> bool, visits: fn(&Pair) -> &Vec<Visit>, part: f64) -> f64 {
-        let meant = self.rounds.iter().flatten().filter(|(case, _)| is_meant(**case));
-        let visits = meant.flat_map(|(_, pair)| visits(pair));
+    /// A latency of all visits to a listener together.
+    fn waited(&self, case: Case, part: f64) -> f64 {
+        let visits = self.sweeps.iter().filter_map(|sweep| sweep.get(&case));
         let mut waited: Vec<f64> = visits.flat_map(|visit| visit.waited_us.iter().copied()).collect();
         waited.sort_by(f64::total_cmp);
         quantile(&waited, part)
@@ -269,23 +245,23 @@ impl<'a> Figures<'a> {
     /// A 429 in all beside that of Envoy's own filter: what it adds is negative.
     fn in_all(&self, target: Target, figure: &str, (by, under): (By, Under)) -> Row {
         let estimate = self.each(|times| times.cpu(by, under) / times.cpu(Native, Limited));
-        let noise = self.with(|times| times.added(NothingAgain, Many).abs() / times.cpu(Native, Limited));
+        let noise = self.with(|times| times.added(NothingAgain, Many).abs() / times.cpu(BASE.by, BASE.under));
         ratio(target, figure, estimate, told(estimate, noise))
     }
 
     fn each(&self, figure: impl Fn(&Times<'_>) -> f64) -> Estimate {
-        Estimate::of(self.rounds, |rounds| figure(&Times(rounds)))
+        Estimate::of(self.sweeps, |sweeps| figure(&Times(sweeps)))
     }
 
     fn with<T>(&self, figure: impl Fn(&Times<'_>) -> T) -> T {
-        let all: Vec<&Round> = self.rounds.iter().collect();
+        let all: Vec<&Sweep> = self.sweeps.iter().collect();
         figure(&Times(&all))
     }
 }
 
-/// CPU time of a request above that of the listener without a filter, of all rounds, in microseconds.
-pub fn added(rounds: &[Round], case: Case) -> f64 {
-    let all: Vec<&Round> = rounds.iter().collect();
+/// CPU time of a request above that of the listener without a filter, of all sweeps, in microseconds.
+pub fn added(sweeps: &[Sweep], case: Case) -> f64 {
+    let all: Vec<&Sweep> = sweeps.iter().collect();
     Times(&all).added(case.by, case.under)
 }
 
@@ -328,30 +304,23 @@ mod tests {
     const MEMORY: Memory =
         Memory { before_kib: 1, few_addresses: 1, few_kib: 1, many_addresses: 2, many_kib: 1 };
 
+    const NOTHING: Case = BASE;
     const NATIVE: Case = Case::new(Native, Many);
     const WASM: Case = Case::new(Wasm, Many);
+    const MODULE: Case = Case::new(Module, Many);
+    const CENTRAL: Case = Case::new(Central, Many);
 
-    /// Visits to a listener that take so long, and to the one without a filter beside it.
-    fn pair(filter: &[f64], base: &[f64]) -> Pair {
-        let visits = |times: &[f64]| {
-            times.iter().map(|us| Visit { cpu_us: *us, alone_us: 2.0 * us, ..Visit::default() }).collect()
-        };
-        Pair { filter: visits(filter), base: visits(base) }
+    fn sweep(figures: &[(Case, f64)]) -> Sweep {
+        figures.iter().map(|(case, cpu_us)| (*case, Visit { cpu_us: *cpu_us, ..Visit::default() })).collect()
     }
 
-    /// In each round one visit to each listener is disturbed, one whole round is, and in another a listener lies badly.
+    /// Of four visits to a listener three are disturbed, and not the same ones.
     #[test]
-    fn a_ratio_is_that_of_the_middle_rounds_and_their_quiet_visits() {
-        let round = |slower: f64, native: f64| {
-            let [base, wasm] = [[50.0 + slower, 90.0 + slower], [98.0 + slower, 65.0 + slower]];
-            Round::from([
-                (NATIVE, pair(&[95.0 + slower, native + slower], &base)),
-                (WASM, pair(&wasm, &base)),
-            ])
-        };
-        let rounds =
-            [round(0.0, 55.0), round(0.0, 55.0), round(70.0, 55.0), round(0.0, 62.0), round(0.0, 55.0)];
-        let figures = Figures::of(&rounds, MEMORY, 390_000);
+    fn a_ratio_is_that_of_quiet_visits() {
+        let visits = [(50.0, 95.0, 99.0), (90.0, 55.0, 98.0), (80.0, 91.0, 65.0), (50.0, 55.0, 65.0)];
+        let of = |(nothing, native, wasm)| sweep(&[(NOTHING, nothing), (NATIVE, native), (WASM, wasm)]);
+        let sweeps: Vec<Sweep> = visits.into_iter().map(of).collect();
+        let figures = Figures::of(&sweeps, MEMORY, 390_000);
         let (ratio, _) = figures.added_over((Wasm, Many), (Native, Many)).expect("both were visited");
         assert!((ratio.value - 3.0).abs() < 1e-9 && ratio.low <= ratio.high, "{ratio}");
         assert!(figures.added_over((Module, Many), (Native, Many)).is_none(), "it was not visited");
@@ -359,36 +328,34 @@ mod tests {
 
     #[test]
     fn the_summary_gets_a_word_and_none_for_noise() {
-        let visited = [
-            (Case::new(NothingAgain, Many), 50.5),
+        let mut sweep = sweep(&[
+            (NOTHING, 50.0),
             (NATIVE, 49.0),
             (Case::new(Empty, Many), 60.0),
             (WASM, 58.0),
-            (Case::new(Module, Many), 51.0),
-            (Case::new(Central, Many), 66.0),
-        ];
-        let rounds = [visited.into_iter().map(|(case, us)| (case, pair(&[us], &[50.0]))).collect()];
-        let reached = Figures::of(&rounds, MEMORY, 390_000).reached();
+            (MODULE, 51.0),
+            (CENTRAL, 66.0),
+        ]);
+        let again = Case::new(NothingAgain, Many);
+        for (case, alone_us) in [(NOTHING, 100.0), (again, 101.0), (MODULE, 110.0), (CENTRAL, 1_200.0)] {
+            sweep.entry(case).or_default().alone_us = alone_us;
+        }
+        let sweeps = [sweep];
+        let reached = Figures::of(&sweeps, MEMORY, 390_000).reached();
         let of = |target: Target| reached.iter().find(|row| row.to_string().starts_with(&target.cells()));
         let told = |target| of(target).map(|row| row.to_string().replace(&target.cells(), ""));
         assert_eq!(of(WASM_FLEET).map(Reached::word), Some(Word::Short));
         assert_eq!(of(ABOVE_EMPTY).map(Reached::word), Some(Word::Aim));
         assert_eq!(of(CENTRAL_BUSY).map(Reached::word), Some(Word::Must));
-        assert_eq!(told(CENTRAL_ALONE).as_deref(), Some(" 16.00 (16.00 to 16.00; 0.50) | falls short |"));
+        assert_eq!(told(CENTRAL_ALONE).as_deref(), Some(" 110.00 (110.00 to 110.00; 0.10) | the aim |"));
         assert_eq!(told(WASM_BYTES).as_deref(), Some(" 381 KB | the must |"));
     }
 
     #[test]
-    fn every_listener_is_told_beside_the_one_without_a_filter() {
+    fn two_workers_are_compared_with_two_workers() {
         let two = Case::new(Wasm, Two);
-        let rounds = [Round::from([(WASM, pair(&[15.0], &[10.0])), (two, pair(&[25.0], &[20.0]))])];
-        let page = Figures::of(&rounds, MEMORY, 390_000).listeners();
-        let rows = [
-            "| no filter | 10.0 (10.0 to 10.0) | |",
-            "| no filter, one address, two workers | 20.0 (20.0",
-            "| Weir, wasm | 15.0 (15.0 to 15.0) | 5.00",
-        ];
-        assert!(rows.iter().all(|row| page.contains(row)), "{page}");
+        let sweeps = [sweep(&[(NOTHING, 10.0), (BASE_OF_TWO, 20.0), (two, 25.0)])];
+        assert!((added(&sweeps, two) - 5.0).abs() < 1e-9);
     }
 
     #[test]

@@ -45,22 +45,16 @@ pub const ONE_A_DAY: Quota = Quota { tokens: 1, burst: 1, per: "d", interval: "8
 /// A filter, and what it wants of the route.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// Before the router, in order.
-    pub filters: Vec<Value>,
+    /// Before the router.
+    pub filter: Option<Value>,
     /// The route's `rate_limits`.
     pub rate_limits: Option<Value>,
 }
 
-/// Several, one behind the other; the route is what the first one wants.
-pub fn chain(filters: Vec<Filter>) -> Filter {
-    let rate_limits = filters.first().and_then(|first| first.rate_limits.clone());
-    Filter { filters: filters.into_iter().flat_map(|filter| filter.filters).collect(), rate_limits }
-}
-
 /// A filter that does nothing.
-pub fn empty(vm_id: &str) -> Filter {
+pub fn empty() -> Filter {
     let plugin = json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": ""});
-    wasm(vm_id, &artefact::empty_filter_wasm(), &plugin)
+    wasm("empty", &artefact::empty_filter_wasm(), &plugin)
 }
 
 /// Weir. Each has its own `vm_id`, and so a table of its own.
@@ -78,7 +72,7 @@ pub fn module(name: &str, configuration: &Value) -> Filter {
         "@type": "type.googleapis.com/google.protobuf.StringValue",
         "value": configuration.to_string(),
     });
-    Filter { filters: vec![native_filter(name, &plugin)], rate_limits: None }
+    Filter { filter: Some(native_filter(name, &plugin)), rate_limits: None }
 }
 
 /// One rule per address. `word` begins the rules' names: the listeners share a weir-sync, but no budgets.
@@ -130,7 +124,7 @@ pub fn native(quota: Quota) -> Filter {
     let bucket = |of: Quota| json!({"max_tokens": of.burst, "tokens_per_fill": of.tokens, "fill_interval": quota.interval});
     let always = json!({"default_value": {"numerator": 100, "denominator": "HUNDRED"}});
     Filter {
-        filters: vec![json!({
+        filter: Some(json!({
             "name": "envoy.filters.http.local_ratelimit",
             "typed_config": {
                 "@type": "type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit",
@@ -142,7 +136,7 @@ pub fn native(quota: Quota) -> Filter {
                 "descriptors": [{"entries": [{"key": "remote_address"}], "token_bucket": bucket(quota)}],
                 "max_dynamic_descriptors": ADDRESSES,
             },
-        })],
+        })),
         rate_limits: Some(per_address()),
     }
 }
@@ -151,7 +145,7 @@ pub fn native(quota: Quota) -> Filter {
 /// fails, so that none goes by unasked.
 pub fn central(cluster: &str) -> Filter {
     Filter {
-        filters: vec![json!({
+        filter: Some(json!({
             "name": "envoy.filters.http.ratelimit",
             "typed_config": {
                 "@type": "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit",
@@ -163,7 +157,7 @@ pub fn central(cluster: &str) -> Filter {
                     "transport_api_version": "V3",
                 },
             },
-        })],
+        })),
         rate_limits: Some(per_address()),
     }
 }
@@ -174,7 +168,7 @@ fn per_address() -> Value {
 
 fn wasm(vm_id: &str, module: &Path, plugin: &Value) -> Filter {
     Filter {
-        filters: vec![json!({
+        filter: Some(json!({
             "name": "wasm",
             "typed_config": {
                 "@type": "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm",
@@ -189,7 +183,7 @@ fn wasm(vm_id: &str, module: &Path, plugin: &Value) -> Filter {
                     "configuration": plugin,
                 },
             },
-        })],
+        })),
         rate_limits: None,
     }
 }

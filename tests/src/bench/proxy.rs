@@ -1,5 +1,6 @@
 //! The Envoy that is measured: one process, a listener for each case.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
@@ -34,7 +35,7 @@ pub struct Behind {
 pub struct Proxy {
     process: Process,
     workers: Vec<u32>,
-    listeners: Vec<(Case, SocketAddr)>,
+    listeners: BTreeMap<Case, SocketAddr>,
     // After the process: it ends first.
     _folder: TempDir,
 }
@@ -46,7 +47,7 @@ impl Proxy {
         let folder = tempfile::Builder::new().prefix("weir-bench-").tempdir();
         let folder = folder.map_err(|e| format!("no temporary folder: {e}"))?;
         let at = |case: &Case| (*case, SocketAddr::from((Ipv4Addr::LOCALHOST, port::free())));
-        let listeners: Vec<(Case, SocketAddr)> = cases.iter().map(at).collect();
+        let listeners: BTreeMap<Case, SocketAddr> = cases.iter().map(at).collect();
         let file = folder.path().join("bootstrap.json");
         fs::write(&file, bootstrap(&listeners, behind).to_string())
             .map_err(|e| format!("cannot write {}: {e}", file.display()))?;
@@ -66,8 +67,7 @@ impl Proxy {
 
     /// Where a case listens.
     pub fn address(&self, case: Case) -> Result<SocketAddr, String> {
-        let found = self.listeners.iter().find(|(of, _)| *of == case);
-        found.map(|(_, address)| *address).ok_or_else(|| format!("no listener for: {case}"))
+        self.listeners.get(&case).copied().ok_or_else(|| format!("no listener for: {case}"))
     }
 
     /// The CPU time of its first worker, which has its CPU for itself.
@@ -93,7 +93,7 @@ impl Proxy {
     }
 
     async fn up(&mut self) {
-        for (_, address) in &self.listeners {
+        for address in self.listeners.values() {
             until("Envoy's listeners", async || {
                 self.process.assert_alive();
                 tokio::net::TcpStream::connect(address).await.ok()
@@ -103,7 +103,7 @@ impl Proxy {
     }
 }
 
-fn bootstrap(listeners: &[(Case, SocketAddr)], behind: Behind) -> Value {
+fn bootstrap(listeners: &BTreeMap<Case, SocketAddr>, behind: Behind) -> Value {
     let has_upstream = behind.upstream.is_some();
     let listeners: Vec<Value> =
         listeners.iter().map(|(case, address)| listener(&case.filter(), *address, has_upstream)).collect();
@@ -134,7 +134,8 @@ pub fn central(name: &str, replicas: &[SocketAddr]) -> Value {
 
 /// The listener at `address` with `filter` in front of the cluster `upstream`, or of an answer of Envoy's own.
 pub fn listener(filter: &Filter, address: SocketAddr, has_upstream: bool) -> Value {
-    let mut filters = filter.filters.clone();
+    let mut filters = vec![];
+    filters.extend(filter.filter.clone());
     filters.push(json!({
         "name": "router",
         "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"},

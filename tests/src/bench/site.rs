@@ -17,7 +17,7 @@ const CALLERS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// Callers that are only there for the proof that each address is counted by itself.
 const OTHERS: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 19, 255, 1), Ipv4Addr::new(198, 19, 255, 2)];
 /// Requests that every listener has had before the first visit, if it has fewer callers.
-const PREPARING: usize = 1_000;
+const PREPARING: usize = 3_000;
 /// A header that Weir's answers carry where they tell the quota.
 const QUOTA_HEADER: &str = "\r\nratelimit: ";
 
