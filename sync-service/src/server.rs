@@ -123,12 +123,12 @@ pub async fn serve(
     ready: oneshot::Sender<Listening>,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), RunError> {
-    serve_boxed(config, secrets, listener, store, ready, Box::pin(shutdown)).await
+    serve_until(config, secrets, listener, store, ready, Box::pin(shutdown)).await
 }
 
 /// As [`serve`]. It takes and gives boxes, so that its code is in this crate: else each program that calls it would compile all
 /// of the service once more.
-fn serve_boxed(
+fn serve_until(
     config: Config,
     secrets: Arc<Secrets>,
     listener: TcpListener,
@@ -136,80 +136,71 @@ fn serve_boxed(
     ready: oneshot::Sender<Listening>,
     shutdown: Boxed<()>,
 ) -> Boxed<Result<(), RunError>> {
-    Box::pin(serve_until(config, secrets, listener, store, ready, shutdown))
-}
-
-async fn serve_until(
-    config: Config,
-    secrets: Arc<Secrets>,
-    listener: TcpListener,
-    store: Arc<dyn Store>,
-    ready: oneshot::Sender<Listening>,
-    shutdown: Boxed<()>,
-) -> Result<(), RunError> {
-    let address = listener.local_addr().map_err(|error| RunError::Listen(config.listen, error))?;
-    let ops_listener = listen_if(config.ops_listen, "--ops-listen").await?;
-    let grpc_listener = listen_if(config.grpc_listen, "--grpc-listen").await?;
-    let at = |listener: &Option<TcpListener>| listener.as_ref().and_then(|it| it.local_addr().ok());
-    let (ops, grpc) = (at(&ops_listener), at(&grpc_listener));
-    let settings = config.hub();
-    tracing::info!(%address, store = %config.store, member = settings.member, "weir-sync listens");
-    if let Some(file) = &config.trail_file {
-        trail::try_file(file).await.map_err(RunError::Trail)?;
-    }
-    reached(&*store, config.store_timeout).await;
-    let (routes, writers) = routes(&config, Arc::clone(&secrets), store, settings)?;
-    let routes = Arc::new(routes);
-    let mut writing = JoinSet::new();
-    for writer in writers {
-        writing.spawn(writer.run());
-    }
-    // The receiver may be gone by now.
-    let _ = ready.send(Listening { address, ops, grpc });
-    let limits = limits(&config);
-    let mut work = JoinSet::new();
-    // It reports as long as it is asked.
-    let mut deciding = JoinSet::new();
-    let gateway = routes.gateway.clone();
-    gateway.clone().map(|gateway| deciding.spawn(gateway.run()));
-    work.spawn(listen_to_regions(Arc::clone(&routes)));
-    work.spawn(share_bans(Arc::clone(&routes)));
-    work.spawn(share_busy(Arc::clone(&routes)));
-    work.spawn(Arc::clone(&routes.exchange.observer).watch());
-    work.spawn(Arc::clone(&routes.exchange.observer).run(config.trail_interval));
-    work.spawn(Arc::clone(&secrets).watch());
-    if let Some(path) = config.rules_file.clone() {
-        let rules = Arc::clone(&routes.exchange.rules);
-        work.spawn(rules_file::watch(path, rules, Arc::clone(&routes.metrics)));
-    }
-    if let Some(listener) = ops_listener {
-        work.spawn(serve_operations(listener, Arc::clone(&routes), limits));
-    }
-    let grpc_port = if grpc_listener.is_some() { port(&config, &routes).await } else { None };
-    if let (Some(listener), Some(port)) = (grpc_listener, &grpc_port) {
-        let (port, routes) = (Arc::clone(port), Arc::clone(&routes));
-        work.spawn(tell_health(Arc::clone(&port), routes));
-        work.spawn(async move { port.accept(listener).await });
-    }
-    let open = routes.metrics.connections.clone();
-    let connections = Connections::new(limits, Some(secrets), open, Protocol::Http1);
-    let answered = Arc::clone(&routes);
-    let answer = move |request, peer| Arc::clone(&answered).respond(request, peer);
-    let sent_away = async {
-        shutdown.await;
-        send_away(&routes, grpc_port.as_deref(), config.drain_delay).await;
-    };
-    connections.accept(listener, answer, sent_away).await;
-    work.shutdown().await;
-    drain(&connections, grpc_port.as_deref(), config.drain_timeout).await;
-    deciding.shutdown().await;
-    if let Some(gateway) = gateway {
-        gateway.part().await;
-    }
-    routes.exchange.observer.tell();
-    routes.exchange.trail.finish(config.drain_timeout.min(TRAIL_FINISH_MAX)).await;
-    writing.shutdown().await;
-    Ok(())
+    Box::pin(async move {
+        let address = listener.local_addr().map_err(|error| RunError::Listen(config.listen, error))?;
+        let ops_listener = listen_if(config.ops_listen, "--ops-listen").await?;
+        let grpc_listener = listen_if(config.grpc_listen, "--grpc-listen").await?;
+        let at = |listener: &Option<TcpListener>| listener.as_ref().and_then(|it| it.local_addr().ok());
+        let (ops, grpc) = (at(&ops_listener), at(&grpc_listener));
+        let settings = config.hub();
+        tracing::info!(%address, store = %config.store, member = settings.member, "weir-sync listens");
+        if let Some(file) = &config.trail_file {
+            trail::try_file(file).await.map_err(RunError::Trail)?;
+        }
+        reached(&*store, config.store_timeout).await;
+        let (routes, writers) = routes(&config, Arc::clone(&secrets), store, settings)?;
+        let routes = Arc::new(routes);
+        let mut writing = JoinSet::new();
+        for writer in writers {
+            writing.spawn(writer.run());
+        }
+        // The receiver may be gone by now.
+        let _ = ready.send(Listening { address, ops, grpc });
+        let limits = limits(&config);
+        let mut work = JoinSet::new();
+        // It reports as long as it is asked.
+        let mut deciding = JoinSet::new();
+        let gateway = routes.gateway.clone();
+        gateway.clone().map(|gateway| deciding.spawn(gateway.run()));
+        work.spawn(listen_to_regions(Arc::clone(&routes)));
+        work.spawn(share_bans(Arc::clone(&routes)));
+        work.spawn(share_busy(Arc::clone(&routes)));
+        work.spawn(Arc::clone(&routes.exchange.observer).watch());
+        work.spawn(Arc::clone(&routes.exchange.observer).run(config.trail_interval));
+        work.spawn(Arc::clone(&secrets).watch());
+        if let Some(path) = config.rules_file.clone() {
+            let rules = Arc::clone(&routes.exchange.rules);
+            work.spawn(rules_file::watch(path, rules, Arc::clone(&routes.metrics)));
+        }
+        if let Some(listener) = ops_listener {
+            work.spawn(serve_operations(listener, Arc::clone(&routes), limits));
+        }
+        let grpc_port = if grpc_listener.is_some() { port(&config, &routes).await } else { None };
+        if let (Some(listener), Some(port)) = (grpc_listener, &grpc_port) {
+            let (port, routes) = (Arc::clone(port), Arc::clone(&routes));
+            work.spawn(tell_health(Arc::clone(&port), routes));
+            work.spawn(async move { port.accept(listener).await });
+        }
+        let open = routes.metrics.connections.clone();
+        let connections = Connections::new(limits, Some(secrets), open, Protocol::Http1);
+        let answered = Arc::clone(&routes);
+        let answer = move |request, peer| Arc::clone(&answered).respond(request, peer);
+        let sent_away = async {
+            shutdown.await;
+            send_away(&routes, grpc_port.as_deref(), config.drain_delay).await;
+        };
+        connections.accept(listener, answer, sent_away).await;
+        work.shutdown().await;
+        drain(&connections, grpc_port.as_deref(), config.drain_timeout).await;
+        deciding.shutdown().await;
+        if let Some(gateway) = gateway {
+            gateway.part().await;
+        }
+        routes.exchange.observer.tell();
+        routes.exchange.trail.finish(config.drain_timeout.min(TRAIL_FINISH_MAX)).await;
+        writing.shutdown().await;
+        Ok(())
+    })
 }
 
 /// Waits until the store was reached or is known to be out of reach, for `limit` at most. A report that is answered before that is

@@ -65,12 +65,8 @@ impl Heard {
     /// Notes how the budget `id` stands.
     pub fn note(&mut self, id: &BudgetId, last: Last) {
         let debt_milli = last.debt_milli(last.at);
-        if debt_milli == 0 {
-            // No more than was owed before.
-        } else if let Some(most) = self.most_milli.get_mut(&id.rule) {
-            *most = debt_milli.max(*most);
-        } else if self.most_milli.len() < RULES_MAX {
-            self.most_milli.insert(id.rule.clone(), debt_milli);
+        if debt_milli > 0 {
+            self.owes(&id.rule, debt_milli);
         }
         let is_needed = |known: &Last| known.deficit_ns_at(last.at) > 0;
         let known = if last.deficit_ns > 0 {
@@ -80,6 +76,15 @@ impl Heard {
         };
         if let Some(known) = known {
             *known = last;
+        }
+    }
+
+    /// Notes that a budget of this rule owes so much.
+    fn owes(&mut self, rule: &str, debt_milli: u64) {
+        if let Some(most) = self.most_milli.get_mut(rule) {
+            *most = debt_milli.max(*most);
+        } else if self.most_milli.len() < RULES_MAX {
+            self.most_milli.insert(rule.into(), debt_milli);
         }
     }
 
