@@ -130,10 +130,12 @@ async fn three_doors_share_a_strict_rule_to_the_token() {
     let asked = json!({"method": "POST", "path": "/login", "address": CLIENT});
     let check = Client::of_port(nyc.weir_sync.address().port());
     let began = Instant::now();
+    // Each at a rate of its own: at the same one, or one that the rule's divides, the door that is first after a token is there
+    // would stay the first.
     let (by_filter, by_module, by_check) = tokio::join!(
-        requests(began, by_quota.client(), login(CLIENT), 20),
-        requests(began, by_module.client(), login(CLIENT), 20),
-        checks(began, check, asked, 20),
+        requests(began, by_quota.client(), login(CLIENT), 19),
+        requests(began, by_module.client(), login(CLIENT), 23),
+        checks(began, check, asked, 17),
     );
     println!("the filter {}, the module {}, /v1/check {}", by_filter.len(), by_module.len(), by_check.len());
     within([by_filter.clone(), by_module.clone(), by_check.clone()].concat(), RATE, BURST);
@@ -142,7 +144,7 @@ async fn three_doors_share_a_strict_rule_to_the_token() {
     assert!(all >= 0.8 * given, "{all} of {given}");
     // Their parts of a budget that all draw on differ, but none is left out.
     for (door, admitted) in [("the filter", by_filter), ("the module", by_module), ("/v1/check", by_check)] {
-        assert!(count(&admitted) > 0.05 * given, "{door}: {} of {given}", admitted.len());
+        assert!(count(&admitted) > 0.1 * given, "{door}: {} of {given}", admitted.len());
     }
 }
 
