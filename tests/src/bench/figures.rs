@@ -7,7 +7,7 @@ use weir_limiter::table::slot::{KEYS_PER_SLOT, SLOT_BYTES};
 use crate::bench::case::{BASE, BASE_OF_TWO, By, Case, Under};
 use crate::bench::memory::Memory;
 use crate::bench::site::Visit;
-use crate::bench::stats::{Estimate, quantile, quiet};
+use crate::bench::stats::{Estimate, quantile, quiet, sorted};
 use crate::bench::summary::{
     ABOVE_EMPTY, ADDRESS, CENTRAL_ALONE, CENTRAL_BUSY, FOUR_RULES, MODULE_FLEET, MODULE_LIMITED,
     MODULE_ROTATING, RESIDENT, Reached, TWO_WORKERS, Target, WASM_BYTES, WASM_FLEET, WASM_FOUR, WASM_LIMITED,
@@ -34,7 +34,7 @@ pub struct Figures<'a> {
     module_bytes: u32,
 }
 
-/// Some sweeps, of which times are asked: each is the lower quartile of the visits to one listener.
+/// Some sweeps, of which times are asked: each is the lower decile of the visits to one listener.
 struct Times<'a>(&'a [&'a Sweep]);
 
 impl Times<'_> {
@@ -216,9 +216,7 @@ impl<'a> Figures<'a> {
     /// A latency of all visits to a listener together.
     fn waited(&self, case: Case, part: f64) -> f64 {
         let visits = self.sweeps.iter().filter_map(|sweep| sweep.get(&case));
-        let mut waited: Vec<f64> = visits.flat_map(|visit| visit.waited_us.iter().copied()).collect();
-        waited.sort_by(f64::total_cmp);
-        quantile(&waited, part)
+        quantile(&sorted(visits.flat_map(|visit| visit.waited_us.iter().copied())), part)
     }
 
     /// Of one case's added CPU time, how many times the other's; nothing where one of them was not visited.

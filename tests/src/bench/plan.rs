@@ -13,10 +13,10 @@ pub struct Plan {
     pub least_sweeps: usize,
     /// How long the sweeps may last.
     pub lasts: Duration,
-    /// Requests of a visit before it is measured, a third of a second of them: what ran before has left its own data in the caches, and
-    /// a listener that people run has had them, and its clients, to itself for long.
+    /// Requests of a visit before it is measured: what ran before has left its own data in the caches.
     pub warm_up: usize,
-    /// Requests of a visit that are measured for CPU time, over all connections at once.
+    /// Requests of a visit that are measured for CPU time, over all connections at once. Few: what disturbs the machine comes in
+    /// pieces of some hundredths of a second, and the shorter a visit, the likelier it lies between two of them.
     pub requests: usize,
     /// Requests of a visit that are measured for latency, one after the other.
     pub alone: usize,
@@ -30,12 +30,12 @@ impl Plan {
     /// What docs/benchmarks.md is made with, in a quarter of an hour on a quiet machine.
     pub const FULL: Self = Self {
         all: true,
-        sweeps: 300,
-        least_sweeps: 15,
+        sweeps: 1_000,
+        least_sweeps: 100,
         lasts: Duration::from_mins(8),
-        warm_up: 6_000,
-        requests: 6_000,
-        alone: 50,
+        warm_up: 150,
+        requests: 300,
+        alone: 20,
         few_addresses: 1_000_000,
         many_addresses: 10_000_000,
     };
@@ -43,11 +43,8 @@ impl Plan {
     /// The main ratios, in under five minutes.
     pub const QUICK: Self = Self {
         all: false,
-        sweeps: 200,
-        least_sweeps: 8,
+        least_sweeps: 50,
         lasts: Duration::from_secs(170),
-        warm_up: 5_000,
-        requests: 5_000,
         few_addresses: 100_000,
         many_addresses: 500_000,
         ..Self::FULL

@@ -16,8 +16,7 @@ pub struct Spread {
 impl Spread {
     /// Of `values`; between two of them, in proportion. All zero where there are none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
-        let mut sorted: Vec<f64> = values.into_iter().collect();
-        sorted.sort_by(f64::total_cmp);
+        let sorted = sorted(values);
         let at = |part| quantile(&sorted, part);
         Self { low: at(0.25), median: at(0.5), high: at(0.75) }
     }
@@ -54,8 +53,7 @@ impl Estimate {
             let drawn: Vec<&T> = (0..all.len()).filter_map(|_| random.choice(&all).copied()).collect();
             figure(&drawn)
         };
-        let mut drawn: Vec<f64> = (0..DRAWS).map(draw).collect();
-        drawn.sort_by(f64::total_cmp);
+        let drawn = sorted((0..DRAWS).map(draw));
         Self { value: figure(&all), low: quantile(&drawn, 0.05), high: quantile(&drawn, 0.95) }
     }
 }
@@ -67,9 +65,19 @@ impl fmt::Display for Estimate {
     }
 }
 
-/// The lower quartile: that of times, most of which were not disturbed.
+/// Even on a machine with busy neighbours, so many visits of all are not disturbed.
+const QUIET: f64 = 0.1;
+
+/// The lower decile: of times, the one that is typical of those that were not disturbed.
 pub fn quiet(values: impl IntoIterator<Item = f64>) -> f64 {
-    Spread::of(values).low
+    quantile(&sorted(values), QUIET)
+}
+
+/// From the least to the greatest.
+pub fn sorted(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
+    let mut sorted: Vec<f64> = values.into_iter().collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted
 }
 
 /// The value below which `part` (0 to 1) of the sorted values are.

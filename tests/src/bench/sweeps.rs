@@ -14,7 +14,7 @@ use crate::bench::site::{Site, Visit};
 pub type Sweep = BTreeMap<Case, Visit>;
 
 /// Sweeps between two words of progress.
-const TOLD_EVERY: usize = 5;
+const TOLD_EVERY: usize = 20;
 
 /// Visits all sites; `told` now and then, with all sweeps so far.
 pub async fn all(sites: &mut [Site], plan: Plan, told: impl Fn(&[Sweep])) -> Result<Vec<Sweep>, String> {
