@@ -3,13 +3,16 @@
 use std::fmt;
 
 use crate::artefact;
-use crate::bench::filters::{self, Filter, Quota, SERVICE};
+use crate::bench::filters::{self, Filters, Quota, SERVICE};
 
 /// Rotating callers.
 pub const ROTATING: u32 = 100_000;
 /// So many callers that each is offered less than its quota, and so few that each comes twice in a visit, as one does that asks ten
 /// times a second: what is kept of it for half a second is of use.
 pub const MANY: u32 = 200;
+
+/// Filters in a chain: what one of them adds is an eighth of what all do, and so is the noise.
+pub const CHAIN: u32 = 8;
 
 /// What stands in front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,6 +52,8 @@ pub enum Under {
     Headers,
     /// As `Many`, of a POP on its own.
     Alone,
+    /// As `Many`, [`CHAIN`] times: so many filters in a row, each with a table and rules of its own.
+    Chain,
     /// As `One`, with two workers.
     Two,
 }
@@ -63,7 +68,7 @@ pub struct Case {
 }
 
 use By::{Central, Empty, Lean, Module, Native, Nothing, NothingAgain, Wasm};
-use Under::{Alone, Four, Headers, Limited, Many, One, Rotating, Two};
+use Under::{Alone, Chain, Four, Headers, Limited, Many, One, Rotating, Two};
 
 /// The listener without a filter.
 pub const BASE: Case = Case::new(Nothing, Many);
@@ -88,8 +93,11 @@ const MAIN: [Case; 15] = [
     Case::new(Central, Many),
 ];
 /// What the page has beside.
-const FURTHER: [Case; 10] = [
+const FURTHER: [Case; 13] = [
     Case::new(Native, One),
+    Case::new(Native, Chain),
+    Case::new(Wasm, Chain),
+    Case::new(Module, Chain),
     Case::new(Wasm, Rotating),
     Case::new(Wasm, One),
     Case::new(Wasm, Four),
@@ -143,7 +151,7 @@ impl Case {
     /// From how many addresses requests come.
     pub fn callers(self) -> u32 {
         match self.under {
-            Many | Four | Headers | Alone => MANY,
+            Many | Four | Headers | Alone | Chain => MANY,
             Rotating => ROTATING,
             One | Limited | Two => 1,
         }
@@ -158,31 +166,40 @@ impl Case {
         match self.under {
             Limited => filters::ONE_A_DAY,
             One | Two => filters::PLENTY,
-            Many | Rotating | Four | Headers | Alone => filters::SHIPPED,
+            Many | Rotating | Four | Headers | Alone | Chain => filters::SHIPPED,
         }
     }
 
-    fn weir(self) -> serde_json::Value {
-        let (word, quota) = (self.word(), self.quota());
+    fn weir(self, word: &str) -> serde_json::Value {
+        let quota = self.quota();
         match self.under {
-            Four => filters::in_a_fleet(&word, filters::four_rules(&word, quota)),
-            Headers => filters::in_a_fleet(&word, filters::quota_headers(&word, quota)),
-            Alone => filters::one_rule(&word, quota),
-            Many | Rotating | One | Limited | Two => {
-                filters::in_a_fleet(&word, filters::one_rule(&word, quota))
+            Four => filters::in_a_fleet(word, filters::four_rules(word, quota)),
+            Headers => filters::in_a_fleet(word, filters::quota_headers(word, quota)),
+            Alone => filters::one_rule(word, quota),
+            Many | Rotating | One | Limited | Chain | Two => {
+                filters::in_a_fleet(word, filters::one_rule(word, quota))
             }
         }
     }
 
     /// What stands in front.
-    pub fn filter(self) -> Filter {
+    pub fn filters(self) -> Filters {
+        match self.under {
+            Chain => {
+                Filters::in_turn((0..CHAIN).map(|place| self.filter(&format!("{}-{place}", self.word()))))
+            }
+            _ => self.filter(&self.word()),
+        }
+    }
+
+    fn filter(self, word: &str) -> Filters {
         match self.by {
-            Nothing | NothingAgain => Filter::default(),
+            Nothing | NothingAgain => Filters::default(),
             Empty => filters::empty(),
             Native => filters::native(self.quota()),
-            Wasm => filters::weir(&self.word(), &artefact::filter_wasm(), &self.weir()),
-            Lean => filters::weir(&self.word(), &artefact::lean_wasm(), &self.weir()),
-            Module => filters::module(&self.word(), &self.weir()),
+            Wasm => filters::weir(word, &artefact::filter_wasm(), &self.weir(word)),
+            Lean => filters::weir(word, &artefact::lean_wasm(), &self.weir(word)),
+            Module => filters::module(word, &self.weir(word)),
             Central => filters::central(SERVICE),
         }
     }
@@ -209,6 +226,7 @@ impl fmt::Display for Case {
             Four => ", four rules of two keys",
             Headers => ", quota headers",
             Alone => ", without `sync`",
+            Chain => ", eight in a chain",
             Two => ", one address, two workers",
         })
     }

@@ -16,7 +16,7 @@ use crate::bench::summary::{
 use crate::bench::sweeps::Sweep;
 
 use By::{Central, Empty, Lean, Module, Native, NothingAgain, Wasm};
-use Under::{Alone, Four, Headers, Limited, Many, One, Rotating, Two};
+use Under::{Alone, Chain, Four, Headers, Limited, Many, One, Rotating, Two};
 
 /// A figure, and its row of the summary where it has one.
 struct Row {
@@ -145,6 +145,12 @@ impl<'a> Figures<'a> {
 
     fn others(&self) -> Vec<Option<Row>> {
         vec![
+            self.beside(
+                "native module : local_ratelimit, eight of each in a chain",
+                (Module, Chain),
+                (Native, Chain),
+            ),
+            self.beside("wasm : local_ratelimit, eight of each in a chain", (Wasm, Chain), (Native, Chain)),
             self.beside("lean wasm : local_ratelimit, in a fleet", (Lean, Many), (Native, Many)),
             self.beside("lean wasm : wasm, in a fleet", (Lean, Many), (Wasm, Many)),
             self.beside(

@@ -42,23 +42,34 @@ pub const PLENTY: Quota = Quota { tokens: 1_000_000, burst: 1_000_000, per: "s",
 /// Reached by the second request.
 pub const ONE_A_DAY: Quota = Quota { tokens: 1, burst: 1, per: "d", interval: "86400s" };
 
-/// A filter, and what it wants of the route.
+/// Filters, and what they want of the route.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
-    /// Before the router.
-    pub filter: Option<Value>,
+pub struct Filters {
+    /// Before the router, in their order.
+    pub filters: Vec<Value>,
     /// The route's `rate_limits`.
     pub rate_limits: Option<Value>,
 }
 
+impl Filters {
+    /// All of `chain`, one after the other. They want the same of the route.
+    pub fn in_turn(chain: impl IntoIterator<Item = Self>) -> Self {
+        chain.into_iter().fold(Self::default(), |mut all, next| {
+            all.filters.extend(next.filters);
+            all.rate_limits = all.rate_limits.or(next.rate_limits);
+            all
+        })
+    }
+}
+
 /// A filter that does nothing.
-pub fn empty() -> Filter {
+pub fn empty() -> Filters {
     let plugin = json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": ""});
     wasm("empty", &artefact::empty_filter_wasm(), &plugin)
 }
 
 /// Weir. Each has its own `vm_id`, and so a table of its own.
-pub fn weir(vm_id: &str, module: &Path, configuration: &Value) -> Filter {
+pub fn weir(vm_id: &str, module: &Path, configuration: &Value) -> Filters {
     let plugin = json!({
         "@type": "type.googleapis.com/google.protobuf.StringValue",
         "value": configuration.to_string(),
@@ -67,12 +78,12 @@ pub fn weir(vm_id: &str, module: &Path, configuration: &Value) -> Filter {
 }
 
 /// Weir as a dynamic module. Each name has a table of its own.
-pub fn module(name: &str, configuration: &Value) -> Filter {
+pub fn module(name: &str, configuration: &Value) -> Filters {
     let plugin = json!({
         "@type": "type.googleapis.com/google.protobuf.StringValue",
         "value": configuration.to_string(),
     });
-    Filter { filter: Some(native_filter(name, &plugin)), rate_limits: None }
+    Filters { filters: vec![native_filter(name, &plugin)], rate_limits: None }
 }
 
 /// One rule per address. `word` begins the rules' names: the listeners share a weir-sync, but no budgets.
@@ -120,11 +131,11 @@ fn rule(word: &str, name: &str, key: &Value, quota: Quota) -> Value {
 
 /// Envoy's own filter, a bucket per address: a descriptor without a value stands for every value, and gets
 /// a bucket at each one's first request. The bucket beside it, for requests without a descriptor, is full.
-pub fn native(quota: Quota) -> Filter {
+pub fn native(quota: Quota) -> Filters {
     let bucket = |of: Quota| json!({"max_tokens": of.burst, "tokens_per_fill": of.tokens, "fill_interval": quota.interval});
     let always = json!({"default_value": {"numerator": 100, "denominator": "HUNDRED"}});
-    Filter {
-        filter: Some(json!({
+    Filters {
+        filters: vec![json!({
             "name": "envoy.filters.http.local_ratelimit",
             "typed_config": {
                 "@type": "type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit",
@@ -136,16 +147,16 @@ pub fn native(quota: Quota) -> Filter {
                 "descriptors": [{"entries": [{"key": "remote_address"}], "token_bucket": bucket(quota)}],
                 "max_dynamic_descriptors": ADDRESSES,
             },
-        })),
+        })],
         rate_limits: Some(per_address()),
     }
 }
 
 /// Envoy's filter that asks the service of a cluster about every request, by its address; without an answer the request
 /// fails, so that none goes by unasked.
-pub fn central(cluster: &str) -> Filter {
-    Filter {
-        filter: Some(json!({
+pub fn central(cluster: &str) -> Filters {
+    Filters {
+        filters: vec![json!({
             "name": "envoy.filters.http.ratelimit",
             "typed_config": {
                 "@type": "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit",
@@ -157,7 +168,7 @@ pub fn central(cluster: &str) -> Filter {
                     "transport_api_version": "V3",
                 },
             },
-        })),
+        })],
         rate_limits: Some(per_address()),
     }
 }
@@ -166,9 +177,9 @@ fn per_address() -> Value {
     json!([{"actions": [{"remote_address": {}}]}])
 }
 
-fn wasm(vm_id: &str, module: &Path, plugin: &Value) -> Filter {
-    Filter {
-        filter: Some(json!({
+fn wasm(vm_id: &str, module: &Path, plugin: &Value) -> Filters {
+    Filters {
+        filters: vec![json!({
             "name": "wasm",
             "typed_config": {
                 "@type": "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm",
@@ -183,7 +194,7 @@ fn wasm(vm_id: &str, module: &Path, plugin: &Value) -> Filter {
                     "configuration": plugin,
                 },
             },
-        })),
+        })],
         rate_limits: None,
     }
 }

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::artefact;
 use crate::bench::case::Case;
 use crate::bench::cpu::{Cpus, Meter, pin, workers};
-use crate::bench::filters::{Filter, SERVICE, WEIR_SYNC};
+use crate::bench::filters::{Filters, SERVICE, WEIR_SYNC};
 use crate::envoy::{FAULTS, cluster, find_module, tcp};
 use crate::port;
 use crate::process::Process;
@@ -106,7 +106,7 @@ impl Proxy {
 fn bootstrap(listeners: &BTreeMap<Case, SocketAddr>, behind: Behind) -> Value {
     let has_upstream = behind.upstream.is_some();
     let listeners: Vec<Value> =
-        listeners.iter().map(|(case, address)| listener(&case.filter(), *address, has_upstream)).collect();
+        listeners.iter().map(|(case, address)| listener(&case.filters(), *address, has_upstream)).collect();
     let mut clusters = vec![];
     clusters.extend(behind.upstream.map(|address| cluster("upstream", address, CONNECT_TIMEOUT)));
     clusters.extend(behind.weir_sync.map(|address| cluster(WEIR_SYNC, address, CONNECT_TIMEOUT)));
@@ -132,10 +132,9 @@ pub fn central(name: &str, replicas: &[SocketAddr]) -> Value {
     })
 }
 
-/// The listener at `address` with `filter` in front of the cluster `upstream`, or of an answer of Envoy's own.
-pub fn listener(filter: &Filter, address: SocketAddr, has_upstream: bool) -> Value {
-    let mut filters = vec![];
-    filters.extend(filter.filter.clone());
+/// The listener at `address` with `before` in front of the cluster `upstream`, or of an answer of Envoy's own.
+pub fn listener(before: &Filters, address: SocketAddr, has_upstream: bool) -> Value {
+    let mut filters = before.filters.clone();
     filters.push(json!({
         "name": "router",
         "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"},
@@ -143,7 +142,7 @@ pub fn listener(filter: &Filter, address: SocketAddr, has_upstream: bool) -> Val
     let mut route = json!({"match": {"prefix": "/"}});
     if has_upstream {
         route["route"] = json!({"cluster": "upstream"});
-        if let Some(rate_limits) = &filter.rate_limits {
+        if let Some(rate_limits) = &before.rate_limits {
             route["route"]["rate_limits"] = rate_limits.clone();
         }
     } else {
