@@ -130,8 +130,8 @@ async fn three_doors_share_a_strict_rule_to_the_token() {
     let asked = json!({"method": "POST", "path": "/login", "address": CLIENT});
     let check = Client::of_port(nyc.weir_sync.address().port());
     let began = Instant::now();
-    // Each at a rate of its own: at the same one, or one that the rule's divides, the door that is first after a token is there
-    // would stay the first.
+    // Each at a rate of its own: if all asked at the same multiple of the rule's rate, the door that comes first after one token
+    // would come first after every token.
     let (by_filter, by_module, by_check) = tokio::join!(
         requests(began, by_quota.client(), login(CLIENT), 19),
         requests(began, by_module.client(), login(CLIENT), 23),
