@@ -34,6 +34,8 @@ NATIVE := --locked --workspace --exclude weir-filter --exclude weir-native --exc
 # clippy` compiles nothing and the tests lint nothing, which is sooner done after a small change.
 LINTING := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
 NATIVE_CARGO := $(if $(TOGETHER),$(LINTING) )cargo
+# Has what it tests run by tests/again.py.
+TEST := --config 'target."cfg(all())".runner=["python3", "-B", "$(CURDIR)/tests/again.py"]' test
 FILTER := --locked -p weir-filter --target wasm32-wasip1
 # By itself: with weir-sync beside it, the core would have what only weir-sync needs.
 MODULE := --locked -p weir-native
@@ -225,10 +227,10 @@ sync: cargo cc ## build weir-sync
 sync-debug: cargo cc ## build weir-sync for debugging: what `make run` starts
 	cargo build --locked -p weir-sync
 
-suite = $(NATIVE_CARGO) test $(NATIVE) $(addprefix --test ,$(1))
+suite = $(NATIVE_CARGO) $(TEST) $(NATIVE) $(addprefix --test ,$(1))
 
 native: cargo cc redis-server curl openssl chromedriver envoy prometheus urllib3 prometheus-client wasm wasm-nginx wasm-lean module ## every native test: unit, property, stores, mock host, end to end
-	$(NATIVE_CARGO) test $(NATIVE)
+	$(NATIVE_CARGO) $(TEST) $(NATIVE)
 
 unit: cargo cc ## only the unit and property tests beside the code
 	cargo test $(NATIVE) --lib
@@ -242,7 +244,7 @@ model: export RUSTFLAGS := --cfg loom
 model: cargo cc ## threads that share a slot of the table, in every order that they may run in (two minutes at most)
 	cargo test --locked --release -p weir-limiter --features own_memory --lib $(QUICKLY_BUILT) -- table::shared::tests::model
 
-stores: cargo cc redis-server ## only the store suite (in memory and in a real Redis)
+stores: cargo cc redis-server python3 ## only the store suite (in memory and in a real Redis)
 	$(call suite,stores)
 
 # weir-sync is built as its own tests want it: `--bins` would build it once more, for other features of its packages.
@@ -315,6 +317,7 @@ try-nginx: wasm-nginx sync python3 ## build nginx with ngx_wasm_module, and run 
 lab: python3 prometheus ## whether `make run` and `make run-regions` do what they promise, on other ports
 	cd envoy/lab && python3 -B -m unittest
 	cd envoy/dist && python3 -B -m unittest
+	cd tests && python3 -B -m unittest
 
 kubernetes: python3 ## whether Kubernetes takes what the chart in envoy/kubernetes makes
 	@$(LAB) tools kubernetes

@@ -198,6 +198,16 @@ impl Envoy {
         self.process.resident_kib()
     }
 
+    /// Stops it while its connections stay open, as a machine that gets no processor would.
+    pub fn freeze(&self) {
+        self.process.signal("STOP");
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) {
+        self.process.signal("CONT");
+    }
+
     /// Panics if it has ended.
     pub fn assert_alive(&mut self) {
         self.process.assert_alive();

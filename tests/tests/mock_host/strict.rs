@@ -143,6 +143,9 @@ fn a_worker_that_has_lost_weir_sync_holds_nothing_up() {
     let mut worker = Worker::configured(&shared(), &strict("deny"));
     exchange(&mut worker, |report| leased(report, 0));
     worker.advance_ms(4_999);
+    let waiting = worker.held(&client(1));
+    let again = worker.answer_and_hold(&waiting, CallAnswer::timeout());
+    assert_eq!(worker.answer_waiting(&again, CallAnswer::timeout()).answer().status, 503);
     assert!(matches!(worker.begin_request(&client(1)), Begun::Waiting(_)));
     worker.advance_ms(1);
     assert_eq!(worker.request(&client(1)).answer().status, 503);

@@ -25,7 +25,7 @@ pub enum Step {
 #[derive(Clone, Copy, Debug)]
 pub struct Ladder {
     heard_at: Option<Time>,
-    /// Whether a first report went unanswered.
+    /// Whether a report went unanswered since.
     missed: bool,
     /// Whether weir-sync only guesses how many POPs there are.
     is_guessing: bool,
@@ -40,7 +40,9 @@ impl Ladder {
 
     /// weir-sync answered at `at`; ignored if an answer after that is known.
     pub fn hear(&mut self, at: Time) {
-        self.heard_at = self.heard_at.max(Some(at));
+        if self.heard_at < Some(at) {
+            (self.heard_at, self.missed) = (Some(at), false);
+        }
     }
 
     /// Whether weir-sync only guesses how many POPs there are.
@@ -53,7 +55,7 @@ impl Ladder {
         self.missed = true;
     }
 
-    /// Whether a report failed.
+    /// Whether a report failed since weir-sync last answered.
     #[cfg(feature = "own_memory")]
     pub(crate) fn has_missed(&self) -> bool {
         self.missed
@@ -79,9 +81,9 @@ impl Ladder {
     }
 
     /// Whether a request should wait for weir-sync at `now`: not if that was silent for too long, but yes if
-    /// it was never tried.
+    /// it was not tried meanwhile. So nothing is refused because the POP itself stood still, as a virtual machine may.
     pub fn may_ask(&self, now: Time) -> bool {
-        self.step(now) < Step::Fallback || self.heard_at.is_none() && !self.missed
+        self.step(now) < Step::Fallback || !self.missed
     }
 }
 
@@ -97,6 +99,15 @@ mod tests {
         assert_eq!((ladder.step(T0), ladder.may_ask(T0)), (Step::Fallback, true));
         ladder.miss();
         assert!(!ladder.may_ask(T0));
+        ladder.hear(T0);
+        let woken = T0 + 60 * SECOND_NS;
+        assert_eq!(
+            (ladder.step(woken), ladder.may_ask(woken)),
+            (Step::Fallback, true),
+            "it asked for nothing"
+        );
+        ladder.miss();
+        // What was known before says nothing of whether it answers now.
         ladder.hear(T0);
         for (after_ms, step) in [
             (0, Step::Fresh),

@@ -252,6 +252,12 @@ fn answer(limiter: &mut Limiter, slots: &mut dyn Slots, report: &Report, pops: u
     limiter.apply(report.sequence, &reply.encode(), slots, now).unwrap();
 }
 
+/// A report that goes unanswered.
+fn lose(limiter: &mut Limiter, slots: &mut dyn Slots, now: Time) {
+    let report = limiter.report(slots, true, now).unwrap();
+    limiter.report_failed(report.sequence);
+}
+
 fn grant(part: u64, whole: u64, level_milli: i64) -> Grant {
     Grant { ratio: AdmitRatio::of(part, whole), level_milli, burst: u32::MAX, parts: 1, lease_ms: 2_000 }
 }

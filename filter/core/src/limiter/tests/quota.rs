@@ -140,6 +140,7 @@ fn an_exhausted_quota_stays_so_out_of_touch() {
     let (mut limiter, mut slots) = daily("1000/day");
     let none = Leased { charged: 0, lease_ms: LEASE_MS, wait_ms: 7_200_000, left: 0 };
     draw(&mut limiter, &mut slots, none, T0);
+    lose(&mut limiter, &mut slots, T0);
     assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + MINUTE).outcome(), Outcome::Limit);
     assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.2", T0 + MINUTE).outcome(), Outcome::Deny);
 }

@@ -197,6 +197,7 @@ fn out_of_touch_the_rule_decides_however_long_its_key_was_to_wait() {
     {
         let (mut limiter, mut slots) = hourly("1/h", 1, policy);
         in_vain(&mut limiter, &mut slots, HOUR_MS, T0);
+        lose(&mut limiter, &mut slots, T0);
         let lost = T0 + crate::fleet::ladder::FALLBACK_NS;
         assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", lost).outcome(), expected, "{policy}");
     }
