@@ -8,9 +8,7 @@ use weir_limiter::edge::{Shared, SharedValue, SharedValues, Site};
 use weir_limiter::limiter::TableIdentity;
 use weir_limiter::response::Header;
 use weir_limiter::table::slot::Slot;
-use weir_limiter::table::{
-    ColdChange, Judge, ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError,
-};
+use weir_limiter::table::{Change, Judge, ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError};
 use weir_rules::RuleSet;
 use weir_wire::messages::RuleCounts;
 use weir_wire::time::{SECOND_NS, Time};
@@ -86,8 +84,8 @@ impl Slots for Seat {
     }
 
     #[inline]
-    fn change_cold(&mut self, index: u32, changes: &mut [ColdChange], judge: Judge<'_>) -> bool {
-        self.slots.as_mut().is_some_and(|slots| slots.change_cold(index, changes, judge))
+    fn change_in_place(&mut self, index: u32, changes: &mut [Change], judge: Judge<'_>) -> bool {
+        self.slots.as_mut().is_some_and(|slots| slots.change_in_place(index, changes, judge))
     }
 }
 

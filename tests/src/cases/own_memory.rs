@@ -3,13 +3,14 @@
 use std::hint::black_box;
 
 use weir_limiter::decide::Outcome;
-use weir_limiter::edge::{Decided, Edge, HostRules, Open, Shared, SharedValue, SharedValues, Site, Step};
+use weir_limiter::edge::{
+    Decided, Edge, Effect, HostRules, Open, Shared, SharedValue, SharedValues, Site, Step,
+};
 use weir_limiter::limiter::TableIdentity;
 use weir_limiter::response::Header;
 use weir_limiter::table::slot::Slot;
-use weir_limiter::table::{
-    ColdChange, Judge, ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError,
-};
+use weir_limiter::table::{Change, Judge, ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError};
+use weir_wire::messages::{Message as _, Reply};
 use weir_wire::time::Time;
 
 use super::decisions::{BEGIN, GENEROUS, SLOTS, configuration, per_address};
@@ -22,27 +23,39 @@ pub(super) const CASES: &[Case] = &[
     Case { group: "own memory", name: "hit, 10000 addresses, 4 rules", start: || hit(4, KNOWN) },
     Case { group: "own memory", name: "allowed, 1 rule", start: || hit(1, 1) },
     Case { group: "own memory", name: "allowed, 4 rules", start: || hit(4, 1) },
-    Case { group: "own memory", name: "allowed, 1 rule, in a fleet", start: in_a_fleet },
+    Case { group: "own memory", name: "allowed, 1 rule, in a fleet", start: || hit_in_a_fleet(1, 2) },
+    Case {
+        group: "own memory",
+        name: "allowed, 1 rule, watched",
+        start: || hit_in_a_fleet(POPS, PAST_SHARE),
+    },
     Case { group: "own memory", name: "miss, a slot full of debt", start: full_of_debt },
 ];
 
+/// So many POPs that a key is soon past its share at one of them, ...
+const POPS: u32 = 1_000;
+/// ... and so many requests before it certainly is.
+const PAST_SHARE: u32 = 2_000;
+
 /// So many rules, and so many addresses, each of which is known.
 fn hit(rules: usize, addresses: u32) -> Operation {
-    known(&configuration(&per_address(rules, GENEROUS), SLOTS), addresses)
+    let worker = Worker::new(&configuration(&per_address(rules, GENEROUS), SLOTS));
+    known(worker, addresses, 2)
 }
 
-/// A POP that counts what it takes of its even share.
-fn in_a_fleet() -> Operation {
+/// One of so many POPs, which counts what it takes of its even share; a key after so many requests.
+fn hit_in_a_fleet(pops: u32, requests: u32) -> Operation {
     let sync = r#"{"cluster": "weir-sync", "pop": "fra1"}"#;
     let alone = String::from_utf8(configuration(&per_address(1, GENEROUS), SLOTS)).expect("JSON");
     let together = alone.replacen('{', &format!(r#"{{"sync": {sync},"#), 1);
-    known(together.as_bytes(), 1)
+    let mut worker = Worker::new(together.as_bytes());
+    worker.hear_of(pops);
+    known(worker, 1, requests)
 }
 
-fn known(configuration: &[u8], addresses: u32) -> Operation {
-    let mut worker = Worker::new(configuration);
+fn known(mut worker: Worker, addresses: u32, requests: u32) -> Operation {
     let mut round = Round::new(addresses, move |request, now| worker.decide(request, now));
-    (0..2 * addresses).for_each(|_| assert_eq!(round.decide(), Outcome::Allow));
+    (0..requests * addresses).for_each(|_| assert_eq!(round.decide(), Outcome::Allow));
     round.operation()
 }
 
@@ -70,6 +83,15 @@ impl Worker {
         let (edge, _) = Edge::configure(configuration, HostRules::default(), &mut seat, BEGIN)
             .expect("a good configuration");
         Self { edge, seat }
+    }
+
+    /// Reports, and is answered that there are so many POPs.
+    fn hear_of(&mut self, pops: u32) {
+        for effect in self.edge.tick(&mut self.seat, BEGIN) {
+            let Effect::Call(call) = effect else { continue };
+            let reply = Reply { sequence: call.number, pops, ..Reply::default() };
+            self.edge.answer(call.number, Ok(reply.encode()), &mut self.seat, BEGIN);
+        }
     }
 
     fn decide(&mut self, request: &mut Post<'_>, now: Time) -> Outcome {
@@ -106,8 +128,8 @@ impl Slots for Seat {
         self.slots.changes_in_place()
     }
 
-    fn change_cold(&mut self, index: u32, changes: &mut [ColdChange], judge: Judge<'_>) -> bool {
-        self.slots.change_cold(index, changes, judge)
+    fn change_in_place(&mut self, index: u32, changes: &mut [Change], judge: Judge<'_>) -> bool {
+        self.slots.change_in_place(index, changes, judge)
     }
 }
 

@@ -99,11 +99,11 @@ impl Pop {
     fn step(&mut self, step: &Step) -> Result<(), String> {
         let unix_s = BEGIN_UNIX_S - BEGIN.as_secs();
         self.site.unix_ns = unix_s * 1_000_000_000 + time(self.now).as_nanos();
+        self.is_in_touch |= matches!(step.line, Line::InTouch(true));
         self.exchange();
         match &step.line {
             Line::InTouch(is_in_touch) => {
                 self.is_in_touch = *is_in_touch;
-                self.exchange();
                 Ok(())
             }
             Line::End(count) => {
@@ -123,11 +123,8 @@ impl Pop {
         }
     }
 
-    /// A report and its answer, where there is somebody to answer.
+    /// A report and its answer. Out of touch, it fails.
     fn exchange(&mut self) {
-        if !self.is_in_touch {
-            return;
-        }
         let now = time(self.now);
         for effect in self.edge.tick(&mut self.site, now) {
             if let Effect::Call(call) = effect {
@@ -165,12 +162,14 @@ impl Pop {
 
     fn decide(&mut self, open: &mut Open, requests: &Requests, seen: &mut Seen) -> Told {
         let (mut asked, now) = (Asked(requests), time(self.now));
-        let decided = self.edge.request(open, &mut asked, &mut self.site, now);
-        let Then::Call(call) = decided.step else { return note(decided, seen) };
-        let answer = self.answer(&call);
-        let answer = (call.number, answer);
-        let decided = self.edge.answer_request(open, answer, &mut asked, &mut self.site, now);
-        note(decided.expect("the call that it waits for"), seen)
+        let mut decided = self.edge.request(open, &mut asked, &mut self.site, now);
+        // One that fails is made once more.
+        while let Then::Call(call) = &decided.step {
+            let (number, answer) = (call.number, self.answer(call));
+            let answered = self.edge.answer_request(open, (number, answer), &mut asked, &mut self.site, now);
+            decided = answered.expect("the call that it waits for");
+        }
+        note(decided, seen)
     }
 
     /// Waits until every request that is held has gone on.

@@ -274,7 +274,7 @@ fn barred_ns(entry: &Entry, terms: &RuleTerms, now: Time) -> Option<u64> {
 
 /// The most tokens that the entry's bucket may hold at `now`. If it may hold any, it may hold enough for the
 /// `dearest` of its requests: otherwise the fleet's shares would never let that through.
-fn most_of(entry: &Entry, dearest: u32, terms: &RuleTerms, now: Time) -> u32 {
+pub(super) fn most_of(entry: &Entry, dearest: u32, terms: &RuleTerms, now: Time) -> u32 {
     let held = entry.hold_at(now).filter(|_| !terms.is_strict);
     let burst = held.map_or(terms.local_burst, |(burst, _)| burst);
     if burst == 0 { 0 } else { burst.max(dearest) }

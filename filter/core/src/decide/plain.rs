@@ -11,7 +11,7 @@ use super::keys::KeyId;
 use super::terms::RuleTerms;
 use crate::buckets::{Portion, missing_ns};
 use crate::key::{KeyHash, SHORT_BYTES_MAX, Secret};
-use crate::table::ColdChange;
+use crate::table::Change;
 use crate::table::slot::Tag;
 use weir_rules::RuleSet;
 use weir_rules::address::{self, Prefixes};
@@ -36,7 +36,7 @@ pub(crate) struct Plain {
     /// The hash of the key of `last_text`.
     last: Option<KeyHash>,
     /// For each rule, the entry.
-    pub(super) changes: Vec<ColdChange>,
+    pub(super) changes: Vec<Change>,
 }
 
 /// What is needed of a rule.
@@ -69,7 +69,7 @@ impl Plain {
             room: Vec::new(),
             last_text: Vec::new(),
             last: None,
-            changes: each.map(|(_, terms)| ColdChange::of(Tag::of_key(0, terms.salt))).collect(),
+            changes: each.map(|(_, terms)| Change::of(Tag::of_key(0, terms.salt))).collect(),
         }))
     }
 }

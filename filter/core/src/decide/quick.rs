@@ -1,25 +1,26 @@
 //! The quick path: most requests, where the table is the program's own memory.
 //!
-//! A request under plain rules whose key is cold takes its tokens where the entry is. Everything
-//! else is left to the general path before anything is changed: a newcomer, a key that is watched, or becomes so, or whose
-//! bucket is short, a slot with a ban, a POP that is out of touch. Both come to the same, because what is done to an entry
-//! is done by the same functions.
+//! A request under plain rules takes its tokens where the entry of its key is. Everything
+//! else is left to the general path before anything is changed: a newcomer, a key that becomes watched, is thinned, or is not on this
+//! worker's list, a bucket that is short, a slot with a ban, a POP that is out of touch. Both come to the same, because what is
+//! done to an entry is done by the same functions.
 
 use alloc::vec::Vec;
 
 use super::decision::{Decision, Reason};
 use super::hit::slot_of;
-use super::judge::cold_after_taking;
+use super::judge::{after_taking, cold_after_taking, most_of, parts_of};
 use super::plain::{Plain, PlainRule};
+use super::terms::RuleTerms;
 use crate::RuleIndex;
 use crate::buckets::{Standing, Take};
 use crate::counters::Event;
 use crate::fleet::Exchange;
 use crate::fleet::ladder::Step;
 use crate::limiter::Limiter;
-use crate::local::Denial;
-use crate::table::slot::{Cold, Tag, Unheard};
-use crate::table::{ColdChange, Slots};
+use crate::local::{Denial, WatchList};
+use crate::table::slot::{Cold, Entry, Tag, Unheard, Watched};
+use crate::table::{Change, Slots};
 use weir_rules::request::Request;
 use weir_wire::time::Time;
 
@@ -32,6 +33,46 @@ impl PlainRule {
         let unheard = parts.map(|parts| Unheard { quota: self.quota, local_burst: self.local_burst, parts });
         cold_after_taking(cold, after, unheard.as_ref(), self.cost, now)
     }
+
+    /// The same of a watched entry.
+    #[inline(never)]
+    fn take_watched(&self, watched: Watched, terms: &RuleTerms, now: Time) -> Option<Watched> {
+        if !watched.is_open(now) {
+            return None;
+        }
+        let entry = Entry::Watched(watched);
+        let (burst, parts) = (most_of(&entry, self.cost, terms, now), parts_of(&entry, self.cost, now));
+        let bucket = watched.bucket.held_to(&self.quota, burst, now);
+        let Take::Taken(after) = bucket.take_slowly(&self.quota, self.cost, parts, now) else { return None };
+        match after_taking(entry, after, None, self.cost, now) {
+            // Another epoch is more than a change where the entry is.
+            Entry::Watched(after) if after.epoch == watched.epoch => Some(after),
+            _ => None,
+        }
+    }
+}
+
+/// Changes each entry as a request of its rule does; none if one of them is not for the quick path. Says whether one is watched: its
+/// key must be on the worker's list, where its requests are counted.
+#[inline]
+fn take_all(
+    (changes, rules): (&mut [Change], &[PlainRule]),
+    (terms, watch): (&[RuleTerms], &WatchList),
+    parts: Option<u32>,
+    now: Time,
+) -> Option<bool> {
+    let mut is_one_watched = false;
+    for (i, (change, rule)) in changes.iter_mut().zip(rules).enumerate() {
+        match &mut change.entry {
+            Entry::Cold(cold) => *cold = rule.take(*cold, parts, now)?,
+            Entry::Watched(watched) => {
+                let terms = terms.get(i).filter(|_| watch.knows(change.tag))?;
+                *watched = rule.take_watched(*watched, terms, now)?;
+                is_one_watched = true;
+            }
+        }
+    }
+    Some(is_one_watched)
 }
 
 /// What the quick path comes to.
@@ -89,18 +130,33 @@ impl Limiter {
             }
         }
         let parts = self.exchange.as_ref().map(Exchange::cold_parts);
-        let mut judge = |changes: &mut [ColdChange]| {
-            changes.iter_mut().zip(&*rules).all(|(change, rule)| {
-                let after = rule.take(change.entry, parts, now);
-                after.map(|after| change.entry = after).is_some()
-            })
+        let (terms, watch) = (&*self.terms, &self.watch);
+        let mut is_one_watched = false;
+        let mut judge = |changes: &mut [Change]| {
+            let taken = take_all((changes, rules), (terms, watch), parts, now);
+            taken.map(|watched| is_one_watched = watched).is_some()
         };
         let slot = slot_of(hash.place, slots.count());
-        let passes = slots.change_cold(slot, changes, &mut judge);
-        passes.then(|| {
-            self.counters.count_allowed(rules.len());
-            Quick::Passed
-        })
+        let passes = slots.change_in_place(slot, changes, &mut judge);
+        if !passes {
+            return None;
+        }
+        self.counters.count_allowed(rules.len());
+        if is_one_watched {
+            self.count_watched_quickly(now);
+        }
+        Some(Quick::Passed)
+    }
+
+    /// Counts the request that was just let through for those of its keys that are watched.
+    #[inline(never)]
+    fn count_watched_quickly(&mut self, now: Time) {
+        let Some(plain) = &self.plain else { return };
+        for (change, rule) in plain.changes.iter().zip(&plain.rules) {
+            if let Entry::Watched(_) = change.entry {
+                self.watch.touch_known(change.tag, rule.cost, now);
+            }
+        }
     }
 
     /// The decision that [`Quick::Refused`] is.
@@ -128,7 +184,7 @@ impl Limiter {
         let mut strictest: Option<(RuleIndex, Standing)> = None;
         if let Some(plain) = &self.plain {
             for ((rule, change), i) in plain.rules.iter().zip(&plain.changes).zip(0..) {
-                let standing = Standing::allowed(change.entry.bucket, &rule.quota, now);
+                let standing = Standing::allowed(change.entry.bucket(), &rule.quota, now);
                 let found = (RuleIndex::new(i), standing);
                 if strictest.is_none_or(|known| self.is_stricter(found, known)) {
                     strictest = Some(found);

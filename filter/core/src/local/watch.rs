@@ -80,6 +80,12 @@ impl WatchList {
         Some(key)
     }
 
+    /// Whether a key is known here.
+    #[cfg(feature = "own_memory")]
+    pub(crate) fn knows(&self, tag: Tag) -> bool {
+        self.keys.contains_key(&tag.bits())
+    }
+
     /// Adds `ratio` to the key's credit, and returns whether a whole request is due.
     ///
     /// This is error diffusion, whatever the requests cost: of any n requests in a row, ratio x n are due, give or take

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use crate::counters::Event;
 use crate::table::slot::Slot;
 #[cfg(feature = "own_memory")]
-use crate::table::slot::{Cold, Tag};
+use crate::table::slot::{Cold, Entry, Tag};
 
 /// How often a slot that reads as corrupt is read before it counts as empty: on a host whose reads
 /// may tear (nginx), the next read gets the whole slot.
@@ -51,45 +51,46 @@ pub trait Slots {
     /// How many slots there are, at least 1.
     fn count(&self) -> u32;
 
-    /// Whether [`Slots::change_cold`] may change anything.
+    /// Whether [`Slots::change_in_place`] may change anything.
     #[cfg(feature = "own_memory")]
     fn changes_in_place(&self) -> bool {
         false
     }
 
-    /// Changes cold entries of slot `index` where they are, all or none: finds the entry of each tag (no two alike), has
+    /// Changes entries of slot `index` where they are, all or none: finds the entry of each tag (no two alike), has
     /// `judge` say what they are to hold, and puts that in their place if nothing of the slot has changed meanwhile;
-    /// otherwise it tries again, a bounded number of times. False if nothing was changed: an entry is not there or not cold, a key of
+    /// otherwise it tries again, a bounded number of times. A cold entry stays cold. Of a watched one change its bucket, and what its
+    /// epoch has admitted and since when; nothing else. False if nothing was changed: an entry is not there, a key of
     /// the slot was banned, `judge` says no, or the slots cannot do this. Then [`Slots::read`] and [`Slots::write`] can.
     #[cfg(feature = "own_memory")]
-    fn change_cold(&mut self, _index: u32, _changes: &mut [ColdChange], _judge: Judge<'_>) -> bool {
+    fn change_in_place(&mut self, _index: u32, _changes: &mut [Change], _judge: Judge<'_>) -> bool {
         false
     }
 }
 
-/// A cold entry that is to be changed.
+/// An entry that is to be changed.
 #[cfg(feature = "own_memory")]
 #[derive(Clone, Copy, Debug)]
-pub struct ColdChange {
+pub struct Change {
     /// Its key.
     pub tag: Tag,
     /// What it holds; once it is judged, what it is to hold.
-    pub entry: Cold,
+    pub entry: Entry,
     /// Where it was found.
     pub(crate) at: usize,
 }
 
 #[cfg(feature = "own_memory")]
-impl ColdChange {
+impl Change {
     /// Of the entry of this key.
     pub fn of(tag: Tag) -> Self {
-        Self { tag, entry: Cold::NEW, at: 0 }
+        Self { tag, entry: Entry::Cold(Cold::NEW), at: 0 }
     }
 }
 
 /// Says what entries are to hold that were found. False if they are to stay as they are. It may be asked several times.
 #[cfg(feature = "own_memory")]
-pub type Judge<'a> = &'a mut dyn FnMut(&mut [ColdChange]) -> bool;
+pub type Judge<'a> = &'a mut dyn FnMut(&mut [Change]) -> bool;
 
 /// A slot that was read, to be changed and written back.
 pub(crate) struct Loaded {

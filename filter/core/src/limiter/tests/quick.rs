@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::table::slot::{Entry, Tag};
-use crate::table::{ColdChange, Judge, SharedSlots, SlotsHandle};
+use crate::table::{Change, Judge, SharedSlots, SlotsHandle};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::format;
@@ -54,8 +54,8 @@ impl Slots for Seen {
         self.is_quick
     }
 
-    fn change_cold(&mut self, index: u32, changes: &mut [ColdChange], judge: Judge<'_>) -> bool {
-        let has_changed = self.handle.change_cold(index, changes, judge);
+    fn change_in_place(&mut self, index: u32, changes: &mut [Change], judge: Judge<'_>) -> bool {
+        let has_changed = self.handle.change_in_place(index, changes, judge);
         self.changed += u32::from(has_changed);
         has_changed
     }
@@ -105,7 +105,7 @@ fn a_general_writer_gets_its_turn_beside_quick_ones() {
             scope.spawn(|| {
                 let mut handle = SlotsHandle::new(Arc::clone(&slots));
                 while !is_over.load(Ordering::Relaxed) {
-                    handle.change_cold(0, &mut [ColdChange::of(tag)], &mut |_| true);
+                    handle.change_in_place(0, &mut [Change::of(tag)], &mut |_| true);
                 }
             });
         }

@@ -13,9 +13,9 @@
 use super::atomics::{AtomicU64, Ordering};
 use crate::FIBONACCI;
 use crate::table::slot::words::{
-    BASE_WORD, COUNTS_WORD, Counts, DEBT_WORDS, SLOT_WORDS, UNIT_WORDS, UNITS_WORD,
+    BASE_WORD, COUNTS_WORD, Counts, DEBT_WORDS, SLOT_WORDS, UNIT_WORDS, UNITS_WORD, WATCHED_UNITS,
 };
-use crate::table::slot::{KEYS_PER_SLOT as UNITS, Slot, Tag};
+use crate::table::slot::{KEYS_PER_SLOT as UNITS, Slot, Tag, WATCHED_WORDS};
 
 const PRINTS: usize = 1;
 const FIRST_UNIT: usize = 2;
@@ -25,6 +25,7 @@ const ONES: u64 = 0x1111_1111_1111_1111;
 /// Bits of a fingerprint.
 const PRINT_BITS: u32 = 4;
 
+const _: () = assert!(WATCHED_UNITS * UNIT_WORDS == 1 + WATCHED_WORDS);
 const _: () = assert!(UNITS * PRINT_BITS as usize == u64::BITS as usize);
 const _: () = assert!(BASE + 1 == DEBT_WORDS.start && DEBT_WORDS.end == SLOT_WORDS);
 
@@ -81,6 +82,12 @@ impl Buffer {
         Counts::of(self.word(0))
     }
 
+    /// Where the watched entry of the key `tag` begins, of those in so many units.
+    pub(super) fn find_watched(&self, tag: Tag, units: usize) -> Option<usize> {
+        let first = |number: usize| FIRST_UNIT + UNITS.saturating_sub(1 + number) * UNIT_WORDS;
+        (0..units.min(UNITS)).step_by(WATCHED_UNITS).map(first).find(|at| self.word(*at) == tag.bits())
+    }
+
     /// Where the cold entry of the key `tag` begins, of so many.
     #[inline]
     pub(super) fn find_cold(&self, tag: Tag, cold: usize) -> Option<usize> {
@@ -100,6 +107,14 @@ impl Buffer {
         }
         None
     }
+}
+
+/// Where the words are of the watched entry that begins at `at`, in their order after its tag: of its units, the second one
+/// is before the first.
+#[inline]
+pub(super) fn watched_words(at: usize) -> [usize; WATCHED_WORDS] {
+    let second = at.saturating_sub(UNIT_WORDS);
+    [at + 1, at + 2, second, second + 1, second + 2]
 }
 
 /// Calls `copy` with the place here, and the place in a slot's bytes, of each word besides the header that holds anything.

@@ -7,12 +7,12 @@
 //! **A whole slot is written as a copy.** A writer fills a buffer of its own, puts its number in the place of the old one,
 //! and keeps the old one for its next write.
 //!
-//! **Cold entries are changed where they are** ([`in_place`]), between two versions: an odd one in the head says that the
+//! **Entries are changed where they are** ([`in_place`]), between two versions: an odd one in the head says that the
 //! slot is held. Others wait for the next version, but some microseconds at most: the holder may have lost its processor
 //! half-way. Then they go on with what they read, and a writer among them puts a copy in place as always. The one that
 //! finds its change overtaken keeps the buffer that it changed, which no slot has any more, and decides again. What
 //! others read meanwhile has whole words: an entry with its tokens taken or not, of which at worst they are taken twice
-//! (I3).
+//! (I3), and of a watched one counted twice.
 //!
 //! **A writer that keeps losing holds the slot** from its next read to its write ([`hold`]): changes in place are so much
 //! quicker than copies that it would never have its turn otherwise.
@@ -24,7 +24,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use super::slot::Slot;
-use super::slots::{ColdChange, Judge, ReadError, Slots, Version, WriteError};
+use super::slots::{Change, Judge, ReadError, Slots, Version, WriteError};
 use atomics::{AtomicU32, Ordering, fence, spin_loop, tries};
 use buffer::Buffer;
 use head::{Head, State};
@@ -220,7 +220,7 @@ impl Slots for SlotsHandle {
         true
     }
 
-    fn change_cold(&mut self, index: u32, changes: &mut [ColdChange], judge: Judge<'_>) -> bool {
+    fn change_in_place(&mut self, index: u32, changes: &mut [Change], judge: Judge<'_>) -> bool {
         self.release();
         self.change(index, changes, judge)
     }

@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::buckets::{Bucket, EvenShare};
-use crate::table::slot::{Cold, Entry, Tag};
+use crate::table::slot::{Cold, Entry, Tag, Unheard, Watched};
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::vec::Vec;
+use weir_wire::quota::Quota;
 use weir_wire::time::Time;
 
 #[cfg(loom)]
@@ -24,6 +25,14 @@ fn say(slot: &mut Slot, keys: u64, n: u64) {
     for key in 0..keys {
         assert!(slot.put(tag(key), &entry, NOW).is_some());
     }
+}
+
+/// A watched entry of which one token is admitted, and charged.
+fn watched() -> Watched {
+    let quota = Quota::from_token_ns(1_000, 100).unwrap();
+    let mut entry = Watched::begin(&Cold::NEW, &Unheard { quota, local_burst: 100, parts: 1 }, 1, NOW);
+    entry.confirm(1, NOW + 1);
+    entry
 }
 
 /// What all keys of the slot say, and how many they are.
@@ -181,10 +190,11 @@ fn written(slots: &Arc<SharedSlots>, keys: u64) -> SlotsHandle {
 
 /// Has each of these keys say one more.
 fn say_more(handle: &mut SlotsHandle, keys: &[u64]) -> bool {
-    let mut changes: Vec<ColdChange> = keys.iter().map(|key| ColdChange::of(tag(*key))).collect();
-    handle.change_cold(0, &mut changes, &mut |changes| {
+    let mut changes: Vec<Change> = keys.iter().map(|key| Change::of(tag(*key))).collect();
+    handle.change_in_place(0, &mut changes, &mut |changes| {
         for change in changes {
-            change.entry.bucket = Bucket::full_at(change.entry.bucket.refilled() + 1);
+            let bucket = change.entry.bucket_mut();
+            *bucket = Bucket::full_at(bucket.refilled() + 1);
         }
         true
     })
@@ -198,7 +208,7 @@ fn each_says(handle: &mut SlotsHandle) -> Vec<u64> {
 }
 
 #[test]
-fn cold_entries_are_changed_where_they_are() {
+fn entries_are_changed_where_they_are() {
     for keys in 2..=16 {
         let slots = SharedSlots::new(1, 1);
         let mut handle = written(&slots, keys);
@@ -221,13 +231,43 @@ fn cold_entries_are_changed_where_they_are() {
 }
 
 #[test]
-fn what_is_not_there_or_not_cold_or_beside_a_ban_is_left_alone() {
+fn a_watched_entry_is_changed_where_it_is_and_its_neighbours_are_not() {
+    for keys in 1..=4u64 {
+        let slots = SharedSlots::new(1, 1);
+        let (mut handle, mut slot) = (written(&slots, 3), Slot::empty());
+        let version = handle.read(0, &mut slot).unwrap();
+        for key in 0..keys {
+            slot.put(tag(100 + key), &Entry::Watched(watched()), NOW).unwrap();
+        }
+        handle.write(0, &mut slot, version).unwrap();
+        let later = NOW + (1 << 30);
+        for key in 0..keys {
+            let Some(Entry::Watched(mut expected)) = slot.get(tag(100 + key)) else {
+                panic!("it is watched")
+            };
+            expected.bucket = Bucket::full_at(later);
+            expected.count_admitted(7, later);
+            slot.put(tag(100 + key), &Entry::Watched(expected), NOW).unwrap();
+            let mut changes = [Change::of(tag(100 + key)), Change::of(tag(0))];
+            assert!(handle.change_in_place(0, &mut changes, &mut |changes| {
+                changes[0].entry = Entry::Watched(expected);
+                true
+            }));
+            let mut read = Slot::empty();
+            handle.read(0, &mut read).unwrap();
+            assert!(read.entries().eq(slot.entries()), "{key} of {keys}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_there_or_beside_a_ban_is_left_alone() {
     let slots = SharedSlots::new(1, 1);
     let mut handle = written(&slots, 3);
     let state = slots.head(0).unwrap().state();
     assert!(!say_more(&mut handle, &[3]) && !say_more(&mut handle, &[0, 3]));
-    assert!(!handle.change_cold(0, &mut [ColdChange::of(tag(0))], &mut |_| false));
-    assert!(!handle.change_cold(1, &mut [ColdChange::of(tag(0))], &mut |_| true), "no such slot");
+    assert!(!handle.change_in_place(0, &mut [Change::of(tag(0))], &mut |_| false));
+    assert!(!handle.change_in_place(1, &mut [Change::of(tag(0))], &mut |_| true), "no such slot");
     assert!(slots.head(0).unwrap().state() == state, "nothing was written");
     let mut slot = Slot::empty();
     let version = handle.read(0, &mut slot).unwrap();

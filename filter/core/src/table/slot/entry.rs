@@ -251,6 +251,13 @@ impl Watched {
         self.grant_at(now).map(|(_, burst, parts)| (burst, parts))
     }
 
+    /// Whether it lets every request through that its bucket has tokens for: it holds no share, and no lease thins it at `now`.
+    #[cfg(feature = "own_memory")]
+    pub(crate) fn is_open(&self, now: Time) -> bool {
+        let is_granted = matches!(self.kind, Kind::Bounded(Bounded { hold: Hold::Grant { .. }, .. }));
+        is_granted && self.ratio_at(now) == AdmitRatio::ONE
+    }
+
     fn grant_at(&self, now: Time) -> Option<(AdmitRatio, u32, u32)> {
         match self.kind {
             Kind::Bounded(Bounded { hold: Hold::Grant { ratio, burst, parts }, .. }) if now < self.until => {

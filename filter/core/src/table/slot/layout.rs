@@ -22,12 +22,9 @@ use alloc::vec::Vec;
 use xxhash_rust::xxh64::xxh64;
 
 use super::debt::Debt;
-use super::entry::{Bounded, Cold, Hold, Kind, Strict, Watched};
-use super::moment::{MOMENT_BITS, Moment, STEP_BITS};
+use super::entry::{Cold, Watched};
 use super::tag::Tag;
 use crate::buckets::{Bucket, EvenShare};
-use weir_wire::messages::{AdmitRatio, PARTS_MAX};
-use weir_wire::quota::TOKENS_MAX;
 use weir_wire::time::Time;
 
 /// Bytes in a slot.
@@ -37,23 +34,16 @@ pub(super) const UNITS: usize = 16;
 /// Debts in a slot.
 pub(super) const DEBTS_MAX: usize = (SLOT_BYTES - DEBTS_OFFSET) / DEBT_BYTES;
 /// Units of a watched entry.
-pub(super) const WATCHED_UNITS: usize = 2;
+pub(crate) const WATCHED_UNITS: usize = 2;
 
 /// "WER5": the layout above. The names of slots, and of the other shared values, carry the same digit.
 const FORMAT: [u8; 4] = *b"WER5";
+pub(super) const WORD_BYTES: usize = 8;
 pub(super) const HEADER_BYTES: usize = 24;
 pub(super) const UNIT_BYTES: usize = 24;
 const UNITS_END: usize = HEADER_BYTES + UNITS * UNIT_BYTES;
 pub(super) const DEBTS_OFFSET: usize = UNITS_END;
 pub(super) const DEBT_BYTES: usize = 3;
-/// What stands for an admit ratio in a watched entry that holds no grant: above every ratio.
-const SHARE: u32 = AdmitRatio::ONE.bits() + 1;
-const LEASE: u32 = SHARE + 1;
-const BAR: u32 = LEASE + 1;
-/// Bits of a watched entry's tokens; the other bits of that word hold its parts.
-const BURST_BITS: u32 = 20;
-const BURST_MASK: u32 = (1 << BURST_BITS) - 1;
-const _: () = assert!(TOKENS_MAX <= BURST_MASK && PARTS_MAX <= u32::MAX >> BURST_BITS);
 pub(super) const WATCHED_COUNT: usize = 4;
 pub(super) const COLD_COUNT: usize = 5;
 pub(super) const DEBTS_COUNT: usize = 6;
@@ -163,57 +153,15 @@ impl Slot {
 
     pub(super) fn watched_at(&self, i: usize) -> Watched {
         let at = watched_offset(i);
-        Watched {
-            bucket: Bucket::full_at(Time::from_nanos(self.word(at + 8))),
-            until: Time::from_nanos(self.word(at + 16) >> MOMENT_BITS << STEP_BITS),
-            epoch: self.half(at + 24),
-            admitted: self.half(at + 28),
-            charged: self.half(at + 36),
-            kind: self.kind_at(at),
-        }
-    }
-
-    /// The kind of the watched entry at `at`: a moment, a count, an admit ratio or what stands for one, and tokens and
-    /// parts.
-    fn kind_at(&self, at: usize) -> Kind {
-        let (moment, count, word) =
-            (Moment::from_bits(self.half(at + 16)), self.half(at + 32), self.half(at + 44));
-        let (tokens, parts) = (word & BURST_MASK, (word >> BURST_BITS).max(1));
-        let hold = match self.half(at + 40) {
-            stands @ (LEASE | BAR) => {
-                let is_barred = stands == BAR;
-                return Kind::Strict(Strict { awaited: count, noted_at: moment, is_barred, left: tokens });
-            }
-            SHARE => Hold::Share { cost: tokens, pops: parts },
-            ratio => Hold::Grant { ratio: AdmitRatio::from_bits(ratio), burst: tokens, parts },
-        };
-        Kind::Bounded(Bounded { asked: count, unheard_since: moment, hold })
+        Watched::from_words(core::array::from_fn(|n| self.word(at + (1 + n) * WORD_BYTES)))
     }
 
     pub(super) fn set_watched(&mut self, i: usize, tag: Tag, watched: &Watched) {
-        let at = watched_offset(i);
-        self.write(at, tag.0.to_le_bytes());
-        self.write(at + 8, watched.bucket.refilled().as_nanos().to_le_bytes());
-        let (moment, count, ratio, parts) = match watched.kind {
-            Kind::Bounded(Bounded { asked, unheard_since, hold: Hold::Grant { ratio, parts, .. } }) => {
-                (unheard_since, asked, ratio.bits(), parts)
-            }
-            Kind::Bounded(Bounded { asked, unheard_since, hold: Hold::Share { pops, .. } }) => {
-                (unheard_since, asked, SHARE, pops)
-            }
-            Kind::Strict(Strict { awaited, noted_at, is_barred, .. }) => {
-                (noted_at, awaited, if is_barred { BAR } else { LEASE }, 1)
-            }
-        };
-        let until = watched.until.as_nanos() >> STEP_BITS << MOMENT_BITS;
-        self.write(at + 16, (until | u64::from(moment.bits())).to_le_bytes());
-        self.write(at + 24, watched.epoch.to_le_bytes());
-        self.write(at + 28, watched.admitted.to_le_bytes());
-        self.write(at + 32, count.to_le_bytes());
-        self.write(at + 36, watched.charged.to_le_bytes());
-        self.write(at + 40, ratio.to_le_bytes());
-        let tokens = parts << BURST_BITS | watched.kind.tokens() & BURST_MASK;
-        self.write(at + 44, tokens.to_le_bytes());
+        let mut at = watched_offset(i);
+        for word in [tag.0].into_iter().chain(watched.to_words()) {
+            self.write(at, word.to_le_bytes());
+            at += WORD_BYTES;
+        }
     }
 
     pub(super) fn cold_at(&self, i: usize) -> Cold {
@@ -314,10 +262,6 @@ impl Slot {
 
     pub(super) fn word(&self, offset: usize) -> u64 {
         u64::from_le_bytes(self.array(offset))
-    }
-
-    fn half(&self, offset: usize) -> u32 {
-        u32::from_le_bytes(self.array(offset))
     }
 
     fn array<const N: usize>(&self, offset: usize) -> [u8; N] {

@@ -18,6 +18,7 @@ mod debts;
 mod entry;
 mod layout;
 mod moment;
+mod packed;
 mod strict;
 mod tag;
 #[cfg(test)]
@@ -28,6 +29,8 @@ pub(crate) mod words;
 pub use entry::{Bounded, Cold, Entry, Hold, Kind, Strict, Unheard, Watched};
 pub use layout::{SLOT_BYTES, Slot};
 pub use moment::Moment;
+#[cfg(feature = "own_memory")]
+pub(crate) use packed::WATCHED_WORDS;
 pub use strict::BAR_STEP_NS;
 pub use tag::Tag;
 

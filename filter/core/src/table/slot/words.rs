@@ -2,13 +2,12 @@
 
 use core::ops::Range;
 
+pub(crate) use super::layout::WATCHED_UNITS;
 use super::layout::{
     BANS, BASE, COLD_COUNT, DEBT_BYTES, DEBTS_COUNT, DEBTS_OFFSET, HEADER_BYTES, SLOT_BYTES, Slot,
-    UNIT_BYTES, UNITS, WATCHED_COUNT, WATCHED_UNITS,
+    UNIT_BYTES, UNITS, WATCHED_COUNT, WORD_BYTES,
 };
 use super::tag::Tag;
-
-const WORD_BYTES: usize = 8;
 
 /// Words in a slot, and which of them are what.
 pub(crate) const SLOT_WORDS: usize = SLOT_BYTES / WORD_BYTES;

@@ -98,9 +98,12 @@ fn read(handle: &mut SlotsHandle, slot: u32) -> (Slot, Version) {
 
 /// Has these keys say one more where they are. Returns how often it did.
 fn change(handle: &mut SlotsHandle, keys: &[u64]) -> u64 {
-    let mut changes: Vec<ColdChange> = keys.iter().map(|key| ColdChange::of(tag(*key))).collect();
-    u64::from(handle.change_cold(0, &mut changes, &mut |changes| {
-        changes.iter_mut().for_each(|change| change.entry = one_more(change.entry));
+    let mut changes: Vec<Change> = keys.iter().map(|key| Change::of(tag(*key))).collect();
+    u64::from(handle.change_in_place(0, &mut changes, &mut |changes| {
+        for change in changes {
+            let Entry::Cold(cold) = change.entry else { panic!("it is cold") };
+            change.entry = Entry::Cold(one_more(cold));
+        }
         true
     }))
 }
@@ -172,6 +175,28 @@ fn a_change_where_the_entry_is_and_a_copy_of_the_slot_lose_none() {
         |handle| copy(handle, 0, &[0]),
         |slots, most| has_changes(slots, &[0], 2, most),
     );
+}
+
+#[test]
+fn a_change_of_a_watched_entry_and_a_copy_of_the_slot_lose_none() {
+    const KEY: u64 = 7;
+    model(1, |slots| {
+        let mut handle = SlotsHandle::new(Arc::clone(slots));
+        let (mut room, version) = read(&mut handle, 0);
+        room.put(tag(KEY), &Entry::Watched(watched()), NOW);
+        handle.write(0, &mut room, version).unwrap();
+        let other = beside(slots, |handle| copy(handle, 0, &[0]));
+        let is_made = handle.change_in_place(0, &mut [Change::of(tag(KEY))], &mut |changes| {
+            let Entry::Watched(mut entry) = changes[0].entry else { panic!("it is watched") };
+            entry.count_admitted(1, NOW);
+            changes[0].entry = Entry::Watched(entry);
+            true
+        });
+        other.join().unwrap();
+        let Some(Entry::Watched(entry)) = read(&mut handle, 0).0.get(tag(KEY)) else { panic!("it is lost") };
+        assert!(entry.admitted == 2 || entry.admitted == 1 && !is_made, "{} {is_made}", entry.admitted);
+        has_changes(slots, &[0], 1, 1);
+    });
 }
 
 #[test]

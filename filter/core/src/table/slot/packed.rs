@@ -1,0 +1,99 @@
+//! A watched entry as words of eight bytes, behind its tag.
+//!
+//! ```text
+//!  word 0  bucket    64 b  when it is full again
+//!       1  until     40 b  in steps of 2^22 ns
+//!          moment    24 b  the same; of a bounded rule since when it is unheard, of a strict one when it was noted
+//!       2  admitted  32 b
+//!          epoch     32 b
+//!       3  charged   32 b
+//!          count     32 b  asked; of a strict rule, awaited
+//!       4  parts     12 b
+//!          tokens    20 b
+//!          ratio     32 b  or what stands for one
+//! ```
+//!
+//! What comes first here is in a word's upper bits.
+
+use super::entry::{Bounded, Hold, Kind, Strict, Watched};
+use super::moment::{MOMENT_BITS, Moment, STEP_BITS};
+use crate::buckets::Bucket;
+use weir_wire::messages::{AdmitRatio, PARTS_MAX};
+use weir_wire::quota::TOKENS_MAX;
+use weir_wire::time::Time;
+
+/// Words of a watched entry behind its tag.
+pub(crate) const WATCHED_WORDS: usize = 5;
+
+/// What stands for an admit ratio in an entry that holds no grant: above every ratio.
+const SHARE: u32 = AdmitRatio::ONE.bits() + 1;
+const LEASE: u32 = SHARE + 1;
+const BAR: u32 = LEASE + 1;
+/// Bits of an entry's tokens; the other bits of that half hold its parts.
+const BURST_BITS: u32 = 20;
+const BURST_MASK: u32 = (1 << BURST_BITS) - 1;
+const _: () = assert!(TOKENS_MAX <= BURST_MASK && PARTS_MAX <= u32::MAX >> BURST_BITS);
+
+impl Watched {
+    /// The first so many words hold its bucket, its epoch, and what that has admitted and since when.
+    #[cfg(feature = "own_memory")]
+    pub(crate) const WORDS_OF_REQUESTS: usize = 3;
+
+    /// The entry that these words are.
+    pub(crate) fn from_words([bucket, times, admitted, charged, hold]: [u64; WATCHED_WORDS]) -> Self {
+        let (moment, count) = (Moment::from_bits(low(times)), low(charged));
+        let (tokens, parts) = (high(hold) & BURST_MASK, (high(hold) >> BURST_BITS).max(1));
+        let bounded = |hold| Kind::Bounded(Bounded { asked: count, unheard_since: moment, hold });
+        let kind = match low(hold) {
+            stands @ (LEASE | BAR) => {
+                let is_barred = stands == BAR;
+                Kind::Strict(Strict { awaited: count, noted_at: moment, is_barred, left: tokens })
+            }
+            SHARE => bounded(Hold::Share { cost: tokens, pops: parts }),
+            ratio => bounded(Hold::Grant { ratio: AdmitRatio::from_bits(ratio), burst: tokens, parts }),
+        };
+        Self {
+            bucket: Bucket::full_at(Time::from_nanos(bucket)),
+            until: Time::from_nanos(times >> MOMENT_BITS << STEP_BITS),
+            epoch: low(admitted),
+            admitted: high(admitted),
+            charged: high(charged),
+            kind,
+        }
+    }
+
+    /// The words that it is.
+    pub(crate) fn to_words(self) -> [u64; WATCHED_WORDS] {
+        let (moment, count, ratio, parts) = match self.kind {
+            Kind::Bounded(Bounded { asked, unheard_since, hold: Hold::Grant { ratio, parts, .. } }) => {
+                (unheard_since, asked, ratio.bits(), parts)
+            }
+            Kind::Bounded(Bounded { asked, unheard_since, hold: Hold::Share { pops, .. } }) => {
+                (unheard_since, asked, SHARE, pops)
+            }
+            Kind::Strict(Strict { awaited, noted_at, is_barred, .. }) => {
+                (noted_at, awaited, if is_barred { BAR } else { LEASE }, 1)
+            }
+        };
+        [
+            self.bucket.refilled().as_nanos(),
+            self.until.as_nanos() >> STEP_BITS << MOMENT_BITS | u64::from(moment.bits()),
+            word(self.admitted, self.epoch),
+            word(self.charged, count),
+            word(parts << BURST_BITS | self.kind.tokens() & BURST_MASK, ratio),
+        ]
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "half of it")]
+const fn low(word: u64) -> u32 {
+    word as u32
+}
+
+const fn high(word: u64) -> u32 {
+    low(word >> 32)
+}
+
+const fn word(high: u32, low: u32) -> u64 {
+    (high as u64) << 32 | low as u64
+}
