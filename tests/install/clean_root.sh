@@ -13,13 +13,14 @@ mount --make-rprivate /
 mount -t tmpfs tmpfs /mnt
 mkdir /mnt/changed /mnt/work /mnt/root
 mount -t overlay overlay -o lowerdir=/,upperdir=/mnt/changed,workdir=/mnt/work /mnt/root
-# Where the project lies on a file system of its own, that is not part of the copy.
-project=$(cd "$(dirname "$0")/../.." && pwd)
-mount --bind "$project" "/mnt/root$project"
 mount -t proc proc /mnt/root/proc
 mount --rbind /dev /mnt/root/dev
 mount -t tmpfs tmpfs /mnt/root/tmp
 mount -t tmpfs tmpfs /mnt/root/run
+# Where the project lies on a file system of its own, that is not part of the copy; nor is what lies in /tmp.
+project=$(cd "$(dirname "$0")/../.." && pwd)
+mkdir -p "/mnt/root$project"
+mount --bind "$project" "/mnt/root$project"
 mkdir /mnt/root/tmp/home
 exec chroot /mnt/root env -i HOME=/tmp/home PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
   ${PYTHONPATH:+PYTHONPATH="$PYTHONPATH"} sh -c 'cd "$0" && exec "$@"' "$PWD" "$@"
