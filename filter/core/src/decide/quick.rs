@@ -45,9 +45,8 @@ impl PlainRule {
         let bucket = watched.bucket.held_to(&self.quota, burst, now);
         let Take::Taken(after) = bucket.take_slowly(&self.quota, self.cost, parts, now) else { return None };
         match after_taking(entry, after, None, self.cost, now) {
-            // Another epoch is more than a change where the entry is.
-            Entry::Watched(after) if after.epoch == watched.epoch => Some(after),
-            _ => None,
+            Entry::Watched(after) => Some(after),
+            Entry::Cold(_) => None,
         }
     }
 }

@@ -251,11 +251,12 @@ impl Watched {
         self.grant_at(now).map(|(_, burst, parts)| (burst, parts))
     }
 
-    /// Whether it lets every request through that its bucket has tokens for: it holds no share, and no lease thins it at `now`.
+    /// Whether it lets every request through that its bucket has tokens for, and stays in its epoch: it holds no share, and no lease
+    /// thins it at `now`.
     #[cfg(feature = "own_memory")]
     pub(crate) fn is_open(&self, now: Time) -> bool {
         let is_granted = matches!(self.kind, Kind::Bounded(Bounded { hold: Hold::Grant { .. }, .. }));
-        is_granted && self.ratio_at(now) == AdmitRatio::ONE
+        is_granted && self.ratio_at(now) == AdmitRatio::ONE && !self.is_to_renew()
     }
 
     fn grant_at(&self, now: Time) -> Option<(AdmitRatio, u32, u32)> {
@@ -295,9 +296,13 @@ impl Watched {
         if self.admitted > self.charged { self.bounded().unheard_since.nanos_until(now) } else { 0 }
     }
 
+    fn is_to_renew(&self) -> bool {
+        self.admitted.max(self.asked()) > COUNT_MAX
+    }
+
     /// Begins a new epoch before a counter can wrap; it carries over what is not charged yet.
     pub(super) fn renew(&mut self, now: Time) {
-        if self.admitted.max(self.asked()) > COUNT_MAX {
+        if self.is_to_renew() {
             self.admitted = self.admitted.saturating_sub(self.charged);
             (self.charged, self.epoch) = (0, epoch_of(now));
             if let Kind::Bounded(bounded) = &mut self.kind {
