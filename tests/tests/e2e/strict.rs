@@ -82,7 +82,7 @@ async fn without_weir_sync_a_strict_rule_is_closed_and_says_so() {
     assert_eq!(client.send(&Ask::from("203.0.113.9")).await.status, 200);
 }
 
-/// What it has not asked for, it was not refused.
+/// weir-sync refused it nothing: it was not asked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_point_of_presence_that_stood_still_for_long_goes_on_at_once() {
     const FALLBACK_MS: u64 = 1_000;

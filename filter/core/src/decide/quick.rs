@@ -51,8 +51,8 @@ impl PlainRule {
     }
 }
 
-/// Changes each entry as a request of its rule does; none if one of them is not for the quick path. Says whether one is watched: its
-/// key must be on the worker's list, where its requests are counted.
+/// Changes each entry as a request of its rule does; none if one of them is not for the quick path. Says whether one is
+/// watched: then the request is to be counted on the watch list, which must have its key.
 #[inline]
 fn take_all(
     (changes, rules): (&mut [Change], &[PlainRule]),

@@ -25,7 +25,7 @@ pub enum Step {
 #[derive(Clone, Copy, Debug)]
 pub struct Ladder {
     heard_at: Option<Time>,
-    /// Whether a report went unanswered since.
+    /// Whether a report went unanswered since `heard_at`.
     missed: bool,
     /// Whether weir-sync only guesses how many POPs there are.
     is_guessing: bool,
@@ -80,8 +80,8 @@ impl Ladder {
         }
     }
 
-    /// Whether a request should wait for weir-sync at `now`: not if that was silent for too long, but yes if
-    /// it was not tried meanwhile. So nothing is refused because the POP itself stood still, as a virtual machine may.
+    /// Whether a request should wait for weir-sync at `now`: not if that was silent for too long and a report failed
+    /// meanwhile. If none did, the POP itself may have stood still, as a virtual machine may.
     pub fn may_ask(&self, now: Time) -> bool {
         self.step(now) < Step::Fallback || !self.missed
     }

@@ -59,8 +59,8 @@ pub trait Slots {
 
     /// Changes entries of slot `index` where they are, all or none: finds the entry of each tag (no two alike), has
     /// `judge` say what they are to hold, and puts that in their place if nothing of the slot has changed meanwhile;
-    /// otherwise it tries again, a bounded number of times. A cold entry stays cold. Of a watched one change its bucket, and what its
-    /// epoch has admitted and since when; nothing else. False if nothing was changed: an entry is not there, a key of
+    /// otherwise it tries again, a bounded number of times. A cold entry stays cold. A watched entry changes only its
+    /// bucket, `admitted` and `unheard_since`. False if nothing was changed: an entry is not there, a key of
     /// the slot was banned, `judge` says no, or the slots cannot do this. Then [`Slots::read`] and [`Slots::write`] can.
     #[cfg(feature = "own_memory")]
     fn change_in_place(&mut self, _index: u32, _changes: &mut [Change], _judge: Judge<'_>) -> bool {

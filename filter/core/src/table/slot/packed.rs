@@ -35,7 +35,8 @@ const BURST_MASK: u32 = (1 << BURST_BITS) - 1;
 const _: () = assert!(TOKENS_MAX <= BURST_MASK && PARTS_MAX <= u32::MAX >> BURST_BITS);
 
 impl Watched {
-    /// The first so many words hold its bucket, its epoch, and what that has admitted and since when.
+    /// Requests change only these first words: the bucket, `unheard_since` and `admitted`. `until` and the epoch lie in them, too,
+    /// and stay.
     #[cfg(feature = "own_memory")]
     pub(crate) const WORDS_OF_REQUESTS: usize = 3;
 
