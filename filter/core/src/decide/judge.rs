@@ -235,11 +235,7 @@ pub(crate) fn after_taking(
     now: Time,
 ) -> Entry {
     match entry {
-        Entry::Watched(mut watched) => {
-            watched.bucket = after;
-            watched.count_admitted(cost, now);
-            Entry::Watched(watched)
-        }
+        Entry::Watched(watched) => Entry::Watched(watched_after_taking(watched, after, cost, now)),
         Entry::Cold(cold) => match (cold_after_taking(cold, after, unheard, cost, now), unheard) {
             (None, Some(unheard)) => {
                 let begun = Watched::begin(&cold, unheard, cost, now);
@@ -264,6 +260,13 @@ pub(super) fn cold_after_taking(
         None => cold.share,
     };
     Some(Cold { bucket: after, share })
+}
+
+/// The same of a watched key.
+pub(super) fn watched_after_taking(mut watched: Watched, after: Bucket, cost: u32, now: Time) -> Watched {
+    watched.bucket = after;
+    watched.count_admitted(cost, now);
+    watched
 }
 
 /// How long a calendar quota is known to have no tokens for the key of `entry`, if so.

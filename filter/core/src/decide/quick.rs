@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use super::decision::{Decision, Reason};
 use super::hit::slot_of;
-use super::judge::{after_taking, cold_after_taking, most_of, parts_of};
+use super::judge::{cold_after_taking, most_of, parts_of, watched_after_taking};
 use super::plain::{Plain, PlainRule};
 use super::terms::RuleTerms;
 use crate::RuleIndex;
@@ -34,20 +34,14 @@ impl PlainRule {
         cold_after_taking(cold, after, unheard.as_ref(), self.cost, now)
     }
 
-    /// The same of a watched entry.
+    /// The same of a watched entry that is open.
     #[inline(never)]
     fn take_watched(&self, watched: Watched, terms: &RuleTerms, now: Time) -> Option<Watched> {
-        if !watched.is_open(now) {
-            return None;
-        }
         let entry = Entry::Watched(watched);
         let (burst, parts) = (most_of(&entry, self.cost, terms, now), parts_of(&entry, self.cost, now));
         let bucket = watched.bucket.held_to(&self.quota, burst, now);
         let Take::Taken(after) = bucket.take_slowly(&self.quota, self.cost, parts, now) else { return None };
-        match after_taking(entry, after, None, self.cost, now) {
-            Entry::Watched(after) => Some(after),
-            Entry::Cold(_) => None,
-        }
+        Some(watched_after_taking(watched, after, self.cost, now))
     }
 }
 
@@ -65,7 +59,7 @@ fn take_all(
         match &mut change.entry {
             Entry::Cold(cold) => *cold = rule.take(*cold, parts, now)?,
             Entry::Watched(watched) => {
-                let terms = terms.get(i).filter(|_| watch.knows(change.tag))?;
+                let terms = terms.get(i).filter(|_| watched.is_open(now) && watch.knows(change.tag))?;
                 *watched = rule.take_watched(*watched, terms, now)?;
                 is_one_watched = true;
             }
