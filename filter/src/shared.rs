@@ -73,6 +73,7 @@ impl Shared for Process {
 fn key_of(value: SharedValue) -> &'static [u8] {
     match value {
         SharedValue::Heard => b"weir.heard",
+        SharedValue::Missed => b"weir.missed",
         SharedValue::Greeted => b"weir.greeted",
         SharedValue::Fetch => b"weir.rules.fetch",
         SharedValue::RulesWord => b"weir.rules.version",

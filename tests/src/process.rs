@@ -70,6 +70,27 @@ impl Process {
         assert!(status.is_ok_and(|status| status.success()), "cannot run `{command}`");
     }
 
+    /// Stops it while its connections stay open, as a machine that gets no processor would, and waits until it stands still:
+    /// its threads run on until one of them has taken the signal.
+    pub async fn freeze(&self) {
+        self.signal("STOP");
+        until("every thread of a process to stop", async || self.is_stopped().then_some(())).await;
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) {
+        self.signal("CONT");
+    }
+
+    fn is_stopped(&self) -> bool {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.id())).expect("a process that runs");
+        threads.flatten().all(|thread| {
+            let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            // A thread that ended meanwhile has none. What stands in brackets is its name.
+            stat.is_empty() || stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" T "))
+        })
+    }
+
     /// Ends it as an operator would (SIGTERM), and waits until it is gone.
     pub async fn end(&mut self) {
         self.signal("TERM");

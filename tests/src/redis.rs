@@ -150,13 +150,13 @@ impl Redis {
     }
 
     /// Stops it from answering while its connections stay open, as a hung machine would.
-    pub fn freeze(&self) {
-        self.process.signal("STOP");
+    pub async fn freeze(&self) {
+        self.process.freeze().await;
     }
 
     /// Lets it go on.
     pub fn thaw(&self) {
-        self.process.signal("CONT");
+        self.process.thaw();
     }
 
     /// What stands behind `row` in a section of what it says of itself (`INFO`), up to a comma.

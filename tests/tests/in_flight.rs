@@ -114,7 +114,10 @@ impl World {
         let answer = answer.filter(|_| answered_us <= self.us);
         let decision = match (is_draw, answer) {
             (false, Some(bytes)) => return limiter.apply(number, &bytes, slots, now).unwrap_or(()),
-            (false, None) => return limiter.report_failed(number),
+            (false, None) => {
+                let _ = limiter.report_failed(number, now);
+                return;
+            }
             (true, Some(bytes)) => {
                 let answered = limiter.drawn(number, &bytes, slots, now).unwrap();
                 limiter.decide_again(answered, &mut Client, slots, now)

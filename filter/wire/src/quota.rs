@@ -1,6 +1,7 @@
 //! What a rule allows: a rate and a burst.
 
 use core::fmt;
+use core::num::NonZeroU64;
 use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -189,7 +190,7 @@ impl FromStr for Rate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "WireQuota", into = "WireQuota")]
 pub struct Quota {
-    token_ns: u64,
+    token_ns: NonZeroU64,
     burst: u32,
 }
 
@@ -204,8 +205,8 @@ impl Quota {
         if burst == 0 || burst > TOKENS_MAX {
             return Err(QuotaError::Burst);
         }
-        match token_ns.checked_mul(burst as u64) {
-            Some(1..=FILL_NS_MAX) if token_ns >= SECOND_NS / TOKENS_MAX as u64 => {
+        match (NonZeroU64::new(token_ns), token_ns.checked_mul(burst as u64)) {
+            (Some(token_ns), Some(1..=FILL_NS_MAX)) if token_ns.get() >= SECOND_NS / TOKENS_MAX as u64 => {
                 Ok(Self { token_ns, burst })
             }
             _ => Err(QuotaError::Fill),
@@ -214,7 +215,7 @@ impl Quota {
 
     /// Nanoseconds in which one token refills.
     pub const fn token_ns(self) -> u64 {
-        self.token_ns
+        self.token_ns.get()
     }
 
     /// Tokens a full bucket holds.
@@ -224,12 +225,12 @@ impl Quota {
 
     /// Nanoseconds in which an empty bucket fills.
     pub const fn fill_ns(self) -> u64 {
-        self.token_ns * self.burst as u64
+        self.token_ns() * self.burst as u64
     }
 
     /// Tokens refilled in `ns` nanoseconds, in millionths of a token, rounded down.
     pub const fn refill_micro(self, ns: u64) -> u128 {
-        ns as u128 * 1_000_000 / self.token_ns as u128
+        ns as u128 * 1_000_000 / self.token_ns() as u128
     }
 }
 
@@ -264,7 +265,7 @@ struct WireQuota {
 
 impl From<Quota> for WireQuota {
     fn from(quota: Quota) -> Self {
-        Self { token_ns: quota.token_ns, burst: quota.burst }
+        Self { token_ns: quota.token_ns(), burst: quota.burst }
     }
 }
 

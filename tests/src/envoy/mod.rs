@@ -199,13 +199,13 @@ impl Envoy {
     }
 
     /// Stops it while its connections stay open, as a machine that gets no processor would.
-    pub fn freeze(&self) {
-        self.process.signal("STOP");
+    pub async fn freeze(&self) {
+        self.process.freeze().await;
     }
 
     /// Lets it go on.
     pub fn thaw(&self) {
-        self.process.signal("CONT");
+        self.process.thaw();
     }
 
     /// Panics if it has ended.

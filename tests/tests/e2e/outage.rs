@@ -94,7 +94,7 @@ async fn a_client_keeps_its_rate_when_redis_comes_back_with_what_it_knew() {
     let redis = Redis::start().await;
     let mut weir_sync = WeirSync::start("fra1", &redis.url()).await;
     let contended = Contended::start(&weir_sync).await;
-    redis.freeze();
+    redis.freeze().await;
     sleep(OUTAGE).await;
     redis.thaw();
     weir_sync.answers("/readyz", 200).await;

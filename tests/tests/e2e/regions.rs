@@ -130,7 +130,7 @@ async fn redis_killed_or_hung_is_not_noticed_by_requests() {
     edge.counter_grows("weir.sync.answered", 5).await;
 
     // Gone in the way that is harder to notice: connections stay open, answers do not come.
-    redis.freeze();
+    redis.freeze().await;
     weir_sync.answers("/readyz", 503).await;
     redis.thaw();
     weir_sync.answers("/readyz", 200).await;

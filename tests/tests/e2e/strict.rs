@@ -89,15 +89,13 @@ async fn a_point_of_presence_that_stood_still_for_long_goes_on_at_once() {
     let weir_sync = WeirSync::start("fra1", "memory").await;
     let mut plugin = login("fra1");
     plugin["sync"]["fallback_after_ms"] = json!(FALLBACK_MS);
-    // One worker and its timer, so that what is asked of it first is a request.
-    plugin["sync"]["interval_ms"] = json!(FALLBACK_MS / 2);
     let setup = Setup::with(plugin).node("fra1").cluster("weir-sync", weir_sync.address());
     let edge = Envoy::start(setup).await;
     edge.counter_grows("weir.sync.answered", 4).await;
     let mut client = edge.client();
     assert_eq!(client.send(&Ask::from("203.0.113.1")).await.status, 200);
     for n in 2..=4 {
-        edge.freeze();
+        edge.freeze().await;
         // Sent while it stands still, so that it comes before the answer to any report.
         let ask = Ask::from(&format!("203.0.113.{n}"));
         let (answer, ()) = tokio::join!(client.send(&ask), async {

@@ -122,7 +122,7 @@ async fn the_time_for_which_a_redis_hung_was_time() {
     let look = async |pop| charge_as(&store, "fra", pop, entry(b"a", quota, vec![])).await;
     charge(&store, entry(b"a", quota, vec![count(1, 900, 900)])).await.unwrap();
     let (before, began) = (look("fra1").await.unwrap().deficit_ns, Instant::now());
-    redis.freeze();
+    redis.freeze().await;
     look("fra1").await.unwrap_err();
     tokio::time::sleep_until((began + 3 * Duration::from_micros(MARGIN_US)).into()).await;
     redis.thaw();

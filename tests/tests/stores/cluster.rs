@@ -153,7 +153,7 @@ async fn of_a_report_the_keys_of_living_masters_are_settled_each_by_itself() {
 async fn a_hung_master_delays_one_report_and_no_other() {
     let (cluster, store) = with_a_store(CALM_MS).await;
     let hung = keys_of(&cluster, 0, 1).await;
-    cluster.servers[0].freeze();
+    cluster.servers[0].freeze().await;
     let asked_at = Instant::now();
     for (charged, is_hung) in charge_all(&store, 1).await.into_iter().zip(&hung) {
         assert_eq!(charged.is_err(), *is_hung, "{charged:?}");

@@ -183,7 +183,7 @@ async fn a_killed_redis_fails_quickly_and_works_once_it_is_back() {
 async fn a_hung_redis_costs_one_report_its_time_out_and_the_others_nothing() {
     let redis = Redis::start().await;
     let store = connected(&redis).await;
-    redis.freeze();
+    redis.freeze().await;
     let start = Instant::now();
     let error = charge(&store, entry(b"a", slow(), vec![count(1, 10, 10)])).await.unwrap_err();
     assert!(start.elapsed() < TIMEOUT + SLACK, "{:?}", start.elapsed());

@@ -45,7 +45,7 @@ async fn two_regions_share_a_fleet_800_ms_from_their_store() {
 
 /// How long a charge takes that fails, as Redis does not answer.
 async fn gives_up(store: &dyn Store, redis: &Redis) -> Duration {
-    redis.freeze();
+    redis.freeze().await;
     let asked_at = Instant::now();
     charge(store, entry(b"a", slow(), vec![count(1, 2, 2)])).await.unwrap_err();
     let took = asked_at.elapsed();

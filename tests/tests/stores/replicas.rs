@@ -164,7 +164,7 @@ async fn while_no_replica_answers_every_draw_is_told_so_in_time() {
 async fn a_charge_does_not_wait_for_a_replica() {
     let group = Sentinels::start().await;
     let store = waiting_at(&group.url()).await;
-    group.servers[1].freeze();
+    group.servers[1].freeze().await;
     let began = Instant::now();
     let charging = async {
         charge(&*store, entry(b"a", slow(), vec![count(1, 3, 3)])).await.unwrap();

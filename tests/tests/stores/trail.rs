@@ -97,7 +97,7 @@ async fn a_redis_that_hangs_or_dies_loses_the_oldest_events_and_those_after_it_a
     let (trail, metrics, _reread) = trail(&redis.url(), 10_000);
     change(&trail, "before");
     with_last(&mut redis.connection().await, "before").await;
-    redis.freeze();
+    redis.freeze().await;
     for n in 0..1_000 {
         change(&trail, &n.to_string());
         tokio::task::yield_now().await;

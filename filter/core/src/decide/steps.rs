@@ -145,8 +145,7 @@ impl Limiter {
         }
         if fits {
             for i in 0..loaded.len() {
-                let (done, rest) = loaded.split_at_mut(i);
-                let Some(next) = rest.first_mut() else { break };
+                let Some((done, [next, ..])) = loaded.split_at_mut_checked(i) else { break };
                 if !self.commit(next, hits, slots, rooms, now) {
                     self.give_back(done, hits, slots, rooms, now);
                     fits = false;

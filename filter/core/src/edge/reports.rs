@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::effect::{Answered, Call, Effect, Level, Turn, Unread};
-use super::shared::Heard;
+use super::shared::{Heard, SharedValue};
 use super::site::{Site, turns_of};
 use super::state::Edge;
 use crate::fleet::Purpose;
@@ -90,8 +90,8 @@ impl Edge {
             if self.host.calls_from_answers {
                 self.follow_rules(turn);
             }
-        } else {
-            self.limiter.report_failed(sequence);
+        } else if self.limiter.report_failed(sequence, turn.now) {
+            turn.site.set_time(SharedValue::Missed, turn.now);
         }
         // A change between working and not working is logged.
         let trouble = taken_in.err();
@@ -138,11 +138,12 @@ impl Edge {
     }
 }
 
-/// Takes in what another worker has heard from weir-sync, if any has.
+/// Takes in what another worker has heard from weir-sync, or has waited for in vain.
 pub(super) fn note_heard(limiter: &mut Limiter, site: &mut dyn Site) {
     if let Some(Heard { pops, is_guess, at }) = site.heard() {
         limiter.note_heard(pops, is_guess, at);
     }
+    limiter.note_missed(site.time(SharedValue::Missed).0);
 }
 
 /// The body of the answer to a report, or why there is none.

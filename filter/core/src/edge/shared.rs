@@ -43,6 +43,8 @@ pub enum SharedValue {
     /// What was last heard from weir-sync: how many POPs are live, as four bytes (the highest bit says that it is a
     /// guess), and when. What one worker hears holds for all, so a new worker need not wait for its own first answer.
     Heard,
+    /// When a report last failed: another worker's requests need not wait to find out.
+    Missed,
     /// When a worker last greeted.
     Greeted,
     /// The time before which no worker may begin to fetch a rule set.
@@ -118,6 +120,11 @@ pub trait Shared {
         (Time::from_nanos(<[u8; 8]>::try_from(bytes).map_or(0, u64::from_le_bytes)), version)
     }
 
+    /// Shares the time `at`.
+    fn set_time(&mut self, value: SharedValue, at: Time) {
+        let _ = self.replace(value, &at.as_nanos().to_le_bytes());
+    }
+
     /// Puts the time `at` in the place of `before`. False if another worker was faster, and it is that one's turn. If
     /// nothing can be shared, it is every worker's.
     fn take_turn(&mut self, value: SharedValue, (before, version): (Time, Version), at: Time) -> bool {
@@ -160,7 +167,7 @@ pub trait Shared {
 
     /// The fetch has ended: the next may begin at `at`.
     fn end_fetch(&mut self, at: Time) {
-        let _ = self.replace(SharedValue::Fetch, &at.as_nanos().to_le_bytes());
+        self.set_time(SharedValue::Fetch, at);
     }
 
     /// What workers last said about pushed rule sets.

@@ -207,19 +207,23 @@ impl Limiter {
 
     /// No request waits for draw `number` any more. The next report's answer brings what it drew.
     pub fn draw_abandoned(&mut self, number: u64, slots: &mut dyn Slots, now: Time) {
-        let draw = self.exchange.as_mut().and_then(|exchange| exchange.give_up(number, Purpose::Draw));
-        if let Some(draw) = draw {
-            draw.told.iter().for_each(|told| self.end_waiting(told, slots, now));
+        self.give_up_draw(number, slots, now);
+    }
+
+    /// Draw `number` failed at `now`.
+    pub fn draw_failed(&mut self, number: u64, slots: &mut dyn Slots, now: Time) {
+        let sent_at = self.give_up_draw(number, slots, now);
+        self.counters.add(Event::SyncFailed, 1);
+        if let Some(sent_at) = sent_at {
+            self.miss(sent_at, now);
         }
     }
 
-    /// Draw `number` failed.
-    pub fn draw_failed(&mut self, number: u64, slots: &mut dyn Slots, now: Time) {
-        self.draw_abandoned(number, slots, now);
-        self.counters.add(Event::SyncFailed, 1);
-        if let Some(exchange) = &mut self.exchange {
-            exchange.ladder.miss();
-        }
+    /// Returns when the draw was sent, if it was under way.
+    fn give_up_draw(&mut self, number: u64, slots: &mut dyn Slots, now: Time) -> Option<Time> {
+        let draw = self.exchange.as_mut()?.give_up(number, Purpose::Draw)?;
+        draw.told.iter().for_each(|told| self.end_waiting(told, slots, now));
+        Some(draw.sent_at)
     }
 
     /// Decides a request that has waited; `answered` says whether weir-sync asked the budgets. It never waits

@@ -62,8 +62,5 @@ impl Exchange {
     fn hear_through(&mut self, reporter: &Self) {
         self.version_before_until = self.version_before_until.max(reporter.version_before_until);
         self.answers_take_ns = self.answers_take_ns.or(reporter.answers_take_ns);
-        if reporter.ladder.has_missed() {
-            self.ladder.miss();
-        }
     }
 }

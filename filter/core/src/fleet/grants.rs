@@ -269,22 +269,17 @@ impl Limiter {
         self.rule(rule).filter(|rule| rule.is_shared() && !rule.sharing.strict).map(|rule| rule.quota)
     }
 
-    /// Report `sequence` failed: what it said is reported again.
-    pub fn report_failed(&mut self, sequence: u64) {
-        if self.say_again(sequence)
-            && let Some(exchange) = &mut self.exchange
-        {
-            exchange.ladder.miss();
-        }
+    /// Report `sequence` failed at `now`: what it said is reported again. Returns whether weir-sync is to blame.
+    pub fn report_failed(&mut self, sequence: u64, now: Time) -> bool {
+        self.say_again(sequence).is_some_and(|sent_at| self.miss(sent_at, now))
     }
 
-    /// What report `sequence` said is reported again. Returns whether it was under way.
-    pub(crate) fn say_again(&mut self, sequence: u64) -> bool {
-        let sent = self.exchange.as_mut().and_then(|exchange| exchange.give_up(sequence, Purpose::Report));
-        let Some(sent) = sent else { return false };
+    /// What report `sequence` said is reported again. Returns when it was sent, if it was under way.
+    pub(crate) fn say_again(&mut self, sequence: u64) -> Option<Time> {
+        let sent = self.exchange.as_mut()?.give_up(sequence, Purpose::Report)?;
         self.counters.add(Event::SyncFailed, 1);
         take_back(&mut self.watch, &sent.told);
-        true
+        Some(sent.sent_at)
     }
 }
 

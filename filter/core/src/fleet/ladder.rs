@@ -25,8 +25,8 @@ pub enum Step {
 #[derive(Clone, Copy, Debug)]
 pub struct Ladder {
     heard_at: Option<Time>,
-    /// Whether a report went unanswered since `heard_at`.
-    missed: bool,
+    /// When a report last went unanswered; zero if none ever did.
+    missed_at: Time,
     /// Whether weir-sync only guesses how many POPs there are.
     is_guessing: bool,
     fallback_ns: u64,
@@ -35,14 +35,12 @@ pub struct Ladder {
 impl Ladder {
     /// On the lowest step: nothing was heard yet. It falls back after `fallback_ns` nanoseconds of silence.
     pub const fn new(fallback_ns: u64) -> Self {
-        Self { heard_at: None, missed: false, is_guessing: false, fallback_ns }
+        Self { heard_at: None, missed_at: Time::ZERO, is_guessing: false, fallback_ns }
     }
 
     /// weir-sync answered at `at`; ignored if an answer after that is known.
     pub fn hear(&mut self, at: Time) {
-        if self.heard_at < Some(at) {
-            (self.heard_at, self.missed) = (Some(at), false);
-        }
+        self.heard_at = self.heard_at.max(Some(at));
     }
 
     /// Whether weir-sync only guesses how many POPs there are.
@@ -50,15 +48,9 @@ impl Ladder {
         self.is_guessing = is_guessing;
     }
 
-    /// A report failed.
-    pub fn miss(&mut self) {
-        self.missed = true;
-    }
-
-    /// Whether a report failed since weir-sync last answered.
-    #[cfg(feature = "own_memory")]
-    pub(crate) fn has_missed(&self) -> bool {
-        self.missed
+    /// A report failed at `at`; ignored if one that failed after that is known.
+    pub fn miss(&mut self, at: Time) {
+        self.missed_at = self.missed_at.max(at);
     }
 
     /// Whether weir-sync only guesses how many POPs there are.
@@ -83,7 +75,7 @@ impl Ladder {
     /// Whether a request should wait for weir-sync at `now`: not if that was silent for too long and a report failed
     /// meanwhile. If none did, the POP itself may have stood still, as a virtual machine may.
     pub fn may_ask(&self, now: Time) -> bool {
-        self.step(now) < Step::Fallback || !self.missed
+        self.step(now) < Step::Fallback || self.missed_at <= self.heard_at.unwrap_or_default()
     }
 }
 
@@ -97,7 +89,7 @@ mod tests {
     fn goes_down_step_by_step_and_up_at_once() {
         let mut ladder = Ladder::new(FALLBACK_NS);
         assert_eq!((ladder.step(T0), ladder.may_ask(T0)), (Step::Fallback, true));
-        ladder.miss();
+        ladder.miss(T0);
         assert!(!ladder.may_ask(T0));
         ladder.hear(T0);
         let woken = T0 + 60 * SECOND_NS;
@@ -106,7 +98,7 @@ mod tests {
             (Step::Fallback, true),
             "it asked for nothing"
         );
-        ladder.miss();
+        ladder.miss(T0 + 1);
         // What was known before says nothing of whether it answers now.
         ladder.hear(T0);
         for (after_ms, step) in [

@@ -58,7 +58,7 @@ impl Limiter {
         let is_over = |sent: &&UnderWay| now.nanos_since(sent.sent_at) >= ANSWER_NS_MAX;
         let over = exchange.calls.of(Purpose::Report).filter(is_over);
         for number in over.map(|sent| sent.number).collect::<Vec<_>>() {
-            self.report_failed(number);
+            self.say_again(number);
         }
         let Some(exchange) = &self.exchange else { return false };
         for sent in exchange.calls.of(Purpose::Report) {

@@ -8,6 +8,8 @@ use weir_wire::time::{SECOND_NS, Time};
 
 /// How long the version before is spoken until the latest is tried again, in nanoseconds.
 const VERSION_BEFORE_NS: u64 = 10 * SECOND_NS;
+/// A call that fails this long after its time was up says nothing of weir-sync, in nanoseconds: this POP stood still.
+const LATE_NS: u64 = SECOND_NS / 2;
 
 impl Limiter {
     /// Falls back to each rule's `when_unsynced` after `fallback_ns` nanoseconds without word from weir-sync,
@@ -50,6 +52,23 @@ impl Limiter {
     pub fn note_heard(&mut self, pops: u32, is_guess: bool, at: Time) {
         if let Some(exchange) = &mut self.exchange {
             exchange.hear(pops, is_guess, at);
+        }
+    }
+
+    /// A call that was sent at `sent_at` failed. Returns whether weir-sync is to blame.
+    pub(crate) fn miss(&mut self, sent_at: Time, now: Time) -> bool {
+        let Some(exchange) = &mut self.exchange else { return false };
+        let is_to_blame = now.nanos_since(sent_at) < exchange.timeout_ns + LATE_NS;
+        if is_to_blame {
+            exchange.ladder.miss(now);
+        }
+        is_to_blame
+    }
+
+    /// A report of some worker failed at `at`.
+    pub fn note_missed(&mut self, at: Time) {
+        if let Some(exchange) = &mut self.exchange {
+            exchange.ladder.miss(at);
         }
     }
 

@@ -255,7 +255,7 @@ fn answer(limiter: &mut Limiter, slots: &mut dyn Slots, report: &Report, pops: u
 /// A report that goes unanswered.
 fn lose(limiter: &mut Limiter, slots: &mut dyn Slots, now: Time) {
     let report = limiter.report(slots, true, now).unwrap();
-    limiter.report_failed(report.sequence);
+    limiter.report_failed(report.sequence, now + MS);
 }
 
 fn grant(part: u64, whole: u64, level_milli: i64) -> Grant {

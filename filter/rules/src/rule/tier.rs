@@ -123,7 +123,7 @@ pub(super) fn variants(rule: &Rule, tiers: Vec<(Item<'_>, Tier)>, at: &Item<'_>)
 /// How POPs share `limit`: as they share the rule's quota, with a local burst that is the same part of the burst.
 fn shared_alike(rule: &Rule, limit: &Limit) -> Sharing {
     let (local, burst) = (u64::from(rule.sharing.local_burst), u64::from(rule.quota.burst()));
-    let part = u64::from(limit.quota.burst()) * local / burst.max(1);
-    let local_burst = u32::try_from(part).unwrap_or(u32::MAX).clamp(1, limit.quota.burst());
+    let part = (u64::from(limit.quota.burst()) * local).checked_div(burst).unwrap_or(0);
+    let local_burst = u32::try_from(part).unwrap_or(u32::MAX).min(limit.quota.burst()).max(1);
     Sharing { local_burst, ..rule.sharing.clone() }
 }

@@ -31,6 +31,43 @@ fn greeted(edge: &mut Edge, site: &mut LocalSite, takes_ns: u64) -> Call {
     greeting
 }
 
+/// What becomes of a first request after weir-sync was silent for too long: its answer to the greeting came at `T0`.
+fn asked_long_after(edge: &mut Edge, site: &mut LocalSite, ms: u64) -> String {
+    asked(edge, &mut Open::new(9), site, T0 + 6 * SECOND_NS + ms * 1_000_000)
+}
+
+#[test]
+fn what_one_worker_waited_for_in_vain_no_other_waits_for() {
+    let mut site = site();
+    let [mut first, mut second] = [(); 2].map(|()| configured(STRICT, true, &mut site).0);
+    greeted(&mut first, &mut site, 0);
+    let [report] = calls(first.tick(&mut site, T0 + INTERVAL_NS)).try_into().expect("a greeting");
+    let soon = T0 + INTERVAL_NS + INTERVAL_NS / 2;
+    first.answer(report.number, failed(), &mut site, soon);
+    assert!(calls(second.tick(&mut site, soon)).is_empty(), "one greets for both");
+    assert_eq!([&mut first, &mut second].map(|edge| asked_long_after(edge, &mut site, 0)), ["503"; 2]);
+    // An answer to either ends it for both.
+    let back = T0 + 6 * SECOND_NS;
+    let [report] = calls(second.tick(&mut site, back)).try_into().expect("a greeting");
+    second.answer(report.number, Ok(reply(&report, &Allowance::Warm, 0)), &mut site, back);
+    first.tick(&mut site, back + 1);
+    assert_eq!([&mut first, &mut second].map(|edge| asked_long_after(edge, &mut site, 6_000)), ["call"; 2]);
+}
+
+/// The report's time is up while the whole machine stands still, and its failure is the first that it hears of.
+#[test]
+fn a_report_that_fails_because_the_machine_stood_still_says_nothing_of_weir_sync() {
+    for (fails_after_ms, expected) in [(1_000, "503"), (1_499, "503"), (1_500, "call"), (5_700, "call")] {
+        let mut site = site();
+        let (mut edge, _) = configured(STRICT, true, &mut site);
+        greeted(&mut edge, &mut site, 0);
+        let [report] = calls(edge.tick(&mut site, T0 + INTERVAL_NS)).try_into().expect("a greeting");
+        let woken = T0 + INTERVAL_NS + fails_after_ms * 1_000_000;
+        edge.answer(report.number, failed(), &mut site, woken);
+        assert_eq!(asked_long_after(&mut edge, &mut site, 0), expected, "{fails_after_ms} ms");
+    }
+}
+
 #[test]
 fn a_call_that_fails_is_made_once_more_and_then_the_rule_decides() {
     for (second, expected) in [(Some(1), "continue"), (Some(0), "429"), (None, "503")] {

@@ -214,7 +214,7 @@ proptest! {
             let Some(report) = limiter.report(&mut slots, false, now) else { continue };
             let key = &report.keys[0];
             prop_assert_eq!((key.admitted, key.asked), (admitted, asked));
-            if what == 1 { limiter.report_failed(report.sequence); } else {
+            if what == 1 { limiter.report_failed(report.sequence, now); } else {
                 answer(&mut limiter, &mut slots, &report, 1, grant(1, 1, 100_000), now);
             }
         }

@@ -234,7 +234,7 @@ fn what_a_key_without_a_place_has_drawn_is_told_and_what_is_left_given_back() {
         let after = limiter.report(&mut slots, true, T0 + 500 * MS).unwrap();
         assert_eq!(said_of(&after, epoch), None, "once");
         for report in [next, after] {
-            limiter.report_failed(report.sequence);
+            limiter.report_failed(report.sequence, T0 + 500 * MS);
         }
     }
 }

@@ -161,7 +161,7 @@ fn a_pop_says_how_many_pops_it_has_heard_of_and_takes_no_guess_for_it() {
             Reply { sequence: report.sequence, pops, is_guess, settled: Settled::All, ..Reply::default() };
         limiter.apply(reply.sequence, &reply.encode(), &mut slots, T0).unwrap();
         limiter.report(&mut slots, true, T0).map(|next| {
-            limiter.report_failed(next.sequence);
+            limiter.report_failed(next.sequence, T0);
             (next.pops, limiter.pops().unwrap(), limiter.ladder().unwrap().step(T0))
         })
     };

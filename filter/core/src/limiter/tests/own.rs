@@ -53,7 +53,7 @@ fn what_a_request_holds_is_said_soon_and_again_while_it_goes_on() {
     assert_eq!(said(&later), [(epoch, 0, 1, Some(60_000))]);
     // Nobody answers: it is said again once the call has failed, until the lease ends.
     assert_eq!(said(&reported(&mut limiter, &mut slots, T0 + 32 * SECOND_NS)), []);
-    limiter.report_failed(later.sequence);
+    limiter.report_failed(later.sequence, T0 + 32 * SECOND_NS);
     assert_eq!(said(&reported(&mut limiter, &mut slots, T0 + 33 * SECOND_NS)), [(epoch, 0, 1, Some(60_000))]);
     assert_eq!(said(&reported(&mut limiter, &mut slots, T0 + 61 * SECOND_NS)), [], "it counts as spent");
 }
@@ -71,7 +71,7 @@ fn what_it_cost_is_said_until_an_answer_confirms_it() {
         assert_eq!(said(&first), expected);
         // It is under way.
         assert_eq!(said(&reported(&mut limiter, &mut slots, now + 500 * MS)), []);
-        limiter.report_failed(first.sequence);
+        limiter.report_failed(first.sequence, now + 500 * MS);
         let second = reported(&mut limiter, &mut slots, now + 750 * MS);
         assert_eq!(said(&second), expected);
         // The store was out of reach: nothing is settled.
@@ -115,7 +115,7 @@ fn an_end_does_not_wait_for_the_answer_to_what_was_said_before() {
     assert_eq!(said(&ended), [(epoch, 1, 0, None)]);
     // The late answer to the first does not pass for that to the second.
     limiter.apply(held.sequence, &leased(&held, 1, 60_000), &mut slots, T0 + 510 * MS).unwrap();
-    limiter.report_failed(ended.sequence);
+    limiter.report_failed(ended.sequence, T0 + 510 * MS);
     assert_eq!(said(&reported(&mut limiter, &mut slots, T0 + 750 * MS)), [(epoch, 1, 0, None)]);
 }
 
@@ -160,7 +160,7 @@ fn an_older_weir_sync_is_not_told_what_it_cannot_read() {
     let first = reported(&mut limiter, &mut slots, T0 + 250 * MS);
     assert_eq!(first.held, [Held { key: 0, for_ms: 60_000 }]);
     assert!(limiter.speak_version_before(first.sequence, T0 + 260 * MS));
-    limiter.report_failed(first.sequence);
+    limiter.report_failed(first.sequence, T0 + 260 * MS);
     let second = reported(&mut limiter, &mut slots, T0 + 500 * MS);
     assert_eq!(said(&second), [(epoch, 0, 1, None)]);
     let mut bytes = second.encode();

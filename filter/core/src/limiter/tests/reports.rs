@@ -47,7 +47,7 @@ fn counts_are_said_again_until_they_are_confirmed() {
     let (mut limiter, mut slots) = watching();
     let first = limiter.report(&mut slots, false, T0).unwrap();
     assert_eq!((first.keys[0].admitted, first.keys[0].asked), (4, 5));
-    limiter.report_failed(first.sequence);
+    limiter.report_failed(first.sequence, T0);
     let again = limiter.report(&mut slots, false, T0).unwrap();
     assert_eq!((&again.keys, again.sequence), (&first.keys, 2));
     // No grants: weir-sync has no budgets to consult, and confirms nothing.
@@ -83,13 +83,13 @@ fn what_was_asked_for_is_told_once_unless_the_report_came_to_nothing() {
     assert_eq!(asks(&mut limiter, &mut slots, 0), (1, 2));
     assert_eq!(asks(&mut limiter, &mut slots, 10), (2, 1));
     assert_eq!(asks(&mut limiter, &mut slots, 20), (3, 1));
-    limiter.report_failed(2);
+    limiter.report_failed(2, T0 + 25 * MS);
     assert_eq!(asks(&mut limiter, &mut slots, 30), (4, 3), "what the second said, and since");
-    limiter.report_failed(1);
-    limiter.report_failed(3);
+    limiter.report_failed(1, T0 + 35 * MS);
+    limiter.report_failed(3, T0 + 35 * MS);
     assert_eq!(asks(&mut limiter, &mut slots, 40), (5, 6), "all of it");
-    limiter.report_failed(4);
-    limiter.report_failed(5);
+    limiter.report_failed(4, T0 + 45 * MS);
+    limiter.report_failed(5, T0 + 45 * MS);
     assert_eq!(asks(&mut limiter, &mut slots, 50), (6, 7));
 }
 
@@ -123,7 +123,7 @@ fn nonsense_changes_nothing_and_is_a_failed_report() {
     for bytes in [&b""[..], b"<html>", &[2], &[1, 0, 0], &[0xff; 300]] {
         assert!(limiter.apply(report.sequence, bytes, &mut slots, T0).is_err(), "{bytes:?}");
     }
-    limiter.report_failed(report.sequence);
+    limiter.report_failed(report.sequence, T0);
     let again = limiter.report(&mut slots, false, T0).unwrap();
     assert_eq!(again.keys, report.keys);
     let too_many = Reply {
@@ -136,7 +136,7 @@ fn nonsense_changes_nothing_and_is_a_failed_report() {
         ..Reply::default()
     };
     assert!(limiter.apply(again.sequence, &too_many.encode(), &mut slots, T0).is_err());
-    limiter.report_failed(again.sequence);
+    limiter.report_failed(again.sequence, T0);
     assert_eq!(limiter.report(&mut slots, false, T0).unwrap().keys, report.keys);
 }
 
@@ -250,7 +250,7 @@ proptest! {
                 epoch = Some(key.epoch);
                 prop_assert_eq!(charged, key.admitted);
             }
-            if what == 1 { limiter.report_failed(report.sequence); } else {
+            if what == 1 { limiter.report_failed(report.sequence, T0); } else {
                 answer(limiter, &mut slots, &report, 2, grant(1, 1, 3_000), now);
             }
         }
@@ -272,13 +272,13 @@ fn a_report_says_which_replies_are_awaited_no_more_and_which_came_to_nothing() {
         [next(&mut limiter), next(&mut limiter), next(&mut limiter)],
         [(1, 0, 0), (2, 0, 0), (3, 0, 0)]
     );
-    limiter.report_failed(2);
+    limiter.report_failed(2, T0);
     assert_eq!(next(&mut limiter), (4, 0, 2), "the first may still come");
     let reply = Reply { sequence: 1, pops: 1, ..Reply::default() };
     limiter.apply(1, &reply.encode(), &mut LocalSlots::new(1), T0).unwrap();
     assert_eq!(next(&mut limiter), (5, 2, 2));
     for ended in [3, 4, 5, 1] {
-        limiter.report_failed(ended);
+        limiter.report_failed(ended, T0);
     }
     assert_eq!(next(&mut limiter), (6, 5, 5));
 }

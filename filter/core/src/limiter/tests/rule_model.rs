@@ -184,7 +184,7 @@ fn a_client_limited_again_and_again_is_banned() {
     let first = limiter.report(&mut slots, true, T0 + 5 * SECOND_NS).unwrap();
     assert_eq!((first.bans.len(), first.bans[0].for_ms), (1, 595_000));
     assert_eq!(first.rules[usize::from(first.bans[0].rule)].name, "r");
-    limiter.report_failed(first.sequence);
+    limiter.report_failed(first.sequence, T0 + 5 * SECOND_NS);
     let second = limiter.report(&mut slots, true, T0 + 6 * SECOND_NS).unwrap();
     assert_eq!(second.bans.len(), 1);
     let reply = Reply { sequence: second.sequence, pops: 1, settled: Settled::All, ..Reply::default() };

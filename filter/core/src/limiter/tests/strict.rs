@@ -470,7 +470,7 @@ fn an_epoch_whose_lease_has_ended_is_never_named_again() {
             assert_eq!(again(&mut limiter, true, &mut slots, now + 5), Outcome::Allow);
         }
         let report = limiter.report(&mut slots, true, now + 6).unwrap();
-        limiter.report_failed(report.sequence);
+        limiter.report_failed(report.sequence, now + 6);
         now += if lease_ms > 0 { 9 * MS } else { 100_000 };
     }
     names.sort_unstable();
