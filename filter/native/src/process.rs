@@ -84,8 +84,8 @@ impl Slots for Seat {
     }
 
     #[inline]
-    fn change_in_place(&mut self, index: u32, changes: &mut [Change], judge: Judge<'_>) -> bool {
-        self.slots.as_mut().is_some_and(|slots| slots.change_in_place(index, changes, judge))
+    fn change_in_place(&mut self, indices: &[u32], changes: &mut [Change], judge: Judge<'_>) -> bool {
+        self.slots.as_mut().is_some_and(|slots| slots.change_in_place(indices, changes, judge))
     }
 }
 

@@ -77,8 +77,8 @@ impl Slots for Handle {
         self.slots.changes_in_place()
     }
 
-    fn change_in_place(&mut self, index: u32, changes: &mut [Change], judge: Judge<'_>) -> bool {
-        self.slots.change_in_place(index, changes, judge)
+    fn change_in_place(&mut self, indices: &[u32], changes: &mut [Change], judge: Judge<'_>) -> bool {
+        self.slots.change_in_place(indices, changes, judge)
     }
 }
 

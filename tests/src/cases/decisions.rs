@@ -39,7 +39,7 @@ pub(super) fn per_address(count: usize, quota: &str) -> Vec<String> {
 }
 
 /// Two rules by address, two by API key.
-fn of_two_keys() -> Vec<String> {
+pub(super) fn of_two_keys() -> Vec<String> {
     let key = |i| if i < 2 { r#""client_address""# } else { r#"{"header": "x-api-key"}"# };
     (0..4).map(|i| format!(r#"{{"name": "r{i}", "key": [{}], {GENEROUS}}}"#, key(i))).collect()
 }

@@ -13,7 +13,7 @@ use weir_limiter::table::{Change, Judge, ReadError, SharedSlots, Slots, SlotsHan
 use weir_wire::messages::{Message as _, Reply};
 use weir_wire::time::Time;
 
-use super::decisions::{BEGIN, GENEROUS, SLOTS, configuration, per_address};
+use super::decisions::{BEGIN, GENEROUS, SLOTS, configuration, of_two_keys, per_address};
 use super::host::Post;
 use super::tables::{KNOWN, Round};
 use super::{ADDRESSES, Case, Operation};
@@ -23,6 +23,7 @@ pub(super) const CASES: &[Case] = &[
     Case { group: "own memory", name: "hit, 10000 addresses, 4 rules", start: || hit(4, KNOWN) },
     Case { group: "own memory", name: "allowed, 1 rule", start: || hit(1, 1) },
     Case { group: "own memory", name: "allowed, 4 rules", start: || hit(4, 1) },
+    Case { group: "own memory", name: "allowed, 4 rules of 2 keys", start: hit_of_two_keys },
     Case { group: "own memory", name: "allowed, 1 rule, in a fleet", start: || hit_in_a_fleet(1, 2) },
     Case {
         group: "own memory",
@@ -41,6 +42,11 @@ const PAST_SHARE: u32 = 2_000;
 fn hit(rules: usize, addresses: u32) -> Operation {
     let worker = Worker::new(&configuration(&per_address(rules, GENEROUS), SLOTS));
     known(worker, addresses, 2)
+}
+
+/// Four rules, two for each of two keys.
+fn hit_of_two_keys() -> Operation {
+    known(Worker::new(&configuration(&of_two_keys(), SLOTS)), 1, 2)
 }
 
 /// One of so many POPs, which counts what it takes of its even share; a key after so many requests.
@@ -128,8 +134,8 @@ impl Slots for Seat {
         self.slots.changes_in_place()
     }
 
-    fn change_in_place(&mut self, index: u32, changes: &mut [Change], judge: Judge<'_>) -> bool {
-        self.slots.change_in_place(index, changes, judge)
+    fn change_in_place(&mut self, indices: &[u32], changes: &mut [Change], judge: Judge<'_>) -> bool {
+        self.slots.change_in_place(indices, changes, judge)
     }
 }
 

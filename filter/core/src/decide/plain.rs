@@ -1,42 +1,78 @@
-//! Which rule sets the quick path is for.
+//! Which rule sets the quick path is for, and what it needs of them.
 //!
-//! A rule set is *plain* if each of its rules counts every request by the same prefix of the client's address, in token
-//! buckets, at a fixed cost.
+//! A rule set is *plain* if each of its rules counts every request, in token buckets, at a fixed cost, and if they count by
+//! few keys. The client's address has a way of its own.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use super::keys::KeyId;
+use super::hit::slot_of;
+use super::keys::{KeyId, Keys};
 use super::terms::RuleTerms;
 use crate::buckets::{Portion, missing_ns};
 use crate::key::{KeyHash, SHORT_BYTES_MAX, Secret};
-use crate::table::Change;
 use crate::table::slot::Tag;
+use crate::table::{CHANGED_MAX, Change};
 use weir_rules::RuleSet;
 use weir_rules::address::{self, Prefixes};
 use weir_rules::algorithm::Algorithm;
 use weir_rules::cost::Cost;
-use weir_rules::request::{Attribute, Request};
+use weir_rules::fleet_secret::FleetSecret;
+use weir_rules::request::{Attribute, Fetched, Request, Values};
 use weir_wire::quota::Quota;
 use weir_wire::sharing::WhenUnsynced;
 
 /// A plain rule set, and the last request.
 pub(crate) struct Plain {
     pub(super) rules: Vec<PlainRule>,
-    prefixes: Prefixes,
+    /// The first key that is the client's address: its number among the keys.
+    address: Option<(usize, Prefixes)>,
+    /// The other keys.
+    others: Vec<OtherKey>,
     /// Whether the rules decide by themselves while the POP is out of touch.
     pub(super) is_local: bool,
     /// Whether a client that is let through is told how it stands.
     pub(super) tells_standing: bool,
-    /// Room for the client's address, where the host does not have it in memory.
+    client: Client,
+    /// What was fetched of the last request for the other keys.
+    values: Values,
+    pub(super) found: Found,
+}
+
+/// A key that has no way of its own.
+#[derive(Clone, Copy)]
+struct OtherKey {
+    number: usize,
+    id: KeyId,
+    /// One of the rules that count by it.
+    rule: usize,
+}
+
+/// What the host said of the last client's address.
+#[derive(Default)]
+struct Client {
+    /// Room for it, where the host does not have it in memory.
     room: Vec<u8>,
-    /// What the host said of the last client's address.
-    last_text: Vec<u8>,
-    /// The hash of the key of `last_text`.
-    last: Option<KeyHash>,
+    text: Vec<u8>,
+    /// The hash of the key that `text` is.
+    hash: Option<KeyHash>,
+}
+
+/// Where the entries of the last request are.
+pub(super) struct Found {
     /// For each rule, the entry.
     pub(super) changes: Vec<Change>,
+    /// For each key, the slot; at most [`CHANGED_MAX`].
+    pub(super) slots: Vec<u32>,
+}
+
+/// What other keys are made with.
+pub(super) struct Making<'a> {
+    pub(super) rules: &'a RuleSet,
+    pub(super) keys: &'a mut Keys,
+    pub(super) fleet_secret: &'a FleetSecret,
+    pub(super) secret: &'a Secret,
 }
 
 /// What is needed of a rule.
@@ -54,33 +90,98 @@ pub(super) struct PlainRule {
 impl Plain {
     /// The plain rule set that these rules are; none if they are not.
     pub(crate) fn of(rules: &RuleSet, terms: &[RuleTerms]) -> Option<Box<Self>> {
-        let first = rules.rules().first().filter(|_| rules.counts_all_alike())?;
-        let key = terms.first()?.key;
-        let each = rules.rules().iter().zip(terms);
-        let plain: Option<Vec<PlainRule>> = each
-            .clone()
-            .map(|(rule, terms)| PlainRule::of(terms, key).filter(|_| rule.after.is_none()))
-            .collect();
+        if !rules.counts_all_alike() {
+            return None;
+        }
+        let each = || rules.rules().iter().zip(terms);
+        let (mut ids, mut address, mut others) = (Vec::new(), None, Vec::new());
+        for (rule, (spec, terms)) in each().map(|(rule, terms)| (&rule.key, terms)).enumerate() {
+            let (number, id) = (ids.len(), terms.key);
+            if ids.contains(&id) {
+                continue;
+            }
+            ids.push(id);
+            match spec.prefixes().filter(|_| spec.is_address() && address.is_none()) {
+                Some(prefixes) => address = Some((number, prefixes)),
+                None => others.push(OtherKey { number, id, rule }),
+            }
+        }
+        if !(1..=CHANGED_MAX).contains(&ids.len()) {
+            return None;
+        }
+        let plain = each().map(|(rule, terms)| PlainRule::of(terms).filter(|_| rule.after.is_none()));
+        let change = |terms: &RuleTerms| {
+            Some(Change::of(Tag::of_key(0, terms.salt), ids.iter().position(|id| *id == terms.key)?))
+        };
         Some(Box::new(Self {
-            rules: plain?,
-            prefixes: first.key.prefixes().filter(|_| first.key.is_address())?,
+            rules: plain.collect::<Option<_>>()?,
+            address,
+            others,
             is_local: terms.iter().all(|terms| terms.when_unsynced == WhenUnsynced::Local),
             tells_standing: rules.rules().iter().any(|rule| rule.response.on_allowed),
-            room: Vec::new(),
-            last_text: Vec::new(),
-            last: None,
-            changes: each.map(|(_, terms)| Change::of(Tag::of_key(0, terms.salt))).collect(),
+            client: Client::default(),
+            values: Values::default(),
+            found: Found {
+                changes: terms.iter().map(change).collect::<Option<_>>()?,
+                slots: ids.iter().map(|_| 0).collect(),
+            },
         }))
+    }
+
+    /// Finds where the entries of the request are; none if it lacks a key.
+    #[inline]
+    pub(super) fn find<'a>(
+        &mut self,
+        request: &mut dyn Request,
+        secret: &Secret,
+        slot_count: u32,
+        others: impl FnOnce() -> Making<'a>,
+    ) -> Option<()> {
+        if let Some((number, prefixes)) = self.address {
+            let hash = self.client.hash(request, prefixes, secret)?;
+            self.found.put(&self.rules, number, hash, slot_count);
+            if self.others.is_empty() {
+                return Some(());
+            }
+        }
+        self.find_others(request, others(), slot_count)
+    }
+
+    #[inline(never)]
+    fn find_others(&mut self, request: &mut dyn Request, making: Making<'_>, slot_count: u32) -> Option<()> {
+        let Making { rules, keys, fleet_secret, secret } = making;
+        let mut fetched = Fetched::new(request, rules.attributes(), &mut self.values);
+        keys.next_request();
+        for OtherKey { number, id, rule } in &self.others {
+            let spec = &rules.rules().get(*rule)?.key;
+            let hash = keys.hash(*id, spec, &mut fetched, (fleet_secret, secret)).ok()?;
+            self.found.put(&self.rules, *number, hash, slot_count);
+        }
+        Some(())
+    }
+}
+
+impl Found {
+    /// Key `number` has this hash.
+    #[inline]
+    fn put(&mut self, rules: &[PlainRule], number: usize, hash: KeyHash, slot_count: u32) {
+        if let Some(slot) = self.slots.get_mut(number) {
+            *slot = slot_of(hash.place, slot_count);
+        }
+        for (change, rule) in self.changes.iter_mut().zip(rules) {
+            if change.slot == number {
+                change.tag = Tag::of_key(hash.tag, rule.salt);
+            }
+        }
     }
 }
 
 impl PlainRule {
-    fn of(terms: &RuleTerms, key: KeyId) -> Option<Self> {
+    fn of(terms: &RuleTerms) -> Option<Self> {
         let Cost::Fixed(cost) = terms.cost else { return None };
         let is_bucket = matches!(terms.algorithm, Algorithm::TokenBucket(_)) && !terms.is_calendar;
         let is_fleets = terms.is_strict || terms.in_flight.is_some() || terms.has_turns;
         let is_plain = is_bucket
-            && terms.key == key
             && terms.is_enforced()
             && !(is_fleets || terms.has_penalty || terms.is_charged_after || terms.reserves);
         let burst = if terms.local_burst == 0 { 0 } else { terms.local_burst.max(cost) };
@@ -95,20 +196,20 @@ impl PlainRule {
     }
 }
 
-impl Plain {
+impl Client {
     /// The hash of the client's key; none if its address cannot be read.
     #[inline]
-    pub(super) fn hash(&mut self, request: &mut dyn Request, secret: &Secret) -> Option<KeyHash> {
-        let Self { prefixes, room, last_text, last, .. } = self;
+    fn hash(&mut self, request: &mut dyn Request, prefixes: Prefixes, secret: &Secret) -> Option<KeyHash> {
+        let Self { room, text: last, hash } = self;
         let is_there = request.read_attribute(&Attribute::SourceAddress, room, &mut |text| {
             // The next request is often from the same connection.
-            if text != last_text.as_slice() {
-                *last = hash_of_text(text, *prefixes, secret);
-                last_text.clear();
-                last_text.extend_from_slice(text);
+            if text != last.as_slice() {
+                *hash = hash_of_text(text, prefixes, secret);
+                last.clear();
+                last.extend_from_slice(text);
             }
         });
-        if is_there { self.last } else { None }
+        if is_there { self.hash } else { None }
     }
 }
 

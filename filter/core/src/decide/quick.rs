@@ -8,9 +8,8 @@
 use alloc::vec::Vec;
 
 use super::decision::{Decision, Reason};
-use super::hit::slot_of;
 use super::judge::{cold_after_taking, most_of, parts_of, watched_after_taking};
-use super::plain::{Plain, PlainRule};
+use super::plain::{Found, Making, Plain, PlainRule};
 use super::terms::RuleTerms;
 use crate::RuleIndex;
 use crate::buckets::{Standing, Take};
@@ -19,7 +18,7 @@ use crate::fleet::Exchange;
 use crate::fleet::ladder::Step;
 use crate::limiter::Limiter;
 use crate::local::{Denial, WatchList};
-use crate::table::slot::{Cold, Entry, Tag, Unheard, Watched};
+use crate::table::slot::{Cold, Entry, Unheard, Watched};
 use crate::table::{Change, Slots};
 use weir_rules::request::Request;
 use weir_wire::time::Time;
@@ -109,11 +108,14 @@ impl Limiter {
         if !is_in_touch || request.times() != 1 {
             return None;
         }
-        let hash = plain.hash(request, &self.secret)?;
-        let Plain { rules, changes, .. } = plain;
-        for (change, rule) in changes.iter_mut().zip(&*rules) {
-            change.tag = Tag::of_key(hash.tag, rule.salt);
-        }
+        let (keys, fleet_secret, secret) = (&mut self.keys, &self.fleet_secret, &self.secret);
+        plain.find(request, secret, slots.count(), || Making {
+            rules: &self.rules,
+            keys,
+            fleet_secret,
+            secret,
+        })?;
+        let Plain { rules, found: Found { changes, slots: indices }, .. } = plain;
         if self.deny_cache.is_worth_asking(now) {
             let denials = changes.iter().zip(&*rules).zip(0..).filter_map(|((change, rule), i)| {
                 Some((RuleIndex::new(i), self.deny_cache.get(change.tag, rule.cost, now)?))
@@ -129,8 +131,7 @@ impl Limiter {
             let taken = take_all((changes, rules), (terms, watch), parts, now);
             taken.map(|watched| is_one_watched = watched).is_some()
         };
-        let slot = slot_of(hash.place, slots.count());
-        let passes = slots.change_in_place(slot, changes, &mut judge);
+        let passes = slots.change_in_place(indices, changes, &mut judge);
         if !passes {
             return None;
         }
@@ -145,7 +146,7 @@ impl Limiter {
     #[inline(never)]
     fn count_watched_quickly(&mut self, now: Time) {
         let Some(plain) = &self.plain else { return };
-        for (change, rule) in plain.changes.iter().zip(&plain.rules) {
+        for (change, rule) in plain.found.changes.iter().zip(&plain.rules) {
             if let Entry::Watched(_) = change.entry {
                 self.watch.touch_known(change.tag, rule.cost, now);
             }
@@ -156,10 +157,10 @@ impl Limiter {
     pub(crate) fn refused_quickly(&mut self, rule: RuleIndex, denial: Denial, now: Time) -> Decision {
         let mut tag = 0;
         if let Some(plain) = &self.plain {
-            for (change, rule) in plain.changes.iter().zip(&plain.rules) {
+            for (change, rule) in plain.found.changes.iter().zip(&plain.rules) {
                 self.watch.touch_known(change.tag, rule.cost, now);
             }
-            tag = plain.changes.get(usize::from(rule)).map_or(0, |change| change.tag.bits());
+            tag = plain.found.changes.get(usize::from(rule)).map_or(0, |change| change.tag.bits());
         }
         self.counters.add(Event::DenyCacheAnswered, 1);
         let standing = Standing::refused(denial.until.nanos_since(now), denial.full_at.nanos_since(now));
@@ -176,7 +177,7 @@ impl Limiter {
     pub(crate) fn passed(&self, now: Time) -> Decision {
         let mut strictest: Option<(RuleIndex, Standing)> = None;
         if let Some(plain) = &self.plain {
-            for ((rule, change), i) in plain.rules.iter().zip(&plain.changes).zip(0..) {
+            for ((rule, change), i) in plain.rules.iter().zip(&plain.found.changes).zip(0..) {
                 let standing = Standing::allowed(change.entry.bucket(), &rule.quota, now);
                 let found = (RuleIndex::new(i), standing);
                 if strictest.is_none_or(|known| self.is_stricter(found, known)) {

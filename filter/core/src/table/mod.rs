@@ -13,5 +13,5 @@ pub use sample::Sample;
 pub use shared::{SharedSlots, SlotsHandle};
 pub(crate) use slots::Loaded;
 #[cfg(feature = "own_memory")]
-pub use slots::{Change, Judge};
+pub use slots::{CHANGED_MAX, Change, Judge};
 pub use slots::{LocalSlots, ReadError, Slots, Version, WriteError};

@@ -57,16 +57,21 @@ pub trait Slots {
         false
     }
 
-    /// Changes entries of slot `index` where they are, all or none: finds the entry of each tag (no two alike), has
-    /// `judge` say what they are to hold, and puts that in their place if nothing of the slot has changed meanwhile;
+    /// Changes entries of the slots `indices` where they are, all or none: finds the entry of each tag (no two alike), has
+    /// `judge` say what they are to hold, and puts that in their place if nothing of these slots has changed meanwhile;
     /// otherwise it tries again, a bounded number of times. A cold entry stays cold. A watched entry changes only its
-    /// bucket, `admitted` and `unheard_since`. False if nothing was changed: an entry is not there, a key of
-    /// the slot was banned, `judge` says no, or the slots cannot do this. Then [`Slots::read`] and [`Slots::write`] can.
+    /// bucket, `admitted` and `unheard_since`. False if not all was changed: an entry is not there, a key of
+    /// a slot was banned, `judge` says no, two indices are alike or there are more than [`CHANGED_MAX`], the slots cannot do
+    /// this, or another thread lost its patience half-way. Then [`Slots::read`] and [`Slots::write`] can.
     #[cfg(feature = "own_memory")]
-    fn change_in_place(&mut self, _index: u32, _changes: &mut [Change], _judge: Judge<'_>) -> bool {
+    fn change_in_place(&mut self, _indices: &[u32], _changes: &mut [Change], _judge: Judge<'_>) -> bool {
         false
     }
 }
+
+/// The most slots of which entries are changed together.
+#[cfg(feature = "own_memory")]
+pub const CHANGED_MAX: usize = 4;
 
 /// An entry that is to be changed.
 #[cfg(feature = "own_memory")]
@@ -74,6 +79,8 @@ pub trait Slots {
 pub struct Change {
     /// Its key.
     pub tag: Tag,
+    /// Which of the slots it is in.
+    pub slot: usize,
     /// What it holds; once it is judged, what it is to hold.
     pub entry: Entry,
     /// Where it was found.
@@ -82,9 +89,9 @@ pub struct Change {
 
 #[cfg(feature = "own_memory")]
 impl Change {
-    /// Of the entry of this key.
-    pub fn of(tag: Tag) -> Self {
-        Self { tag, entry: Entry::Cold(Cold::NEW), at: 0 }
+    /// Of the entry of this key, in the slot of this number.
+    pub fn of(tag: Tag, slot: usize) -> Self {
+        Self { tag, slot, entry: Entry::Cold(Cold::NEW), at: 0 }
     }
 }
 

@@ -54,8 +54,8 @@ impl Slots for Seen {
         self.is_quick
     }
 
-    fn change_in_place(&mut self, index: u32, changes: &mut [Change], judge: Judge<'_>) -> bool {
-        let has_changed = self.handle.change_in_place(index, changes, judge);
+    fn change_in_place(&mut self, indices: &[u32], changes: &mut [Change], judge: Judge<'_>) -> bool {
+        let has_changed = self.handle.change_in_place(indices, changes, judge);
         self.changed += u32::from(has_changed);
         has_changed
     }
@@ -74,6 +74,88 @@ fn a_cold_key_is_changed_where_it_is() {
         assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1:6", 50, T0 + MS), 50);
         assert_eq!((slots.changed, slots.written), (50, 1), "{count} rules, {worker:?}");
         assert_eq!(limiter.counters().take_rule(count - 1).allowed, 51);
+    }
+}
+
+/// A client with an API key, or without one.
+struct Caller(String, Option<String>);
+
+impl Request for Caller {
+    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
+        match attribute {
+            Attribute::SourceAddress => Some(self.0.clone().into()),
+            Attribute::Header(name) if name == "x-api-key" => self.1.clone().map(String::into_bytes),
+            _ => None,
+        }
+    }
+}
+
+#[test]
+fn keys_of_several_slots_are_changed_where_they_are_or_the_general_way() {
+    for (keys, is_plain) in [
+        (json!([["client_address"], [{"header": "x-api-key"}]]), true),
+        (json!([[{"header": "x-api-key"}], ["all"], ["client_address", {"header": "x-api-key"}]]), true),
+        (
+            json!([["client_address"], ["all"], ["client_address", {"header": "x-api-key"}], [{"client_address": {"ipv4": 24, "ipv6": 48}}]]),
+            true,
+        ),
+        (
+            json!([["client_address"], ["all"], ["client_address", {"header": "x-api-key"}], [{"client_address": {"ipv4": 24, "ipv6": 48}}], [{"header": "x-api-key"}]]),
+            false,
+        ),
+    ] {
+        // Two rules for each key.
+        let rule = |(i, key)| json!({"name": format!("r{i}"), "key": key, "rate": "100/s", "burst": 100});
+        let each = keys.as_array().unwrap().iter();
+        let list: Vec<_> = each.clone().chain(each).enumerate().map(rule).collect();
+        let count = u32::try_from(list.len()).unwrap();
+        let (mut limiter, mut slots) =
+            (limiter(rules(&Value::Array(list)), Some(1)), Seen::new(1 << 12, true));
+        limiter.note_heard(1, false, T0);
+        let mut asks = |api_key: Option<&str>, n: u32| {
+            let mut caller = Caller("192.0.2.1:5".into(), api_key.map(ToString::to_string));
+            let admitted = (0..n)
+                .filter(|_| limiter.decide(&mut caller, &mut slots, T0 + MS).outcome() == Outcome::Allow);
+            (admitted.count(), slots.changed, slots.written / (count / 2))
+        };
+        assert_eq!(asks(Some("one"), 1), (1, 0, 1), "newcomers: {keys}");
+        let (changed, written) = if is_plain { (49, 1) } else { (0, 50) };
+        assert_eq!(asks(Some("one"), 49), (49, changed, written), "{keys}");
+        assert_eq!(asks(None, 1).1, changed, "it lacks a key: {keys}");
+    }
+}
+
+/// Unless its requests are thinned, or it is on another worker's list.
+#[test]
+fn a_watched_key_is_changed_where_it_is() {
+    for (ratio, is_thinned) in [(1_000, false), (400, true)] {
+        let (mut limiter, mut slots) = (limiter(one_rule("100/s", 100), Some(1)), Seen::new(4, true));
+        // Of 40 POPs: what is taken beyond an even share is reported.
+        limiter.note_heard(40, false, T0);
+        assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1:5", 10, T0), 10);
+        let report = limiter.report(&mut slots, true, T0 + 250 * MS).unwrap();
+        assert_eq!(report.keys.len(), 1, "it is watched");
+        answer(&mut limiter, &mut slots, &report, 40, grant(ratio, 1_000, 100_000), T0 + 250 * MS);
+        let (changed, written) = (slots.changed, slots.written);
+        let now = T0 + 300 * MS;
+        let admitted = admitted(&mut limiter, &mut slots, "192.0.2.1:5", 20, now);
+        let in_place = slots.changed - changed;
+        assert_eq!(
+            (admitted < 20, in_place, slots.written > written),
+            (is_thinned, if is_thinned { 0 } else { 20 }, is_thinned)
+        );
+        let told = limiter.report(&mut slots, true, T0 + 500 * MS).unwrap();
+        assert_eq!(
+            (told.keys[0].admitted, told.keys[0].asked),
+            (10 + admitted as u64, 30),
+            "each is counted once"
+        );
+        // One that another worker watches is not on this one's list.
+        let mut other = super::limiter(one_rule("100/s", 100), Some(2));
+        other.note_heard(40, false, T0 + 500 * MS);
+        let changed = slots.changed;
+        assert!(allows(&mut other, &mut slots, "192.0.2.1:5", T0 + 600 * MS));
+        assert_eq!(slots.changed, changed);
     }
 }
 
@@ -105,7 +187,7 @@ fn a_general_writer_gets_its_turn_beside_quick_ones() {
             scope.spawn(|| {
                 let mut handle = SlotsHandle::new(Arc::clone(&slots));
                 while !is_over.load(Ordering::Relaxed) {
-                    handle.change_in_place(0, &mut [Change::of(tag)], &mut |_| true);
+                    handle.change_in_place(&[0], &mut [Change::of(tag, 0)], &mut |_| true);
                 }
             });
         }
@@ -123,13 +205,11 @@ fn what_is_not_plain_goes_the_general_way() {
     for fields in [
         json!({"algorithm": "sliding_window"}),
         json!({"match": {"path": {"prefix": "/"}}}),
-        json!({"key": [{"header": "x"}], "missing": "share"}),
         json!({"mode": "shadow"}),
         json!({"strict": true}),
         json!({"penalty": {"after": 5, "within": "1s", "deny_for": "1m"}}),
         json!({"cost": {"header": "x"}}),
         json!({"cost": {"after": {"status": [401]}}}),
-        json!({"wider": [{"ipv4": 24, "ipv6": 48, "times": 2}]}),
         json!({"tiers": [{"name": "gold", "when": {"query": [{"name": "plan", "equals": "gold"}]}, "times": 5}]}),
         json!({"algorithm": "leaky_bucket", "queue": 3}),
         json!({"algorithm": "concurrency", "rate": null, "limit": 2}),
@@ -203,7 +283,8 @@ impl World {
                 } else {
                     format!("[2001:db8:0:{client}::7]:80")
                 };
-                let decision = ask(limiter, slots, &address, now);
+                let api_key = (client % 7 != 6).then(|| format!("key {}", client % 4));
+                let decision = limiter.decide(&mut Caller(address, api_key), slots, now);
                 told = format!("{decision:?}");
                 if limiter.only_asks && decision.outcome() == Outcome::Allow {
                     limiter.take_back(slots, now);
@@ -238,13 +319,25 @@ impl World {
     }
 }
 
-/// A plain rule: so many tokens a second, the burst, the cost, when out of touch, the local burst, whether clients are told, the
-/// jitter.
+/// A plain rule: what it counts by, and so many tokens a second, the burst, the cost, when out of touch, the local burst,
+/// whether clients are told, the jitter.
 fn plain_rule() -> impl Strategy<Value = Value> {
+    let address = json!({"client_address": {"ipv4": 32, "ipv6": 60}});
+    let keys = [
+        json!([address]),
+        json!([address]),
+        json!([{"header": "x-api-key"}]),
+        json!([{"header": "x-api-key"}]),
+        json!([address, {"header": "x-api-key"}]),
+        json!([{"client_address": {"ipv4": 29, "ipv6": 48}}]),
+        json!(["all"]),
+    ];
     let unsynced = prop::sample::select(vec!["local", "share", "deny"]);
-    (1u32..200, 2u32..40, 1u32..3, unsynced, 1u32..40, prop::bool::ANY, 0u32..4).prop_map(
-        |(rate, burst, cost, unsynced, local, tells, jitter_s)| {
-            json!({"key": [{"client_address": {"ipv4": 32, "ipv6": 60}}], "rate": format!("{rate}/s"), "burst": burst, "cost": cost,
+    let missing = prop::sample::select(vec!["skip", "share", "limit"]);
+    let key = (prop::sample::select(keys.to_vec()), missing);
+    (key, 1u32..200, 2u32..40, 1u32..3, unsynced, 1u32..40, prop::bool::ANY, 0u32..4).prop_map(
+        |((key, missing), rate, burst, cost, unsynced, local, tells, jitter_s)| {
+            json!({"key": key, "missing": missing, "rate": format!("{rate}/s"), "burst": burst, "cost": cost,
                 "when_unsynced": unsynced, "local_burst": local.clamp(cost, burst), "response": {"on_allowed": tells, "retry_after_jitter_s": jitter_s}})
         },
     )
@@ -277,7 +370,7 @@ proptest! {
     /// reports and table after each.
     #[test]
     fn both_paths_come_to_the_same(
-        (first, second) in (rule_set(), rule_set()), worker in prop::option::of(Just(1u64)), slots in 1u32..4,
+        (first, second) in (rule_set(), rule_set()), worker in prop::option::of(Just(1u64)), slots in prop::sample::select(vec![1u32, 2, 3, 64]),
         steps in prop::collection::vec((step(), -3i64..60), 1..200),
     ) {
         let [mut quick, mut general] =

@@ -2,6 +2,7 @@
 
 use super::atomics::{Ordering, fence, spin_loop};
 use super::buffer::{Buffer, watched_words};
+use super::head::Head;
 use super::{LOOKS_MAX, SlotsHandle};
 use crate::buckets::{Bucket, EvenShare};
 use crate::table::slot::{Cold, Entry, Watched};
@@ -13,53 +14,113 @@ const BUCKET: usize = 1;
 const SHARE: usize = 2;
 
 impl SlotsHandle {
-    /// Changes entries of slot `index`, all of `changes` or none.
+    /// Changes entries of these slots, all of `changes` or none.
     #[inline]
-    pub(super) fn change(&mut self, index: u32, changes: &mut [Change], judge: Judge<'_>) -> bool {
-        let Some(head) = self.slots.head(index) else { return false };
+    pub(super) fn change(&mut self, indices: &[u32], changes: &mut [Change], judge: Judge<'_>) -> bool {
+        match *indices {
+            [a] => self.change_all([a], changes, judge),
+            _ => self.change_several(indices, changes, judge),
+        }
+    }
+
+    #[inline(never)]
+    fn change_several(&mut self, indices: &[u32], changes: &mut [Change], judge: Judge<'_>) -> bool {
+        let has_twin = |(i, index)| indices.iter().skip(i + 1).any(|other| other == index);
+        match *indices {
+            _ if indices.iter().enumerate().any(has_twin) => false,
+            [a, b] => self.change_all([a, b], changes, judge),
+            [a, b, c] => self.change_all([a, b, c], changes, judge),
+            [a, b, c, d] => self.change_all([a, b, c, d], changes, judge),
+            _ => false,
+        }
+    }
+
+    /// Holds the slots, all or none, and waits for none while it holds another. So no two threads wait for each other.
+    #[inline(always)]
+    fn change_all<const N: usize>(
+        &mut self,
+        indices: [u32; N],
+        changes: &mut [Change],
+        judge: Judge<'_>,
+    ) -> bool {
+        let Self { slots, own, .. } = self;
+        let Some(heads) = all(indices.map(|index| slots.head(index))) else { return false };
         for _ in 0..LOOKS_MAX {
-            let seen = head.state();
-            if seen.is_held() {
+            let seen = heads.map(Head::state);
+            if seen.iter().any(|seen| seen.is_held()) {
                 spin_loop();
                 continue;
             }
-            let Some(buffer) = self.slots.buffer(seen) else { return false };
-            // What is read and judged here may be torn. Then the head has changed, and nothing is.
-            if !buffer.read_entries(changes) || !judge(changes) {
+            let Some(buffers) = all(seen.map(|seen| slots.buffer(seen))) else { return false };
+            // What is read and judged here may be torn. Then a head has changed, and nothing is.
+            if !read_entries(buffers, changes) || !judge(changes) {
                 return false;
             }
-            let begun = seen.begun();
-            if !head.replace(seen, begun) {
-                continue;
+            let held =
+                heads.iter().zip(seen).take_while(|(head, seen)| head.replace(*seen, seen.begun())).count();
+            let are_all_held = held == N;
+            if are_all_held {
+                // Whoever reads a word of what follows sees that it is being changed.
+                fence(Ordering::Release);
+                write_entries(buffers, changes);
             }
-            // Whoever reads a word of what follows sees that it is being changed.
-            fence(Ordering::Release);
-            buffer.write_entries(changes);
-            if head.replace(begun, seen.next()) {
-                return true;
+            let mut is_overtaken = false;
+            for (head, seen) in heads.iter().zip(seen).take(held) {
+                let next = if are_all_held { seen.next() } else { seen };
+                if !head.replace(seen.begun(), next) {
+                    slots.keep(own, seen.buffer);
+                    is_overtaken = true;
+                }
             }
-            self.keep(seen.buffer);
-            return false;
+            if are_all_held {
+                return !is_overtaken;
+            }
         }
         false
     }
 }
 
-impl Buffer {
-    /// Reads the entries that are to be changed. False if one of them is not there, or if keys are banned.
-    #[inline]
-    fn read_entries(&self, changes: &mut [Change]) -> bool {
-        let counts = self.counts();
-        !counts.has_bans
-            && changes.iter_mut().all(|change| {
-                let Some(at) = self.find_cold(change.tag, counts.cold) else {
-                    return counts.watched_units > 0 && self.read_watched(change, counts.watched_units);
-                };
-                (change.at, change.entry) = (at, Entry::Cold(self.cold_at(at)));
-                true
-            })
+/// All of these, if they are there.
+#[inline(always)]
+fn all<T: Copy, const N: usize>(found: [Option<T>; N]) -> Option<[T; N]> {
+    let mut all = [found.first().copied()??; N];
+    for (one, found) in all.iter_mut().zip(found) {
+        *one = found?;
     }
+    Some(all)
+}
 
+/// Reads the entries that are to be changed. False if one of them is not there, or if keys are banned.
+#[inline(always)]
+fn read_entries<const N: usize>(buffers: [&Buffer; N], changes: &mut [Change]) -> bool {
+    let counts = buffers.map(Buffer::counts);
+    !counts.iter().any(|counts| counts.has_bans)
+        && changes.iter_mut().all(|change| {
+            let slot = if N == 1 { 0 } else { change.slot };
+            let (Some(buffer), Some(counts)) = (buffers.get(slot), counts.get(slot)) else { return false };
+            let Some(at) = buffer.find_cold(change.tag, counts.cold) else {
+                return counts.watched_units > 0 && buffer.read_watched(change, counts.watched_units);
+            };
+            (change.at, change.entry) = (at, Entry::Cold(buffer.cold_at(at)));
+            true
+        })
+}
+
+#[inline]
+fn write_entries<const N: usize>(buffers: [&Buffer; N], changes: &[Change]) {
+    for Change { slot, at, entry, .. } in changes {
+        let Some(buffer) = buffers.get(if N == 1 { 0 } else { *slot }) else { continue };
+        match entry {
+            Entry::Cold(cold) => {
+                buffer.set(at + BUCKET, cold.bucket.refilled().as_nanos());
+                buffer.set(at + SHARE, cold.share.bits());
+            }
+            Entry::Watched(watched) => buffer.write_watched(*at, watched),
+        }
+    }
+}
+
+impl Buffer {
     #[inline]
     fn cold_at(&self, at: usize) -> Cold {
         let bucket = Bucket::full_at(Time::from_nanos(self.word(at + BUCKET)));
@@ -73,19 +134,6 @@ impl Buffer {
         let words = watched_words(at).map(|at| self.word(at));
         (change.at, change.entry) = (at, Entry::Watched(Watched::from_words(words)));
         true
-    }
-
-    #[inline]
-    fn write_entries(&self, changes: &[Change]) {
-        for Change { at, entry, .. } in changes {
-            match entry {
-                Entry::Cold(cold) => {
-                    self.set(at + BUCKET, cold.bucket.refilled().as_nanos());
-                    self.set(at + SHARE, cold.share.bits());
-                }
-                Entry::Watched(watched) => self.write_watched(*at, watched),
-            }
-        }
     }
 
     /// Writes what requests change: others may see some of it before the rest.

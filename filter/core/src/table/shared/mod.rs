@@ -24,7 +24,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use super::slot::Slot;
-use super::slots::{Change, Judge, ReadError, Slots, Version, WriteError};
+use super::slots::{CHANGED_MAX, Change, Judge, ReadError, Slots, Version, WriteError};
 use atomics::{AtomicU32, Ordering, fence, spin_loop, tries};
 use buffer::Buffer;
 use head::{Head, State};
@@ -52,7 +52,8 @@ const LOOKS_MAX: u32 = tries(100, 2);
 /// The slots. Threads read and write them through handles.
 pub struct SharedSlots {
     heads: Box<[Head]>,
-    /// One for each slot, then spare ones: one for each handle, and one for each that may be overtaken at a time.
+    /// One for each slot, then spare ones: one for each handle, and as many for each
+    /// writer as may be overtaken at a time.
     buffers: Box<[Buffer]>,
     /// The spare buffers that no handle has; [`NONE`] in the other places.
     spare: Box<[AtomicU32]>,
@@ -68,7 +69,9 @@ impl SharedSlots {
     /// The same for so many handles, of which so many write at once.
     pub fn with_handles(count: u32, handles: u32, writers: u32) -> Arc<Self> {
         let (count, empty) = (count.max(1), Slot::empty());
-        let end = count.saturating_add(handles).saturating_add(writers);
+        #[allow(clippy::cast_possible_truncation, reason = "it is small")]
+        let overtaken = writers.saturating_mul(CHANGED_MAX as u32);
+        let end = count.saturating_add(handles).saturating_add(overtaken);
         let first = |buffer| Head::of(State { version: State::FIRST, buffer });
         Arc::new(Self {
             heads: (0..count).map(first).collect(),
@@ -96,6 +99,11 @@ impl SharedSlots {
     #[inline]
     fn buffer(&self, state: State) -> Option<&Buffer> {
         self.buffers.get(state.buffer as usize)
+    }
+
+    /// Leaves a buffer that no slot has any more to the handle that has `own`, if that lacks one, or else to any handle.
+    fn keep(&self, own: &mut u32, number: u32) {
+        if *own == NONE { *own = number } else { self.put_back(number) }
     }
 
     /// Leaves a spare buffer to any handle.
@@ -139,7 +147,7 @@ impl SlotsHandle {
 
     /// Takes a buffer that no slot has any more.
     fn keep(&mut self, number: u32) {
-        if self.own == NONE { self.own = number } else { self.slots.put_back(number) }
+        self.slots.keep(&mut self.own, number);
     }
 }
 
@@ -220,8 +228,8 @@ impl Slots for SlotsHandle {
         true
     }
 
-    fn change_in_place(&mut self, index: u32, changes: &mut [Change], judge: Judge<'_>) -> bool {
+    fn change_in_place(&mut self, indices: &[u32], changes: &mut [Change], judge: Judge<'_>) -> bool {
         self.release();
-        self.change(index, changes, judge)
+        self.change(indices, changes, judge)
     }
 }

@@ -6,6 +6,7 @@ use crate::table::slot::{Cold, Entry, Tag, Unheard, Watched};
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
 use std::thread;
+use std::vec;
 use std::vec::Vec;
 use weir_wire::quota::Quota;
 use weir_wire::time::Time;
@@ -65,16 +66,16 @@ fn a_handle_that_ends_leaves_its_buffer_to_another() {
     let slots = SharedSlots::new(1, 1);
     let mut slot = Slot::empty();
     for n in 1..9 {
-        let mut writer = SlotsHandle::new(Arc::clone(&slots));
-        let [mut second, mut third] = [0; 2].map(|_| SlotsHandle::new(Arc::clone(&slots)));
-        for handle in [&mut writer, &mut second] {
+        let mut writers = [(); 1 + CHANGED_MAX].map(|()| SlotsHandle::new(Arc::clone(&slots)));
+        for handle in &mut writers {
             let version = handle.read(0, &mut slot).unwrap();
             say(&mut slot, 1, n);
             assert_eq!(handle.write(0, &mut slot, version), Ok(()));
         }
-        let version = third.read(0, &mut slot).unwrap();
+        let mut late = SlotsHandle::new(Arc::clone(&slots));
+        let version = late.read(0, &mut slot).unwrap();
         assert_eq!(said(&slot), (n, 1));
-        assert_eq!(third.write(0, &mut slot, version), Err(WriteError::Unavailable), "none is left");
+        assert_eq!(late.write(0, &mut slot, version), Err(WriteError::Unavailable), "none is left");
     }
 }
 
@@ -190,8 +191,8 @@ fn written(slots: &Arc<SharedSlots>, keys: u64) -> SlotsHandle {
 
 /// Has each of these keys say one more.
 fn say_more(handle: &mut SlotsHandle, keys: &[u64]) -> bool {
-    let mut changes: Vec<Change> = keys.iter().map(|key| Change::of(tag(*key))).collect();
-    handle.change_in_place(0, &mut changes, &mut |changes| {
+    let mut changes: Vec<Change> = keys.iter().map(|key| Change::of(tag(*key), 0)).collect();
+    handle.change_in_place(&[0], &mut changes, &mut |changes| {
         for change in changes {
             let bucket = change.entry.bucket_mut();
             *bucket = Bucket::full_at(bucket.refilled() + 1);
@@ -231,6 +232,59 @@ fn entries_are_changed_where_they_are() {
 }
 
 #[test]
+fn entries_of_several_slots_are_changed_together_or_not_at_all() {
+    for count in 2..=CHANGED_MAX {
+        let slots = SharedSlots::new(5, 1);
+        let (mut handle, mut slot) = (SlotsHandle::new(Arc::clone(&slots)), Slot::empty());
+        for index in 0..5 {
+            let version = handle.read(index, &mut slot).unwrap();
+            say(&mut slot, 3, u64::from(index) * 10);
+            handle.write(index, &mut slot, version).unwrap();
+        }
+        let indices: Vec<u32> = (0..5).rev().take(count).collect();
+        let change = |handle: &mut SlotsHandle, indices: &[u32], keys: &[u64]| {
+            let of = |(slot, key): (usize, &u64)| Change::of(tag(*key), slot);
+            let mut changes: Vec<Change> = keys.iter().enumerate().map(of).collect();
+            handle.change_in_place(indices, &mut changes, &mut |changes| {
+                changes.iter_mut().for_each(|change| {
+                    let bucket = change.entry.bucket_mut();
+                    *bucket = Bucket::full_at(bucket.refilled() + 1);
+                });
+                true
+            })
+        };
+        let say_of = |handle: &mut SlotsHandle| {
+            (0..5)
+                .map(|index| {
+                    let mut slot = Slot::empty();
+                    handle.read(index, &mut slot).unwrap();
+                    slot.get(tag(1)).unwrap().bucket().refilled().as_nanos()
+                })
+                .collect::<Vec<_>>()
+        };
+        let before = say_of(&mut handle);
+        let (ones, mut lacking) = (vec![1; count], vec![1; count]);
+        lacking[count - 1] = 3;
+        assert!(!change(&mut handle, &indices, &lacking), "the last is not there");
+        let last = slots.head(indices[count - 1]).unwrap();
+        let seen = last.state();
+        assert!(last.replace(seen, seen.begun()));
+        assert!(!change(&mut handle, &indices, &ones), "the last is held");
+        assert!(last.replace(seen.begun(), seen));
+        let mut twins = indices.clone();
+        twins[count - 1] = twins[0];
+        assert!(!change(&mut handle, &twins, &ones), "a slot twice");
+        assert_eq!(say_of(&mut handle), before);
+        assert!(change(&mut handle, &indices, &ones));
+        let expected = before.iter().zip(0..).map(|(said, index)| said + u64::from(indices.contains(&index)));
+        assert_eq!(say_of(&mut handle), expected.collect::<Vec<_>>());
+    }
+    let mut handle = SlotsHandle::new(SharedSlots::new(5, 1));
+    assert!(!handle.change_in_place(&[0, 1, 2, 3, 4], &mut [], &mut |_| true), "too many");
+    assert!(!handle.change_in_place(&[], &mut [], &mut |_| true), "none");
+}
+
+#[test]
 fn a_watched_entry_is_changed_where_it_is_and_its_neighbours_are_not() {
     for keys in 1..=4u64 {
         let slots = SharedSlots::new(1, 1);
@@ -248,8 +302,8 @@ fn a_watched_entry_is_changed_where_it_is_and_its_neighbours_are_not() {
             expected.bucket = Bucket::full_at(later);
             expected.count_admitted(7, later);
             slot.put(tag(100 + key), &Entry::Watched(expected), NOW).unwrap();
-            let mut changes = [Change::of(tag(100 + key)), Change::of(tag(0))];
-            assert!(handle.change_in_place(0, &mut changes, &mut |changes| {
+            let mut changes = [Change::of(tag(100 + key), 0), Change::of(tag(0), 0)];
+            assert!(handle.change_in_place(&[0], &mut changes, &mut |changes| {
                 changes[0].entry = Entry::Watched(expected);
                 true
             }));
@@ -266,8 +320,8 @@ fn what_is_not_there_or_beside_a_ban_is_left_alone() {
     let mut handle = written(&slots, 3);
     let state = slots.head(0).unwrap().state();
     assert!(!say_more(&mut handle, &[3]) && !say_more(&mut handle, &[0, 3]));
-    assert!(!handle.change_in_place(0, &mut [Change::of(tag(0))], &mut |_| false));
-    assert!(!handle.change_in_place(1, &mut [Change::of(tag(0))], &mut |_| true), "no such slot");
+    assert!(!handle.change_in_place(&[0], &mut [Change::of(tag(0), 0)], &mut |_| false));
+    assert!(!handle.change_in_place(&[1], &mut [Change::of(tag(0), 0)], &mut |_| true), "no such slot");
     assert!(slots.head(0).unwrap().state() == state, "nothing was written");
     let mut slot = Slot::empty();
     let version = handle.read(0, &mut slot).unwrap();

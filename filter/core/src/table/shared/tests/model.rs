@@ -96,10 +96,16 @@ fn read(handle: &mut SlotsHandle, slot: u32) -> (Slot, Version) {
     }
 }
 
-/// Has these keys say one more where they are. Returns how often it did.
+/// Has these keys of slot 0 say one more where they are. Returns how often it did.
 fn change(handle: &mut SlotsHandle, keys: &[u64]) -> u64 {
-    let mut changes: Vec<Change> = keys.iter().map(|key| Change::of(tag(*key))).collect();
-    u64::from(handle.change_in_place(0, &mut changes, &mut |changes| {
+    change_of(handle, &[0], keys)
+}
+
+/// The same of each of these slots, together.
+fn change_of(handle: &mut SlotsHandle, slots: &[u32], keys: &[u64]) -> u64 {
+    let of_slot = |slot| keys.iter().map(move |key| Change::of(tag(*key), slot));
+    let mut changes: Vec<Change> = (0..slots.len()).flat_map(of_slot).collect();
+    u64::from(handle.change_in_place(slots, &mut changes, &mut |changes| {
         for change in changes {
             let Entry::Cold(cold) = change.entry else { panic!("it is cold") };
             change.entry = Entry::Cold(one_more(cold));
@@ -127,6 +133,14 @@ fn change_or_copy(handle: &mut SlotsHandle, keys: &[u64]) -> u64 {
     if change(handle, keys) == 1 { 1 } else { 1 + copy(handle, 0, keys) }
 }
 
+/// One key of each of two slots, where they are or by copies.
+fn change_both_or_copy(handle: &mut SlotsHandle, slots: [u32; 2]) -> u64 {
+    if change_of(handle, &slots, &[0]) == 1 {
+        return 1;
+    }
+    1 + slots.map(|slot| copy(handle, slot, &[0])).into_iter().max().unwrap_or(0)
+}
+
 /// A copy, from a read that holds the slot.
 fn hold_and_copy(handle: &mut SlotsHandle) -> u64 {
     as_one_that_keeps_losing(handle);
@@ -142,10 +156,14 @@ fn as_one_that_keeps_losing(handle: &mut SlotsHandle) {
 
 /// Each word of these keys of slot 0 has so many changes.
 fn has_changes(slots: &Arc<SharedSlots>, keys: &[u64], least: u64, most: u64) {
-    let (slot, _) = read(&mut SlotsHandle::new(Arc::clone(slots)), 0);
+    slot_has_changes(slots, 0, keys, least, most);
+}
+
+fn slot_has_changes(slots: &Arc<SharedSlots>, index: u32, keys: &[u64], least: u64, most: u64) {
+    let (slot, _) = read(&mut SlotsHandle::new(Arc::clone(slots)), index);
     let words = words(&slot, keys);
     assert!(
-        words.iter().all(|word| (least..=most).contains(&(word - begin(0)))),
+        words.iter().all(|word| (least..=most).contains(&(word - begin(index)))),
         "{words:?}: {least} to {most}"
     );
 }
@@ -186,7 +204,7 @@ fn a_change_of_a_watched_entry_and_a_copy_of_the_slot_lose_none() {
         room.put(tag(KEY), &Entry::Watched(watched()), NOW);
         handle.write(0, &mut room, version).unwrap();
         let other = beside(slots, |handle| copy(handle, 0, &[0]));
-        let is_made = handle.change_in_place(0, &mut [Change::of(tag(KEY))], &mut |changes| {
+        let is_made = handle.change_in_place(&[0], &mut [Change::of(tag(KEY), 0)], &mut |changes| {
             let Entry::Watched(mut entry) = changes[0].entry else { panic!("it is watched") };
             entry.count_admitted(1, NOW);
             changes[0].entry = Entry::Watched(entry);
@@ -260,4 +278,41 @@ fn a_change_never_reaches_the_slot_that_has_the_buffer_next() {
         let (slot, _) = read(&mut SlotsHandle::new(Arc::clone(slots)), 1);
         assert_eq!(words(&slot, &KEYS), [1, 1, 0, 0].map(|changes| begin(1) + changes));
     });
+}
+
+/// One takes them in one order, the other in the other. Without a copy nobody is overtaken.
+#[test]
+fn two_that_change_entries_of_two_slots_do_not_wait_for_each_other() {
+    in_every_order(
+        2,
+        |handle| change_of(handle, &[0, 1], &[0]),
+        |handle| change_of(handle, &[1, 0], &[0]),
+        |slots, made| {
+            for slot in [0, 1] {
+                slot_has_changes(slots, slot, &[0], made, made);
+                slot_has_changes(slots, slot, &[1], 0, 0);
+            }
+        },
+    );
+}
+
+#[test]
+fn a_change_of_two_slots_and_a_copy_of_one_lose_none() {
+    in_every_order(
+        2,
+        |handle| change_both_or_copy(handle, [0, 1]),
+        |handle| copy(handle, 1, &[0]),
+        |slots, most| {
+            slot_has_changes(slots, 0, &[0], 1, most - 1);
+            slot_has_changes(slots, 1, &[0], 2, most);
+        },
+    );
+}
+
+#[test]
+fn a_reader_beside_changes_of_two_slots_sees_whole_entries() {
+    let twice =
+        |handle: &mut SlotsHandle| change_of(handle, &[0, 1], &[0]) + change_of(handle, &[0, 1], &[0]);
+    let read = |handle: &mut SlotsHandle| read_whole(handle, &[0]);
+    in_every_order(2, twice, read, |slots, made| has_changes(slots, &[0], made, made));
 }
