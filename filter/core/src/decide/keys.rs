@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use crate::key::{KeyHash, Secret};
 use weir_rules::RuleSet;
-use weir_rules::fleet_secret::FleetSecret;
+use weir_rules::fleet_secret::{FleetSecret, PartsHash};
 use weir_rules::key::KeyValue;
 use weir_rules::key::{KeySpec, MissingPart};
 use weir_rules::request::Fetched;
@@ -34,6 +34,8 @@ struct CachedKey {
     address: Option<IpAddr>,
     /// The number of the last request that it is valid for; from 1 on.
     request: u64,
+    /// What the hash of its parts begins with, once it was needed.
+    begun: Option<PartsHash>,
     value: KeyValue,
     hash: KeyHash,
 }
@@ -54,7 +56,14 @@ impl Keys {
         }
         let lacking = KeyValue::LACKING;
         let hash = secret.hash(lacking.as_bytes());
-        let known = |is_address| CachedKey { is_address, address: None, request: 0, value: lacking, hash };
+        let known = |is_address| CachedKey {
+            is_address,
+            address: None,
+            request: 0,
+            begun: None,
+            value: lacking,
+            hash,
+        };
         let of_specs = specs.iter().map(|spec| known(spec.is_address()));
         (Self { list: core::iter::once(known(false)).chain(of_specs).collect(), request: 0 }, ids)
     }
@@ -66,7 +75,7 @@ impl Keys {
 
     /// Forgets all values, because a secret has changed.
     pub(crate) fn forget(&mut self) {
-        self.list.iter_mut().for_each(|known| (known.address, known.request) = (None, 0));
+        self.list.iter_mut().for_each(|known| (known.address, known.request, known.begun) = (None, 0, None));
     }
 
     /// The hash of the request's key, or the part that it lacks.
@@ -111,7 +120,8 @@ impl CachedKey {
     ) -> Result<(), MissingPart> {
         // If a part is missing, what is stored belongs to no request.
         (self.address, self.request) = (None, 0);
-        self.value = spec.value(request, fleet_secret)?;
+        let begun = self.begun.get_or_insert_with(|| spec.begin(fleet_secret));
+        self.value = spec.value_of(request, begun)?;
         self.hash = secret.hash(self.value.as_bytes());
         Ok(())
     }

@@ -58,7 +58,8 @@ impl fmt::Debug for FleetSecret {
 
 /// The hash of a key's parts (SipHash-2-4, 128 bits). Its input is self-delimiting: each value follows its length,
 /// each list its count.
-pub(crate) struct PartsHash(SipHasher24Of128);
+#[derive(Clone, Copy)]
+pub struct PartsHash(SipHasher24Of128);
 
 impl PartsHash {
     pub(crate) fn put(&mut self, bytes: &[u8]) {

@@ -3,7 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::fleet_secret::FleetSecret;
+use super::fleet_secret::{FleetSecret, PartsHash};
 use super::put::{Among, Put};
 use super::value::KeyValue;
 use crate::matching::Texts;
@@ -136,8 +136,18 @@ impl KeySpec {
         Self { address: Some(prefixes), ..self.clone() }
     }
 
+    /// The hash of the parts that leave the POP, before the first of them: of what is the same for each request.
+    pub fn begin(&self, secret: &FleetSecret) -> PartsHash {
+        secret.begin(&self.description)
+    }
+
     /// The request's key, or a part that it lacks. Fetches no attribute that is not a part.
     pub fn value(&self, request: &mut Fetched<'_>, secret: &FleetSecret) -> Result<KeyValue, MissingPart> {
+        self.value_of(request, &self.begin(secret))
+    }
+
+    /// The same with a hash that was [begun](KeySpec::begin) before.
+    pub fn value_of(&self, request: &mut Fetched<'_>, begun: &PartsHash) -> Result<KeyValue, MissingPart> {
         if self.is_all() {
             return Ok(KeyValue::ALL);
         }
@@ -158,7 +168,7 @@ impl KeySpec {
                 return Ok(key);
             }
         }
-        let mut hash = secret.begin(&self.description);
+        let mut hash = *begun;
         for part in &self.others {
             part.put(request, &mut hash)?;
         }

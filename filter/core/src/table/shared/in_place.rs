@@ -36,7 +36,7 @@ impl SlotsHandle {
     }
 
     /// Holds the slots, all or none, and waits for none while it holds another. So no two threads wait for each other.
-    #[inline(always)]
+    #[inline]
     fn change_all<const N: usize>(
         &mut self,
         indices: [u32; N],
@@ -81,7 +81,7 @@ impl SlotsHandle {
 }
 
 /// All of these, if they are there.
-#[inline(always)]
+#[inline]
 fn all<T: Copy, const N: usize>(found: [Option<T>; N]) -> Option<[T; N]> {
     let mut all = [found.first().copied()??; N];
     for (one, found) in all.iter_mut().zip(found) {
@@ -91,7 +91,7 @@ fn all<T: Copy, const N: usize>(found: [Option<T>; N]) -> Option<[T; N]> {
 }
 
 /// Reads the entries that are to be changed. False if one of them is not there, or if keys are banned.
-#[inline(always)]
+#[inline]
 fn read_entries<const N: usize>(buffers: [&Buffer; N], changes: &mut [Change]) -> bool {
     let counts = buffers.map(Buffer::counts);
     !counts.iter().any(|counts| counts.has_bans)

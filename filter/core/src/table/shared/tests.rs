@@ -6,7 +6,6 @@ use crate::table::slot::{Cold, Entry, Tag, Unheard, Watched};
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
 use std::thread;
-use std::vec;
 use std::vec::Vec;
 use weir_wire::quota::Quota;
 use weir_wire::time::Time;
@@ -189,10 +188,15 @@ fn written(slots: &Arc<SharedSlots>, keys: u64) -> SlotsHandle {
     handle
 }
 
-/// Has each of these keys say one more.
+/// Has each of these keys of slot 0 say one more.
 fn say_more(handle: &mut SlotsHandle, keys: &[u64]) -> bool {
-    let mut changes: Vec<Change> = keys.iter().map(|key| Change::of(tag(*key), 0)).collect();
-    handle.change_in_place(&[0], &mut changes, &mut |changes| {
+    say_more_of(handle, &[0], keys.iter().map(|key| (0, *key)))
+}
+
+/// Has each of these keys of several slots say one more: its slot's number among `indices`, and the key.
+fn say_more_of(handle: &mut SlotsHandle, indices: &[u32], keys: impl Iterator<Item = (usize, u64)>) -> bool {
+    let mut changes: Vec<Change> = keys.map(|(slot, key)| Change::of(tag(key), slot)).collect();
+    handle.change_in_place(indices, &mut changes, &mut |changes| {
         for change in changes {
             let bucket = change.entry.bucket_mut();
             *bucket = Bucket::full_at(bucket.refilled() + 1);
@@ -233,55 +237,45 @@ fn entries_are_changed_where_they_are() {
 
 #[test]
 fn entries_of_several_slots_are_changed_together_or_not_at_all() {
+    const SLOTS: u32 = 5;
     for count in 2..=CHANGED_MAX {
-        let slots = SharedSlots::new(5, 1);
+        let slots = SharedSlots::new(SLOTS, 1);
         let (mut handle, mut slot) = (SlotsHandle::new(Arc::clone(&slots)), Slot::empty());
-        for index in 0..5 {
+        for index in 0..SLOTS {
             let version = handle.read(index, &mut slot).unwrap();
             say(&mut slot, 3, u64::from(index) * 10);
             handle.write(index, &mut slot, version).unwrap();
         }
-        let indices: Vec<u32> = (0..5).rev().take(count).collect();
-        let change = |handle: &mut SlotsHandle, indices: &[u32], keys: &[u64]| {
-            let of = |(slot, key): (usize, &u64)| Change::of(tag(*key), slot);
-            let mut changes: Vec<Change> = keys.iter().enumerate().map(of).collect();
-            handle.change_in_place(indices, &mut changes, &mut |changes| {
-                changes.iter_mut().for_each(|change| {
-                    let bucket = change.entry.bucket_mut();
-                    *bucket = Bucket::full_at(bucket.refilled() + 1);
-                });
-                true
-            })
+        let mut said = |handle: &mut SlotsHandle| -> Vec<u64> {
+            let of = |index| {
+                handle.read(index, &mut slot).unwrap();
+                slot.get(tag(1)).unwrap().bucket().refilled().as_nanos()
+            };
+            (0..SLOTS).map(of).collect()
         };
-        let say_of = |handle: &mut SlotsHandle| {
-            (0..5)
-                .map(|index| {
-                    let mut slot = Slot::empty();
-                    handle.read(index, &mut slot).unwrap();
-                    slot.get(tag(1)).unwrap().bucket().refilled().as_nanos()
-                })
-                .collect::<Vec<_>>()
+        let change = |handle: &mut SlotsHandle, indices: &[u32], last_key: u64| {
+            let key = |slot| (slot, if slot + 1 == count { last_key } else { 1 });
+            say_more_of(handle, indices, (0..count).map(key))
         };
-        let before = say_of(&mut handle);
-        let (ones, mut lacking) = (vec![1; count], vec![1; count]);
-        lacking[count - 1] = 3;
-        assert!(!change(&mut handle, &indices, &lacking), "the last is not there");
+        let indices: Vec<u32> = (0..SLOTS).rev().take(count).collect();
+        let before = said(&mut handle);
+        assert!(!change(&mut handle, &indices, 3), "the last is not there");
         let last = slots.head(indices[count - 1]).unwrap();
         let seen = last.state();
         assert!(last.replace(seen, seen.begun()));
-        assert!(!change(&mut handle, &indices, &ones), "the last is held");
+        assert!(!change(&mut handle, &indices, 1), "the last is held");
         assert!(last.replace(seen.begun(), seen));
         let mut twins = indices.clone();
         twins[count - 1] = twins[0];
-        assert!(!change(&mut handle, &twins, &ones), "a slot twice");
-        assert_eq!(say_of(&mut handle), before);
-        assert!(change(&mut handle, &indices, &ones));
-        let expected = before.iter().zip(0..).map(|(said, index)| said + u64::from(indices.contains(&index)));
-        assert_eq!(say_of(&mut handle), expected.collect::<Vec<_>>());
+        assert!(!change(&mut handle, &twins, 2), "a slot twice");
+        assert_eq!(said(&mut handle), before);
+        assert!(change(&mut handle, &indices, 1));
+        let more = before.iter().zip(0..).map(|(said, index)| said + u64::from(indices.contains(&index)));
+        assert_eq!(said(&mut handle), more.collect::<Vec<_>>());
     }
-    let mut handle = SlotsHandle::new(SharedSlots::new(5, 1));
-    assert!(!handle.change_in_place(&[0, 1, 2, 3, 4], &mut [], &mut |_| true), "too many");
-    assert!(!handle.change_in_place(&[], &mut [], &mut |_| true), "none");
+    let mut handle = SlotsHandle::new(SharedSlots::new(SLOTS, 1));
+    assert!(!say_more_of(&mut handle, &[0, 1, 2, 3, 4], [].into_iter()), "too many");
+    assert!(!say_more_of(&mut handle, &[], [].into_iter()), "none");
 }
 
 #[test]
