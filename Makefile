@@ -314,7 +314,7 @@ try-nginx: wasm-nginx sync python3 ## build nginx with ngx_wasm_module, and run 
 	envoy/nginx/try.sh
 
 # Uses what is built already; if something is missing, it says which target builds it.
-lab: python3 prometheus ## whether `make run` and `make run-regions` do what they promise, on other ports
+lab: python3 prometheus ## the Python parts: whether `make run` and `make run-regions` do what they promise, on other ports
 	cd envoy/lab && python3 -B -m unittest
 	cd envoy/dist && python3 -B -m unittest
 	cd tests && python3 -B -m unittest

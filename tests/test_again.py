@@ -66,6 +66,11 @@ class Again(unittest.TestCase):
         self.assertEqual(self.runs("assertion failed: 200 is not 429"), (101, self.ONCE))
         self.assertEqual(self.runs(STOOD, more=OTHER), (101, self.ONCE))
 
+    def test_all_that_failed_while_it_stood_still_are_run_together(self):
+        lines = ["---- one stdout ----", STOOD, "", "---- two stdout ----", STOOD, "", "failures:", "    one", "    two"]
+        self.assertEqual(again.worth_another_try(lines), ["one", "two"])
+        self.assertEqual(again.worth_another_try([*lines[:3], lines[3], "it is wrong", *lines[5:]]), [])
+
     def test_what_ends_without_naming_a_test_has_failed(self):
         with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())):
             self.assertEqual(again.main([sys.executable, "-c", "raise SystemExit(7)"]), 7)

@@ -192,7 +192,9 @@ fn from_base64(text: &str) -> Vec<u8> {
 /// A driver and its port; none if it got none.
 fn driver() -> Option<(Child, u16)> {
     let mut command = Command::new("chromedriver");
-    let spawned = command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+    // It must not hold the streams of a test program that is gone.
+    let streams = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let spawned = streams.arg("--port=0").spawn();
     let mut driver = spawned.expect("chromedriver is missing: `make tools` installs it");
     let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
     let port = lines.find_map(|line| {

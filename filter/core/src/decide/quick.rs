@@ -1,9 +1,9 @@
 //! The quick path: most requests, where the table is the program's own memory.
 //!
-//! A request under plain rules takes its tokens where the entry of its key is. Everything
+//! A request under plain rules takes its tokens where the entries of its keys are. Everything
 //! else is left to the general path before anything is changed: a newcomer, a key that becomes watched, is thinned, or is not on this
-//! worker's list, a bucket that is short, a slot with a ban, a POP that is out of touch. Both come to the same, because what is
-//! done to an entry is done by the same functions.
+//! worker's list, a bucket that is short, a slot with a ban, a request that lacks a part of a key, a POP that is out of touch. Both
+//! come to the same, because what is done to an entry is done by the same functions.
 
 use alloc::vec::Vec;
 

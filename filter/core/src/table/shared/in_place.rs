@@ -136,7 +136,9 @@ impl Buffer {
         true
     }
 
-    /// Writes what requests change: others may see some of it before the rest.
+    /// Writes what requests change. One that overtakes may go on with any of these words and without the others: the tokens taken
+    /// and not counted, or counted and not taken, or only the moment since when some are not confirmed. Each errs on the safe
+    /// side, because the request that wrote them is decided again, and takes and counts its tokens then.
     #[inline(never)]
     fn write_watched(&self, at: usize, watched: &Watched) {
         let places = watched_words(at).into_iter().zip(watched.to_words());
