@@ -3,7 +3,8 @@
 //! A request under plain rules takes its tokens where the entries of its keys are. Everything
 //! else is left to the general path before anything is changed: a newcomer, a key that becomes watched, is thinned, or is not on this
 //! worker's list, a bucket that is short, a slot with a ban, a request that lacks a part of a key, a POP that is out of touch. Both
-//! come to the same, because what is done to an entry is done by the same functions.
+//! come to the same, because what is done to an entry is done by the same functions. Only where another thread overtakes a change half-way
+//! may some of it stay: then the general path takes those tokens once more.
 
 use alloc::vec::Vec;
 
@@ -74,7 +75,7 @@ pub(crate) enum Quick {
     Passed,
     /// The deny cache refuses it for this rule.
     Refused(RuleIndex, Denial),
-    /// Nothing was changed: the general path is to decide it.
+    /// The general path is to decide it.
     Left,
 }
 

@@ -43,7 +43,7 @@ pub enum SharedValue {
     /// What was last heard from weir-sync: how many POPs are live, as four bytes (the highest bit says that it is a
     /// guess), and when. What one worker hears holds for all, so a new worker need not wait for its own first answer.
     Heard,
-    /// When a report last failed: another worker's requests need not wait to find out.
+    /// When a report last failed that weir-sync is to blame for: another worker's requests need not wait to find out.
     Missed,
     /// When a worker last greeted.
     Greeted,

@@ -25,7 +25,7 @@ pub enum Step {
 #[derive(Clone, Copy, Debug)]
 pub struct Ladder {
     heard_at: Option<Time>,
-    /// When a report last went unanswered; zero if none ever did.
+    /// When a call last failed that weir-sync is to blame for; zero if none ever did.
     missed_at: Time,
     /// Whether weir-sync only guesses how many POPs there are.
     is_guessing: bool,
@@ -48,7 +48,7 @@ impl Ladder {
         self.is_guessing = is_guessing;
     }
 
-    /// A report failed at `at`; ignored if one that failed after that is known.
+    /// A call failed at `at`; ignored if one that failed after that is known.
     pub fn miss(&mut self, at: Time) {
         self.missed_at = self.missed_at.max(at);
     }
@@ -72,7 +72,7 @@ impl Ladder {
         }
     }
 
-    /// Whether a request should wait for weir-sync at `now`: not if that was silent for too long and a report failed
+    /// Whether a request should wait for weir-sync at `now`: not if that was silent for too long and a call failed
     /// meanwhile. If none did, the POP itself may have stood still, as a virtual machine may.
     pub fn may_ask(&self, now: Time) -> bool {
         self.step(now) < Step::Fallback || self.missed_at <= self.heard_at.unwrap_or_default()

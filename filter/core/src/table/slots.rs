@@ -57,12 +57,13 @@ pub trait Slots {
         false
     }
 
-    /// Changes entries of the slots `indices` where they are, all or none: finds the entry of each tag (no two alike), has
+    /// Changes entries of the slots `indices` where they are: finds the entry of each tag (no two alike), has
     /// `judge` say what they are to hold, and puts that in their place if nothing of these slots has changed meanwhile;
     /// otherwise it tries again, a bounded number of times. A cold entry stays cold. A watched entry changes only its
     /// bucket, `admitted` and `unheard_since`. False if not all was changed: an entry is not there, a key of
     /// a slot was banned, `judge` says no, two indices are alike or there are more than [`CHANGED_MAX`], the slots cannot do
-    /// this, or another thread lost its patience half-way. Then [`Slots::read`] and [`Slots::write`] can.
+    /// this. Then nothing was changed, and [`Slots::read`] and [`Slots::write`] can. False, too, if another thread lost its patience
+    /// half-way: then some of the entries may have changed.
     #[cfg(feature = "own_memory")]
     fn change_in_place(&mut self, _indices: &[u32], _changes: &mut [Change], _judge: Judge<'_>) -> bool {
         false

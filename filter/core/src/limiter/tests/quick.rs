@@ -205,6 +205,7 @@ fn what_is_not_plain_goes_the_general_way() {
     for fields in [
         json!({"algorithm": "sliding_window"}),
         json!({"match": {"path": {"prefix": "/"}}}),
+        json!({"key": [{"header": "x"}], "tiers": [{"name": "gold", "keys": ["a"], "times": 5}]}),
         json!({"mode": "shadow"}),
         json!({"strict": true}),
         json!({"penalty": {"after": 5, "within": "1s", "deny_for": "1m"}}),

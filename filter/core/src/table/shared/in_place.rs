@@ -14,7 +14,7 @@ const BUCKET: usize = 1;
 const SHARE: usize = 2;
 
 impl SlotsHandle {
-    /// Changes entries of these slots, all of `changes` or none.
+    /// Changes entries of these slots: all of `changes`, or it says that not all were.
     #[inline]
     pub(super) fn change(&mut self, indices: &[u32], changes: &mut [Change], judge: Judge<'_>) -> bool {
         match *indices {
@@ -35,7 +35,8 @@ impl SlotsHandle {
         }
     }
 
-    /// Holds the slots, all or none, and waits for none while it holds another. So no two threads wait for each other.
+    /// Holds the slots, all or none, and waits for none while it holds another. So no two threads wait for each other; they may undo
+    /// each other's holding a few times, and then go the general way.
     #[inline]
     fn change_all<const N: usize>(
         &mut self,

@@ -11,7 +11,7 @@
 //! slot is held. Where a request has keys in several slots, all of them are held before the first entry changes. Others wait for the next version, but some microseconds at most: the holder may have lost its processor
 //! half-way. Then they go on with what they read, and a writer among them puts a copy in place as always. The one that
 //! finds its change overtaken keeps the buffer that it changed, which no slot has any more, and decides again. So what it
-//! took is taken twice at worst, from an entry that others read meanwhile or from another slot that was not overtaken (I3), and
+//! took is taken twice at worst, though the second time there may be too little, from an entry that others read meanwhile or from another slot that was not overtaken (I3), and
 //! of a watched entry counted twice. What others read meanwhile has whole words.
 //!
 //! **A writer that keeps losing holds the slot** from its next read to its write ([`hold`]): changes in place are so much
