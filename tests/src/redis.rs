@@ -198,6 +198,12 @@ impl Redis {
         connection.unwrap_or_else(|e| panic!("cannot connect to the Redis of this test: {e}"))
     }
 
+    /// True if a replica confirms what this server writes (`WAIT`).
+    pub async fn is_confirmed(&self) -> bool {
+        let (mut connection, mut wait) = (self.operator().await, redis::cmd("WAIT"));
+        wait.arg(1).arg(100).query_async::<u32>(&mut connection).await.is_ok_and(|replicas| replicas > 0)
+    }
+
     /// A connection of the test's own, to look at what is stored. Not over TLS.
     pub async fn connection(&self) -> MultiplexedConnection {
         let client = redis::Client::open(self.url()).unwrap_or_else(|e| panic!("{}: {e}", self.port));
@@ -293,8 +299,11 @@ pub fn in_a_group(settings: &[&str]) -> Setup {
 /// The name and the password of the user that may do everything (see [`in_a_group`]).
 pub const OPERATOR: &str = "operator";
 
-/// The server's binary, wherever the path leads to one.
+/// The server's binary: the one that `WEIR_REDIS` names, as in `make stores-valkey`, or the first `redis-server` in `PATH`.
 pub(crate) fn binary() -> PathBuf {
+    if let Some(named) = std::env::var_os("WEIR_REDIS") {
+        return named.into();
+    }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found =
         std::env::split_paths(&path).map(|folder| folder.join("redis-server")).find(|file| file.is_file());

@@ -23,6 +23,13 @@ pub fn acl() -> &'static str {
     rules.unwrap_or_else(|| panic!("docs/redis.md has no line that makes weir-sync's user at sentinels"))
 }
 
+/// The line of docs/redis.md that says when a master counts as down. Whatever else it leaves out has Redis's defaults here, too.
+fn patience() -> &'static str {
+    let page = include_str!("../../docs/redis.md");
+    let line = page.lines().find(|line| line.starts_with("sentinel down-after-milliseconds main "));
+    line.unwrap_or_else(|| panic!("docs/redis.md does not say when a master counts as down"))
+}
+
 /// The user that guarded sentinels know beside [`OPERATOR`], under [`acl`], and its password.
 pub const WATCHER: (&str, &str) = ("watcher", "tower-of-babel");
 
@@ -120,6 +127,14 @@ impl Sentinels {
         .await;
     }
 
+    /// True if the master that the sentinels name, another than `gone`, has a replica that confirms what it writes.
+    pub async fn is_in_step(&self, gone: usize) -> bool {
+        match self.master().await.filter(|master| *master != gone) {
+            Some(master) => self.servers[master].is_confirmed().await,
+            None => false,
+        }
+    }
+
     async fn connect(&self, port: u16) -> redis::RedisResult<MultiplexedConnection> {
         let user = if self.is_guarded { format!("{OPERATOR}:{OPERATOR}@") } else { String::new() };
         redis::Client::open(format!("redis://{user}127.0.0.1:{port}"))?
@@ -148,9 +163,9 @@ fn sentinel(folder: &Path, master: u16, is_guarded: bool) -> (u16, Process) {
     );
     let settings = format!(
         "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor {MASTER} 127.0.0.1 {master} 2\n\
-         sentinel auth-user {MASTER} {OPERATOR}\nsentinel auth-pass {MASTER} {OPERATOR}\n\
-         sentinel down-after-milliseconds {MASTER} 1000\nsentinel failover-timeout {MASTER} 3000\n{}",
+         sentinel auth-user {MASTER} {OPERATOR}\nsentinel auth-pass {MASTER} {OPERATOR}\n{}\n{}",
         folder.display(),
+        patience(),
         if is_guarded { users.as_str() } else { "" }
     );
     let file = folder.join("sentinel.conf");

@@ -162,7 +162,8 @@ async fn something_else_under_a_budgets_name_is_replaced() {
 #[tokio::test]
 async fn a_killed_redis_fails_quickly_and_works_once_it_is_back() {
     let mut redis = Redis::start().await;
-    let store = connected(&redis).await;
+    let store = open(&redis.url());
+    in_reach(&store).await;
     charge(&store, entry(b"a", slow(), vec![count(1, 10, 10)])).await.unwrap();
     redis.kill();
     let (start, reports) = (Instant::now(), 20);
@@ -182,7 +183,8 @@ async fn a_killed_redis_fails_quickly_and_works_once_it_is_back() {
 #[tokio::test]
 async fn a_hung_redis_costs_one_report_its_time_out_and_the_others_nothing() {
     let redis = Redis::start().await;
-    let store = connected(&redis).await;
+    let store = open(&redis.url());
+    in_reach(&store).await;
     redis.freeze().await;
     let start = Instant::now();
     let error = charge(&store, entry(b"a", slow(), vec![count(1, 10, 10)])).await.unwrap_err();
@@ -215,7 +217,8 @@ async fn a_store_that_starts_before_redis_connects_later() {
 #[tokio::test]
 async fn a_password_is_given_and_a_wrong_one_is_told() {
     let redis = Redis::start_with(with_a_password("correct-horse")).await;
-    let store = connected(&redis).await;
+    let store = open(&redis.url());
+    in_reach(&store).await;
     assert_eq!(charge(&store, entry(b"a", slow(), vec![count(1, 5, 5)])).await.unwrap().charged, 5);
     let wrong = open(&redis.url().replace("correct", "battery"));
     let error = until("the refusal", async || {

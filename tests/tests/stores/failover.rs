@@ -1,26 +1,31 @@
 //! Fail-overs under a load of reports that does not wait for answers: none fails, and what is alive is charged on.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use weir_sync::store::Store;
+use weir_sync::store::redis::budget_key;
 use weir_tests::redis_cluster::{Cluster, operate};
 use weir_tests::redis_sentinels::Sentinels;
+use weir_tests::wait::until;
 use weir_wire::messages::{Key, Reply, Report, Rule};
 use weir_wire::sharing::Sharing;
 
 use crate::server::Server;
-use crate::{charge, entry, in_reach, open, slow};
+use crate::{charge, entry, id, in_reach, open, slow};
 
 const POPS: u32 = 4;
 const KEYS: u8 = 40;
 const INTERVAL: Duration = Duration::from_millis(250);
 /// How long a POP waits for an answer.
 const POP_TIMEOUT: Duration = Duration::from_secs(1);
-const LASTS: Duration = Duration::from_secs(10);
-/// When something happens.
+/// When something happens, and for how long reports go on after it.
 const AT: Duration = Duration::from_secs(2);
+const AFTER: Duration = Duration::from_secs(3);
+/// How soon a master that has taken over is charged.
+const USED_WITHIN: Duration = Duration::from_secs(2);
 
 /// What became of one report.
 struct Outcome {
@@ -53,41 +58,51 @@ pub(crate) fn report(pop: u32, admitted: u64) -> Report {
     }
 }
 
-/// Reports of all POPs, each when it is due, whatever became of those before; and what became of each.
-async fn load(server: &Arc<Server>) -> Vec<Outcome> {
-    let (began, mut reports) = (Instant::now(), JoinSet::new());
-    let mut admitted = 0;
-    while began.elapsed() < LASTS {
-        admitted += 1;
-        for pop in 0..POPS {
-            let (server, sent) = (Arc::clone(server), began.elapsed());
-            reports.spawn(async move {
-                let asked_at = Instant::now();
-                let reply = server.report(&report(pop, admitted)).await;
-                Outcome { sent, took: asked_at.elapsed(), reply }
-            });
+/// Sends reports of all POPs, each when it is due, from [`AT`] before `happening` until [`AFTER`] it. Returns the outcome of
+/// each, and how long after the first `happening` was over.
+async fn load(server: &Arc<Server>, happening: impl Future<Output = ()>) -> (Vec<Outcome>, Duration) {
+    let (began, over) = (Instant::now(), Cell::new(None));
+    let happening = async {
+        tokio::time::sleep(AT).await;
+        happening.await;
+        over.set(Some(began.elapsed()));
+    };
+    let reporting = async {
+        let (mut reports, mut admitted) = (JoinSet::new(), 0);
+        while over.get().is_none_or(|over| began.elapsed() < over + AFTER) {
+            admitted += 1;
+            for pop in 0..POPS {
+                let (server, sent) = (Arc::clone(server), began.elapsed());
+                reports.spawn(async move {
+                    let asked_at = Instant::now();
+                    let reply = server.report(&report(pop, admitted)).await;
+                    Outcome { sent, took: asked_at.elapsed(), reply }
+                });
+            }
+            let next = INTERVAL * u32::try_from(admitted).unwrap();
+            tokio::time::sleep(next.saturating_sub(began.elapsed())).await;
         }
-        let next = INTERVAL * u32::try_from(admitted).unwrap();
-        tokio::time::sleep(next.saturating_sub(began.elapsed())).await;
-    }
-    reports.join_all().await
+        reports.join_all().await
+    };
+    let (outcomes, ()) = tokio::join!(reporting, happening);
+    (outcomes, over.get().expect("it is over"))
 }
 
-/// Checks that every report was answered in time and with a grant for each key; prints what a fail-over cost. Returns
-/// how long after [`AT`] reports were charged wholly again.
-fn judge(what: &str, outcomes: &[Outcome]) -> Duration {
+/// Checks that every report was answered in time and with a grant for each key, and that all of those that were sent
+/// [`USED_WITHIN`] after `over` were charged; prints the cost of a fail-over.
+fn judge(what: &str, outcomes: &[Outcome], over: Duration) {
     let slowest = outcomes.iter().map(|outcome| outcome.took).max().unwrap();
     let alone = outcomes.iter().filter(|outcome| !outcome.reply.settled.is_all());
-    let last = alone.clone().map(|outcome| outcome.sent).max().unwrap_or(AT);
-    assert!(outcomes.iter().all(|outcome| outcome.reply.grants.len() == usize::from(KEYS)), "{what}");
-    assert!(slowest < POP_TIMEOUT, "{what}: {slowest:?}");
-    let back = (last + INTERVAL).saturating_sub(AT);
+    let last = alone.clone().map(|outcome| outcome.sent).max().unwrap_or_default();
     println!(
-        "{what}: {} reports, 0 failed, the slowest took {slowest:?}; {} were not charged wholly; all were again {back:?} after",
+        "{what}: {} reports, the slowest took {slowest:?}; {} were not charged wholly, the last of them sent after {last:?}, \
+         and it was over after {over:?}",
         outcomes.len(),
         alone.count()
     );
-    back
+    assert!(outcomes.iter().all(|outcome| outcome.reply.grants.len() == usize::from(KEYS)), "{what}");
+    assert!(slowest < POP_TIMEOUT, "{what}: {slowest:?}");
+    assert!(last <= over + USED_WITHIN, "{what}: not charged, though sent after {last:?}");
 }
 
 /// Every token is on record once.
@@ -108,12 +123,15 @@ async fn a_clusters_master_is_killed() {
     let server = Arc::new(Server::start("fra", &cluster.url()).await);
     server.ready().await;
     let killing = async {
-        tokio::time::sleep(AT).await;
         cluster.servers[0].kill();
+        for key in 0..KEYS {
+            let key = budget_key(&id(&[key]));
+            until("another master", async || cluster.master_of(&key, 1).await.filter(|master| *master != 0))
+                .await;
+        }
     };
-    let (outcomes, ()) = tokio::join!(load(&server), killing);
-    let back = judge("a master of a cluster was killed", &outcomes);
-    assert!(back < Duration::from_secs(6), "{back:?}");
+    let (outcomes, over) = load(&server, killing).await;
+    judge("a master of a cluster was killed", &outcomes, over);
     is_charged(&cluster.url(), &outcomes).await;
 }
 
@@ -123,7 +141,6 @@ async fn a_clusters_slots_move() {
     let server = Arc::new(Server::start("fra", &cluster.url()).await);
     server.ready().await;
     let moving = async {
-        tokio::time::sleep(AT).await;
         let mut ids: Vec<String> = Vec::new();
         for server in &cluster.servers[..2] {
             ids.push(
@@ -145,8 +162,8 @@ async fn a_clusters_slots_move() {
         .map(str::to_owned);
         tokio::task::spawn_blocking(move || operate(&arguments)).await.unwrap();
     };
-    let (outcomes, ()) = tokio::join!(load(&server), moving);
-    judge("1,000 slots moved", &outcomes);
+    let (outcomes, over) = load(&server, moving).await;
+    judge("1,000 slots moved", &outcomes, over);
     let alone =
         outcomes.iter().filter(|outcome| !outcome.reply.settled.is_all() && outcome.sent >= AT).count();
     assert_eq!(alone, 0, "every report was charged");
@@ -159,11 +176,10 @@ async fn a_sentinels_master_is_killed() {
     let server = Arc::new(Server::start("fra", &group.url()).await);
     server.ready().await;
     let killing = async {
-        tokio::time::sleep(AT).await;
         group.servers[0].kill();
+        until("another master", async || group.master().await.filter(|master| *master != 0)).await;
     };
-    let (outcomes, ()) = tokio::join!(load(&server), killing);
-    let back = judge("a sentinels' master was killed", &outcomes);
-    assert!(back < Duration::from_secs(6), "{back:?}");
+    let (outcomes, over) = load(&server, killing).await;
+    judge("a sentinels' master was killed", &outcomes, over);
     is_charged(&group.url(), &outcomes).await;
 }

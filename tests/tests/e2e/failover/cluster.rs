@@ -7,16 +7,13 @@ use weir_tests::redis::Redis;
 use weir_tests::redis_cluster::Cluster;
 
 use super::watch::{FORGOTTEN, Group, kill};
-use super::{AT, Asker, Fleet, askers, keys_on};
+use super::{AT, Asker, Fleet, LASTS, askers, keys_on};
 use crate::fleet::measuring;
 
 /// `cluster-node-timeout` where a master is killed.
 const TIMEOUT_MS: u32 = 1_000;
 /// The same where none is.
 const CALM_MS: u32 = 15_000;
-/// From the kill of a master until all of its keys have grants from the replica that took over: the time-out, and what
-/// servers need to agree and weir-sync to find it.
-const GRANTS_WITHIN: Duration = Duration::from_secs(6);
 /// The master that is killed: the lists of POPs and of bans are its, too.
 const VICTIM: usize = 2;
 /// The server that is asked who is the master of a key.
@@ -58,14 +55,14 @@ async fn a_clusters_master_is_killed() {
     let keys = keys_on(&askers, VICTIM);
     let happening = async |began: Instant| {
         sleep_until(began + AT.saturating_sub(FORGOTTEN)).await;
-        kill(&mut cluster, VICTIM, &keys).await
+        let fail_over = kill(&mut cluster, VICTIM, &keys).await;
+        (fail_over, fail_over.in_step(&cluster, &keys[0], began + LASTS).await)
     };
-    let (outcome, fail_over) = fleet.load(askers, happening).await;
+    let (outcome, (fail_over, in_step)) = fleet.load(askers, LASTS, happening).await;
     let (what, is_struck) = ("a cluster's master was killed", |asker: &Asker| asker.shard == VICTIM);
-    fail_over.print();
-    outcome.assert_kept(what, &is_struck, AT + fail_over.in_step);
-    outcome.assert_strict(what, &is_struck, AT + fail_over.in_step);
-    fail_over.assert_quick(GRANTS_WITHIN);
+    outcome.assert_kept(what, &is_struck, AT + in_step);
+    outcome.assert_strict(what, &is_struck, AT + in_step);
+    fail_over.assert_quick();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -84,7 +81,7 @@ async fn the_slots_of_keys_in_use_are_moved() {
         }
         began.elapsed().saturating_sub(AT)
     };
-    let (outcome, moved) = fleet.load(askers, happening).await;
+    let (outcome, moved) = fleet.load(askers, LASTS, happening).await;
     let what = format!("{} slots moved in {:?}", keys.len(), moved);
     for key in &keys {
         assert_eq!(cluster.master_of(key, ASKED).await, Some(ASKED), "{key}");

@@ -6,7 +6,7 @@ use weir_tests::fleet::generator::Sent;
 use weir_tests::fleet::reference::{Account, Quota};
 
 use super::watch::FORGOTTEN;
-use super::{AT, Asker, LASTS};
+use super::{AT, Asker};
 
 /// What a rule that is not strict must admit of a load, as a part of what one ideal bucket for each client would have.
 const RATIO: std::ops::RangeInclusive<f64> = 0.98..=1.02;
@@ -23,14 +23,15 @@ const STRICT_WITHIN: Duration = Duration::from_secs(2);
 pub(super) struct Outcome {
     askers: Vec<Asker>,
     sent: Vec<Sent>,
+    lasts: Duration,
 }
 
 /// Some of the clients.
 type Which<'a> = &'a dyn Fn(&Asker) -> bool;
 
 impl Outcome {
-    pub(super) fn new(askers: Vec<Asker>, sent: Vec<Sent>) -> Self {
-        Self { askers, sent }
+    pub(super) fn new(askers: Vec<Asker>, sent: Vec<Sent>, lasts: Duration) -> Self {
+        Self { askers, sent, lasts }
     }
 
     fn of(&self, client: usize) -> impl Iterator<Item = &Sent> {
@@ -85,7 +86,7 @@ impl Outcome {
             let hundredths = (part * 100.0).round() as i64;
             hundredths
         };
-        (0..LASTS.as_secs()).map(second).collect()
+        (0..self.lasts.as_secs()).map(second).collect()
     }
 
     /// The least and the most that was admitted in any [`SPAN`] from just before [`AT`] until `end`, as a part of the
@@ -107,8 +108,9 @@ impl Outcome {
         let latest = self.sent.iter().map(|sent| sent.late).max().unwrap_or_default();
         let failed = self.failed(&|asker| !asker.rule.is_strict);
         println!(
-            "{what}: of {} requests in {LASTS:?} {} failed; answered within {slowest:?}, sent at most {latest:?} late",
+            "{what}: of {} requests in {:?} {} failed; answered within {slowest:?}, sent at most {latest:?} late",
             self.sent.len(),
+            self.lasts,
             failed.len()
         );
         let kinds: [(&str, Which<'_>, _); 2] = [

@@ -115,9 +115,9 @@ impl Asker {
         Ask::get(self.rule.path).forwarded_for(&self.address)
     }
 
-    fn schedule(&self, seed: usize) -> Vec<Arrival> {
+    fn schedule(&self, seed: usize, lasts: Duration) -> Vec<Arrival> {
         let seed = seed.try_into().expect("a small number");
-        let steady = |from| poisson(seed, OFFERED * f64::from(self.rule.rate), Place::Even, from, LASTS);
+        let steady = |from| poisson(seed, OFFERED * f64::from(self.rule.rate), Place::Even, from, lasts);
         if !self.is_late {
             return steady(Duration::ZERO);
         }
@@ -196,16 +196,21 @@ impl Fleet {
         Self { edges, _weir_syncs: weir_syncs, _place: place }
     }
 
-    /// Sends what `askers` ask for, with `happening` meanwhile, which is told when the load began.
-    async fn load<T>(&self, askers: Vec<Asker>, happening: impl AsyncFnOnce(Instant) -> T) -> (Outcome, T) {
+    /// Sends what `askers` ask for, and runs `happening` meanwhile with the instant at which the load began.
+    async fn load<T>(
+        &self,
+        askers: Vec<Asker>,
+        lasts: Duration,
+        happening: impl AsyncFnOnce(Instant) -> T,
+    ) -> (Outcome, T) {
         let generator = Generator::new(self.edges.iter().map(Envoy::address).collect()).await;
         let asks = askers.iter().map(Asker::ask).collect();
-        let schedules = (1..).zip(&askers).map(|(seed, asker)| asker.schedule(seed)).collect();
+        let schedules = (1..).zip(&askers).map(|(seed, asker)| asker.schedule(seed, lasts)).collect();
         let began = Instant::now();
         let load = tokio::spawn(generator.run(asks, schedules, began));
         let happened = happening(began).await;
         let sent = load.await.unwrap_or_else(|e| panic!("the load broke off: {e}"));
-        (Outcome::new(askers, sent), happened)
+        (Outcome::new(askers, sent, lasts), happened)
     }
 
     /// Replies so far that were not settled, at all POPs.
