@@ -34,8 +34,6 @@ NATIVE := --locked --workspace --exclude weir-filter --exclude weir-native --exc
 # clippy` compiles nothing and the tests lint nothing, which is sooner done after a small change.
 LINTING := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
 NATIVE_CARGO := $(if $(TOGETHER),$(LINTING) )cargo
-# Has what it tests run by tests/again.py.
-TEST := --config 'target."cfg(all())".runner=["python3", "-B", "$(CURDIR)/tests/again.py"]' test
 FILTER := --locked -p weir-filter --target wasm32-wasip1
 # By itself: with weir-sync beside it, the core would have what only weir-sync needs.
 MODULE := --locked -p weir-native
@@ -50,8 +48,8 @@ COMPUTE := --locked --release -p weir-tests --no-default-features
 ifndef TOGETHER
 .NOTPARALLEL:
 endif
-PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind chromedriver envoy envoys prometheus urllib3 prometheus-client wasm-bindgen cargo-auditable cargo-deny cross
-.PHONY: $(PROGRAMS) help run run-regions visitors attack test deny advisories upgrade tools wasm wasm-nginx wasm-lean module proto dashboard sync sync-debug fmt locks clippy clippy-native clippy-filters linted doc quick native unit model stores e2e e2e-envoys e2e-module vectors lab kubernetes try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz conformance dist dist-sync dist-module try-dist dist-twice clean
+PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind chromedriver envoy envoys prometheus urllib3 prometheus-client valkey wasm-bindgen cargo-auditable cargo-deny cross
+.PHONY: $(PROGRAMS) help run run-regions visitors attack test deny advisories upgrade tools wasm wasm-nginx wasm-lean module proto dashboard sync sync-debug fmt locks clippy clippy-native clippy-filters linted doc quick native unit model stores stores-valkey e2e e2e-envoys e2e-module vectors lab kubernetes try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz conformance dist dist-sync dist-module try-dist dist-twice clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9 -]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
@@ -73,7 +71,7 @@ chromedriver:
 	$(call needs,$@,install Chromium with its driver (of Debian's packages: chromium-driver))
 
 # Installed into .tools/ if missing.
-envoy envoys prometheus urllib3 prometheus-client wasm-bindgen cargo-auditable cargo-deny: python3
+envoy envoys prometheus urllib3 prometheus-client valkey wasm-bindgen cargo-auditable cargo-deny: python3
 	@$(LAB) tools $@
 
 run: python3 ## build and run one edge: Envoy on 127.0.0.1:10000, weir-sync, an upstream
@@ -121,23 +119,21 @@ tools: python3 ## install what is missing (.tools/; wasm-opt, redis-server, node
 fmt: cargo ## is every file formatted?
 	cargo fmt --all --check
 
-# The workspaces beside this one are not built by `make test`, but depend on its crates. The index of crates is asked only if
-# this machine has not seen what it says of them, and nothing is downloaded.
-BESIDE := tests/conformance tests/fuzz
-locked = cargo update --quiet --locked --workspace --manifest-path $(1)/Cargo.toml
+# That workspace is not built by `make test`, but depends on crates of this one. The index of crates is asked only if this
+# machine has no copy of it, and nothing is downloaded.
+locked = cargo update --quiet --locked --workspace --manifest-path tests/conformance/Cargo.toml
 
-locks: cargo ## do the Cargo.lock files of tests/conformance and tests/fuzz fit the crates that they build?
-	@for folder in $(BESIDE); do \
-	  $(call locked,$$folder) --offline 2>/dev/null || $(call locked,$$folder) || { \
-	    echo "weir: $$folder/Cargo.lock is out of date: run \`cargo update --workspace --manifest-path" \
-	      "$$folder/Cargo.toml\`, and commit it." >&2; exit 1; }; done
+locks: cargo ## does the Cargo.lock of tests/conformance fit the crates that it builds?
+	@$(locked) --offline 2>/dev/null || $(locked) || { \
+	  echo "weir: tests/conformance/Cargo.lock is out of date: run \`cargo update --workspace --manifest-path" \
+	    "tests/conformance/Cargo.toml\`, and commit it." >&2; exit 1; }
 
 DENY = PATH="$(CURDIR)/.tools/cargo-deny/bin:$$PATH" cargo deny --locked check --hide-inclusion-graph
 
 deny: cargo cargo-deny ## have the crates that are used allowed licences and sources, and is none of them banned? (deny.toml)
 	$(DENY) licenses bans sources
 
-# Not part of `make test`: what is known of faults is on a network, and changes.
+# Not part of `make test` but of .ci/weekly: the database is on a network, and changes.
 advisories: cargo cargo-deny ## is a fault known of a crate that is used? (needs a network: RustSec's database)
 	$(DENY) advisories
 
@@ -227,15 +223,15 @@ sync: cargo cc ## build weir-sync
 sync-debug: cargo cc ## build weir-sync for debugging: what `make run` starts
 	cargo build --locked -p weir-sync
 
-suite = $(NATIVE_CARGO) $(TEST) $(NATIVE) $(addprefix --test ,$(1))
+suite = $(NATIVE_CARGO) test $(NATIVE) $(addprefix --test ,$(1))
 
 native: cargo cc redis-server curl openssl chromedriver envoy prometheus urllib3 prometheus-client wasm wasm-nginx wasm-lean module ## every native test: unit, property, stores, mock host, end to end
-	$(NATIVE_CARGO) $(TEST) $(NATIVE)
+	$(NATIVE_CARGO) test $(NATIVE)
 
 unit: cargo cc ## only the unit and property tests beside the code
 	cargo test $(NATIVE) --lib
 
-# Not part of `make test`, because the flag reaches every package: all of them are built again, in a folder of their own.
+# Part of .ci/weekly, not of `make test`: the flag reaches every package: all of them are built again, in a folder of their own.
 # More interruptions, and more time: `make model LOOM_MAX_PREEMPTIONS=3`.
 QUICKLY_BUILT := $(addprefix --config profile.release.package.weir-limiter.,opt-level=0 codegen-units=16)
 model: export CARGO_TARGET_DIR := $(CARGO_TARGET_DIR)/model
@@ -246,6 +242,11 @@ model: cargo cc ## threads that share a slot of the table, in every order that t
 
 stores: cargo cc redis-server python3 ## only the store suite (in memory and in a real Redis)
 	$(call suite,stores)
+
+# The package's Valkey has no TLS; and a Valkey that is told to forget a node tells the others, so that one test cannot be set up.
+stores-valkey: export WEIR_REDIS := $(CURDIR)/.tools/valkey/valkey-server
+stores-valkey: cargo cc redis-server valkey python3 ## the store suite in a real Valkey
+	$(call suite,stores) -- --skip tls --skip certificate --skip replaced_unawares
 
 # weir-sync is built as its own tests want it: `--bins` would build it once more, for other features of its packages.
 e2e: cargo cc redis-server envoy urllib3 wasm wasm-lean module ## only the end-to-end tests in real Envoys
@@ -317,7 +318,6 @@ try-nginx: wasm-nginx sync python3 ## build nginx with ngx_wasm_module, and run 
 lab: python3 prometheus ## the Python parts: whether `make run` and `make run-regions` do what they promise, on other ports
 	cd envoy/lab && python3 -B -m unittest
 	cd envoy/dist && python3 -B -m unittest
-	cd tests && python3 -B -m unittest
 
 kubernetes: python3 ## whether Kubernetes takes what the chart in envoy/kubernetes makes
 	@$(LAB) tools kubernetes
@@ -379,7 +379,7 @@ bench-gateway: cargo cc redis-server envoy sync ## only the gateway, beside a mi
 	WEIR_SYNC_BIN="$(CARGO_TARGET_DIR)/release/weir-sync" \
 	cargo run -q --locked --release -p weir-tests --bin bench_gateway -- $(if $(QUICK),--quick,--write docs/benchmarks.md)
 
-# Not part of `make test`, because it is a search. It starts from random inputs that are long enough to be a rule set;
+# A search; `make test` runs the same targets on fixed inputs. It starts from random inputs that are long enough to be a rule set;
 # libFuzzer's own start with one byte. The corpus stays in tests/fuzz/corpus, findings in tests/fuzz/artifacts.
 FUZZ_SECONDS ?= 60
 fuzz: cargo cc ## search for inputs that break the parser or the matcher (nightly, cargo-fuzz; FUZZ_SECONDS=60 each)
@@ -388,10 +388,10 @@ fuzz: cargo cc ## search for inputs that break the parser or the matcher (nightl
 	cd tests/fuzz && for target in parser matcher; do \
 	  mkdir -p corpus/$$target && \
 	  for i in 1 2 3 4 5 6 7 8; do head -c $$((i * 128)) /dev/urandom > corpus/$$target/random-$$i || exit 1; done && \
-	  cargo +nightly fuzz run --fuzz-dir . $$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -len_control=0 || exit 1; \
+	  cargo +nightly fuzz run --fuzz-dir . --features libfuzzer $$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -len_control=0 || exit 1; \
 	done
 
-# Not part of `make test`, because wasmtime takes minutes to build. It asks for a newer Rust than it needs.
+# Part of .ci/weekly, not of `make test`: wasmtime takes minutes to build. It asks for a newer Rust than it needs.
 conformance: cargo cc wasm wasm-lean wasm-nginx ## every status of every host call, in an interpreter and in wasmtime; and the crate proxy-wasm-host
 	CARGO_TARGET_DIR=tests/conformance/target \
 	  cargo test --locked --ignore-rust-version --manifest-path tests/conformance/Cargo.toml -- --show-output

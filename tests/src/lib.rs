@@ -52,8 +52,6 @@ pub mod redis_sentinels;
 pub mod server;
 pub mod simulation;
 #[cfg(feature = "hosts")]
-pub mod standstill;
-#[cfg(feature = "hosts")]
 pub mod wait;
 #[cfg(feature = "hosts")]
 pub mod weir_sync;

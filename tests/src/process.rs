@@ -4,11 +4,9 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
-use std::time::Instant;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::standstill;
 use crate::wait::until;
 
 /// Lines of a log that a failing test shows.
@@ -19,14 +17,12 @@ const TAIL_LINES: usize = 40;
 pub struct Process {
     name: String,
     child: Child,
-    started: Instant,
     log: PathBuf,
 }
 
 impl Process {
     /// Starts `command`; what it prints is appended to the file `log`. `name` is what messages call it.
     pub fn spawn(name: &str, mut command: Command, log: &Path) -> Self {
-        standstill::watch();
         let file = File::options().create(true).append(true).open(log);
         let file = file.unwrap_or_else(|e| panic!("cannot write {}: {e}", log.display()));
         let copy = file.try_clone().unwrap_or_else(|e| panic!("cannot share {}: {e}", log.display()));
@@ -36,7 +32,7 @@ impl Process {
             .stderr(copy)
             .spawn()
             .unwrap_or_else(|e| panic!("cannot start {name} ({}): {e}", command.get_program().display()));
-        Self { name: name.into(), child, started: Instant::now(), log: log.into() }
+        Self { name: name.into(), child, log: log.into() }
     }
 
     /// Its process id.
@@ -132,7 +128,6 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
         if thread::panicking() {
-            standstill::say_what_was_seen(self.started);
             eprintln!("--- the end of what {} said ---\n{}", self.name, self.tail());
         }
     }
