@@ -148,7 +148,7 @@ linted: cargo cc
 
 clippy-filters: cargo cc
 	cargo clippy $(FILTER) -- -D warnings
-	cargo clippy $(FILTER) --no-default-features --features nginx -- -D warnings
+	cargo clippy $(FILTER) --features nginx -- -D warnings
 	cargo clippy $(FILTER) --features lean -- -D warnings
 	cargo clippy $(MODULE) -- -D warnings
 	cargo clippy $(EMPTY_FILTER) -- -D warnings
@@ -188,7 +188,7 @@ wasm: cargo cc wasm-opt ## build the filter; fails if the module is too large
 
 # The same code with the feature `nginx` (filter/src/nginx.rs).
 wasm-nginx: cargo cc wasm-opt ## build the filter for nginx (ngx_wasm_module)
-	cargo build $(FILTER) --profile wasm --no-default-features --features nginx
+	cargo build $(FILTER) --profile wasm --features nginx
 	$(call ship,weir_filter,weir_filter_nginx)
 	@$(call fits,$(WEIR_NGINX_WASM))
 

@@ -23,7 +23,6 @@ pub(crate) const RULES: HostRules = HostRules {
     answers_grpc: !IS_HOST,
     has_heirs: !IS_HOST,
     hears_decisions: false,
-    prefetches: !IS_HOST,
 };
 
 /// The field of a rule that nginx cannot do as it says, and why.

@@ -121,6 +121,19 @@ fn what_replaced_vms_had_not_said_is_charged() {
     }
 }
 
+/// A client that keeps to its quota is refused nothing, however many workers its requests are spread over.
+#[test]
+fn a_burst_each_time_the_bucket_is_full_is_let_through_whole_by_any_number_of_workers() {
+    for (workers, reporters) in [(1, 0), (2, 0), (4, 0), (8, 0), (8, 1)] {
+        let mut plan = Plan::of(Size { pops: 1, regions: 1 }, 30, traffic::bursts(118, 1, 3 * SECOND_NS));
+        plan.setup.rules = vec![RuleText { rate: "159/s".into(), burst: 118, ..RuleText::default() }];
+        (plan.setup.workers, plan.setup.reporters) = (workers, reporters);
+        let world = scenario::run(plan).unwrap();
+        let tally = world.reference.account(0, 0).tally;
+        assert_eq!((tally.admitted, tally.offered), (1_180, 1_180), "{workers} workers");
+    }
+}
+
 /// Nine contended keys in the one slot of a table, which watches six: of a quota, what nobody hears of is half at most.
 #[test]
 fn keys_that_their_slot_cannot_watch_have_half_a_quota_more_at_most() {

@@ -14,13 +14,8 @@ use crate::http::{HostRequest, HostResponse, are_for_grpc, unpacked};
 use crate::process::{Seat, now};
 
 /// What Envoy does as a host.
-const RULES: HostRules = HostRules {
-    calls_from_answers: true,
-    answers_grpc: true,
-    has_heirs: true,
-    hears_decisions: false,
-    prefetches: false,
-};
+const RULES: HostRules =
+    HostRules { calls_from_answers: true, answers_grpc: true, has_heirs: true, hears_decisions: false };
 
 /// An edge, with what it needs of the process.
 pub(crate) struct Worker {

@@ -7,17 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::law::Law;
 use crate::quota::Quota;
-use crate::time::SECOND_NS;
 
 /// The most regions that a rule may give a floor.
 pub const FLOORS_MAX: usize = 32;
 /// The longest name of a region, in bytes.
 pub const REGION_NAME_MAX: usize = 64;
-
-/// The longest that a worker holds tokens in advance, in nanoseconds.
-pub const PREFETCH_NS_MAX: u64 = SECOND_NS / 2;
-/// Nor longer than a bucket takes to gain one part in so many of what it holds.
-const PREFETCH_PART: u64 = 8;
 
 /// How POPs share a rule's quota.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -59,13 +53,6 @@ impl Sharing {
     /// The default for a rule with `quota`: not strict, no floors, and the whole burst at every POP.
     pub const fn of(quota: Quota) -> Self {
         Self { strict: false, local_burst: quota.burst(), floors: Vec::new(), law: Law::Steady }
-    }
-
-    /// For how long a worker of a POP may hold tokens of a rule with `quota` that it has withdrawn for a key's next requests, in
-    /// nanoseconds: until the bucket has gained an eighth of what it holds, and half a second at most.
-    pub fn prefetch_ns(quota: Quota, local_burst: u32) -> u64 {
-        let fill_ns = quota.token_ns().saturating_mul(u64::from(local_burst));
-        PREFETCH_NS_MAX.min(fill_ns / PREFETCH_PART)
     }
 
     /// Whether every field is valid with `quota`, and the floors add up to no more than the whole.

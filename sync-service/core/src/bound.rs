@@ -20,15 +20,7 @@
 //! 4. *The first B of it is the burst.* Either the budget was full when all this began, and has B to give; or other
 //!    POPs had drained it, and those were told the level and hold no burst themselves.
 //!
-//! 5. *What a worker has withdrawn in advance is of the same `b_i`.* A POP's bucket and its prefetches hold `b_i` together, and
-//!    gain L a second. A token of a watched key counts when it is spent, and its worker says so at its next tick; so 2 holds
-//!    from the report on that the slowest worker made. What prefetches had then, the bucket had not; and once the news is
-//!    there, nothing more is withdrawn. That some of it is spent later adds nothing to what 2 says.
-//! 6. *A token of an even share counts when it is withdrawn, and is spent at most A later* ([`Sharing::prefetch_ns`]), even if
-//!    the key has become watched meanwhile. So what is admitted in a span t was counted in a span t + A, which has refilled
-//!    L A more, however many POPs and workers there are.
-//!
-//! Together `sum b_i + 2 N L R + L H + L A - B`; for a burst below `0.1 s L`, plus what `x_target` is below empty. With
+//! Together `sum b_i + 2 N L R + L H - B`; for a burst below `0.1 s L`, plus what `x_target` is below empty. With
 //! b = B that is `(N - 1) B` and the cost of late news.
 //!
 //! # What it rests on
@@ -85,8 +77,7 @@ pub fn bound(quota: Quota, sharing: &Sharing, fleet: &Fleet) -> u64 {
     let alone = reach_ns.div_ceil(WINDOW_NS).saturating_add(1).min(pops);
     let held = pops * local_burst + alone * (burst - local_burst);
     let known_ns = u128::from(HORIZON_NS) + target_ns(quota).min(0).unsigned_abs();
-    let ahead_ns = u128::from(Sharing::prefetch_ns(quota, sharing.local_burst.min(quota.burst())));
-    let late_ns = u128::from(pops) * REACHES * u128::from(reach_ns) + known_ns + ahead_ns;
+    let late_ns = u128::from(pops) * REACHES * u128::from(reach_ns) + known_ns;
     (held - burst).saturating_add(refill(quota, late_ns))
 }
 
@@ -142,13 +133,13 @@ mod tests {
     #[test]
     fn the_formula_in_figures() {
         let quota = quota(100, 100);
-        // (N - 1) B, 2 N L R, L H, and what refills in an eighth of the second that a bucket takes to fill.
-        assert_eq!(bound(quota, &sharing(100), &FLEET), 200 + 210 + 100 + 13);
+        // (N - 1) B, 2 N L R and L H.
+        assert_eq!(bound(quota, &sharing(100), &FLEET), 200 + 210 + 100);
         // Two of the three may believe that they are alone, and hold a whole burst: 100 + 100 + 10, less one B.
-        assert_eq!(bound(quota, &sharing(10), &FLEET), 110 + 210 + 100 + 2);
+        assert_eq!(bound(quota, &sharing(10), &FLEET), 110 + 210 + 100);
         let failing = Fleet { failures: 2, ..FLEET };
         assert_eq!(failing.reach_ns(), 350 * MS + 2 * 1_250 * MS);
-        assert_eq!(bound(quota, &sharing(100), &failing), 200 + 6 * 285 + 100 + 13);
+        assert_eq!(bound(quota, &sharing(100), &failing), 200 + 6 * 285 + 100);
         assert_eq!(bound(quota, &Sharing { strict: true, ..sharing(100) }, &failing), 0);
     }
 

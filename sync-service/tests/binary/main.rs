@@ -101,7 +101,7 @@ fn a_good_file_of_rules_is_explained() {
     assert_eq!(output.status.code(), Some(0), "{said}");
     // As `weir_budget::bound` has it: 2 bursts, 2 x 3 POPs x 1.6 s, and 1 s of known debt, at 100/s.
     let worst =
-        "Worst case in a fleet of 3 POPs: a key gets 1273 above its quota for a while, and pays it back.";
+        "Worst case in a fleet of 3 POPs: a key gets 1260 above its quota for a while, and pays it back.";
     for line in [
         "3 rules, good",
         "api: counts every request by client address (IPv4 /32, IPv6 /64); allows each 100/s, 100 at once.",

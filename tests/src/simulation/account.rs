@@ -88,9 +88,6 @@ pub struct AtPop {
     pub tally: Tally,
     /// Tokens admitted while the key was cold there, which are not reported.
     pub cold: u64,
-    /// The most tokens of its even share that its workers ever had withdrawn at once in advance: as many may be charged and
-    /// never admitted, if the key becomes watched meanwhile.
-    pub ahead_max: u64,
     /// What the POP's table admitted, on the POP's clock.
     pub meter: Meter,
 }

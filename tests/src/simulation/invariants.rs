@@ -93,13 +93,12 @@ pub fn the_fleet_keeps_the_bound(
     }
 }
 
-/// I7, at every charge: no more is charged than was admitted or withdrawn in advance of an even share, except what clocks that
-/// went back are stated to cost.
+/// I7, at every charge: no more is charged than was admitted, except what clocks that went
+/// back are stated to cost.
 pub fn nothing_is_charged_twice(label: &Label, account: &Account, id: &BudgetId, charged: u64, now: u64) {
     let admitted = account.tally.admitted;
-    let ahead: u64 = account.pops.iter().map(|pop| pop.ahead_max).sum();
-    if charged > admitted + ahead + account.phantom {
-        let what = format!("{charged} charged of {admitted} admitted, {ahead} withdrawn in advance, {id:?}");
+    if charged > admitted + account.phantom {
+        let what = format!("{charged} charged of {admitted} admitted, {id:?}");
         label.violated("I7", now, &what);
     }
 }

@@ -158,8 +158,7 @@ impl Pop {
     fn worker(&mut self, rng: &mut Rng, now: u64) -> Worker {
         self.site.random = rng.u64(..);
         let (configuration, time) = (self.configuration.as_bytes(), self.clock.at(now));
-        let host = HostRules { prefetches: true, ..HostRules::default() };
-        let configured = Edge::configure(configuration, host, &mut self.site, time);
+        let configured = Edge::configure(configuration, HostRules::default(), &mut self.site, time);
         let (edge, effects) = configured.expect("a good configuration");
         let mut worker = Worker { edge, rule_set: 0, calls: BTreeMap::new(), timer_ms: 0 };
         worker.take_in(effects);
@@ -383,18 +382,9 @@ impl Pop {
         let limiter = self.workers.first()?.edge.limiter();
         let value = value_of(key, self.bits[rule]);
         let Entry::Watched(watched) = limiter.entry(rule, &value, &mut self.site)? else { return None };
-        let unadded: u64 =
-            self.workers.iter().map(|worker| worker.edge.limiter().unadded(rule, &value)).sum();
         let epoch = u64::from(self.site.identity().table_id) << 32 | u64::from(watched.epoch);
         let source = SourceId { epoch, pop: self.name.clone() };
-        Some((source, u64::from(watched.admitted) + unadded, watched.charged.into()))
-    }
-
-    /// Tokens that its workers have withdrawn of the even share of `key` under a rule, and that are neither spent nor given
-    /// back.
-    pub fn prefetched(&self, rule: usize, key: u32) -> u64 {
-        let value = value_of(key, self.bits[rule]);
-        self.workers.iter().map(|worker| worker.edge.limiter().prefetched(rule, &value)).sum()
+        Some((source, watched.admitted.into(), watched.charged.into()))
     }
 
     /// Requests of `key` that wait to be decided.

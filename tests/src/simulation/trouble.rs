@@ -32,10 +32,7 @@ impl World {
             Fault::PopCrash(pop) => self.crash_pop(pop, since),
             Fault::PopStart(pop) if !self.pops[pop].is_up => self.pops[pop].start(&mut self.rng, now),
             Fault::PopStart(_) => {}
-            Fault::Reload(pop) => {
-                self.lose_ahead(pop);
-                self.pops[pop].reload(&mut self.rng, now);
-            }
+            Fault::Reload(pop) => self.pops[pop].reload(&mut self.rng, now),
             Fault::SyncCrash(sync) => self.syncs[sync].crash(),
             Fault::SyncStart(sync) => self.syncs[sync].is_up = true,
         }
@@ -89,19 +86,11 @@ impl World {
         account.is_forgiven(loss.forgiven_ns, now);
     }
 
-    /// What workers that end had withdrawn in advance stays charged.
-    fn lose_ahead(&mut self, pop: usize) {
-        for (_, _, account) in self.reference.accounts_mut() {
-            account.phantom += account.pops[pop].ahead_max;
-        }
-    }
-
     /// A new table brings a new burst, unless it is paid in advance; what the old one had not reported is lost.
     fn crash_pop(&mut self, pop: usize, now: u64) {
         if !self.pops[pop].is_up {
             return;
         }
-        self.lose_ahead(pop);
         self.pops[pop].crash();
         let named: Vec<_> = self.reference.accounts().map(|(rule, key, _)| (rule, key)).collect();
         for (rule, key) in named {

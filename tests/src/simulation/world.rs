@@ -480,8 +480,6 @@ impl World {
                 invariants::the_fleet_keeps_the_bound(&self.label, account, self.setup.bound, self.fleet, at);
                 account.pops[pop].cold += if self.pops[pop].counts(rule, key) { 0 } else { u64::from(cost) };
             }
-            let ahead = self.pops[pop].prefetched(rule, key);
-            account.pops[pop].ahead_max = account.pops[pop].ahead_max.max(ahead);
             if (rule, key) == (0, 0) {
                 self.reference.sample(pop, cost, *verdict == Verdict::Admitted);
             }

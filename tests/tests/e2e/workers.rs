@@ -1,5 +1,7 @@
 //! The workers of one Envoy share their buckets.
 
+use std::time::Duration;
+
 use weir_tests::client::Ask;
 use weir_tests::envoy::{Envoy, Host, Setup};
 use weir_tests::load::together;
@@ -31,6 +33,25 @@ async fn two_workers_share_one_bucket() {
         }
     }
     panic!("two workers never met at one bucket in {ROUNDS_MAX} rounds");
+}
+
+/// A burst of exactly the quota's, each time the bucket is full again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_legal_burst_is_let_through_whole_by_any_number_of_workers() {
+    const BURST: usize = 118;
+    for host in [Host::Wasm, Host::Native] {
+        for workers in [1, 2, 4] {
+            let setup = Setup::with(one("per-address", "159/s", 118)).host(host).concurrency(workers);
+            let edge = Envoy::start(setup).await;
+            for round in 0..5 {
+                let asks = |client| vec![Ask::from("203.0.113.7"); (client..BURST).step_by(CLIENTS).len()];
+                let tally = together(edge.clients(CLIENTS), asks).await;
+                assert_eq!(tally.admitted(), BURST, "{host:?}, {workers} workers, round {round}: {tally:?}");
+                // The bucket takes 0.75 s to be full.
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

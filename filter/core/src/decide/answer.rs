@@ -29,12 +29,6 @@ impl Limiter {
             self.counters.add(Event::Evicted, hit.judged.evicted);
             self.counters.add(Event::Overflowed, u32::from(hit.judged.is_shared));
             self.note_afterwards(hit, written, now);
-            if self.prefetches()
-                && let Some(prefetch) = hit.prefetch
-                && written.iter().any(|loaded| loaded.index == hit.slot && loaded.is_known())
-            {
-                self.deny_cache.keep(hit.tag, prefetch, now);
-            }
             hold_ns = hit.judged.taken.map_or(0, |taken| taken.hold_ns).max(hold_ns);
             let Verdict::Fits(standing) = hit.judged.verdict else { continue };
             if strictest.is_none_or(|(other, s)| self.is_stricter((hit.rule, standing), (other, s))) {

@@ -6,7 +6,6 @@ use super::judged::Judged;
 use super::keys::KeyId;
 use crate::RuleIndex;
 use crate::key::KeyHash;
-use crate::local::Prefetch;
 use crate::table::slot::{Slot, Tag};
 use crate::table::{EntryPlace, Loaded};
 use weir_rules::matching::Bits;
@@ -45,8 +44,6 @@ pub(crate) struct Hit {
     /// Whether the key's admit ratio was already applied to this request.
     pub(crate) thinned: bool,
     pub(crate) judged: Judged,
-    /// The prefetch of its key at this worker from now on, if its rule's keys have any.
-    pub(crate) prefetch: Option<Prefetch>,
 }
 
 impl Hit {
@@ -68,7 +65,6 @@ impl Hit {
             watched: false,
             thinned: false,
             judged: Judged::NOT_YET,
-            prefetch: None,
         }
     }
 

@@ -7,7 +7,6 @@ use super::terms::RuleTerms;
 use crate::buckets::{Bucket, Standing, Take};
 use crate::counters::Event;
 use crate::limiter::Limiter;
-use crate::local::{Prefetch, PrefetchTerms};
 use crate::table::Loaded;
 use crate::table::slot::{Cold, Entry, Lodging, Slot, Unheard, Watched};
 use weir_rules::algorithm::Algorithm;
@@ -86,11 +85,6 @@ impl Limiter {
         }
         let quota = &terms.quota;
         let mut lodging = slot.lodge(hit.tag, now);
-        let prefetches = self.prefetches() && terms.may_prefetch;
-        let last = if prefetches { self.deny_cache.prefetch(hit.tag) } else { None };
-        if let Some(last) = &last {
-            last.give_back(&mut lodging.entry, hit.cost);
-        }
         let unheard = self.exchange.as_ref().map(|exchange| terms.unheard(exchange.cold_parts()));
         if let (Some(unheard), Entry::Cold(cold), false) =
             (&unheard, &mut lodging.entry, lodging.owed.is_full(now))
@@ -159,13 +153,6 @@ impl Limiter {
         let mut entry = after_taking(lodging.entry, after, unheard.as_ref(), hit.cost, now);
         if is_share && let Entry::Watched(watched) = &mut entry {
             self.note_share(watched, hit.cost, terms);
-        }
-        if prefetches {
-            // One that begins to be watched may find no place.
-            let begins = matches!((&lodging.entry, &entry), (Entry::Cold(_), Entry::Watched(_)));
-            let last = last.filter(|_| !is_share && !lodging.is_shared && !begins);
-            let bucket = PrefetchTerms { quota, burst: terms.local_burst, cost: hit.cost };
-            hit.prefetch = Some(Prefetch::withdraw(last, &mut entry, &bucket, unheard.as_ref(), now));
         }
         let put = slot.put_back(&lodging, &entry, now).ok_or(0);
         let evicted =

@@ -25,7 +25,6 @@ mod meet;
 mod penalty;
 #[cfg(feature = "own_memory")]
 mod plain;
-mod prefetched;
 #[cfg(feature = "own_memory")]
 mod quick;
 mod reserve;

@@ -66,8 +66,6 @@ impl Limiter {
             Ruling::UNCOUNTED
         } else if let Some(refused) = self.remembered(&scratch.hits, now) {
             refused
-        } else if let Some(allowed) = self.pay_prefetched(&scratch.hits, now) {
-            allowed
         } else {
             self.settle(&mut scratch, slots, now)
         };

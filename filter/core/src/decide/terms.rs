@@ -41,8 +41,6 @@ pub(crate) struct RuleTerms {
     /// It has no limit: it only counts its requests.
     pub(crate) is_unlimited: bool,
     pub(crate) when_unsynced: WhenUnsynced,
-    /// A worker may withdraw tokens for a key's next requests.
-    pub(crate) may_prefetch: bool,
     /// The most seconds that a refusal adds to its `Retry-After`.
     pub(crate) retry_after_jitter_s: u32,
 }
@@ -52,14 +50,7 @@ impl RuleTerms {
     pub(crate) fn of(rules: &RuleSet, secret: &Secret, is_in_fleet: bool) -> (Keys, Vec<Self>) {
         let (keys, ids) = Keys::of(rules, secret);
         let of = |(rule, key)| Self::of_rule(rule, key, salt(rule, secret), is_in_fleet);
-        let mut all: Vec<Self> = rules.rules().iter().zip(ids).map(of).collect();
-        // What goes back to a bucket because another slot turned out short may lie before a prefetch's stretch.
-        let first = all.first().map(|terms| terms.key);
-        if all.iter().any(|terms| Some(terms.key) != first) {
-            for terms in &mut all {
-                terms.may_prefetch = false;
-            }
-        }
+        let all = rules.rules().iter().zip(ids).map(of).collect();
         (keys, all)
     }
 
@@ -103,24 +94,9 @@ impl RuleTerms {
             reserves: rule.reserves && rule.is_shared() && !rule.sharing.strict,
             is_unlimited: rule.variant.is_unlimited(),
             when_unsynced: rule.when_unsynced,
-            may_prefetch: may_prefetch(rule),
             retry_after_jitter_s: rule.response.retry_after_jitter_s,
         }
     }
-}
-
-/// Not if each request must go to the table: its cost is not known beforehand, more is kept of it than a bucket, or its
-/// client is told what is left.
-fn may_prefetch(rule: &Rule) -> bool {
-    matches!(rule.algorithm, Algorithm::TokenBucket(_))
-        && matches!(rule.cost, Cost::Fixed(_))
-        && rule.sharing.law == Law::Steady
-        && !rule.sharing.strict
-        && rule.penalty.is_none()
-        && rule.after.is_none()
-        && !rule.reserves
-        && rule.enforcement == Enforcement::default()
-        && !rule.response.on_allowed
 }
 
 /// A salt for tags: it keeps the buckets of one key under several rules apart.

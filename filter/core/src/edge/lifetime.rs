@@ -70,7 +70,6 @@ impl Edge {
     fn of(config: Config, reporter: Option<Reporter>, host: HostRules, site: &mut dyn Site) -> Self {
         let answers = config.rules.rules().iter().map(RuleAnswers::of).collect();
         let mut limiter = Limiter::new(config.rules, site.identity(), reporter);
-        limiter.prefetches = host.prefetches;
         if let Some(sync) = &config.sync {
             limiter.hide_keys_with(sync.key_secret);
             limiter.fall_back_after(u64::from(sync.fallback_after_ms) * 1_000_000);
@@ -127,7 +126,6 @@ impl Edge {
     #[inline(never)]
     pub fn leave(&mut self, site: &mut dyn Site) {
         if self.host.has_heirs && self.sync.is_some() {
-            self.limiter.add_up(site);
             site.leave(&mut |left| self.limiter.leave(left));
         }
     }

@@ -63,19 +63,11 @@ pub struct HostRules {
     pub has_heirs: bool,
     /// Whether [`Site::decided`] is to be called.
     pub hears_decisions: bool,
-    /// Whether a look at the table is dear: then workers withdraw tokens for the next requests of clients that ask often.
-    pub prefetches: bool,
 }
 
 impl Default for HostRules {
     fn default() -> Self {
-        Self {
-            calls_from_answers: true,
-            answers_grpc: true,
-            has_heirs: true,
-            hears_decisions: false,
-            prefetches: false,
-        }
+        Self { calls_from_answers: true, answers_grpc: true, has_heirs: true, hears_decisions: false }
     }
 }
 

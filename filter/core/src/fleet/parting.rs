@@ -1,15 +1,14 @@
 //! What an ending worker leaves to the others: the names of the keys whose counts were not reported, or not confirmed
 //! by an answer.
 //!
-//! The counts are in the shared slots, and what prefetches paid with is added to them now; but only the worker knows which
-//! keys they belong to. With the names left behind, a key that is never asked for again is still reported.
+//! The counts are in the shared slots, but only the worker knows which keys they belong to. With the names left behind, a key
+//! that is never asked for again is still reported.
 
 use alloc::vec::Vec;
 use core::iter;
 
 use super::calls::Purpose;
 use super::grants::unsay;
-use super::saying::Saying;
 use crate::limiter::Limiter;
 use crate::table::Slots;
 use weir_rules::sorting::sorted;
@@ -45,21 +44,6 @@ impl Limiter {
             all.extend(bytes);
         }
         Some(all)
-    }
-
-    /// Adds what its prefetches paid with to the keys' entries, which others report.
-    pub(crate) fn add_up(&mut self, slots: &mut dyn Slots) {
-        let mut saying = Saying::default();
-        while let Some((tag, at)) = {
-            let spent = self.watch.unsaid().find(|key| key.admitted_unadded > 0);
-            spent.map(|key| (key.name.place.tag.bits(), key.touched_at))
-        } {
-            self.tell(tag, &mut saying, slots, at);
-            if let Some(key) = self.watch.get_mut(tag) {
-                key.admitted_unadded = 0;
-            }
-        }
-        unsay(&mut self.watch, &saying.told);
     }
 
     /// The next report is the last: it says all that is not known to be charged, whatever is under way.

@@ -94,7 +94,7 @@ impl Limiter {
     pub(super) fn tell(&mut self, tag: u64, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
         let Some(key) = self.watch.get_mut(tag) else { return };
         let NamedKey { place, rule, value } = key.name;
-        let (unadded, spent) = (key.asked_unadded, key.admitted_unadded);
+        let unadded = key.asked_unadded;
         let (asked, unanswered) = (key.asked, key.asked_recently());
         let asked_since_report = key.asked_since_report();
         let is_crowded = self.watch.is_crowded();
@@ -111,17 +111,11 @@ impl Limiter {
         let is_strict = wish.is_some();
         let told = Cell::new(None);
         let flight = self.flight(rule);
-        // An entry of which all was charged may have lost its place since.
-        let unheard = self.unheard(rule);
-        let begun = unheard.filter(|_| spent > 0);
-        let updated = self.update_counted(place, flight, begun, slots, now, &|watched, in_flight| {
+        let updated = self.update_counted(place, flight, None, slots, now, &|watched, in_flight| {
             let wish = wish.map(|wish| Wish { in_flight: flight.map(|_| in_flight), ..wish });
             // A strict rule's budget does not need this count, and counting it would make the key a bounded rule's.
             if !is_strict {
                 watched.count_asked(unadded, now);
-            }
-            if spent > 0 {
-                watched.count_admitted(spent, now);
             }
             if let Some(free) = wish.and_then(|wish| wish.free(watched, now)) {
                 watched.keep(free, now);
@@ -135,12 +129,12 @@ impl Limiter {
         });
         let (watched, want) = match (updated, told.get()) {
             (Updated::Written(_), Some(told)) => told,
-            (Updated::Gone, _) if spent == 0 => return self.watch.remove(tag),
+            (Updated::Gone, _) => return self.watch.remove(tag),
             // It stays dirty, and is reported next time.
             _ => return,
         };
         let Some(key) = self.watch.get_mut(tag) else { return };
-        (key.asked_unadded, key.admitted_unadded, key.dirty) = (0, 0, false);
+        (key.asked_unadded, key.dirty) = (0, false);
         let (dirty_since, is_warm) = (key.dirty_since, key.is_warm());
         let asked_recently = key.say_asked();
         let ahead = match want {
@@ -153,7 +147,7 @@ impl Limiter {
         let told = Told { epoch, admitted, asked, asked_recently, ..Told::of(place, rule, dirty_since) };
         // Only for warm keys: others are reported every interval, and a grant may have made their bucket lack
         // more than it gave.
-        let unheard = unheard.filter(|_| is_warm);
+        let unheard = self.unheard(rule).filter(|_| is_warm);
         let missing = unheard.map_or(0, |unheard| watched.missing(&unheard, now));
         saying.add(rule, told, &Said { value: value.as_bytes(), watched: &watched, missing, ahead }, now);
     }

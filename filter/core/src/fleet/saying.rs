@@ -71,7 +71,7 @@ impl Saying {
         let &Said { value, watched, missing, ahead } = said;
         let Some(rule) = self.refer(rule) else { return };
         let admitted = u64::from(watched.admitted);
-        // `asked` is added up only when workers report, `admitted` at once but for what prefetches paid with.
+        // `asked` is added up only when workers report, `admitted` at once.
         let asked = u64::from(watched.asked()).max(admitted);
         let unconfirmed = admitted.saturating_sub(u64::from(watched.charged));
         // Another worker may have admitted before this one had anything to report.

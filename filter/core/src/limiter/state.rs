@@ -42,8 +42,6 @@ pub struct Limiter {
     pub(crate) in_hand: Vec<InHand>,
     /// Keys that the store did not answer for in the last draw: for its own request, they are decided as unanswered.
     pub(crate) in_vain: Vec<Tag>,
-    /// Whether this worker may withdraw tokens for the next requests of a key.
-    pub(crate) prefetches: bool,
     /// Whether a request can be held until its turn.
     pub(crate) may_hold: bool,
     /// Whether requests only ask, for now: their refusals are not held against them, and rules in shadow do not see them.
@@ -115,7 +113,6 @@ impl Limiter {
             touch: Touch { is_lost: true, is_lost_for_strict: true, drawn: Drawn::NotYet },
             in_hand: Vec::new(),
             in_vain: Vec::new(),
-            prefetches: false,
             may_hold: true,
             only_asks: false,
             is_reserving: false,

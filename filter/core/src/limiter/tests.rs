@@ -9,8 +9,6 @@ mod own;
 #[cfg(feature = "own_memory")]
 mod panics;
 mod parting;
-#[cfg(feature = "prefetch")]
-mod prefetches;
 #[cfg(feature = "own_memory")]
 mod quick;
 mod quota;
@@ -28,6 +26,7 @@ mod takes;
 mod tiers;
 mod turns;
 mod unwatched;
+mod workers;
 
 use super::*;
 use crate::RuleIndex;

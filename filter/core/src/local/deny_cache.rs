@@ -1,15 +1,11 @@
-//! What a worker remembers of a key by itself: that it cannot have a token yet, or tokens that are withdrawn for it. It
-//! believes either for half a second at most. What such tokens had left stays, to be given back, until their place is needed.
+//! A worker's own memory of which keys cannot have a token yet. It believes each refusal for half a second at most.
 //!
-//! With it, a flood from one key costs a table look-up only when a token may have come, and a client that asks often
-//! goes to the table once for several requests. It is a fixed array of pairs: of two keys at the same place the one goes
-//! that is believed least long, which costs look-ups, and what a prefetch had left.
+//! With it, a flood from one key costs a table look-up only when a token may have come. It is a fixed array of pairs: of two
+//! keys at the same place the one goes that is believed least long, which only costs look-ups.
 
 use alloc::vec::Vec;
 
-use super::prefetch::Prefetch;
 use crate::table::slot::Tag;
-use weir_wire::sharing::PREFETCH_NS_MAX;
 use weir_wire::time::{SECOND_NS, Time};
 
 /// The most keys remembered.
@@ -17,9 +13,6 @@ const KEYS: usize = 4_096;
 /// How long an entry is valid at most, in nanoseconds: a change that this worker does not hear of (another
 /// may have reset the bucket) is missed no longer than this.
 const BELIEVED_NS_MAX: u64 = SECOND_NS / 2;
-const ALWAYS: Time = Time::from_nanos(u64::MAX);
-
-const _: () = assert!(PREFETCH_NS_MAX <= BELIEVED_NS_MAX);
 
 /// A refusal of a key, for requests of this cost or more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,13 +29,7 @@ pub(crate) struct Denial {
 struct Remembered {
     tag: u64,
     believed_until: Time,
-    what: What,
-}
-
-#[derive(Clone, Copy)]
-enum What {
-    Denial(Denial),
-    Prefetch(Prefetch),
+    denial: Denial,
 }
 
 pub(crate) struct DenyCache {
@@ -57,7 +44,7 @@ pub(crate) struct DenyCache {
 impl DenyCache {
     pub(crate) fn new() -> Self {
         let denial = Denial { cost: 0, until: Time::ZERO, full_at: Time::ZERO };
-        let nobody = Remembered { tag: 0, believed_until: Time::ZERO, what: What::Denial(denial) };
+        let nobody = Remembered { tag: 0, believed_until: Time::ZERO, denial };
         Self {
             entries: alloc::vec![nobody; KEYS],
             believed_until: Time::ZERO,
@@ -73,29 +60,9 @@ impl DenyCache {
 
     /// The denial in force at `now` for a request of `tag` that costs `cost`.
     pub(crate) fn get(&self, tag: Tag, cost: u32, now: Time) -> Option<Denial> {
-        self.pair(tag).iter().filter(|entry| entry.tag == tag.bits()).find_map(|entry| match entry.what {
-            What::Denial(denial) if now < entry.believed_until && cost >= denial.cost => Some(denial),
-            _ => None,
-        })
-    }
-
-    /// The prefetch of `tag`, be it believed or not.
-    pub(crate) fn prefetch(&self, tag: Tag) -> Option<Prefetch> {
-        self.pair(tag).iter().filter(|entry| entry.tag == tag.bits()).find_map(|entry| match entry.what {
-            What::Prefetch(prefetch) => Some(prefetch),
-            What::Denial(_) => None,
-        })
-    }
-
-    /// The prefetch of `tag` that is believed at `now`.
-    pub(crate) fn prefetch_at(&mut self, tag: Tag, now: Time) -> Option<&mut Prefetch> {
-        let bits = tag.bits();
-        self.pair_mut(tag).iter_mut().filter(|entry| entry.tag == bits).find_map(|entry| {
-            match &mut entry.what {
-                What::Prefetch(prefetch) if now < entry.believed_until => Some(prefetch),
-                _ => None,
-            }
-        })
+        let same =
+            self.pair(tag).iter().filter(|entry| entry.tag == tag.bits() && now < entry.believed_until);
+        same.map(|entry| entry.denial).find(|denial| cost >= denial.cost)
     }
 
     /// Believes nothing of `tag` any more: its bucket has changed.
@@ -130,25 +97,10 @@ impl DenyCache {
     pub(crate) fn remember(&mut self, tag: Tag, denial: Denial, now: Time) {
         let believed_until = denial.until.min(now + BELIEVED_NS_MAX);
         self.believed_until = self.believed_until.max(believed_until);
-        self.put(tag, believed_until, What::Denial(denial), ALWAYS);
-    }
-
-    /// Keeps the prefetch of `tag`. An empty one only shows when its client last came, so nothing that is believed makes
-    /// room for it.
-    pub(crate) fn keep(&mut self, tag: Tag, prefetch: Prefetch, now: Time) {
-        let (until, over) = if prefetch.is_empty() { (now, now) } else { (prefetch.ends_at(), ALWAYS) };
-        self.put(tag, until, What::Prefetch(prefetch), over);
-    }
-
-    /// Puts it over what is believed until `over` at most; a key's denial beside its prefetch, whose rest is to go back.
-    fn put(&mut self, tag: Tag, believed_until: Time, what: What, over: Time) {
-        let is_same = |entry: &Remembered| {
-            entry.tag == tag.bits() && core::mem::discriminant(&entry.what) == core::mem::discriminant(&what)
-        };
-        let pair = self.pair_mut(tag).iter_mut();
-        let place = pair.min_by_key(|entry| (!is_same(entry), entry.tag == tag.bits(), entry.believed_until));
-        if let Some(place) = place.filter(|place| is_same(place) || place.believed_until <= over) {
-            *place = Remembered { tag: tag.bits(), believed_until, what };
+        let place =
+            self.pair_mut(tag).iter_mut().min_by_key(|entry| (entry.tag != tag.bits(), entry.believed_until));
+        if let Some(place) = place {
+            *place = Remembered { tag: tag.bits(), believed_until, denial };
         }
     }
 
@@ -214,20 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn a_prefetch_and_a_denial_of_one_key_stand_side_by_side_and_are_forgotten_together() {
-        let (mut cache, tag) = (DenyCache::new(), Tag::of_key(9, 0));
-        let empty = Prefetch::empty(crate::buckets::Bucket::FULL, T0);
-        cache.keep(tag, empty, T0);
+    fn a_key_that_is_forgotten_is_asked_about_again() {
+        let (mut cache, tag, other) = (DenyCache::new(), Tag::of_key(9, 0), Tag::of_key(8, 0));
         cache.remember(tag, denial(100), T0);
-        assert_eq!((cache.prefetch(tag), cache.get(tag, 1, T0)), (Some(empty), Some(denial(100))));
+        cache.remember(other, denial(100), T0);
         cache.forget(tag);
-        assert_eq!(
-            (cache.prefetch(tag), cache.get(tag, 1, T0)),
-            (Some(empty), None),
-            "its rest still goes back"
-        );
+        assert_eq!((cache.get(tag, 1, T0), cache.get(other, 1, T0)), (None, Some(denial(100))));
         cache.clear();
-        assert_eq!(cache.prefetch(tag), None);
+        assert_eq!(cache.get(other, 1, T0), None);
     }
 
     #[test]

@@ -1,9 +1,7 @@
 //! What each worker remembers by itself: refusals that still hold, and the watched keys that it has met.
 
 mod deny_cache;
-mod prefetch;
 mod watch;
 
 pub(crate) use deny_cache::{Denial, DenyCache};
-pub(crate) use prefetch::{Prefetch, Terms as PrefetchTerms};
 pub(crate) use watch::{WatchList, bytes_of};

@@ -73,11 +73,11 @@ impl WatchList {
         has_room.then(|| self.keys.entry(bits).or_insert_with(|| WatchedKey::new(key, now)))
     }
 
-    /// Counts a request of `cost` tokens for a key if it is known here, and returns that key.
-    pub(crate) fn touch_known(&mut self, tag: Tag, cost: u32, now: Time) -> Option<&mut WatchedKey> {
-        let key = known(&mut self.keys, tag.bits())?;
-        key.count(cost, now);
-        Some(key)
+    /// Counts a request of `cost` tokens for a key if it is known here.
+    pub(crate) fn touch_known(&mut self, tag: Tag, cost: u32, now: Time) {
+        if let Some(key) = known(&mut self.keys, tag.bits()) {
+            key.count(cost, now);
+        }
     }
 
     /// Whether a key is known here.
@@ -117,11 +117,9 @@ impl WatchList {
     }
 
     /// Forgets one of a few keys next to `tag` that is not hot, even if it has something to report, for a hot one. Its
-    /// counts stay in shared data, and are reported once it is asked for and has room. False if all of the few are hot, or
-    /// have counts that are here alone.
+    /// counts stay in shared data, and are reported once it is asked for and has room. False if all of the few are hot.
     pub(crate) fn push_out_for(&mut self, tag: Tag) -> bool {
-        let is_light = |key: &WatchedKey| !key.is_hot && key.admitted_unadded == 0;
-        let light = self.neighbours(tag).find(|(_, key)| is_light(key)).map(|(tag, _)| *tag);
+        let light = self.neighbours(tag).find(|(_, key)| !key.is_hot).map(|(tag, _)| *tag);
         light.is_some_and(|tag| self.keys.remove(&tag).is_some())
     }
 

@@ -18,8 +18,6 @@ pub(crate) struct WatchedKey {
     pub(crate) name: NamedKey,
     /// Tokens asked for that are not yet added to the shared entry's `asked`.
     pub(crate) asked_unadded: u32,
-    /// Tokens that this worker's prefetches paid with, and that are not yet added to the shared entry's `admitted`.
-    pub(crate) admitted_unadded: u32,
     /// Tokens that this worker was asked for; wraps.
     pub(crate) asked: u64,
     /// What the latest answered report or draw said of `asked`.
@@ -70,7 +68,6 @@ impl WatchedKey {
         Self {
             name: *name,
             asked_unadded: 0,
-            admitted_unadded: 0,
             asked: 0,
             answered: 0,
             said: 0,
@@ -191,8 +188,6 @@ impl WatchedKey {
     pub(super) fn take_over(&mut self, other: &mut Self) {
         let unadded = core::mem::take(&mut other.asked_unadded);
         self.asked_unadded = self.asked_unadded.saturating_add(unadded);
-        let unadded = core::mem::take(&mut other.admitted_unadded);
-        self.admitted_unadded = self.admitted_unadded.saturating_add(unadded);
         self.asked = self.asked.wrapping_add(other.say_asked());
         (other.answered, other.reported) = (other.asked, other.asked);
         (self.cost, self.dearest) = (other.cost, other.dearest.max(self.dearest));

@@ -1,0 +1,165 @@
+//! The workers of one POP have one bucket: none refuses what another has left of it, and what one hears holds at all.
+
+use super::*;
+use crate::table::slot::Entry;
+use weir_rules::address::Prefixes;
+use weir_rules::key::KeyValue;
+use weir_wire::messages::Ban;
+
+const CLIENT: &str = "192.0.2.1";
+
+/// Workers of a POP in a fleet of `pops`.
+fn workers<const N: usize>(rules: &RuleSet, pops: u32) -> [Limiter; N] {
+    core::array::from_fn(|id| {
+        let mut limiter = limiter(rules.clone(), Some(id as u64));
+        limiter.note_heard(pops, false, T0);
+        limiter
+    })
+}
+
+fn value() -> Vec<u8> {
+    KeyValue::of_address(CLIENT.parse().unwrap(), Prefixes::default()).as_bytes().to_vec()
+}
+
+/// Another burst each time the bucket is full, dealt to the workers in turn or in runs.
+#[test]
+fn a_burst_is_let_through_whole_however_it_is_spread_over_workers() {
+    for (pops, run) in [1, 3, 1_000].into_iter().flat_map(|pops| [1, 2, 7, 118].map(|run| (pops, run))) {
+        let (mut all, mut slots) = (workers::<8>(&one_rule("159/s", 118), pops), LocalSlots::new(1));
+        for n in 0..10 * 118 {
+            let now = T0 + n / 118 * 3 * SECOND_NS + n % 118 * 400_000;
+            for worker in &mut all {
+                worker.note_heard(pops, false, now);
+            }
+            let worker = usize::try_from(n / run % 8).unwrap();
+            assert!(allows(&mut all[worker], &mut slots, CLIENT, now), "{n}, {pops} POPs, runs of {run}");
+        }
+    }
+}
+
+#[test]
+fn a_client_that_leaves_is_charged_for_what_it_was_let_through() {
+    for asked in [1, 2, 5, 20] {
+        let (mut both, mut slots) = (workers::<2>(&one_rule("20/s", 100), 1_000), LocalSlots::new(1));
+        for n in 0..asked {
+            for worker in &mut both {
+                assert!(allows(worker, &mut slots, CLIENT, T0 + n * MS));
+            }
+        }
+        for at in [250, 500] {
+            let reports = both.iter_mut().filter_map(|worker| worker.report(&mut slots, false, T0 + at * MS));
+            let counts: Vec<_> = reports.flat_map(|report| report.keys).map(|key| key.admitted).collect();
+            assert_eq!(counts, [2 * asked; 2], "both say it all, again and again");
+        }
+    }
+}
+
+#[test]
+fn a_request_that_two_rules_count_is_charged_to_each_of_them_once() {
+    let rule = |name: &str, rate: &str, burst: u32| json!({"name": name, "key": ["client_address"], "rate": rate, "burst": burst});
+    let rule_set = rules(&json!([rule("quick", "20/s", 100), rule("slow", "1/s", 1_000)]));
+    let (mut both, mut slots) = (workers::<2>(&rule_set, 1_000), LocalSlots::new(1));
+    for n in 0..60 {
+        assert!(allows(&mut both[n % 2], &mut slots, CLIENT, T0));
+    }
+    let admitted = [0, 1].map(|rule| match both[0].entry(rule, &value(), &mut slots) {
+        Some(Entry::Watched(watched)) => watched.admitted,
+        found => panic!("expected it watched, found {found:?}"),
+    });
+    assert_eq!(admitted, [60, 60]);
+}
+
+#[test]
+fn a_ban_and_a_grant_hold_at_once_at_workers_that_have_not_heard() {
+    for is_banned in [true, false] {
+        let (mut both, mut slots) = (workers::<2>(&one_rule("20/s", 200), 1_000), LocalSlots::new(1));
+        for worker in &mut both {
+            assert_eq!(admitted(worker, &mut slots, CLIENT, 3, T0), 3);
+        }
+        let [one, other] = &mut both;
+        let report = one.report(&mut slots, true, T0).unwrap();
+        if is_banned {
+            let bans = vec![Ban { rule: 0, value: value(), for_ms: 60_000 }];
+            let (grants, rules) = (vec![Allowance::Warm; report.keys.len()], vec!["r".into()]);
+            let sequence = report.sequence;
+            let reply = Reply {
+                sequence,
+                pops: 1_000,
+                settled: Settled::All,
+                grants,
+                rules,
+                bans,
+                ..Reply::default()
+            };
+            one.apply(sequence, &reply.encode(), &mut slots, T0 + MS).unwrap();
+        } else {
+            answer(one, &mut slots, &report, 1_000, grant(0, 1, -50_000), T0 + MS);
+        }
+        for worker in [one, other] {
+            assert!(!allows(worker, &mut slots, CLIENT, T0 + 2 * MS), "banned: {is_banned}");
+        }
+    }
+}
+
+#[test]
+fn other_rules_hold_at_once() {
+    let ([mut one], mut slots) = (workers(&one_rule("20/s", 200), 1_000), LocalSlots::new(1));
+    assert_eq!(admitted(&mut one, &mut slots, CLIENT, 3, T0), 3);
+    one.replace_rules(one_rule("1/h", 1));
+    assert_eq!(admitted(&mut one, &mut slots, CLIENT, 5, T0 + MS), 1);
+}
+
+/// What one client was let through, as a bucket that never refuses.
+#[derive(Clone, Copy)]
+struct Meter(u64);
+
+impl Meter {
+    /// Tokens above burst + rate x t in the span that has the most.
+    fn over(&mut self, quota: weir_wire::quota::Quota, now: Time) -> u64 {
+        self.0 = self.0.max(now.as_nanos()) + quota.token_ns();
+        (self.0 - now.as_nanos()).saturating_sub(quota.fill_ns()) / quota.token_ns()
+    }
+}
+
+fn rate() -> impl Strategy<Value = &'static str> {
+    prop_oneof![Just("20/s"), Just("200/s"), Just("3/s")]
+}
+
+proptest! {
+    /// I3, with one rule or two of one key, in a fleet or not, with reports, and a table too small for its keys.
+    #[test]
+    fn workers_in_a_fleet_admit_no_more_than_burst_and_rate(
+        steps in prop::collection::vec((0usize..3, 0u8..3, prop_oneof![0u64..5, 0u64..60, 300u64..1_500]), 1..600),
+        pops in prop_oneof![Just(1u32), Just(3), Just(1_000)],
+        bursts in prop::collection::vec((rate(), 8u32..150, 1u32..4), 1..3),
+        (slots, crowd) in (1u32..3, 0u64..60),
+    ) {
+        let rule = |(i, (rate, burst, local)): (usize, &(&str, u32, u32))| json!({
+            "name": std::format!("r{i}"), "key": ["client_address"], "rate": rate, "burst": burst,
+            "local_burst": (burst / local).max(1),
+        });
+        let rule_set = rules(&bursts.iter().enumerate().map(rule).collect());
+        let quotas: Vec<_> = rule_set.rules().iter().map(|rule| rule.quota).collect();
+        let (mut all, mut slots, mut now) = (workers::<3>(&rule_set, pops), LocalSlots::new(slots), T0);
+        let mut meters = [[Meter(0); 2]; 3];
+        for (i, (worker, client, step_ms)) in steps.into_iter().enumerate() {
+            now += step_ms * MS;
+            for worker in &mut all {
+                worker.note_heard(pops, false, now);
+            }
+            if i % 16 == 15 && crowd > 30 {
+                for n in 0..crowd {
+                    allows(&mut all[0], &mut slots, &std::format!("10.9.{}.{n}", i % 256), now);
+                }
+            }
+            if i % 32 == 31 {
+                let _ = all[worker].report(&mut slots, false, now);
+            }
+            if allows(&mut all[worker], &mut slots, &std::format!("10.0.0.{client}"), now) {
+                for (meter, quota) in meters[usize::from(client)].iter_mut().zip(&quotas) {
+                    prop_assert_eq!(meter.over(*quota, now), 0, "client {} at {}: {:?}", client, i, quota);
+                }
+            }
+        }
+    }
+}
