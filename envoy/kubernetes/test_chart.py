@@ -74,6 +74,32 @@ def _settings(resources):
     return yaml.safe_load(_one(resources, "ConfigMap")["data"]["weir-sync.yaml"])
 
 
+def _page():
+    with open(os.path.join(_HERE, "README.md"), encoding="utf-8") as file:
+        return file.read()
+
+
+class ThePage(unittest.TestCase):
+    def test_its_values_admit_the_gateways_of_both_examples(self):
+        (block,) = re.findall(r"```yaml\n(region: .*?)```", _page(), re.DOTALL)
+        policy = _one(_rendered(yaml.safe_load(block)), "NetworkPolicy")
+        admitted = {
+            entry["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"]
+            for entry in policy["spec"]["ingress"][0]["from"]
+            if "namespaceSelector" in entry
+        }
+        with open(os.path.join(_HERE, "istio.yaml"), encoding="utf-8") as file:
+            istio = yaml.safe_load(file)["metadata"]["namespace"]
+        # Envoy Gateway runs its Envoys in the namespace that it is installed in.
+        self.assertEqual(admitted, {istio, "envoy-gateway-system"})
+
+    def test_each_secret_of_its_values_is_made_before_the_chart(self):
+        (block,) = re.findall(r"```yaml\n(region: .*?)```", _page(), re.DOTALL)
+        before, _ = _page().split("helm install", 1)
+        for secret in yaml.safe_load(block)["secrets"].values():
+            self.assertIn(f"create secret generic {secret['name']} ", before)
+
+
 class TheChart(unittest.TestCase):
     def test_helm_finds_nothing_wrong_with_it(self):
         for values in (_SMALL, _LARGE):

@@ -73,6 +73,11 @@ class TheExamples(unittest.TestCase):
         image = self.examples["envoy-gateway"][0]["spec"]["wasm"][0]["code"]["image"]
         self.assertTrue(image["url"].endswith(f":{version}"))
 
+    def test_the_rule_is_a_label_as_in_a_single_envoy(self):
+        patch = yaml.safe_load(self.examples["envoy-gateway"][1]["spec"]["bootstrap"]["value"])
+        with open(os.path.join(_HERE, "..", "single", "envoy.yaml"), encoding="utf-8") as file:
+            self.assertEqual(patch["stats_config"], yaml.safe_load(file)["stats_config"])
+
     def test_the_cluster_is_the_one_that_the_page_of_envoy_has(self):
         (cluster,) = yaml.safe_load(self.examples["envoy-gateway"][1]["spec"]["bootstrap"]["value"])["static_resources"]["clusters"]
         with open(os.path.join(_HERE, "..", "..", "docs", "envoy.md"), encoding="utf-8") as file:
