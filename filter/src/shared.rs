@@ -74,6 +74,7 @@ fn key_of(value: SharedValue) -> &'static [u8] {
     match value {
         SharedValue::Heard => b"weir.heard",
         SharedValue::Missed => b"weir.missed",
+        SharedValue::Behind => b"weir.behind",
         SharedValue::Greeted => b"weir.greeted",
         SharedValue::Fetch => b"weir.rules.fetch",
         SharedValue::RulesWord => b"weir.rules.version",

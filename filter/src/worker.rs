@@ -34,7 +34,7 @@ impl Worker {
 
     /// Hands the counters to the host's metrics.
     pub(crate) fn flush_metrics(&mut self) {
-        let now = self.clock.now();
+        let now = self.edge.time(self.clock.now());
         self.metrics.flush(self.edge.counters());
         if let Some(places) = self.sample.look(&mut self.process, now) {
             self.metrics.show_places(places);

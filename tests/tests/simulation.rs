@@ -43,6 +43,7 @@ fn the_table_holds_in_small_fleets() {
         "hopping every 0.3 s 3x",
         "store loses",
         "cold burst",
+        "clocks of half of the POPs",
         "a client that one POP bans",
         "midnight for a quota of the day",
         "a rule set is put at 5x",

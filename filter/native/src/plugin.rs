@@ -166,10 +166,11 @@ impl Plugin {
 
     fn flush(&self, worker: &mut Worker, config: Config) {
         self.metrics.flush(worker.edge.counters(), &worker.counted, config);
-        if let Some(step) = worker.edge.ladder(now()) {
+        let now = worker.edge.time(now());
+        if let Some(step) = worker.edge.ladder(now) {
             self.metrics.show(step, config);
         }
-        if let Some(places) = locked(&self.sample).look(&mut worker.seat, now()) {
+        if let Some(places) = locked(&self.sample).look(&mut worker.seat, now) {
             self.metrics.show_places(places, config);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_limiter::edge::{Shared, SharedValue, SharedValues, Site};
 use weir_limiter::limiter::TableIdentity;
@@ -11,7 +11,7 @@ use weir_limiter::table::slot::Slot;
 use weir_limiter::table::{Change, Judge, ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError};
 use weir_rules::RuleSet;
 use weir_wire::messages::RuleCounts;
-use weir_wire::time::{SECOND_NS, Time};
+use weir_wire::time::Time;
 
 use crate::lock::locked;
 use crate::{abi, counts, http};
@@ -20,6 +20,8 @@ use crate::{abi, counts, http};
 static PROCESSES: Mutex<BTreeMap<String, Arc<Process>>> = Mutex::new(BTreeMap::new());
 /// How many configurations of one name there is room for, the old ones that still have requests among them.
 const CONFIGURATIONS_MAX: u32 = 128;
+/// What the clock reads first, in nanoseconds: 13 days.
+const BEGIN_NS: u64 = 1 << 50;
 
 /// What is shared under one name.
 struct Process {
@@ -145,11 +147,16 @@ impl Site for Seat {
     }
 }
 
-/// The monotonic clock. Where nothing is noted yet, it reads as if it were noted at zero, which must be long ago.
+/// The monotonic clock, from long after zero on, so that it can be seen to step back behind where it began.
 pub(crate) fn now() -> Time {
     static STARTED: OnceLock<Instant> = OnceLock::new();
-    let since = STARTED.get_or_init(Instant::now).elapsed();
-    Time::from_nanos(3_600 * SECOND_NS) + u64::try_from(since.as_nanos()).unwrap_or(u64::MAX / 2)
+    let started = *STARTED.get_or_init(Instant::now);
+    let now = Instant::now();
+    let ns = |since: Duration| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX / 2);
+    Time::from_nanos(match now.checked_duration_since(started) {
+        Some(since) => BEGIN_NS.saturating_add(ns(since)),
+        None => BEGIN_NS.saturating_sub(ns(started.duration_since(now))),
+    })
 }
 
 /// Random bytes; those of the clock if the system has none.

@@ -65,6 +65,8 @@ pub use verdict::{Decision, Standing, Verdict};
 const RULES_PAUSE: Duration = Duration::from_millis(10);
 /// The most workers.
 const WORKERS_MAX: usize = 64;
+/// What the clock reads first, in nanoseconds: 13 days.
+const BEGIN_NS: u64 = 1 << 50;
 
 /// How a gateway is set up.
 #[derive(Clone, Debug)]
@@ -360,9 +362,14 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// The clock of a gateway. Where nothing is noted yet, it reads as if it were noted at zero, which must be long ago.
+/// The clock of a gateway, from long after zero on, so that it can be seen to step back behind where it began.
 fn time_since(started: Instant) -> Time {
-    Time::from_nanos(3_600 * SECOND_NS) + u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX / 2)
+    let now = Instant::now();
+    let ns = |since: Duration| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX / 2);
+    Time::from_nanos(match now.checked_duration_since(started) {
+        Some(since) => BEGIN_NS.saturating_add(ns(since)),
+        None => BEGIN_NS.saturating_sub(ns(started.duration_since(now))),
+    })
 }
 
 /// The plugin configuration of its workers: no rules of its own, but those of the fleet.

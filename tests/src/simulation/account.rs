@@ -88,7 +88,7 @@ pub struct AtPop {
     pub tally: Tally,
     /// Tokens admitted while the key was cold there, which are not reported.
     pub cold: u64,
-    /// What the POP's table admitted, on the POP's clock.
+    /// What the POP's table admitted, by the POP's clock as if it never jumped.
     pub meter: Meter,
 }
 

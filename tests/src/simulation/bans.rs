@@ -4,7 +4,7 @@ use fastrand::Rng;
 use weir_wire::time::SECOND_NS;
 
 use super::account::Meter;
-use super::faults::{Fault, Schedule};
+use super::faults::{self, Fault, Schedule};
 use super::log::Logged;
 use super::setup::Setup;
 use super::shapes::{Asking, Shape, log_uniform};
@@ -227,7 +227,7 @@ fn late_ns(faults: &Schedule, setup: &Setup) -> u64 {
     let by = |fault: &Fault| match *fault {
         Fault::Near(link) | Fault::Far(link) => 2 * (link.delay_ns + link.jitter_ns),
         Fault::Silence(_, ns) | Fault::StoreSlow(ns) => ns,
-        Fault::PopClock(_, by_ns) => by_ns.unsigned_abs(),
+        Fault::PopClock(_, by_ns) => faults::lost_by_jump_ns(by_ns, setup),
         Fault::StoreClock(by_us) => by_us.unsigned_abs() * 1_000,
         _ => 0,
     };

@@ -47,6 +47,14 @@ pub fn in_debt(size: Size, seconds: i64) -> Plan {
     Plan { faults: vec![steps(IN_DEBT_AT, seconds)], ..plan }
 }
 
+/// This many requests a second; the clocks of half of the POPs step back by 5 minutes, as where virtual machines are moved.
+pub fn of_half_of_the_pops(size: Size, per_second: f64) -> Plan {
+    let mut plan = Plan::of(size, SECONDS, traffic::even(per_second, size.pops));
+    let back = |pop| (STEP_AT * SECOND_NS, Fault::PopClock(pop, -300 * SECOND_NS.cast_signed()));
+    plan.faults = (0..size.pops).step_by(2).map(back).collect();
+    plan
+}
+
 /// A strict rule at three times its rate.
 pub fn strict(size: Size, seconds: i64) -> Plan {
     let mut plan = to_and_fro(size, seconds);

@@ -36,6 +36,11 @@ impl Clock {
         Time::from_nanos(u64::try_from(read).unwrap_or(0))
     }
 
+    /// What it would read then if it had never jumped.
+    pub fn undisturbed(&self, now_ns: u64) -> Time {
+        Self { offset_ns: 0, ..*self }.at(now_ns)
+    }
+
     /// Jumps by this many nanoseconds.
     pub fn jump(&mut self, by_ns: i64) {
         self.offset_ns += by_ns;

@@ -89,6 +89,12 @@ pub fn random(setup: &Setup, count: usize, from: u64, until: u64, rng: &mut Rng)
     schedule
 }
 
+/// How much of its time a POP loses whose clock jumps back, in nanoseconds: what passed since a worker read it last, and a
+/// step that is too small to be noticed.
+pub fn lost_by_jump_ns(by_ns: i64, setup: &Setup) -> u64 {
+    by_ns.unsigned_abs().min(setup.interval_ns + 2 * SECOND_NS)
+}
+
 fn one(setup: &Setup, begin: u64, end: u64, rng: &mut Rng) -> Schedule {
     let (pop, region) = (rng.usize(0..setup.pops), rng.usize(0..setup.regions));
     let sync = rng.usize(0..setup.regions * setup.syncs_per_region);
@@ -97,7 +103,7 @@ fn one(setup: &Setup, begin: u64, end: u64, rng: &mut Rng) -> Schedule {
         1 => vec![(begin, Fault::Far(bad(setup.far, rng))), (end, Fault::Far(setup.far))],
         2 => vec![(begin, Fault::CutPop(pop, true)), (end, Fault::CutPop(pop, false))],
         3 => vec![(begin, Fault::CutRegion(region, true)), (end, Fault::CutRegion(region, false))],
-        4 => vec![(begin, Fault::PopClock(pop, -rng.i64(1..500_000_000)))],
+        4 => vec![(begin, Fault::PopClock(pop, -rng.i64(1..600_000_000_000)))],
         5 => vec![(begin, Fault::StoreClock(rng.i64(-2_000_000..2_000_000)))],
         6 => vec![(begin, Fault::StoreSlow(rng.u64(0..SECOND_NS))), (end, Fault::StoreSlow(0))],
         7 => vec![(begin, Fault::StoreUp(false)), (end, Fault::StoreUp(true))],

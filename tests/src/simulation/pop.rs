@@ -368,10 +368,10 @@ impl Pop {
     pub fn missing(&mut self, rule: usize, key: u32, since: u64) -> Meter {
         let mut meter = Meter::default();
         let value = value_of(key, self.bits[rule]);
-        if let Some(entry) =
-            self.workers.first().and_then(|worker| worker.edge.limiter().entry(rule, &value, &mut self.site))
-        {
-            meter.set(entry.bucket().fill_ns(self.clock.at(WARM_UP_NS + since)), since);
+        let Some(Worker { edge, .. }) = self.workers.first() else { return meter };
+        if let Some(entry) = edge.limiter().entry(rule, &value, &mut self.site) {
+            let time = edge.time(self.clock.at(WARM_UP_NS + since));
+            meter.set(entry.bucket().fill_ns(time), since);
         }
         meter
     }

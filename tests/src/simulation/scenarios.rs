@@ -274,6 +274,12 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("store fails over", HEALS, more::store_fails_over),
     plain("store fails over, 3 s behind", HEALS, more::store_fails_over_far_behind),
     plain("store is flushed", FLUSHED, more::store_flushed),
+    plain("clocks of half of the POPs 5 min back, 0.9x", BELOW, |s| {
+        clock_steps::of_half_of_the_pops(s, 90.0)
+    }),
+    plain("clocks of half of the POPs 5 min back, 5x", CONTENDED, |s| {
+        clock_steps::of_half_of_the_pops(s, 500.0)
+    }),
     plain("store's clock 30 s back, then 3x", STEPS, |s| clock_steps::below_then_above(s, -30)),
     plain("store's clock 30 s back and again, 3x", STEPS, |s| clock_steps::to_and_fro(s, -30)),
     plain("store's clock 30 s forward, then 3x", STEPS, |s| clock_steps::below_then_above(s, 30)),

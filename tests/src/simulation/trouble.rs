@@ -4,7 +4,7 @@ use weir_budget::budget::{BudgetId, STEP_US};
 use weir_budget::spill::SPILL_KEPT_US;
 
 use super::account::AtPop;
-use super::faults::Fault;
+use super::faults::{self, Fault};
 use super::store::Loss;
 use super::world::{WARM_UP_NS, World};
 
@@ -39,13 +39,14 @@ impl World {
         debug_assert!(now >= WARM_UP_NS, "faults happen to a fleet that is up");
     }
 
-    /// A POP whose clock goes back takes what has refilled since for spent, and may report it. A lease that it holds
-    /// ends that much later.
+    /// A POP whose clock goes back takes what refilled between its last reading and the jump for spent, and may report it.
+    /// A lease that it holds ends that much later.
     fn jump_pop(&mut self, pop: usize, by_ns: i64, now: u64) {
         self.pops[pop].clock.jump(by_ns);
+        let lost_ns = faults::lost_by_jump_ns(by_ns, &self.setup);
         for (_, _, account) in self.reference.accounts_mut() {
-            account.phantom += by_ns.unsigned_abs().div_ceil(account.quota.token_ns());
-            account.owed.charge(by_ns.unsigned_abs(), now);
+            account.phantom += lost_ns.div_ceil(account.quota.token_ns());
+            account.owed.charge(lost_ns, now);
             if account.sharing.strict {
                 account.lend(account.quota.fill_ns());
             }

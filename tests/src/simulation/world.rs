@@ -475,7 +475,7 @@ impl World {
             let account = self.reference.account_mut(rule, key);
             if *verdict == Verdict::Admitted {
                 account.admit(pop, cost, at);
-                let local = self.pops[pop].clock.at(WARM_UP_NS + at).as_nanos();
+                let local = self.pops[pop].clock.undisturbed(WARM_UP_NS + at).as_nanos();
                 invariants::one_pop_keeps_the_quota(&self.label, account, pop, cost, local, at);
                 invariants::the_fleet_keeps_the_bound(&self.label, account, self.setup.bound, self.fleet, at);
                 account.pops[pop].cold += if self.pops[pop].counts(rule, key) { 0 } else { u64::from(cost) };

@@ -1,5 +1,7 @@
 /* Preloaded into an Envoy, this breaks the clock of the native filter, and of nothing else, while the file is there that
- * WEIR_BROKEN_CLOCK names. Rust's standard library panics where it reads a clock that is broken. */
+ * WEIR_BROKEN_CLOCK names. Rust's standard library panics where it reads a clock that is broken. Once the file is there that
+ * WEIR_STEPPED_CLOCK names, the monotonic clock of the whole Envoy has stepped back by five minutes, or by half of what it read
+ * if that is less. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -17,5 +19,12 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
     errno = EINVAL;
     return -1;
   }
-  return syscall(SYS_clock_gettime, clock, now);
+  long result = syscall(SYS_clock_gettime, clock, now);
+  const char *stepped = getenv("WEIR_STEPPED_CLOCK");
+  if (stepped && clock == CLOCK_MONOTONIC && access(stepped, F_OK) == 0) {
+    static long step;
+    if (step == 0) step = now->tv_sec > 600 ? 300 : now->tv_sec / 2;
+    now->tv_sec -= step;
+  }
+  return result;
 }

@@ -7,6 +7,7 @@ mod addresses;
 mod algorithms;
 mod canary;
 mod claims;
+mod clock;
 mod configuration;
 mod console;
 mod deployments;

@@ -15,14 +15,14 @@ use weir_tests::wait::until;
 
 use crate::plugin::{rule, rules, with};
 
-/// A clock that breaks while a file is there.
-struct Clock {
+/// A clock that breaks while a file is there, or steps back.
+pub(crate) struct Clock {
     folder: TempDir,
     library: PathBuf,
 }
 
 impl Clock {
-    fn made() -> Self {
+    pub(crate) fn made() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let library = folder.path().join("broken_clock.so");
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/broken_clock.c");
@@ -32,8 +32,17 @@ impl Clock {
         Self { folder, library }
     }
 
-    fn file(&self) -> PathBuf {
+    pub(crate) fn file(&self) -> PathBuf {
         self.folder.path().join("broken")
+    }
+
+    fn breaking(&self, setup: Setup) -> Setup {
+        setup.env("LD_PRELOAD", &self.library).env("WEIR_BROKEN_CLOCK", self.file())
+    }
+
+    /// An Envoy whose monotonic clock steps back by five minutes once the file is there.
+    pub(crate) fn stepping(&self, setup: Setup) -> Setup {
+        setup.env("LD_PRELOAD", &self.library).env("WEIR_STEPPED_CLOCK", self.file())
     }
 
     fn works(&self) {
@@ -64,8 +73,7 @@ async fn after_a_panic_in_a_hook_the_request_goes_on_and_so_does_the_next() {
     let in_flight = json!({"name": "in-flight", "key": ["client_address"], "algorithm": "concurrency", "limit": 9, "expires_after_s": 60});
     let upstream = breaker(&clock).await;
     let setup = Setup::with(rules([counted, in_flight])).host(Host::Native).upstream(upstream.address());
-    let setup = setup.env("LD_PRELOAD", &clock.library).env("WEIR_BROKEN_CLOCK", clock.file());
-    let mut edge = Envoy::start(setup).await;
+    let mut edge = Envoy::start(clock.breaking(setup)).await;
     edge.forgive_faults();
     let (mut client, ask) = (edge.client(), Ask::from("203.0.113.7"));
 

@@ -24,7 +24,7 @@ impl Edge {
     /// Takes over what this worker has to report. What it has no room for, and what concerns strict rules, the worker
     /// reports at its own tick.
     pub fn gather(&mut self, worker: &mut Self, now: Time) {
-        self.limiter.gather(&mut worker.limiter, now);
+        self.limiter.gather(&mut worker.limiter, self.clock.peek(now));
     }
 
     /// Keys of which weir-sync said something new to the reporter.

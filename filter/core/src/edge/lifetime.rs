@@ -5,9 +5,11 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::answers::{Blocked, GrpcSigns, RuleAnswers};
+use super::clock::Clock;
 use super::effect::{Effect, Level, Turn};
 use super::holding::Holding;
 use super::reports;
+use super::shared::SharedValue;
 use super::site::{HostRules, Site};
 use super::state::{Edge, Pace, Pushed, texts};
 use crate::key::name_hash;
@@ -47,6 +49,8 @@ impl Edge {
         if !refusals.is_empty() {
             return Err(refusals);
         }
+        let mut clock = Clock::begin(site, now);
+        let now = clock.time(site, now);
         let mut turn = Turn::new(site, now);
         if config.sync.is_some() && !turn.site.makes_calls() {
             turn.log(Level::Warn, "the host makes no HTTP calls: sync is off");
@@ -59,7 +63,8 @@ impl Edge {
             );
         }
         let reporter = config.sync.as_ref().map(|sync| reporter(sync, turn.site)).transpose();
-        let mut edge = Self::of(config, reporter.map_err(|error| alloc::vec![error])?, host, turn.site);
+        let reporter = reporter.map_err(|error| alloc::vec![error])?;
+        let mut edge = Self::of(config, reporter, clock, host, turn.site);
         edge.take_shared_rules(&mut turn);
         let (ticks, generation) = (edge.ticks_per_interval(), edge.limiter.generation());
         edge.pace = Pace { ticks_per_interval: ticks, before: ticks, generation, ..edge.pace };
@@ -67,7 +72,13 @@ impl Edge {
         Ok((edge, turn.effects))
     }
 
-    fn of(config: Config, reporter: Option<Reporter>, host: HostRules, site: &mut dyn Site) -> Self {
+    fn of(
+        config: Config,
+        reporter: Option<Reporter>,
+        clock: Clock,
+        host: HostRules,
+        site: &mut dyn Site,
+    ) -> Self {
         let answers = config.rules.rules().iter().map(RuleAnswers::of).collect();
         let mut limiter = Limiter::new(config.rules, site.identity(), reporter);
         if let Some(sync) = &config.sync {
@@ -75,7 +86,7 @@ impl Edge {
             limiter.fall_back_after(u64::from(sync.fallback_after_ms) * 1_000_000);
             limiter.time_out_after(u64::from(sync.timeout_ms) * 1_000_000);
             if host.has_heirs {
-                site.open_parted();
+                site.open_value(SharedValue::Parted);
             }
         }
         reports::note_heard(&mut limiter, site);
@@ -83,6 +94,7 @@ impl Edge {
         let interval_ms = config.sync.as_ref().map_or(TICK_MS, |sync| sync.interval_ms);
         Self {
             limiter,
+            clock,
             host,
             answers,
             blocked: Blocked::new(site),
@@ -100,6 +112,8 @@ impl Edge {
     /// The timer has fired: call this as often as [`Effect::SetTimer`] said.
     #[inline(never)]
     pub fn tick(&mut self, site: &mut dyn Site, now: Time) -> Vec<Effect> {
+        self.clock.follow(site, now);
+        let now = self.clock.time(site, now);
         let mut turn = Turn::new(site, now);
         while let Some(id) = self.holding.next_due(now) {
             turn.effects.push(Effect::Resume(id));
@@ -139,6 +153,7 @@ impl Edge {
     /// The worker ends in a host where it has no heirs: what it has not reported is reported now, whenever the next report
     /// was due.
     pub fn part(&mut self, site: &mut dyn Site, now: Time) -> Vec<Effect> {
+        let now = self.clock.time(site, now);
         let mut turn = Turn::new(site, now);
         self.limiter.hurry();
         self.report(&mut turn);

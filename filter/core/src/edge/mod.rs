@@ -48,11 +48,13 @@
 //! gather.rs    one edge that reports for all workers of a program
 //! pushed.rs    the rule set that the fleet is to run: fetched, shared, put in force
 //! site.rs      what an edge needs of its program; shared.rs, what its workers tell each other; local.rs, a site in memory
+//! clock.rs     the time, which goes on where the host's clock steps back
 //! effect.rs    what an edge has its host do; calls.rs, a call as HTTP has it
 //! ```
 
 mod answers;
 mod calls;
+mod clock;
 mod effect;
 #[cfg(feature = "own_memory")]
 mod gather;

@@ -61,6 +61,7 @@ impl Edge {
     /// The answer to call `number`, or why there is none; ignored if the call is not under way.
     #[inline(never)]
     pub fn answer(&mut self, number: u64, answer: Answered, site: &mut dyn Site, now: Time) -> Vec<Effect> {
+        let now = self.clock.time(site, now);
         let mut turn = Turn::new(site, now);
         match self.limiter.purpose(number) {
             None => {}
@@ -114,7 +115,7 @@ impl Edge {
         }
     }
 
-    /// How well this worker is in touch with weir-sync; none if the POP is on its own.
+    /// How well this worker is in touch with weir-sync at a [time](Edge::time) of the POP; none if the POP is on its own.
     pub fn ladder(&self, now: Time) -> Option<Step> {
         self.limiter.ladder().map(|ladder| ladder.step(now))
     }

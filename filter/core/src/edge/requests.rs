@@ -132,6 +132,7 @@ impl Edge {
         site: &mut dyn Site,
         now: Time,
     ) -> Decided<'_> {
+        let now = self.clock.time(site, now);
         #[cfg(feature = "own_memory")]
         match self.limiter.try_quickly(request, site, now) {
             Quick::Passed => {
@@ -163,6 +164,7 @@ impl Edge {
         now: Time,
     ) -> Option<Decided<'_>> {
         let draw = open.draw.take_if(|draw| draw.number == number)?;
+        let now = self.clock.time(site, now);
         self.limiter.may_hold = self.holding.has_room();
         let has_other_rules = draw.generation != self.limiter.generation();
         if matches!(answer, Err(Unread::NotRead(_))) {
@@ -210,6 +212,7 @@ impl Edge {
         now: Time,
     ) -> Option<Decided<'_>> {
         let (generation, take) = open.take.take()?;
+        let now = self.clock.time(site, now);
         // What was taken under other rules is spent.
         let decision = if generation == self.limiter.generation() {
             self.limiter.decide_taken(&take, taken, request, site, now)
@@ -230,6 +233,7 @@ impl Edge {
     /// Gives back what a request took that was let through just now, for a host that only wanted to know. No other worker
     /// may have been called since it was decided.
     pub fn take_back(&mut self, open: &mut Open, site: &mut dyn Site, now: Time) {
+        let now = self.clock.time(site, now);
         for done in mem::take(&mut open.afterwards) {
             if let What::Charge { reserved: Reserved { epoch: Some(epoch), .. }, .. } = done.what {
                 self.limiter.settle_own(epoch, 0);
@@ -247,6 +251,7 @@ impl Edge {
     /// The request of `open` stood for so many `times` a request, and is over: it cost what `cost` of them do. A rule whose
     /// responses tell the cost is charged `cost` tokens.
     pub fn settle(&mut self, open: &mut Open, cost: u32, times: u32, site: &mut dyn Site, now: Time) {
+        let now = self.clock.time(site, now);
         for done in mem::take(&mut open.afterwards) {
             match done.what {
                 What::Charge { after: None, reserved } => {
@@ -260,6 +265,7 @@ impl Edge {
 
     /// Nobody is going to say what the request of `open` cost: what it reserved stays charged.
     pub fn keep_estimates(&mut self, open: &mut Open, site: &mut dyn Site, now: Time) {
+        let now = self.clock.time(site, now);
         for done in mem::take(&mut open.afterwards) {
             match done.what {
                 What::Charge { reserved, .. } => self.limiter.charge(done, reserved.tokens, site, now),
@@ -318,11 +324,12 @@ impl Edge {
 
     /// The request ends, be it answered, reset or timed out. What it holds is released, what it reserved is what it cost if
     /// nothing told another cost, and if it waits for a call, it waits no more.
-    pub fn end(&mut self, open: &mut Open, site: &mut dyn Site, now: Time) {
+    pub fn end(&mut self, open: &mut Open, site: &mut dyn Site, read: Time) {
+        let now = self.clock.time(site, read);
         if let Some(draw) = open.draw.take() {
             self.limiter.draw_abandoned(draw.number, site, now);
         }
-        self.keep_estimates(open, site, now);
+        self.keep_estimates(open, site, read);
         for done in mem::take(&mut open.afterwards) {
             self.limiter.release(done, site, now);
         }
@@ -336,6 +343,7 @@ impl Edge {
         site: &mut dyn Site,
         now: Time,
     ) {
+        let now = self.clock.time(site, now);
         for done in mem::take(&mut open.afterwards) {
             let cost = match &done.what {
                 What::Charge { after: Some(after), reserved } => cost_of(after, reserved.tokens),

@@ -45,6 +45,8 @@ pub enum SharedValue {
     Heard,
     /// When a report last failed that weir-sync is to blame for: another worker's requests need not wait to find out.
     Missed,
+    /// How far the host's clock is behind the POP's, since it stepped back: eight bytes of nanoseconds.
+    Behind,
     /// When a worker last greeted.
     Greeted,
     /// The time before which no worker may begin to fetch a rule set.
@@ -208,11 +210,11 @@ pub trait Shared {
     #[cfg(feature = "own_memory")]
     fn keep_parsed(&mut self, _version: u64, _rules: &Arc<RuleSet>) {}
 
-    /// A worker begins. The place for what workers leave is made ahead, because on Envoy the first write of a key
-    /// overwrites another worker's.
-    fn open_parted(&mut self) {
-        if self.get(SharedValue::Parted) == Err(ReadError::Missing) {
-            let _ = self.set(SharedValue::Parted, &[], Version::NONE);
+    /// A worker begins. The place for a value is made ahead, because on Envoy the first write of a key overwrites another
+    /// worker's.
+    fn open_value(&mut self, value: SharedValue) {
+        if self.get(value) == Err(ReadError::Missing) {
+            let _ = self.set(value, &[], Version::NONE);
         }
     }
 

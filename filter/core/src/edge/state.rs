@@ -4,6 +4,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::answers::{Blocked, GrpcSigns, RuleAnswers};
+use super::clock::Clock;
 use super::holding::Holding;
 use super::shared::RulesWord;
 use super::site::HostRules;
@@ -15,6 +16,7 @@ use weir_rules::config::SyncConfig;
 use weir_rules::document::DOCUMENT_BYTES_MAX;
 use weir_rules::reading::ConfigError;
 use weir_wire::messages::Running;
+use weir_wire::time::Time;
 
 /// The most bytes of an answer to a call that a host needs to read.
 pub const ANSWER_BYTES_MAX: usize = DOCUMENT_BYTES_MAX;
@@ -22,6 +24,7 @@ pub const ANSWER_BYTES_MAX: usize = DOCUMENT_BYTES_MAX;
 /// One configuration in one worker.
 pub struct Edge {
     pub(super) limiter: Limiter,
+    pub(super) clock: Clock,
     pub(super) host: HostRules,
     /// One for each rule in force.
     pub(super) answers: Vec<RuleAnswers>,
@@ -77,6 +80,11 @@ impl Edge {
     /// How to reach weir-sync, by the configuration; none if the POP is on its own.
     pub fn sync(&self) -> Option<&SyncConfig> {
         self.sync.as_ref()
+    }
+
+    /// The POP's time when the host's clock reads `read`. What else takes a time takes what the host reads.
+    pub fn time(&self, read: Time) -> Time {
+        self.clock.peek(read)
     }
 
     /// The limiter, for simulations and tests to inspect.

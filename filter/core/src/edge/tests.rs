@@ -1,5 +1,6 @@
 //! An edge without a host: configured, asked, ticked and answered by hand.
 
+mod clock;
 mod draws;
 #[cfg(feature = "own_memory")]
 mod gather;

@@ -1,0 +1,117 @@
+//! A host's monotonic clock that steps back, as when a virtual machine is moved.
+
+use super::*;
+use proptest::prelude::*;
+
+const STEP_NS: u64 = 300 * SECOND_NS;
+const MS: u64 = 1_000_000;
+
+/// What the host's clock reads `ns` after T0, behind by this much.
+fn read(ns: u64, behind_ns: u64) -> Time {
+    Time::from_nanos(T0.as_nanos() + ns - behind_ns)
+}
+
+fn passes(edge: &mut Edge, site: &mut LocalSite, now: Time) -> bool {
+    let mut open = Open::new(1);
+    let passed = asked(edge, &mut open, site, now) == "continue";
+    if passed {
+        edge.end(&mut open, site, now);
+    }
+    passed
+}
+
+/// Everything that is kept with a time: what was taken stays taken, and comes back when it would have come back.
+#[test]
+fn a_step_back_gives_nothing_and_holds_nothing_back() {
+    for (fields, back_ms) in [
+        (r#""rate": "10/s", "burst": 10"#, 100),
+        (r#""algorithm": "fixed_window", "rate": "10/s""#, 1_000),
+        (r#""algorithm": "sliding_window", "rate": "10/s""#, 2_000),
+        (r#""algorithm": "sliding_log", "rate": "10/s""#, 1_000),
+        (r#""algorithm": "leaky_bucket", "rate": "1/s""#, 1_000),
+        (r#""rate": "10/s", "burst": 10, "penalty": {"after": 2, "within": "1m", "deny_for": "3s"}"#, 3_000),
+    ] {
+        let mut site = site();
+        let mut edges = [0, 1].map(|_| configured(fields, false, &mut site).0);
+        while passes(&mut edges[0], &mut site, read(0, 0)) {}
+        assert!(!passes(&mut edges[1], &mut site, read(0, 0)), "{fields}");
+        for worker in [0, 1] {
+            assert!(!passes(&mut edges[worker], &mut site, read(MS, STEP_NS)), "at once: {fields}");
+        }
+        // What passed between the last reading and the step is lost.
+        let late = read((back_ms + 2) * MS, STEP_NS);
+        assert!(passes(&mut edges[1], &mut site, late), "{fields}");
+        let configuration = format!(r#"{{"rules": [{}]}}"#, rule(fields));
+        let begun = Edge::configure(configuration.as_bytes(), HostRules::default(), &mut site, late);
+        assert_eq!(
+            begun.expect("good rules").0.time(late),
+            edges[1].time(late),
+            "a new worker knows: {fields}"
+        );
+    }
+}
+
+#[test]
+fn out_of_touch_the_time_goes_on_too() {
+    let mut site = site();
+    let (mut edge, _) = configured(r#""rate": "1/h", "burst": 2, "when_unsynced": "deny""#, true, &mut site);
+    let [call] = calls(edge.tick(&mut site, T0)).try_into().expect("a greeting");
+    edge.answer(call.number, Ok(reply(&call, &Allowance::Warm, 0)), &mut site, T0);
+    assert_eq!(edge.ladder(edge.time(read(MS, STEP_NS))), Some(crate::fleet::ladder::Step::Fresh));
+    assert!(passes(&mut edge, &mut site, read(MS, STEP_NS)));
+    assert!(!passes(&mut edge, &mut site, read(100 * SECOND_NS, STEP_NS)), "its lease has ended");
+}
+
+#[test]
+fn a_clock_that_is_hardly_behind_has_not_stepped() {
+    let mut site = site();
+    let (mut edge, _) = configured(r#""rate": "10/s", "burst": 10"#, false, &mut site);
+    assert!(passes(&mut edge, &mut site, read(SECOND_NS, 0)));
+    assert!(passes(&mut edge, &mut site, read(SECOND_NS, 50 * MS)));
+    assert_eq!(edge.time(read(2 * SECOND_NS, 0)), read(2 * SECOND_NS, 0));
+}
+
+#[test]
+fn a_worker_that_rests_meanwhile_loses_no_time_and_a_clock_that_returns_gives_none() {
+    let mut site = site();
+    let mut edges = [0, 1].map(|_| configured(r#""rate": "1/s", "burst": 3"#, false, &mut site).0);
+    let admits =
+        |edge: &mut Edge, site: &mut LocalSite, now| (0..5).filter(|_| passes(edge, site, now)).count();
+    assert_eq!(admits(&mut edges[0], &mut site, read(0, 0)), 3);
+    assert_eq!(admits(&mut edges[0], &mut site, read(0, STEP_NS)), 0);
+    for worker in [1, 0] {
+        assert_eq!(admits(&mut edges[worker], &mut site, read(2 * SECOND_NS, STEP_NS)), 2 * worker);
+    }
+    assert_eq!(admits(&mut edges[0], &mut site, read(100 * SECOND_NS, STEP_NS)), 3, "after a long rest");
+    for worker in [1, 0] {
+        assert_eq!(admits(&mut edges[worker], &mut site, read(101 * SECOND_NS, 0)), worker, "it is back");
+    }
+}
+
+proptest! {
+    /// I3 and I8, by the time that truly passes: steps back of the clock at any moment, noticed by any worker first.
+    #[test]
+    fn workers_admit_no_more_than_burst_and_rate_whatever_steps_back(
+        steps in prop::collection::vec((0usize..3, 0u64..400, prop::option::weighted(0.05, 0u64..20), 0u8..8), 1..400),
+    ) {
+        let mut site = site();
+        let mut edges = [0, 1, 2].map(|_| configured(r#""rate": "10/s", "burst": 5"#, true, &mut site).0);
+        let (mut ns, mut behind_ns, mut lacks_until) = (0, 0, 0);
+        for (worker, ms, back_s, act) in steps {
+            ns += ms * MS;
+            // Now and then the clock returns.
+            behind_ns = match back_s {
+                Some(0..10) => 0,
+                Some(back) => (behind_ns + back * 5 * SECOND_NS).min(T0.as_nanos() + ns),
+                None => behind_ns,
+            };
+            if act == 0 {
+                edges[worker].tick(&mut site, read(ns, behind_ns));
+            }
+            if passes(&mut edges[worker], &mut site, read(ns, behind_ns)) {
+                lacks_until = ns.max(lacks_until) + SECOND_NS / 10;
+                prop_assert!(lacks_until <= ns + SECOND_NS / 2, "at {ns}");
+            }
+        }
+    }
+}

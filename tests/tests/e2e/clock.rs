@@ -1,0 +1,35 @@
+//! The monotonic clock of a machine steps back, as where a virtual machine is moved.
+
+use std::fs;
+use std::time::Duration;
+
+use weir_tests::client::Ask;
+use weir_tests::envoy::{Envoy, Host, Setup};
+use weir_tests::load::repeat;
+
+use crate::panics::Clock;
+use crate::plugin::one;
+
+/// All of the Envoy sees the step.
+#[tokio::test]
+async fn a_clock_that_steps_back_five_minutes_refuses_no_honest_client() {
+    for host in [Host::Wasm, Host::Native] {
+        let clock = Clock::made();
+        let setup = Setup::with(one("per-address", "12/m", 5)).host(host).concurrency(2);
+        let edge = Envoy::start(clock.stepping(setup)).await;
+        let (client, other) = (Ask::from("203.0.113.7"), Ask::from("203.0.113.8"));
+        assert_eq!(repeat(&mut edge.client(), &client, 3).await.admitted(), 3, "{host:?}");
+        assert!(repeat(&mut edge.client(), &other, 9).await.limited() >= 3, "{host:?}");
+        fs::write(clock.file(), "").expect("a file");
+        // What was left is left, and what was spent is spent.
+        for (ask, admitted) in [(&client, 2..=3), (&other, 0..=1)] {
+            let tally = repeat(&mut edge.client(), ask, 9).await;
+            assert!(admitted.contains(&tally.admitted()), "{host:?}: {tally:?}");
+        }
+        tokio::time::sleep(Duration::from_millis(5_500)).await;
+        for ask in [&client, &other] {
+            let tally = repeat(&mut edge.client(), ask, 9).await;
+            assert!((1..=3).contains(&tally.admitted()), "{host:?}: {tally:?}");
+        }
+    }
+}
