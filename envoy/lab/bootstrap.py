@@ -6,6 +6,7 @@ where they are moved, the place of the wasm, and what tells one region from anot
 
 import os
 import re
+import textwrap
 
 import paths
 from problem import Problem
@@ -28,6 +29,15 @@ def render(deployment, ports, words=None):
             raise Problem(f"{path} must have `{written}` in it, for the regions to differ: put it back.")
         text = text.replace(written, meant)
     return text.replace(paths.WASM_IN_BOOTSTRAP, paths.WASM)
+
+
+# A filter's rules, up to the comment before the field that follows them.
+_RULES = re.compile(r"^( +)rules:\n(?:\1[ #-].*\n)*?(?=\1# How many buckets)", re.MULTILINE)
+
+
+def rules(text):
+    """The rules in the text of a bootstrap, as a file of their own, which `weir-sync rules put` takes."""
+    return textwrap.dedent(_RULES.search(text)[0])
 
 
 _TARGET = re.compile(r"(?<=127\.0\.0\.1:)\d+")

@@ -14,6 +14,8 @@ _REGIONS = ("fra1", "iad1", "sin1")
 _REGION_TOKEN = "change-me-pops-token"
 # What may change rules and give orders there.
 _ADMIN_TOKEN = "admin.token"
+# The rules of a single edge, for an operator to change and put.
+_RULES = "rules.yaml"
 
 # What must be there before anything starts, and the target that makes it.
 _MADE_BY = {paths.WASM: "wasm", paths.WEIR_SYNC: "sync-debug", paths.ENVOY: "tools"}
@@ -86,14 +88,17 @@ def single(offset):
     sync, upstream = run.port(7878, "weir-sync"), run.port(10080, "the upstream")
     text = bootstrap.render("single", {10000: edge, 9901: admin, 7878: sync, 10080: upstream})
     run.add(parts.upstream(upstream))
-    run.add(parts.weir_sync("weir-sync", sync, "local", "memory", run.run_dir))
+    run.add(parts.weir_sync("weir-sync", sync, "local", "memory", run.run_dir, {"ADMIN_TOKEN_FILE": _admin_token(run)}))
     run.add(parts.envoy("envoy", run.add_file("envoy.yaml", text), edge))
     run.tell("edge", f"http://127.0.0.1:{edge}/  (Envoy with the filter; rules: envoy/single/envoy.yaml)")
     run.tell("Envoy's admin", f"http://127.0.0.1:{admin}/stats?filter=wasmcustom")
-    run.tell("weir-sync", f"http://127.0.0.1:{sync}/metrics  (memory store)")
+    run.tell("weir-sync", f"http://127.0.0.1:{sync}/  (its page; it asks for the token in {run.shown(_ADMIN_TOKEN)})")
     run.tell("upstream", f"http://127.0.0.1:{upstream}/")
     run.tell("logs", run.shown("*.log"))
     run.lines += ["", "Try:", "  " + _TRY_BURST.format(port=edge), f"  curl -i http://127.0.0.1:{edge}/"]
+    run.add_file(_RULES, bootstrap.rules(text))
+    run.lines += ["", "Look at it and act, as an operator does (docs/operating.md):", *_operate(run, sync)]
+    run.lines += ["  weir-sync keys", f"  weir-sync rules put {run.shown(_RULES)}     # edit it first", "  weir-sync fleet"]
     return run
 
 
@@ -103,22 +108,25 @@ def regions(offset):
     redis, upstream = run.port(6390, "Redis"), run.port(10080, "the upstream")
     run.add(parts.upstream(upstream))
     run.add(parts.redis(redis, run.run_dir))
-    # Another each time, like a password that somebody made for today.
-    run.add_file(_ADMIN_TOKEN, secrets.token_hex(16))
+    _admin_token(run)
     edges = [_region(run, index, name, redis, upstream) for index, name in enumerate(_REGIONS)]
     run.tell("Redis", f"redis://127.0.0.1:{redis}")
     run.tell("upstream", f"http://127.0.0.1:{upstream}/")
     run.tell("logs", run.shown("*.log"))
     run.lines += ["", "Try the quota in one region, then what is left of it in another:"]
     run.lines += ["  " + _TRY_BURST.format(port=edge) for edge in edges[:2]]
-    run.lines += ["", "Look at it and act, as an operator does (docs/operating.md):", *_operate(run)]
+    run.lines += ["", "Look at it and act, as an operator does (docs/operating.md):", *_operate(run, run.port(7881, "weir-sync of fra1"))]
     run.lines += ["", "Plots and alerts (envoy/observe/README.md):", *_plots(run, offset)]
     return run
 
 
-def _operate(run):
-    """What a terminal needs so that `weir-sync` asks this run."""
-    sync = run.port(7881, "weir-sync of fra1")
+def _admin_token(run):
+    """The path of the operator's token: another each time, like a password that somebody made for today."""
+    return run.add_file(_ADMIN_TOKEN, secrets.token_hex(16))
+
+
+def _operate(run, sync):
+    """What a terminal needs so that `weir-sync` asks the one at the port `sync`."""
     return [
         f"  export WEIR_URL=http://127.0.0.1:{sync} WEIR_TOKEN_FILE={run.shown(_ADMIN_TOKEN)}",
         f"  alias weir-sync={os.path.relpath(paths.WEIR_SYNC, paths.ROOT)}",

@@ -92,17 +92,18 @@ class Acceptance(unittest.TestCase):
         # A token comes every six seconds: one of the 200 may meet it.
         self.assertIn(seen, [{200: 100, 429: 100}, {200: 101, 429: 99}])
         self._assert_charged(7878 + offset, 9901 + offset)
+        self._assert_an_operator_can_act(deployment, 7878 + offset)
         self._assert_ctrl_c_ends_everything(deployment)
 
     def test_an_operator_changes_the_rules_under_attack_and_bans_the_attacker(self):
         deployment, offset = self._start("regions")
         self._attack(offset)
-        self.assertIn("+ rule login", self._weir_sync(deployment, offset, "rules", "put", "envoy/regions/rules.yaml"))
+        self.assertIn("+ rule login", self._weir_sync(deployment, 7881 + offset, "rules", "put", "envoy/regions/rules.yaml"))
         # The new rule admits 20/s of its 300/s in all three regions together.
         keeps = lambda key: key.get("rate_per_s") == 20 and 10 < key["admitted_per_s"] < 40
         kept = harness.eventually(lambda: keeps(self._attacker(deployment, offset)), _READY_SECONDS_MAX)
         self.assertTrue(kept, self._attacker(deployment, offset))
-        told = self._weir_sync(deployment, offset, "ban", traffic.ATTACKER, "--reason", "a drill")
+        told = self._weir_sync(deployment, 7881 + offset, "ban", traffic.ATTACKER, "--reason", "a drill")
         self.assertIn(f"{traffic.ATTACKER} is banned until", told)
         edges = deployments.edges(offset).values()
         refused = lambda: all(_get(port, source=traffic.ATTACKER)[0] == 403 for port in edges)
@@ -110,14 +111,25 @@ class Acceptance(unittest.TestCase):
         self.assertEqual([_get(port)[0] for port in edges], [200, 200, 200])
         self._assert_ctrl_c_ends_everything(deployment)
 
+    def _assert_an_operator_can_act(self, deployment, port):
+        """What `make run` prints for operators works as it stands."""
+        self.assertIn(f"export WEIR_URL=http://127.0.0.1:{port} ", self.lab.output())
+        self.assertIn("<title>", _get(port)[1])
+        # It has limited an address by now.
+        listed = lambda: "per-address" in self._weir_sync(deployment, port, "keys")
+        self.assertTrue(harness.eventually(listed), self._weir_sync(deployment, port, "keys"))
+        put = self._weir_sync(deployment, port, "rules", "put", "--wait", os.path.join(deployment.run_dir, "rules.yaml"))
+        self.assertIn("It runs at 1 of 1 POPs.", put)
+        self.assertIn("runs at 1 of 1 POPs", self._weir_sync(deployment, port, "fleet"))
+
     def _attack(self, offset):
         lab = harness.Lab("traffic", "attack", "--seconds", "60", PORT_OFFSET=str(offset))
         self.addCleanup(lab.close)
 
-    def _weir_sync(self, deployment, offset, *arguments):
-        """What a command of `weir-sync` says, asked as the deployment's first region."""
+    def _weir_sync(self, deployment, port, *arguments):
+        """What a command of `weir-sync` says, asked of the one at `port`."""
         token = os.path.join(deployment.run_dir, "admin.token")
-        environment = {"WEIR_URL": f"http://127.0.0.1:{7881 + offset}", "WEIR_TOKEN_FILE": token}
+        environment = {"WEIR_URL": f"http://127.0.0.1:{port}", "WEIR_TOKEN_FILE": token}
         command = [paths.WEIR_SYNC, *arguments]
         done = subprocess.run(command, cwd=paths.ROOT, env=environment, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done)
@@ -125,7 +137,7 @@ class Acceptance(unittest.TestCase):
 
     def _attacker(self, deployment, offset):
         """The attacker's key, if it is the one that is limited most."""
-        found = json.loads(self._weir_sync(deployment, offset, "keys", "--limit", "1", "--json"))["keys"]
+        found = json.loads(self._weir_sync(deployment, 7881 + offset, "keys", "--limit", "1", "--json"))["keys"]
         return next((key for key in found if key["address"] == traffic.ATTACKER), {})
 
     def test_each_of_three_regions_answers(self):

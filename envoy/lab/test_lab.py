@@ -133,6 +133,13 @@ class Bootstraps(unittest.TestCase):
             self.assertIn(f"id: {name}", text)
         self.assertEqual(len({tuple(bootstrap.PORT.findall(text)) for text in texts}), 3)
 
+    def test_of_one_edge_have_the_rules_that_an_operator_puts(self):
+        run = deployments.single(0)
+        (text,) = (text for path, text in run.files.items() if path.endswith("/rules.yaml"))
+        self.assertTrue(text.startswith("rules:\n"), text)
+        self.assertEqual(re.findall(r"- name: (.*)", text), ["per-address", "login"])
+        self.assertNotIn("table:", text)
+
     def test_and_what_prometheus_scrapes_are_at_the_same_ports(self):
         run = deployments.regions(1000)
         (text,) = (text for path, text in run.files.items() if path.endswith("/prometheus.yaml"))
