@@ -3,7 +3,7 @@
 //! Decisions are counted in the worker's own memory; the tick hands the sums to the host, so that a request
 //! costs no metric call. No host ever forgets a metric, so the number of rules' metrics is bounded.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use weir_limiter::counters::{Counters, Event};
 use weir_limiter::edge::said_in_turn;
@@ -21,6 +21,8 @@ thread_local! {
     /// The rules that this VM has defined metrics for, sorted by name. A name always has the same number at the host,
     /// so a rule that comes back goes on counting where it was.
     static DEFINED: RefCell<Vec<(String, RuleMetrics)>> = const { RefCell::new(Vec::new()) };
+    /// The metric of the requests that the list `deny` refused, once it is defined.
+    static BLOCKED: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
 /// The host's numbers for the limiter's counters; `None` if the host did not define one.
@@ -53,6 +55,8 @@ impl Metrics {
             refused: gauge("weir.rule_set.refused"),
             places: host::define_metric(Metric::Gauge, "weir.table.places_taken").ok(),
         };
+        let blocked = metrics.events.iter().find(|(event, _)| *event == Event::ListBlocked);
+        BLOCKED.set(blocked.and_then(|(_, metric)| *metric));
         metrics.define_rules(rules);
         metrics
     }
@@ -137,6 +141,11 @@ pub(crate) fn counted(turn: u64) -> (Vec<RuleCounts>, usize) {
         };
         (said.map(of).collect(), defined.len())
     })
+}
+
+/// How many requests the list `deny` refused in this process.
+pub(crate) fn blocked() -> u64 {
+    BLOCKED.get().map_or(0, host::metric)
 }
 
 fn counter(name: &str) -> Option<u32> {

@@ -78,6 +78,7 @@ fn key_of(value: SharedValue) -> &'static [u8] {
         SharedValue::Greeted => b"weir.greeted",
         SharedValue::Fetch => b"weir.rules.fetch",
         SharedValue::RulesWord => b"weir.rules.version",
+        SharedValue::Refusal => b"weir.rules.refusal",
         SharedValue::Rules => b"weir.rules",
         SharedValue::Parted => b"weir.parted5",
     }
@@ -113,6 +114,10 @@ impl Site for Process {
 
     fn counted(&mut self, turn: u64) -> (Vec<RuleCounts>, usize) {
         metrics::counted(turn)
+    }
+
+    fn blocked(&mut self) -> u64 {
+        metrics::blocked()
     }
 
     fn pack(&self, headers: &[Header<'_>]) -> Vec<u8> {

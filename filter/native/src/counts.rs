@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_limiter::edge::said_in_turn;
 use weir_wire::messages::{RULES_MAX, RuleCounts};
@@ -45,4 +46,17 @@ pub(crate) fn counted(turn: u64) -> (Vec<RuleCounts>, usize) {
         decided: **decided,
     };
     (said.map(of).collect(), all.len())
+}
+
+/// Requests that the list `deny` refused.
+static BLOCKED: AtomicU64 = AtomicU64::new(0);
+
+/// Counts `more` of them.
+pub(crate) fn add_blocked(more: u32) {
+    BLOCKED.fetch_add(more.into(), Ordering::Relaxed);
+}
+
+/// How many there were since this process began.
+pub(crate) fn blocked() -> u64 {
+    BLOCKED.load(Ordering::Relaxed)
 }

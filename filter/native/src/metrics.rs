@@ -73,7 +73,11 @@ impl Metrics {
             }
         };
         for (event, metric) in &self.events {
-            add(*metric, &[], counters.take_event(*event));
+            let count = counters.take_event(*event);
+            if *event == Event::ListBlocked {
+                counts::add_blocked(count);
+            }
+            add(*metric, &[], count);
         }
         for (i, name) in names.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
             let counts = counters.take_rule(i);

@@ -142,6 +142,10 @@ impl Site for Seat {
         counts::counted(turn)
     }
 
+    fn blocked(&mut self) -> u64 {
+        counts::blocked()
+    }
+
     fn pack(&self, headers: &[Header<'_>]) -> Vec<u8> {
         http::packed(headers)
     }

@@ -205,6 +205,21 @@ impl RuleSet {
         &self.rules
     }
 
+    /// When the first of its conditions ends that have not ended yet, in milliseconds since 1970.
+    pub fn next_end_ms(&self) -> Option<u64> {
+        self.conditions().filter_map(|condition| condition.end.ms()).min()
+    }
+
+    /// Ends the conditions whose time is over by `now_ms` since 1970, for all who share the rule set.
+    pub fn end(&self, now_ms: u64) {
+        self.conditions().for_each(|condition| condition.end.pass(now_ms));
+    }
+
+    fn conditions(&self) -> impl Iterator<Item = &Condition> {
+        let rules = self.rules.iter().flat_map(Rule::conditions);
+        self.allow.list.iter().chain(&self.deny.list).chain(rules)
+    }
+
     /// The attributes that the rules ask for.
     pub fn attributes(&self) -> &Attributes {
         &self.attributes

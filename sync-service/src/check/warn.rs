@@ -83,8 +83,8 @@ fn of_lists(set: &RuleSet) -> Vec<Warning> {
 }
 
 /// Whether a condition holds for every client's address of a family, and asks for nothing else.
-fn is_everybody(Condition { all, any, not }: &Condition) -> bool {
-    let is_plain = any.is_empty() && not.is_none();
+fn is_everybody(Condition { all, any, not, end }: &Condition) -> bool {
+    let is_plain = any.is_empty() && not.is_none() && end.is_never();
     let mut tests = all.tests();
     let is_whole = matches!(tests.next(), Some(Test::Addresses(networks)) if networks.has_whole_family());
     is_plain && is_whole && tests.next().is_none()
@@ -114,7 +114,7 @@ fn of_rule(rule: &Rule, set: &RuleSet, at: &dyn Fn(&str) -> String) -> Vec<Warni
 
 /// Whether a condition's `not` holds wherever the rest of it does.
 fn excludes_itself(condition: &Condition) -> bool {
-    let Condition { all, any, not } = condition;
+    let Condition { all, any, not, .. } = condition;
     not.as_ref().is_some_and(|not| {
         clause_contains(not, all) || !any.is_empty() && any.iter().all(|clause| clause_contains(not, clause))
     })
@@ -175,7 +175,7 @@ fn shadows(other: &Rule, rule: &Rule) -> bool {
 
 /// Whether `wide` holds wherever `narrow` does.
 fn contains(wide: &Condition, narrow: &Condition) -> bool {
-    let is_plain = wide.any.is_empty() && wide.not.is_none();
+    let is_plain = wide.any.is_empty() && wide.not.is_none() && wide.end.is_never();
     wide == narrow || is_plain && clause_contains(&wide.all, &narrow.all)
 }
 

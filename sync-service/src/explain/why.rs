@@ -11,7 +11,7 @@ pub(super) fn not(
     attributes: &Attributes,
     request: &mut Fetched<'_>,
 ) -> Option<String> {
-    let Condition { all, any, not } = condition;
+    let Condition { all, any, not, end: _ } = condition;
     if let Some(test) = all.tests().find(|test| !test.holds(request).may()) {
         return Some(failed(test, attributes, request));
     }

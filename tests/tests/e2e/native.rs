@@ -7,8 +7,10 @@ use serde_json::{Value, json};
 use weir_tests::client::{Answer, Ask, Client};
 use weir_tests::envoy::{Envoy, Host, Setup};
 use weir_tests::load::{drain, together};
+use weir_tests::operator::Operator;
 use weir_tests::server::Server;
 use weir_tests::wait::until;
+use weir_tests::weir_sync::WeirSync;
 use weir_wire::messages::{Message, Report};
 
 use crate::plugin::{one, rule, rules, with};
@@ -111,6 +113,25 @@ async fn what_envoy_does_not_tell_a_module_is_refused() {
     {
         assert!(log.contains(place), "no {place:?} in {log}");
     }
+}
+
+/// A rule set that weir-sync takes, and a POP does not: the operator hears from weir-sync why.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn why_the_module_refuses_a_rule_set_travels_to_weir_sync() {
+    let weir_sync = WeirSync::start("fra1", "memory").await;
+    let setup =
+        Setup::with(synced(one("per-address", "100/d", 100), "fra1")).host(Host::Native).concurrency(2);
+    let edge = Envoy::start(setup.cluster("weir-sync", weir_sync.address())).await;
+    edge.counter_grows("weir.sync.answered", 2).await;
+    let cost = json!({"after": {"metadata": ["space", "name", "inner"], "max": 5}});
+    let mut operator = Operator::of(&weir_sync);
+    operator.put_good(&rules([with(rule("by-cost", "1/h", 9), "cost", cost)])).await;
+    let refusal = until("the reason to show", async || {
+        let page = operator.get("/v1/fleet").await.json();
+        page["pops"][0]["refusal"].as_str().map(str::to_owned)
+    })
+    .await;
+    assert!(refusal.starts_with("rules[0].cost.after.metadata: expected "), "{refusal}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

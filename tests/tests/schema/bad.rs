@@ -74,6 +74,8 @@ fn refused_by_both() -> Vec<Value> {
             ("allow", json!([])),
             ("allow", json!([{}])),
             ("deny", json!([{}])),
+            ("deny", json!([{"until_ms": 0, "methods": ["GET"]}])),
+            ("deny", json!([{"not": {"until_ms": 1, "methods": ["GET"]}}])),
             ("deny", json!({"methods": ["GET"]})),
             ("table", json!({"addresses": 1})),
             ("allow", many(101, |_| json!({"methods": ["GET"]}))),

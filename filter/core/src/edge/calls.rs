@@ -51,11 +51,42 @@ pub fn no_answer() -> Unread {
 /// An answer with this status and so many bytes; `body` reads them.
 pub fn answered(status: u16, size: usize, body: impl FnOnce() -> Answered) -> Answered {
     if status != 200 {
-        let trouble = format!("weir-sync refused what it was asked: status {status}");
+        let trouble = if is_gateways(status) && !body().is_ok_and(|body| body.starts_with(b"{")) {
+            // What weir-sync refuses it says in JSON.
+            format!(
+                "weir-sync did not answer: the proxy did, with status {status} (no weir-sync is up, or in reach)"
+            )
+        } else {
+            format!("weir-sync refused what it was asked: status {status}")
+        };
         return Err(if status == 400 { Unread::NotRead(trouble) } else { Unread::Failed(trouble) });
     }
     if size > ANSWER_BYTES_MAX {
         return Err(Unread::TooLarge(size));
     }
     body()
+}
+
+/// Whether a proxy answers so for what is behind it.
+fn is_gateways(status: u16) -> bool {
+    matches!(status, 502..=504)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_proxy_says_itself_is_not_taken_for_weir_syncs_word() {
+        let trouble = |status, body: &str| match answered(status, body.len(), || Ok(body.as_bytes().to_vec()))
+        {
+            Err(Unread::Failed(trouble)) => trouble,
+            _ => panic!("{status} is a failure"),
+        };
+        let own = trouble(503, "no healthy upstream");
+        assert!(own.starts_with("weir-sync did not answer: the proxy did, with status 503"), "{own}");
+        for (status, body) in [(503, r#"{"detail": "the store is out of reach"}"#), (403, "")] {
+            assert!(trouble(status, body).starts_with("weir-sync refused what it was asked"), "{body}");
+        }
+    }
 }

@@ -66,6 +66,7 @@ impl Edge {
         let reporter = reporter.map_err(|error| alloc::vec![error])?;
         let mut edge = Self::of(config, reporter, clock, host, turn.site);
         edge.take_shared_rules(&mut turn);
+        edge.end_conditions(&mut turn);
         let (ticks, generation) = (edge.ticks_per_interval(), edge.limiter.generation());
         edge.pace = Pace { ticks_per_interval: ticks, before: ticks, generation, ..edge.pace };
         turn.effects.push(Effect::SetTimer(edge.pace.interval_ms / ticks));
@@ -80,6 +81,7 @@ impl Edge {
         site: &mut dyn Site,
     ) -> Self {
         let answers = config.rules.rules().iter().map(RuleAnswers::of).collect();
+        let pushed = Pushed { next_end_ms: config.rules.next_end_ms(), ..Pushed::default() };
         let mut limiter = Limiter::new(config.rules, site.identity(), reporter);
         if let Some(sync) = &config.sync {
             limiter.hide_keys_with(sync.key_secret);
@@ -105,7 +107,7 @@ impl Edge {
             sync: config.sync,
             trouble: None,
             step: None,
-            pushed: Pushed::default(),
+            pushed,
         }
     }
 

@@ -19,17 +19,34 @@ use super::state::{ANSWER_BYTES_MAX, Edge, texts};
 use crate::counters::Counters;
 use weir_rules::RuleSet;
 use weir_rules::document;
-use weir_wire::messages::{RULES_PATH, Running};
+use weir_wire::messages::{REFUSAL_MAX, RULES_PATH, Running};
 
 /// How long the fetch of a rule set may take, in milliseconds.
 const FETCH_TIMEOUT_MS: u32 = 5_000;
 /// A fetch that has not ended after this never will, in nanoseconds: its worker is gone, or its host forgot it.
 const FETCH_NS_MAX: u64 = (FETCH_TIMEOUT_MS as u64 + 1_000) * 1_000_000;
 
+/// How long after a condition's end it is ended here, in milliseconds. By then weir-sync, whose clock counts, has pushed a rule
+/// set without it, unless it is out of reach or has lost what it knew.
+const END_GRACE_MS: u64 = 1_000;
+
 impl Edge {
+    /// Ends the conditions of the rules in force whose time is over by the wall clock.
+    pub(super) fn end_conditions(&mut self, turn: &mut Turn<'_>) {
+        let Some(end_ms) = self.pushed.next_end_ms else { return };
+        let now_ms = (turn.site.unix_ns() / 1_000_000).saturating_sub(END_GRACE_MS);
+        if now_ms < end_ms {
+            return;
+        }
+        self.limiter.end_conditions(now_ms);
+        self.pushed.next_end_ms = self.limiter.rules().next_end_ms();
+        turn.log(Level::Info, "bans, allows or other conditions of the rule set have ended");
+    }
+
     /// Takes the rule set that another worker fetched, or fetches it if it is this one's turn.
     pub(super) fn follow_rules(&mut self, turn: &mut Turn<'_>) {
         self.take_shared_rules(turn);
+        self.end_conditions(turn);
         let (version, now) = (self.limiter.rule_set_wanted(), turn.now);
         let Running { version: running, refused } = self.pushed.running;
         let since = self.limiter.fetching_since();
@@ -125,7 +142,9 @@ impl Edge {
         self.answers = rules.rules().iter().map(RuleAnswers::of).collect();
         // What was counted belongs to the rules that counted it.
         turn.effects.push(Effect::NewRules(mem::replace(self.counters(), Counters::new(before))));
+        self.pushed.next_end_ms = rules.next_end_ms();
         self.limiter.replace_rules(rules);
+        self.end_conditions(turn);
         self.note_running(Running { version, refused: self.pushed.running.refused }, turn);
         turn.log(Level::Info, format!("rule set {version} is in force, of {count} rules"));
     }
@@ -137,6 +156,7 @@ impl Edge {
         let then = "is refused: correct the places above; what ran before runs on";
         turn.log(Level::Error, format!("rule set {version} {then}"));
         self.note_running(Running { version: self.pushed.running.version, refused: version }, turn);
+        turn.site.set_refusal(version, &reason(errors));
         let word = RulesWord { refused: version, ..turn.site.rules_word() };
         turn.site.set_rules_word(word);
     }
@@ -157,4 +177,15 @@ impl Edge {
         self.limiter.note_running(running, turn.now);
         turn.effects.push(Effect::Running(running));
     }
+}
+
+/// The first error, and how many more there are, cut to what a status may say.
+fn reason(errors: &[String]) -> String {
+    let more = match errors.len() {
+        0 | 1 => String::new(),
+        len => format!(" (and {} more)", len - 1),
+    };
+    let first = errors.first().map_or("", String::as_str);
+    let end = first.floor_char_boundary(REFUSAL_MAX.saturating_sub(more.len()));
+    format!("{}{more}", first.get(..end).unwrap_or_default())
 }

@@ -46,6 +46,8 @@ impl Edge {
             step: self.ladder(now).unwrap_or(Step::Fallback) as u8,
             unix_ms: site.unix_ns() / 1_000_000,
             module: env!("CARGO_PKG_VERSION").into(),
+            blocked: site.blocked(),
+            refusal: site.refusal(self.pushed.running.refused).unwrap_or_default(),
             every_ms: every_ms.saturating_mul(u32::try_from(turns_of(of)).unwrap_or(1)),
             rules,
         })

@@ -1,6 +1,8 @@
 //! What the workers of one process tell each other, in values that they share.
 
+use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
+use alloc::string::String;
 #[cfg(feature = "own_memory")]
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -10,6 +12,7 @@ use crate::table::{ReadError, Version, WriteError};
 #[cfg(feature = "own_memory")]
 use weir_rules::RuleSet;
 use weir_rules::document::DOCUMENT_BYTES_MAX;
+use weir_wire::messages::REFUSAL_MAX;
 use weir_wire::time::Time;
 
 /// How often an ending worker tries to leave what it has, if others keep writing first.
@@ -53,6 +56,8 @@ pub enum SharedValue {
     Fetch,
     /// Whether [`SharedValue::Rules`] has changed: eight bytes of its version, and eight of the latest that was refused.
     RulesWord,
+    /// Why a rule set was refused: eight bytes of its version, then text.
+    Refusal,
     /// The pushed rule set: eight bytes of version, then the document.
     Rules,
     /// The names of the keys that ended workers left to be reported, until another worker takes them.
@@ -185,6 +190,19 @@ pub trait Shared {
     fn set_rules_word(&mut self, word: RulesWord) {
         let bytes = [word.version.to_le_bytes(), word.refused.to_le_bytes()];
         let _ = self.replace(SharedValue::RulesWord, bytes.as_flattened());
+    }
+
+    /// Why the rule set of this version was refused, if a worker has shared that.
+    fn refusal(&mut self, version: u64) -> Option<String> {
+        let (bytes, _) = self.get(SharedValue::Refusal).ok()?;
+        let (head, text) = bytes.split_first_chunk::<8>()?;
+        let is_it = u64::from_le_bytes(*head) == version && text.len() <= REFUSAL_MAX;
+        str::from_utf8(text).ok().filter(|_| is_it).map(ToOwned::to_owned)
+    }
+
+    /// Shares why the rule set of this version is refused.
+    fn set_refusal(&mut self, version: u64, why: &str) {
+        let _ = self.replace(SharedValue::Refusal, &[&version.to_le_bytes(), why.as_bytes()].concat());
     }
 
     /// The shared document, if it is that of `version`.

@@ -47,6 +47,11 @@ pub trait Site: Slots + Shared {
         (Vec::new(), 0)
     }
 
+    /// How many requests the list `deny` refused since this process began.
+    fn blocked(&mut self) -> u64 {
+        0
+    }
+
     /// Headers in the form that the host takes. They are made once for all clients that are told the same.
     fn pack(&self, headers: &[Header<'_>]) -> Vec<u8>;
 }

@@ -62,6 +62,8 @@ pub(super) struct Pushed {
     pub(super) running: Running,
     /// What the other workers said, as last acted upon.
     pub(super) seen: RulesWord,
+    /// When the first condition of the rules in force ends, in milliseconds since 1970.
+    pub(super) next_end_ms: Option<u64>,
     /// Why the last fetch failed; logged when it changes, not at every attempt.
     pub(super) trouble: Option<String>,
 }

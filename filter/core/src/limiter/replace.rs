@@ -54,6 +54,14 @@ impl Limiter {
         self.generation = self.generation.wrapping_add(1);
     }
 
+    /// Ends the conditions of the rules in force whose time is over by `now_ms` since 1970.
+    pub(crate) fn end_conditions(&mut self, now_ms: u64) {
+        self.rules.end(now_ms);
+        // A client may have another tier now.
+        self.deny_cache.clear();
+        self.scratch = None;
+    }
+
     /// Makes the terms anew that a panic took along while hits were judged. Only a program goes on after a panic.
     #[cfg(feature = "own_memory")]
     #[inline]

@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::addresses::AddressSet;
 use super::holds::Holds;
@@ -22,7 +23,65 @@ pub struct Condition {
     pub any: Vec<Clause>,
     /// And this must not.
     pub not: Option<Box<Clause>>,
+    /// From then on it holds for no request.
+    pub end: End,
 }
+
+/// End of a condition's time. It may pass while the condition is shared: a rule set is not copied for that.
+#[derive(Debug)]
+pub struct End(AtomicU64);
+
+impl End {
+    const NEVER_MS: u64 = u64::MAX;
+    const PAST_MS: u64 = 0;
+
+    /// So many milliseconds after 1970.
+    pub const fn at(end_ms: u64) -> Self {
+        Self(AtomicU64::new(end_ms))
+    }
+
+    /// When it is, in milliseconds since 1970; none if it has passed, or never comes.
+    pub fn ms(&self) -> Option<u64> {
+        let end_ms = self.0.load(Ordering::Relaxed);
+        (end_ms != Self::NEVER_MS && end_ms != Self::PAST_MS).then_some(end_ms)
+    }
+
+    /// Whether there is none.
+    pub fn is_never(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == Self::NEVER_MS
+    }
+
+    fn is_past(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == Self::PAST_MS
+    }
+
+    /// It passes if it has come by `now_ms` since 1970.
+    pub(crate) fn pass(&self, now_ms: u64) {
+        if self.ms().is_some_and(|end_ms| end_ms <= now_ms) {
+            self.0.store(Self::PAST_MS, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Default for End {
+    fn default() -> Self {
+        Self::at(Self::NEVER_MS)
+    }
+}
+
+impl Clone for End {
+    fn clone(&self) -> Self {
+        Self::at(self.0.load(Ordering::Relaxed))
+    }
+}
+
+impl PartialEq for End {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.load(Ordering::Relaxed) == other.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Eq for End {}
 
 /// Tests on a request: all must hold. Without any, it always holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,6 +112,9 @@ pub enum Test {
 impl Condition {
     /// Whether the request meets the condition. Cheap tests come first.
     pub fn holds(&self, request: &mut Fetched<'_>) -> Holds {
+        if self.end.is_past() {
+            return Holds::No;
+        }
         let any = |request: &mut Fetched<'_>| {
             if self.any.is_empty() {
                 Holds::Yes

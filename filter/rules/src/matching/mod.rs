@@ -18,7 +18,7 @@ mod value;
 
 pub use addresses::{AddressSet, AddressSetError, Range};
 pub use bits::Bits;
-pub use condition::{Clause, Condition, Test};
+pub use condition::{Clause, Condition, End, Test};
 pub use glob::{GLOB_BYTES_MAX, GLOB_PATH_BYTES_MAX, Glob};
 pub use holds::Holds;
 pub use hosts::Hosts;

@@ -10,7 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::addresses::{AddressSet, Range};
-use super::condition::{Clause, Condition, Test};
+use super::condition::{Clause, Condition, End, Test};
 use super::glob::GLOB_BYTES_MAX;
 use super::hosts::Hosts;
 use super::path::{PathMatch, Written};
@@ -27,6 +27,8 @@ const WILDCARDS_MAX: usize = 4_096;
 const METHOD_BYTES_MAX: usize = 32;
 /// The longest path in a rule, in bytes.
 const PATH_BYTES_MAX: usize = 1_024;
+/// The latest end of a condition: the year 9999, as times are written for people.
+const UNTIL_MS_MAX: u64 = 253_402_300_799_999;
 /// The longest network as it is written, in bytes.
 const NETWORK_BYTES_MAX: usize = 64;
 
@@ -53,8 +55,17 @@ pub(crate) fn condition(item: &Item<'_>, reader: &mut Reader) -> Option<Conditio
     let all = clause(&mut fields, reader);
     let any = fields.list("any", LIST_MAX).filter_map(|item| lone_clause(&item, reader)).collect();
     let not = fields.take("not").and_then(|item| lone_clause(&item, reader));
+    let end = fields.take("until_ms").map_or_else(End::default, |item| end(&item));
     fields.finish();
-    Some(Condition { all, any, not: not.map(Box::new) })
+    Some(Condition { all, any, not: not.map(Box::new), end })
+}
+
+fn end(item: &Item<'_>) -> End {
+    let end_ms = item.whole().filter(|ms| (1..=UNTIL_MS_MAX).contains(ms));
+    if end_ms.is_none() {
+        item.note_found(format_args!("milliseconds since 1970, from 1 to {UNTIL_MS_MAX}"));
+    }
+    end_ms.map_or_else(End::default, End::at)
 }
 
 /// A condition within a condition; it may not have conditions of its own.

@@ -168,11 +168,16 @@ impl<'a> Item<'a> {
 
     /// It as a whole number within `range`.
     pub fn number(&self, range: RangeInclusive<u32>) -> Option<u32> {
-        let number = whole_number(self.value).filter(|n| range.contains(n));
+        let number = self.whole().and_then(|n| u32::try_from(n).ok()).filter(|n| range.contains(n));
         if number.is_none() {
             self.note_found(format_args!("a whole number from {} to {}", range.start(), range.end()));
         }
         number
+    }
+
+    /// It as a whole number below 2^53 (or 2^64, if it is written without a point).
+    pub(crate) fn whole(&self) -> Option<u64> {
+        whole_number(self.value)
     }
 
     /// It as text of 1 to `bytes_max` bytes.
@@ -373,15 +378,20 @@ pub(crate) fn is_token(text: &str) -> bool {
 
 /// A JSON number that is whole, however it is written: a Struct's numbers are doubles, and a host
 /// may write 100 as `100.0` or `1e2`.
-fn whole_number(value: &Value) -> Option<u32> {
+fn whole_number(value: &Value) -> Option<u64> {
     if let Some(n) = value.as_u64() {
-        return u32::try_from(n).ok();
+        return Some(n);
     }
     let n = value.as_f64()?;
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "compared right after")]
-    let whole = n as u32;
-    #[allow(clippy::float_cmp, reason = "whole exactly when the cast changed nothing")]
-    (f64::from(whole) == n).then_some(whole)
+    let whole = n as u64;
+    #[allow(
+        clippy::float_cmp,
+        clippy::cast_precision_loss,
+        reason = "whole exactly when the cast changed nothing"
+    )]
+    let is_whole = whole as f64 == n && whole < 1 << 53;
+    is_whole.then_some(whole)
 }
 
 #[cfg(test)]

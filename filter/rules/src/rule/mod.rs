@@ -116,6 +116,11 @@ impl Rule {
         self.sharing.law.windows().is_some() && self.rate.is_none()
     }
 
+    /// Its own condition, and that of its tier.
+    pub(crate) fn conditions(&self) -> impl Iterator<Item = &Condition> {
+        core::iter::once(&*self.matches).chain(self.variant.tier.iter().map(|tier| &tier.when))
+    }
+
     /// Whether it counts the request, as far as its conditions and those of its variant say.
     pub(crate) fn is_for(&self, request: &mut Fetched<'_>) -> Holds {
         if self.matches.holds(request).may() { self.variant.holds(&self.key, request) } else { Holds::No }

@@ -34,6 +34,8 @@ pub const WORKERS_MAX: u32 = 128;
 pub const COUNTED_MAX: usize = 64;
 /// The longest version of a POP's module, in bytes.
 pub const MODULE_MAX: usize = 32;
+/// The longest reason for which a POP refuses a rule set, in bytes.
+pub const REFUSAL_MAX: usize = 500;
 
 // A report with every field at its limit must fit.
 const _: () = assert!(
@@ -41,5 +43,6 @@ const _: () = assert!(
         + RULES_MAX * (RULE_NAME_MAX + 24)
         + BANS_MAX * (KEY_BYTES_MAX + 10)
         + COUNTED_MAX * (RULE_NAME_MAX + 41)
+        + REFUSAL_MAX
         < MESSAGE_BYTES_MAX
 );

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::coding::{WireError, expect};
-use super::limits::{COUNTED_MAX, MODULE_MAX, RULE_NAME_MAX};
+use super::limits::{COUNTED_MAX, MODULE_MAX, REFUSAL_MAX, RULE_NAME_MAX};
 
 /// The lowest step of the ladder.
 const STEP_MAX: u8 = 2;
@@ -20,8 +20,12 @@ pub struct Status {
     pub unix_ms: u64,
     /// The version of its module.
     pub module: String,
+    /// Why it runs no newer rule set, if it refused one (see [`super::Running::refused`]); else empty.
+    pub refusal: String,
     /// How often each rule is said, in milliseconds.
     pub every_ms: u32,
+    /// Requests that the list `deny` refused, bans of addresses included, since the POP's process began.
+    pub blocked: u64,
     /// What was decided; at most [`COUNTED_MAX`] rules, the others in other reports.
     pub rules: Vec<RuleCounts>,
 }
@@ -40,6 +44,7 @@ impl Status {
     pub(super) fn check(&self) -> Result<(), WireError> {
         expect("status.step", self.step <= STEP_MAX)?;
         expect("status.module", self.module.len() <= MODULE_MAX)?;
+        expect("status.refusal", self.refusal.len() <= REFUSAL_MAX)?;
         expect("status.rules", self.rules.len() <= COUNTED_MAX)?;
         let is_named = |rule: &RuleCounts| (1..=RULE_NAME_MAX).contains(&rule.name.len());
         expect("status.rules[].name", self.rules.iter().all(is_named))

@@ -3,6 +3,8 @@
 use weir_rules::matching::{Clause, Condition, PathMatch, Test, ValueTest, Written};
 use weir_rules::request::{Attribute, Attributes, Duplicates, Folding, Source, ValueOf};
 
+use crate::moment;
+
 /// How many items of a list are named.
 const NAMED_MAX: usize = 5;
 
@@ -14,7 +16,7 @@ pub fn requests(condition: &Condition, attributes: &Attributes) -> String {
 
 /// What a request must be: a phrase for each test.
 fn phrases(condition: &Condition, attributes: &Attributes) -> Vec<String> {
-    let Condition { all, any, not } = condition;
+    let Condition { all, any, not, end } = condition;
     let clause = |clause: &Clause| {
         let tests = clause.tests().map(|test| phrase(test, attributes));
         tests.collect::<Vec<_>>()
@@ -25,6 +27,7 @@ fn phrases(condition: &Condition, attributes: &Attributes) -> Vec<String> {
         phrases.push(format!("that are {}", named(any.iter().map(within), "or")));
     }
     phrases.extend(not.as_deref().map(|not| format!("that are not {}", within(not))));
+    phrases.extend(end.ms().map(|end_ms| format!("until {}", moment::text(end_ms))));
     phrases
 }
 

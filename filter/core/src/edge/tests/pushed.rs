@@ -51,8 +51,14 @@ fn a_pushed_rule_set_that_is_no_good_is_refused_once() {
     ];
     assert_eq!(logged(&effects), expected);
     let [report] = calls(edge.tick(&mut site, T0 + INTERVAL_NS)).try_into().expect("no second fetch");
-    let running = Report::decode(&report.body).expect("a report").running;
-    assert_eq!(running, Running { version: 0, refused: 7 });
+    let report = Report::decode(&report.body).expect("a report");
+    assert_eq!(report.running, Running { version: 0, refused: 7 });
+    // Any worker of the POP may say it.
+    let why = "rules: missing: expected a list of rules";
+    let (mut other, _) = configured(r#""rate": "1/h""#, true, &mut site);
+    let [greeting] = calls(other.tick(&mut site, T0 + 10 * INTERVAL_NS)).try_into().expect("a greeting");
+    let status = Report::decode(&greeting.body).expect("a report").status.expect("a status");
+    assert_eq!(status.refusal, why);
 }
 
 #[test]
@@ -80,4 +86,45 @@ fn rules_that_hold_requests_make_the_timer_quicker() {
     let document = format!(r#"{{"rules": [{leaky}]}}"#);
     let effects = edge.answer(fetch.number, Ok(document.into_bytes()), &mut site, T0);
     assert_eq!(timer(&effects), Some(10));
+}
+
+/// A ban of which weir-sync has lost all knowledge ends all the same, and so does a tier.
+#[test]
+fn conditions_end_by_themselves_at_every_worker() {
+    const END_MS: u64 = 1_795_435_200_000;
+    let mut site = site();
+    let [mut edge, mut other] = [(); 2].map(|()| configured(r#""rate": "1/h""#, true, &mut site).0);
+    site.unix_ns = (END_MS - 10_000) * 1_000_000;
+    let fetch = fetch_of_7(&mut edge, &mut site, T0);
+    let tier = format!(
+        r#""rate": "1/h", "tiers": [{{"name": "more", "rate": "9/h", "when": {{"until_ms": {END_MS}}}}}]"#
+    );
+    let rule = rule(&tier);
+    let deny = format!(r#"[{{"addresses": ["0.0.0.0/0", "::/0"], "until_ms": {END_MS}}}]"#);
+    let document = format!(r#"{{"rules": [{rule}], "deny": {deny}}}"#);
+    edge.answer(fetch.number, Ok(document.into_bytes()), &mut site, T0);
+    other.tick(&mut site, T0 + INTERVAL_NS);
+    let ask = |edge: &mut Edge, site: &mut LocalSite, now| asked(edge, &mut Open::new(1), site, now);
+    for edge in [&mut edge, &mut other] {
+        assert_eq!(ask(edge, &mut site, T0 + INTERVAL_NS), "403");
+    }
+    site.unix_ns = (END_MS + 999) * 1_000_000;
+    edge.tick(&mut site, T0 + 2 * INTERVAL_NS);
+    assert_eq!(
+        ask(&mut edge, &mut site, T0 + 2 * INTERVAL_NS),
+        "403",
+        "weir-sync's clock counts for a second"
+    );
+    site.unix_ns = (END_MS + 1_000) * 1_000_000;
+    for edge in [&mut edge, &mut other] {
+        edge.tick(&mut site, T0 + 3 * INTERVAL_NS);
+    }
+    assert_eq!(ask(&mut edge, &mut site, T0 + 3 * INTERVAL_NS), "continue");
+    assert_eq!(ask(&mut other, &mut site, T0 + 3 * INTERVAL_NS), "429", "the rule has its own rate again");
+    let (mut late, _) = configured(r#""rate": "1/h""#, true, &mut site);
+    assert_ne!(
+        ask(&mut late, &mut site, T0 + 3 * INTERVAL_NS),
+        "403",
+        "nor does it hold at one that begins later"
+    );
 }

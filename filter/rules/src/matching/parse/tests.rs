@@ -118,7 +118,7 @@ fn every_error_has_its_place_and_says_what_was_expected() {
     }
     let unknown = errors_of(&json!({"host": ["a"]}));
     let expected = "rules[0].match.host: unknown field: expected methods, path, paths, hosts, routes, addresses, headers, \
-                    cookies, query, claims, any, not";
+                    cookies, query, claims, any, not, until_ms";
     assert_eq!(unknown, [expected]);
 }
 
