@@ -28,41 +28,13 @@ async function explain(event) {
   event.preventDefault();
   const shown = $('explained');
   try {
-    const { list, keys, others = [] } = await json('v1/keys', { method: 'POST', body: request() });
-    shown.replaceChildren(verdict(list, keys), ...keys.map(counted));
+    const { verdict, keys, others = [] } = await json('v1/keys', { method: 'POST', body: request() });
+    const sentence = make('p', { className: `verdict ${verdict.kind}`, textContent: verdict.text });
+    shown.replaceChildren(sentence, ...keys.map(counted));
     if (others.length) shown.append(make('h3', { textContent: 'Not counted by' }), uncounted(others));
   } catch (error) {
     shown.replaceChildren(make('p', { className: 'wrong', textContent: error.message }));
   }
-}
-
-const LISTS = {
-  allow: ['good', 'It meets the list allow: it goes through, and no rule counts it.'],
-  deny: ['bad', 'It meets the list deny: it gets 403.'],
-  'enforce is false': ['warn', 'All rules are switched off: it goes through.'],
-};
-
-/** What becomes of it now, as far as that is known here. */
-function verdict(list, keys) {
-  const [kind, text] = LISTS[list] || ofKeys(keys);
-  return make('p', { className: `verdict ${kind}`, textContent: text });
-}
-
-function ofKeys(keys) {
-  const limiting = keys.filter((key) => key.enforced_percent > 0);
-  const banned = limiting.find((key) => key.banned_until);
-  if (banned) return ['bad', `It is refused: ${banned.rule} has banned its key.`];
-  const lacking = limiting.find((key) => key.is_refused);
-  if (lacking) return ['bad', `It is limited: it lacks a part of the key of ${lacking.rule}.`];
-  const empty = limiting.find((key) => key.free_in_s > 0 && key.enforced_percent === 100);
-  if (empty) return ['bad', `It is limited: ${empty.rule} has no token for its key.`];
-  const part = limiting.find((key) => key.grant && key.grant.admit_ratio < 1);
-  if (part) return ['warn', `It may be limited: ${part.rule} lets ${number(100 * part.grant.admit_ratio)} % of its key\u2019s requests through now.`];
-  const unsure = limiting.find((key) => key.free_in_s > 0);
-  if (unsure) return ['warn', `It may be limited: ${unsure.rule} has no token for its key, and limits ${unsure.enforced_percent} % of its keys.`];
-  const unknown = limiting.filter((key) => key.why).map((key) => key.rule);
-  if (unknown.length) return ['warn', `It may go through: how its key stands under ${unknown.join(', ')} is not known here.`];
-  return ['good', keys.length ? `It goes through: counted by ${keys.map((key) => key.rule).join(', ')}.` : 'It goes through: no rule counts it.'];
 }
 
 function counted(key) {

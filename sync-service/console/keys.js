@@ -4,6 +4,7 @@ import { banKey, reset } from './acts.js';
 import { json, patience } from './api.js';
 import { $, button, cell, make, number, rate, rows, say, secondsUntil, span } from './dom.js';
 import { lookAt } from './key.js';
+import { limitedPerS } from './standing.js';
 
 /** How many are listed. */
 const LISTED = 20;
@@ -42,11 +43,9 @@ function show(answer) {
   const { keys, found } = answer;
   const isAll = !$('keys-rule').value && !$('keys-prefix').value.trim();
   $('keys-none').hidden = keys.length > 0;
-  say('keys-none', isAll
-    ? 'No key is near its quota: nobody is limited.'
-    : 'No busy key is like that. Keys that are far from their quota are not listed.');
+  say('keys-none', isAll ? nobody() : 'No busy key is like that. Keys that are far from their quota are not listed.');
   $('keys-table').hidden = !keys.length;
-  const partial = answer.is_partial ? ' Not all: the store is out of reach, or a weir-sync is of another version.' : '';
+  const partial = answer.is_partial ? ' Only what reports to this weir-sync: the store is out of reach, or another weir-sync is of another version.' : '';
   say('keys-said', keys.length ? `${number(keys.length)} of ${number(found)} busy keys, over the last ${answer.window_s} s.${partial}` : partial.trim());
   const most = Math.max(...keys.map((key) => key.limited_per_s), 0.001);
   rows('keys', keys, (key) => `${key.rule} ${key.key}`, (key) => cells(key, most));
@@ -67,6 +66,14 @@ function cells(key, most) {
     cell('Limited/s', limited, key.limited_per_s ? 'figure limited' : 'figure'), cell('Level', level(key), `figure ${key.level < 0 ? 'bad' : ''}`),
     cell('Limited for', standing(key)), cell('At', places(key)), cell('', acts, 'acts'),
   ];
+}
+
+/** What it means that no key is listed. */
+function nobody() {
+  const limited = limitedPerS();
+  return limited
+    ? `No key is listed, but ${rate(limited)} requests a second are limited: by rules whose keys POPs do not report, or at POPs that cannot be asked now.`
+    : 'No key is near its quota: nobody is limited.';
 }
 
 /** A key of bytes is long: its ends tell it from others. */

@@ -12,6 +12,7 @@ let trips = null;
 let rates = null;
 /** The rule whose rates are plotted; none for all. */
 let plotted = '';
+let limited_per_s = 0;
 /** The rates that were heard: for each rule, the columns of its plot. */
 const heard = new Map();
 
@@ -88,7 +89,7 @@ function versionOf(pop, fleet) {
 
 function stateOf(pop, fleet) {
   if (pop.is_current) return 'current';
-  if (pop.refused) return `refused ${pop.refused === fleet.version ? fleet.rule_set : pop.refused}`;
+  if (pop.refused) return `refused ${pop.refused === fleet.version ? fleet.rule_set : pop.refused}${pop.refusal ? `: ${pop.refusal}` : ''}`;
   return pop.version ? 'behind' : 'its own rules';
 }
 
@@ -107,6 +108,9 @@ function showRules(live) {
   if (has) {
     plotRates(live.at_s, now);
     for (const [outcome] of OUTCOMES) say(`all-${outcome}`, rate(sum(now, outcome)));
+    limited_per_s = sum(now, 'limited');
+    const where = live.rates.is_partial ? 'a second, at this weir-sync\u2019s POPs' : 'a second';
+    for (const under of document.querySelectorAll('#outcomes .under')) under.textContent = where;
   }
   const list = [...byName.values()].sort((a, b) => a.name < b.name ? -1 : 1);
   $('rules-none').hidden = list.length > 0;
@@ -125,6 +129,9 @@ function ruleCells(rule) {
     cell('The most', number(rule.overshoot_max, 1), 'figure'), cell('Bound', number(rule.bound), 'figure'),
   ];
 }
+
+/** How many requests a second are limited, as last heard. */
+export const limitedPerS = () => limited_per_s;
 
 const sum = (rules, outcome) => rules.reduce((all, rule) => all + (rule[`${outcome}_per_s`] || 0), 0);
 

@@ -107,6 +107,15 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, detail)
     }
 
+    /// POPs run this edition, and the store has lost the rule set and the orders that it is made of.
+    pub fn lost(edition: u64) -> Self {
+        let detail = format!(
+            "the store has lost the rule set and the orders of edition {edition}, which POPs run. Its bans, allows and overrides end \
+             in their time; the rule set, put again, ends them at once, and so does the kill switch"
+        );
+        Self::new(StatusCode::CONFLICT, detail)
+    }
+
     /// Nobody has heard of these POPs.
     fn unheard(audience: &Audience) -> Self {
         let expected = match audience {

@@ -20,11 +20,13 @@ use weir_budget::claims::Speaker;
 use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::figures::Figures;
 use weir_budget::hub::{Answers, Hub, Listing, Outcome, Pending, Settings};
+use weir_budget::pops::PopNote;
 use weir_wire::messages::{Report, Version};
 use weir_wire::time::Time;
 
 use crate::claims::RefusedClaims;
 use crate::figures;
+use crate::fleet::Seen;
 use crate::metrics::{Kind, Metrics};
 use crate::rates;
 use crate::rules::fleet::Fleet;
@@ -225,12 +227,55 @@ impl Exchange {
         Ok(())
     }
 
-    /// Every POP of the fleet, and what each should run.
+    /// Every POP of the fleet, and what each should run; without the store, those that report here.
     pub async fn fleet(&self) -> Result<Fleet, StoreError> {
+        match self.fleet_of_store().await {
+            Err(error) if error.is_out_of_reach() => Ok(self.rules.fleet_offline(self.pops_here(), error)),
+            fleet => fleet,
+        }
+    }
+
+    async fn fleet_of_store(&self) -> Result<Fleet, StoreError> {
         let (current, seen) = tokio::join!(self.store.current(), self.store.fleet());
         let (current, pops) = (current?, seen?);
         let canary = if current.canary > 0 { self.rules.canary().await? } else { None };
-        Ok(Fleet { current, canary, pops })
+        Ok(Fleet::of(current, canary, pops))
+    }
+
+    /// The POPs that report here.
+    pub fn pops_here(&self) -> Vec<Seen> {
+        let (region, replica) = self.member.split_once('/').unwrap_or((&self.member, ""));
+        let seen = |(note, silent_ns): (PopNote, u64)| Seen {
+            pop: note.pop,
+            region: region.to_owned(),
+            replica: replica.to_owned(),
+            version: note.version,
+            refused: note.refused,
+            age_us: silent_ns / 1_000,
+        };
+        self.hub().pops(self.now()).into_iter().map(seen).collect()
+    }
+
+    /// The latest edition that a POP runs which reports here, if the store answers that it has no rule set: it has lost it.
+    pub fn lost_edition(&self) -> Option<u64> {
+        let runs = self.pops_here().iter().map(|pop| pop.version).max();
+        runs.filter(|edition| *edition > 0 && self.rules.edition() == 0 && self.rules.is_missing())
+    }
+
+    /// What an operator should know of a change that was made: that a restart forgets it, or that the store has not heard of it.
+    pub fn note(&self, offline: Option<&StoreError>) -> Option<String> {
+        let region = self.member.split('/').next().unwrap_or_default();
+        match offline {
+            Some(error) => Some(format!(
+                "{error}: the POPs that report to {} are told, and the store once it answers. Say it to the other weir-syncs of \
+                 {region}, and of other regions, too",
+                self.member
+            )),
+            None if !self.store.is_lasting() => {
+                Some("the store is memory: a restart of weir-sync forgets this (set store)".into())
+            }
+            None => None,
+        }
     }
 
     /// This weir-sync's name in the store.
@@ -264,6 +309,20 @@ impl Exchange {
             self.hub().ban(self.now(), id.clone(), for_ms);
         }
         self.share_bans().await
+    }
+
+    /// Takes the bans of these keys back, as [`Self::forget_keys`]; without the store, at the POPs that report here, and of the
+    /// others once it answers.
+    pub async fn unban_keys(&self, ids: &[BudgetId]) -> Result<(), StoreError> {
+        match self.forget_keys(ids).await {
+            Err(error) if error.is_out_of_reach() => {
+                for id in ids {
+                    self.hub().forget(self.now(), id.clone());
+                }
+                Ok(())
+            }
+            done => done,
+        }
     }
 
     /// Resets these keys at all POPs: their budgets are full, and they are not banned. When this returns, the other regions

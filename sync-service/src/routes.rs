@@ -122,6 +122,12 @@ impl Routes {
         let answered = if uri.path() == live::PATH {
             match self.live(&request) {
                 Ok(stream) => return stream.map(Either::Right),
+                // The page, before somebody logs in: no token is refused.
+                Err(problem)
+                    if problem.status == StatusCode::UNAUTHORIZED && bearer(request.headers()).is_none() =>
+                {
+                    return self.sent(problem.response()).map(Either::Left);
+                }
                 Err(problem) => Err(problem),
             }
         } else if is_change(&request) {

@@ -5,29 +5,33 @@
 //! the store answers or not.
 //!
 //! ```text
+//! change.rs    who changes something, and why
 //! follow.rs    hears from the store, tells POPs; followed.rs, what it heard; edition.rs, what it tells
 //! known.rs     the rules that POPs may run
 //! orders.rs    puts, drops and lists orders
+//! kill_switch.rs   switches all rules off, and on
+//! offline.rs   changes that the store has not heard of
 //! canary.rs    begins, promotes and takes back a canary; audience.rs, what it is and which POPs run it; fleet.rs, what each runs
 //! ```
 
 pub mod audience;
 mod canary;
+mod change;
 mod edition;
 pub mod fleet;
 mod follow;
 mod followed;
+mod kill_switch;
 mod known;
+pub mod offline;
 mod orders;
 
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use prometheus_client::metrics::gauge::Gauge;
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::time::{Instant, timeout};
 use weir_budget::claims::KnownRule;
@@ -44,6 +48,7 @@ use crate::trail::Trail;
 use crate::trail::event::Changed;
 use audience::Audience;
 pub use audience::Canary;
+pub use change::Change;
 use edition::Told;
 use followed::Followed;
 use known::Known;
@@ -56,9 +61,6 @@ pub const COMMENT_BYTES_MAX: usize = 500;
 const HEAR_MAX: Duration = Duration::from_millis(100);
 /// ... and how often that is tried.
 const HEAR_PAUSE: Duration = Duration::from_secs(1);
-/// How often a change is tried again after another writer was quicker.
-const TRIES_MAX: u32 = 5;
-
 /// A version or an edition, and its document, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
@@ -66,45 +68,6 @@ pub struct Held {
     pub version: u64,
     /// What it says.
     pub document: Bytes,
-}
-
-/// What made a version, kept beside it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default)]
-pub struct Change {
-    /// Which kind of change it was.
-    pub note: String,
-    /// The name of the token that made it.
-    pub author: String,
-    /// What its author says of it.
-    pub comment: String,
-    /// Where the request for it came from; only the trail keeps that.
-    #[serde(skip)]
-    pub peer: Option<IpAddr>,
-}
-
-impl Change {
-    /// The same change with another note.
-    fn noted(&self, note: String) -> Self {
-        Self { note, ..self.clone() }
-    }
-
-    /// As the trail tells of it.
-    pub(crate) fn told(&self, what: &'static str) -> Changed {
-        let Self { note, author, comment, peer } = self.clone();
-        Changed { what, author, peer, comment, note, ..Changed::default() }
-    }
-
-    /// As a store keeps it.
-    fn text(&self) -> String {
-        // Strings alone, which can always be written.
-        serde_json::to_string(self).unwrap_or_default()
-    }
-
-    /// What a store has kept. A version from before authors were kept has a note alone.
-    pub fn read(text: &str) -> Self {
-        serde_json::from_str(text).unwrap_or_else(|_| Self { note: text.to_owned(), ..Self::default() })
-    }
 }
 
 /// Why a rule set was not changed.
@@ -321,6 +284,14 @@ impl RuleSets {
         Ok(editions.filter_map(|edition| edition.rule_set.clone()).collect())
     }
 
+    /// Whether POPs are told to run a rule of this name, or nothing is known of what they run.
+    pub fn has_rule(&self, name: &str) -> bool {
+        let told = self.told();
+        let editions = told.current().into_iter().chain(told.canary().map(|trial| &trial.edition));
+        let mut sets = editions.filter_map(|edition| edition.rule_set.as_ref()).peekable();
+        sets.peek().is_none() || sets.any(|set| set.rules().iter().any(|rule| rule.name == name))
+    }
+
     fn told_of(&self, number: u64) -> Option<Held> {
         // A canary that was taken back may have had the number of a version that was put since.
         let is_version = self.known().is_version(number);
@@ -348,14 +319,24 @@ impl RuleSets {
         expected: Option<u64>,
         change: &Change,
     ) -> Result<u64, ChangeError> {
+        self.catch_up_first().await;
+        let version = self.put_in_store(document, expected, change).await?;
+        self.is_put(version, document, change).await;
+        Ok(version)
+    }
+
+    /// The same, and nobody is told.
+    async fn put_in_store(
+        &self,
+        document: &Document,
+        expected: Option<u64>,
+        change: &Change,
+    ) -> Result<u64, ChangeError> {
         let text = document.text();
         let put = Put { document: &text, expected, note: &change.text(), from_file: false };
         let stored = self.store.put_rules(&put).await;
         match stored.inspect_err(|error| self.tell_of_lost(error, change))? {
-            Stored::New(version) | Stored::Same(version) => {
-                self.is_put(version, document, change).await;
-                Ok(version)
-            }
+            Stored::New(version) | Stored::Same(version) => Ok(version),
             Stored::Conflict(version) => Err(ChangeError::Conflict(version)),
             Stored::Canary(id) => Err(ChangeError::Canary(id)),
         }
@@ -443,32 +424,6 @@ impl RuleSets {
     ) -> Result<u64, ChangeError> {
         let old = self.kept_version(to).await?.ok_or(ChangeError::NotKept(to))?;
         self.put(&read(&old)?, expected, &change.noted(format!("rollback to {to}"))).await
-    }
-
-    /// Puts the current document with all its rules on or off; if they already are, puts nothing. A canary is taken back by
-    /// switching rules off: no POP enforces any then.
-    pub async fn enforce(&self, enforce: bool, change: &Change) -> Result<u64, ChangeError> {
-        let change = change.noted(format!("kill switch: enforce {enforce}"));
-        let mut tries = 0;
-        loop {
-            let current = self.current().await?.ok_or(ChangeError::None)?;
-            let document = read(&current)?;
-            let canary = if enforce { None } else { self.canary().await? };
-            if document.is_enforced() == enforce && canary.is_none() {
-                return Ok(current.version);
-            }
-            tries += 1;
-            let document = document.with_enforce(enforce);
-            let put = if enforce {
-                self.put(&document, Some(current.version), &change).await
-            } else {
-                self.put_over(&document, current.version, canary.as_deref(), &change).await
-            };
-            match put {
-                Err(ChangeError::Conflict(_)) if tries < TRIES_MAX => {}
-                result => return result,
-            }
-        }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

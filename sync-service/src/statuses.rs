@@ -17,6 +17,10 @@ pub fn add(pops: &mut Value, statuses: &BTreeMap<String, PopStatus>) {
         pop["ladder"] = step.map(name).into();
         pop["clock_s"] = clock_s.into();
         pop["module"] = json!(status.map(|status| &status.module));
+        // Of a set that it does not run yet, which it may have refused before.
+        let refusal =
+            status.map(|status| &status.refusal).filter(|why| !why.is_empty() && pop["refused"] != 0);
+        pop["refusal"] = json!(refusal);
     }
 }
 
@@ -63,13 +67,20 @@ mod tests {
         ] {
             assert_eq!(ladder(said, silent_s), expected, "{said:?} {silent_s}");
         }
-        let status =
-            PopStatus { pop: "a".into(), step: 0, clock_ms: Some(-1_500), module: "0.1.0".into(), age_ms: 5 };
-        let mut pops = json!([{"name": "a", "silent_s": 0.1}, {"name": "b", "silent_s": 0.1}]);
+        let status = PopStatus {
+            pop: "a".into(),
+            step: 0,
+            clock_ms: Some(-1_500),
+            module: "0.1.0".into(),
+            refusal: "rules[0]: wrong".into(),
+            age_ms: 5,
+        };
+        let mut pops = json!([{"name": "a", "silent_s": 0.1, "refused": 7}, {"name": "b", "silent_s": 0.1}]);
         add(&mut pops, &BTreeMap::from([("a".into(), status)]));
         let expected = json!([
-            {"name": "a", "silent_s": 0.1, "ladder": "fresh", "clock_s": -1.5, "module": "0.1.0"},
-            {"name": "b", "silent_s": 0.1, "ladder": null, "clock_s": null, "module": null}
+            {"name": "a", "silent_s": 0.1, "refused": 7, "ladder": "fresh", "clock_s": -1.5, "module": "0.1.0",
+             "refusal": "rules[0]: wrong"},
+            {"name": "b", "silent_s": 0.1, "ladder": null, "clock_s": null, "module": null, "refusal": null}
         ]);
         assert_eq!(pops, expected);
     }

@@ -221,6 +221,11 @@ impl Hub {
         self.bans.reset(now, id);
     }
 
+    /// The POPs that report here: what each runs, and for how long it has been silent, in nanoseconds.
+    pub fn pops(&mut self, now: Time) -> Vec<(PopNote, u64)> {
+        self.pops.all(now)
+    }
+
     /// These are the bans that operators' orders ask for, each with its end in milliseconds since 1970, which are `date_ms` at `now`:
     /// POPs are told of what is missing, and to forget the keys whose orders were taken back.
     pub fn stand_by(&mut self, now: Time, date_ms: u64, orders: &[(BudgetId, u64)]) {

@@ -140,6 +140,17 @@ impl Pops {
         self.known.iter_mut().filter_map(|(name, pop)| pop.news(now, name)).collect()
     }
 
+    /// What all of them run, and for how long each has been silent, in nanoseconds.
+    pub fn all(&mut self, now: Time) -> Vec<(PopNote, u64)> {
+        self.sweep(now);
+        let note = |(name, pop): (&String, &Pop)| {
+            let silent_ns = now.nanos_since(pop.heard_at);
+            // Of a silent POP, as it was when it was heard last.
+            Some((pop.note(now.min(pop.heard_at), name)?, silent_ns))
+        };
+        self.known.iter().filter_map(note).collect()
+    }
+
     /// Forgets silent POPs and workers, at most once a second.
     fn sweep(&mut self, now: Time) {
         if now.nanos_since(self.swept_at) < SECOND_NS {
@@ -163,16 +174,23 @@ impl Pop {
     }
 
     fn news(&mut self, now: Time, name: &str) -> Option<PopNote> {
-        let speaks = |worker: &&mut Worker| now.nanos_since(worker.heard_at) <= SILENT_NS;
-        let mut note: Option<PopNote> = None;
+        let note = self.note(now, name);
         let mut is_news = false;
-        for worker in self.workers.values_mut().filter(speaks) {
-            let Running { version, refused } = worker.running;
-            let known = note.get_or_insert_with(|| PopNote { pop: name.into(), version, refused });
-            (known.version, known.refused) = (known.version.min(version), known.refused.max(refused));
+        for worker in self.workers.values_mut().filter(|worker| worker.speaks(now)) {
             is_news |= !mem::replace(&mut worker.is_noted, true);
         }
         note.filter(|_| is_news)
+    }
+
+    /// What those of its workers run that are not silent; none if all are.
+    fn note(&self, now: Time, name: &str) -> Option<PopNote> {
+        let mut note: Option<PopNote> = None;
+        for worker in self.workers.values().filter(|worker| worker.speaks(now)) {
+            let Running { version, refused } = worker.running;
+            let known = note.get_or_insert_with(|| PopNote { pop: name.into(), version, refused });
+            (known.version, known.refused) = (known.version.min(version), known.refused.max(refused));
+        }
+        note
     }
 }
 
@@ -181,6 +199,10 @@ impl Worker {
         let keys_at = (!report.keys.is_empty()).then_some(now);
         let Report { sequence, running, .. } = *report;
         Self { heard_at: now, sequence, answered: 0, keys_at, running, is_noted: false }
+    }
+
+    fn speaks(&self, now: Time) -> bool {
+        now.nanos_since(self.heard_at) <= SILENT_NS
     }
 
     fn hear(&mut self, now: Time, report: &Report) {

@@ -151,6 +151,13 @@ impl Region {
         self.busy.hear(now, pop, &entry.id, &Use { counts, last, askers: entry.demand.askers });
     }
 
+    /// The same of a budget that the store did not charge, which stands as this region last granted it.
+    pub(crate) fn note_use_alone(&mut self, now: Time, pop: &str, entry: &Entry, counts: Counts) {
+        let last = self.heard.last(&entry.id);
+        let last = last.unwrap_or(Last { quota: entry.quota, deficit_ns: 0, at: now });
+        self.busy.hear(now, pop, &entry.id, &Use { counts, last, askers: entry.demand.askers });
+    }
+
     /// Notes for operators how a budget stands.
     pub(crate) fn note_look(&mut self, now: Time, entry: &Entry, account: &Account) {
         self.busy.look(&entry.id, Last { quota: entry.quota, deficit_ns: account.deficit_ns, at: now });

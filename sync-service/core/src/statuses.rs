@@ -22,6 +22,8 @@ pub struct PopStatus {
     pub clock_ms: Option<i64>,
     /// The version of its module.
     pub module: String,
+    /// Why it runs no newer rule set, if it refused one; else empty.
+    pub refusal: String,
     /// How long ago it said so, in milliseconds.
     pub age_ms: u64,
 }
@@ -48,6 +50,7 @@ impl Statuses {
             step: status.step,
             clock_ms: theirs.map(|theirs| theirs.saturating_sub(ours)),
             module: status.module.clone(),
+            refusal: status.refusal.clone(),
             age_ms: 0,
         };
         self.pops.insert(report.pop.clone(), (now, said));

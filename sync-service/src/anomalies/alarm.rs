@@ -39,6 +39,7 @@ pub struct Alarm {
 struct Ringing {
     since: u64,
     most: Reading,
+    latest: Reading,
 }
 
 impl Alarm {
@@ -50,6 +51,11 @@ impl Alarm {
     /// Whether an anomaly is under way.
     pub fn is_ringing(&self) -> bool {
         self.ringing.is_some()
+    }
+
+    /// The last minute's reading, as of an anomaly that is under way.
+    pub fn goes_on(&self) -> Option<Turn> {
+        self.ringing.map(|Ringing { since, latest, .. }| Turn { is_begin: true, reading: latest, since })
     }
 
     /// Whether the last minute was calm, and no anomaly is under way.
@@ -65,15 +71,16 @@ impl Alarm {
             None if self.run >= self.begin_after => {
                 let since = (minute + 1).saturating_sub(u64::from(self.run));
                 self.run = 0;
-                self.ringing = Some(Ringing { since, most: reading });
+                self.ringing = Some(Ringing { since, most: reading, latest: reading });
                 Some(Turn { is_begin: true, reading, since })
             }
             None => None,
             Some(ringing) => {
+                ringing.latest = reading;
                 if reading.found > ringing.most.found {
                     ringing.most = reading;
                 }
-                let Ringing { since, most } = *ringing;
+                let Ringing { since, most, .. } = *ringing;
                 if self.run < self.end_after && minute.saturating_sub(since) < LONGEST {
                     return None;
                 }

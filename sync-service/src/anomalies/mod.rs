@@ -142,6 +142,11 @@ impl Detector {
         self.rules.retain(|_, watched| is_kept(watched));
         changes
     }
+
+    /// The anomalies that are under way, each with what was found in the last minute.
+    pub fn under_way(&self) -> Vec<Change> {
+        self.rules.iter().flat_map(|(rule, watched)| watched.under_way(rule)).collect()
+    }
 }
 
 impl Watched {
@@ -153,6 +158,24 @@ impl Watched {
             share: OfShare::new(share_max),
             heard_at: minute,
         }
+    }
+
+    fn under_way(&self, rule: &str) -> Vec<Change> {
+        let of =
+            |kind, pop: Option<&str>, key: Option<&[u8]>, Turn { is_begin, reading, since }: Turn| Change {
+                kind,
+                is_begin,
+                rule: rule.to_owned(),
+                pop: pop.map(str::to_owned),
+                key: key.map(Into::into),
+                reading,
+                since,
+            };
+        let rate = self.rate.goes_on().map(|turn| of(Kind::Rate, None, None, turn));
+        let pops = self.pops.go_on().map(|(pop, turn)| of(Kind::Pop, Some(pop), None, turn));
+        let top_key = self.top_key.goes_on().map(|(key, turn)| of(Kind::TopKey, None, Some(key), turn));
+        let share = self.share.goes_on().map(|turn| of(Kind::Share, None, None, turn));
+        rate.into_iter().chain(pops).chain(top_key).chain(share).collect()
     }
 
     fn minute(&mut self, minute: u64, rule: &str, of: &RuleMinute, changes: &mut Vec<Change>) {

@@ -76,4 +76,9 @@ impl OfPops {
         self.pops.retain(|_, of| of.idle < KEPT || of.alarm.is_ringing());
         turns
     }
+
+    /// As of anomalies that are under way, by POP.
+    pub fn go_on(&self) -> impl Iterator<Item = (&str, Turn)> {
+        self.pops.iter().filter_map(|(pop, of)| Some((pop.as_str(), of.alarm.goes_on()?)))
+    }
 }

@@ -43,4 +43,9 @@ impl OfRate {
         self.season.hear(minute, now, self.alarm.is_calm() && !is_strange);
         turn
     }
+
+    /// As of an anomaly that is under way.
+    pub fn goes_on(&self) -> Option<Turn> {
+        self.alarm.goes_on()
+    }
 }

@@ -30,4 +30,9 @@ impl OfShare {
         let is_over = !counts || share < OVER * self.share_max;
         self.alarm.minute(minute, reading, counts && share > self.share_max, is_over)
     }
+
+    /// As of an anomaly that is under way.
+    pub fn goes_on(&self) -> Option<Turn> {
+        self.alarm.goes_on()
+    }
 }

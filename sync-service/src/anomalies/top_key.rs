@@ -84,6 +84,12 @@ impl OfTopKey {
         turns
     }
 
+    /// As of an anomaly that is under way, with its key.
+    pub fn goes_on(&self) -> Option<(&[u8], Turn)> {
+        let (key, alarm) = self.watched.as_ref()?;
+        Some((key, alarm.goes_on()?))
+    }
+
     fn know(&mut self, minute: u64, top: Option<&[u8]>) {
         let Some(key) = top else { return };
         let (first, last) = self.known.entry(key.into()).or_insert((minute, minute));

@@ -25,24 +25,18 @@ pub(super) async fn run(matches: &ArgMatches) -> Answered {
 
 /// As people read it.
 fn page(answer: &Value) -> String {
-    if let Some(list) = answer["list"].as_str() {
-        let becomes = match list {
-            "allow" => "It is on the allow list: it goes through, and no rule counts it.".into(),
-            "deny" => "It is on the deny list: it gets status 403.".into(),
-            why => format!("No rule counts it: {}.", shown(why)),
-        };
+    let verdict = format!("{}\n", answer["verdict"]["text"].as_str().map(shown).unwrap_or_default());
+    if answer["list"].is_string() {
         let orders = match answer["orders"].as_array().map_or(&[][..], Vec::as_slice) {
             [] => String::new(),
             orders => format!("\norders:\n{}", of_list(orders)),
         };
-        return format!("{becomes}\n{orders}");
+        return format!("{verdict}\n{orders}");
     }
     let list = |name: &str| answer[name].as_array().map_or(&[][..], Vec::as_slice);
     let text = |row: &Value, name: &str| row[name].as_str().unwrap_or("-").to_owned();
-    let mut sections: Vec<String> = list("keys").iter().map(one).collect();
-    if sections.is_empty() {
-        sections.push("No rule counts it: it goes through.\n".into());
-    }
+    let mut sections = vec![verdict];
+    sections.extend(list("keys").iter().map(one));
     let others: Vec<_> = list("others").iter().map(|row| vec![text(row, "rule"), text(row, "why")]).collect();
     if !others.is_empty() {
         sections.push(table(&["OTHER RULE", "WHY IT DOES NOT COUNT IT"], &others));
@@ -59,11 +53,12 @@ mod tests {
     fn each_key_is_told_and_why_other_rules_do_not_count() {
         let key = json!({"rule": "login", "key": "192.0.2.7", "grant": {"admit_ratio": 0.5, "heat": "hot"}});
         let other = json!({"rule": "api", "why": "its path is another"});
-        let told = page(&json!({"list": null, "keys": [key], "others": [other]}));
-        let expected = "grant.admit_ratio:  0.50\ngrant.heat:         hot\nkey:                192.0.2.7\n\
+        let verdict = json!({"text": "It may be limited."});
+        let told = page(&json!({"verdict": verdict, "list": null, "keys": [key], "others": [other]}));
+        let expected = "It may be limited.\n\ngrant.admit_ratio:  0.50\ngrant.heat:         hot\nkey:                192.0.2.7\n\
                         rule:               login\n\nOTHER RULE  WHY IT DOES NOT COUNT IT\napi         its path is another\n";
         assert_eq!(told, expected);
-        assert!(page(&json!({"list": "deny", "keys": []})).contains("403"));
-        assert!(page(&json!({"list": null, "keys": []})).contains("goes through"));
+        let denied = page(&json!({"verdict": verdict, "list": "deny", "keys": []}));
+        assert_eq!(denied, "It may be limited.\n\n");
     }
 }

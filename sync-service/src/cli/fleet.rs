@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::api::{Api, Ask, asking};
 use super::said::{Answered, Said};
-use super::table::table;
+use super::table::{shown, table};
 use super::time::span;
 
 /// The command's name.
@@ -44,6 +44,13 @@ pub(super) async fn run(matches: &ArgMatches) -> Answered {
         sleep(PAUSE).await;
     };
     let said = if matches.get_flag("json") { Said::json(&fleet) } else { Said::done(page(&fleet)) };
+    let offline = fleet["offline"].as_str().map(|why| {
+        format!(
+            "warning: {}: these are the POPs that report to this weir-sync, and what it tells them",
+            shown(why)
+        )
+    });
+    let said = said.with_note(offline.unwrap_or_default());
     Ok(said.refused_if(is_strict && !is_current(&fleet)))
 }
 
@@ -56,6 +63,28 @@ fn is_current(fleet: &Value) -> bool {
     !pops.is_empty() && pops.iter().all(|pop| pop["is_current"] == true)
 }
 
+/// At how many of how many POPs the rule set runs, and why not at each other one, a line each.
+pub(super) fn runs(fleet: &Value) -> (usize, usize, Vec<String>) {
+    let (current, others): (Vec<&Value>, Vec<&Value>) =
+        pops(fleet).iter().partition(|pop| pop["is_current"] == true);
+    let why = |pop: &&Value| {
+        let name = pop["name"].as_str().map(shown).unwrap_or_default();
+        format!("{name}: {}{}", state(pop, fleet), refusal(pop))
+    };
+    (current.len(), pops(fleet).len(), others.iter().map(why).collect())
+}
+
+/// Whether every POP runs the rule set, or has refused it.
+pub(super) fn is_settled(fleet: &Value) -> bool {
+    let has_refused = |pop: &Value| pop["refused"] == fleet["version"];
+    pops(fleet).iter().all(|pop| pop["is_current"] == true || has_refused(pop))
+}
+
+/// Why a POP refused a rule set, after a colon; empty if it does not say.
+fn refusal(pop: &Value) -> String {
+    pop["refusal"].as_str().map(|why| format!(": {}", shown(why))).unwrap_or_default()
+}
+
 fn page(fleet: &Value) -> String {
     let pops = pops(fleet);
     let runs = |pop: &&Value| pop["is_current"] == true && pop["is_canary"] != true;
@@ -63,6 +92,10 @@ fn page(fleet: &Value) -> String {
     // What POPs run is an edition: the version, with the orders that change it.
     let rule_set = fleet["rule_set"].as_u64().or(fleet["version"].as_u64()).unwrap_or_default();
     let of = match rule_set {
+        0 if fleet["lost"].is_u64() => format!(
+            "The store has lost the fleet's rule set, and POPs run edition {} of it: `weir-sync rules put FILE` puts it again",
+            fleet["lost"]
+        ),
         0 => "There is no rule set of the fleet's: POPs run their own configuration's".to_owned(),
         version => format!("Version {version} runs at {current} of {} POPs", pops.len()),
     };
@@ -101,7 +134,12 @@ fn page(fleet: &Value) -> String {
         canary => format!(" A canary runs: {}; `rules canary` shows it.", canary["id"]),
     };
     let head = ["POP", "REGION", "REPLICA", "VERSION", "STATE", "LADDER", "CLOCK", "MODULE", "HEARD"];
-    format!("{of}.{canary}\n\n{}", table(&head, &rows))
+    let refusals = pops.iter().filter(|pop| pop["is_current"] != true && pop["refusal"].is_string());
+    let refusals: Vec<_> = refusals
+        .map(|pop| format!("{}{}\n", pop["name"].as_str().map(shown).unwrap_or_default(), refusal(pop)))
+        .collect();
+    let gap = if refusals.is_empty() { "" } else { "\n" };
+    format!("{of}.{canary}\n\n{}{gap}{}", table(&head, &rows), refusals.concat())
 }
 
 /// How a POP's version stands to the fleet's.
@@ -114,6 +152,7 @@ fn state(pop: &Value, fleet: &Value) -> String {
         _ if refused > 0 && fleet["version"] == refused => format!("refused {}", fleet["rule_set"]),
         _ if refused > 0 => format!("refused {refused}"),
         0 => "its own rules".into(),
+        _ if fleet["lost"].is_u64() => "lost".into(),
         _ => "behind".into(),
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::api::{Api, Ask, asking, comment};
 use super::keys::named;
-use super::said::{Answered, Said};
+use super::said::{self, Answered, Said};
 use super::table::{shown, table};
 
 /// The names of the commands.
@@ -95,14 +95,14 @@ fn lasting(matches: &ArgMatches) -> Map<String, Value> {
     [end].into_iter().chain(reason).map(|(name, text)| (name.to_owned(), Value::String(text))).collect()
 }
 
-async fn give(api: &Api, matches: &ArgMatches, kind: &str, done: &str) -> Answered {
+async fn give(api: &Api, matches: &ArgMatches, kind: &str, what: &str) -> Answered {
     let mut body = lasting(matches);
     match *whom(matches) {
         [rule, key] => body.extend([("rule".into(), json!(rule)), ("key".into(), json!(key))]),
         _ => body.extend([("address".into(), json!(whom(matches).concat()))]),
     }
     let order = api.ask(Ask::new(Method::PUT, &[kind]).json(&body.into())).await?.body;
-    Ok(told(&order, matches, done))
+    Ok(told(&order, matches, what))
 }
 
 async fn overridden(api: &Api, matches: &ArgMatches) -> Answered {
@@ -112,7 +112,7 @@ async fn overridden(api: &Api, matches: &ArgMatches) -> Answered {
         let ask = Ask::new(Method::DELETE, &path).comment(matches.get_one("reason"))?;
         let answer = api.ask(ask).await?.body;
         let page = format!("{} of {} has its rule's rate again.\n", shown(key), shown(rule));
-        return Ok(said(&answer, matches, page));
+        return Ok(done(&answer, matches, page).with_note(said::note(&answer)));
     }
     let mut body = lasting(matches);
     if let Some(rate) = matches.get_one::<String>("rate") {
@@ -126,15 +126,15 @@ async fn overridden(api: &Api, matches: &ArgMatches) -> Answered {
 }
 
 /// What became of an order.
-fn told(order: &Value, matches: &ArgMatches, done: &str) -> Said {
+fn told(order: &Value, matches: &ArgMatches, what: &str) -> Said {
     let until = order["until"].as_str().map(shown).unwrap_or_default();
-    let page = format!("{} is {done} until {until}.\n", about(order));
+    let page = format!("{} is {what} until {until}.\n", about(order));
     let without =
         order["without_effect"].as_str().map(|why| format!("warning: without effect: {}", shown(why)));
-    said(order, matches, page).with_note(without.unwrap_or_default())
+    done(order, matches, page).with_note(said::lines([without.unwrap_or_default(), said::note(order)]))
 }
 
-fn said(answer: &Value, matches: &ArgMatches, page: String) -> Said {
+fn done(answer: &Value, matches: &ArgMatches, page: String) -> Said {
     if matches.get_flag("json") { Said::json(answer) } else { Said::done(page) }
 }
 
@@ -152,7 +152,8 @@ async fn take_back(api: &Api, matches: &ArgMatches, kind: &str, what: &str) -> A
     let path = [kind, whom.as_str()];
     let ask = Ask::new(Method::DELETE, &path).comment(matches.get_one("comment"))?;
     let answer = api.ask(ask).await?.body;
-    Ok(said(&answer, matches, format!("{what} of {} is taken back.\n", shown(whom))))
+    let page = format!("{what} of {} is taken back.\n", shown(whom));
+    Ok(done(&answer, matches, page).with_note(said::note(&answer)))
 }
 
 async fn list(api: &Api, matches: &ArgMatches) -> Answered {
@@ -161,8 +162,14 @@ async fn list(api: &Api, matches: &ArgMatches) -> Answered {
         return Ok(Said::json(&answer));
     }
     let orders = answer["orders"].as_array().map_or(&[][..], Vec::as_slice);
+    let lost = answer["lost"].as_u64().map_or_else(String::new, |edition| {
+        format!(
+            "warning: POPs run edition {edition}, of a rule set that the store has lost: its bans, allows and overrides are not \
+             listed. They end in their time; `weir-sync rules put FILE` ends them now"
+        )
+    });
     if orders.is_empty() {
-        return Ok(Said::done("There are no bans, allows or overrides.\n"));
+        return Ok(Said::done("There are no bans, allows or overrides.\n").with_note(lost));
     }
     let row = |order: &Value| {
         let text = |field: &str| match &order[field] {
@@ -173,5 +180,5 @@ async fn list(api: &Api, matches: &ArgMatches) -> Answered {
         vec![text("id"), text("kind"), about(order), text("until"), text("author"), text("reason")]
     };
     let rows: Vec<_> = orders.iter().map(row).collect();
-    Ok(Said::done(table(&["ID", "KIND", "WHOM", "UNTIL", "BY", "REASON"], &rows)))
+    Ok(Said::done(table(&["ID", "KIND", "WHOM", "UNTIL", "BY", "REASON"], &rows)).with_note(lost))
 }

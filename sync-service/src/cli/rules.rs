@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use self::held::{differences, kept, lines};
 use super::api::{Answer, Api, Ask, asking, comment};
-use super::said::{Answered, Failure, Said};
+use super::said::{self, Answered, Failure, Said};
 use super::table::table;
 use crate::moment;
 
@@ -42,6 +42,7 @@ pub(super) fn command() -> Command {
                 .arg(comment())
                 .arg(version("if-version").long("if-version").help("Only if this is still the current version"))
                 .arg(strict.help("Put nothing if there are warnings"))
+                .arg(put::wait())
                 .args(canary::audience()),
         )
         .subcommand(Command::new("canary").about("Shows the rule set that a part of the POPs runs: which of them, and what it changes"))
@@ -177,10 +178,14 @@ async fn roll_back(api: &Api, matches: &ArgMatches) -> Answered {
 async fn enforce(api: &Api, matches: &ArgMatches) -> Answered {
     let enforce = matches.get_one::<String>("enforce").is_some_and(|word| word == "on");
     let ask = Ask::new(Method::PUT, &["enforcement"]).json(&json!({"enforce": enforce}));
-    let made = api.ask(ask.comment(matches.get_one("comment"))?).await?.body["version"].clone();
+    let answer = api.ask(ask.comment(matches.get_one("comment"))?).await?.body;
+    let (made, is_offline) = (&answer["version"], answer["offline"] == true);
     if matches.get_flag("json") {
-        return Ok(Said::json(&json!({"version": made, "enforce": enforce})));
+        let said = Said::json(&json!({"version": made, "enforce": enforce, "offline": is_offline}));
+        return Ok(said.with_note(said::note(&answer)));
     }
-    let effect = if enforce { "rules are enforced" } else { "no rule limits anything, in the whole fleet" };
-    Ok(Said::done(format!("Version {made}: {effect}.\n")))
+    let whose = if is_offline { "at the POPs that report to it" } else { "in the whole fleet" };
+    let effect = if enforce { "rules are enforced" } else { "no rule limits anything" };
+    let head = if is_offline { String::new() } else { format!("Version {made}: ") };
+    Ok(Said::done(format!("{head}{effect}, {whose}.\n")).with_note(said::note(&answer)))
 }

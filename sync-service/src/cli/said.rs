@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
+use super::table::shown;
+
 /// What to add to the help of each command.
 pub(super) const EXIT_CODES: &str = "It ends with 0 if it is done, 1 if weir-sync refuses it (or, where that is asked, things differ), 2 if the command \
     line, a file or the answer cannot be used, 3 if weir-sync or its store is out of reach. --url, --token-file and --ca-file can \
@@ -102,3 +104,14 @@ impl Failure {
 
 /// What a command says, or why it cannot.
 pub(super) type Answered = Result<Said, Failure>;
+
+/// What an operator should know of a change that was made, as its `answer` says; empty if there is nothing.
+pub(super) fn note(answer: &Value) -> String {
+    answer["note"].as_str().map(|note| format!("warning: {}", shown(note))).unwrap_or_default()
+}
+
+/// Notes, a line each.
+pub(super) fn lines(notes: impl IntoIterator<Item = String>) -> String {
+    let notes: Vec<_> = notes.into_iter().filter(|note| !note.is_empty()).collect();
+    notes.join("\n")
+}

@@ -63,6 +63,14 @@ impl Counts {
         (said.map(of).collect(), names.len())
     }
 
+    /// How many requests the list `deny` refused.
+    pub(super) fn blocked(&self) -> u64 {
+        let name =
+            Event::METRICS.iter().find(|(event, _)| *event == Event::ListBlocked).map(|(_, name)| *name);
+        let event = name.unwrap_or_default().trim_start_matches(PREFIX);
+        self.metrics.gateway_events.get(&Happened { event }).map_or(0, |counter| counter.get())
+    }
+
     /// Adds what a worker counted since the last time, under rules of these names.
     pub(super) fn add(&self, counters: &mut Counters, names: &[String]) {
         for (event, name) in Event::METRICS {

@@ -120,6 +120,10 @@ impl Site for Handle {
         self.memory.counts.counted(turn)
     }
 
+    fn blocked(&mut self) -> u64 {
+        self.memory.counts.blocked()
+    }
+
     fn decided(&mut self, decision: &Decision) {
         self.ruled = Ruled::of(decision);
     }

@@ -30,7 +30,7 @@ pub struct FoundKey {
     /// Why weir-sync knows nothing of the key, if so.
     pub why: Option<&'static str>,
     /// Whether the request is limited at once, since it lacks a part of the key.
-    pub is_refused: bool,
+    pub lacks_key: bool,
     /// Of which percentage of its keys the rule limits; of 0 it is in shadow.
     pub enforced_percent: u8,
 }
@@ -62,8 +62,8 @@ fn key(rule: &Rule, request: &mut Fetched<'_>, secret: Option<&FleetSecret>) -> 
         Mode::Shadow | Mode::Off => 0,
     };
     let found = |value: Option<Vec<u8>>, why| {
-        let is_refused = why == Some(LACKS);
-        Some(FoundKey { rule: rule.name.clone(), value, why, is_refused, enforced_percent })
+        let lacks_key = why == Some(LACKS);
+        Some(FoundKey { rule: rule.name.clone(), value, why, lacks_key, enforced_percent })
     };
     let value = match rule.key.value(request, secret.unwrap_or(&FleetSecret::UNKEYED)) {
         Ok(value)

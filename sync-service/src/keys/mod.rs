@@ -9,4 +9,5 @@ pub mod found;
 pub mod name;
 pub mod orders;
 pub mod shared;
+pub mod verdict;
 pub mod which;

@@ -9,8 +9,10 @@ use weir_rules::key::KeyValue;
 
 use super::asked::is_of;
 use super::name;
+use crate::moment;
+use crate::orders::Order;
 use crate::orders::network::Network;
-use crate::orders::order::{Standing, Subject};
+use crate::orders::order::{Kind, Standing, Subject};
 
 /// The orders about the key `id`, and about the address that it has, as operators read them.
 pub fn of_key(orders: &[Standing], id: &BudgetId) -> Vec<Value> {
@@ -22,6 +24,19 @@ pub fn of_key(orders: &[Standing], id: &BudgetId) -> Vec<Value> {
             name::is_within(&id.value, &network) || name::is_within(&network, &id.value)
         }
     })
+}
+
+/// For how long the key `id` is banned as an address, in milliseconds; none if it is not.
+pub fn banned_ms(orders: &[Standing], id: &BudgetId) -> Option<u32> {
+    let now_ms = moment::now_ms();
+    let until = |standing: &Standing| {
+        let Order { said, until_ms, .. } = &standing.order;
+        let address =
+            said.subject.address().filter(|_| said.kind == Kind::Ban && standing.without_effect.is_none());
+        let is_banned = name::is_within(&id.value, &network(&address?));
+        is_banned.then(|| u32::try_from(until_ms.saturating_sub(now_ms)).unwrap_or(u32::MAX))
+    };
+    orders.iter().filter_map(until).max().filter(|ms| *ms > 0)
 }
 
 /// The orders about `address`, as operators read them.
@@ -49,7 +64,7 @@ fn told(orders: &[Standing], is_about: impl Fn(&Subject) -> bool) -> Vec<Value> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::orders::order::{Kind, Order, Said};
+    use crate::orders::order::Said;
 
     fn order(subject: Subject) -> Standing {
         let said =
@@ -74,6 +89,13 @@ mod tests {
         let told = of_key(&orders, &id);
         let of = |order: &Value| order["address"].as_str().or(order["key"].as_str()).unwrap().to_owned();
         assert_eq!(told.iter().map(of).collect::<Vec<_>>(), ["192.0.2.0/24", "192.0.2.7", "192.0.2.7"]);
+        let banned = |until_ms, value: &str| {
+            let of = |order: &Standing| Order { until_ms, ..order.order.clone() };
+            let orders = orders.clone().map(|one| Standing { order: of(&one), without_effect: None });
+            banned_ms(&orders, &BudgetId::new("api".into(), name::read(value).unwrap()))
+        };
+        assert!(banned(u64::MAX, "192.0.2.9").is_some() && banned(1, "192.0.2.9").is_none());
+        assert_eq!(banned(u64::MAX, "203.0.113.9"), None);
         assert_eq!(of_address(&orders, "192.0.2.9".parse().unwrap()).len(), 1);
         assert_eq!(of_address(&orders, "2001:db8::1".parse().unwrap()).len(), 0);
     }

@@ -9,7 +9,7 @@ use weir_budget::busy::fleet::{BusyKey, Said, Unseen};
 use weir_budget::busy::{POPS_MAX, Rates};
 use weir_budget::decisions::{Decided, RuleRates};
 use weir_budget::statuses::PopStatus;
-use weir_wire::messages::{MODULE_MAX, POP_NAME_MAX, RULE_NAME_MAX, RULES_MAX};
+use weir_wire::messages::{MODULE_MAX, POP_NAME_MAX, REFUSAL_MAX, RULE_NAME_MAX, RULES_MAX};
 use weir_wire::quota::Quota;
 
 use super::name;
@@ -20,7 +20,7 @@ pub const TOLD_MAX: usize = 100;
 /// Of how many POPs a weir-sync tells how they are.
 pub const STATUSES_MAX: usize = 1_000;
 /// The version of the text.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// The most keys that are read of one text.
 const KEYS_MAX: usize = 2 * TOLD_MAX;
 
@@ -44,10 +44,12 @@ struct Text {
     /// Of each rule what it lets through, limits, would limit in shadow and refuses, and how many POPs run it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     rules: Vec<(String, [u64; 4], u32)>,
-    /// Of each POP the step of its ladder, its clock, its module, and how long ago it said so.
+    /// Of each POP the step of its ladder, its clock, its module, why it refused a rule set, and how long ago it said so.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pops: Vec<(String, u8, Option<i64>, String, u64)>,
+    pops: Vec<PopRow>,
 }
+
+type PopRow = (String, u8, Option<i64>, String, String, u64);
 
 #[derive(Serialize, Deserialize)]
 struct Row {
@@ -74,8 +76,8 @@ pub fn write(Word { said, rates, statuses }: &Word) -> String {
         (rule.clone(), [allowed, limited, shadow, denied], *pops)
     });
     let pops = statuses.iter().take(STATUSES_MAX).map(|status| {
-        let PopStatus { pop, step, clock_ms, module, age_ms } = status.clone();
-        (pop, step, clock_ms, module, age_ms)
+        let PopStatus { pop, step, clock_ms, module, refusal, age_ms } = status.clone();
+        (pop, step, clock_ms, module, refusal, age_ms)
     });
     let (rules, pops) = (rules.collect(), pops.collect());
     // Numbers and texts: nothing that JSON cannot say.
@@ -104,11 +106,9 @@ fn rates_of((rule, [allowed, limited, shadow, denied], pops): (String, [u64; 4],
     is_name(&rule, RULE_NAME_MAX).then_some(RuleRates { rule, milli, pops })
 }
 
-fn status_of(
-    (pop, step, clock_ms, module, age_ms): (String, u8, Option<i64>, String, u64),
-) -> Option<PopStatus> {
-    let fits = is_name(&pop, POP_NAME_MAX) && module.len() <= MODULE_MAX;
-    fits.then_some(PopStatus { pop, step, clock_ms, module, age_ms })
+fn status_of((pop, step, clock_ms, module, refusal, age_ms): PopRow) -> Option<PopStatus> {
+    let fits = is_name(&pop, POP_NAME_MAX) && module.len() <= MODULE_MAX && refusal.len() <= REFUSAL_MAX;
+    fits.then_some(PopStatus { pop, step, clock_ms, module, refusal, age_ms })
 }
 
 fn is_name(name: &str, max: usize) -> bool {
@@ -167,8 +167,14 @@ mod tests {
         let free = BusyKey { limited_ms: None, id: BudgetId::new("r".into(), vec![1, 2]), ..key.clone() };
         let said = Said { keys: vec![key, free], unseen: Unseen { limited_milli: 3, admitted_milli: 4 } };
         let milli = Decided { allowed: 1, limited: 2, shadow: 3, denied: 4 };
-        let status =
-            PopStatus { pop: "fra1".into(), step: 1, clock_ms: Some(-7), module: "0.1.0".into(), age_ms: 40 };
+        let status = PopStatus {
+            pop: "fra1".into(),
+            step: 1,
+            clock_ms: Some(-7),
+            module: "0.1.0".into(),
+            refusal: "no".into(),
+            age_ms: 40,
+        };
         let rates = vec![RuleRates { rule: "login".into(), milli, pops: 5 }];
         Word { said, rates, statuses: vec![status] }
     }
@@ -178,7 +184,7 @@ mod tests {
         let text = write(&word());
         assert_eq!(read(&text), Some(word()));
         assert!(text.len() < 600, "{}: {text}", text.len());
-        for (old, new) in [("\"v\":1", "\"v\":2"), ("]]}", "]]")] {
+        for (old, new) in [("\"v\":2", "\"v\":3"), ("]]}", "]]")] {
             let other = text.replacen(old, new, 1);
             assert_ne!(other, text, "{old}");
             assert_eq!(read(&other), None, "{other}");

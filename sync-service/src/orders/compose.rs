@@ -7,6 +7,8 @@
 //! | an override of a key | a tier of its rule, before the rule's own |
 //! | a ban of a key | nothing: POPs are told of it as of the bans of a penalty |
 //!
+//! Each carries its end to the POPs (`until_ms`), which end it by themselves should they not hear of its end.
+//!
 //! Of two orders about one address, the one about the smaller network counts.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +21,9 @@ use super::network::{Network, Networks};
 use super::order::{Kind, Order, Subject, Terms};
 use super::tier;
 use crate::document::Document;
+
+/// The most groups of addresses with ends of their own, of bans and of allows each.
+const ENDS_MAX: usize = 20;
 
 /// What comes of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,12 +163,16 @@ pub fn try_beside(base: &Document, others: Vec<Order>, tried: Order) -> Effect {
 
 fn with(base: &Document, orders: &[&Order]) -> Result<Document, Vec<ConfigError>> {
     let of_kind = |kind| orders.iter().filter(move |order| order.said.kind == kind);
-    let addresses = |kind| of_kind(kind).filter_map(|order| order.said.subject.address()).collect::<Vec<_>>();
+    let address = |order: &&Order| order.said.subject.address().map(|address| (order.until_ms, address));
+    let addresses = |kind| of_kind(kind).filter_map(&address).collect::<Vec<_>>();
     let (bans, allows) = (addresses(Kind::Ban), addresses(Kind::Allow));
-    let mut tiers: BTreeMap<_, Vec<&str>> = BTreeMap::new();
+    // With the end of the last of its keys.
+    let mut tiers: BTreeMap<_, (u64, Vec<&str>)> = BTreeMap::new();
     for order in of_kind(Kind::Override) {
         if let (Subject::Key { rule, key }, Some(terms)) = (&order.said.subject, &order.said.terms) {
-            tiers.entry((rule, terms)).or_default().push(key);
+            let (until_ms, keys) = tiers.entry((rule, terms)).or_default();
+            *until_ms = order.until_ms.max(*until_ms);
+            keys.push(key);
         }
     }
     if bans.is_empty() && allows.is_empty() && tiers.is_empty() {
@@ -171,44 +180,59 @@ fn with(base: &Document, orders: &[&Order]) -> Result<Document, Vec<ConfigError>
     }
     let mut value = base.value().clone();
     if let Some(fields) = value.as_object_mut() {
-        if !bans.is_empty() {
-            add(fields, "deny", json!({"addresses": bans}));
+        for (until_ms, bans) in by_end(&bans) {
+            add(fields, "deny", json!({"addresses": bans, "until_ms": until_ms}));
         }
         for condition in allowing(&allows, &bans) {
             add(fields, "allow", condition);
         }
-        for ((rule, terms), keys) in tiers {
-            tier::add(fields, base.rules(), rule, terms, &keys)?;
+        for ((rule, terms), (until_ms, keys)) in tiers {
+            tier::add(fields, base.rules(), (rule, terms), &keys, until_ms)?;
         }
     }
     Document::of_value(value)
 }
 
+/// The networks by their ends, in at most [`ENDS_MAX`] groups: beyond that, some are told a later end than they have.
+fn by_end(networks: &[(u64, Network)]) -> Vec<(u64, Vec<Network>)> {
+    let mut ends: BTreeMap<u64, Vec<Network>> = BTreeMap::new();
+    for (until_ms, network) in networks {
+        ends.entry(*until_ms).or_default().push(*network);
+    }
+    let ends: Vec<_> = ends.into_iter().collect();
+    let last = |group: &[(u64, Vec<Network>)]| group.last().map_or(0, |(until_ms, _)| *until_ms);
+    let all =
+        |group: &[(u64, Vec<Network>)]| group.iter().flat_map(|(_, networks)| networks.clone()).collect();
+    ends.chunks(ends.len().div_ceil(ENDS_MAX).max(1)).map(|group| (last(group), all(group))).collect()
+}
+
 /// Conditions that allow these networks, but for what is banned inside of one.
-fn allowing(allows: &[Network], bans: &[Network]) -> Vec<Value> {
+fn allowing(allows: &[(u64, Network)], bans: &[(u64, Network)]) -> Vec<Value> {
     let (mut whole, mut conditions) = (Vec::new(), Vec::new());
-    for allow in allows {
-        let inside: Vec<_> = bans.iter().filter(|ban| allow.covers(ban)).collect();
+    for (until_ms, allow) in allows {
+        let inside: Vec<_> = bans.iter().map(|(_, ban)| ban).filter(|ban| allow.covers(ban)).collect();
         if inside.is_empty() {
-            whole.push(allow);
+            whole.push((*until_ms, *allow));
         } else {
-            conditions.push(json!({"addresses": [allow], "not": {"addresses": inside}}));
+            let but = json!({"addresses": inside});
+            conditions.push(json!({"addresses": [allow], "not": but, "until_ms": until_ms}));
         }
     }
-    if !whole.is_empty() {
-        conditions.push(json!({"addresses": whole}));
-    }
+    let whole = by_end(&whole).into_iter();
+    conditions.extend(whole.map(|(end, networks)| json!({"addresses": networks, "until_ms": end})));
     conditions
 }
 
-/// Adds a condition to a list; if that is full, to one of its conditions.
-fn add(fields: &mut Map<String, Value>, list: &str, condition: Value) {
+/// Adds a condition to a list; if that is full, to one of its conditions, which leaves its end to weir-sync.
+fn add(fields: &mut Map<String, Value>, list: &str, mut condition: Value) {
     let list = fields.entry(list).or_insert_with(|| json!([]));
     let Some(list) = list.as_array_mut() else { return };
-    let is_plain = |known: &&mut Value| known.get("any").is_none() && known.get("not").is_none();
+    let is_plain =
+        |known: &&mut Value| ["any", "not", "until_ms"].iter().all(|name| known.get(name).is_none());
     if list.len() >= CONDITIONS_MAX
         && let Some(known) = list.iter_mut().rev().find(is_plain)
     {
+        condition.as_object_mut().map(|fields| fields.remove("until_ms"));
         *known = json!({"any": [known.take(), condition]});
         return;
     }
@@ -260,18 +284,35 @@ mod tests {
         let base = document(&json!({"deny": [{"methods": ["PUT"]}]}));
         let composed = compose(&base, &[ban("203.0.113.0/24"), allow("192.0.2.1"), ban("2001:db8::1")]);
         let value = composed.document.value();
-        let denied = json!([{"methods": ["PUT"]}, {"addresses": ["203.0.113.0/24", "2001:db8::1"]}]);
-        assert_eq!((&value["deny"], &value["allow"]), (&denied, &json!([{"addresses": ["192.0.2.1"]}])));
+        let banned = json!({"addresses": ["203.0.113.0/24", "2001:db8::1"], "until_ms": 2});
+        let allowed = json!([{"addresses": ["192.0.2.1"], "until_ms": 2}]);
+        assert_eq!((&value["deny"], &value["allow"]), (&json!([{"methods": ["PUT"]}, banned]), &allowed));
         assert_eq!(composed.effects, vec![Effect::InForce; 3]);
         assert_eq!(compose(&base, &[]).document, base);
+    }
+
+    /// POPs end them by themselves, should weir-sync have forgotten them.
+    #[test]
+    fn each_order_carries_its_end_as_far_as_there_is_room() {
+        let ending = |order: Order, until_ms| Order { until_ms, ..order };
+        let orders = [ending(ban("192.0.2.1"), 7), ending(ban("192.0.2.2"), 5), ending(ban("192.0.2.3"), 7)];
+        let denied = compose(&document(&json!({})), &orders).document.value()["deny"].clone();
+        let expected = json!([
+            {"addresses": ["192.0.2.2"], "until_ms": 5}, {"addresses": ["192.0.2.1", "192.0.2.3"], "until_ms": 7},
+        ]);
+        assert_eq!(denied, expected);
+        let many: Vec<_> = (1..=50).map(|n| ending(ban(&format!("192.0.2.{n}")), n)).collect();
+        let denied = compose(&document(&json!({})), &many).document.value()["deny"].clone();
+        assert_eq!(denied.as_array().map(Vec::len), Some(17));
+        assert_eq!(denied[0], json!({"addresses": ["192.0.2.1", "192.0.2.2", "192.0.2.3"], "until_ms": 3}));
     }
 
     #[test]
     fn of_two_orders_the_one_about_the_smaller_network_counts() {
         let orders = [allow("10.0.0.0/8"), ban("10.1.0.0/16"), allow("10.1.2.0/24"), ban("11.0.0.0/8")];
         let value = compose(&document(&json!({})), &orders).document.value().clone();
-        let but = json!({"addresses": ["10.0.0.0/8"], "not": {"addresses": ["10.1.0.0/16"]}});
-        assert_eq!(value["allow"], json!([but, {"addresses": ["10.1.2.0/24"]}]));
+        let but = json!({"addresses": ["10.0.0.0/8"], "not": {"addresses": ["10.1.0.0/16"]}, "until_ms": 2});
+        assert_eq!(value["allow"], json!([but, {"addresses": ["10.1.2.0/24"], "until_ms": 2}]));
     }
 
     #[test]
@@ -309,7 +350,7 @@ mod tests {
         );
         assert_eq!(composed.effects[1], Effect::InForce);
         assert_eq!(composed.document.value()["deny"], full["deny"]);
-        assert_eq!(composed.document.value()["allow"], json!([{"addresses": ["192.0.2.2"]}]));
+        assert_eq!(composed.document.value()["allow"], json!([{"addresses": ["192.0.2.2"], "until_ms": 2}]));
     }
 
     fn overriding(rule: &str, key: &str, rate: &str, burst: u32) -> Order {
@@ -339,11 +380,13 @@ mod tests {
         let composed = compose(&rules(), &orders);
         assert_eq!(composed.effects, vec![Effect::InForce; 4]);
         let tiers = |rule: usize| composed.document.value()["rules"][rule]["tiers"].clone();
-        let addresses = json!({"addresses": ["192.0.2.1/32", "2001:db8::/64"]});
+        let addresses = json!({"addresses": ["192.0.2.1/32", "2001:db8::/64"], "until_ms": 2});
         let both = json!({"name": "o-100-s-200", "rate": "100/s", "burst": 200, "when": addresses});
         assert_eq!((&tiers(0)[0], &tiers(0)[1]["name"]), (&both, &json!("own")));
-        assert_eq!(tiers(1), json!([{"name": "o-7-5m-9", "rate": "7/5m", "burst": 9, "keys": ["acme"]}]));
-        assert_eq!(tiers(2)[0]["when"], json!({}));
+        let end = json!({"until_ms": 2});
+        let of_text =
+            json!([{"name": "o-7-5m-9", "rate": "7/5m", "burst": 9, "keys": ["acme"], "when": end}]);
+        assert_eq!((tiers(1), &tiers(2)[0]["when"]), (of_text, &end));
         let names: Vec<_> = composed.document.rules().rules().iter().map(|rule| rule.name.as_str()).collect();
         assert!(names.contains(&"a.o-100-s-200"), "{names:?}");
     }

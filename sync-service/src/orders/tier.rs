@@ -14,13 +14,13 @@ use crate::keys::name;
 /// What stands before the value of a key's only part beside the client's address.
 const TEXT: &str = "text:";
 
-/// Adds a tier of these terms for these keys to a rule of a document, before its own.
+/// Adds a tier of these terms for these keys to a rule of a document, before its own. It ends `until_ms` after 1970.
 pub(super) fn add(
     document: &mut Map<String, Value>,
     rules: &RuleSet,
-    rule: &str,
-    terms: &Terms,
+    (rule, terms): (&str, &Terms),
     keys: &[&str],
+    until_ms: u64,
 ) -> Result<(), Vec<ConfigError>> {
     let wrong = |place: &str, problem: String| vec![ConfigError { place: place.into(), problem }];
     let missing = || wrong("rule", format!("expected the name of a rule of the rule set, found {rule:?}"));
@@ -31,11 +31,10 @@ pub(super) fn add(
     }
     let written: Option<Vec<String>> = keys.iter().map(|key| written(spec, key)).collect();
     let written = written.ok_or_else(|| wrong("key", expected(spec).into()))?;
-    if spec.is_all() {
-        tier["when"] = json!({});
-    } else if spec.is_address() {
-        tier["when"] = json!({"addresses": written});
-    } else {
+    tier["when"] = json!({"until_ms": until_ms});
+    if spec.is_address() {
+        tier["when"]["addresses"] = json!(written);
+    } else if !spec.is_all() {
         tier["keys"] = json!(written);
     }
     let listed = document.get_mut("rules").and_then(Value::as_array_mut).into_iter().flatten();

@@ -7,12 +7,13 @@ use std::sync::atomic::Ordering;
 use weir_budget::budget::{Account, BudgetId};
 use weir_budget::busy::fleet::{FleetKey, together};
 use weir_budget::busy::standing::{Question, Standing};
-use weir_budget::decisions;
+use weir_budget::decisions::{self, Decided, RuleRates};
 use weir_budget::statuses::{self, PopStatus};
 
 use super::{Exchange, unix_us};
 use crate::keys::answer::{Busy, One};
 use crate::keys::asked::LISTED_MAX;
+use crate::keys::orders;
 use crate::keys::shared::{self, Word};
 use crate::rates::Rates;
 use crate::store::{Batch, StoreError};
@@ -74,14 +75,19 @@ impl Exchange {
         let members = words.len();
         let rules =
             decisions::together(words.iter().map(|(member, word)| (member.as_str(), word.rates.clone())));
+        // Of a rule that was taken out, POPs tell as long as their process lives.
+        let is_shown = |of: &RuleRates| of.milli != Decided::default() || self.rules.has_rule(&of.rule);
+        let rules = rules.into_iter().filter(is_shown).collect();
         let statuses = words.into_iter().flat_map(|(_, word)| word.statuses);
         (Rates { rules, members, is_partial }, statuses::together(statuses))
     }
 
-    /// For how long each of `keys` is banned, if it is, in milliseconds.
+    /// For how long each of `keys` is banned, if it is, in milliseconds: by itself, or as an address.
     pub fn banned_ms(&self, keys: &[FleetKey]) -> Vec<Option<u32>> {
+        let standings = self.rules.standings();
         let (hub, now) = (self.hub(), self.now());
-        keys.iter().map(|key| hub.banned_ms(now, &key.id)).collect()
+        let of = |key: &FleetKey| hub.banned_ms(now, &key.id).max(orders::banned_ms(&standings, &key.id));
+        keys.iter().map(of).collect()
     }
 
     /// How each of these keys stands. None for one whose rule no POP has reported of late, and no rule set that is kept has.
@@ -112,6 +118,7 @@ impl Exchange {
             }
         };
         let busy = busy.iter().find(|key| key.id == *id).cloned();
+        let as_address = orders::banned_ms(&self.rules.standings(), id);
         let (hub, now) = (self.hub(), self.now());
         let busy = busy.or_else(|| {
             let mine = hub.busy_key(now, id)?;
@@ -122,7 +129,7 @@ impl Exchange {
             standing,
             members,
             busy,
-            banned_ms: hub.banned_ms(now, id),
+            banned_ms: hub.banned_ms(now, id).max(as_address),
             is_reported: hub.is_reported(&id.rule),
         })
     }

@@ -14,8 +14,7 @@ use crate::gateway::json::asks;
 use crate::keys::answer::{self, Busy, One};
 use crate::keys::asked::Asked;
 use crate::keys::found::{self, Found, FoundKey};
-use crate::keys::which;
-use crate::keys::{name, orders};
+use crate::keys::{name, orders, verdict, which};
 use crate::moment;
 use crate::orders::order::Standing;
 use crate::problem::{Problem, json as response};
@@ -79,7 +78,7 @@ impl Routes {
         let ids: Vec<_> = keys.iter().filter_map(id).collect();
         let orders = self.orders_known().await;
         let mut known = self.exchange.keys(&ids).await.into_iter();
-        let row = |FoundKey { rule, value, why, is_refused, enforced_percent }: FoundKey| {
+        let row = |FoundKey { rule, value, why, lacks_key, enforced_percent }: FoundKey| {
             let one = if value.is_some() && why.is_none() { known.next().flatten() } else { None };
             let shown = value.as_deref().map(name::show);
             let mut row = match one {
@@ -88,12 +87,14 @@ impl Routes {
                     json!({"rule": rule, "key": shown, "why": why.unwrap_or("no POP has reported it of late")})
                 }
             };
-            (row["enforced_percent"], row["is_refused"]) = (enforced_percent.into(), is_refused.into());
+            (row["enforced_percent"], row["lacks_key"]) = (enforced_percent.into(), lacks_key.into());
             row
         };
         let rows: Vec<_> = keys.into_iter().map(row).collect();
         let about = address.map(|address| orders::of_address(&orders, address)).unwrap_or_default();
-        let answer = json!({"list": list, "keys": rows, "others": others, "orders": about});
+        let becomes = verdict::of(list, &rows);
+        let answer =
+            json!({"verdict": becomes, "list": list, "keys": rows, "others": others, "orders": about});
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 

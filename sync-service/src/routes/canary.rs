@@ -60,7 +60,7 @@ impl Routes {
         self.operator(request.headers(), Role::Read)?;
         judge_query(request)?;
         let fleet = self.exchange.fleet().await?;
-        let Some(of) = &fleet.canary else { return Err(ChangeError::NoCanary.into()) };
+        let Some((of, _)) = &fleet.canary else { return Err(ChangeError::NoCanary.into()) };
         let document: Value = serde_json::from_slice(&of.document).unwrap_or_default();
         let old = self.exchange.rules.current().await?;
         let old: Value = old.and_then(|old| serde_json::from_slice(&old.document).ok()).unwrap_or_default();
@@ -71,7 +71,7 @@ impl Routes {
             ("at", moment::text(of.at_ms).into()),
             ("author", of.author.clone().into()),
             ("comment", of.comment.clone().into()),
-            ("version", fleet.current.version.into()),
+            ("version", fleet.version.into()),
             ("changes", json!(changes)),
             ("lines", json!(lines)),
             ("document", document),
@@ -121,14 +121,12 @@ fn of_header(headers: &HeaderMap) -> Result<Option<Option<u64>>, Problem> {
 
 /// What operators are told of the canary of `fleet`; null if none runs.
 pub(super) fn canary(fleet: &Fleet) -> Value {
-    let (Some(canary), Some(edition)) = (&fleet.canary, fleet.current.canary_edition()) else {
-        return Value::Null;
-    };
+    let Some((canary, edition)) = &fleet.canary else { return Value::Null };
     let pops = fleet.pops.iter().filter(|pop| fleet.is_canary(pop));
     let (running, others): (Vec<&Seen>, Vec<&Seen>) = pops.partition(|pop| fleet.is_current(pop));
-    let (refused, waiting): (Vec<_>, Vec<_>) = others.into_iter().partition(|pop| pop.refused == edition);
+    let (refused, waiting): (Vec<_>, Vec<_>) = others.into_iter().partition(|pop| pop.refused == *edition);
     let mut told = canary.told();
-    told["edition"] = edition.into();
+    told["edition"] = (*edition).into();
     for (name, pops) in [("running", running), ("refused", refused), ("waiting", waiting)] {
         told[name] = pops.iter().map(|seen| seen.pop.as_str()).collect();
     }

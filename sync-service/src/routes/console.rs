@@ -139,23 +139,25 @@ impl Routes {
         // A trip to the store and back, twice at once.
         let fleet = exchange.fleet().await;
         let took = asked_at.elapsed();
+        let trouble = fleet.as_ref().map_or_else(Some, |fleet| fleet.offline.as_ref());
         let (rates, pops) = exchange.pops_say().await;
         let figures = exchange.figures();
-        let rules = figures.rules.iter().map(|(rule, of)| {
-            json!({
-                "rule": rule, "debt": parts(of.owed.sum_milli), "overshoot": parts(of.owed.deepest_milli),
-                "overshoot_max": parts(of.owed.most_milli), "bound": of.bound,
-            })
-        });
+        let rules =
+            figures.rules.iter().filter(|(rule, _)| exchange.rules.has_rule(rule)).map(|(rule, of)| {
+                json!({
+                    "rule": rule, "debt": parts(of.owed.sum_milli), "overshoot": parts(of.owed.deepest_milli),
+                    "overshoot_max": parts(of.owed.most_milli), "bound": of.bound,
+                })
+            });
         let mut found = json!({
             "at_s": SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
             "weir_sync": env!("CARGO_PKG_VERSION"),
             "member": exchange.member(),
             "store": {
-                "is_up": fleet.is_ok(),
-                "trip_ms": fleet.is_ok().then_some(took.as_secs_f64() * 1_000.0),
+                "is_up": trouble.is_none(),
+                "trip_ms": trouble.is_none().then_some(took.as_secs_f64() * 1_000.0),
                 "silence_s": Duration::from_nanos(figures.store_silence_ns).as_secs_f64(),
-                "problem": fleet.as_ref().err().map(ToString::to_string),
+                "problem": trouble.map(ToString::to_string),
             },
             "budgets": {"count": figures.budgets, "in_debt": figures.in_debt},
             "rules": rules.collect::<Vec<_>>(),
@@ -200,8 +202,8 @@ fn of_fleet(fleet: &Fleet) -> Value {
     }
     let pops: Vec<Value> = first.into_iter().map(|pop| super::rules::pop(pop, fleet)).collect();
     json!({
-        "version": fleet.current.edition(),
-        "rule_set": fleet.current.version.unwrap_or_default(),
+        "version": fleet.edition,
+        "rule_set": fleet.version,
         "canary": super::canary::canary(fleet),
         "count": seen.len(),
         "current": seen.iter().filter(is_current).count(),

@@ -16,6 +16,7 @@ use crate::orders::ask::{self, REASON_BYTES_MAX};
 use crate::orders::network::Network;
 use crate::orders::order::{Kind, Standing, Subject, Which};
 use crate::problem::{Problem, json as response};
+use crate::rules::ChangeError;
 use crate::strict_json;
 
 impl Routes {
@@ -48,7 +49,7 @@ impl Routes {
         let all = self.exchange.rules.orders().await?;
         let is_asked = |standing: &&Standing| kind.is_none_or(|kind| standing.order.said.kind == kind);
         let orders: Vec<Value> = all.iter().filter(is_asked).map(Standing::json).collect();
-        Ok(response(StatusCode::OK, JSON, &json!({"orders": orders})))
+        Ok(response(StatusCode::OK, JSON, &json!({"orders": orders, "lost": self.exchange.lost_edition()})))
     }
 
     /// Puts an order; the path says whom it is about, or the body.
@@ -90,32 +91,49 @@ impl Routes {
             }
             _ => Vec::new(),
         };
-        let standing = self.exchange.rules.put_order(kind, &asked, &change).await?;
+        let put = self.exchange.rules.put_order(kind, &asked, &change).await;
+        let (standing, offline) = put.map_err(|error| self.not_ordered(error))?;
         if !banned.is_empty() {
             let Order { at_ms, until_ms, .. } = standing.order;
             let for_ms = u32::try_from(until_ms.saturating_sub(at_ms)).unwrap_or(BAN_MS_MAX).min(BAN_MS_MAX);
-            self.exchange.ban_keys(&banned, for_ms).await?;
+            // The POPs that report here are told all the same.
+            let shared = self.exchange.ban_keys(&banned, for_ms).await;
+            shared.or_else(|error| if error.is_out_of_reach() { Ok(()) } else { Err(error) })?;
         }
-        Ok(response(StatusCode::OK, JSON, &standing.json()))
+        let mut answer = standing.json();
+        self.add_note(&mut answer, offline.as_ref());
+        Ok(response(StatusCode::OK, JSON, &answer))
     }
 
     async fn drop_order(&self, request: &Request, peer: &Peer, kind: Kind, which: &Which) -> Answered {
         let change = self.change(request.headers(), peer, "lift")?;
         judge_query(request)?;
         let rules = &self.exchange.rules;
-        if let (Kind::Ban, Subject::Key { rule, key }) =
-            (kind, rules.order(kind, which).await?.order.said.subject)
-        {
+        let standing = rules.order(kind, which).await.map_err(|error| self.not_ordered(error))?;
+        if let (Kind::Ban, Subject::Key { rule, key }) = (kind, standing.order.said.subject) {
             // Before the order is gone: if this fails, it is there to be lifted again.
             let banned = match self.ids(&rule, &key).await {
                 // Its rule is gone, and may come back.
                 Err(problem) if problem.status.is_client_error() => which::unknown(&rule, &key)?,
                 ids => ids?,
             };
-            self.exchange.forget_keys(&banned).await?;
+            self.exchange.unban_keys(&banned).await?;
         }
-        let standing = rules.drop_order(kind, which, &change).await?;
-        Ok(response(StatusCode::OK, JSON, &standing.json()))
+        let (standing, offline) = rules.drop_order(kind, which, &change).await?;
+        let mut answer = standing.json();
+        self.add_note(&mut answer, offline.as_ref());
+        Ok(response(StatusCode::OK, JSON, &answer))
+    }
+}
+
+impl Routes {
+    /// Why an order is not put or dropped: the store may have lost what POPs run.
+    fn not_ordered(&self, error: ChangeError) -> Problem {
+        let is_about_none = matches!(error, ChangeError::None | ChangeError::NoOrder);
+        match self.exchange.lost_edition().filter(|_| is_about_none) {
+            Some(edition) => Problem::lost(edition),
+            None => error.into(),
+        }
     }
 }
 

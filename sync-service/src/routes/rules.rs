@@ -28,6 +28,7 @@ use crate::rules::audience::{Audience, POPS_MAX};
 use crate::rules::fleet::Fleet;
 use crate::rules::{COMMENT, COMMENT_BYTES_MAX, Change, ChangeError, Held, Tried};
 use crate::statuses;
+use crate::store::StoreError;
 use crate::store::rules::Kept;
 use crate::strict_json;
 
@@ -85,7 +86,7 @@ impl Routes {
         };
         let version = self.exchange.rules.put(&document, expected, &change).await?;
         let status = if expected == Some(0) { StatusCode::CREATED } else { StatusCode::OK };
-        let answer = json!({"version": version, "warnings": warnings});
+        let answer = json!({"version": version, "warnings": warnings, "note": self.exchange.note(None)});
         Ok(tagged(response(status, JSON, &answer), version))
     }
 
@@ -116,8 +117,15 @@ impl Routes {
         judge_query(&request)?;
         let expected = r#"{"enforce": true} or {"enforce": false}"#;
         let enforce = self.order(request, "enforce", Value::as_bool, expected).await?;
-        let version = self.exchange.rules.enforce(enforce, &change).await?;
-        Ok(changed(StatusCode::OK, version))
+        let (version, offline) = self.exchange.rules.enforce(enforce, &change).await?;
+        let mut answer = json!({"version": version});
+        self.add_note(&mut answer, offline.as_ref());
+        Ok(tagged(response(StatusCode::OK, JSON, &answer), version))
+    }
+
+    /// Adds to the `answer` to a change what an operator should know of it.
+    pub(super) fn add_note(&self, answer: &mut Value, offline: Option<&StoreError>) {
+        (answer["offline"], answer["note"]) = (offline.is_some().into(), self.exchange.note(offline).into());
     }
 
     /// The change that a request asks for: by an operator who may, with a comment if there is one.
@@ -132,9 +140,9 @@ impl Routes {
         let (fleet, (_, say)) = join!(self.exchange.fleet(), self.exchange.pops_say());
         let fleet = fleet?;
         let pops: Vec<Value> = fleet.pops.iter().map(|seen| pop(seen, &fleet)).collect();
-        let rule_set = fleet.current.version.unwrap_or_default();
         let mut answer = json!({
-            "version": fleet.current.edition(), "rule_set": rule_set, "canary": canary(&fleet), "pops": pops,
+            "version": fleet.edition, "rule_set": fleet.version, "lost": fleet.lost(), "canary": canary(&fleet),
+            "offline": fleet.offline.as_ref().map(ToString::to_string), "pops": pops,
         });
         statuses::add(&mut answer["pops"], &say);
         Ok(response(StatusCode::OK, JSON, &answer))

@@ -118,23 +118,16 @@ impl RuleSets {
         }
     }
 
-    /// Puts `document` as the version after `expected`, and ends the canary, which is this one if one is known to run.
+    /// Puts `document` as the version after `expected` in the store, and ends the canary if one runs; nobody is told.
     pub(super) async fn put_over(
         &self,
         document: &Document,
         expected: u64,
-        canary: Option<&Canary>,
         change: &Change,
     ) -> Result<u64, ChangeError> {
         let put = store::Change::PutOver { document: &document.text(), expected, note: &change.text() };
         match self.change_canary(&put, || change.told("rules")).await? {
-            Outcome::Put(version) => {
-                self.is_put(version, document, change).await;
-                if let Some(canary) = canary {
-                    self.trail.change(taken_back(canary, change));
-                }
-                Ok(version)
-            }
+            Outcome::Put(version) => Ok(version),
             other => Err(refusal(other)),
         }
     }
@@ -150,7 +143,7 @@ impl RuleSets {
 }
 
 /// The end of a canary, as the trail tells of it.
-fn taken_back(canary: &Canary, change: &Change) -> Changed {
+pub(super) fn taken_back(canary: &Canary, change: &Change) -> Changed {
     Changed { note: "take back".into(), target: Some(canary.told()), ..change.told("canary") }
 }
 

@@ -32,6 +32,18 @@ impl Base {
         let document = Document::read(text.as_bytes(), Form::Json).ok();
         Self { version, text: text.into(), document }
     }
+
+    pub(super) fn of(version: u64, document: Document) -> Self {
+        Self { version, text: document.text().into(), document: Some(document) }
+    }
+
+    /// The same with all rules on or off, if it can be read.
+    pub(super) fn with_enforce(&self, enforce: bool) -> Self {
+        match &self.document {
+            Some(document) => Self::of(self.version, document.clone().with_enforce(enforce)),
+            None => Self { version: self.version, text: self.text.clone(), document: None },
+        }
+    }
 }
 
 /// What POPs are told to run.

@@ -19,6 +19,10 @@ impl RuleSets {
         // One after the other, so that what is heard later counts.
         let mut followed = self.followed.lock().await;
         let mut current = self.store.current().await?;
+        if !followed.offline.is_empty() {
+            self.catch_up(&mut followed).await?;
+            current = self.store.current().await?;
+        }
         self.is_missing.store(current.version.is_none(), Ordering::Relaxed);
         if current.orders != followed.current.orders || followed.is_due() {
             // The store drops those that have ended.
@@ -102,7 +106,7 @@ impl RuleSets {
         }
     }
 
-    fn tell(&self, edition: Arc<Edition>, canary: Option<Trial>) {
+    pub(super) fn tell(&self, edition: Arc<Edition>, canary: Option<Trial>) {
         let number = |edition: &Edition| i64::try_from(edition.number).unwrap_or(i64::MAX);
         self.shown.edition.set(number(&edition));
         self.shown.canary.set(canary.as_ref().map_or(0, |trial| number(&trial.edition)));

@@ -6,7 +6,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::audience::Canary;
+use super::change::Change;
 use super::edition::Base;
+use crate::moment;
 use crate::orders::Order;
 use crate::store::orders::{Current, Orders};
 
@@ -21,10 +23,23 @@ pub(super) struct Followed {
     pub(super) canary: Option<(Arc<Canary>, Arc<Base>)>,
     /// The orders.
     pub(super) orders: Arc<[Order]>,
+    /// What was changed since while the store was out of reach.
+    pub(super) offline: Vec<OfflineChange>,
     /// The store's clock, as it was heard with them.
     pub(super) clock: Option<Clock>,
     /// When the first of them ends.
     ends_at: Option<Instant>,
+}
+
+/// A change that the store has not heard of yet.
+#[derive(Clone, Debug)]
+pub(super) enum OfflineChange {
+    /// The kill switch.
+    Enforce(bool, Change),
+    /// An order is put.
+    Put(Order),
+    /// An order is lifted.
+    Lift(Order),
 }
 
 /// A clock that was read once, in milliseconds since 1970.
@@ -54,5 +69,35 @@ impl Followed {
     /// Whether one of them has ended.
     pub(super) fn is_due(&self) -> bool {
         self.ends_at.is_some_and(|at| at <= Instant::now())
+    }
+}
+
+impl Followed {
+    /// The orders that were last heard, with the changes that the store has not heard of.
+    pub(super) fn all_orders(&self) -> Arc<[Order]> {
+        let is_order = |change: &OfflineChange| !matches!(change, OfflineChange::Enforce(..));
+        if !self.offline.iter().any(is_order) {
+            return Arc::clone(&self.orders);
+        }
+        let now_ms = self.clock.map_or_else(moment::now_ms, Clock::now_ms);
+        let mut orders: Vec<Order> =
+            self.orders.iter().filter(|order| order.until_ms > now_ms).cloned().collect();
+        for change in &self.offline {
+            let (OfflineChange::Put(order) | OfflineChange::Lift(order)) = change else { continue };
+            orders.retain(|known| known.said.name() != order.said.name());
+            if matches!(change, OfflineChange::Put(_)) && order.until_ms > now_ms {
+                orders.push(order.clone());
+            }
+        }
+        orders.into()
+    }
+
+    /// What the kill switch was last set to offline.
+    pub(super) fn enforced(&self) -> Option<bool> {
+        let enforced = |change: &OfflineChange| match change {
+            OfflineChange::Enforce(enforce, _) => Some(*enforce),
+            _ => None,
+        };
+        self.offline.iter().rev().find_map(enforced)
     }
 }

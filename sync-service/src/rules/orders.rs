@@ -6,6 +6,7 @@ use tokio::task::spawn_blocking;
 use weir_budget::budget::BudgetId;
 
 use super::edition::Base;
+use super::followed::OfflineChange;
 use super::{Change, ChangeError, RuleSets};
 use crate::document::Document;
 use crate::moment;
@@ -20,13 +21,18 @@ use crate::trail::event::Changed;
 impl RuleSets {
     /// All orders, and what comes of each; the oldest first.
     pub async fn orders(&self) -> Result<Vec<Standing>, StoreError> {
-        self.listen().await?;
+        self.listen_if_in_reach().await?;
         let followed = self.followed.lock().await;
         let told = self.told().current().cloned();
         let standings = told.map(|edition| edition.standings.clone()).unwrap_or_default();
         // Those about which there is no rule set to change.
         let lost = |order: &Order| Standing { order: order.clone(), without_effect: Some(NO_RULES.into()) };
-        Ok(if standings.is_empty() { followed.orders.iter().map(lost).collect() } else { standings })
+        Ok(if standings.is_empty() { followed.all_orders().iter().map(lost).collect() } else { standings })
+    }
+
+    /// What was last told of orders, without asking the store.
+    pub fn standings(&self) -> Vec<Standing> {
+        self.told().current().map(|edition| edition.standings.clone()).unwrap_or_default()
     }
 
     /// The orders in force that would be without effect if this were the rule set, and why.
@@ -50,13 +56,14 @@ impl RuleSets {
         spawn_blocking(judge).await.unwrap_or_default()
     }
 
-    /// Puts an order, in place of the one about the same address or key if there is one.
+    /// Puts an order, in place of the one about the same address or key if there is one. Without the store, the POPs that report
+    /// here are told; then it returns why the store has not heard of it.
     pub async fn put_order(
         &self,
         kind: Kind,
         asked: &Asked,
         change: &Change,
-    ) -> Result<Standing, ChangeError> {
+    ) -> Result<(Standing, Option<StoreError>), ChangeError> {
         let (base, orders) = self.heard().await?;
         // Of a store that lost its data POPs run the last edition, and are told of no other.
         let base = base.filter(|_| !self.is_missing()).ok_or(ChangeError::None)?;
@@ -67,24 +74,31 @@ impl RuleSets {
             reason: asked.reason.clone(),
             author: change.author.clone(),
         };
-        let effect = try_order(base, orders, said.clone()).await?;
+        let until_ms = asked.until.by(moment::now_ms());
+        let effect = try_order(base, orders, said.clone(), until_ms).await?;
         let (name, text) = (said.name(), said.text());
         let put = store::Change::Put { name: &name, text: &text, until: asked.until };
-        let changed = self.change(&put).await.inspect_err(|error| {
-            let lost =
-                Order { said: said.clone(), id: 0, at_ms: 0, until_ms: asked.until.by(moment::now_ms()) };
-            self.trail.change_failed(error, told(kind.as_str(), "", &lost, change));
-        })?;
-        if changed.outcome == Outcome::Full {
-            return Err(ChangeError::Full);
-        }
-        let kept = changed.kept.iter().find(|kept| kept.name == name);
-        let order =
-            kept.and_then(Order::read).ok_or(StoreError::Nonsense("an order was put, and is not there"))?;
+        let (order, offline) = match self.change(&put).await {
+            Ok(changed) if changed.outcome == Outcome::Full => return Err(ChangeError::Full),
+            Ok(changed) => {
+                let kept = changed.kept.iter().find(|kept| kept.name == name).and_then(Order::read);
+                (kept.ok_or(StoreError::Nonsense("an order was put, and is not there"))?, None)
+            }
+            Err(error) => {
+                let now_ms = moment::now_ms();
+                let order = Order { said: said.clone(), id: now_ms, at_ms: now_ms, until_ms };
+                let kept = self.change_offline(OfflineChange::Put(order.clone()), &error).await;
+                kept.inspect_err(|_| {
+                    self.trail.change_failed(&error, told(kind.as_str(), "", &order, change));
+                })?;
+                (order, Some(error))
+            }
+        };
         let (id, what) = (order.id, said.summary());
-        tracing::info!(id, order = what, author = said.author, reason = said.reason, "new order");
+        let is_offline = offline.is_some();
+        tracing::info!(id, order = what, author = said.author, reason = said.reason, is_offline, "new order");
         self.trail.change(told(kind.as_str(), "", &order, change));
-        Ok(Standing { order, without_effect: effect.why_none() })
+        Ok((Standing { order, without_effect: effect.why_none() }, offline))
     }
 
     /// An order of this kind.
@@ -104,32 +118,38 @@ impl RuleSets {
         found.ok_or(ChangeError::NoOrder)
     }
 
-    /// Drops an order of this kind.
+    /// Drops an order of this kind; without the store, as [`Self::put_order`].
     pub async fn drop_order(
         &self,
         kind: Kind,
         which: &Which,
         change: &Change,
-    ) -> Result<Standing, ChangeError> {
+    ) -> Result<(Standing, Option<StoreError>), ChangeError> {
         let standing = self.order(kind, which).await?;
         let name = standing.order.said.name();
-        let dropped = self.change(&store::Change::Drop(&name)).await.inspect_err(|error| {
-            let lost = told("lift", kind.as_str(), &standing.order, change);
-            self.trail.change_failed(error, lost);
-        })?;
-        if dropped.outcome == Outcome::Missing {
-            return Err(ChangeError::NoOrder);
-        }
+        let offline = match self.change(&store::Change::Drop(&name)).await {
+            Ok(dropped) if dropped.outcome == Outcome::Missing => return Err(ChangeError::NoOrder),
+            Ok(_) => None,
+            Err(error) => {
+                let lift = OfflineChange::Lift(standing.order.clone());
+                self.change_offline(lift, &error).await.inspect_err(|_| {
+                    let lost = told("lift", kind.as_str(), &standing.order, change);
+                    self.trail.change_failed(&error, lost);
+                })?;
+                Some(error)
+            }
+        };
         let (id, what) = (standing.order.id, standing.order.said.summary());
         tracing::info!(
             id,
             order = what,
             author = change.author,
             comment = change.comment,
+            is_offline = offline.is_some(),
             "an order is lifted"
         );
         self.trail.change(told("lift", kind.as_str(), &standing.order, change));
-        Ok(standing)
+        Ok((standing, offline))
     }
 
     /// The keys that orders ban, each with the end of its ban in milliseconds since 1970, and what time it is now; none as long
@@ -148,9 +168,16 @@ impl RuleSets {
 
     /// The rule set and the orders, as last heard.
     async fn heard(&self) -> Result<(Option<Arc<Base>>, Arc<[Order]>), StoreError> {
-        self.listen().await?;
+        self.listen_if_in_reach().await?;
         let followed = self.followed.lock().await;
-        Ok((followed.base.clone(), Arc::clone(&followed.orders)))
+        Ok((followed.base.clone(), followed.all_orders()))
+    }
+
+    /// Hears from the store; if it is out of reach, what was heard last will do.
+    async fn listen_if_in_reach(&self) -> Result<(), StoreError> {
+        let heard = self.listen().await;
+        let is_known = self.followed.lock().await.base.is_some();
+        heard.or_else(|error| if is_known && error.is_out_of_reach() { Ok(()) } else { Err(error) })
     }
 }
 
@@ -172,8 +199,13 @@ fn as_listed(base: &Base, kind: Kind, subject: &Subject) -> Subject {
 }
 
 /// What would come of an order beside those that there are. Fails if there would be errors.
-async fn try_order(base: Arc<Base>, orders: Arc<[Order]>, said: Said) -> Result<Effect, ChangeError> {
-    let tried = Order { said, id: 0, at_ms: 0, until_ms: 0 };
+async fn try_order(
+    base: Arc<Base>,
+    orders: Arc<[Order]>,
+    said: Said,
+    until_ms: u64,
+) -> Result<Effect, ChangeError> {
+    let tried = Order { said, id: 0, at_ms: 0, until_ms };
     let judge = move || {
         let name = tried.said.name();
         let others = orders.iter().filter(|order| order.said.name() != name).cloned().collect();

@@ -218,6 +218,10 @@ impl Store for Memory {
         Box::pin(async move { Ok(said) })
     }
 
+    fn is_lasting(&self) -> bool {
+        false
+    }
+
     fn ping(&self) -> Answer<'_, ()> {
         Box::pin(async { Ok(()) })
     }

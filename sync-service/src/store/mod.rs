@@ -123,6 +123,11 @@ pub trait Store: Send + Sync {
         0
     }
 
+    /// Whether it outlives this process.
+    fn is_lasting(&self) -> bool {
+        true
+    }
+
     /// Whether the store is in reach; an error says why not.
     fn ping(&self) -> Answer<'_, ()>;
 
@@ -173,6 +178,11 @@ pub enum StoreError {
 impl StoreError {
     /// Every kind.
     pub const KINDS: [&str; 6] = ["unreachable", "slow", "unconfirmed", "refused", "full", "nonsense"];
+
+    /// Whether the store did not answer at all, or not in time.
+    pub fn is_out_of_reach(&self) -> bool {
+        matches!(self, Self::Connecting | Self::Unreachable(_) | Self::Slow(_))
+    }
 
     /// Whether what was asked may have been done: only the answer was lost.
     pub fn may_be_done(&self) -> bool {

@@ -70,10 +70,10 @@ impl Observer {
             }
         }
         let rules = rules.into_iter().map(|(rule, of)| (rule, of.minute())).collect();
-        let changes = {
+        let (changes, under_way) = {
             // Nobody else waits for it.
             let mut detector = self.detector.lock().unwrap_or_else(PoisonError::into_inner);
-            detector.minute(minute, rules)
+            (detector.minute(minute, rules), detector.under_way())
         };
         for change in changes {
             let of = OfAnomaly { rule: change.rule.clone(), anomaly: change.kind.as_str() };
@@ -86,6 +86,10 @@ impl Observer {
             let odd = odd(change, self.minute_ms);
             self.under_way.lock().unwrap_or_else(PoisonError::into_inner).note(&odd);
             self.trail.record(&Event::Anomaly(Box::new(odd)));
+        }
+        let mut known = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        for change in under_way {
+            known.update(odd(change, self.minute_ms));
         }
     }
 

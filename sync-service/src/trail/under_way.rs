@@ -19,6 +19,13 @@ impl UnderWay {
         }
     }
 
+    /// What was found of one in the last minute.
+    pub(super) fn update(&mut self, odd: Odd) {
+        if let Some(known) = self.0.iter_mut().find(|known| about(known) == about(&odd)) {
+            *known = odd;
+        }
+    }
+
     pub(super) fn list(&self) -> &[Odd] {
         &self.0
     }
@@ -44,6 +51,16 @@ mod tests {
         assert_eq!(note("api", Some("fra1"), "begin"), ["api", "login"]);
         assert_eq!(note("api", Some("nyc1"), "end"), ["api", "login"]);
         assert_eq!(note("login", None, "end"), ["api"]);
+        let found = |found, pop: &str| Odd { found, pop: Some(pop.into()), ..under_way.list()[0].clone() };
+        let (here, elsewhere) = (found(7.0, "fra1"), found(9.0, "nyc1"));
+        under_way.update(elsewhere);
+        under_way.update(here);
+        assert_eq!(under_way.list().iter().map(|odd| odd.found).collect::<Vec<_>>(), [7.0]);
+        let mut note = |rule: &str, pop: Option<&str>, state| {
+            let pop = pop.map(str::to_owned);
+            under_way.note(&Odd { anomaly: "rate", state, rule: rule.into(), pop, ..Odd::default() });
+            under_way.list().iter().map(|odd| odd.rule.clone()).collect::<Vec<_>>()
+        };
         for number in 0..2 * UNDER_WAY_MAX {
             note(&number.to_string(), None, "begin");
         }

@@ -4,7 +4,7 @@
 #[path = "../../../tests/src/browser.rs"]
 mod browser;
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
@@ -285,4 +285,26 @@ fn an_operator_sees_the_fleet_and_rolls_back_by_keyboard() {
     running.send("HUP");
     browser.until_said("#enter", "Who asks?");
     assert_eq!(browser.text("#pops"), "");
+}
+
+/// Who opens the page has not given a token yet: none is refused, and no alert rings.
+#[test]
+fn the_page_before_somebody_logs_in_is_no_refused_token() {
+    let (_file, running) = with_operators();
+    let mut page = TcpStream::connect(&running.address).unwrap();
+    page.write_all(b"GET /v1/live HTTP/1.1\r\nhost: weir\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    page.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    let refused = || {
+        running
+            .ask("GET /metrics", "", "", b"")
+            .1
+            .contains("http_errors_total{region=\"default\",status=\"401\"}")
+    };
+    assert!(!refused(), "nobody was refused");
+    assert_eq!(running.status("GET /v1/live", "the-token-of-nobody-at-all"), 401);
+    until("a token was refused", refused);
+    let (_, logs) = running.signal("TERM");
+    assert_eq!(logs.matches("refused: GET /v1/live: 401").count(), 1, "{logs}");
 }

@@ -367,7 +367,8 @@ fn rules_are_changed_over_http_as_the_page_says() {
         let line =
             line.replace(": N", &format!(": {version}")).replace("curl ", "curl -sS --fail-with-body ");
         let said = place.run(&format!("{shorthands}\n{line}"));
-        if let Some((_, number)) = said.rsplit_once("{\"version\":").filter(|_| !line.contains("fleet")) {
+        let is_change = !["fleet", "versions", "dry_run"].iter().any(|other| line.contains(other));
+        if let Some((_, number)) = said.rsplit_once("\"version\":").filter(|_| is_change) {
             version = number.chars().take_while(char::is_ascii_digit).collect();
         }
         let is_compared = line.contains("dry_run") || line.contains("/diff");

@@ -50,7 +50,9 @@ async fn any_weir_sync_answers_for_every_region() {
     let a = Server::start_over(member("fra", "a"), store.clone()).await;
     let b = Server::start_over(member("fra", "b"), store.clone()).await;
     let iad = Server::start_over(member("iad", "a"), store.clone()).await;
-    assert_eq!(fleet(&a).await, json!({"version": 0, "rule_set": 0, "canary": null, "pops": []}));
+    let none =
+        json!({"version": 0, "rule_set": 0, "lost": null, "canary": null, "offline": null, "pops": []});
+    assert_eq!(fleet(&a).await, none);
     let version = put(&iad, "if-none-match: *\r\n", &rules("5/s")).await;
     says(&a, "fra1", 1, version, 0).await;
     says(&iad, "iad1", 1, 0, version).await;

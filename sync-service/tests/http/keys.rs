@@ -111,6 +111,9 @@ async fn without_its_store_a_weir_sync_lists_its_own_keys_and_says_so() {
     let alone = page(&fra, "/v1/keys").await;
     assert_eq!((&alone["is_partial"], &alone["weir_syncs"]), (&json!(true), &json!(1)));
     assert_eq!(alone["keys"].as_array().unwrap().len(), 1);
+    // What is asked for meanwhile is counted as well.
+    report(fra.address, REPORTER, &says("fra1", 2, &[(2, 5, 90)])).await;
+    list(&fra, "", 2).await;
     let one = page(&fra, "/v1/keys/per-address/192.0.2.1").await;
     assert!(one["store_error"].as_str().unwrap().contains("taken away"), "{one:#}");
     assert_eq!(one["asked_per_s"], 70.0);
@@ -217,7 +220,9 @@ async fn the_keys_of_a_request_are_looked_up() {
     assert_eq!((&keys[0]["level"], &keys[0]["free_in_s"]), (&json!(10.0), &json!(0.0)));
     assert!(keys[1]["why"].as_str().unwrap().contains("gateway_key_secret_file"), "{said:#}");
     assert_eq!(column("enforced_percent"), [100, 100, 100]);
-    assert_eq!(column("is_refused"), [false, false, false]);
+    assert_eq!(column("lacks_key"), [false, false, false]);
+    let verdict = "It may go through: how its key stands under per-user, login is not known here.";
+    assert_eq!(said["verdict"], json!({"kind": "warn", "text": verdict}));
     assert!(keys[2]["why"].as_str().unwrap().contains("each POP"), "{said:#}");
     let why = "match: methods does not hold: the request has none";
     assert_eq!(said["others"], json!([{"rule": "by-network", "why": why}]), "{said:#}");
@@ -227,7 +232,8 @@ async fn the_keys_of_a_request_are_looked_up() {
     let other = rules::page(&fra, "/v1/keys/by-network/192.0.2.0/24").await;
     assert!(other.status == 400 && other.detail().contains("counts by /16, found /24"), "{}", other.detail());
     let denied: Value = serde_json::from_slice(&asks(json!({"method": "TRACE"})).await.body).unwrap();
-    assert_eq!(denied, json!({"list": "deny", "keys": [], "others": [], "orders": []}));
+    let verdict = json!({"kind": "bad", "text": "It meets the list deny: it gets 403."});
+    assert_eq!(denied, json!({"verdict": verdict, "list": "deny", "keys": [], "others": [], "orders": []}));
     // As orders have it.
     let ordered = async |path: &str, body: Value| {
         assert_eq!(rules::admin(&fra, "PUT", path, "", &body).await.status, 200, "{path}");

@@ -1,13 +1,15 @@
 //! Orders over HTTP: bans and allows, until a time, kept apart from the rule set.
 
 use std::slice;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use weir_sync::config::Config;
+use weir_sync::rules::offline::OFFLINE_NUMBER_MIN;
 use weir_sync::store::Store as _;
 use weir_sync::store::orders::{Change, ORDERS_MAX, Until};
-use weir_wire::messages::Running;
+use weir_wire::messages::{Report, Running};
 
 use crate::Server;
 use crate::client::{Answer, ask, greeting, report, request};
@@ -29,14 +31,35 @@ async fn edition(server: &Server, number: u64) -> Value {
     let path = format!("/v1/rules?version={number}");
     let answer = ask(server.address, &request("GET", &path, REPORTER, b"")).await;
     assert_eq!((answer.status, answer.header("etag")), (200, Some(format!("\"{number}\"").as_str())));
-    json_of(&answer)
+    let mut document = json_of(&answer);
+    without_ends(&mut document);
+    document
+}
+
+/// Takes the ends out of a document's conditions. That each has its own, `compose.rs` tells.
+fn without_ends(value: &mut Value) {
+    if let Some(fields) = value.as_object_mut() {
+        assert!(fields.remove("until_ms").is_none_or(|end| end.is_u64()));
+        fields.values_mut().for_each(without_ends);
+    }
+    value.as_array_mut().into_iter().flatten().for_each(without_ends);
 }
 
 /// Puts an order; it must be taken.
 async fn order(server: &Server, path: &str, body: Value) -> Value {
     let answer = admin(server, "PUT", path, "", &body).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
-    json_of(&answer)
+    plain(&answer)
+}
+
+/// An order as lists show it, of the answer to a change.
+fn plain(answer: &Answer) -> Value {
+    let mut order = json_of(answer);
+    let fields = order.as_object_mut().unwrap();
+    assert_eq!(fields.remove("offline"), Some(json!(false)));
+    let note = fields.remove("note").expect("a note");
+    assert!(note.as_str().is_none_or(|note| note.contains("the store is memory")), "{note}");
+    order
 }
 
 async fn lift(server: &Server, path: &str) -> Answer {
@@ -114,7 +137,7 @@ async fn the_last_word_about_an_address_counts_until_it_is_lifted() {
     assert_eq!((document.get("deny"), &document["allow"]), (None, &json!([{"addresses": ["192.0.2.1"]}])));
     assert_eq!(lift(&server, "/v1/bans/192.0.2.1").await.status, 404, "it is no ban any more");
     let lifted = lift(&server, &format!("/v1/allows/{}", allowed["id"])).await;
-    assert_eq!((lifted.status, json_of(&lifted)), (200, allowed));
+    assert_eq!((lifted.status, plain(&lifted)), (200, allowed));
     assert_eq!(edition(&server, told(&server).await).await, rules("5/s"));
     for (address, path) in [
         ("203.0.113.0/24", "/v1/bans/203.0.113.0%2F24"),
@@ -313,10 +336,10 @@ async fn a_ban_of_a_key_is_told_to_pops_until_it_is_lifted() {
     assert!(matches!(told[..], [0, 50_000..=60_000]), "the longer one is forgotten: {told:?}");
     let path = format!("/v1/bans/{}", shorter["id"]);
     store.set_keeps_budgets(true);
-    assert_eq!(lift(&server, &path).await.status, 503);
+    assert_eq!(lift(&server, "/v1/keys/per-address/192.0.2.1").await.status, 503);
     assert_eq!(listed(&server, BAN).await, [shorter], "it is in force");
+    assert_eq!(lift(&server, &path).await.status, 200, "to lift a ban, a budget is not needed");
     store.set_keeps_budgets(false);
-    assert_eq!(lift(&server, &path).await.status, 200);
     let told: Vec<u32> = bans().await.iter().map(|ban| ban.for_ms).collect();
     assert_eq!((told, listed(&server, BAN).await.len()), (vec![0], 0), "it is forgotten");
     order(&server, BAN, body("1h")).await;
@@ -370,4 +393,106 @@ async fn a_rule_set_that_leaves_an_order_without_effect_warns_of_it() {
         assert!(problem.contains("192.0.2.1") && problem.contains("without effect"), "{problem}");
     }
     assert_eq!(warned("/v1/rules", &other).await, [] as [Value; 0], "it was lost before");
+}
+
+/// Each weir-sync tells its own POPs, and what it was told reaches the others once the store is back.
+#[tokio::test]
+async fn without_the_store_orders_and_the_kill_switch_hold_for_the_pops_that_report_here() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let cut = store.beside();
+    let a = Server::start_over(guarded(), Arc::clone(&cut) as _).await;
+    let b = Server::start_over(Config { region: "iad".into(), ..guarded() }, store.clone()).await;
+    let version = put(&a, FIRST, &rules("5/s")).await;
+    tells(&b, version).await;
+    cut.set_gone(true);
+    let offline = async |method: &str, path: &str, body: Value| {
+        let answer = admin(&a, method, path, "", &body).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let answer = json_of(&answer);
+        assert_eq!(answer["offline"], true, "{answer}");
+        assert!(answer["note"].as_str().unwrap().contains("taken away"), "{answer}");
+    };
+    offline("PUT", BAN, json!({"address": "203.0.113.0/24", "for": "1h"})).await;
+    let number = told(&a).await;
+    assert!(number >= OFFLINE_NUMBER_MIN, "no number of the store's: {number}");
+    let denied = json!([{"addresses": ["203.0.113.0/24"]}]);
+    assert_eq!(edition(&a, number).await["deny"], denied);
+    assert_eq!(listed(&a, BAN).await.len(), 1);
+    offline("PUT", "/v1/enforcement", json!({"enforce": false})).await;
+    let document = edition(&a, told(&a).await).await;
+    assert_eq!((&document["enforce"], &document["deny"]), (&json!(false), &denied));
+    let fleet = json_of(&page(&a, "/v1/fleet").await);
+    assert_eq!((&fleet["rule_set"], &fleet["version"]), (&json!(version), &json!(told(&a).await)));
+    assert!(fleet["offline"].is_string() && fleet["pops"][0]["name"] == "fra1", "{fleet}");
+    offline("DELETE", "/v1/bans/203.0.113.0%2F24", Value::Null).await;
+    assert_eq!(listed(&a, BAN).await.len(), 0);
+    offline("PUT", BAN, json!({"address": "192.0.2.1", "for": "1h"})).await;
+    let key = json!({"rule": "per-address", "key": "192.0.2.7", "for": "1h"});
+    offline("PUT", BAN, key).await;
+    let bans = async || reply(&report(a.address, REPORTER, &greeting("fra1")).await).bans;
+    assert_eq!(bans().await.len(), 1, "a ban of a key, too");
+    assert_eq!((told(&b).await, listed(&b, BAN).await.len()), (version, 0), "the others do not know");
+
+    cut.set_gone(false);
+    let both = Instant::now();
+    while told(&a).await >= OFFLINE_NUMBER_MIN
+        || told(&a).await != told(&b).await
+        || listed(&b, BAN).await.len() != 2
+    {
+        assert!(both.elapsed() < Duration::from_secs(20), "they agree");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let document = edition(&b, told(&b).await).await;
+    let expected = (&json!(false), &json!([{"addresses": ["192.0.2.1"]}]));
+    assert_eq!((&document["enforce"], &document["deny"]), expected, "in the order in which it was said");
+    assert_eq!(current(&b).await.0, version + 1);
+}
+
+#[tokio::test]
+async fn replicas_that_are_told_the_same_without_the_store_tell_the_same() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let a = Server::start_over(guarded(), store.clone()).await;
+    let b = Server::start_over(guarded(), store.clone()).await;
+    tells(&b, put(&a, FIRST, &rules("5/s")).await).await;
+    store.set_gone(true);
+    for server in [&a, &b] {
+        let answer = admin(server, "PUT", "/v1/enforcement", "", &json!({"enforce": false})).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    assert_eq!(told(&a).await, told(&b).await, "no POP is sent to and fro");
+    let answer = admin(&a, "PUT", "/v1/rules", ANY, &rules("6/s")).await;
+    assert_eq!(answer.status, 503, "a rule set needs the store");
+}
+
+/// A weir-sync that has lost its store's data says so, and can switch off what POPs run.
+#[tokio::test]
+async fn a_rule_set_that_the_store_lost_is_told_and_replaced() {
+    let server = Server::start(guarded()).await;
+    let running = Running { version: 7, refused: 0 };
+    let of_7 = || Report { running, ..greeting("fra1") };
+    report(server.address, REPORTER, &of_7()).await;
+    let started = Instant::now();
+    while json_of(&page(&server, "/v1/fleet").await)["lost"] != 7 {
+        assert!(started.elapsed() < Duration::from_secs(20));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let orders = json_of(&page(&server, "/v1/orders").await);
+    assert_eq!((&orders["lost"], &orders["orders"]), (&json!(7), &json!([])));
+    let body = json!({"address": "192.0.2.1", "for": "1h"});
+    for answer in [lift(&server, "/v1/bans/192.0.2.1").await, admin(&server, "PUT", BAN, "", &body).await] {
+        assert_eq!(answer.status, 409, "{}", answer.text());
+        assert!(
+            answer.detail().contains("lost the rule set and the orders of edition 7"),
+            "{}",
+            answer.text()
+        );
+    }
+    let off = admin(&server, "PUT", "/v1/enforcement", "", &json!({"enforce": false})).await;
+    assert_eq!(off.status, 200, "{}", off.text());
+    assert!(json_of(&off)["note"].as_str().unwrap().contains("the store is memory"));
+    let number = told(&server).await;
+    assert_eq!(edition(&server, number).await["enforce"], false);
+    assert_eq!(json_of(&page(&server, "/v1/fleet").await)["lost"], Value::Null);
+    let on = admin(&server, "PUT", "/v1/enforcement", "", &json!({"enforce": true})).await;
+    assert_eq!(on.status, 200, "it limits nobody then, either: {}", on.text());
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tokio::time::{interval, sleep};
 use weir_sync::config::Config;
-use weir_wire::messages::{Report, RuleCounts, Status};
+use weir_wire::messages::{Report, RuleCounts, Running, Status};
 
 use crate::Server;
 use crate::client::{greeting, report};
@@ -81,4 +81,33 @@ async fn any_weir_sync_says_what_each_rule_decides_in_the_whole_fleet() {
     assert!(limited >= 160, "{limited}");
     store.set_gone(true);
     assert_eq!(read(&servers[2], "/v1/rates").await["is_partial"], true);
+}
+
+/// What the list `deny` refuses, bans of addresses included, is counted as a rule's refusals are; and a rule that was taken out
+/// is shown no more, though POPs tell of it as long as their processes live.
+#[tokio::test]
+async fn the_deny_list_is_shown_and_a_rule_that_is_gone_is_not() {
+    let store = Shared::new(Config::default().pop_ttl);
+    let server = server("fra", "a", &store).await;
+    let version = rules::put(&server, "if-none-match: *\r\n", &rules::rules("5/s")).await;
+    let (started, mut ticks) = (Instant::now(), interval(Duration::from_secs(1)));
+    loop {
+        ticks.tick().await;
+        let made_ms = u64::try_from(started.elapsed().as_millis()).unwrap();
+        let of = |name: &str, decided| RuleCounts { name: name.into(), decided };
+        let counts = vec![of("gone", [7, 0, 0, 0]), of("per-address", [made_ms / 100, 0, 0, 0])];
+        let status = Status { every_ms: 1_000, rules: counts, blocked: made_ms / 20, ..Status::default() };
+        let running = Running { version, refused: 0 };
+        let said =
+            Report { made_ms, sequence: made_ms + 1, status: Some(status), running, ..greeting("fra1") };
+        report(server.address, REPORTER, &said).await;
+        let page = read(&server, "/v1/rates").await;
+        let rows: Vec<_> = page["rules"].as_array().unwrap().iter().map(|row| row["rule"].clone()).collect();
+        assert!(!rows.contains(&"gone".into()), "{page}");
+        let denied = page["rules"].as_array().unwrap().iter().find(|row| row["rule"] == "deny list");
+        if denied.is_some_and(|row| (45.0..55.0).contains(&row["denied_per_s"].as_f64().unwrap())) {
+            return;
+        }
+        assert!(started.elapsed() < DEADLINE, "{page}");
+    }
 }

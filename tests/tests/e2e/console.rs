@@ -98,6 +98,15 @@ async fn an_operator_finds_who_is_limited_in_two_regions_bans_explains_lifts_and
         until("the ban to be in force", async || (client.send(&ask).await.status == 403).then_some(())).await;
     }
 
+    // The ban shows at its key, and its 403s are on a tile.
+    browser.until_said("#keys", "banned");
+    browser.until_said("#rules", "deny list");
+    let denied = "return Number(document.querySelector('#all-denied').textContent.replaceAll(',', ''))";
+    until("what is denied to be told", async || {
+        (browser.script(denied).as_f64()? > f64::from(ATTACK)).then_some(())
+    })
+    .await;
+
     // What becomes of a request of it, and of another.
     let explain = |address: &str| {
         browser.script(&format!("document.querySelector('#explain-address').value = '{address}'"));

@@ -23,6 +23,7 @@ mod live;
 mod llm_api;
 mod native;
 mod observing;
+mod offline;
 mod orders;
 mod outage;
 mod pages;

@@ -41,6 +41,9 @@ const LATE_MS: u64 = 5_000;
 /// The most requests a second that a POP is believed to decide by one rule.
 const PER_SECOND_MAX: u64 = 10_000_000;
 
+/// The name under which requests are counted that the list `deny` refused. No rule has a name with a blank.
+pub const DENY_LIST: &str = "deny list";
+
 /// What a rule decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleRates {
@@ -100,6 +103,10 @@ impl Decisions {
         let Some(at) = self.table(now, report, status.every_ms) else { return };
         for counts in status.rules.iter().filter(|counts| is_known(&counts.name)) {
             self.count(now, report, at, counts);
+        }
+        let blocked = RuleCounts { name: DENY_LIST.into(), decided: [0, 0, status.blocked, 0] };
+        if status.blocked > 0 || self.rules.contains_key(DENY_LIST) {
+            self.count(now, report, at, &blocked);
         }
     }
 

@@ -31,8 +31,10 @@ impl Hub {
     ) {
         let is_known = |id: &BudgetId| !self.bans.is_forgotten_since(id, asked_at);
         for ((entry, new), account) in plan.entries.iter().zip(&plan.news).zip(accounts) {
-            if let Some(account) = account.as_ref().ok().filter(|_| is_known(&entry.id)) {
-                self.region.note_use(now, pop, entry, *new, account);
+            match account {
+                Ok(account) if is_known(&entry.id) => self.region.note_use(now, pop, entry, *new, account),
+                Ok(_) => {}
+                Err(_) => self.region.note_use_alone(now, pop, entry, *new),
             }
         }
         for (draw, drawn) in plan.draws.iter().zip(drawn) {

@@ -74,9 +74,32 @@ fn not_secured(error: &io::Error) -> &'static str {
     }
 }
 
-/// The sentence in a problem document.
+/// The sentence in a problem document, with commands in place of requests.
 pub(super) fn detail(problem: &Value) -> String {
-    problem["detail"].as_str().map(shown).unwrap_or_default()
+    problem["detail"].as_str().map(|text| in_commands(&shown(text))).unwrap_or_default()
+}
+
+/// What refusals tell programs to request, and the commands that do the same; what begins with another comes first.
+const COMMANDS: [(&str, &str); 11] = [
+    ("POST /v1/rules/canary/promote", "`weir-sync rules promote`"),
+    ("DELETE /v1/rules/canary", "`weir-sync rules takeback`"),
+    ("GET /v1/rules/versions", "`weir-sync rules versions`"),
+    ("PUT /v1/rules?pops=A,B or ?region=R", "`weir-sync rules put FILE --pops A,B` or `--region R`"),
+    ("PUT one to /v1/rules first", "put one first with `weir-sync rules put FILE`"),
+    ("expected `If-None-Match: *`", "`weir-sync rules put FILE` makes the first"),
+    ("GET /v1/rules", "`weir-sync rules get`"),
+    ("GET /v1/fleet", "`weir-sync fleet`"),
+    ("GET /v1/orders", "`weir-sync orders`"),
+    ("GET /v1/keys", "`weir-sync keys`"),
+    (
+        "/v1/keys/RULE/VALUE, each percent-encoded, as in /v1/keys/per-address/192.0.2.0%2F24",
+        "a rule and one of its keys",
+    ),
+];
+
+/// A refusal as people read it who type commands.
+fn in_commands(text: &str) -> String {
+    COMMANDS.iter().fold(text.to_owned(), |text, (request, command)| text.replace(request, command))
 }
 
 /// What weir-sync refuses, and what to do.
@@ -100,8 +123,36 @@ pub(super) fn refused(status: StatusCode, problem: &Value, has_token: bool) -> F
         let text = |field: &str| error[field].as_str().map(shown).unwrap_or_default();
         let place = text("place");
         let gap = if place.is_empty() { "" } else { ": " };
-        format!("\n{place}{gap}{}", text("problem"))
+        format!("\n{place}{gap}{}", in_commands(&text("problem")))
     });
     let errors: String = errors.collect();
     Failure::refused(format!("refused: {sentence}{errors}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sources whose texts an operator's commands may be refused with.
+    const SOURCES: [&str; 6] = [
+        include_str!("../../problem.rs"),
+        include_str!("../../keys/which.rs"),
+        include_str!("../../keys/name.rs"),
+        include_str!("../../orders/ask.rs"),
+        include_str!("../../routes/busy.rs"),
+        include_str!("../../routes/reset.rs"),
+    ];
+
+    #[test]
+    fn no_refusal_names_a_request() {
+        for line in SOURCES.iter().flat_map(|source| source.lines()) {
+            // Comments, and how a path is taken apart.
+            let is_text =
+                line.contains("/v1/") && !line.trim_start().starts_with("//") && !line.contains("strip_");
+            let told = in_commands(line);
+            assert!(!is_text || !told.contains("/v1/"), "{told}");
+        }
+        let problem = serde_json::json!({"detail": "there is no such order: GET /v1/orders lists all"});
+        assert_eq!(detail(&problem), "there is no such order: `weir-sync orders` lists all");
+    }
 }

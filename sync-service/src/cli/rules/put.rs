@@ -1,19 +1,46 @@
 //! `weir-sync rules put` and `diff`: both try the change first, at the weir-sync that would make it.
 
+use std::time::{Duration, Instant};
+
 use bytes::Bytes;
-use clap::ArgMatches;
+use clap::builder::RangedU64ValueParser;
+use clap::{Arg, ArgMatches};
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use super::held::{current, lines};
 use crate::cli::api::{Api, Ask, Outcome};
-use crate::cli::said::{Answered, Failure, Said};
+use crate::cli::fleet;
+use crate::cli::said::{self, Answered, Failure, Said};
 use crate::cli::table::shown;
 use crate::input;
 
 /// The media types that a rule set may be put as.
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
+
+/// The option that waits for POPs, and for how many seconds if it does not say.
+const WAIT: &str = "wait";
+const WAIT_S_DEFAULT: &str = "30";
+const WAIT_S_MAX: u64 = 3_600;
+/// How long to look at POPs otherwise, in seconds, and how often: they hear of a version within an interval.
+const LOOK_S: u64 = 2;
+const LOOK_PAUSE: Duration = Duration::from_millis(250);
+
+/// How long to wait until POPs run the file.
+pub(super) fn wait() -> Arg {
+    let seconds = RangedU64ValueParser::<u64>::new().range(1..=WAIT_S_MAX);
+    Arg::new(WAIT)
+        .long(WAIT)
+        .value_name("SECONDS")
+        .num_args(0..=1)
+        .require_equals(true)
+        .default_missing_value(WAIT_S_DEFAULT)
+        .value_parser(seconds)
+        .conflicts_with_all(["pops", "region"])
+        .help("Wait until all POPs run it, 30 seconds at most or as said, and end with 1 if one does not")
+}
 
 /// A file of rules, which no rule set is larger than.
 pub(super) struct File<'a> {
@@ -49,28 +76,57 @@ pub(super) async fn put(api: &Api, matches: &ArgMatches) -> Answered {
     let warnings = tried.warnings();
     require_none(matches, &warnings)?;
     let is_same = tried.answer["is_same"] == true;
+    let mut note = String::new();
     let made = if is_same {
         current
     } else {
         let ask =
             Ask::new(Method::PUT, &["rules"]).replacing(current).body(file.media_type, file.bytes.clone());
         let answer = api.try_ask(ask.comment(comment)?).await?;
-        file.judged(api, answer)?["version"].as_u64().unwrap_or_default()
+        let answer = file.judged(api, answer)?;
+        note = said::note(&answer);
+        answer["version"].as_u64().unwrap_or_default()
     };
+    let fleet = followed(api, matches, made).await?;
+    let (running, count, others) = fleet::runs(&fleet);
+    let is_late = matches.contains_id(WAIT) && (running < count || count == 0);
     if matches.get_flag("json") {
         let changes = &tried.answer["changes"];
         let answer = json!({
             "version": made, "previous": current, "is_same": is_same, "changes": changes,
-            "warnings": tried.answer["warnings"],
+            "warnings": tried.answer["warnings"], "pops": {"running": running, "count": count, "others": others},
         });
-        return Ok(Said::json(&answer));
+        return Ok(Said::json(&answer).refused_if(is_late));
     }
     let head = match (is_same, current) {
         (true, _) => format!("Version {made} says just that already: nothing was put.\n"),
         (false, 0) => format!("Version {made} is the first.\n"),
         (false, _) => format!("Version {made} replaces {current}.\n"),
     };
-    Ok(Said::done(head + &lines(&tried.answer)).with_note(warnings.join("\n")))
+    let runs = match count {
+        0 => "No POP has reported: none runs it yet.\n".to_owned(),
+        _ => format!("It runs at {running} of {count} POPs.\n"),
+    };
+    let others = others.iter().map(|other| format!("  {other}\n"));
+    let page = head + &lines(&tried.answer) + &runs + &others.collect::<String>();
+    let notes = said::lines(warnings.into_iter().chain([note]));
+    Ok(Said::done(page).with_note(notes).refused_if(is_late))
+}
+
+/// The fleet once every POP runs the version, or has refused it; or as it is when there is no time left.
+async fn followed(api: &Api, matches: &ArgMatches, version: u64) -> Result<Value, Failure> {
+    let seconds = matches.get_one::<u64>(WAIT).copied().unwrap_or(LOOK_S);
+    let deadline = Instant::now() + Duration::from_secs(seconds);
+    loop {
+        let fleet = api.ask(Ask::get(&["fleet"])).await?.body;
+        // Somebody may have put another meanwhile.
+        let is_over = fleet["rule_set"] != version || fleet::is_settled(&fleet);
+        let waits_for_first = matches.contains_id(WAIT) && fleet["pops"] == json!([]);
+        if is_over && !waits_for_first || Instant::now() >= deadline {
+            return Ok(fleet);
+        }
+        sleep(LOOK_PAUSE).await;
+    }
 }
 
 /// Says what putting the file would do.

@@ -1,14 +1,20 @@
 //! `weir-sync fleet`: which version each POP runs.
 
-use weir_wire::messages::{self, Message as _, Report, Running as RunningVersion};
+use weir_wire::messages::{self, Message as _, Report, Running as RunningVersion, Status};
 
 use super::{ALICE, Asked};
 use crate::running::{file, until};
 
 /// Says that `pop` runs `version`, and refused `refused`.
 pub(super) fn report(asked: &Asked, pop: &str, sequence: u64, version: u64, refused: u64) {
-    let running = RunningVersion { version, refused };
-    let report = Report { pop: pop.into(), worker: 1, sequence, table: 1, running, ..Report::default() };
+    says(asked, pop, sequence, RunningVersion { version, refused }, "");
+}
+
+/// Says what `pop` runs, and why it refused what it refused.
+pub(super) fn says(asked: &Asked, pop: &str, sequence: u64, running: RunningVersion, refusal: &str) {
+    let status = Status { every_ms: 1_000, refusal: refusal.into(), ..Status::default() };
+    let (pop, status) = (pop.into(), Some(status));
+    let report = Report { pop, worker: 1, sequence, table: 1, running, status, ..Report::default() };
     let headers = format!("content-type: {}\r\n", messages::CONTENT_TYPE);
     let (status, answer) = asked.running.ask("POST /v1/report", ALICE, &headers, &report.encode());
     assert_eq!(status, 200, "{answer}");

@@ -2,9 +2,12 @@
 
 use serde_json::json;
 
-use super::Asked;
-use crate::running::file;
+use weir_wire::messages::Running as RunningVersion;
 
+use super::{Asked, fleet};
+use crate::running::{file, until};
+
+const NO_POP: &str = "No POP has reported: none runs it yet.\n";
 const LOGIN: &str = "rules:\n- {name: login, key: [client_address], rate: 5/m}\n";
 const FASTER: &str = "rules:\n- {name: login, key: [client_address], rate: 10/m}\n- {name: api, key: [client_address], rate: 9/s}\n";
 const WARNED: &str = "rules:\n- {name: typo, match: {methods: [post]}, key: [client_address], rate: 5/m}\n";
@@ -21,10 +24,10 @@ fn a_rule_set_is_put_changed_and_taken_back() {
     assert_eq!(differs, format!("{login} would be the first version.\n+ rule login\n"));
     let put = asked.told(&["rules", "put", &login, "--comment", "the first r\u{fc}les"]).page(0);
     let first = asked.told(&["rules", "get", "--json"]).json(0)["version"].as_u64().unwrap();
-    assert_eq!(put, format!("Version {first} is the first.\n+ rule login\n"));
+    assert_eq!(put, format!("Version {first} is the first.\n+ rule login\n{NO_POP}"));
     assert_eq!(
         asked.told(&["rules", "put", &login]).page(0),
-        format!("Version {first} says just that already: nothing was put.\n")
+        format!("Version {first} says just that already: nothing was put.\n{NO_POP}")
     );
     assert_eq!(
         asked.told(&["rules", "diff", &login]).page(0),
@@ -38,7 +41,7 @@ fn a_rule_set_is_put_changed_and_taken_back() {
     );
     let second = first + 1;
     let put = asked.fed(&["rules", "put", "-", "--if-version", &first.to_string()], FASTER).page(0);
-    assert_eq!(put, format!("Version {second} replaces {first}.\n{changes}"));
+    assert_eq!(put, format!("Version {second} replaces {first}.\n{changes}{NO_POP}"));
     let got = asked.told(&["rules", "get"]);
     assert_eq!(got.notes, format!("version {second}\n"));
     let (_c, again) = file(&got.page(0));
@@ -75,7 +78,7 @@ fn a_rule_set_is_put_changed_and_taken_back() {
 #[test]
 fn the_kill_switch_is_a_command() {
     let asked = Asked::start();
-    assert!(asked.told(&["rules", "enforce", "off"]).wrong(1).contains("there is no rule set to change"));
+    assert!(asked.told(&["rules", "enforce", "on"]).wrong(1).contains("there is no rule set to change"));
     let (_file, login) = file(LOGIN);
     asked.told(&["rules", "put", &login]).page(0);
     let off = asked.told(&["rules", "enforce", "off", "--comment", "too many false alarms"]).page(0);
@@ -123,4 +126,37 @@ fn what_is_refused_changes_nothing_and_says_why() {
     ] {
         assert_eq!(asked.told(unusable).code, Some(2), "{unusable:?}");
     }
+}
+
+#[test]
+fn a_put_says_at_how_many_pops_the_rule_set_runs_and_why_not_at_others() {
+    let asked = Asked::start();
+    let (_a, login) = file(LOGIN);
+    let put = asked.told(&["rules", "put", &login]);
+    let note = "warning: the store is memory: a restart of weir-sync forgets this (set store)\n";
+    assert_eq!(put.notes, note);
+    assert_eq!(asked.told(&["rules", "put", &login, "--wait=1"]).code, Some(1), "no POP runs it");
+    let version = asked.told(&["rules", "get", "--json"]).json(0)["version"].as_u64().unwrap();
+    fleet::report(&asked, "ams1", 1, version, 0);
+    let refusal = "rules[0].key: no such thing here";
+    fleet::says(&asked, "iad1", 1, RunningVersion { version: 0, refused: version }, refusal);
+    until("both POPs are known", || {
+        asked.told(&["fleet", "--json"]).json(0)["pops"].as_array().unwrap().len() == 2
+    });
+    let late = asked.told(&["rules", "put", &login, "--wait"]).page(1);
+    let expected = format!("It runs at 1 of 2 POPs.\n  iad1: refused {version}: {refusal}\n");
+    assert!(late.ends_with(&expected), "a refusal is not waited for: {late}");
+    assert!(
+        asked.told(&["rules", "put", &login]).page(0).ends_with(&expected),
+        "without --wait it is no failure"
+    );
+    assert!(asked.told(&["fleet"]).page(0).ends_with(&format!("\niad1: {refusal}\n")));
+    fleet::says(&asked, "iad1", 2, RunningVersion { version, refused: 0 }, "");
+    until("it is known that it runs it now", || asked.told(&["fleet", "--strict"]).code == Some(0));
+    let all = asked.told(&["rules", "put", &login, "--wait=20"]).page(0);
+    assert!(all.ends_with("It runs at 2 of 2 POPs.\n"), "{all}");
+    let (_b, faster) = file(FASTER);
+    let json = asked.told(&["rules", "put", &faster, "--json"]).json(0);
+    let others = json!(["ams1: behind", "iad1: behind"]);
+    assert_eq!(json["pops"], json!({"running": 0, "count": 2, "others": others}));
 }

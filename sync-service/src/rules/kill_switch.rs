@@ -1,0 +1,97 @@
+//! The kill switch: all rules off, or on again.
+
+use std::sync::Arc;
+
+use super::followed::OfflineChange;
+use super::{Canary, Change, ChangeError, RuleSets, canary, offline, read};
+use crate::claims::known_rules;
+use crate::document::Document;
+use crate::store::StoreError;
+use crate::trail::event::Changed;
+
+/// How often a change is tried again after another writer was quicker.
+const TRIES_MAX: u32 = 5;
+
+/// What the kill switch made in the store.
+pub(super) struct Enforced {
+    version: u64,
+    /// What it says, if it is new.
+    document: Option<Document>,
+    /// The canary that it ended.
+    canary: Option<Arc<Canary>>,
+}
+
+impl RuleSets {
+    /// Puts the current document with all its rules on or off; if they already are, puts nothing. A canary is taken back by
+    /// switching rules off: no POP enforces any then. Without the store, the POPs that report here are told; returns the
+    /// version, and why the store has not heard of it.
+    pub async fn enforce(
+        &self,
+        enforce: bool,
+        change: &Change,
+    ) -> Result<(u64, Option<StoreError>), ChangeError> {
+        let change = change.noted(format!("kill switch: enforce {enforce}"));
+        self.catch_up_first().await;
+        match self.enforce_in_store(enforce, &change).await {
+            Ok(made) => {
+                self.listen_now().await;
+                self.tell_of_enforced(&made, &change).await;
+                Ok((made.version, None))
+            }
+            Err(ChangeError::Store(error)) => {
+                self.change_offline(OfflineChange::Enforce(enforce, change.clone()), &error).await?;
+                tracing::warn!(enforce, author = change.author, %error, "the kill switch, in this weir-sync's POPs alone");
+                let note = format!("{}, in {} alone: {error}", change.note, self.region);
+                self.trail.change(Changed { note, ..change.told("rules") });
+                Ok((self.version(), Some(error)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The same in the store; nobody is told. Where there is no rule set, rules are switched off by one that limits nobody: POPs
+    /// may run one that the store has lost.
+    pub(super) async fn enforce_in_store(
+        &self,
+        enforce: bool,
+        change: &Change,
+    ) -> Result<Enforced, ChangeError> {
+        let mut tries = 0;
+        loop {
+            let Some(current) = self.current().await? else {
+                let document = if enforce { Err(ChangeError::None) } else { offline::off() }?;
+                let version = self.put_in_store(&document, Some(0), change).await?;
+                return Ok(Enforced { version, document: Some(document), canary: None });
+            };
+            let document = read(&current)?;
+            let canary = if enforce { None } else { self.canary().await? };
+            if document.is_enforced() == enforce && canary.is_none() {
+                return Ok(Enforced { version: current.version, document: None, canary });
+            }
+            tries += 1;
+            let document = document.with_enforce(enforce);
+            let put = if enforce {
+                self.put_in_store(&document, Some(current.version), change).await
+            } else {
+                self.put_over(&document, current.version, change).await
+            };
+            match put {
+                Err(ChangeError::Conflict(_)) if tries < TRIES_MAX => {}
+                Err(error) => return Err(error),
+                Ok(version) => return Ok(Enforced { version, document: Some(document), canary }),
+            }
+        }
+    }
+
+    /// Tells the log and the trail of what the kill switch made.
+    pub(super) async fn tell_of_enforced(&self, made: &Enforced, change: &Change) {
+        let Some(document) = &made.document else { return };
+        self.known().add(made.version, known_rules(document.rules()).collect());
+        let Change { note, author, comment, .. } = change;
+        tracing::info!(version = made.version, note, author, comment, "new rule set");
+        self.tell_of(made.version, document, change).await;
+        if let Some(canary) = &made.canary {
+            self.trail.change(canary::taken_back(canary, change));
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Changes that operators make while the store is out of reach: told to the POPs that report here, and made in the store once it
+//! answers again. Other weir-syncs, those of the same region included, hear of them only then.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+
+use tokio::task::spawn_blocking;
+
+use super::edition::{Base, Edition, Trial};
+use super::followed::{Followed, OfflineChange};
+pub use super::known::OFFLINE_NUMBER_MIN;
+use super::{ChangeError, RuleSets};
+use crate::document::{Document, Form};
+use crate::moment;
+use crate::store::StoreError;
+use crate::store::orders::{self as store, Current, ORDERS_MAX, Outcome, Until};
+
+/// The most changes that wait for the store.
+const CHANGES_MAX: usize = ORDERS_MAX;
+/// A rule set that limits nobody, for the kill switch where no rule set is known.
+const OFF: &str =
+    r#"{"enforce": false, "rules": [{"name": "none", "key": ["all"], "rate": "1/s", "mode": "shadow"}]}"#;
+
+/// The rule set that limits nobody.
+pub(super) fn off() -> Result<Document, ChangeError> {
+    Document::read(OFF.as_bytes(), Form::Json).map_err(ChangeError::Invalid)
+}
+
+impl RuleSets {
+    /// Keeps `change`, which the store did not take for this `error`, and tells the POPs that report here. Fails with `error`
+    /// if the store is in reach, or nothing is known that could be changed.
+    pub(super) async fn change_offline(
+        &self,
+        change: OfflineChange,
+        error: &StoreError,
+    ) -> Result<(), ChangeError> {
+        let mut followed = self.followed.lock().await;
+        let is_off_switch = matches!(change, OfflineChange::Enforce(false, _));
+        let has_base = followed.base.is_some() || followed.enforced() == Some(false);
+        let fits = followed.offline.len() < CHANGES_MAX && (has_base || is_off_switch);
+        if !error.is_out_of_reach() || !fits {
+            return Err(error.clone().into());
+        }
+        followed.offline.push(change);
+        self.tell_offline(&followed).await
+    }
+
+    /// Tells POPs of an edition with the changes that the store has not heard of. Its number comes of its content, so that
+    /// weir-syncs that are told the same tell the same.
+    async fn tell_offline(&self, followed: &Followed) -> Result<(), ChangeError> {
+        let enforced = followed.enforced();
+        let base = match (&followed.base, enforced) {
+            (Some(base), None) => Arc::clone(base),
+            (Some(base), Some(enforce)) => Arc::new(base.with_enforce(enforce)),
+            (None, _) => Arc::new(Base::of(0, off()?)),
+        };
+        // No POP enforces a canary while rules are off.
+        let canary = followed.canary.clone().filter(|_| enforced != Some(false));
+        let orders = followed.all_orders();
+        let made = spawn_blocking(move || {
+            let of = |base: &Base| {
+                let edition = Edition::of(0, base, &orders);
+                Arc::new(Edition { number: number_of(&edition.document), ..edition })
+            };
+            let trial = canary.map(|(canary, base)| Trial { canary, edition: of(&base) });
+            (of(&base), trial)
+        });
+        // Should it fail, what POPs run runs on.
+        if let Ok((edition, trial)) = made.await {
+            self.tell(edition, trial);
+        }
+        Ok(())
+    }
+
+    /// Has the store hear of what was changed before, if it can: the last word counts.
+    pub(super) async fn catch_up_first(&self) {
+        let waits = !self.followed.lock().await.offline.is_empty();
+        if waits {
+            self.listen_now().await;
+        }
+    }
+
+    /// Makes the changes in the store that it has not heard of. What cannot be made any more is dropped.
+    pub(super) async fn catch_up(&self, followed: &mut Followed) -> Result<(), StoreError> {
+        while let Some(change) = followed.offline.first().cloned() {
+            match self.make(&change).await {
+                Ok(()) => tracing::info!(?change, "the store has heard of a change that was made without it"),
+                Err(ChangeError::Store(error)) if error.is_out_of_reach() => return Err(error),
+                Err(error) => {
+                    tracing::warn!(?change, %error, "a change that was made without the store is dropped");
+                }
+            }
+            followed.offline.remove(0);
+            // Whatever is current now, POPs are told anew.
+            followed.current = Current::default();
+        }
+        Ok(())
+    }
+
+    async fn make(&self, change: &OfflineChange) -> Result<(), ChangeError> {
+        match change {
+            OfflineChange::Enforce(enforce, change) => {
+                let made = self.enforce_in_store(*enforce, change).await?;
+                self.tell_of_enforced(&made, change).await;
+            }
+            OfflineChange::Put(order) if order.until_ms <= moment::now_ms() => {}
+            OfflineChange::Put(order) => {
+                let (name, text) = (order.said.name(), order.said.text());
+                let put = store::Change::Put { name: &name, text: &text, until: Until::At(order.until_ms) };
+                if self.store.orders(Some(&put)).await?.outcome == Outcome::Full {
+                    return Err(ChangeError::Full);
+                }
+            }
+            OfflineChange::Lift(order) => {
+                // It may have ended meanwhile.
+                self.store.orders(Some(&store::Change::Drop(&order.said.name()))).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The number of an offline edition.
+fn number_of(document: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    document.hash(&mut hasher);
+    OFFLINE_NUMBER_MIN | (hasher.finish() & (OFFLINE_NUMBER_MIN - 1))
+}
