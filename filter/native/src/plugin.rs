@@ -54,9 +54,6 @@ impl Plugin {
             workers.push(worker);
             first.push(effects);
         }
-        if let Some(refusal) = workers.first().and_then(|worker| worker.seat.refusal()) {
-            return Err(vec![refusal]);
-        }
         let metrics = Metrics::define(config, has_sync);
         if let Some(counted) = workers.first().map(|worker| metrics.names(worker.edge.rules(), config)) {
             for worker in &mut workers {

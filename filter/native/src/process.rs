@@ -1,7 +1,7 @@
 //! What the workers of all configurations of one name share, in this process's memory.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_limiter::edge::{Shared, SharedValue, SharedValues, Site};
@@ -16,10 +16,9 @@ use weir_wire::time::Time;
 use crate::lock::locked;
 use crate::{abi, counts, http};
 
-/// By the names of filters. A configuration that replaces another of the same name goes on with its buckets.
-static PROCESSES: Mutex<BTreeMap<String, Arc<Process>>> = Mutex::new(BTreeMap::new());
-/// How many configurations of one name there is room for, the old ones that still have requests among them.
-const CONFIGURATIONS_MAX: u32 = 128;
+/// By the names of filters. A configuration that replaces another of the same name goes on with its buckets; those of a
+/// name that no configuration has any more are given back.
+static PROCESSES: Mutex<BTreeMap<String, Weak<Process>>> = Mutex::new(BTreeMap::new());
 /// What the clock reads first, in nanoseconds: 13 days.
 const BEGIN_NS: u64 = 1 << 50;
 
@@ -36,7 +35,13 @@ impl Process {
     }
 
     fn named(name: &str) -> Arc<Self> {
-        Arc::clone(locked(&PROCESSES).entry(name.to_owned()).or_insert_with(|| Arc::new(Self::new())))
+        let mut processes = locked(&PROCESSES);
+        processes.retain(|_, process| process.strong_count() > 0);
+        processes.get(name).and_then(Weak::upgrade).unwrap_or_else(|| {
+            let new = Arc::new(Self::new());
+            processes.insert(name.to_owned(), Arc::downgrade(&new));
+            new
+        })
     }
 }
 
@@ -51,17 +56,6 @@ impl Seat {
     /// A worker's, in a filter of this name.
     pub(crate) fn new(name: &str) -> Self {
         Self { process: Process::named(name), slots: None }
-    }
-
-    /// What there is to say if the table has no room for all who have a seat by now.
-    pub(crate) fn refusal(&self) -> Option<String> {
-        let has_room = locked(&self.process.table).as_ref().is_none_or(SharedSlots::has_room);
-        (!has_room).then(|| {
-            format!(
-                "expected at most {CONFIGURATIONS_MAX} configurations of one filter_name, old ones that still have \
-                 requests among them; give this one another filter_name, or use one configuration for several listeners"
-            )
-        })
     }
 }
 
@@ -118,10 +112,9 @@ impl Site for Seat {
     fn open(&mut self, slots: u32) {
         let mut table = locked(&self.process.table);
         let known = table.take().filter(|known| known.count() >= slots);
-        // The workers and the reporter; and as many threads, with the main one.
-        let seats = abi::concurrency().saturating_add(1);
-        let handles = seats.saturating_mul(CONFIGURATIONS_MAX);
-        let known = table.insert(known.unwrap_or_else(|| SharedSlots::with_handles(slots, handles, seats)));
+        // The workers' and the main one write, however many configurations there are.
+        let threads = abi::concurrency().saturating_add(1);
+        let known = table.insert(known.unwrap_or_else(|| SharedSlots::new(slots, threads)));
         self.slots = Some(SlotsHandle::new(Arc::clone(known)));
     }
 

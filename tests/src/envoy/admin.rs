@@ -33,12 +33,19 @@ impl Admin {
         if !self.listening().await {
             return None;
         }
+        self.listeners().await?.into_iter().find_map(|(name, address)| (name == "edge").then_some(address))
+    }
+
+    /// The listeners that listen, and where.
+    pub(super) async fn listeners(&self) -> Option<Vec<(String, SocketAddr)>> {
         let page: Value = serde_json::from_str(&self.page("/listeners?format=json").await?).ok()?;
-        let listeners = page["listener_statuses"].as_array()?;
-        let edge = listeners.iter().find(|listener| listener["name"] == "edge")?;
-        let address = &edge["local_address"]["socket_address"];
-        let port = u16::try_from(address["port_value"].as_u64()?).ok().filter(|port| *port != 0)?;
-        Some(SocketAddr::new(address["address"].as_str()?.parse().ok()?, port))
+        let of = |listener: &Value| {
+            let address = &listener["local_address"]["socket_address"];
+            let port = u16::try_from(address["port_value"].as_u64()?).ok().filter(|port| *port != 0)?;
+            let address = SocketAddr::new(address["address"].as_str()?.parse().ok()?, port);
+            Some((listener["name"].as_str()?.to_owned(), address))
+        };
+        Some(page["listener_statuses"].as_array()?.iter().filter_map(of).collect())
     }
 
     /// Whether Envoy is live and its workers accept connections.

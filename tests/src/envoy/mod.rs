@@ -82,6 +82,18 @@ impl Envoy {
         write_listener(&self.setup, self.folder.path());
     }
 
+    /// Gives the module's filter another name, as [`Self::reconfigure`] gives it another configuration.
+    pub fn rename_filter(&mut self, name: &str) {
+        self.setup.filter_name = name.into();
+        write_listener(&self.setup, self.folder.path());
+    }
+
+    /// A client of each listener.
+    pub async fn clients_of_listeners(&self) -> Vec<Client> {
+        let addresses = self.admin.listeners().await.unwrap_or_default();
+        addresses.into_iter().map(|(_, address)| Client::new(Target::Tcp(address))).collect()
+    }
+
     /// Replaces the filter's module by this one, as [`Self::reconfigure`] does its configuration.
     pub fn replace_code(&mut self, file: &Path) {
         assert_eq!(self.setup.delivery, Delivery::File, "only a listener from a file can change");

@@ -84,6 +84,10 @@ pub struct Setup {
     form: Form,
     pub(super) delivery: Delivery,
     pub(super) listen: Listen,
+    /// How many listeners of the same there are: `edge`, `edge-1` and so on.
+    listeners: usize,
+    /// What the module's buckets are named by.
+    pub(super) filter_name: String,
     pub(super) concurrency: u32,
     /// How long a listener that was replaced goes on with its connections, in seconds.
     pub(super) drain_seconds: u32,
@@ -121,6 +125,8 @@ impl Setup {
             form: Form::Text,
             delivery: Delivery::Static,
             listen: Listen::Tcp,
+            listeners: 1,
+            filter_name: "weir".into(),
             concurrency: 1,
             drain_seconds: 1,
             node: "edge".into(),
@@ -180,6 +186,12 @@ impl Setup {
     #[must_use]
     pub fn drain_seconds(self, drain_seconds: u32) -> Self {
         Self { drain_seconds, ..self }
+    }
+
+    /// With so many listeners of the same.
+    #[must_use]
+    pub fn listeners(self, listeners: usize) -> Self {
+        Self { listeners, ..self }
     }
 
     /// With so many trusted proxies in front; none makes the peer's address the client's.
@@ -352,12 +364,19 @@ impl Setup {
 
     /// What the listener's file says.
     pub(super) fn listener_found(&self, folder: &Path) -> Value {
-        resource("listener.v3.Listener", self.listener(folder))
+        let listener = |n: usize| {
+            let mut listener = self.listener(folder);
+            if n > 0 {
+                listener["name"] = format!("edge-{n}").into();
+            }
+            listener
+        };
+        resources("listener.v3.Listener", (0..self.listeners).map(listener))
     }
 
     /// What the file of the weir-syncs' addresses says.
     pub(super) fn weir_syncs_found(&self) -> Value {
-        resource("endpoint.v3.ClusterLoadAssignment", self.weir_syncs())
+        resources("endpoint.v3.ClusterLoadAssignment", [self.weir_syncs()])
     }
 
     /// The addresses of the cluster `weir-sync`.
@@ -455,7 +474,7 @@ impl Setup {
         };
         match self.host {
             Host::Wasm => self.wasm_filter(&configuration),
-            Host::Native => native_filter("weir", &configuration),
+            Host::Native => native_filter(&self.filter_name, &configuration),
         }
     }
 
@@ -500,10 +519,13 @@ pub(crate) fn native_filter(name: &str, configuration: &Value) -> Value {
     })
 }
 
-/// A file of discovery with this one resource.
-fn resource(kind: &str, mut resource: Value) -> Value {
-    resource["@type"] = format!("type.googleapis.com/envoy.config.{kind}").into();
-    json!({"resources": [resource]})
+/// A file of discovery with these resources.
+fn resources(kind: &str, resources: impl IntoIterator<Item = Value>) -> Value {
+    let typed = |mut resource: Value| {
+        resource["@type"] = format!("type.googleapis.com/envoy.config.{kind}").into();
+        resource
+    };
+    json!({"resources": resources.into_iter().map(typed).collect::<Value>()})
 }
 
 /// Where discovery finds its file.

@@ -168,3 +168,46 @@ async fn one_edge_reports_for_all_workers_of_the_module() {
         said.iter().map(|report| (report.worker, report.keys.len())).collect();
     assert_eq!(reporters.values().collect::<Vec<_>>(), [&1], "one edge, and one key: {said:?}");
 }
+
+/// Two generations of 200 listeners at a time, whose filters have one name.
+#[tokio::test]
+async fn any_number_of_listeners_shares_the_modules_buckets_while_they_are_replaced() {
+    const LISTENERS: usize = 200;
+    let setup = Setup::with(one("per-address", "1/h", 300)).host(Host::Native).drain_seconds(20);
+    let mut edge = Envoy::start(setup.from_file().listeners(LISTENERS)).await;
+    let ask = Ask::from("203.0.113.7");
+    for round in 1..=2 {
+        edge.stat_reaches("listener_manager.total_listeners_active", LISTENERS as u64).await;
+        let mut clients = edge.clients_of_listeners().await;
+        assert_eq!(clients.len(), LISTENERS);
+        let mut admitted = 0;
+        for client in &mut clients {
+            admitted += usize::from(client.send(&ask).await.status == 200);
+        }
+        assert_eq!(admitted, if round == 1 { LISTENERS } else { 300 - LISTENERS }, "round {round}");
+        if round == 1 {
+            edge.reconfigure(with(one("per-address", "1/h", 300), "filter_state", json!(true)));
+            edge.stat_reaches("listener_manager.listener_modified", LISTENERS as u64).await;
+            edge.stat_reaches("listener_manager.lds.update_success", 2).await;
+        }
+    }
+    assert_eq!(edge.stat("listener_manager.lds.update_rejected").await, Some(0), "{}", edge.log());
+}
+
+/// One table of 36 MB for each name.
+#[tokio::test]
+async fn the_table_of_a_name_that_no_listener_has_any_more_is_given_back() {
+    let plugin = with(one("per-address", "1/h", 3), "table", json!({"addresses": 1_000_000}));
+    let mut edge = Envoy::start(Setup::with(plugin).host(Host::Native).from_file()).await;
+    let before = edge.resident_kib();
+    for round in 1..=8 {
+        edge.rename_filter(&format!("weir-{round}"));
+        edge.stat_reaches("listener_manager.listener_modified", round).await;
+        until("the one before to end", async || {
+            (edge.stat("listener_manager.total_filter_chains_draining").await == Some(0)).then_some(())
+        })
+        .await;
+    }
+    let grown = edge.resident_kib().saturating_sub(before);
+    assert!(grown < 3 * 36_000, "{grown} KiB more");
+}

@@ -57,7 +57,7 @@ impl SlotsHandle {
         self.losses = Losses::default();
         if !self.slots.head(index).is_some_and(|head| head.replace(state, state.next())) {
             // Overtaken: no slot has this buffer any more.
-            self.keep(state.buffer);
+            self.slots.put_back(state.buffer);
         }
     }
 }

@@ -44,7 +44,7 @@ impl SlotsHandle {
         changes: &mut [Change],
         judge: Judge<'_>,
     ) -> bool {
-        let Self { slots, own, .. } = self;
+        let slots = &self.slots;
         let Some(heads) = all(indices.map(|index| slots.head(index))) else { return false };
         for _ in 0..LOOKS_MAX {
             let seen = heads.map(Head::state);
@@ -69,7 +69,7 @@ impl SlotsHandle {
             for (head, seen) in heads.iter().zip(seen).take(held) {
                 let next = if are_all_held { seen.next() } else { seen };
                 if !head.replace(seen.begun(), next) {
-                    slots.keep(own, seen.buffer);
+                    slots.put_back(seen.buffer);
                     is_overtaken = true;
                 }
             }

@@ -4,8 +4,8 @@
 //! the buffer, and looks at the head again: if that has not changed, the copy is whole. One that others keep from that
 //! holds the slot while it reads.
 //!
-//! **A whole slot is written as a copy.** A writer fills a buffer of its own, puts its number in the place of the old one,
-//! and keeps the old one for its next write.
+//! **A whole slot is written as a copy.** A writer fills a spare buffer, puts its number in the place of the old one, and
+//! leaves the old one to whoever writes next.
 //!
 //! **Entries are changed where they are** ([`in_place`]), between two versions: an odd one in the head says that the
 //! slot is held. Where a request has keys in several slots, all of them are held before the first entry changes. Others wait for the next version, but some microseconds at most: the holder may have lost its processor
@@ -52,38 +52,25 @@ const LOOKS_MAX: u32 = tries(100, 2);
 /// The slots. Threads read and write them through handles.
 pub struct SharedSlots {
     heads: Box<[Head]>,
-    /// One for each slot, then spare ones: one for each handle, and as many for each
-    /// writer as may be overtaken at a time.
+    /// One for each slot, then spare ones: one for each thread that writes, and as many as may be overtaken at a time.
     buffers: Box<[Buffer]>,
-    /// The spare buffers that no handle has; [`NONE`] in the other places.
+    /// The spare buffers that nobody writes; [`NONE`] in the other places.
     spare: Box<[AtomicU32]>,
-    handles_max: usize,
 }
 
 impl SharedSlots {
-    /// `count` empty slots, at least 1, for as many handles as there are `writers`; others can only read.
+    /// `count` empty slots, at least 1, for any number of handles, of which `writers` threads write at once.
     pub fn new(count: u32, writers: u32) -> Arc<Self> {
-        Self::with_handles(count, writers, writers)
-    }
-
-    /// The same for so many handles, of which so many write at once.
-    pub fn with_handles(count: u32, handles: u32, writers: u32) -> Arc<Self> {
         let (count, empty) = (count.max(1), Slot::empty());
         #[allow(clippy::cast_possible_truncation, reason = "it is small")]
         let overtaken = writers.saturating_mul(CHANGED_MAX as u32);
-        let end = count.saturating_add(handles).saturating_add(overtaken);
+        let end = count.saturating_add(writers).saturating_add(overtaken);
         let first = |buffer| Head::of(State { version: State::FIRST, buffer });
         Arc::new(Self {
             heads: (0..count).map(first).collect(),
             buffers: (0..end).map(|_| Buffer::of(&empty)).collect(),
             spare: (count..end).map(AtomicU32::new).collect(),
-            handles_max: handles as usize,
         })
-    }
-
-    /// Whether each of the handles that there are may write. The caller has these slots once, beside them.
-    pub fn has_room(self: &Arc<Self>) -> bool {
-        Arc::strong_count(self) <= self.handles_max.saturating_add(1)
     }
 
     /// How many slots there are.
@@ -101,12 +88,15 @@ impl SharedSlots {
         self.buffers.get(state.buffer as usize)
     }
 
-    /// Leaves a buffer that no slot has any more to the handle that has `own`, if that lacks one, or else to any handle.
-    fn keep(&self, own: &mut u32, number: u32) {
-        if *own == NONE { *own = number } else { self.put_back(number) }
+    /// The number of a spare buffer, to write; none if more threads write than there may be.
+    fn take_spare(&self) -> Option<u32> {
+        // Twice: one may be put behind the walk while the one before it is taken.
+        let places = self.spare.iter().chain(&*self.spare);
+        let mut taken = places.map(|place| place.swap(NONE, Ordering::Acquire));
+        taken.find(|number| *number != NONE)
     }
 
-    /// Leaves a spare buffer to any handle.
+    /// Leaves a buffer that no slot has any more to whoever writes next.
     fn put_back(&self, number: u32) {
         let put = |place: &AtomicU32| {
             place.compare_exchange(NONE, number, Ordering::Release, Ordering::Relaxed).is_ok()
@@ -119,10 +109,9 @@ impl SharedSlots {
     }
 }
 
-/// One thread's way to the slots. It needs a buffer of its own to write, and takes one at its first write.
+/// One thread's way to the slots.
 pub struct SlotsHandle {
     slots: Arc<SharedSlots>,
-    own: u32,
     /// The slot that it holds until its write.
     held: Option<Held>,
     losses: Losses,
@@ -131,32 +120,13 @@ pub struct SlotsHandle {
 impl SlotsHandle {
     /// A handle of `slots`.
     pub fn new(slots: Arc<SharedSlots>) -> Self {
-        Self { slots, own: NONE, held: None, losses: Losses::default() }
-    }
-
-    /// The number of the buffer that it may write; none if other handles have them all.
-    fn own(&mut self) -> Option<u32> {
-        if self.own == NONE {
-            // Twice: one may be put behind the walk while the one before it is taken.
-            let places = self.slots.spare.iter().chain(&*self.slots.spare);
-            let mut taken = places.map(|place| place.swap(NONE, Ordering::Acquire));
-            self.own = taken.find(|number| *number != NONE)?;
-        }
-        Some(self.own)
-    }
-
-    /// Takes a buffer that no slot has any more.
-    fn keep(&mut self, number: u32) {
-        self.slots.keep(&mut self.own, number);
+        Self { slots, held: None, losses: Losses::default() }
     }
 }
 
 impl Drop for SlotsHandle {
     fn drop(&mut self) {
         self.release();
-        if self.own != NONE {
-            self.slots.put_back(self.own);
-        }
     }
 }
 
@@ -199,22 +169,25 @@ impl Slots for SlotsHandle {
     }
 
     fn write(&mut self, index: u32, slot: &mut Slot, version: Version) -> Result<(), WriteError> {
-        let own = self.own().ok_or(WriteError::Unavailable)?;
         let head = self.slots.head(index).ok_or(WriteError::Unavailable)?;
         let seen = head.state_relaxed();
         if seen.version != version.0 {
             return Err(self.lost(index));
         }
+        let own = self.slots.take_spare().ok_or(WriteError::Unavailable)?;
         let next = State { buffer: own, ..seen.next() };
         // Whoever reads a word of what follows sees that this buffer's slot has another by now.
         fence(Ordering::Release);
         self.slots.buffer(next).ok_or(WriteError::Unavailable)?.write(slot);
         if !head.replace(seen, next) {
+            self.slots.put_back(own);
             return Err(self.lost(index));
         }
         let is_mine = self.held.take_if(|held| held.is(index, seen)).is_some();
-        // Another one who holds the other buffer keeps that.
-        self.own = if seen.is_held() && !is_mine { NONE } else { seen.buffer };
+        // Another one who holds the old buffer leaves it to others.
+        if is_mine || !seen.is_held() {
+            self.slots.put_back(seen.buffer);
+        }
         self.losses = Losses::default();
         Ok(())
     }
