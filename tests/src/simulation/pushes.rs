@@ -19,9 +19,9 @@ pub(super) const PATH: u8 = 2;
 /// How long after POPs have taken a rule set the loop settles on it, in nanoseconds.
 const SETTLES_NS: u64 = 6 * SECOND_NS;
 /// How many fetches in a row may be lost; one in fifty is.
-const LOST_FETCHES: u64 = 2;
-/// How long a fetch waits for its answer, in nanoseconds.
-const FETCH_NS: u64 = 5 * SECOND_NS;
+const LOST_FETCHES: u32 = 3;
+/// How long a fetch waits for its answer at most, in nanoseconds.
+const FETCH_NS_MAX: u64 = 5 * SECOND_NS;
 /// Slots of a table in which the rule's client and the others hardly share any.
 const SLOTS: u32 = 256;
 /// The least part of a quota that is admitted if more is asked for, ...
@@ -101,7 +101,12 @@ impl Push {
     /// The longest until a POP that is in touch runs it, in nanoseconds.
     fn takes_ns(pop: usize, setup: &Setup) -> u64 {
         let way = Way::FromStore(pop);
-        way.takes_ns(setup) + 2 * setup.interval_ns + LOST_FETCHES * (FETCH_NS + setup.interval_ns)
+        // Each waits twice as long as the one before, the first for two intervals or answers. One without the store takes
+        // longest.
+        let answer_ns = setup.store_timeout_ns + 2 * (setup.near.delay_ns + setup.near.jitter_ns);
+        let first_ns = 2 * setup.interval_ns.max(answer_ns);
+        let lost = (0..LOST_FETCHES).map(|n| (first_ns << n).min(FETCH_NS_MAX) + setup.interval_ns);
+        way.takes_ns(setup) + 2 * setup.interval_ns + lost.sum::<u64>()
     }
 
     /// Ends the run if a POP takes it late, or the fleet does not keep the quota before or after.
@@ -220,8 +225,6 @@ fn changed(size: Size, rates: [u32; 2]) -> Plan {
     plan.setup.rules = vec![RuleText::default(), before];
     plan.setup.puts = vec![(PUT_AT * SECOND_NS, vec![RuleText::default(), after])];
     (plan.setup.slots, plan.setup.keeps_log) = (SLOTS, true);
-    // A POP whose fetch is lost tries again after five seconds.
-    plan.setup.near.loss = 0.0;
     Plan { drain_seconds: 15, ..plan }
 }
 

@@ -21,10 +21,10 @@ use weir_rules::RuleSet;
 use weir_rules::document;
 use weir_wire::messages::{REFUSAL_MAX, RULES_PATH, Running};
 
-/// How long the fetch of a rule set may take, in milliseconds.
-const FETCH_TIMEOUT_MS: u32 = 5_000;
+/// How long the fetch of a rule set may take at most, in milliseconds.
+const FETCH_TIMEOUT_MS_MAX: u32 = 5_000;
 /// A fetch that has not ended after this never will, in nanoseconds: its worker is gone, or its host forgot it.
-const FETCH_NS_MAX: u64 = (FETCH_TIMEOUT_MS as u64 + 1_000) * 1_000_000;
+const FETCH_NS_MAX: u64 = (FETCH_TIMEOUT_MS_MAX as u64 + 1_000) * 1_000_000;
 
 /// How long after a condition's end it is ended here, in milliseconds. By then weir-sync, whose clock counts, has pushed a rule
 /// set without it, unless it is out of reach or has lost what it knew.
@@ -57,9 +57,20 @@ impl Edge {
         if turn.site.is_my_turn_to_fetch(FETCH_NS_MAX, now)
             && let Some(number) = self.limiter.begin_fetch(version, now)
         {
+            self.pushed.began_at = now;
+            // An answer that takes twice as long as usual is still waited for.
+            let answers_ms = self.limiter.answers_take_ns().map_or(0, |ns| ns / 1_000_000);
+            let timeout_ms = self.doubled_ms(answers_ms.max(self.pace.interval_ms.into()).saturating_mul(2));
             let path = format!("{RULES_PATH}?version={version}");
-            turn.call(Call { number, path, body: Vec::new(), timeout_ms: FETCH_TIMEOUT_MS });
+            turn.call(Call { number, path, body: Vec::new(), timeout_ms });
         }
+    }
+
+    /// `first_ms`, doubled for each fetch that failed in a row, in milliseconds.
+    fn doubled_ms(&self, first_ms: u64) -> u32 {
+        let most_ms = u64::from(FETCH_TIMEOUT_MS_MAX);
+        let ms = first_ms.min(most_ms) << self.pushed.failed.min(16);
+        u32::try_from(ms.min(most_ms)).unwrap_or(FETCH_TIMEOUT_MS_MAX)
     }
 
     /// Takes the rule set that another worker fetched, if it is new.
@@ -109,7 +120,7 @@ impl Edge {
                 return turn.site.end_fetch(turn.now);
             }
         };
-        self.pushed.trouble = None;
+        (self.pushed.trouble, self.pushed.failed) = (None, 0);
         let parsed = document::parse(&document).map_err(texts).and_then(|rules| {
             let refusals = turn.site.refusals(&rules);
             if refusals.is_empty() { Ok(Arc::new(rules)) } else { Err(refusals) }
@@ -163,8 +174,10 @@ impl Edge {
 
     fn try_again(&mut self, trouble: String, turn: &mut Turn<'_>) {
         // Ticks are sometimes a little early.
-        let interval_ns = u64::from(self.pace.interval_ms) * 1_000_000;
-        turn.site.end_fetch(turn.now + interval_ns / 10 * 9);
+        let interval_ms = u64::from(self.pace.interval_ms);
+        let wait_ns = u64::from(self.doubled_ms(interval_ms)) * 1_000_000 - interval_ms * 100_000;
+        turn.site.end_fetch(turn.now.max(self.pushed.began_at + wait_ns));
+        self.pushed.failed = self.pushed.failed.saturating_add(1);
         if self.pushed.trouble.as_ref() != Some(&trouble) {
             let then = "what ran before runs on, and it is tried again";
             turn.log(Level::Warn, format!("no rule set: {trouble}; {then}"));

@@ -66,6 +66,9 @@ pub(super) struct Pushed {
     pub(super) next_end_ms: Option<u64>,
     /// Why the last fetch failed; logged when it changes, not at every attempt.
     pub(super) trouble: Option<String>,
+    /// Fetches that failed in a row, and when the last one began.
+    pub(super) failed: u32,
+    pub(super) began_at: Time,
 }
 
 impl Edge {

@@ -73,6 +73,35 @@ fn a_fetch_that_fails_is_made_again() {
     assert_eq!(paths, ["/v1/rules?version=7", REPORT_PATH]);
 }
 
+/// One that is lost is soon made again, and each is given twice as long as the one before.
+#[test]
+fn a_fetch_that_is_lost_is_made_again_after_two_intervals_and_then_twice_as_late() {
+    for (fails_after_ms, expected) in
+        [(u64::MAX, [500, 1_000, 2_000, 4_000, 5_000, 5_000]), (0, [250, 500, 1_000, 2_000, 4_000, 5_000])]
+    {
+        let mut site = site();
+        let (mut edge, _) = configured(r#""rate": "1/h""#, true, &mut site);
+        let (mut fetch, mut began, mut now, mut waited) =
+            (fetch_of_7(&mut edge, &mut site, T0), T0, T0, Vec::new());
+        while waited.len() < expected.len() {
+            let fails_at = began + u64::from(fetch.timeout_ms).min(fails_after_ms) * 1_000_000;
+            let failed = Err(Unread::Failed("lost".into()));
+            edge.answer(fetch.number, failed, &mut site, fails_at);
+            fetch = loop {
+                now = now + INTERVAL_NS;
+                let mut made = if now < fails_at { Vec::new() } else { calls(edge.tick(&mut site, now)) };
+                made.retain(|call| call.body.is_empty());
+                if let Some(fetch) = made.pop() {
+                    break fetch;
+                }
+            };
+            waited.push(now.nanos_since(began) / 1_000_000);
+            began = now;
+        }
+        assert_eq!(waited, expected);
+    }
+}
+
 #[test]
 fn rules_that_hold_requests_make_the_timer_quicker() {
     let mut site = site();
