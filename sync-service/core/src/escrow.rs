@@ -139,9 +139,9 @@ struct Holder {
 /// The lease that one draw gives.
 #[derive(Clone, Copy)]
 struct Lease {
-    /// For how long a POP may spend it, in milliseconds.
+    /// For how long a POP may spend it, in milliseconds; 0 if none can be given.
     ms: u32,
-    /// When it ends for the budget.
+    /// When it ends for the budget, or if there is none, when its window does.
     until_us: u64,
 }
 
@@ -238,8 +238,9 @@ impl Escrow {
         }
     }
 
-    /// Refills up to `now_us` by the law of `draw`; returns what a lease is then, if any can be given.
-    fn refill(&mut self, now_us: u64, draw: &Draw) -> Option<Lease> {
+    /// Refills up to `now_us` by the law of `draw`; returns what a lease is then. It is none if its window ends too soon, or
+    /// at a time that is not known.
+    fn refill(&mut self, now_us: u64, draw: &Draw) -> Lease {
         let (mut leased_us, mut until_us) = (draw.leased_us(), now_us.saturating_add(draw.held_us()));
         if draw.law.is_by_rate() {
             self.refill_steadily(now_us, draw.token_ns());
@@ -247,7 +248,8 @@ impl Escrow {
             self.refill_one_by_one(now_us, counts_us);
         } else {
             self.at_us = now_us;
-            let end_us = if now_us < self.end_us { self.end_us } else { draw.end_us(now_us)? };
+            let known_us = if now_us < self.end_us { Some(self.end_us) } else { draw.end_us(now_us) };
+            let Some(end_us) = known_us else { return Lease { ms: 0, until_us: now_us } };
             let left_us = end_us - now_us;
             if left_us < draw.held_us() {
                 (leased_us, until_us) = (left_us * DRIFT_PART / (DRIFT_PART + 1), end_us);
@@ -256,8 +258,7 @@ impl Escrow {
                 self.enter(now_us, end_us, draw);
             }
         }
-        let ms = u32::try_from(leased_us / 1_000).ok().filter(|ms| *ms > 0)?;
-        Some(Lease { ms, until_us })
+        Lease { ms: u32::try_from(leased_us / 1_000).unwrap_or(u32::MAX), until_us }
     }
 
     /// The window that ends at `end_us` begins.
@@ -342,7 +343,7 @@ impl Escrow {
         id: SourceId,
         draw: &Draw,
         claim: Claim,
-        lease: Option<Lease>,
+        lease: Lease,
     ) -> (Leased, u64) {
         if draw.law == Law::Turns {
             return self.take_turn(draw, claim, lease);
@@ -354,8 +355,12 @@ impl Escrow {
             Some(known) if claim.is_settled() && claim.spent() > known.charged && !known.is_over(now_us) => {
                 return (NO_LEASE, self.overdraw(now_us, id, known, claim, draw));
             }
+            // The next window has a lease, and begins soon.
+            _ if lease.ms == 0 && claim.ahead > 0 && claim.held_us.is_none() => {
+                return (Leased { wait_ms: (lease.until_us - now_us).div_ceil(1_000), ..NO_LEASE }, 0);
+            }
             Some(known) if known.until_us > now_us && claim.spent() <= known.charged => known,
-            None if claim.spent() == 0 && claim.ahead > 0 && lease.is_some() && self.has_room(now_us) => {
+            None if claim.spent() == 0 && claim.ahead > 0 && lease.ms > 0 && self.has_room(now_us) => {
                 Holder::NEW
             }
             _ => return (NO_LEASE, 0),
@@ -370,10 +375,8 @@ impl Escrow {
             self.take_back(now_us, id, holder, draw.token_ns());
             return (NO_LEASE, 0);
         }
-        let wanted =
-            if lease.is_some() { (claim.spent() + u64::from(claim.ahead)).min(COUNT_MAX) } else { 0 };
-        let held = claim.leased_us().map(|us| Lease::held(us, now_us));
-        let Some(lease) = held.or(lease) else { return (NO_LEASE, 0) };
+        let wanted = if lease.ms > 0 { (claim.spent() + u64::from(claim.ahead)).min(COUNT_MAX) } else { 0 };
+        let lease = claim.leased_us().map_or(lease, |us| Lease::held(us, now_us));
         let need = wanted.saturating_sub(holder.charged);
         let tokens = need.min(self.level(now_us, draw));
         self.deficit_ns += tokens * draw.token_ns();

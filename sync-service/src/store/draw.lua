@@ -514,8 +514,9 @@ local function answer(field, spent, ahead, hold_us, hold_until_us)
   if hold_us > 0 then
     ms, ends_us = math.floor(hold_us / 1000), now + hold_until_us
   end
+  -- The next window has a lease, and begins soon.
   if ms == 0 and ahead > 0 then
-    return REFUSED, 0, 0
+    return REFUSED, math.ceil(left_us / 1000), 0
   end
   local holder, more = claimed(field, spent, ahead, lease_ms > 0)
   if not holder then

@@ -71,14 +71,16 @@ impl Limiter {
             };
         }
         let drawn = in_hand.map_or(0, |in_hand| in_hand.tokens);
-        if drawn >= cost {
+        // What it drew for itself goes back if it draws again.
+        let is_over = self.touch.drawn == Drawn::Over;
+        if drawn >= cost && !is_over {
             return told(0);
         }
         let (barred_ns, since_ns) = match lodging.entry {
             Entry::Watched(watched) => (watched.barred_ns(now), watched.noted_since_ns(now)),
             Entry::Cold(_) => (0, 0),
         };
-        if self.touch.drawn == Drawn::NotYet && (barred_ns == 0 || since_ns >= BARRED_NS_MAX) {
+        if self.touch.may_draw() && (barred_ns == 0 || since_ns >= BARRED_NS_MAX) {
             return refused(Verdict::Unpaid);
         }
         let refill_ns = |tokens: u32| quota.token_ns().saturating_mul(tokens.into());

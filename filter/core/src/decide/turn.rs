@@ -29,7 +29,9 @@ impl Limiter {
         let drawn = self.in_hand.iter().find(|in_hand| in_hand.tag == hit.tag);
         // A peek is told when its turn would come, and takes none.
         let (fits, left, wait_ns, short_ns) = match drawn {
-            None if self.touch.drawn == Drawn::NotYet => return refused(Verdict::Unpaid),
+            // A turn that comes with an answer that is over passes.
+            _ if self.touch.drawn == Drawn::Over => return refused(Verdict::Unpaid),
+            None if self.touch.may_draw() => return refused(Verdict::Unpaid),
             None => (false, 0, turn_ns, turn_ns),
             Some(drawn) => {
                 let wait_ns = drawn.more_at.nanos_since(now);

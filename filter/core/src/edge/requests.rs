@@ -17,13 +17,15 @@ use crate::decide::Quick;
 use crate::decide::{Afterwards, Decision, Reason, Reserved, What};
 #[cfg(feature = "takes")]
 use crate::fleet::{Take, Taken};
+use crate::limiter::Drawn;
 use weir_rules::after::After;
 use weir_rules::request::Request;
 use weir_wire::messages::{Message, Report};
 use weir_wire::time::Time;
 
-/// How often a request waits at most: once, and once more if the rules were replaced meanwhile.
-const WAITS_MAX: u8 = 2;
+/// How often a request waits at most: once, unless the rules were replaced meanwhile, or what was drawn was over when it
+/// came. Where answers take a tenth of a millisecond, a window's last millisecond takes some more.
+const WAITS_MAX: u8 = 12;
 
 /// What is left to do for one request. Unless it is done, the host keeps it as long as the request, and then gives it
 /// to [`Edge::end`].
@@ -39,8 +41,9 @@ pub struct Open {
     /// What it takes, under which generation of rules.
     #[cfg(feature = "takes")]
     take: Option<(u32, Box<Take>)>,
-    /// How often it has waited.
+    /// How often it has waited, and until when it waits at most.
     waits: u8,
+    waits_until: Time,
 }
 
 /// A draw under way.
@@ -49,8 +52,8 @@ struct Draw {
     number: u64,
     /// The generation of rules under which it was made.
     generation: u32,
-    /// If it fails before this time, the same report is sent once more.
-    again: Option<(Time, Vec<u8>)>,
+    /// If it fails in time, this report is sent once more.
+    again: Option<Vec<u8>>,
 }
 
 /// Names a rule until the rules are replaced.
@@ -70,6 +73,7 @@ impl Open {
             #[cfg(feature = "takes")]
             take: None,
             waits: 0,
+            waits_until: Time::ZERO,
         }
     }
 
@@ -187,8 +191,11 @@ impl Edge {
             false
         };
         // The draw was for the rules before, and new ones may want another; tokens at hand are used first.
-        let decision = if answered && has_other_rules && open.waits < WAITS_MAX {
+        let may_wait = answered && open.waits < WAITS_MAX && now < open.waits_until;
+        let decision = if may_wait && has_other_rules {
             self.limiter.decide(request, site, now)
+        } else if may_wait && self.host.calls_from_answers && self.limiter.is_draw_over() {
+            self.limiter.decide_at(Drawn::Over, request, site, now)
         } else {
             self.limiter.decide_again(answered, request, site, now)
         };
@@ -400,17 +407,21 @@ impl Edge {
 
     /// A strict rule's tokens must be paid for first.
     fn wait(&self, report: &Report, open: &mut Open, now: Time) -> Decided<'static> {
+        if open.waits_until == Time::ZERO {
+            // Without `sync` no request waits.
+            let timeout_ms = self.sync.as_ref().map_or(1, |sync| sync.timeout_ms);
+            open.waits_until = now + u64::from(timeout_ms) * 1_000_000;
+        }
         open.waits = open.waits.saturating_add(1);
-        // Without `sync` no request waits.
-        let timeout_ms = self.sync.as_ref().map_or(1, |sync| sync.timeout_ms);
-        let until = now + u64::from(timeout_ms) * 1_000_000;
+        let rest_ns = open.waits_until.nanos_since(now);
+        let left_ms = u32::try_from(rest_ns.div_ceil(1_000_000)).unwrap_or(u32::MAX);
         // An answer that takes twice as long as usual is still waited for. Nothing is known before the first. Where no
         // second call may follow, the first has all of the time.
         let is_quick = self.host.calls_from_answers
-            && self.limiter.answers_take_ns().is_some_and(|ns| ns <= until.nanos_since(now) / 4);
-        let first_ms = if is_quick { timeout_ms.div_ceil(2) } else { timeout_ms };
+            && self.limiter.answers_take_ns().is_some_and(|ns| ns <= rest_ns / 4);
+        let first_ms = if is_quick { left_ms.div_ceil(2) } else { left_ms };
         let (number, body) = (report.sequence, report.encode());
-        let again = Some((until, body.clone()));
+        let again = Some(body.clone());
         open.draw = Some(Box::new(Draw { number, generation: self.limiter.generation(), again }));
         Decided { step: Step::Call(self.call(number, body, first_ms, now)), note: None }
     }
@@ -418,9 +429,9 @@ impl Edge {
     /// Sends a draw that failed once more, in the time that is left: another weir-sync may answer. The report names the
     /// epoch and all tokens that it is to have, so the budget is debited only for what is missing.
     fn draw_again(&mut self, mut draw: Box<Draw>, open: &mut Open, now: Time) -> Option<Decided<'static>> {
-        let (until, body) = draw.again.take().filter(|_| draw.generation == self.limiter.generation())?;
-        let left_ms =
-            u32::try_from(until.nanos_since(now) / 1_000_000).ok().filter(|left_ms| *left_ms > 0)?;
+        let body = draw.again.take().filter(|_| draw.generation == self.limiter.generation())?;
+        let rest_ns = open.waits_until.nanos_since(now);
+        let left_ms = u32::try_from(rest_ns / 1_000_000).ok().filter(|left_ms| *left_ms > 0)?;
         self.limiter.draw_sent_again(draw.number);
         let call = self.call(draw.number, body, left_ms, now);
         open.draw = Some(draw);

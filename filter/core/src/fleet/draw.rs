@@ -29,7 +29,7 @@ use weir_wire::time::Time;
 impl Limiter {
     /// What to send for a request that has just been told to wait. None if weir-sync cannot be asked.
     fn draw(&mut self, slots: &mut dyn Slots, now: Time) -> Option<Report> {
-        if self.touch.drawn != Drawn::NotYet || !self.exchange.as_ref()?.calls.have_room(Purpose::Draw) {
+        if !self.touch.may_draw() || !self.exchange.as_ref()?.calls.have_room(Purpose::Draw) {
             return None;
         }
         let scratch = self.scratch.take()?;
@@ -53,7 +53,8 @@ impl Limiter {
         let Some(unheard) = self.unheard(hit.rule) else { return };
         let is_window = self.rule(hit.rule).is_some_and(|rule| rule.sharing.law.is_window());
         let (place, timeout_ns) = (hit.place(), self.timeout_ns());
-        let told = Told { awaited: hit.cost, ..Told::of(place, hit.rule, now) };
+        let is_again = self.touch.drawn == Drawn::Over;
+        let told = Told { awaited: hit.cost, is_again, ..Told::of(place, hit.rule, now) };
         if self.reserves(hit.rule) || self.has_turns(hit.rule) {
             // Places that others' requests in flight have are of the same epoch.
             if self.flight(hit.rule).is_none() {
@@ -226,6 +227,11 @@ impl Limiter {
         Some(draw.sent_at)
     }
 
+    /// True if what the last draw brought was over when it came, so that its request is to draw again.
+    pub(crate) fn is_draw_over(&self) -> bool {
+        self.in_hand.iter().any(|in_hand| in_hand.is_over)
+    }
+
     /// Decides a request that has waited; `answered` says whether weir-sync asked the budgets. It never waits
     /// again.
     pub fn decide_again(
@@ -247,7 +253,7 @@ impl Limiter {
         }
         match self.draw(slots, now) {
             Some(report) => Decision::Wait(Box::new(report)),
-            None if self.touch.drawn == Drawn::NotYet => self.decide_again(false, request, slots, now),
+            None if self.touch.may_draw() => self.decide_again(false, request, slots, now),
             // A request that has waited is not told to again. If it should be, let it through.
             None => Decision::Allow { strictest: None, hold_ns: 0, afterwards: Vec::new() },
         }

@@ -1,5 +1,7 @@
 //! Applying weir-sync's answers.
 
+use core::cell::Cell;
+
 use super::calls::{Purpose, UnderWay};
 use super::in_hand::InHand;
 use super::saying::Told;
@@ -146,26 +148,37 @@ impl Limiter {
         let sharing = self.rule(told.rule).map(|rule| &rule.sharing);
         let (is_strict, is_calendar) =
             sharing.map_or((false, false), |sharing| (sharing.strict, sharing.law.is_window()));
+        let (is_draw, is_late) = (told.awaited > 0 || told.is_unplaced, leased.lease_ms > 0 && until <= now);
         // Too late: the budget counts this lease as spent by now.
-        if !is_strict || leased.lease_ms > 0 && until <= now {
+        if !is_strict || is_late && !is_draw {
             return;
         }
-        let charged = u32::try_from(leased.charged).unwrap_or(u32::MAX);
-        let more_at = now + leased.wait_ms.min(WAIT_MS_MAX) * 1_000_000;
+        let charged = if is_late { 0 } else { u32::try_from(leased.charged).unwrap_or(u32::MAX) };
+        let wait_ms = leased.wait_ms.min(WAIT_MS_MAX);
+        let more_at = now + wait_ms * 1_000_000;
+        // No later than the next window begins: the budget said so after `sent_at`, and rounded it up.
+        let bar_at = if is_calendar { sent_at + wait_ms.saturating_sub(1) * 1_000_000 } else { more_at };
+        let is_over = is_draw
+            && (is_late
+                || leased.lease_ms == 0 && (wait_ms > 0 || !told.is_again)
+                || is_calendar && wait_ms > 0 && bar_at <= now);
         // Another request for the key may have got nothing and been refused meanwhile.
         self.deny_cache.forget(told.place.tag);
         let tokens = if told.is_unplaced { charged } else { 0 };
-        let in_hand = InHand { tag: told.place.tag, told: *told, tokens, until, more_at, left: leased.left };
+        let in_hand =
+            InHand { tag: told.place.tag, told: *told, tokens, until, more_at, left: leased.left, is_over };
         if told.is_unplaced {
             return self.in_hand.push(in_hand);
         }
-        let flight = self.flight(told.rule);
+        let (flight, is_other) = (self.flight(told.rule), Cell::new(false));
         let updated = self.update_counted(told.place, flight, None, slots, now, &|watched, in_flight| {
-            if watched.epoch != told.epoch {
+            is_other.set(watched.epoch != told.epoch);
+            if is_other.get() {
                 return;
             }
-            if leased.lease_ms == 0 {
-                // For the budget, this epoch is over.
+            // For the budget, this epoch is over.
+            let has_ended = watched.charged == 0 || watched.until <= now;
+            if leased.lease_ms == 0 || is_late && has_ended {
                 watched.begin_epoch(now);
                 watched.admitted = in_flight;
             } else {
@@ -178,11 +191,9 @@ impl Limiter {
                     watched.note_left(leased.left);
                 }
                 // A shorter wait is not noted: the epoch would end with it.
-                if leased.wait_ms > 0 && (is_calendar || more_at > until) {
-                    // A client that returns when it was told to must not find the key barred still; but a calendar's
-                    // window is not asked for before it begins.
-                    let early_ns = if is_calendar { 0 } else { BAR_STEP_NS };
-                    watched.bar(Time::from_nanos(more_at.as_nanos().saturating_sub(early_ns)), now);
+                if wait_ms > 0 && (is_calendar || more_at > until) {
+                    // A client that returns when it was told to must not find the key barred still.
+                    watched.bar(Time::from_nanos(bar_at.as_nanos().saturating_sub(BAR_STEP_NS)), now);
                 }
             }
         });
@@ -190,7 +201,8 @@ impl Limiter {
             let is_refused = |w: &Watched| w.epoch != told.epoch || w.on_hand(now) < told.awaited;
             let has_ended = matches!(&updated, Updated::Written(watched) if is_refused(watched));
             let awaited = if has_ended { 0 } else { told.awaited };
-            self.in_hand.push(InHand { told: Told { awaited, ..*told }, ..in_hand });
+            let is_over = is_over || is_other.get();
+            self.in_hand.push(InHand { told: Told { awaited, ..*told }, is_over, ..in_hand });
         }
         // What is not spent soon is given back with the next report, or with a later one for a calendar quota.
         if let (Updated::Written(watched), Some(key)) = (updated, self.watch.get_mut(told.place.tag.bits()))

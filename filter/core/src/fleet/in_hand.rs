@@ -19,6 +19,8 @@ pub(crate) struct InHand {
     pub(crate) more_at: Time,
     /// What the budget has left, if it says so.
     pub(crate) left: u32,
+    /// Whether its lease was over when it came, or its window is: the request draws again.
+    pub(crate) is_over: bool,
 }
 
 /// An epoch that a request drew for itself alone.

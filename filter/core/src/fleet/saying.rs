@@ -23,6 +23,8 @@ pub(crate) struct Told {
     pub(crate) awaited: u32,
     /// Whether it is an epoch that one request drew for itself.
     pub(crate) is_unplaced: bool,
+    /// Whether its request had drawn before.
+    pub(crate) is_again: bool,
     pub(crate) dirty_since: Time,
 }
 
@@ -38,6 +40,7 @@ impl Told {
             asked_recently: 0,
             awaited: 0,
             is_unplaced: false,
+            is_again: false,
             dirty_since,
         }
     }

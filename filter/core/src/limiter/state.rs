@@ -72,6 +72,8 @@ pub struct Limiter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Drawn {
     NotYet,
+    /// The answer was over when it came: the request draws again.
+    Over,
     Answered,
     /// It did not answer, or has no store.
     InVain,
@@ -85,6 +87,13 @@ pub(crate) struct Touch {
     /// Strict rules do.
     pub(crate) is_lost_for_strict: bool,
     pub(crate) drawn: Drawn,
+}
+
+impl Touch {
+    /// Whether the current request may draw on a budget.
+    pub(crate) fn may_draw(self) -> bool {
+        matches!(self.drawn, Drawn::NotYet | Drawn::Over)
+    }
 }
 
 impl Limiter {

@@ -124,7 +124,8 @@ pub struct Leased {
     /// How long they may be spent, in milliseconds from when the report was made.
     pub lease_ms: u32,
     /// If fewer tokens were debited than wanted: how long after the answer there may be more, in
-    /// milliseconds; 0 if unknown. Of a turn that is given: how long after the answer it comes.
+    /// milliseconds, rounded up; 0 if unknown. Of a turn that is given: how long after the answer it comes. Without a
+    /// lease: when the window ends that is too short for one.
     pub wait_ms: u64,
     /// What the budget has left, if it does not refill steadily.
     pub left: u32,

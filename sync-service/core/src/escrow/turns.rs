@@ -12,8 +12,10 @@ impl Escrow {
     /// Gives a claim a turn as long as all tokens that it wants, after all turns that were given before, if the queue has
     /// places for it; else nothing. Returns how many tokens that is, too. The answer says how long to wait for the turn, or
     /// for places, rounded up to a millisecond. One that wants nothing is told when a turn would come.
-    pub(super) fn take_turn(&mut self, draw: &Draw, claim: Claim, lease: Option<Lease>) -> (Leased, u64) {
-        let Some(lease) = lease.filter(|_| claim.spent() == 0) else { return (NO_LEASE, 0) };
+    pub(super) fn take_turn(&mut self, draw: &Draw, claim: Claim, lease: Lease) -> (Leased, u64) {
+        if claim.spent() > 0 {
+            return (NO_LEASE, 0);
+        }
         let tokens = u64::from(claim.ahead);
         let ends_ns = self.deficit_ns.saturating_add(price_ns(tokens, draw.token_ns()));
         let beyond_ns = ends_ns.saturating_sub(full_ns(draw));

@@ -88,7 +88,24 @@ fn no_lease_outlasts_its_window() {
     }
     let mut store = Escrow::default();
     let soon = ask(&mut store, DAY - 1_015, &[claim(1, 0, 1)]);
-    assert_eq!((soon.leases.as_slice(), soon.given), ([NO_LEASE].as_slice(), 0), "too short to be of use");
+    let ends = Leased { wait_ms: 2, ..NO_LEASE };
+    assert_eq!((soon.leases.as_slice(), soon.given), ([ends].as_slice(), 0), "too short to be of use");
+}
+
+#[test]
+fn a_draw_whose_window_is_about_to_end_is_told_when_and_the_next_has_tokens() {
+    let minute = Calendar::every(60, 0);
+    for law in [Law::Window(minute), Law::Sliding(minute)] {
+        let mut store = Escrow::default();
+        let mut ask = |now_us, epoch| {
+            let drawn = store.draw(now_us, "a", &Draw { law, ..minutely(&[claim(epoch, 0, 1)]) });
+            (drawn.given, drawn.leases[0].wait_ms)
+        };
+        let end = MINUTE + MINUTE_US;
+        assert_eq!(ask(MINUTE, 1), (1, 0));
+        assert_eq!([(end - 1_015, 2), (end - 1, 3)].map(|(us, epoch)| ask(us, epoch)), [(0, 2), (0, 1)]);
+        assert_eq!(ask(end, 4), (1, 0));
+    }
 }
 
 #[test]

@@ -103,7 +103,7 @@ pub(super) fn drawn(draw: &Draw, row: &Row) -> Result<Drawn, StoreError> {
     }
     let lease = |((charged, wait_ms), lease_ms): ((&i64, &u64), &u32)| match u64::try_from(*charged) {
         Ok(charged) => Leased { charged, lease_ms: *lease_ms, wait_ms: *wait_ms, left: *left },
-        Err(_) => NO_LEASE,
+        Err(_) => Leased { wait_ms: *wait_ms, ..NO_LEASE },
     };
     Ok(Drawn {
         deficit_ns: draw.told_ns(deficit(*deficit_us, *rest_ns)?),

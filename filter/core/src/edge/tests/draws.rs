@@ -20,6 +20,55 @@ fn a_request_that_waits_goes_on_with_its_answer() {
     }
 }
 
+/// Tokens of a window that ends while the answer is under way, or has ended by then, are asked for again.
+#[test]
+fn an_answer_that_is_over_when_it_comes_is_asked_for_again() {
+    let none = Leased { lease_ms: 900, wait_ms: 900, ..Leased::NONE };
+    for (first, ms, is_again) in [
+        (Leased::of(1, 3), 3, true),
+        (Leased { wait_ms: 1, ..Leased::NONE }, 1, true),
+        (Leased { lease_ms: 2, wait_ms: 3, ..none }, 3, true),
+        (Leased::NONE, 1, true),
+        (none, 5, false),
+        (Leased::of(1, 3), 1_000, false),
+    ] {
+        for calls_from_answers in [true, false] {
+            let (mut site, mut open) = (site(), Open::new(5));
+            let rule = r#""rate": "5/s", "algorithm": "fixed_window", "strict": true"#;
+            let (mut edge, _) = configured(rule, true, &mut site);
+            edge.host.calls_from_answers = calls_from_answers;
+            let call = waiting(&mut edge, &mut open, &mut site);
+            let answer = |call: &Call, leased| Ok(reply(call, &Allowance::Leased(leased), 0));
+            let now = T0 + ms * 1_000_000;
+            let decided = answered(&mut edge, &mut open, &call, answer(&call, first), &mut site, now);
+            let Err(again) = decided else {
+                assert_eq!(decided.ok().as_deref(), Some("429"), "{first:?}");
+                assert!(!is_again || !calls_from_answers, "{first:?}");
+                continue;
+            };
+            assert!(is_again && calls_from_answers, "{first:?}");
+            assert!(u64::from(again.timeout_ms) <= 1_000 - ms, "within the same time");
+            let [before, after] =
+                [&call, &again].map(|call| Report::decode(&call.body).unwrap().keys.remove(0));
+            assert!(before.epoch != after.epoch && after.ahead == before.ahead, "{after:?}");
+            let answer = answer(&again, Leased::of(1, 900));
+            let decided = answered(&mut edge, &mut open, &again, answer, &mut site, now + 1_000_000);
+            assert_eq!(decided.ok().as_deref(), Some("continue"), "{first:?}");
+        }
+    }
+}
+
+/// A store that knows no window, or has no room for a further epoch, is not asked over and over.
+#[test]
+fn an_epoch_that_is_over_twice_is_not_asked_for_again() {
+    let (mut site, mut open) = (site(), Open::new(5));
+    let (mut edge, _) = configured(STRICT, true, &mut site);
+    let call = waiting(&mut edge, &mut open, &mut site);
+    let none = |call: &Call| Ok(reply(call, &Allowance::Leased(Leased::NONE), 0));
+    let again = answered(&mut edge, &mut open, &call, none(&call), &mut site, T0).unwrap_err();
+    assert_eq!(answered(&mut edge, &mut open, &again, none(&again), &mut site, T0).unwrap(), "429");
+}
+
 fn failed() -> Answered {
     Err(Unread::Failed("no route".into()))
 }

@@ -9,6 +9,8 @@ pub struct Moment(u32);
 
 /// A step is 2 to this power, in nanoseconds.
 pub(super) const STEP_BITS: u32 = 22;
+/// A step of a strict rule's times, likewise: a microsecond, as a refusal in the last steps of a window is one too many.
+pub(super) const FINE_BITS: u32 = 10;
 /// Bits of a [`Moment`].
 pub(super) const MOMENT_BITS: u32 = 24;
 const MOMENT_MASK: u32 = (1 << MOMENT_BITS) - 1;
@@ -56,6 +58,11 @@ impl Moment {
 /// `time`, rounded down to the steps that a slot stores.
 pub(super) fn stepped(time: Time) -> Time {
     Time::from_nanos(time.as_nanos() >> STEP_BITS << STEP_BITS)
+}
+
+/// `time`, rounded down to the steps that it stores of a strict rule's key.
+pub(super) fn fine(time: Time) -> Time {
+    Time::from_nanos(time.as_nanos() >> FINE_BITS << FINE_BITS)
 }
 
 /// Names an epoch by its start, in steps of 2^20 ns (about a millisecond). It wraps after 52 days, when

@@ -8,7 +8,7 @@
 //!          epoch     32 b
 //!       3  charged   32 b
 //!          count     32 b  asked; of a strict rule, awaited
-//!       4  parts     12 b
+//!       4  parts     12 b  of a strict rule, the rest of until, in steps of 2^10 ns
 //!          tokens    20 b
 //!          ratio     32 b  or what stands for one
 //! ```
@@ -16,7 +16,7 @@
 //! What comes first here is in a word's upper bits.
 
 use super::entry::{Bounded, Hold, Kind, Strict, Watched};
-use super::moment::{MOMENT_BITS, Moment, STEP_BITS};
+use super::moment::{FINE_BITS, MOMENT_BITS, Moment, STEP_BITS};
 use crate::buckets::Bucket;
 use weir_wire::messages::{AdmitRatio, PARTS_MAX};
 use weir_wire::quota::TOKENS_MAX;
@@ -33,6 +33,9 @@ const BAR: u32 = LEASE + 1;
 const BURST_BITS: u32 = 20;
 const BURST_MASK: u32 = (1 << BURST_BITS) - 1;
 const _: () = assert!(TOKENS_MAX <= BURST_MASK && PARTS_MAX <= u32::MAX >> BURST_BITS);
+/// How many steps of a strict rule's times one of the others' is.
+const FINE_STEPS: u32 = 1 << (STEP_BITS - FINE_BITS);
+const _: () = assert!(FINE_STEPS - 1 <= u32::MAX >> BURST_BITS);
 
 impl Watched {
     /// Requests change only these first words: the bucket, `unheard_since` and `admitted`. `until` and the epoch lie in them, too,
@@ -43,19 +46,24 @@ impl Watched {
     /// The entry that these words are.
     pub(crate) fn from_words([bucket, times, admitted, charged, hold]: [u64; WATCHED_WORDS]) -> Self {
         let (moment, count) = (Moment::from_bits(low(times)), low(charged));
-        let (tokens, parts) = (high(hold) & BURST_MASK, (high(hold) >> BURST_BITS).max(1));
+        let (tokens, parts) = (high(hold) & BURST_MASK, high(hold) >> BURST_BITS);
+        let steps = times >> MOMENT_BITS << STEP_BITS;
         let bounded = |hold| Kind::Bounded(Bounded { asked: count, unheard_since: moment, hold });
-        let kind = match low(hold) {
+        let (until, kind) = match low(hold) {
             stands @ (LEASE | BAR) => {
                 let is_barred = stands == BAR;
-                Kind::Strict(Strict { awaited: count, noted_at: moment, is_barred, left: tokens })
+                let strict = Strict { awaited: count, noted_at: moment, is_barred, left: tokens };
+                (steps | u64::from(parts) << FINE_BITS, Kind::Strict(strict))
             }
-            SHARE => bounded(Hold::Share { cost: tokens, pops: parts }),
-            ratio => bounded(Hold::Grant { ratio: AdmitRatio::from_bits(ratio), burst: tokens, parts }),
+            SHARE => (steps, bounded(Hold::Share { cost: tokens, pops: parts.max(1) })),
+            ratio => {
+                let (ratio, parts) = (AdmitRatio::from_bits(ratio), parts.max(1));
+                (steps, bounded(Hold::Grant { ratio, burst: tokens, parts }))
+            }
         };
         Self {
             bucket: Bucket::full_at(Time::from_nanos(bucket)),
-            until: Time::from_nanos(times >> MOMENT_BITS << STEP_BITS),
+            until: Time::from_nanos(until),
             epoch: low(admitted),
             admitted: high(admitted),
             charged: high(charged),
@@ -73,7 +81,8 @@ impl Watched {
                 (unheard_since, asked, SHARE, pops)
             }
             Kind::Strict(Strict { awaited, noted_at, is_barred, .. }) => {
-                (noted_at, awaited, if is_barred { BAR } else { LEASE }, 1)
+                let fine = low(self.until.as_nanos() >> FINE_BITS) % FINE_STEPS;
+                (noted_at, awaited, if is_barred { BAR } else { LEASE }, fine)
             }
         };
         [

@@ -1,12 +1,12 @@
 //! A strict rule's key: the tokens that were paid for, and how long they may be spent.
 
 use super::entry::{Kind, Strict, Watched};
-use super::moment::{Moment, STEP_BITS, epoch_of, stepped};
+use super::moment::{FINE_BITS, Moment, epoch_of, fine};
 use weir_wire::quota::TOKENS_MAX;
 use weir_wire::time::{SECOND_NS, Time};
 
 /// The precision of the time at which there will be tokens again, in nanoseconds.
-pub const BAR_STEP_NS: u64 = 1 << STEP_BITS;
+pub const BAR_STEP_NS: u64 = 1 << FINE_BITS;
 
 /// How long after its time-out a request may still wait, in nanoseconds: its worker may be busy.
 const LATE_NS: u64 = SECOND_NS;
@@ -64,7 +64,7 @@ impl Watched {
         }
         // When a bar would have ended says nothing about how long the tokens that came after all may be spent.
         let before = if is_first || is_barred { Time::ZERO } else { self.until };
-        self.until = before.max(stepped(until));
+        self.until = before.max(fine(until));
         self.change_strict(|strict| strict.is_barred = false);
     }
 
@@ -72,7 +72,7 @@ impl Watched {
     /// ends at most a step after `until`.
     pub fn bar(&mut self, until: Time, now: Time) {
         if self.on_hand(now) == 0 {
-            self.until = stepped(until + (1 << STEP_BITS));
+            self.until = fine(until + BAR_STEP_NS);
             self.change_strict(|strict| {
                 (strict.noted_at, strict.is_barred, strict.left) = (Moment::of(now), true, 0);
             });
@@ -91,7 +91,7 @@ impl Watched {
     /// leased: it might prolong the time of its tokens.
     pub fn await_lease(&mut self, until: Time) {
         if self.admitted.max(self.charged) == 0 {
-            self.until = stepped(until);
+            self.until = fine(until);
             self.change_strict(|strict| strict.is_barred = false);
         }
     }
@@ -175,6 +175,19 @@ mod tests {
         assert_eq!(key.on_hand(T0 + 20 * SECOND_NS), 0, "and not for as long as it was barred");
     }
 
+    /// The last milliseconds of a window count.
+    #[test]
+    fn a_slot_keeps_to_the_microsecond_how_long_tokens_may_be_spent() {
+        let until = T0 + 3_000_000;
+        let (mut slot, tag, mut key) = (Slot::empty(), Tag::of_key(1, 0), begun());
+        key.lease(1, until);
+        slot.put(tag, &Entry::Watched(key), T0).unwrap();
+        let Some(Entry::Watched(found)) = slot.get(tag) else { panic!("gone") };
+        let early = Time::from_nanos(until.as_nanos() - BAR_STEP_NS);
+        assert_eq!([early, until].map(|now| found.on_hand(now)), [1, 0]);
+        assert_eq!(found, key);
+    }
+
     #[test]
     fn what_waits_for_its_lease_has_nothing_and_is_not_barred() {
         let mut key = begun();
@@ -201,7 +214,7 @@ mod tests {
         let until = T0 + 1_000_000_007;
         let mut key = begun();
         key.bar(until, T0);
-        let step = 1 << STEP_BITS;
+        let step = BAR_STEP_NS;
         assert!((until.nanos_since(T0)..=until.nanos_since(T0) + step).contains(&key.barred_ns(T0)));
         assert_eq!(key.barred_ns(until + step), 0);
         assert!(!key.is_over(T0));
