@@ -63,6 +63,15 @@ pub fn log(size: Size) -> Plan {
     by(size, "sliding_log", at_one_in_the_end(size))
 }
 
+/// A third of what windows of a second let through, so that some of it comes as each of them ends.
+pub fn below(size: Size, algorithm: &str) -> Plan {
+    let mut plan = Plan::of(size, 22, traffic::between(0, 20 * SECOND_NS, traffic::even(300.0, size.pops)));
+    let options = format!(r#""algorithm": "{algorithm}", "strict": true"#);
+    plan.setup.rules = vec![RuleText { rate: "1000/s".into(), burst: 0, options, ..RuleText::default() }];
+    plan.setup.near.loss = 0.0;
+    plan
+}
+
 pub(super) fn at_one_in_the_end(size: Size) -> Traffic {
     let place = |rng: &mut Rng, at, pops| if at < ALL_AT_ONE_NS { rng.usize(0..pops) } else { 1 };
     traffic::poisson(ASKED, move |rng, at| place(rng, at, size.pops))

@@ -70,7 +70,9 @@ impl Limiter {
                 Some(_) => watched.admitted < in_flight,
                 None => watched.admitted > watched.charged,
             };
-            if watched.is_over(now) || watched.barred_ns(now) > 0 || is_overspent {
+            // As has that of a window which has ended.
+            let is_spent = watched.barred_ns(now) > 0 || is_window && watched.is_barred();
+            if watched.is_over(now) || is_spent || is_overspent {
                 watched.begin_epoch(now);
             }
             watched.await_lease(now + timeout_ns);

@@ -73,7 +73,7 @@ pub(crate) fn rest_until(until: Time) -> Time {
 impl Wish {
     /// What to say about `watched`, in its state before an epoch that [`Wish::ends`] was ended.
     pub(crate) fn of(&self, watched: &Watched, now: Time) -> Want {
-        let is_over = watched.charged == 0 || watched.is_over(now) || self.is_closed(watched, now);
+        let is_over = watched.charged == 0 || watched.is_over(now) || self.is_closed(watched);
         if is_over || self.is_spent(watched, now) {
             return Want::Nothing;
         }
@@ -105,13 +105,13 @@ impl Wish {
 
     /// Whether the epoch ends with this report, or has ended.
     pub(crate) fn ends(&self, watched: &Watched, now: Time) -> bool {
-        !self.is_closed(watched, now) && (self.gives_back(watched, now) || watched.is_over(now))
+        !self.is_closed(watched) && (self.gives_back(watched, now) || watched.is_over(now))
     }
 
     /// Whether its calendar window has no tokens left. An empty token bucket refills, so its key goes on being paid
     /// for ahead.
-    fn is_closed(&self, watched: &Watched, now: Time) -> bool {
-        self.chunk.is_some() && watched.barred_ns(now) > 0
+    fn is_closed(&self, watched: &Watched) -> bool {
+        self.chunk.is_some() && watched.is_barred()
     }
 
     fn gives_back(&self, watched: &Watched, now: Time) -> bool {

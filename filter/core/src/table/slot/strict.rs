@@ -50,9 +50,15 @@ impl Watched {
         }
     }
 
-    /// Whether the epoch of a strict rule's key is over at `now`: its lease has ended.
+    /// Whether the epoch of a strict rule's key is over at `now`: its lease has ended. When that of a barred key does is not
+    /// known: reports go on naming it, and may have been given tokens for it that are on their way.
     pub fn is_over(&self, now: Time) -> bool {
-        self.admitted.max(self.charged) > 0 && self.until <= now
+        self.admitted.max(self.charged) > 0 && self.until <= now && !self.is_barred()
+    }
+
+    /// Whether it is barred, or was when it was last asked for.
+    pub fn is_barred(&self) -> bool {
+        self.strict().is_barred
     }
 
     /// The budget is debited for `charged` tokens of this epoch, which may be spent until `until`.
