@@ -62,7 +62,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _answer(self, status, document):
         body = json.dumps(document).encode()
         self.send_response(status)
-        self.send_header("content-type", "application/json")
+        self.send_header("content-type", "application/json; charset=utf-8")
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

@@ -125,7 +125,7 @@ async fn two_envoys_with_their_own_filter_are_admitted_one_strict_quota() {
     let refused = at_a.client().send(&ask).await;
     assert_eq!(refused.status, 429);
     let wait: u64 = refused.header("retry-after").parse().expect("seconds");
-    assert!((1..=12).contains(&wait), "{refused:?}");
+    assert!((1..=60).contains(&wait), "until the first is a minute old: {refused:?}");
     assert!(refused.header("ratelimit").starts_with(r#""login";r=0"#), "{refused:?}");
     assert_eq!(refused.header("content-type"), "application/problem+json");
     assert_eq!(refused.json()["status"], 429);
