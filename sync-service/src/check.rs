@@ -1,5 +1,6 @@
 //! `weir-sync check FILE...`: judges files of rules without a fleet, and explains them.
 
+mod embedded;
 pub mod explain;
 mod finding;
 mod judged;
@@ -88,7 +89,8 @@ pub fn command() -> Command {
              or the command line is wrong.",
         )
         .arg(files.help(
-            "The rules, or a plugin configuration, as YAML or JSON; - is the standard input",
+            "Rules, a plugin configuration, or a file of Envoy or Kubernetes with one, as YAML or JSON; - is the standard \
+             input",
         ))
         .arg(flag("json").help("Say only what is wrong, for programs: one JSON document"))
         .arg(flag("strict").help("End with 1 where there are warnings, too"))
@@ -111,7 +113,7 @@ pub fn run(matches: &ArgMatches) -> Result<Answer, String> {
     if files.iter().filter(|file| **file == STDIN).count() > 1 {
         return Err("expected - once: the standard input can be read only once".into());
     }
-    let files: Vec<Judged<'_>> = files.into_iter().map(Judged::of).collect();
+    let files: Vec<Judged<'_>> = files.into_iter().flat_map(Judged::all).collect();
     let count = |severity| {
         files.iter().flat_map(Judged::findings).filter(|finding| finding.severity == severity).count()
     };
@@ -152,7 +154,11 @@ fn judge(matches: &ArgMatches) -> Result<Judge, String> {
         failures: 1,
     };
     let of = if regions == 1 { String::new() } else { format!(", {each} in each of {regions} regions") };
-    Ok(Judge { fleet, called: format!("a fleet of {pops} POPs{of}"), newcomers: number("newcomers") })
+    Ok(Judge {
+        fleet,
+        called: if pops == 1 { "a fleet of one POP".into() } else { format!("a fleet of {pops} POPs{of}") },
+        newcomers: number("newcomers"),
+    })
 }
 
 /// The document in a file, which may be a plugin configuration; an error is a line for each thing that is wrong, with

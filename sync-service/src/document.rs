@@ -1,16 +1,19 @@
 //! A rule set as operators write it: one document, JSON or YAML.
 
-use serde_json::Value;
+mod full_forms;
+
+use serde_json::{Map, Value};
 use weir_rules::RuleSet;
 use weir_rules::config::{CONFIG_BYTES_MAX, Config};
 use weir_rules::document;
-use weir_rules::reading::{ConfigError, Errors};
+use weir_rules::reading::{ConfigError, Errors, ShortForm};
 
 use crate::input::FILE_BYTES_MAX;
 use crate::misread::{Misread, position};
 use crate::{strict_json, yaml};
 
 // The limit holds for a document as it arrives, and for the JSON that is kept and fetched.
+pub(crate) use full_forms::steps;
 pub use weir_rules::document::DOCUMENT_BYTES_MAX;
 
 /// How a document is written.
@@ -44,10 +47,17 @@ impl Fault {
 }
 
 /// A good document.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Document {
     value: Value,
     rules: RuleSet,
+    short_forms: Vec<ShortForm>,
+}
+
+impl PartialEq for Document {
+    fn eq(&self, other: &Self) -> bool {
+        self.value == other.value
+    }
 }
 
 impl Document {
@@ -70,11 +80,13 @@ impl Document {
         Ok(document)
     }
 
-    fn of(value: Value) -> Result<Self, Fault> {
+    fn of(mut value: Value) -> Result<Self, Fault> {
         let errors = Errors::default();
         let rules = document::read(&value, &errors);
+        let short_forms = errors.take_short_forms();
         let rules = errors.into_result(rules).map_err(Fault::Fields)?;
-        Ok(Self { value, rules })
+        full_forms::write_out(&mut value, &short_forms);
+        Ok(Self { value, rules, short_forms })
     }
 
     /// The document as compact JSON, the same for all documents that say the same.
@@ -82,7 +94,7 @@ impl Document {
         self.value.to_string()
     }
 
-    /// The document as it was written.
+    /// The document as it was written, but for the short forms, which are written out.
     pub fn value(&self) -> &Value {
         &self.value
     }
@@ -90,6 +102,11 @@ impl Document {
     /// The rules.
     pub fn rules(&self) -> &RuleSet {
         &self.rules
+    }
+
+    /// The short forms that it was written with.
+    pub fn short_forms(&self) -> &[ShortForm] {
+        &self.short_forms
     }
 
     /// The rules, without the document.
@@ -125,17 +142,26 @@ pub struct Whole {
 }
 
 impl Whole {
+    /// Whether an object may be a plugin configuration of Weir, rather than of another plugin.
+    pub(crate) fn is_of_weir(value: &Value) -> bool {
+        ["rules", "sync", "table"].iter().any(|name| value.get(name).is_some())
+    }
+
     /// Reads a document, or what has fields beside it that only a plugin configuration has: as the filter reads that.
     pub fn read(bytes: &[u8], form: Form) -> Result<Self, Fault> {
         if bytes.len() > FILE_BYTES_MAX {
             return Err(Fault::Fields(nowhere(format!("expected at most {FILE_BYTES_MAX} bytes"))));
         }
-        let Value::Object(mut fields) = value(bytes, form).map_err(Fault::Text)? else {
-            return Self::of(bytes, form);
-        };
-        if !OF_A_PLUGIN.iter().any(|name| fields.contains_key(*name)) {
-            return Self::of(bytes, form);
+        match value(bytes, form).map_err(Fault::Text)? {
+            Value::Object(fields) if OF_A_PLUGIN.iter().any(|name| fields.contains_key(*name)) => {
+                Self::of_plugin(fields)
+            }
+            _ => Ok(Self { document: Document::judge(bytes, form)?, plugin: None }),
         }
+    }
+
+    /// Reads a plugin configuration as the filter does.
+    pub(crate) fn of_plugin(mut fields: Map<String, Value>) -> Result<Self, Fault> {
         let json = Value::Object(fields.clone()).to_string();
         if json.len() > CONFIG_BYTES_MAX {
             let found = json.len();
@@ -147,13 +173,9 @@ impl Whole {
         fields.retain(|name, _| !OF_A_PLUGIN.contains(&name.as_str()));
         Ok(Self { document: Document::of(Value::Object(fields))?, plugin: Some(plugin) })
     }
-
-    fn of(bytes: &[u8], form: Form) -> Result<Self, Fault> {
-        Ok(Self { document: Document::judge(bytes, form)?, plugin: None })
-    }
 }
 
-fn value(bytes: &[u8], form: Form) -> Result<Value, Misread> {
+pub(crate) fn value(bytes: &[u8], form: Form) -> Result<Value, Misread> {
     let json = || strict_json::read(bytes).map_err(|error| of_json(&error, bytes));
     match form {
         Form::Json => json(),
@@ -195,6 +217,7 @@ fn nowhere(problem: String) -> Vec<ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     const YAML: &str = "# of the edge\nrules:\n- {name: a, key: [client_address], rate: 5/s}\n";
     const JSON: &str = r#"{ "rules": [{"rate": "5/s", "name": "a", "key": ["client_address"]}] }"#;
@@ -216,6 +239,31 @@ mod tests {
         assert_eq!(Document::read(flow.as_bytes(), Form::Either).unwrap(), json);
         assert_eq!(Document::read(json.text().as_bytes(), Form::Json).unwrap(), json);
         assert!(errors(YAML, Form::Json)[0].starts_with("no JSON: "));
+    }
+
+    #[test]
+    fn short_forms_are_written_out() {
+        let short = "{deny: {method: TRACE, path: /x}, rules: {name: a, key: {header: x}, rate: 9/minute, burst: '7', \
+                     match: {method: [GET], hosts: h, paths: [/a, '/b/*']}, tiers: {name: t, when: {paths: /c}, \
+                     rate: 9/hour}, response: {headers: retry_after}}}";
+        let full = json!({
+            "deny": [{"methods": ["TRACE"], "path": {"exact": "/x"}}],
+            "rules": [{
+                "name": "a", "key": [{"header": "x"}], "rate": "9/m", "burst": 7,
+                "match": {"methods": ["GET"], "hosts": ["h"], "paths": [{"exact": "/a"}, {"glob": "/b/*"}]},
+                "tiers": [{"name": "t", "when": {"paths": [{"exact": "/c"}]}, "rate": "9/h"}],
+                "response": {"headers": ["retry_after"]},
+            }],
+        });
+        let read = Document::read(
+            short.replace("rules: {", "rules: [{").replace("}}}", "}}]}").as_bytes(),
+            Form::Yaml,
+        );
+        let read = read.unwrap();
+        assert_eq!(read.value(), &full);
+        assert!(!read.short_forms().is_empty());
+        let again = Document::of_value(full).unwrap();
+        assert_eq!((again.rules(), again.text(), again.short_forms()), (read.rules(), read.text(), &[][..]));
     }
 
     #[test]

@@ -20,6 +20,12 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Value, Misread> {
     from_str(text, serde_saphyr::options! { strict_booleans: true, budget: budget() }).map_err(wrong)
 }
 
+/// Reads a file of several documents; `None` if it cannot be read.
+pub(crate) fn documents(bytes: &[u8]) -> Option<Vec<Value>> {
+    let options = serde_saphyr::options! { strict_booleans: true, budget: budget() };
+    serde_saphyr::from_multiple_with_options(str::from_utf8(bytes).ok()?, options).ok()
+}
+
 /// Reads what `options` allow.
 pub(crate) fn from_str<T: DeserializeOwned>(text: &str, options: Options) -> Result<T, Misread> {
     serde_saphyr::from_str_with_options(text, options).map_err(|error| misread(&error))

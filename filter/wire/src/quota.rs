@@ -44,7 +44,7 @@ impl Period {
             }
     }
 
-    /// The letter it is written with.
+    /// The letter it is printed with.
     pub const fn letter(self) -> &'static str {
         match self {
             Self::Second => "s",
@@ -53,12 +53,27 @@ impl Period {
             Self::Day => "d",
         }
     }
+
+    /// The words it may be written with instead.
+    const fn words(self) -> [&'static str; 3] {
+        match self {
+            Self::Second => ["sec", "second", "seconds"],
+            Self::Minute => ["min", "minute", "minutes"],
+            Self::Hour => ["hr", "hour", "hours"],
+            Self::Day => ["day", "day", "days"],
+        }
+    }
+
+    /// The period that is written as `word`: `m`, `min`, `minute` or `minutes`.
+    pub fn named(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|period| period.letter() == word || period.words().contains(&word))
+    }
 }
 
 /// The most units in a span.
 const UNITS_MAX: u32 = 1_000;
 
-/// A length of time, written `s`, `15m`, `2h` or `1d`: one unit, or up to 1,000.
+/// A length of time, written `s`, `15m`, `2hours` or `1d`: one unit, or up to 1,000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Span {
     units: u32,
@@ -91,9 +106,9 @@ impl FromStr for Span {
 
     fn from_str(text: &str) -> Result<Self, SpanError> {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-        let (units, letter) = text.split_at_checked(digits).ok_or(SpanError)?;
+        let (units, word) = text.split_at_checked(digits).ok_or(SpanError)?;
         let units = if units.is_empty() { 1 } else { units.parse().map_err(|_| SpanError)? };
-        let period = Period::ALL.into_iter().find(|p| p.letter() == letter).ok_or(SpanError)?;
+        let period = Period::named(word).ok_or(SpanError)?;
         if (1..=UNITS_MAX).contains(&units) { Ok(Self { units, period }) } else { Err(SpanError) }
     }
 }
@@ -110,7 +125,7 @@ impl fmt::Display for SpanError {
 
 impl core::error::Error for SpanError {}
 
-/// Tokens per span, written `50/s`, `100/m`, `5/15m` or `1000/d`.
+/// Tokens per span, written `50/s`, `100/minute`, `5/15m` or `1000/d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     count: u32,
@@ -294,6 +309,22 @@ mod tests {
     }
 
     #[test]
+    fn reads_the_words_that_people_use_for_a_unit() {
+        for (text, printed) in [
+            ("100/minute", "100/m"),
+            ("100/min", "100/m"),
+            ("10/second", "10/s"),
+            ("5/hour", "5/h"),
+            ("1000/day", "1000/d"),
+            ("5/15minutes", "5/15m"),
+            ("7/2days", "7/2d"),
+        ] {
+            assert_eq!(rate(text).to_string(), printed);
+        }
+        assert_eq!("30seconds".parse::<Span>().unwrap().to_string(), "30s");
+    }
+
+    #[test]
     fn refuses_what_is_no_rate() {
         for text in [
             "",
@@ -307,6 +338,8 @@ mod tests {
             "1000001/s",
             "50/S",
             "50/ms",
+            "50/Minute",
+            "50/month",
             "50/0m",
             "50/1001m",
             "50/15",

@@ -42,6 +42,7 @@ pub fn sentences(rule: &Rule, rules: &RuleSet) -> Vec<String> {
         amount::allowance(rule),
     )];
     told.extend(key::missing(rule.missing, &rule.key));
+    told.extend(amount::in_any_window(rule));
     told.extend(amount::cost(rule, attributes));
     told.extend(tiers(rule, rules));
     told.extend(wider(rule, rules));

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use weir_rules::reading::ConfigError;
 
-use super::place::Places;
+use super::place::{Part, Places};
 use super::warn::Warning;
 use crate::document::Fault;
 
@@ -47,33 +47,33 @@ impl Finding {
         }
     }
 
-    /// What is wrong with a file of these bytes.
-    pub(super) fn errors(fault: Fault, bytes: &[u8]) -> Vec<Self> {
+    /// What is wrong with a part of a file of these bytes.
+    pub(super) fn errors(fault: Fault, bytes: &[u8], part: Part<'_>) -> Vec<Self> {
         match fault {
             Fault::Text(misread) => {
                 let (line, column) = misread.at.unzip();
                 vec![Self { line, column, ..Self::of_file(misread.problem) }]
             }
             Fault::Fields(errors) => {
-                let places = Places::of(bytes);
+                let places = Places::within(bytes, part);
                 errors.into_iter().map(|error| Self::error(error, &places)).collect()
             }
         }
     }
 
-    fn error(error: ConfigError, places: &Places) -> Self {
+    fn error(error: ConfigError, places: &Places<'_>) -> Self {
         let ConfigError { place, problem } = error;
         let (line, column) = places.position(&place).unzip();
         let rule = places.rule(&place).map(str::to_owned);
         Self { line, column, place, rule, ..Self::of_file(problem) }
     }
 
-    /// What should be changed in a file of these bytes.
-    pub(super) fn warnings(warnings: Vec<Warning>, bytes: &[u8]) -> Vec<Self> {
+    /// What should be changed in a part of a file of these bytes.
+    pub(super) fn warnings(warnings: Vec<Warning>, bytes: &[u8], part: Part<'_>) -> Vec<Self> {
         if warnings.is_empty() {
             return Vec::new();
         }
-        let places = Places::of(bytes);
+        let places = Places::within(bytes, part);
         let finding = |Warning { place, rule, problem }| {
             let (line, column) = places.position(&place).unzip();
             Self { severity: Severity::Warning, line, column, place, rule, problem }

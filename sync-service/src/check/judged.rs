@@ -2,8 +2,10 @@
 
 use serde::Serialize;
 
+use super::embedded::{self, Embedded};
 use super::finding::Finding;
 use super::page::Judge;
+use super::place::Part;
 use super::warn;
 use crate::document::{Document, Form, Whole};
 use crate::input::{self, FILE_BYTES_MAX};
@@ -32,35 +34,64 @@ pub(super) struct Told<'a> {
 }
 
 impl<'a> Judged<'a> {
-    /// The file at this path; `-` is the standard input.
-    pub(super) fn of(file: &'a str) -> Self {
-        Self::read(file).map_or_else(
+    /// What is judged in the file at this path, of which there may be several; `-` is the standard input.
+    pub(super) fn all(file: &'a str) -> Vec<Self> {
+        let bytes = match Self::read(file) {
+            Ok(bytes) => bytes,
+            Err(unread) => return vec![unread],
+        };
+        match embedded::of(&bytes) {
+            None => vec![Self::of(file, Self::judge(file, &bytes), &bytes, Part::default())],
+            Some(Err(problem)) => {
+                vec![Self { file, outcome: Outcome::Bad(vec![Finding::of_file(problem)]) }]
+            }
+            Some(Ok(found)) => found.iter().map(|one| Self::of_embedded(file, one, &bytes)).collect(),
+        }
+    }
+
+    fn of_embedded(file: &'a str, Embedded { document, place, value }: &Embedded, bytes: &[u8]) -> Self {
+        let part = Part { document: *document, place };
+        let whole = Whole::of_plugin(value.as_object().cloned().unwrap_or_default());
+        let judged =
+            whole.map_err(|fault| Self { file, outcome: Outcome::Bad(Finding::errors(fault, bytes, part)) });
+        Self::of(file, judged, bytes, part)
+    }
+
+    fn of(file: &'a str, judged: Result<Whole, Self>, bytes: &[u8], part: Part<'_>) -> Self {
+        judged.map_or_else(
             |bad| bad,
-            |(whole, bytes)| {
+            |whole| {
                 let mut warnings = warn::warnings(whole.document.rules());
                 warnings.extend(whole.plugin.as_ref().and_then(warn::of_plugin));
-                Self { file, outcome: Outcome::Good(Box::new(whole), Finding::warnings(warnings, &bytes)) }
+                Self {
+                    file,
+                    outcome: Outcome::Good(Box::new(whole), Finding::warnings(warnings, bytes, part)),
+                }
             },
         )
     }
 
-    /// The document in a good file; else a line for each thing that is wrong.
+    /// The first document in a good file; else a line for each thing that is wrong.
     pub(super) fn document(file: &'a str) -> Result<Document, String> {
-        Self::read(file).map(|(whole, _)| whole.document).map_err(|bad| bad.errors())
+        let first = Self::all(file).into_iter().next();
+        match first.map(|first| (first.errors(), first.outcome)) {
+            Some((_, Outcome::Good(whole, _))) => Ok(whole.document),
+            other => Err(other.map(|(errors, _)| errors).unwrap_or_default()),
+        }
     }
 
-    /// What a good file says, and its bytes.
-    fn read(file: &'a str) -> Result<(Whole, Vec<u8>), Self> {
-        let bytes = input::read(file, FILE_BYTES_MAX).map_err(|error| {
+    fn read(file: &'a str) -> Result<Vec<u8>, Self> {
+        input::read(file, FILE_BYTES_MAX).map_err(|error| {
             let problem = format!("cannot be read: {error}");
             Self { file, outcome: Outcome::Unread(vec![Finding::of_file(problem)]) }
-        })?;
-        Self::judge(file, &bytes).map(|whole| (whole, bytes))
+        })
     }
 
     fn judge(file: &'a str, bytes: &[u8]) -> Result<Whole, Self> {
-        Whole::read(bytes, Form::Either)
-            .map_err(|fault| Self { file, outcome: Outcome::Bad(Finding::errors(fault, bytes)) })
+        Whole::read(bytes, Form::Either).map_err(|fault| Self {
+            file,
+            outcome: Outcome::Bad(Finding::errors(fault, bytes, Part::default())),
+        })
     }
 
     /// A line for each thing that is wrong with the file of these bytes, if there is any.

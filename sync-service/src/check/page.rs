@@ -1,10 +1,13 @@
 //! What each rule of a good file does, and how far a fleet can get above its quota.
 
-use weir_budget::bound::{Fleet, bound};
+use serde_json::Value;
+use weir_budget::bound::{Fleet, bound, usual};
 use weir_rules::Rule;
 use weir_rules::algorithm::Algorithm;
 use weir_rules::config::{Config, SyncConfig};
 use weir_rules::mode::Mode;
+use weir_rules::reading::ShortForm;
+use weir_wire::law::Law;
 use weir_wire::messages::RULES_MAX;
 use weir_wire::sharing::WhenUnsynced;
 
@@ -37,11 +40,14 @@ impl Judge {
         }
         lines.extend(whole.plugin.as_ref().map(of_plugin));
         lines.extend(explain::lists(set));
+        lines.extend(read_as(whole, ""));
         for rule in rules {
             let mut sentences = explain::sentences(rule, set).into_iter();
             lines.push(String::new());
             lines.extend(sentences.next());
             lines.extend(sentences.map(|sentence| format!("  {sentence}")));
+            let in_full = rule.is_written().then(|| read_as(whole, &format!("rules[{}].", rule.place())));
+            lines.extend(in_full.flatten().map(|in_full| format!("  {in_full}")));
             // How many newcomers a key for all has, or a wider key for many clients, nobody can say.
             let has_many = rule.is_written() && !rule.key.is_all();
             let needed = table::needed(rule, *newcomers).filter(|_| has_many);
@@ -55,6 +61,38 @@ impl Judge {
             .into(),
     );
         lines.join("\n") + "\n"
+    }
+}
+
+/// The short forms below `place` in the form that Weir keeps; with no place, those outside of the rules.
+fn read_as(whole: &Whole, place: &str) -> Option<String> {
+    let is_here = |form: &&ShortForm| {
+        if place.is_empty() { !form.place.starts_with("rules[") } else { form.place.starts_with(place) }
+    };
+    let in_full = |form: &ShortForm| {
+        let field = form.place.strip_prefix(place).unwrap_or(&form.place);
+        format!("{field}: {}", flow(&form.full))
+    };
+    let mut forms: Vec<_> = whole.document.short_forms().iter().filter(is_here).map(in_full).collect();
+    forms.dedup();
+    (!forms.is_empty()).then(|| format!("Read as {}.", forms.join(", ")))
+}
+
+/// A value as in YAML on one line.
+fn flow(value: &Value) -> String {
+    match value {
+        Value::Array(items) => format!("[{}]", items.iter().map(flow).collect::<Vec<_>>().join(", ")),
+        Value::Object(fields) => {
+            let fields: Vec<_> =
+                fields.iter().map(|(name, value)| format!("{name}: {}", flow(value))).collect();
+            format!("{{{}}}", fields.join(", "))
+        }
+        Value::String(text)
+            if text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._*-".contains(&byte)) =>
+        {
+            text.clone()
+        }
+        other => other.to_string(),
     }
 }
 
@@ -85,10 +123,16 @@ fn worst_case(rule: &Rule, fleet: &Fleet) -> Option<String> {
     let pops = u64::from(fleet.pops);
     let at_all = u64::from(rule.algorithm.limit()) * pops;
     let told = match &rule.algorithm {
+        // One POP counts all that there is, and no other's news is late.
+        _ if pops == 1 && rule.sharing.law == Law::Steady => "0, as one POP counts everything.".into(),
         Algorithm::TokenBucket(_) => match bound(rule.quota, &rule.sharing, fleet) {
             0 if rule.when_unsynced == WhenUnsynced::Deny => "no key gets above its quota.".into(),
             0 => "no key gets above its quota, while its POPs are in touch.".into(),
-            tokens => format!("a key gets {tokens} above its quota for a while, and pays it back."),
+            tokens => format!(
+                "a key gets {tokens} above its quota for a while, and pays it back. While no exchange fails it is \
+                 about {} for a client that asks all POPs at once, and 0 for one that asks one POP.",
+                usual(rule.quota, &rule.sharing, fleet)
+            ),
         },
         Algorithm::LeakyBucket(_) => {
             format!("a key gets {pops} times the rate, as each POP counts for itself.")

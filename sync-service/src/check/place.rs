@@ -6,10 +6,24 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
+use crate::document::steps;
 use crate::yaml::budget;
 
 /// A file of rules with the position of each value. JSON is read as YAML, which it is.
-pub(super) struct Places(Option<Spanned<Node>>);
+pub(super) struct Places<'a> {
+    root: Option<Spanned<Node>>,
+    /// What stands before each place: where in the file the rules are.
+    prefix: &'a str,
+}
+
+/// A part of a file: one of its documents, and a place in that.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Part<'a> {
+    /// The number of the document, from 0.
+    pub(super) document: usize,
+    /// The place.
+    pub(super) place: &'a str,
+}
 
 /// A value, as far as places go through it.
 enum Node {
@@ -19,18 +33,26 @@ enum Node {
     Other,
 }
 
-impl Places {
+impl<'a> Places<'a> {
     /// The places of a file; without positions if it cannot be read.
-    pub(super) fn of(bytes: &[u8]) -> Self {
+    #[cfg(test)]
+    fn of(bytes: &[u8]) -> Self {
+        Self::within(bytes, Part::default())
+    }
+
+    /// The places of a part of a file.
+    pub(super) fn within(bytes: &[u8], part: Part<'a>) -> Self {
         let options = serde_saphyr::options! { budget: budget() };
         let text = str::from_utf8(bytes).ok();
-        Self(text.and_then(|text| serde_saphyr::from_str_with_options(text, options).ok()))
+        let read = text.and_then(|text| serde_saphyr::from_multiple_with_options(text, options).ok());
+        let root = read.and_then(|documents: Vec<_>| documents.into_iter().nth(part.document));
+        Self { root, prefix: part.place }
     }
 
     /// The line and the column of `place`, as in `rules[0].rate`, or of what it would be in; none of the whole file.
     pub(super) fn position(&self, place: &str) -> Option<(u64, u64)> {
-        let mut at = self.0.as_ref().filter(|_| !place.is_empty())?;
-        for step in steps(place) {
+        let mut at = self.root.as_ref().filter(|_| !place.is_empty() || !self.prefix.is_empty())?;
+        for step in steps(self.prefix).chain(steps(place)) {
             let Some(next) = at.value.within(step) else { break };
             at = next;
         }
@@ -41,7 +63,8 @@ impl Places {
     /// The name of the rule that `place` is in.
     pub(super) fn rule(&self, place: &str) -> Option<&str> {
         let number = place.strip_prefix("rules[")?.split(']').next()?;
-        let rule = self.0.as_ref()?.value.within("rules")?.value.within(number)?;
+        let root = steps(self.prefix).try_fold(self.root.as_ref()?, |at, step| at.value.within(step))?;
+        let rule = root.value.within("rules")?.value.within(number)?;
         match &rule.value.within("name")?.value {
             Node::Text(name) => Some(name),
             _ => None,
@@ -49,18 +72,14 @@ impl Places {
     }
 }
 
-/// `rules[0].rate`, step by step.
-fn steps(place: &str) -> impl Iterator<Item = &str> {
-    place.split(['.', '[']).map(|step| step.trim_end_matches(']')).filter(|step| !step.is_empty())
-}
-
 impl Node {
     fn within(&self, step: &str) -> Option<&Spanned<Self>> {
         match self {
             Self::Map(fields) => {
                 let find = |step: &str| fields.iter().find(|(name, _)| name == step).map(|(_, value)| value);
-                // What is said of `path` may be said of a list of one, too.
-                find(step).or_else(|| find("paths").filter(|_| step == "path"))
+                // What is said of `path` may be said of a list of one, too; `methods` may be written `method`.
+                let other = if step == "path" { "paths" } else { "method" };
+                find(step).or_else(|| find(other).filter(|_| matches!(step, "path" | "methods")))
             }
             Self::List(items) => items.get(step.parse::<usize>().ok()?),
             _ => None,

@@ -181,7 +181,7 @@ async fn what_is_wrong_with_a_check_is_told_with_its_place() {
         "{found:#?}"
     );
     assert!(
-        found.iter().any(|line| line.starts_with("[1].pth: unknown field: expected method, ")),
+        found.iter().any(|line| line.starts_with("[1].pth: unknown field: did you mean path?")),
         "{found:#?}"
     );
     assert_eq!(refused(json!([]), 422).await, [": expected a list of 1 to 100 checks, found 0"]);

@@ -88,7 +88,11 @@ async fn a_new_configuration_of_the_module_keeps_the_buckets_and_a_bad_one_is_re
 
     edge.reconfigure(rules([with(rule("per-address", "1/h", 4), "brust", json!(1))]));
     edge.stat_reaches("listener_manager.lds.update_rejected", 1).await;
-    assert!(edge.log().contains("weir: rules[0].brust: unknown field: expected "), "{}", edge.log());
+    assert!(
+        edge.log().contains("weir: rules[0].brust: unknown field: did you mean burst?"),
+        "{}",
+        edge.log()
+    );
     assert_eq!(edge.client().send(&ask).await.status, 200);
 
     edge.reconfigure(rules([rule("per-address", "1/h", 4), at("/new", rule("new", "1/h", 1))]));

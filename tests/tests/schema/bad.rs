@@ -76,7 +76,7 @@ fn refused_by_both() -> Vec<Value> {
             ("deny", json!([{}])),
             ("deny", json!([{"until_ms": 0, "methods": ["GET"]}])),
             ("deny", json!([{"not": {"until_ms": 1, "methods": ["GET"]}}])),
-            ("deny", json!({"methods": ["GET"]})),
+            ("deny", json!("GET")),
             ("table", json!({"addresses": 1})),
             ("allow", many(101, |_| json!({"methods": ["GET"]}))),
         ]

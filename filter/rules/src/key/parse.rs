@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::spec::{KeySpec, PARTS_MAX, Part, SEGMENTS_MAX};
-use crate::reading::{Fields, Item};
+use crate::reading::{Fields, Item, meant};
 use crate::request::address::{IPV4_BITS, IPV6_BITS, Prefixes};
 use crate::request::{
     Attribute, AttributeId, Attributes, CLAIM_NAMES_MAX, Duplicates, Kind, NAME_BYTES_MAX, Source, ValueOf,
@@ -38,10 +38,6 @@ const NAMED: [(&str, Kind); 3] = [("header", Kind::Header), ("cookie", Kind::Coo
 /// Reads the field `key`: a list of parts.
 pub(crate) fn key(fields: &mut Fields<'_>, attributes: &mut Attributes) -> Option<KeySpec> {
     let list = fields.require("key", "a list, as in [client_address]")?;
-    if let Some(part) = list.value().as_str() {
-        list.note(format_args!("expected a list: did you mean [{part}]?"));
-        return None;
-    }
     let items: Vec<_> = fields.list("key", PARTS_MAX).collect();
     let (mut spec, mut descriptions, mut is_all) = (KeySpec::default(), Vec::new(), false);
     for item in &items {
@@ -82,7 +78,12 @@ pub(crate) fn prefixes(fields: &mut Fields<'_>, default: Prefixes) -> Prefixes {
 }
 
 fn part(item: &Item<'_>, attributes: &mut Attributes) -> Option<Read> {
-    if item.value().is_string() {
+    if let Some(text) = item.value().as_str() {
+        let is_known = PLAIN.iter().any(|(name, _)| *name == text);
+        if let Some(meant) = meant::of_key(text).filter(|_| !is_known) {
+            item.note(format_args!("unknown part: did you mean {meant}?"));
+            return None;
+        }
         return item.choice(&PLAIN).map(|read| read());
     }
     let mut fields = item.fields()?;
@@ -91,7 +92,7 @@ fn part(item: &Item<'_>, attributes: &mut Attributes) -> Option<Read> {
         item.note("expected one part, as in {header: x-api-key}");
     }
     let part = field(&mut fields, attributes);
-    fields.finish();
+    fields.finish_with(&|name, _| meant::of_key(name));
     part
 }
 

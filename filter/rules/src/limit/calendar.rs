@@ -6,7 +6,7 @@ use super::Limit;
 use crate::reading::Fields;
 use weir_wire::calendar::Calendar;
 use weir_wire::law::Law;
-use weir_wire::quota::{Quota, TOKENS_MAX};
+use weir_wire::quota::{Period, Quota, TOKENS_MAX};
 use weir_wire::sharing::Sharing;
 
 /// Fields that such a rule may not have: its quota is full at the start of each window, and always strict.
@@ -21,23 +21,30 @@ pub(crate) fn terms(fields: &mut Fields<'_>, east: i32) -> Option<(Limit, Sharin
         }
     }
     let item = fields.require("rate", "a rate, as in 10000/day")?;
-    let Some((count, calendar)) = rate(item.value()) else {
+    let Some((count, unit, calendar)) = rate(item.value()) else {
         item.note_found(format_args!(
             "a whole number from 1 to {TOKENS_MAX}, then /hour, /day, /week or /month, as in \"10000/day\", for `algorithm: quota`"
         ));
         return None;
     };
+    item.is_text_for(&format_args!("{count}/{unit}"));
     let token_ns = (calendar.longest_us() * 1_000).div_ceil(u64::from(count));
     let quota = Quota::from_token_ns(token_ns, count).ok()?;
     let law = Law::Window(calendar.east(east));
     Some((Limit::of(quota, None), Sharing { strict: true, law, ..Sharing::of(quota) }))
 }
 
-fn rate(value: &Value) -> Option<(u32, Calendar)> {
+fn rate(value: &Value) -> Option<(u32, &'static str, Calendar)> {
     let (count, unit) = value.as_str()?.split_once('/')?;
-    let calendar = Calendar::NAMED.iter().find(|(name, _)| *name == unit)?.1;
+    // `/h` and `/d` as in other rates.
+    let unit = match Period::named(unit) {
+        Some(Period::Hour) => "hour",
+        Some(Period::Day) => "day",
+        _ => unit,
+    };
+    let (unit, calendar) = *Calendar::NAMED.iter().find(|(name, _)| *name == unit)?;
     let count = count.bytes().all(|b| b.is_ascii_digit()).then_some(count)?.parse().ok()?;
-    (1..=TOKENS_MAX).contains(&count).then_some((count, calendar))
+    (1..=TOKENS_MAX).contains(&count).then_some((count, unit, calendar))
 }
 
 #[cfg(test)]
@@ -68,6 +75,9 @@ mod tests {
             ("999983/day", 999_983, Calendar::Day),
             ("5/hour", 5, Calendar::NAMED[0].1),
             ("5/week", 5, Calendar::NAMED[2].1),
+            ("5/h", 5, Calendar::NAMED[0].1),
+            ("10/d", 10, Calendar::Day),
+            ("10/days", 10, Calendar::Day),
         ] {
             let rule = parse(&json!({"rate": rate})).unwrap();
             assert_eq!(rule.quota.burst(), count);
@@ -82,7 +92,7 @@ mod tests {
 
     #[test]
     fn what_is_no_quota_is_refused_at_its_place() {
-        for rate in ["10/d", "10/s", "0/day", "1000001/day", "+1/day", "/day", "1/Day", "1/2day", "day"] {
+        for rate in ["10/m", "10/s", "0/day", "1000001/day", "+1/day", "/day", "1/Day", "1/2day", "day"] {
             let errors = parse(&json!({"rate": rate})).unwrap_err();
             assert!(
                 errors.len() == 1 && errors[0].starts_with("rules[0].rate: expected a whole"),
@@ -100,7 +110,7 @@ mod tests {
 
     #[test]
     fn the_calendars_rates_are_for_quotas_only() {
-        assert!(parse(&json!({"algorithm": "token_bucket", "rate": "10/day"})).is_err());
+        assert!(parse(&json!({"algorithm": "token_bucket", "rate": "10/month"})).is_err());
         assert!(parse(&json!({"algorithm": "tokens", "rate": "10/s"})).is_err());
         assert_eq!(
             parse(&json!({"algorithm": "token_bucket", "rate": "10/s"})).unwrap().sharing.law,

@@ -205,9 +205,9 @@ mod tests {
             ),
             (json!({"max": 5}), 50, "rules[0].cost.header: missing: expected a header's name"),
             (
-                json!({"header": "a", "mix": 5}),
+                json!({"header": "a", "most": 5}),
                 50,
-                "rules[0].cost.mix: unknown field: expected header, default, max",
+                "rules[0].cost.most: unknown field: expected header, default, max",
             ),
         ] {
             assert_eq!(parsed(&cost, local_burst).unwrap_err(), [error]);

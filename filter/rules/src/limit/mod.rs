@@ -147,6 +147,7 @@ pub(crate) fn read(kind: Kind, fields: &mut Fields<'_>) -> Option<Limit> {
     }
     let item = fields.require("rate", "a rate, as in 50/s")?;
     let rate: Rate = item.parsed()?;
+    item.is_text_for(&rate);
     let (count, length_ns) = (rate.count(), rate.span().nanos());
     let window = |of: fn(Window) -> Algorithm| Window::new(count, length_ns).ok().map(of);
     let algorithm = match kind {

@@ -9,12 +9,14 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use serde_json::Value;
+
 use super::addresses::{AddressSet, Range};
 use super::condition::{Clause, Condition, End, Test};
 use super::glob::GLOB_BYTES_MAX;
 use super::hosts::Hosts;
 use super::path::{PathMatch, Written};
-use crate::reading::{Fields, Item, Reader};
+use crate::reading::{Fields, Item, Reader, meant};
 use crate::request::{Folding, HOST_BYTES_MAX};
 pub(crate) use values::texts as long_texts;
 use values::{LIST_MAX, LONG_LIST_MAX, NAME_BYTES_MAX, value_tests};
@@ -56,7 +58,7 @@ pub(crate) fn condition(item: &Item<'_>, reader: &mut Reader) -> Option<Conditio
     let any = fields.list("any", LIST_MAX).filter_map(|item| lone_clause(&item, reader)).collect();
     let not = fields.take("not").and_then(|item| lone_clause(&item, reader));
     let end = fields.take("until_ms").map_or_else(End::default, |item| end(&item));
-    fields.finish();
+    fields.finish_with(&|name, _| meant::of_condition(name));
     Some(Condition { all, any, not: not.map(Box::new), end })
 }
 
@@ -73,26 +75,39 @@ fn lone_clause(item: &Item<'_>, reader: &mut Reader) -> Option<Clause> {
     let mut fields = item.fields()?;
     note_if_empty(item);
     let clause = clause(&mut fields, reader);
-    fields.finish();
+    fields.finish_with(&|name, _| meant::of_condition(name));
     Some(clause)
 }
 
 fn clause(fields: &mut Fields<'_>, reader: &mut Reader) -> Clause {
     let mut tests = Vec::new();
-    tests.extend(texts(fields, "methods", METHOD_BYTES_MAX).map(Test::Methods));
+    tests.extend(methods(fields).map(Test::Methods));
     tests.extend(paths(fields, reader).map(Test::Paths));
     tests.extend(hosts(fields).map(Test::Hosts));
-    tests.extend(texts(fields, "routes", NAME_BYTES_MAX).map(Test::Routes));
+    tests.extend(texts(fields, "routes", "routes", NAME_BYTES_MAX).map(Test::Routes));
     tests.extend(addresses(fields).map(Test::Addresses));
     value_tests(fields, reader, &mut tests);
     tests.into_iter().collect()
 }
 
-/// The list `name`, of texts.
-fn texts(fields: &mut Fields<'_>, name: &'static str, bytes_max: usize) -> Option<Vec<String>> {
+/// The list `name`, of texts; its full name is `full_name`.
+fn texts(
+    fields: &mut Fields<'_>,
+    name: &'static str,
+    full_name: &str,
+    bytes_max: usize,
+) -> Option<Vec<String>> {
     fields.take(name)?;
-    let texts = fields.list(name, LIST_MAX).filter_map(|item| item.text(bytes_max));
+    let texts = fields.list_as(name, full_name, LIST_MAX).filter_map(|item| item.text(bytes_max));
     Some(texts.map(ToOwned::to_owned).collect())
+}
+
+fn methods(fields: &mut Fields<'_>) -> Option<Vec<String>> {
+    let (one, many) = (fields.take("method"), fields.take("methods"));
+    if let (Some(_), Some(many)) = (&one, &many) {
+        many.note("expected either method or methods");
+    }
+    texts(fields, if one.is_some() { "method" } else { "methods" }, "methods", METHOD_BYTES_MAX)
 }
 
 fn hosts(fields: &mut Fields<'_>) -> Option<Hosts> {
@@ -118,9 +133,19 @@ fn paths(fields: &mut Fields<'_>, reader: &mut Reader) -> Option<Vec<PathMatch>>
 }
 
 fn path(item: &Item<'_>, reader: &mut Reader) -> Option<PathMatch> {
-    if let Some(path) = item.value().as_str().filter(|path| path.starts_with('/')) {
-        item.note(format_args!("expected an object: did you mean {{exact: {path}}} or {{prefix: {path}}}?"));
-        return None;
+    if let Some(text) = item.value().as_str() {
+        // It describes paths if it has a wildcard.
+        let is_glob = text.contains('*');
+        let (kind, bytes_max) = if is_glob { ("glob", GLOB_BYTES_MAX) } else { ("exact", PATH_BYTES_MAX) };
+        let text = item.text(bytes_max)?.to_owned();
+        item.is_short_for(|| Value::Object([(kind.to_owned(), text.clone().into())].into_iter().collect()));
+        let folding = folding(&text, None);
+        return written_path(
+            item,
+            if is_glob { Written::Glob(text) } else { Written::Exact(text) },
+            folding,
+            reader,
+        );
     }
     let mut fields = item.fields()?;
     let exact = fields.text("exact", PATH_BYTES_MAX);
@@ -133,14 +158,7 @@ fn path(item: &Item<'_>, reader: &mut Reader) -> Option<PathMatch> {
         return None;
     }
     let text = exact.or(prefix).or(glob);
-    if text.is_some_and(|text| !text.starts_with('/')) {
-        item.note("expected a path that begins with /");
-    }
-    reader.wildcards += glob.map_or(0, |glob| glob.bytes().filter(|b| *b == b'*').count());
-    if reader.wildcards > WILDCARDS_MAX {
-        item.note(format_args!("expected at most {WILDCARDS_MAX} wildcards of globs in all"));
-    }
-    let (sure, open) = folding(text.unwrap_or_default(), &mut fields);
+    let folding = folding(text.unwrap_or_default(), Some(&mut fields));
     fields.finish();
     let text = text?.to_owned();
     let written = match given {
@@ -148,16 +166,35 @@ fn path(item: &Item<'_>, reader: &mut Reader) -> Option<PathMatch> {
         [_, true, _] => Written::Prefix(text),
         _ => Written::Glob(text),
     };
+    written_path(item, written, folding, reader)
+}
+
+fn written_path(
+    item: &Item<'_>,
+    written: Written,
+    (sure, open): (Folding, Folding),
+    reader: &mut Reader,
+) -> Option<PathMatch> {
+    if !written.text().starts_with('/') {
+        item.note("expected a path that begins with /");
+    }
+    if let Written::Glob(glob) = &written {
+        reader.wildcards += glob.bytes().filter(|b| *b == b'*').count();
+    }
+    if reader.wildcards > WILDCARDS_MAX {
+        item.note(format_args!("expected at most {WILDCARDS_MAX} wildcards of globs in all"));
+    }
     PathMatch::new(written, sure, open)
 }
 
 /// The differences between paths that are ignored, and those that are left open because the rule does not say.
-fn folding(path: &str, fields: &mut Fields<'_>) -> (Folding, Folding) {
+fn folding(path: &str, fields: Option<&mut Fields<'_>>) -> (Folding, Folding) {
     let (mut sure, mut open) = (Folding::NONE, Folding::ALL);
     // A path written with parameters is not meant to match one without.
     if path.as_bytes().contains(&b';') {
         open = open.without(Folding::PARAMETERS);
     }
+    let Some(fields) = fields else { return (sure, open) };
     for (name, folding) in Folding::NAMES {
         match fields.choice(name, &[("exact", false), ("ignore", true)]) {
             Some(true) => sure = sure.with(folding),

@@ -8,75 +8,18 @@ use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::cell::RefCell;
 use core::fmt;
 use core::ops::RangeInclusive;
 use core::str::FromStr;
 
 use serde_json::{Map, Value};
 
-/// The most errors one document reports; past that it says so and stops noting.
-pub const ERRORS_MAX: usize = 50;
+use super::errors::Errors;
+use super::meant;
+use super::number::whole_number;
+
 /// The most characters of a found value that an error repeats.
 const FOUND_CHARS_MAX: usize = 60;
-
-/// One thing wrong with a configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigError {
-    /// Where: `rules[0].rate`.
-    pub place: String,
-    /// What was expected, and what was found.
-    pub problem: String,
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.place.is_empty() {
-            f.write_str(&self.problem)
-        } else {
-            write!(f, "{}: {}", self.place, self.problem)
-        }
-    }
-}
-
-impl core::error::Error for ConfigError {}
-
-/// Collects the errors of one document.
-#[derive(Debug, Default)]
-pub struct Errors {
-    noted: RefCell<Vec<ConfigError>>,
-}
-
-impl Errors {
-    /// Notes that `place` is wrong.
-    pub(crate) fn note(&self, place: &str, problem: impl fmt::Display) {
-        self.note_shown(&place, &problem);
-    }
-
-    // Not generic, so it is compiled once.
-    #[inline(never)]
-    fn note_shown(&self, place: &dyn fmt::Display, problem: &dyn fmt::Display) {
-        // Nothing else holds on to the list.
-        let Ok(mut noted) = self.noted.try_borrow_mut() else { return };
-        match noted.len() {
-            ERRORS_MAX.. => {}
-            len => {
-                let is_last = len == ERRORS_MAX - 1;
-                let problem: &dyn fmt::Display = if is_last { &"and more errors follow" } else { problem };
-                noted.push(ConfigError { place: place.to_string(), problem: problem.to_string() });
-            }
-        }
-    }
-
-    /// `good` if nothing was noted.
-    pub fn into_result<T>(self, good: Option<T>) -> Result<T, Vec<ConfigError>> {
-        let noted = self.noted.into_inner();
-        match good {
-            Some(good) if noted.is_empty() => Ok(good),
-            _ => Err(noted),
-        }
-    }
-}
 
 /// Where a value is: a field of what is at `parent`, an item of that, or an item of the list in a field of that.
 #[derive(Clone, Copy)]
@@ -137,6 +80,24 @@ impl<'a> Item<'a> {
         self.within(name, self.value).note(problem);
     }
 
+    /// Remembers that it is a short form of `full`, for a host that shows full forms.
+    pub(crate) fn is_short_for(&self, full: impl FnOnce() -> Value) {
+        // The filter shows none.
+        if cfg!(not(target_family = "wasm")) {
+            self.errors.note_short_form(&self.place, &self.place, full());
+        }
+    }
+
+    /// Remembers that its text is a short form of `full`, unless it is that.
+    pub(crate) fn is_text_for(&self, full: &dyn fmt::Display) {
+        if cfg!(not(target_family = "wasm")) {
+            let full = full.to_string();
+            if self.value != full.as_str() {
+                self.is_short_for(|| full.into());
+            }
+        }
+    }
+
     /// Notes that it is something other than `expected`.
     pub fn note_found(&self, expected: impl fmt::Display) {
         self.note_other(&expected);
@@ -177,7 +138,11 @@ impl<'a> Item<'a> {
 
     /// It as a whole number below 2^53 (or 2^64, if it is written without a point).
     pub(crate) fn whole(&self) -> Option<u64> {
-        whole_number(self.value)
+        let whole = whole_number(self.value);
+        if let (Some(whole), true) = (whole, self.value.is_string()) {
+            self.is_short_for(|| whole.into());
+        }
+        whole
     }
 
     /// It as text of 1 to `bytes_max` bytes.
@@ -217,25 +182,28 @@ impl<'a> Item<'a> {
         chosen
     }
 
-    /// Its items, if it is a list.
+    /// Its items; it, if it is no list.
     pub fn items(&self) -> Items<'_> {
-        let values = self.value.as_array().map_or(&[][..], Vec::as_slice);
-        Items {
-            values,
-            place: Place { parent: Some(&self.place), field: None, item: Some(0) },
-            errors: self.errors,
+        let place = Place { parent: Some(&self.place), field: None, item: Some(0) };
+        if let Some(values) = self.value.as_array() {
+            return Items { values, place, errors: self.errors };
         }
+        self.is_short_for(|| Value::Array(self.only().to_vec()));
+        Items { values: self.only(), place: self.place, errors: self.errors }
     }
 
-    /// The values in it, if it is a list of 1 to `len_max`; else an error.
+    /// It as the only value of a list that was written without brackets.
+    fn only(&self) -> &'a [Value] {
+        core::slice::from_ref(self.value)
+    }
+
+    /// The values in it, if it is a list of 1 to `len_max`; else an error. What is no list is the only item of one.
     fn list(&self, len_max: usize) -> &'a [Value] {
-        match self.value.as_array() {
-            Some(items) if (1..=len_max).contains(&items.len()) => return items,
-            Some(items) => {
-                self.note(format_args!("expected a list of 1 to {len_max} items, found {}", items.len()));
-            }
-            None => self.note_found(format_args!("a list of 1 to {len_max} items")),
+        let Some(items) = self.value.as_array() else { return self.only() };
+        if (1..=len_max).contains(&items.len()) {
+            return items;
         }
+        self.note(format_args!("expected a list of 1 to {len_max} items, found {}", items.len()));
         &[]
     }
 }
@@ -273,6 +241,11 @@ impl<'a> Fields<'a> {
     /// Notes what is wrong with the object.
     pub fn note(&self, problem: impl fmt::Display) {
         self.item.note(problem);
+    }
+
+    /// All of them.
+    pub(crate) fn object(&self) -> &'a Map<String, Value> {
+        self.object
     }
 
     /// Notes what is wrong with the field `name`, whether it is there or not.
@@ -335,16 +308,44 @@ impl<'a> Fields<'a> {
 
     /// The items of field `name`, a list of 1 to `len_max`; none if absent.
     pub(crate) fn list(&mut self, name: &'static str, len_max: usize) -> Items<'a> {
-        let values = self.take(name).map_or(&[][..], |list| list.list(len_max));
+        self.list_as(name, name, len_max)
+    }
+
+    /// The same of a field whose full name is `full_name`.
+    pub(crate) fn list_as(&mut self, name: &'static str, full_name: &str, len_max: usize) -> Items<'a> {
+        let list = self.take(name);
+        // The only item of a list that is written without brackets has the list's place.
+        let first = list.filter(|list| list.value.is_array()).map(|_| 0);
+        if let Some(list) = list.filter(|_| name != full_name || first.is_none())
+            && cfg!(not(target_family = "wasm"))
+        {
+            let items = list.value.as_array().map_or_else(|| list.only().to_vec(), Vec::clone);
+            let full = self.item.within(full_name, list.value);
+            self.item.errors.note_short_form(&list.place, &full.place, Value::Array(items));
+        }
+        let values = list.map_or(&[][..], |list| list.list(len_max));
         let Item { place, errors, .. } = self.item;
-        Items { values, place: Place { parent: Some(place), field: Some(name), item: Some(0) }, errors }
+        Items { values, place: Place { parent: Some(place), field: Some(name), item: first }, errors }
     }
 
     /// Notes every field that was never taken, and every one that is empty.
     pub fn finish(self) {
+        self.finish_with(&|_, _| None);
+    }
+
+    /// The same, where `meant` says what another language's field means in this one.
+    pub(crate) fn finish_with(self, meant: &dyn Fn(&str, &Value) -> Option<String>) {
         for (name, value) in self.object {
+            if self.item.errors.is_full() {
+                return;
+            }
             if !self.known.contains(&name.as_str()) {
-                self.note_at(name, format_args!("unknown field: expected {}", self.known.join(", ")));
+                match meant(name, value).or_else(|| meant::nearest(&self.known, name)) {
+                    Some(meant) => self.note_at(name, format_args!("unknown field: did you mean {meant}?")),
+                    None => {
+                        self.note_at(name, format_args!("unknown field: expected {}", self.known.join(", ")));
+                    }
+                }
             } else if value.is_null() {
                 // What was meant to narrow a rule must not widen it.
                 self.note_at(name, "empty: expected a value, or no such field");
@@ -374,65 +375,4 @@ fn shown(value: &Value) -> String {
 /// Whether the text is a token (RFC 9110, 5.6.2), as the names of headers and cookies are.
 pub(crate) fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
-}
-
-/// A JSON number that is whole, however it is written: a Struct's numbers are doubles, and a host
-/// may write 100 as `100.0` or `1e2`.
-fn whole_number(value: &Value) -> Option<u64> {
-    if let Some(n) = value.as_u64() {
-        return Some(n);
-    }
-    let n = value.as_f64()?;
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "compared right after")]
-    let whole = n as u64;
-    #[allow(
-        clippy::float_cmp,
-        clippy::cast_precision_loss,
-        reason = "whole exactly when the cast changed nothing"
-    )]
-    let is_whole = whole as f64 == n && whole < 1 << 53;
-    is_whole.then_some(whole)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-    use std::vec;
-
-    #[test]
-    fn whole_numbers_may_be_doubles() {
-        assert_eq!(whole_number(&json!(100.0)), Some(100));
-        assert_eq!(whole_number(&json!(1e2)), Some(100));
-        assert_eq!(whole_number(&json!(100.5)), None);
-        assert_eq!(whole_number(&json!(-1.0)), None);
-        assert_eq!(whole_number(&json!(1e300)), None);
-        assert_eq!(whole_number(&json!("100")), None);
-    }
-
-    #[test]
-    fn an_unknown_field_names_the_known_ones() {
-        let (value, errors) = (json!({"a": 1, "c": 2}), Errors::default());
-        let item = Item::new(&value, "here", &errors);
-        let mut fields = item.fields().unwrap();
-        assert_eq!(fields.number("a", 0..=9), Some(1));
-        assert_eq!(fields.boolean("b"), None);
-        fields.finish();
-        assert_eq!(
-            errors.into_result(Some(())).unwrap_err(),
-            vec![ConfigError { place: "here.c".into(), problem: "unknown field: expected a, b".into() }]
-        );
-    }
-
-    #[test]
-    fn errors_are_bounded_in_number_and_length() {
-        let (value, errors) = (json!("y".repeat(10_000)), Errors::default());
-        for _ in 0..1_000 {
-            Item::new(&value, "x", &errors).note_found("less");
-        }
-        let noted = errors.into_result(Some(())).unwrap_err();
-        assert_eq!(noted.len(), ERRORS_MAX);
-        assert!(noted.iter().all(|e| e.problem.len() < 200));
-        assert_eq!(noted.last().unwrap().problem, "and more errors follow");
-    }
 }

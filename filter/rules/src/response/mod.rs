@@ -94,7 +94,7 @@ impl Response {
         let status = fields.number("status", 400..=599).and_then(|n| u16::try_from(n).ok());
         let on_allowed = fields.boolean("on_allowed");
         let reset = fields.choice("reset", &[("delta", Reset::Delta), ("epoch", Reset::Epoch)]);
-        let headers = fields.take("headers").and_then(|item| families(&item));
+        let headers = fields.take("headers").map(|item| families(&item));
         let body = fields.take("body").and_then(|item| template(item.text(BODY_BYTES_MAX)?, &item));
         let content_type = fields.take("content_type").and_then(|item| content_type(&item));
         let set_headers = fields.take("set_headers").map(|item| set_headers(&item));
@@ -113,22 +113,18 @@ impl Response {
     }
 }
 
-fn families(list: &Item<'_>) -> Option<HeaderFamilies> {
+fn families(list: &Item<'_>) -> HeaderFamilies {
     type Family = fn(&mut HeaderFamilies) -> &mut bool;
     let choices: [(&str, Family); 3] = [
         ("retry_after", |families| &mut families.retry_after),
         ("ratelimit", |families| &mut families.ratelimit),
         ("x_ratelimit", |families| &mut families.x_ratelimit),
     ];
-    if !list.value().is_array() {
-        list.note_found("a list of retry_after, ratelimit, x_ratelimit");
-        return None;
-    }
     let mut families = HeaderFamilies::default();
     for family in list.items().filter_map(|item| item.choice(&choices)) {
         *family(&mut families) = true;
     }
-    Some(families)
+    families
 }
 
 fn template(text: &str, item: &Item<'_>) -> Option<Template> {

@@ -17,7 +17,7 @@ use crate::limit::cost::cost;
 use crate::limit::penalty::Penalty;
 use crate::limit::{self, Kind};
 use crate::matching::{Condition, condition};
-use crate::reading::{Fields, Item, Reader, rule_name};
+use crate::reading::{Fields, Item, Reader, meant, rule_name};
 use crate::response::Response;
 use weir_wire::law::Law;
 use weir_wire::messages::RULES_MAX;
@@ -111,7 +111,8 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
     if after.is_some() {
         note_what_cannot_be_charged_after(kind, &fields);
     }
-    fields.finish();
+    let object = fields.object();
+    fields.finish_with(&|name, value| meant::of_rule(object, name, value));
     let rule = Rule {
         name: name?,
         matches: Arc::new(matches?),

@@ -89,6 +89,31 @@ pub fn allowance(rule: &Rule) -> String {
     }
 }
 
+/// The most that any window as long as the rule's sees, if that is more than the rule's number.
+pub fn in_any_window(rule: &Rule) -> Option<String> {
+    let limit = u64::from(rule.algorithm.limit());
+    let rate = rule.rate.map(|rate| (u64::from(rate.count()), span(rate.span().nanos())));
+    let (most, length) = match (rule.sharing.law, &rule.algorithm) {
+        // At the end of one window and the beginning of the next; a sliding one forgets the last as the next goes by.
+        (Law::Window(calendar) | Law::Sliding(calendar), _) => (2 * limit, window(calendar)),
+        (Law::Steady, Algorithm::FixedWindow(window) | Algorithm::SlidingWindow(window)) => {
+            (2 * limit, span(window.length_ns()))
+        }
+        (Law::Steady, Algorithm::TokenBucket(quota)) => {
+            rate.map(|(count, length)| (u64::from(quota.burst()) + count, length))?
+        }
+        (Law::Steady, Algorithm::LeakyBucket(_)) | (Law::Turns, _) => {
+            rate.map(|(count, length)| (count + 1, length))?
+        }
+        (Law::Log(_) | Law::InFlight(_), _) | (_, Algorithm::SlidingLog(_) | Algorithm::Concurrency(_)) => {
+            return None;
+        }
+    };
+    let what = if rule.cost == Cost::Fixed(1) && rule.after.is_none() { "requests" } else { "tokens" };
+    let at = if matches!(rule.algorithm, Algorithm::TokenBucket(_)) { "In" } else { "At each POP, in" };
+    Some(format!("{at} any {length} up to {most} {what}."))
+}
+
 /// How many wait for their turns, after when those go on that have theirs.
 fn turns(rule: &Rule, go_on: &str) -> String {
     match rule.quota.burst() - 1 {

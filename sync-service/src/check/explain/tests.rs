@@ -25,6 +25,7 @@ fn a_plain_rule() {
         [
             "a: counts every request by client address (IPv4 /32, IPv6 /64); allows each 60/m, 5 at once.",
             "A request without it is not counted.",
+            "In any minute up to 65 requests.",
             "Out of touch with weir-sync, a POP allows this by itself.",
         ]
     );
@@ -93,6 +94,31 @@ fn every_algorithm_has_its_words() {
         "{name: a, key: [host], rate: 1/s, algorithm: fixed_window}",
         &["Each POP counts for itself."],
     );
+}
+
+#[test]
+fn what_any_window_sees_is_said_once() {
+    for (fields, said) in [
+        ("rate: 5/m, strict: true", Some("In any minute up to 10 requests.")),
+        ("rate: 100/15m, burst: 50", Some("In any 15 minutes up to 150 requests.")),
+        ("rate: 100/m, cost: 5", Some("In any minute up to 200 tokens.")),
+        ("rate: 20/h, algorithm: fixed_window", Some("At each POP, in any hour up to 40 requests.")),
+        ("rate: 20/h, algorithm: fixed_window, strict: true", Some("In any hour up to 40 requests.")),
+        ("rate: 20/h, algorithm: sliding_window", Some("At each POP, in any hour up to 40 requests.")),
+        ("rate: 9/month, algorithm: quota", Some("In any month up to 18 requests.")),
+        (
+            "rate: 10/s, algorithm: leaky_bucket, queue: 5",
+            Some("At each POP, in any second up to 11 requests."),
+        ),
+        ("rate: 5/m, algorithm: sliding_log, strict: true", None),
+        ("limit: 7, algorithm: concurrency", None),
+    ] {
+        let told =
+            told(&format!("{{name: a, key: [host], {fields}, tiers: [{{name: t, when: {{}}, times: 2}}]}}"));
+        let found: Vec<_> =
+            told.iter().filter(|line| line.contains("n any") && line.contains("up to")).collect();
+        assert_eq!(found, said.iter().collect::<Vec<_>>(), "{fields}");
+    }
 }
 
 #[test]

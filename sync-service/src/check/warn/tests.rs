@@ -39,6 +39,26 @@ fn values_that_no_request_has_are_warned_of() {
 }
 
 #[test]
+fn a_path_that_looks_like_a_pattern_is_warned_of() {
+    let wildcard =
+        "rules[0].match.path (r0): \"/api/*\" is compared to the letter: did you mean {glob: /api/*}?";
+    for matches in ["{path: {exact: '/api/*'}}", "{path: {prefix: '/api/*'}}"] {
+        assert_eq!(of_match(matches), [wildcard], "{matches}");
+    }
+    for path in ["/(a", "/a|b", "/^a", "/a$", "/v(1|2)/.*"] {
+        for matches in [format!("{{path: {{exact: '{path}'}}}}"), format!("{{path: {{prefix: '{path}'}}}}")] {
+            let found = of_match(&matches);
+            assert!(found.len() == 1 && found[0].contains("a path is no regular expression"), "{found:?}");
+        }
+    }
+    for good in
+        ["{path: '/api/*'}", "{path: {glob: '/api/*'}}", "{path: {glob: '/odata/$metadata'}}", "{path: /a.b}"]
+    {
+        assert_eq!(of_match(good), [""; 0], "{good}");
+    }
+}
+
+#[test]
 fn a_rule_that_another_always_limits_first_is_warned_of() {
     let narrow = "match: {methods: [POST], path: {exact: /a/b}}, key: [client_address], rate: 5/s";
     for tighter in [

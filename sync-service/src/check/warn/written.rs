@@ -1,6 +1,6 @@
 //! What no request has, in a condition as it is written.
 
-use weir_rules::matching::{Clause, Condition, Test};
+use weir_rules::matching::{Clause, Condition, PathMatch, Test, Written};
 use weir_rules::request::Attributes;
 
 use super::contradiction;
@@ -31,32 +31,48 @@ pub(super) fn of_condition(
 
 fn of_clause(clause: &Clause, at: &dyn Fn(&str) -> String) -> Vec<Warning> {
     let mut warnings = Vec::new();
-    let mut warn = |field: &str, found: &str, reason: &str| {
-        warnings.push(Warning::at(at(field), format!("{found:?} never matches: {reason}")));
-    };
+    let never = |found: &str, reason: &str| format!("{found:?} never matches: {reason}");
     for test in clause.tests() {
         match test {
             Test::Methods(methods) => {
                 let is_sent = |byte: u8| byte.is_ascii_uppercase() || matches!(byte, b'-' | b'_');
                 for method in methods.iter().filter(|method| !method.bytes().all(is_sent)) {
                     let reason = "methods are compared to the letter, and clients send them in capitals";
-                    warn(".methods", method, reason);
+                    warnings.push(Warning::at(at(".methods"), never(method, reason)));
                 }
             }
             Test::Paths(paths) => {
-                for (i, path) in paths.iter().map(|path| path.written().text()).enumerate() {
+                for (i, written) in paths.iter().map(PathMatch::written).enumerate() {
+                    let path = written.text();
                     let place = if paths.len() == 1 { ".path".to_owned() } else { format!(".paths[{i}]") };
-                    if path.contains('?') {
-                        warn(&place, path, "the query is no part of the path");
+                    let reason = if path.contains('?') {
+                        Some("the query is no part of the path")
                     } else if path.contains('#') {
-                        warn(&place, path, "clients do not send what follows a #");
+                        Some("clients do not send what follows a #")
                     } else if !path.bytes().all(|byte| byte.is_ascii_graphic()) {
-                        warn(&place, path, "clients send such characters percent-encoded");
-                    }
+                        Some("clients send such characters percent-encoded")
+                    } else {
+                        None
+                    };
+                    let problem = reason.map(|reason| never(path, reason)).or_else(|| of_pattern(written));
+                    warnings.extend(problem.map(|problem| Warning::at(at(&place), problem)));
                 }
             }
             _ => {}
         }
     }
     warnings
+}
+
+/// A path that looks like a pattern, and is compared to the letter.
+fn of_pattern(written: &Written) -> Option<String> {
+    let (Written::Exact(path) | Written::Prefix(path)) = written else { return None };
+    let found = path.chars().find(|letter| "(|^$".contains(*letter));
+    if let Some(found) = found {
+        return Some(format!(
+            "{path:?} is compared to the letter, and has a {found}: a path is no regular expression. Use paths or \
+             {{glob: ...}}, in which a {found} is only itself"
+        ));
+    }
+    path.contains('*').then(|| format!("{path:?} is compared to the letter: did you mean {{glob: {path}}}?"))
 }

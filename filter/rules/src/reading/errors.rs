@@ -1,0 +1,98 @@
+//! What is wrong with a document, and what is written in it in a short form.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::cell::RefCell;
+use core::fmt;
+
+use serde_json::Value;
+
+/// The most errors one document reports; past that it says so and stops noting.
+pub const ERRORS_MAX: usize = 50;
+
+/// One thing wrong with a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// Where: `rules[0].rate`.
+    pub place: String,
+    /// What was expected, and what was found.
+    pub problem: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.place.is_empty() {
+            f.write_str(&self.problem)
+        } else {
+            write!(f, "{}: {}", self.place, self.problem)
+        }
+    }
+}
+
+impl core::error::Error for ConfigError {}
+
+/// A value that was written in a short form.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShortForm {
+    /// The place of the short form: `rules[0].match.method`.
+    pub written: String,
+    /// The place of the full form: `rules[0].match.methods`.
+    pub place: String,
+    /// The full form.
+    pub full: Value,
+}
+
+/// Collects the errors of one document, and its short forms.
+#[derive(Debug, Default)]
+pub struct Errors {
+    noted: RefCell<Vec<ConfigError>>,
+    short_forms: RefCell<Vec<ShortForm>>,
+}
+
+impl Errors {
+    /// Notes that `place` is wrong.
+    pub(crate) fn note(&self, place: &str, problem: impl fmt::Display) {
+        self.note_shown(&place, &problem);
+    }
+
+    // Not generic, so it is compiled once.
+    #[inline(never)]
+    pub(super) fn note_shown(&self, place: &dyn fmt::Display, problem: &dyn fmt::Display) {
+        // Nothing else holds on to the list.
+        let Ok(mut noted) = self.noted.try_borrow_mut() else { return };
+        match noted.len() {
+            ERRORS_MAX.. => {}
+            len => {
+                let is_last = len == ERRORS_MAX - 1;
+                let problem: &dyn fmt::Display = if is_last { &"and more errors follow" } else { problem };
+                noted.push(ConfigError { place: place.to_string(), problem: problem.to_string() });
+            }
+        }
+    }
+
+    /// Whether no more errors are noted.
+    pub(super) fn is_full(&self) -> bool {
+        self.noted.try_borrow().is_ok_and(|noted| noted.len() >= ERRORS_MAX)
+    }
+
+    /// Remembers that the value at `written` is a short form of `full` at `place`.
+    pub(super) fn note_short_form(&self, written: &dyn fmt::Display, place: &dyn fmt::Display, full: Value) {
+        if let Ok(mut forms) = self.short_forms.try_borrow_mut() {
+            forms.push(ShortForm { written: written.to_string(), place: place.to_string(), full });
+        }
+    }
+
+    /// Takes the short forms that were read, in the order they were read.
+    pub fn take_short_forms(&self) -> Vec<ShortForm> {
+        self.short_forms.take()
+    }
+
+    /// `good` if nothing was noted.
+    pub fn into_result<T>(self, good: Option<T>) -> Result<T, Vec<ConfigError>> {
+        let noted = self.noted.into_inner();
+        match good {
+            Some(good) if noted.is_empty() => Ok(good),
+            _ => Err(noted),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Unknown fields: slips and those of other limiters' configuration, and what is meant by them here.
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::{String, ToString};
+
+use serde_json::{Map, Value};
+
+use super::number::whole_number;
+use weir_wire::quota::{Period, Rate, Span};
+use weir_wire::time::SECOND_NS;
+
+/// Fields that say how many requests.
+const COUNTS: [&str; 6] =
+    ["limit", "requests", "requests_per_unit", "max_requests", "tokens_per_fill", "count"];
+/// Fields that say in which time.
+const TIMES: [&str; 6] = ["window", "unit", "per", "period", "interval", "fill_interval"];
+/// Names of the client's address.
+const ADDRESSES: [&str; 7] =
+    ["ip", "ips", "client_ip", "source_ip", "remote_ip", "remote_address", "remote_addr"];
+/// Fields that belong into a rule's condition.
+const CONDITIONS: [&str; 12] = [
+    "path",
+    "paths",
+    "method",
+    "methods",
+    "host",
+    "hosts",
+    "headers",
+    "cookies",
+    "query",
+    "claims",
+    "addresses",
+    "routes",
+];
+/// Whether an unknown field is taken for another. The wasm module, which has no room for it, lists the known fields.
+const IS_ANYTHING_MEANT: bool = cfg!(not(target_family = "wasm"));
+/// The longest text that is repeated, in bytes.
+const TEXT_BYTES_MAX: usize = 60;
+
+/// The known name that `name` is most likely a slip for.
+pub(super) fn nearest(known: &[&str], name: &str) -> Option<String> {
+    if !IS_ANYTHING_MEANT {
+        return None;
+    }
+    // A third of its letters, at most; so no long name is compared letter by letter.
+    let slips_max = name.len() / 3;
+    let alike = known.iter().filter(|other| other.len().abs_diff(name.len()) <= slips_max);
+    let (slips, near) = alike.map(|other| (strsim::osa_distance(name, other), *other)).min()?;
+    (slips <= slips_max).then(|| near.to_owned())
+}
+
+/// What the field `name` of a rule means; `rule` is all of it.
+pub(crate) fn of_rule(rule: &Map<String, Value>, name: &str, value: &Value) -> Option<String> {
+    if !IS_ANYTHING_MEANT {
+        return None;
+    }
+    if COUNTS.contains(&name) || TIMES.contains(&name) {
+        return Some(rate(rule).map_or_else(|| "rate, as in 100/m".into(), |rate| format!("rate: {rate}")));
+    }
+    if let ("rate_limit" | "token_bucket", Some(object)) = (name, value.as_object()) {
+        return rate(object).map(|rate| format!("rate: {rate}"));
+    }
+    if matches!(name, "shadow" | "shadow_mode" | "dry_run") {
+        return Some(if value == &Value::Bool(true) { "mode: shadow" } else { "mode: enforce" }.into());
+    }
+    if ADDRESSES.contains(&name) {
+        return Some("key: [client_address]".into());
+    }
+    let text = value.as_str().filter(|text| text.len() <= TEXT_BYTES_MAX).unwrap_or("...");
+    CONDITIONS.contains(&name).then(|| format!("match: {{{name}: {text}}}"))
+}
+
+/// What the field `name` of a condition means.
+pub(crate) fn of_condition(name: &str) -> Option<String> {
+    let meant = match name {
+        _ if !IS_ANYTHING_MEANT => return None,
+        _ if ADDRESSES.contains(&name) => "addresses",
+        "uri" | "url" => "path",
+        "verb" => "method",
+        _ => return None,
+    };
+    Some(meant.to_owned())
+}
+
+/// What `name` means as a part of a key.
+pub(crate) fn of_key(name: &str) -> Option<String> {
+    if !IS_ANYTHING_MEANT {
+        return None;
+    }
+    if ADDRESSES.contains(&name) || name == "address" {
+        return Some("client_address".into());
+    }
+    // As headers are called, and no part.
+    let is_header = name.len() <= TEXT_BYTES_MAX && (name.contains('-') || name == "authorization");
+    is_header.then(|| format!("{{header: {name}}}"))
+}
+
+/// The rate that a count and a time in `object` make.
+fn rate(object: &Map<String, Value>) -> Option<String> {
+    let count = COUNTS.iter().find_map(|name| whole_number(object.get(*name)?))?;
+    let count = u32::try_from(count).ok()?;
+    let time = TIMES.iter().find_map(|name| object.get(*name))?;
+    let ns = match time.as_str() {
+        Some(text) => text.to_ascii_lowercase().replace(' ', "").parse::<Span>().ok()?.nanos(),
+        None => whole_number(time)?.checked_mul(SECOND_NS)?,
+    };
+    let period = Period::ALL.into_iter().rev().find(|period| ns > 0 && ns.is_multiple_of(period.nanos()))?;
+    let span = format!("{}{}", ns / period.nanos(), period.letter()).parse().ok()?;
+    Rate::over(count, span).map(|rate| rate.to_string())
+}

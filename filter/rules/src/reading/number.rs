@@ -1,0 +1,24 @@
+//! Whole numbers, in every form that a host or a template gives them.
+
+use serde_json::Value;
+
+/// A JSON number that is whole, however it is written: a Struct's numbers are doubles, and a host
+/// may write 100 as `100.0` or `1e2`. Templates write it as text.
+pub(super) fn whole_number(value: &Value) -> Option<u64> {
+    if let Some(digits) = value.as_str() {
+        return digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())?;
+    }
+    if let Some(n) = value.as_u64() {
+        return Some(n);
+    }
+    let n = value.as_f64()?;
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "compared right after")]
+    let whole = n as u64;
+    #[allow(
+        clippy::float_cmp,
+        clippy::cast_precision_loss,
+        reason = "whole exactly when the cast changed nothing"
+    )]
+    let is_whole = whole as f64 == n && whole < 1 << 53;
+    is_whole.then_some(whole)
+}
