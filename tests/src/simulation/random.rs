@@ -31,6 +31,8 @@ const DRAIN_SECONDS: u64 = 30;
 const QUIET_SECONDS: u64 = 14;
 /// The most requests of a world.
 const REQUESTS_MAX: f64 = 60_000.0;
+/// How many workers the POPs of a world may have.
+const WORKERS: [usize; 3] = [1, 2, 8];
 /// The most faults of a world.
 const FAULTS_MAX: usize = 8;
 
@@ -85,7 +87,7 @@ pub fn drawn(seed: u64) -> Drawn {
         pops,
         regions,
         syncs_per_region: rng.usize(1..=2),
-        workers: rng.usize(1..=2),
+        workers: WORKERS[rng.usize(0..WORKERS.len())],
         slots: rng.u32(1..=3),
         interval_ns,
         near,
