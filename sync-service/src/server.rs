@@ -32,6 +32,7 @@ use crate::secrets::Secrets;
 use crate::store::address::NodeMap;
 use crate::store::dial::{DialError, Files};
 use crate::store::memory::Memory;
+use crate::store::keys::Keys;
 use crate::store::redis::{Options, Redis};
 use crate::store::stream::StreamSettings;
 use crate::store::{Master, Store, StoreError};
@@ -402,6 +403,7 @@ fn trail_settings(config: &Config) -> trail::Settings {
             response_timeout: config.store_timeout,
             entries_max: config.trail_redis_max,
         })
+            key: Keys::new(&config.store_prefix).one("trail"),
     };
     trail::Settings {
         file: config.trail_file.clone(),
@@ -470,6 +472,7 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, RunError> {
     let (response_timeout, pop_ttl) = (config.store_timeout, config.pop_ttl);
     let wait = (!config.store_wait.is_zero()).then_some(config.store_wait);
     let (nodes, keys_max) = (config.store_nodes.clone(), config.store_keys_max);
-    let options = Options { response_timeout, pop_ttl, files, nodes, wait, keys_max };
+    let prefix = config.store_prefix.clone();
+    let options = Options { response_timeout, pop_ttl, files, nodes, wait, keys_max, prefix };
     Ok(Arc::new(Redis::new(url, options)?))
 }

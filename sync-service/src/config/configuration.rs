@@ -10,6 +10,7 @@ use weir_budget::hub;
 use super::token::TokenSource;
 use super::values::{self, LogFormat, OtlpUrl, StoreAddress, TrailFile, TrailRedis};
 use crate::store::address::NodeMap;
+use crate::store::keys::PREFIX;
 use crate::tls;
 
 /// What the names of all gateways begin with: no report from outside may carry such a name.
@@ -36,6 +37,8 @@ pub struct Config {
     pub store_wait: Duration,
     /// The most keys of a rule that are kept alive in Redis.
     pub store_keys_max: usize,
+    /// What the names of all keys in the store begin with: two fleets may share one that have different prefixes.
+    pub store_prefix: String,
     /// Where the store's nodes are reached that are announced elsewhere.
     pub store_nodes: NodeMap,
     /// A file that holds the store's password, instead of one in its address.
@@ -193,6 +196,7 @@ impl Default for Config {
             store_sentinel_user: None,
             store_ca_file: None,
             store_client_cert_file: None,
+            store_prefix: PREFIX.into(),
             store_client_key_file: None,
             memory_budgets_max: 100_000,
             region: "default".into(),

@@ -117,6 +117,14 @@ pub const SETTINGS: &[Setting] = &[
         |text| values::count(text, 1, 100_000_000)
     ),
     setting!(
+        store_prefix,
+        "NAME",
+        "weir",
+        "What the names of all keys in the store begin with, and that of the trail's stream. Fleets that share a Redis \
+         need one each",
+        values::name
+    ),
+    setting!(
         store_nodes,
         "PAIRS",
         "",
@@ -267,7 +275,7 @@ pub const SETTINGS: &[Setting] = &[
         trail_redis,
         "store|URL",
         "",
-        "In which Redis to write the trail, to the stream `weir:trail`: `store` for where the budgets live, or a URL as for --store. \
+        "In which Redis to write the trail, to the stream `PREFIX:trail` (--store-prefix): `store` for where the budgets live, or a URL as for --store. \
          It gets a connection of its own",
         |text| TrailRedis::read(text).map(Some)
     ),

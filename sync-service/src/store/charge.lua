@@ -87,7 +87,7 @@ for k = 1, #KEYS do
     is, us, ns, at_us, ahead_us, doubt_us, bursts, until_us, before, token, rest, kept, spans, sources, members, all = read(HEAD, state)
     if store_now - at_us + ahead_us > DELAY_US_MAX then
       -- A rollback leaves strings behind: the hash that was charged since is the budget.
-      local times = redis.pcall('HMGET', 'weir:' .. sub(key, PREFIX_BYTES + 1), 'at_us', 'clock')
+      local times = redis.pcall('HMGET', (string.gsub(key, ':budget:', ':', 1)), 'at_us', 'clock')
       local hash_at = (tonumber(times[1] or 0) or 0) - (tonumber(string.match(times[2] or '', '^(%-?%d+) ') or 0))
       if hash_at > at_us - ahead_us + DELAY_US_MAX then
         state = false
@@ -97,7 +97,7 @@ for k = 1, #KEYS do
   if not state then
     state, is = '', nil
     -- A weir-sync of the version before may have charged it: what that wrote is taken over, once.
-    local hash = 'weir:' .. sub(key, PREFIX_BYTES + 1)
+    local hash = string.gsub(key, ':budget:', ':', 1)
     local all_fields = redis.pcall('HGETALL', hash)
     if all_fields[1] then
       redis.call('DEL', hash)

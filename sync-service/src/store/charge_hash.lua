@@ -49,7 +49,7 @@ local function whole(number)
 end
 
 -- What a weir-sync of this version kept is taken over, once.
-local packed_key = 'weir:budget:' .. string.sub(key, #'weir:' + 1)
+local packed_key = string.gsub(key, ':', ':budget:', 1)
 local packed = redis.pcall('GET', packed_key)
 if packed and not packed.err and string.sub(packed, 1, 2) == 'W2' and #packed >= HEAD_BYTES then
   local read, sub = struct.unpack, string.sub

@@ -29,6 +29,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::StoreError;
 use super::clock::ServerClock;
 use super::dial::connect;
+use super::keys::Keys;
 pub use episode::Episode;
 use keeper::{FIND_PART, Keeper, NOT_TAKEN, OPEN_TIMEOUT_FACTOR};
 pub use place::{Place, Tag};
@@ -42,6 +43,7 @@ pub struct Link {
     /// The server's clock.
     pub clock: ServerClock,
     place: Place,
+    keys: Keys,
     state: Arc<watch::Sender<State>>,
     failed: Arc<Notify>,
     task: JoinHandle<()>,
@@ -50,12 +52,18 @@ pub struct Link {
 impl Link {
     /// Starts connecting; `scripts` are loaded on every new connection. An answer may take `response_timeout` beside
     /// the round trip. Must run inside tokio.
-    pub fn new(place: Place, response_timeout: Duration, scripts: Arc<[String]>, clock: ServerClock) -> Self {
+    pub fn new(
+        place: Place,
+        keys: Keys,
+        response_timeout: Duration,
+        scripts: Arc<[String]>,
+        clock: ServerClock,
+    ) -> Self {
         let state = Arc::new(watch::Sender::new(State::Opening));
         let failed = Arc::new(Notify::new());
-        let keeper =
-            Keeper::new(place.clone(), response_timeout, scripts, Arc::clone(&failed), Arc::clone(&state));
-        Self { clock, place, state, failed, task: tokio::spawn(keeper.run()) }
+        let (to, told) = ((place.clone(), keys.clone()), (Arc::clone(&failed), Arc::clone(&state)));
+        let keeper = Keeper::new(to, response_timeout, scripts, told);
+        Self { clock, place, keys, state, failed, task: tokio::spawn(keeper.run()) }
     }
 
     /// The connection, or at once why there is none.
@@ -102,7 +110,7 @@ impl Link {
 
     /// What the connection is probed with; nothing of its answers is kept.
     pub fn probe(&self) -> Pipeline {
-        probe(&self.place)
+        probe(&self.place, &self.keys)
     }
 
     /// What an error of a probe means; a slot that has just moved is no trouble of the server.

@@ -9,6 +9,7 @@ pub mod canary;
 mod ceiling;
 mod clock;
 pub mod dial;
+pub mod keys;
 pub mod link;
 pub mod memory;
 pub mod orders;

@@ -1,13 +1,14 @@
 //! Budgets in Redis: one string each, charged by one script, by Redis's own clock.
 //!
-//! Keys are `weir:budget:{<rule>:<value in hex>}`: a budget is one key. The braces are a hash tag of Redis Cluster, where each
-//! call has keys of one slot. The charges of a report travel together, as one pipeline of `EVALSHA` to each server; if a
-//! server has lost the script (it was restarted), its part is sent again behind the script, which is harmless. Strict
-//! budgets are `weir:strict:{<rule>:<value in hex>}`, drawn on in the same way; those that go by
-//! windows are `weir:quota:day:{<rule>:<value in hex>}`, `weir:quota:60s+0:{...}` or `weir:sliding:60s+0:{...}`. Rule sets are `weir:rules`, orders
-//! `weir:{weir:rules}:orders`, POPs `weir:pops`
-//! and `weir:fleet`, hot keys `weir:hot` and `weir:{weir:hot}:changed`, bans `weir:{boxed}` and `weir:{boxed}:changed`,
-//! busy keys `weir:{busy}` and `weir:{busy}:times`. `weir:{weir:fleet}:shape` says in which way budgets are kept.
+//! Keys begin with the fleet's prefix, here `weir`. They are `weir:budget:{<rule>:<value in hex>}`: a budget is one
+//! key. The braces are a hash tag of Redis Cluster, where each call has keys of one slot. The charges of a report
+//! travel together, as one pipeline of `EVALSHA` to each server; if a server has lost the script (it was restarted),
+//! its part is sent again behind the script, which is harmless. Strict budgets are `weir:strict:{<rule>:<value in
+//! hex>}`, drawn on in the same way; those that go by windows are `weir:quota:day:{<rule>:<value in hex>}`,
+//! `weir:quota:60s+0:{...}` or `weir:sliding:60s+0:{...}`. Rule sets are `weir:rules`, orders
+//! `weir:{weir:rules}:orders`, POPs `weir:pops` and `weir:fleet`, hot keys `weir:hot` and `weir:{weir:hot}:changed`,
+//! bans `weir:{boxed}` and `weir:{boxed}:changed`, busy keys `weir:{busy}` and `weir:{busy}:times`.
+//! `weir:{weir:fleet}:shape` says in which way budgets are kept.
 
 mod bans;
 mod busy;
@@ -21,7 +22,6 @@ mod draw;
 mod exchange;
 mod fleet;
 mod hot;
-mod keys;
 mod nodes;
 mod orders;
 mod reach;
@@ -52,7 +52,6 @@ use self::charger::Charger;
 pub use self::draw::script as draw_script;
 use self::exchange::Call;
 use self::fleet::{Notes, Shape};
-pub use self::keys::{budget_hash_key, budget_key, escrow_key};
 use self::reach::Reach;
 use self::script::{Lua, with_maxima};
 use self::servers::Servers;
@@ -63,18 +62,21 @@ use super::canary;
 use super::ceiling::Ceiling;
 use super::clock::{Clocks, Way};
 use super::dial::{DialError, Dialer, Files};
+use super::keys::Keys;
+pub use super::keys::{PREFIX, budget_hash_key, budget_key, escrow_key};
 use super::orders::{Change, Current, Orders};
 use super::rules::{Kept, Put, Stored};
 use super::{Answer, Batch, Each, Master, Store, StoreError};
 use crate::fleet::Seen;
 
 /// The sorted set of live POPs.
-const FLEET_KEY: &str = "weir:pops";
+const LIVE: &str = "pops";
 
 /// Budgets in Redis.
 #[derive(Debug)]
 pub struct Redis {
     servers: Arc<Servers>,
+    keys: Keys,
     /// Charges, where one server has all keys.
     charger: Option<Charger>,
     /// Takes, where they need not be confirmed, and one server has all keys.
@@ -112,6 +114,8 @@ pub struct Options {
     pub wait: Option<Duration>,
     /// The most keys of a rule that this weir-sync keeps alive there.
     pub keys_max: usize,
+    /// What the names of all keys begin with.
+    pub prefix: String,
 }
 
 impl Redis {
@@ -128,8 +132,10 @@ impl Redis {
         let scripts: Arc<[String]> = texts.into();
         let clocks = Arc::new(Clocks::new());
         let confirmed = options.wait.map(|wait| (Arc::clone(&draw), wait));
+        let keys = Keys::new(&options.prefix);
         let servers = Arc::new(Servers::new(Reach {
             dialer,
+            keys: keys.clone(),
             response_timeout: options.response_timeout,
             scripts,
             confirmed,
@@ -138,9 +144,10 @@ impl Redis {
         let is_one = matches!(*servers, Servers::One(_));
         let charger = is_one.then(|| Charger::new(Arc::clone(&servers), Arc::clone(&charge)));
         let is_simple = is_one && options.wait.is_none();
-        let taker = is_simple.then(|| Taker::new(Arc::clone(&servers), take));
+        let taker = is_simple.then(|| Taker::new(Arc::clone(&servers), take, keys.clone()));
         Ok(Self {
             servers,
+            keys,
             charger,
             taker,
             clocks,
@@ -178,7 +185,7 @@ impl Redis {
             let member: Arc<str> = batch.member.into();
             let charging = |entry: &&Entry| {
                 let charge = entry.charge(batch.member, batch.pop);
-                Charging::new(budget_key(&entry.id), Arc::clone(&member), &charge)
+                Charging::new(self.keys.budget(&entry.id), Arc::clone(&member), &charge)
             };
             let charges = entries.iter().map(charging);
             if let Some(charger) = &self.charger {
@@ -193,13 +200,22 @@ impl Redis {
             };
             return said.into_iter().zip(says).map(account).collect();
         }
-        let calls = entries.iter().map(|entry| charge_hash::call(&self.charge_hash, batch, entry)).collect();
+        let calls = entries
+            .iter()
+            .map(|entry| charge_hash::call(&self.charge_hash, &self.keys, batch, entry))
+            .collect();
         let rows = self.servers.send(calls, &self.charge_hash).await;
         rows.into_iter().map(|row| charge_hash::account(&row?)).collect()
     }
 
     fn notes<'a>(&'a self, member: &'a str) -> Notes<'a> {
-        Notes { servers: &self.servers, script: &self.fleet, ttl_us: self.pop_ttl_us, member }
+        Notes {
+            servers: &self.servers,
+            script: &self.fleet,
+            keys: &self.keys,
+            ttl_us: self.pop_ttl_us,
+            member,
+        }
     }
 
     /// Draws on each, in their order. Where all are takes, they go with others of their kind.
@@ -209,7 +225,7 @@ impl Redis {
             _ => draws.iter().map(|_| Ok(None)).collect(),
         };
         let others = draws.iter().zip(&taken).filter(|(_, taken)| matches!(taken, Ok(None)));
-        let calls: Vec<_> = others.map(|(draw, _)| draw::call(&self.draw, pop, draw)).collect();
+        let calls: Vec<_> = others.map(|(draw, _)| draw::call(&self.draw, &self.keys, pop, draw)).collect();
         if calls.is_empty() {
             return taken.into_iter().filter_map(Result::transpose).collect();
         }
@@ -260,8 +276,8 @@ impl Store for Redis {
 
     fn forget<'a>(&'a self, id: &'a BudgetId, laws: &'a [Law]) -> Answer<'a, ()> {
         Box::pin(async move {
-            let names =
-                laws.iter().map(|law| escrow_key(*law, id)).chain([budget_key(id), budget_hash_key(id)]);
+            let escrows = laws.iter().map(|law| self.keys.escrow(*law, id));
+            let names = escrows.chain([self.keys.budget(id), self.keys.budget_hash(id)]);
             let calls = names.map(|name| {
                 let mut call = Call::new("DEL", &name);
                 call.arg(name);
@@ -275,7 +291,7 @@ impl Store for Redis {
 
     fn register<'a>(&'a self, pop: &'a str) -> Answer<'a, u32> {
         Box::pin(async move {
-            let mut call = Call::of(&self.register, &[FLEET_KEY]);
+            let mut call = Call::of(&self.register, &[self.keys.one(LIVE)]);
             call.arg(pop).arg(self.pop_ttl_us);
             let live: u32 = self.servers.send_one(call, &self.register).await?;
             Ok(live.max(1))
@@ -285,7 +301,8 @@ impl Store for Redis {
     fn hot<'a>(&'a self, mine: &'a [HotKey]) -> Answer<'a, Vec<HotKey>> {
         Box::pin(async move {
             let since_ms = self.known_hot.since_ms();
-            let row = self.servers.send_one(hot::call(&self.hot, since_ms, mine), &self.hot).await?;
+            let row =
+                self.servers.send_one(hot::call(&self.hot, &self.keys, since_ms, mine), &self.hot).await?;
             Ok(hot::list(&self.known_hot, since_ms, &row))
         })
     }
@@ -293,41 +310,42 @@ impl Store for Redis {
     fn bans<'a>(&'a self, mine: &'a [BannedKey]) -> Answer<'a, Vec<BannedKey>> {
         Box::pin(async move {
             let since_ms = self.known_bans.since_ms();
-            let row = self.servers.send_one(bans::call(&self.bans, since_ms, mine), &self.bans).await?;
+            let row =
+                self.servers.send_one(bans::call(&self.bans, &self.keys, since_ms, mine), &self.bans).await?;
             Ok(bans::list(&self.known_bans, since_ms, &row))
         })
     }
 
     fn put_rules<'a>(&'a self, put: &'a Put<'a>) -> Answer<'a, Stored> {
-        Box::pin(rules::put(&self.servers, &self.rules, put))
+        Box::pin(rules::put(&self.servers, &self.rules, &self.keys, put))
     }
 
     fn change_canary<'a>(&'a self, change: &'a canary::Change<'a>) -> Answer<'a, canary::Outcome> {
-        Box::pin(rules::change_canary(&self.servers, &self.rules, change))
+        Box::pin(rules::change_canary(&self.servers, &self.rules, &self.keys, change))
     }
 
     fn canary(&self) -> Answer<'_, Option<canary::Kept>> {
-        Box::pin(rules::canary(&self.servers, &self.rules))
+        Box::pin(rules::canary(&self.servers, &self.rules, &self.keys))
     }
 
     fn rules_version(&self) -> Answer<'_, Option<u64>> {
-        Box::pin(rules::version(&self.servers, &self.rules))
+        Box::pin(rules::version(&self.servers, &self.rules, &self.keys))
     }
 
     fn get_rules(&self, version: u64) -> Answer<'_, Option<String>> {
-        Box::pin(rules::document(&self.servers, &self.rules, version))
+        Box::pin(rules::document(&self.servers, &self.rules, &self.keys, version))
     }
 
     fn kept_rules(&self) -> Answer<'_, Vec<Kept>> {
-        Box::pin(rules::kept(&self.servers, &self.rules))
+        Box::pin(rules::kept(&self.servers, &self.rules, &self.keys))
     }
 
     fn current(&self) -> Answer<'_, Current> {
-        Box::pin(orders::current(&self.servers, &self.orders))
+        Box::pin(orders::current(&self.servers, &self.orders, &self.keys))
     }
 
     fn orders<'a>(&'a self, change: Option<&'a Change<'a>>) -> Answer<'a, Orders> {
-        Box::pin(orders::change(&self.servers, &self.orders, change))
+        Box::pin(orders::change(&self.servers, &self.orders, &self.keys, change))
     }
 
     fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> Answer<'a, ()> {
@@ -335,15 +353,15 @@ impl Store for Redis {
     }
 
     fn fleet(&self) -> Answer<'_, Vec<Seen>> {
-        Box::pin(fleet::read(&self.servers, &self.fleet, self.pop_ttl_us))
+        Box::pin(fleet::read(&self.servers, &self.fleet, &self.keys, self.pop_ttl_us))
     }
 
     fn say_busy<'a>(&'a self, member: &'a str, text: &'a str) -> Answer<'a, ()> {
-        Box::pin(busy::say(&self.servers, &self.busy, member, text))
+        Box::pin(busy::say(&self.servers, &self.busy, &self.keys, member, text))
     }
 
     fn busy(&self) -> Answer<'_, Vec<(String, String)>> {
-        Box::pin(busy::read(&self.servers, &self.busy))
+        Box::pin(busy::read(&self.servers, &self.busy, &self.keys))
     }
 
     fn clock_jumps(&self) -> u64 {

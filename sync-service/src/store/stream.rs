@@ -13,8 +13,6 @@ use super::dial::{DialError, Dialer, Files, connect};
 use super::trouble::explain;
 use crate::trail::event::Line;
 
-/// The stream's key.
-pub const STREAM_KEY: &str = "weir:trail";
 /// How much longer than an answer opening a connection may take: name look-up, TLS, password.
 const OPEN_TIMES: u32 = 4;
 /// The most nodes of a cluster that are asked for the key's own.
@@ -25,6 +23,8 @@ const REDIRECTS_MAX: usize = 5;
 pub struct StreamSettings {
     /// The address of Redis, as a store's.
     pub url: String,
+    /// The stream's key.
+    pub key: String,
     /// What connections begin with.
     pub files: Files,
     /// Where nodes are reached that are announced elsewhere.
@@ -39,6 +39,7 @@ pub struct StreamSettings {
 #[derive(Debug)]
 pub struct Stream {
     dialer: Arc<Dialer>,
+    key: String,
     limit: Duration,
     entries_max: usize,
     connection: Option<MultiplexedConnection>,
@@ -49,9 +50,9 @@ pub struct Stream {
 impl Stream {
     /// Fails if the address or a file cannot be used; nothing is opened yet.
     pub fn new(settings: StreamSettings) -> Result<Self, DialError> {
-        let StreamSettings { url, files, nodes, response_timeout, entries_max } = settings;
+        let StreamSettings { url, key, files, nodes, response_timeout, entries_max } = settings;
         let dialer = Arc::new(Dialer::new(&url, files, nodes)?);
-        Ok(Self { dialer, limit: response_timeout, entries_max, connection: None, node: None })
+        Ok(Self { dialer, key, limit: response_timeout, entries_max, connection: None, node: None })
     }
 
     /// Appends `lines`. If it fails, some of them may be there.
@@ -84,7 +85,7 @@ impl Stream {
         let mut pipeline = redis::pipe();
         for line in lines {
             let command =
-                pipeline.cmd("XADD").arg(STREAM_KEY).arg("MAXLEN").arg("~").arg(self.entries_max).arg("*");
+                pipeline.cmd("XADD").arg(&self.key).arg("MAXLEN").arg("~").arg(self.entries_max).arg("*");
             command.arg("event").arg(line.kind).arg("json").arg(&*line.json).ignore();
         }
         let answer = timeout(limit, pipeline.query_async::<()>(connection)).await;

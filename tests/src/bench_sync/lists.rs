@@ -11,7 +11,7 @@ use weir_budget::pops::PopNote;
 use weir_sync::store::Store as _;
 use weir_sync::store::address::NodeMap;
 use weir_sync::store::dial::Files;
-use weir_sync::store::redis::{Options, Redis as Store};
+use weir_sync::store::redis::{Options, PREFIX, Redis as Store};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 
@@ -93,6 +93,7 @@ async fn one(plan: Plan, list: List) -> (f64, f64) {
 /// Asks every interval until `ends`; returns how often it was answered.
 async fn region(url: &str, list: List, region: u64, ends: Instant) -> u64 {
     let options = Options {
+        prefix: PREFIX.into(),
         response_timeout: Duration::from_secs(1),
         pop_ttl: Duration::from_secs(10),
         files: Files::default(),

@@ -21,6 +21,7 @@ mod clock;
 mod cluster;
 mod connecting;
 mod orders;
+mod prefix;
 mod quota;
 mod replicas;
 mod rules;
@@ -39,7 +40,7 @@ use weir_budget::plan::Entry;
 use weir_sync::store::address::NodeMap;
 use weir_sync::store::dial::Files;
 use weir_sync::store::memory::Memory;
-use weir_sync::store::redis::{Options, Redis as RedisStore};
+use weir_sync::store::redis::{Options, PREFIX, Redis as RedisStore};
 use weir_sync::store::{Batch, Store, StoreError};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
@@ -97,6 +98,7 @@ fn open_with(url: &str, files: &Files) -> RedisStore {
 
 fn options() -> Options {
     Options {
+        prefix: PREFIX.into(),
         response_timeout: TIMEOUT,
         pop_ttl: POP_TTL,
         files: Files::default(),

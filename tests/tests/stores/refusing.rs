@@ -56,7 +56,7 @@ impl Log {
 }
 
 /// A Redis with a user that may do what `rules` say, and where that user finds it.
-async fn with_a_user(rules: &str) -> (Redis, String) {
+pub(crate) async fn with_a_user(rules: &str) -> (Redis, String) {
     let redis = Redis::start().await;
     set_user(&redis, rules).await;
     let url = redis.url().replace("redis://", "redis://weir:correct-horse@");

@@ -33,7 +33,7 @@ fn taking(value: &[u8], quota: Quota, tokens: u32) -> Draw {
     draw(value, quota, 0, vec![Claim::take(tokens)])
 }
 
-async fn take(store: &dyn Store, value: &[u8], tokens: u32) -> Drawn {
+pub(crate) async fn take(store: &dyn Store, value: &[u8], tokens: u32) -> Drawn {
     ask(store, "gateway/fra/a", taking(value, slow(), tokens)).await.unwrap()
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use weir_sync::metrics::{Metrics, OfSink};
 use weir_sync::store::address::NodeMap;
 use weir_sync::store::dial::Files;
-use weir_sync::store::stream::{STREAM_KEY, StreamSettings};
+use weir_sync::store::stream::StreamSettings;
 use weir_sync::trail::event::Changed;
 use weir_sync::trail::{Settings, Trail};
 use weir_tests::redis::{Redis, Setup};
@@ -19,11 +19,15 @@ use weir_tests::wait::until;
 
 use crate::TIMEOUT;
 
+/// The stream's key.
+const STREAM_KEY: &str = "weir:trail";
+
 /// A trail into the stream at `url`, and what it counts.
 fn trail(url: &str, entries_max: usize) -> (Trail, Arc<Metrics>, watch::Sender<u64>) {
     let metrics = Arc::new(Metrics::new("fra").0);
     let stream = StreamSettings {
         url: url.into(),
+        key: STREAM_KEY.into(),
         files: Files::default(),
         nodes: NodeMap::default(),
         response_timeout: TIMEOUT,

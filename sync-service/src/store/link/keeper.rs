@@ -17,6 +17,7 @@ use super::state::{Open, State};
 use crate::store::StoreError;
 use crate::store::address::Node;
 use crate::store::dial::connect;
+use crate::store::keys::Keys;
 
 /// The first pause before connecting again.
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
@@ -40,6 +41,7 @@ const ROUND_TRIP_MAX: Duration = Duration::from_secs(2);
 /// What runs in the background of a link.
 pub(super) struct Keeper {
     place: Place,
+    keys: Keys,
     response_timeout: Duration,
     scripts: Arc<[String]>,
     failed: Arc<Notify>,
@@ -65,15 +67,15 @@ impl Keeper {
     /// `scripts` are loaded on every new connection. An answer may take `response_timeout` beside the round trip. Tells
     /// `state` how it goes; `failed` is notified when others made it so.
     pub(super) fn new(
-        place: Place,
+        (place, keys): (Place, Keys),
         response_timeout: Duration,
         scripts: Arc<[String]>,
-        failed: Arc<Notify>,
-        state: Arc<watch::Sender<State>>,
+        (failed, state): (Arc<Notify>, Arc<watch::Sender<State>>),
     ) -> Self {
         Self {
             server: place.to_string(),
             place,
+            keys,
             response_timeout,
             scripts,
             failed,
@@ -159,7 +161,7 @@ impl Keeper {
             let mut connection = connect(&found.client, limit).await?;
             let sent_at = Instant::now();
             // All that it begins with, in one go: Redis may be far away.
-            let mut greeting = probe(&self.place);
+            let mut greeting = probe(&self.place, &self.keys);
             for script in &*self.scripts {
                 greeting.cmd("SCRIPT").arg("LOAD").arg(script).ignore();
             }
@@ -193,10 +195,11 @@ impl Keeper {
                 self.say(&reason);
             }
             let (sent_at, limit) = (Instant::now(), self.limit());
-            let answer = match timeout(limit, probe(&self.place).exec_async(&mut connection)).await {
-                Ok(answer) => answer.or_else(|error| judge(&self.place, &error, limit)),
-                Err(_) => Err(StoreError::Slow(limit.as_millis())),
-            };
+            let answer =
+                match timeout(limit, probe(&self.place, &self.keys).exec_async(&mut connection)).await {
+                    Ok(answer) => answer.or_else(|error| judge(&self.place, &error, limit)),
+                    Err(_) => Err(StoreError::Slow(limit.as_millis())),
+                };
             match answer {
                 Ok(()) => self.round_trips.note(sent_at.elapsed(), sent_at),
                 Err(reason) => return reason,

@@ -6,26 +6,25 @@ use redis::{ErrorKind, Pipeline, RedisError, Script, ServerErrorKind};
 
 use super::place::Place;
 use crate::store::StoreError;
+use crate::store::keys::Keys;
 use crate::store::trouble::explain;
 
-/// What a probe of the one server writes; it expires by itself. A node of a cluster refuses one or the other.
-const KEYS: [&str; 2] = ["weir:probe", "weir:{probe}:set"];
-
 /// Calls what the scripts call: a replica, a full or loading Redis and a user's lack of rights show.
-pub(super) fn probe(place: &Place) -> Pipeline {
-    let (text, keys) = (include_str!("../probe.lua"), keys(place));
+pub(super) fn probe(place: &Place, keys: &Keys) -> Pipeline {
+    let (text, keys) = (include_str!("../probe.lua"), names(place, keys));
     let mut pipeline = Pipeline::new();
     pipeline.cmd("SCRIPT").arg("LOAD").arg(text).ignore();
     pipeline.cmd("EVALSHA").arg(Script::new(text).get_hash()).arg(keys.len()).arg(&keys).ignore();
     pipeline
 }
 
-fn keys(place: &Place) -> [String; 2] {
+/// What a probe writes; it expires by itself. A node of a cluster refuses those of the one server.
+fn names(place: &Place, keys: &Keys) -> [String; 2] {
     match place {
-        Place::Only(_) => KEYS.map(str::to_owned),
+        Place::Only(_) => ["probe", "{probe}:set"].map(|name| keys.one(name)),
         Place::Node(_, _, tag) => {
             let tag = tag.get();
-            ["", ":set"].map(|end| format!("weir:{{{tag}}}{end}"))
+            ["", ":set"].map(|end| keys.one(&format!("{{{tag}}}{end}")))
         }
     }
 }

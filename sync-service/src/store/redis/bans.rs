@@ -6,9 +6,12 @@ use weir_wire::messages::BAN_MS_MAX;
 use super::changed_list::ChangedList;
 use super::exchange::Call;
 use super::script::{Lua, with_maxima};
+use crate::store::keys::Keys;
 
 /// The list, and when its keys were last banned; in one slot of a cluster.
-const KEYS: [&str; 2] = ["weir:{boxed}", "weir:{boxed}:changed"];
+fn names(keys: &Keys) -> [String; 2] {
+    ["{boxed}", "{boxed}:changed"].map(|name| keys.one(name))
+}
 
 /// What the script returns: `now_us`, and keys with when their bans end.
 pub(super) type Row = (u64, Vec<(String, u64)>);
@@ -23,8 +26,8 @@ pub(super) fn script() -> String {
 }
 
 /// One call of the script.
-pub(super) fn call(script: &Lua, since_ms: u64, mine: &[BannedKey]) -> Call {
-    let mut call = Call::of(script, &KEYS);
+pub(super) fn call(script: &Lua, keys: &Keys, since_ms: u64, mine: &[BannedKey]) -> Call {
+    let mut call = Call::of(script, &names(keys));
     call.arg(since_ms * 1_000);
     for key in mine {
         let order = if key.said == Said::Ordered { "!" } else { "" };

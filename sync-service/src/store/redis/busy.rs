@@ -5,10 +5,13 @@ use std::sync::Arc;
 use super::exchange::Call;
 use super::script::{Lua, with_maxima};
 use super::servers::Servers;
+use crate::store::keys::Keys;
 use crate::store::{BUSY_MEMBERS_MAX, BUSY_MS, StoreError};
 
 /// What is said, and when; in one slot of a cluster.
-const KEYS: [&str; 2] = ["weir:{busy}", "weir:{busy}:times"];
+fn names(keys: &Keys) -> [String; 2] {
+    ["{busy}", "{busy}:times"].map(|name| keys.one(name))
+}
 
 /// The script, with the maxima in front.
 pub(super) fn script() -> String {
@@ -19,14 +22,19 @@ pub(super) fn script() -> String {
 pub(super) async fn say(
     servers: &Servers,
     script: &Arc<Lua>,
+    keys: &Keys,
     member: &str,
     text: &str,
 ) -> Result<(), StoreError> {
-    let mut call = Call::of(script, &KEYS);
+    let mut call = Call::of(script, &names(keys));
     call.arg(member).arg(text);
     servers.send_one::<Vec<String>>(call, script).await.map(|_| ())
 }
 
-pub(super) async fn read(servers: &Servers, script: &Arc<Lua>) -> Result<Vec<(String, String)>, StoreError> {
-    servers.send_one(Call::of(script, &KEYS), script).await
+pub(super) async fn read(
+    servers: &Servers,
+    script: &Arc<Lua>,
+    keys: &Keys,
+) -> Result<Vec<(String, String)>, StoreError> {
+    servers.send_one(Call::of(script, &names(keys)), script).await
 }

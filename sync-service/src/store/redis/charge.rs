@@ -20,7 +20,6 @@ use weir_budget::text::Hex;
 use weir_wire::quota::Quota;
 
 use super::exchange::Call;
-use super::keys::BUDGET_PREFIX;
 use super::script::{Lua, with_maxima};
 use crate::store::StoreError;
 use crate::store::clock::{DOUBLE, TOLD, add_doubles, doubles, whole};
@@ -44,7 +43,7 @@ pub fn script() -> String {
 }
 
 /// The numbers that both scripts of charges go by.
-pub(super) fn maxima() -> [(&'static str, u64); 25] {
+pub(super) fn maxima() -> [(&'static str, u64); 24] {
     const { assert!(COUNT_MAX < 1 << 53, "Lua has doubles only") };
     [
         ("HEAD_BYTES", HEAD_BYTES as u64),
@@ -71,7 +70,6 @@ pub(super) fn maxima() -> [(&'static str, u64); 25] {
         ("SPREAD_MAX", u64::from(SPREAD_MAX)),
         ("SPREAD_MOMENT_US", SPREAD_MOMENT_US),
         ("SPREAD_DEBT_US_MAX", SPREAD_DEBT_US_MAX),
-        ("PREFIX_BYTES", BUDGET_PREFIX.len() as u64),
     ]
 }
 

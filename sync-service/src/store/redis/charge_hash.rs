@@ -7,8 +7,8 @@ use weir_budget::spread::fill_us;
 
 use super::charge::{deficit, maxima};
 use super::exchange::Call;
-use super::keys::budget_hash_key;
 use super::script::{Lua, with_maxima};
+use crate::store::keys::Keys;
 use crate::store::{Batch, StoreError};
 
 /// What the script returns: `deficit_us`, `deficit_ns`, `spread`, `charged`, `now_us`, members.
@@ -20,9 +20,9 @@ pub(super) fn script() -> String {
 }
 
 /// A call of the script for a charge of `batch`.
-pub(super) fn call(script: &Lua, batch: &Batch<'_>, entry: &Entry) -> Call {
+pub(super) fn call(script: &Lua, keys: &Keys, batch: &Batch<'_>, entry: &Entry) -> Call {
     let token_ns = entry.quota.token_ns();
-    let mut call = Call::of(script, &[&budget_hash_key(&entry.id)]);
+    let mut call = Call::of(script, &[keys.budget_hash(&entry.id)]);
     call.arg(batch.member).arg(entry.demand.milli.min(COUNT_MAX)).arg(entry.demand.askers);
     call.arg(token_ns / 1_000).arg(token_ns % 1_000).arg(fill_us(entry.quota)).arg(batch.pop);
     for count in &entry.counts {

@@ -14,9 +14,9 @@ use weir_wire::quota::TOKENS_MAX;
 
 use super::charge::deficit;
 use super::exchange::Call;
-use super::keys::escrow_key;
 use super::script::{Lua, with_maxima};
 use crate::store::StoreError;
+use crate::store::keys::Keys;
 
 /// A budget that is not full is kept longer by so many times the time until it is, but never by more than
 /// [`STEP_KEPT_US`].
@@ -47,8 +47,8 @@ pub fn script() -> String {
 }
 
 /// A call of the script for a draw.
-pub(super) fn call(script: &Lua, pop: &str, draw: &Draw) -> Call {
-    let mut call = Call::of(script, &[&escrow_key(draw.law, &draw.id)]);
+pub(super) fn call(script: &Lua, keys: &Keys, pop: &str, draw: &Draw) -> Call {
+    let mut call = Call::of(script, &[keys.escrow(draw.law, &draw.id)]);
     call.arg(pop).arg(draw.token_ns() / 1_000).arg(draw.token_ns() % 1_000).arg(draw.quota.burst());
     call.arg(draw.leased_us()).arg(draw.held_us());
     call.arg(match draw.law {

@@ -36,16 +36,24 @@ impl Call {
     }
 
     /// Runs a script on `keys`, which are all of one slot.
-    pub(super) fn of(script: &Lua, keys: &[&str]) -> Self {
+    pub(super) fn of<K: AsRef<str> + ToRedisArgs>(script: &Lua, keys: &[K]) -> Self {
         Self::with_room(script, keys, 0, 0)
     }
 
     /// The same, with room for so many arguments more, of so many bytes in all.
-    pub(super) fn with_room(script: &Lua, keys: &[&str], args: usize, bytes: usize) -> Self {
+    pub(super) fn with_room<K: AsRef<str> + ToRedisArgs>(
+        script: &Lua,
+        keys: &[K],
+        args: usize,
+        bytes: usize,
+    ) -> Self {
         let hash = script.get_hash();
-        let bytes =
-            bytes + EVALSHA.len() + hash.len() + DIGITS_MAX + keys.iter().map(|key| key.len()).sum::<usize>();
-        let key = keys.first().copied().unwrap_or_default().to_owned();
+        let bytes = bytes
+            + EVALSHA.len()
+            + hash.len()
+            + DIGITS_MAX
+            + keys.iter().map(|key| key.as_ref().len()).sum::<usize>();
+        let key = keys.first().map(AsRef::as_ref).unwrap_or_default().to_owned();
         let command = Cmd::with_capacity(3 + keys.len() + args, bytes);
         let mut call = Self { key, command, tail: Vec::new(), is_asking: false };
         call.arg(EVALSHA).arg(hash).arg(keys.len()).arg(keys);

@@ -10,11 +10,12 @@ use super::script::{Lua, with_maxima};
 use super::servers::Servers;
 use crate::fleet::{NOTES_MAX, Note, Seen, seen};
 use crate::store::StoreError;
+use crate::store::keys::Keys;
 
 /// The sorted set of the notes.
-const NOTES_KEY: &str = "weir:fleet";
+const NOTES: &str = "fleet";
 /// The answer that serves all who ask whether all weir-syncs keep budgets as this version does; in the notes' slot.
-const SHAPE_KEY: &str = "weir:{weir:fleet}:shape";
+const SHAPE: &str = "shape";
 /// How long it serves, in milliseconds, unless there are more or fewer notes.
 const SHAPE_MS: u64 = 500;
 /// What a note begins with that is of the weir-sync itself.
@@ -80,6 +81,7 @@ impl Shape {
 pub(super) struct Notes<'a> {
     pub(super) servers: &'a Servers,
     pub(super) script: &'a Arc<Lua>,
+    pub(super) keys: &'a Keys,
     pub(super) ttl_us: u64,
     pub(super) member: &'a str,
 }
@@ -89,7 +91,7 @@ pub(super) async fn note(notes: &Notes<'_>, shape: &Shape, pops: &[PopNote]) -> 
     if pops.is_empty() && !is_due {
         return Ok(());
     }
-    let mut call = Call::of(notes.script, &[NOTES_KEY, SHAPE_KEY]);
+    let mut call = Call::of(notes.script, &[notes.keys.one(NOTES), notes.keys.beside(NOTES, SHAPE)]);
     call.arg(notes.ttl_us).arg(u8::from(is_due)).arg(format!("{PACKS} {member}"));
     for pop in pops {
         call.arg(format!("{member} {} {} {}", pop.version, pop.refused, pop.pop));
@@ -101,11 +103,17 @@ pub(super) async fn note(notes: &Notes<'_>, shape: &Shape, pops: &[PopNote]) -> 
     said.map(|_| ())
 }
 
-pub(super) async fn read(servers: &Servers, script: &Arc<Lua>, ttl_us: u64) -> Result<Vec<Seen>, StoreError> {
+pub(super) async fn read(
+    servers: &Servers,
+    script: &Arc<Lua>,
+    keys: &Keys,
+    ttl_us: u64,
+) -> Result<Vec<Seen>, StoreError> {
+    let notes = keys.one(NOTES);
     // The clock of the server that has the notes.
-    let (s, us): (u64, u64) = servers.send_one(Call::new("TIME", NOTES_KEY), script).await?;
-    let mut range = Call::new("ZRANGE", NOTES_KEY);
-    range.arg(NOTES_KEY).arg(0).arg(-1).arg("WITHSCORES");
+    let (s, us): (u64, u64) = servers.send_one(Call::new("TIME", &notes), script).await?;
+    let mut range = Call::new("ZRANGE", &notes);
+    range.arg(&notes).arg(0).arg(-1).arg("WITHSCORES");
     let rows: Vec<(String, f64)> = servers.send_one(range, script).await?;
     let now_us = s.saturating_mul(1_000_000).saturating_add(us);
     // What cannot be read was put there by a newer version, or by another program.

@@ -7,9 +7,13 @@ use weir_budget::hot::{HOT_MAX, HotKey, LISTED_MS, RANK_MAX};
 use super::changed_list::{ChangedList, WHOLE_MS};
 use super::exchange::Call;
 use super::script::{Lua, with_maxima};
+use crate::store::keys::Keys;
 
 /// The list, and when it changed; in one slot of a cluster, that of the list's name.
-const KEYS: [&str; 2] = ["weir:hot", "weir:{weir:hot}:changed"];
+fn names(keys: &Keys) -> [String; 2] {
+    [keys.one("hot"), keys.beside("hot", "changed")]
+}
+
 /// How long a change is kept, in milliseconds: for longer than it may be asked for.
 const CHANGES_KEPT_MS: u64 = 2 * WHOLE_MS;
 
@@ -31,8 +35,8 @@ pub(super) fn script() -> String {
 }
 
 /// One call of the script.
-pub(super) fn call(script: &Lua, since_ms: u64, mine: &[HotKey]) -> Call {
-    let mut call = Call::of(script, &KEYS);
+pub(super) fn call(script: &Lua, keys: &Keys, since_ms: u64, mine: &[HotKey]) -> Call {
+    let mut call = Call::of(script, &names(keys));
     call.arg(since_ms);
     for key in mine {
         call.arg(key.rank.min(RANK_MAX)).arg(key.to_string());

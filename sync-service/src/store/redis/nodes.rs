@@ -295,6 +295,7 @@ mod tests {
         // Nobody listens there.
         let dialer = Dialer::new("redis+cluster://127.0.0.1:1", Files::default(), NodeMap::default());
         let nodes = Nodes::new(Reach {
+            keys: crate::store::keys::Keys::default(),
             dialer: Arc::new(dialer.unwrap()),
             response_timeout: SEED_TIMEOUT,
             scripts: Arc::from([]),

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use super::exchange::Call;
-use super::rules::RULES_KEY;
+use super::rules::RULES;
 use super::script::{Lua, with_maxima};
 use super::servers::Servers;
 use crate::store::StoreError;
+use crate::store::keys::Keys;
 use crate::store::orders::{Change, Current, Kept, ORDERS_MAX, Orders, Outcome, Until};
 
 /// The rule sets, and the orders; in one slot of a cluster.
-const KEYS: [&str; 2] = [RULES_KEY, "weir:{weir:rules}:orders"];
+fn names(keys: &Keys) -> [String; 2] {
+    [keys.one(RULES), keys.beside(RULES, "orders")]
+}
 
 /// What the script returns.
 type Row = (u64, u64, u64, u64, u64, Vec<(String, String)>);
@@ -21,9 +24,14 @@ pub(super) fn script() -> String {
 }
 
 /// All numbers, of one moment.
-pub(super) async fn current(servers: &Servers, script: &Arc<Lua>) -> Result<Current, StoreError> {
-    let mut call = Call::new("HMGET", RULES_KEY);
-    call.arg(RULES_KEY).arg("current").arg("orders").arg("canary");
+pub(super) async fn current(
+    servers: &Servers,
+    script: &Arc<Lua>,
+    keys: &Keys,
+) -> Result<Current, StoreError> {
+    let rules = keys.one(RULES);
+    let mut call = Call::new("HMGET", &rules);
+    call.arg(&rules).arg("current").arg("orders").arg("canary");
     let (version, orders, canary): (Option<u64>, Option<u64>, Option<u64>) =
         servers.send_one(call, script).await?;
     Ok(Current { version, orders: orders.unwrap_or_default(), canary: canary.unwrap_or_default() })
@@ -32,9 +40,10 @@ pub(super) async fn current(servers: &Servers, script: &Arc<Lua>) -> Result<Curr
 pub(super) async fn change(
     servers: &Servers,
     script: &Arc<Lua>,
+    keys: &Keys,
     change: Option<&Change<'_>>,
 ) -> Result<Orders, StoreError> {
-    let mut call = Call::of(script, &KEYS);
+    let mut call = Call::of(script, &names(keys));
     match change {
         None => drop(call.arg("").arg("").arg("").arg("").arg("")),
         Some(Change::Drop(name)) => drop(call.arg("drop").arg(*name).arg("").arg("").arg("")),

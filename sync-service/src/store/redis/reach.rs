@@ -8,12 +8,15 @@ use super::script::Lua;
 use super::server::Server;
 use crate::store::clock::{Clocks, ServerClock};
 use crate::store::dial::Dialer;
+use crate::store::keys::Keys;
 use crate::store::link::{Link, Place};
 
 /// How servers are reached.
 #[derive(Clone, Debug)]
 pub(super) struct Reach {
     pub(super) dialer: Arc<Dialer>,
+    /// The names of what is written there.
+    pub(super) keys: Keys,
     /// How long an answer may take, beside the round trip.
     pub(super) response_timeout: Duration,
     /// What is loaded on each new connection.
@@ -28,7 +31,8 @@ impl Reach {
     /// A server at `place`. Starts connecting; must run inside tokio.
     pub(super) fn server(&self, place: Place) -> Server {
         let clock = ServerClock::new(Arc::clone(&self.clocks));
-        let link = Arc::new(Link::new(place, self.response_timeout, Arc::clone(&self.scripts), clock));
+        let (keys, scripts) = (self.keys.clone(), Arc::clone(&self.scripts));
+        let link = Arc::new(Link::new(place, keys, self.response_timeout, scripts, clock));
         let waiting = self.confirmed.clone();
         let confirmer = waiting.map(|(script, wait)| Confirmer::new(Arc::clone(&link), script, wait));
         Server { link, confirmer }

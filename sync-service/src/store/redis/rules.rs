@@ -7,18 +7,24 @@ use super::script::{Lua, with_maxima};
 use super::servers::Servers;
 use crate::store::StoreError;
 use crate::store::canary::{self, Change, Outcome};
+use crate::store::keys::Keys;
 use crate::store::rules::{Kept, Put, Stored, VERSIONS_KEPT};
 
 /// The hash of the rule sets.
-pub(super) const RULES_KEY: &str = "weir:rules";
+pub(super) const RULES: &str = "rules";
 
 /// The script, with its maximum in front.
 pub(super) fn script() -> String {
     with_maxima(&[("VERSIONS_KEPT", VERSIONS_KEPT as u64)], include_str!("../rules.lua"))
 }
 
-pub(super) async fn put(servers: &Servers, script: &Arc<Lua>, put: &Put<'_>) -> Result<Stored, StoreError> {
-    let mut call = Call::of(script, &[RULES_KEY]);
+pub(super) async fn put(
+    servers: &Servers,
+    script: &Arc<Lua>,
+    keys: &Keys,
+    put: &Put<'_>,
+) -> Result<Stored, StoreError> {
+    let mut call = Call::of(script, &[keys.one(RULES)]);
     call.arg("put").arg(put.document).arg(or_empty(put.expected));
     call.arg(put.note).arg(u8::from(put.from_file)).arg("");
     match servers.send_one(call, script).await? {
@@ -33,9 +39,10 @@ pub(super) async fn put(servers: &Servers, script: &Arc<Lua>, put: &Put<'_>) -> 
 pub(super) async fn change_canary(
     servers: &Servers,
     script: &Arc<Lua>,
+    keys: &Keys,
     change: &Change<'_>,
 ) -> Result<Outcome, StoreError> {
-    let mut call = Call::of(script, &[RULES_KEY]);
+    let mut call = Call::of(script, &[keys.one(RULES)]);
     match *change {
         Change::Begin { document, text, expected } => {
             call.arg("begin").arg(document).arg(or_empty(expected)).arg(text).arg(0).arg("");
@@ -61,9 +68,14 @@ pub(super) async fn change_canary(
     }
 }
 
-pub(super) async fn canary(servers: &Servers, script: &Arc<Lua>) -> Result<Option<canary::Kept>, StoreError> {
-    let mut call = Call::new("HMGET", RULES_KEY);
-    call.arg(RULES_KEY).arg("canary").arg("canary:note").arg("canary:document");
+pub(super) async fn canary(
+    servers: &Servers,
+    script: &Arc<Lua>,
+    keys: &Keys,
+) -> Result<Option<canary::Kept>, StoreError> {
+    let rules = keys.one(RULES);
+    let mut call = Call::new("HMGET", &rules);
+    call.arg(&rules).arg("canary").arg("canary:note").arg("canary:document");
     let row: (Option<u64>, Option<String>, Option<String>) = servers.send_one(call, script).await?;
     let (Some(id), Some(note), Some(document)) = row else { return Ok(None) };
     let (at_ms, text) = note.split_once(' ').unwrap_or_default();
@@ -76,27 +88,35 @@ fn or_empty(number: Option<u64>) -> String {
     number.map_or_else(String::new, |number| number.to_string())
 }
 
-pub(super) async fn version(servers: &Servers, script: &Arc<Lua>) -> Result<Option<u64>, StoreError> {
-    let mut call = Call::new("HGET", RULES_KEY);
-    call.arg(RULES_KEY).arg("current");
+pub(super) async fn version(
+    servers: &Servers,
+    script: &Arc<Lua>,
+    keys: &Keys,
+) -> Result<Option<u64>, StoreError> {
+    let rules = keys.one(RULES);
+    let mut call = Call::new("HGET", &rules);
+    call.arg(&rules).arg("current");
     servers.send_one(call, script).await
 }
 
 pub(super) async fn document(
     servers: &Servers,
     script: &Arc<Lua>,
+    keys: &Keys,
     version: u64,
 ) -> Result<Option<String>, StoreError> {
-    let mut call = Call::new("HGET", RULES_KEY);
-    call.arg(RULES_KEY).arg(format!("document:{version}"));
+    let rules = keys.one(RULES);
+    let mut call = Call::new("HGET", &rules);
+    call.arg(&rules).arg(format!("document:{version}"));
     servers.send_one(call, script).await
 }
 
-pub(super) async fn kept(servers: &Servers, script: &Arc<Lua>) -> Result<Vec<Kept>, StoreError> {
-    let Some(current) = version(servers, script).await? else { return Ok(Vec::new()) };
+pub(super) async fn kept(servers: &Servers, script: &Arc<Lua>, keys: &Keys) -> Result<Vec<Kept>, StoreError> {
+    let Some(current) = version(servers, script, keys).await? else { return Ok(Vec::new()) };
     let versions = (0..VERSIONS_KEPT as u64).map_while(|back| current.checked_sub(back));
-    let mut call = Call::new("HMGET", RULES_KEY);
-    call.arg(RULES_KEY);
+    let rules = keys.one(RULES);
+    let mut call = Call::new("HMGET", &rules);
+    call.arg(&rules);
     for version in versions.clone() {
         call.arg(format!("note:{version}"));
     }

@@ -11,11 +11,11 @@ use weir_wire::messages::Leased;
 use super::charge::deficit;
 use super::draw::STEP_KEPT_TIMES;
 use super::exchange::Call;
-use super::keys::escrow_key;
 use super::script::{Lua, with_maxima};
 use super::servers::Servers;
 use super::trips::Trips;
 use crate::store::StoreError;
+use crate::store::keys::Keys;
 
 /// The most that go in one call: Redis does nothing else meanwhile.
 const CALL_MAX: usize = 64;
@@ -36,7 +36,10 @@ pub fn script() -> String {
 
 /// Sends takes to one server (see [`Trips`]).
 #[derive(Debug)]
-pub(super) struct Taker(Trips<Asked>);
+pub(super) struct Taker {
+    trips: Trips<Asked>,
+    keys: Keys,
+}
 
 /// One take that waits.
 struct Asked {
@@ -58,11 +61,12 @@ struct Said {
 
 impl Taker {
     /// Sends calls of `script` to `servers`, of which there is one. Must run inside tokio.
-    pub(super) fn new(servers: Arc<Servers>, script: Arc<Lua>) -> Self {
-        Self(Trips::new(
+    pub(super) fn new(servers: Arc<Servers>, script: Arc<Lua>, keys: Keys) -> Self {
+        let trips = Trips::new(
             |asked: &Asked| asked.answer.is_closed(),
             move |asked| trip(asked, Arc::clone(&servers), Arc::clone(&script)),
-        ))
+        );
+        Self { trips, keys }
     }
 
     /// What each of `draws` gave, in their order; none where that is not as simple as the script's are. All of them are
@@ -72,7 +76,7 @@ impl Taker {
         for draw in draws {
             let (answer, answered) = oneshot::channel();
             if let Some(wants) = wants(draw) {
-                self.0.ask(Asked { key: escrow_key(draw.law, &draw.id), wants, answer }).await;
+                self.trips.ask(Asked { key: self.keys.escrow(draw.law, &draw.id), wants, answer }).await;
             }
             waiting.push(answered);
         }

@@ -1,0 +1,94 @@
+//! What keys are called.
+
+use std::sync::Arc;
+
+use weir_budget::budget::BudgetId;
+use weir_budget::text::Hex;
+use weir_wire::calendar::Calendar;
+use weir_wire::law::Law;
+
+/// The names of a fleet's keys, all of which begin with its prefix.
+#[derive(Clone, Debug)]
+pub struct Keys(Arc<str>);
+
+impl Default for Keys {
+    fn default() -> Self {
+        Self::new(PREFIX)
+    }
+}
+
+/// The prefix unless another one is set.
+pub const PREFIX: &str = "weir";
+
+impl Keys {
+    /// Those of the fleet with this prefix.
+    pub fn new(prefix: &str) -> Self {
+        Self(prefix.into())
+    }
+
+    /// The name of what a fleet has one of.
+    pub fn one(&self, name: &str) -> String {
+        format!("{}:{name}", self.0)
+    }
+
+    /// The same of what lies in the slot of `beside`, which it has one of, too.
+    pub fn beside(&self, beside: &str, name: &str) -> String {
+        self.one(&format!("{{{}}}:{name}", self.one(beside)))
+    }
+
+    /// The name of a budget.
+    pub fn budget(&self, id: &BudgetId) -> String {
+        self.under("budget:", id)
+    }
+
+    /// The name of a budget's hash, as the version before keeps it.
+    pub fn budget_hash(&self, id: &BudgetId) -> String {
+        self.under("", id)
+    }
+
+    /// The name of the hash of a strict budget: it names the law by which the budget refills, too.
+    pub fn escrow(&self, law: Law, id: &BudgetId) -> String {
+        let (kind, calendar) = match law {
+            Law::Steady => return self.under("strict:", id),
+            Law::Turns => return self.under("turns:", id),
+            Law::Window(calendar) => ("quota:", calendar),
+            Law::Sliding(calendar) => ("sliding:", calendar),
+            Law::InFlight(expires_s) => return self.under(&format!("flight:{expires_s}s:"), id),
+            Law::Log(length_s) => return self.under(&format!("log:{length_s}s:"), id),
+        };
+        let windows = match calendar {
+            Calendar::Day => "day".into(),
+            Calendar::Month => "month".into(),
+            Calendar::Every { length_s, phase_s } => format!("{length_s}s+{phase_s}"),
+            Calendar::MonthAt(minutes) => format!("month{minutes:+}"),
+        };
+        self.under(&format!("{kind}{windows}:"), id)
+    }
+
+    /// The name of what there is for each key of a rule.
+    fn under(&self, kind: &str, id: &BudgetId) -> String {
+        let bytes = self.0.len() + kind.len() + id.rule.len() + 2 * id.value.len() + 4;
+        let mut key = String::with_capacity(bytes);
+        for part in [&*self.0, ":", kind, "{", &id.rule, ":"] {
+            key.push_str(part);
+        }
+        Hex(&id.value).add_to(&mut key);
+        key.push('}');
+        key
+    }
+}
+
+/// The name of a budget, under the usual prefix.
+pub fn budget_key(id: &BudgetId) -> String {
+    Keys::default().budget(id)
+}
+
+/// The name of a budget's hash, under the usual prefix.
+pub fn budget_hash_key(id: &BudgetId) -> String {
+    Keys::default().budget_hash(id)
+}
+
+/// The name of the hash of a strict budget, under the usual prefix.
+pub fn escrow_key(law: Law, id: &BudgetId) -> String {
+    Keys::default().escrow(law, id)
+}
