@@ -114,6 +114,20 @@ impl Access {
         }
     }
 
+    /// True if checks at the gateway need a token.
+    pub fn has_checks(&self) -> bool {
+        !self.held().checks.is_empty()
+    }
+
+    /// True if a request carries a token of any kind.
+    pub fn knows(&self, given: Option<&[u8]>) -> bool {
+        let held = self.held();
+        given.is_some_and(|given| {
+            let (pops, admins) = (held.pops.find(given).is_some(), held.admins.find(given).is_some());
+            pops || admins || held.checks.find(given).is_some()
+        })
+    }
+
     /// Reads the files again. If a file is invalid, that is logged, and the previous tokens stay valid.
     pub fn reread(&self) {
         let before = self.held().clone();

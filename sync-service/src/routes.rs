@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 use hyper::header::{ACCEPT, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
 use prometheus_client::registry::Registry;
@@ -28,7 +28,7 @@ use weir_wire::messages::{self, Message as _, Report, WireError};
 use crate::access::bearer;
 use crate::access::credentials::{Credential, Door, Pops, Role};
 use crate::config::GATEWAY_PREFIX;
-use crate::connections::{GO_ELSEWHERE, Peer};
+use crate::connections::{Arriving, GO_ELSEWHERE, Peer};
 use crate::document::DOCUMENT_BYTES_MAX;
 use crate::gateway::{Gateway, limit};
 use crate::keys::asked::KEY_PATH;
@@ -41,7 +41,7 @@ use crate::secrets::Secrets;
 use order_path::Place;
 
 /// What is asked.
-pub type Request = hyper::Request<Incoming>;
+pub type Request = hyper::Request<Arriving>;
 /// What is answered.
 pub type Response = hyper::Response<Full<Bytes>>;
 /// The same as it is sent, or what is sent as it comes about.
@@ -364,7 +364,7 @@ impl Routes {
     }
 
     /// The whole body, if it has at most `bytes_max` and arrives in time.
-    async fn read(&self, body: Incoming, bytes_max: usize) -> Result<Bytes, Problem> {
+    async fn read(&self, body: Arriving, bytes_max: usize) -> Result<Bytes, Problem> {
         if body.size_hint().lower() > bytes_max as u64 {
             return Err(Problem::too_large(bytes_max));
         }

@@ -451,7 +451,7 @@ pub const SETTINGS: &[Setting] = &[
         connections_max,
         "N",
         "1024",
-        "The maximum number of connections, and so of requests at a time. If one more comes, the connection that has been idle for longest is closed",
+        "The maximum number of connections, and so of requests at a time. If one more comes, one that has shown no token and has been idle for longest is closed",
         |text| values::count(text, 1, 1_000_000)
     ),
     setting!(

@@ -1,117 +1,241 @@
-//! Places at a listener, and the connections among them that wait for a request.
+//! Seats at a listener: who has one, and whose is taken for one more.
+//!
+//! A connection is *known* once it has shown a token or a certificate, a *guest* before. An eighth of the seats is for
+//! guests alone, so a newcomer finds one whatever the known do, and no known connection is closed for a guest. Among
+//! guests the address with the most of them gives one up; among the known, one does for another that becomes known.
+//! That is the one that has waited longest, without a whole request that is being answered.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Notify;
 
-/// The connections that wait for a request, longest first.
-#[derive(Debug, Default)]
-pub(super) struct Waiting {
-    /// By the number of their turn.
-    by_turn: Mutex<BTreeMap<u64, Arc<Notify>>>,
-    turns: AtomicU64,
+/// One of this number of seats is for guests.
+const GUESTS_PART: usize = 8;
+
+/// The seats of one listener.
+#[derive(Debug)]
+pub(super) struct Seats {
+    known_max: usize,
+    taken: Mutex<Taken>,
     /// Notified when one more begins to wait.
     pub(super) begins: Notify,
 }
 
-impl Waiting {
-    fn by_turn(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Notify>>> {
-        self.by_turn.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+#[derive(Debug, Default)]
+struct Taken {
+    turns: u64,
+    known: Group,
+    guests: HashMap<IpAddr, Group>,
+}
 
-    /// Whether there was one to close.
-    pub(super) fn close_longest(&self) -> bool {
-        let longest = self.by_turn().pop_first();
-        longest.map(|(_, close)| close.notify_one()).is_some()
+/// Connections that make room for each other.
+#[derive(Debug, Default)]
+struct Group {
+    count: usize,
+    /// Those that wait for a request, by their turn: longest first.
+    waiting: BTreeMap<u64, Arc<Notify>>,
+}
+
+impl Group {
+    /// Closes the one that has waited longest; false if none waits.
+    fn close_longest(&mut self) -> bool {
+        self.waiting.pop_first().map(|(_, close)| close.notify_one()).is_some()
     }
 }
 
-/// One connection among those that wait.
+impl Taken {
+    fn group(&mut self, seat: &Seat) -> &mut Group {
+        if seat.is_known() { &mut self.known } else { self.guests.entry(seat.network).or_default() }
+    }
+
+    fn wait(&mut self, seat: &Seat) {
+        self.turns += 1;
+        seat.turn.store(self.turns, Ordering::Relaxed);
+        let turn = self.turns;
+        self.group(seat).waiting.insert(turn, Arc::clone(&seat.close));
+    }
+
+    fn wait_no_more(&mut self, seat: &Seat) {
+        self.group(seat).waiting.remove(&seat.turn.load(Ordering::Relaxed));
+    }
+
+    fn leave(&mut self, seat: &Seat) {
+        self.wait_no_more(seat);
+        let group = self.group(seat);
+        group.count = group.count.saturating_sub(1);
+        if group.count == 0 && !seat.is_known() {
+            self.guests.remove(&seat.network);
+        }
+    }
+}
+
+impl Seats {
+    /// None of at most `seats_max` is taken yet.
+    pub(super) fn new(seats_max: usize) -> Self {
+        let known_max = seats_max - seats_max.div_ceil(GUESTS_PART);
+        Self { known_max, taken: Mutex::default(), begins: Notify::new() }
+    }
+
+    /// Nothing that runs under this lock panics; should it, what it guards is still good.
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes a guest for one more; false if none waits for a request.
+    pub(super) fn close_guest(&self) -> bool {
+        let mut taken = self.taken();
+        let waiting = taken.guests.values_mut().filter(|group| !group.waiting.is_empty());
+        let oldest = |group: &Group| group.waiting.keys().next().copied().unwrap_or(u64::MAX);
+        let most = waiting.max_by_key(|group| (group.count, u64::MAX - oldest(group)));
+        most.is_some_and(Group::close_longest)
+    }
+}
+
+/// What counts as one address: of IPv6 a network of 64 bits.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+/// The seat of one connection.
 #[derive(Debug)]
 pub(super) struct Seat {
-    waiting: Arc<Waiting>,
+    seats: Arc<Seats>,
+    network: IpAddr,
     pub(super) close: Arc<Notify>,
+    is_known: AtomicBool,
     turn: AtomicU64,
-    /// Requests that are being answered.
+    /// Whole requests that are being answered.
     requests: AtomicU32,
     /// Counts the connections.
     open: Gauge,
 }
 
 impl Seat {
-    pub(super) fn new(waiting: &Arc<Waiting>, open: &Gauge) -> Self {
-        let place = Self {
-            waiting: Arc::clone(waiting),
+    /// That of a guest at `address`, who waits.
+    pub(super) fn new(seats: &Arc<Seats>, address: IpAddr, open: &Gauge) -> Self {
+        let seat = Self {
+            seats: Arc::clone(seats),
+            network: network(address),
             close: Arc::default(),
+            is_known: AtomicBool::new(false),
             turn: AtomicU64::new(0),
             requests: AtomicU32::new(0),
             open: open.clone(),
         };
-        place.open.inc();
-        place.wait();
-        place
+        seat.open.inc();
+        let mut taken = seat.seats.taken();
+        taken.group(&seat).count += 1;
+        taken.wait(&seat);
+        drop(taken);
+        seat.seats.begins.notify_waiters();
+        seat
     }
 
-    fn wait(&self) {
-        self.wait_in(&mut self.waiting.by_turn());
-        self.waiting.begins.notify_waiters();
+    /// True once the connection has shown a token or a certificate, and had room among those that have.
+    pub(super) fn is_known(&self) -> bool {
+        self.is_known.load(Ordering::Relaxed)
     }
 
-    fn wait_in(&self, by_turn: &mut BTreeMap<u64, Arc<Notify>>) {
-        let turn = self.waiting.turns.fetch_add(1, Ordering::Relaxed);
-        self.turn.store(turn, Ordering::Relaxed);
-        by_turn.insert(turn, Arc::clone(&self.close));
+    /// Moves from the guests to the known, if need be in the place of one that waits; else it stays a guest.
+    pub(super) fn become_known(&self) {
+        let mut taken = self.seats.taken();
+        if self.is_known() || (taken.known.count >= self.seats.known_max && !taken.known.close_longest()) {
+            return;
+        }
+        taken.leave(self);
+        self.is_known.store(true, Ordering::Relaxed);
+        taken.known.count += 1;
+        if !self.is_busy() {
+            taken.wait(self);
+        }
     }
 
     pub(super) fn is_busy(&self) -> bool {
         self.requests.load(Ordering::Relaxed) > 0
     }
 
-    /// One request more. The first and the last of several may meet, so these count under the lock.
-    fn begin(&self) {
-        let mut by_turn = self.waiting.by_turn();
+    /// One whole request more. The first and the last of several may meet, so these count under the lock.
+    pub(super) fn begin(&self) {
+        let mut taken = self.seats.taken();
         if self.requests.fetch_add(1, Ordering::Relaxed) == 0 {
-            by_turn.remove(&self.turn.load(Ordering::Relaxed));
+            taken.wait_no_more(self);
         }
     }
 
     /// One request less.
-    fn end(&self) {
-        let mut by_turn = self.waiting.by_turn();
+    pub(super) fn end(&self) {
+        let mut taken = self.seats.taken();
         if self.requests.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.wait_in(&mut by_turn);
-            drop(by_turn);
-            self.waiting.begins.notify_waiters();
+            taken.wait(self);
+            drop(taken);
+            self.seats.begins.notify_waiters();
         }
-    }
-
-    fn leave(&self) {
-        self.waiting.by_turn().remove(&self.turn.load(Ordering::Relaxed));
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
         self.open.dec();
-        self.leave();
+        self.seats.taken().leave(self);
     }
 }
 
-/// A request that is being answered: its connection does not wait meanwhile.
-pub(super) struct Busy(Arc<Seat>);
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
 
-impl Busy {
-    pub(super) fn new(place: &Arc<Seat>) -> Self {
-        place.begin();
-        Self(Arc::clone(place))
+    use super::*;
+
+    fn seat(seats: &Arc<Seats>, address: &str) -> Arc<Seat> {
+        Arc::new(Seat::new(seats, address.parse().unwrap(), &Gauge::default()))
     }
-}
 
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.end();
+    fn is_closed(seat: &Seat) -> bool {
+        seat.close.notified().now_or_never().is_some()
+    }
+
+    #[test]
+    fn the_address_with_the_most_guests_gives_up_the_one_that_has_waited_longest() {
+        let seats = Arc::new(Seats::new(8));
+        let first = seat(&seats, "192.0.2.1");
+        let many = ["2001:db8::1", "2001:db8::2", "2001:db8::3"].map(|address| seat(&seats, address));
+        many[0].begin();
+        assert!(seats.close_guest() && is_closed(&many[1]), "one of a /64");
+        assert!(seats.close_guest() && is_closed(&many[2]));
+        assert!(seats.close_guest() && is_closed(&first), "the others are being answered, or closed");
+        assert!(!seats.close_guest());
+        many[0].end();
+        assert!(seats.close_guest() && is_closed(&many[0]));
+    }
+
+    #[test]
+    fn a_known_one_makes_room_for_one_that_becomes_known_and_for_no_guest() {
+        let seats = Arc::new(Seats::new(4));
+        let known: Vec<_> = (0..3).map(|_| seat(&seats, "192.0.2.1")).collect();
+        for seat in &known {
+            seat.become_known();
+        }
+        assert!(!seats.close_guest(), "there is no guest");
+        let guest = seat(&seats, "192.0.2.2");
+        for seat in &known {
+            seat.begin();
+        }
+        guest.become_known();
+        assert!(!guest.is_known(), "all others are being answered");
+        for seat in &known {
+            seat.end();
+        }
+        guest.become_known();
+        assert!(guest.is_known() && is_closed(&known[0]) && !is_closed(&known[1]));
+        drop((known, guest));
+        let taken = seats.taken();
+        assert_eq!((taken.known.count, taken.known.waiting.len(), taken.guests.len()), (0, 0, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! A connection that has given up its place, and one whose reader is slow.
+//! A connection that has given up its seat, and one whose reader is slow.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,37 +11,42 @@ use super::*;
 /// Far above what anything takes here.
 const LONG: Duration = Duration::from_secs(10);
 
+fn one_seat() -> Seat {
+    Seat::new(&Arc::new(Seats::new(1)), [192, 0, 2, 1].into(), &Gauge::default())
+}
+
 #[tokio::test]
-async fn a_request_that_arrives_just_when_its_place_is_taken_is_answered() {
-    let place = Arc::new(Seat::new(&Arc::default(), &Gauge::default()));
+async fn a_request_that_arrives_just_when_its_seat_is_taken_is_answered() {
+    let seat = one_seat();
     let is_answered = AtomicBool::new(false);
     let connection = async {
-        let _busy = Busy::new(&place);
+        seat.begin();
         sleep(5 * LAST_WORDS).await;
         is_answered.store(true, Ordering::Relaxed);
         Ok(())
     };
-    timeout(LONG, last_words(LAST_WORDS, connection, &place)).await.unwrap();
+    timeout(LONG, last_words(LAST_WORDS, connection, &seat)).await.unwrap();
     assert!(is_answered.load(Ordering::Relaxed));
 }
 
 #[tokio::test]
 async fn one_that_waits_for_a_request_is_closed_soon() {
-    let place = Arc::new(Seat::new(&Arc::default(), &Gauge::default()));
-    drop(Busy::new(&place));
-    timeout(LONG, last_words(LAST_WORDS, pending(), &place)).await.expect("it keeps its place");
+    let seat = one_seat();
+    seat.begin();
+    seat.end();
+    timeout(LONG, last_words(LAST_WORDS, pending(), &seat)).await.expect("it keeps its seat");
 }
 
 #[tokio::test]
 async fn an_answer_under_way_has_a_moment_to_go_out() {
-    let place = Arc::new(Seat::new(&Arc::default(), &Gauge::default()));
+    let seat = one_seat();
     let is_sent = AtomicBool::new(false);
     let connection = async {
         sleep(Duration::from_millis(2)).await;
         is_sent.store(true, Ordering::Relaxed);
         Ok(())
     };
-    last_words(LAST_WORDS, connection, &place).await;
+    last_words(LAST_WORDS, connection, &seat).await;
     assert!(is_sent.load(Ordering::Relaxed));
 }
 
@@ -54,7 +59,7 @@ const DRIP: Duration = Duration::from_millis(10);
 /// Writes answers of so many bytes to a reader that takes them drop by drop.
 async fn drips(answers: &[usize]) -> std::io::Result<()> {
     let (ours, mut theirs) = duplex(DROP);
-    let mut ours = Timely::new(ours, TIME);
+    let mut ours = Timely::new(ours, TIME, Arc::default());
     let reading = async {
         while theirs.read_exact(&mut [0; DROP]).await.is_ok() {
             sleep(DRIP).await;

@@ -1,13 +1,17 @@
-//! A stream whose reader must keep up: what is written is taken within a time, however steadily it drips.
+//! A stream whose reader must keep up: what is written is taken within a time, however steadily it drips. That of a
+//! guest is read a piece at a time, and what came in one is answered before the next is read.
 
 use std::future::Future as _;
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
+
+use super::arriving::{OnTheWay, PIECE_BYTES};
 
 /// A stream on which an answer must have gone out within a time. The time begins when the other end does not keep up, and
 /// ends when all that was written has gone out.
@@ -16,11 +20,13 @@ pub(super) struct Timely<S> {
     limit: Duration,
     /// Runs while the other end has something to take.
     until: Option<Pin<Box<Sleep>>>,
+    /// What is told of what came and went.
+    on_the_way: Arc<OnTheWay>,
 }
 
 impl<S: AsyncWrite + Unpin> Timely<S> {
-    pub(super) fn new(stream: S, limit: Duration) -> Self {
-        Self { stream, limit, until: None }
+    pub(super) fn new(stream: S, limit: Duration, on_the_way: Arc<OnTheWay>) -> Self {
+        Self { stream, limit, until: None, on_the_way }
     }
 
     /// What `write` does, or an error once the time is over.
@@ -62,6 +68,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timely<S> {
         let flushed = self.in_time(cx, AsyncWrite::poll_flush);
         if flushed.is_ready() {
             self.until = None;
+            self.on_the_way.flushed();
         }
         flushed
     }
@@ -77,6 +84,19 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timely<S> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        let Some(left) = self.on_the_way.left() else {
+            return Pin::new(&mut self.stream).poll_read(cx, buffer);
+        };
+        if left == 0 {
+            // What came is answered first.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let mut piece = [0; PIECE_BYTES];
+        let mut piece = ReadBuf::new(&mut piece[..left.min(buffer.remaining())]);
+        let polled = Pin::new(&mut self.stream).poll_read(cx, &mut piece);
+        buffer.put_slice(piece.filled());
+        self.on_the_way.came(piece.filled().len());
+        polled
     }
 }

@@ -14,6 +14,8 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use hyper::rt::Executor;
 
+use super::arriving::OnTheWay;
+
 /// A request until it is answered. If it panics, it ends without an answer, as a task would, and its connection goes on.
 struct Request(Pin<Box<dyn Future<Output = ()> + Send>>);
 
@@ -50,13 +52,15 @@ pub(super) struct Together<C> {
     requests: Vec<Request>,
     /// Those that wait for something.
     waiting: FuturesUnordered<Request>,
+    /// What is read of its requests, piece by piece.
+    on_the_way: Arc<OnTheWay>,
 }
 
 impl<C: Future> Together<C> {
     /// `connection`, whose requests are `gathered`. They end with it.
-    pub(super) fn new(connection: C, gathered: Gathered) -> Self {
-        let waiting = FuturesUnordered::new();
-        Self { connection: Box::pin(connection), gathered, requests: Vec::new(), waiting }
+    pub(super) fn new(connection: C, gathered: Gathered, on_the_way: Arc<OnTheWay>) -> Self {
+        let (requests, waiting) = (Vec::new(), FuturesUnordered::new());
+        Self { connection: Box::pin(connection), gathered, requests, waiting, on_the_way }
     }
 
     /// The connection itself.
@@ -88,6 +92,7 @@ impl<C: Future> Future for Together<C> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<C::Output> {
         let this = &mut *self;
         this.go_on(cx);
+        this.on_the_way.next_piece();
         let polled = this.connection.as_mut().poll(cx);
         if polled.is_pending() {
             // An answer wakes up the connection's task, as it would from another one: it is written at the next poll.
@@ -130,7 +135,7 @@ mod tests {
             yield_now().await;
             id()
         };
-        let own = tokio::spawn(Together::new(connection, gathered)).await.unwrap();
+        let own = tokio::spawn(Together::new(connection, gathered, Arc::default())).await.unwrap();
         assert_eq!(answers.try_iter().collect::<Vec<_>>(), [(0, own), (2, own), (1, own)]);
     }
 
@@ -146,7 +151,8 @@ mod tests {
             executor.execute(async move { first.send(7).unwrap() });
             is_done.await.unwrap()
         };
-        let answered = timeout(LONG, Together::new(connection, gathered)).await.expect("an answer");
+        let answered =
+            timeout(LONG, Together::new(connection, gathered, Arc::default())).await.expect("an answer");
         assert_eq!(answered, Ok(7));
     }
 
@@ -176,7 +182,7 @@ mod tests {
             }
             go.notify_waiters();
         };
-        let together = timeout(LONG, Together::new(connection, gathered));
+        let together = timeout(LONG, Together::new(connection, gathered, Arc::default()));
         let (counts, ()) = tokio::join!(together, waking);
         let counts = counts.expect("answers");
         assert!(counts.iter().all(|count| [0, 3].contains(count)), "{counts:?}");
@@ -200,7 +206,8 @@ mod tests {
             });
             is_done.await.unwrap()
         };
-        let answered = timeout(LONG, Together::new(connection, gathered)).await.expect("an answer");
+        let answered =
+            timeout(LONG, Together::new(connection, gathered, Arc::default())).await.expect("an answer");
         assert_eq!(answered, 7);
     }
 
@@ -216,7 +223,7 @@ mod tests {
             });
             yield_now().await;
         };
-        timeout(LONG, Together::new(connection, gathered)).await.expect("its end");
+        timeout(LONG, Together::new(connection, gathered, Arc::default())).await.expect("its end");
         assert!(timeout(LONG, is_dropped).await.expect("an end").is_err());
     }
 }

@@ -10,6 +10,7 @@ mod import;
 mod limits;
 mod otlp;
 mod page;
+mod ports;
 mod running;
 mod tls;
 mod tokens;

@@ -62,7 +62,7 @@ pub(crate) fn client(authority: &Authority, certificate: Option<&Certificate>) -
 /// A weir-sync with TLS, whose certificate, and whose clients', are of one authority.
 pub(crate) struct Secured {
     pub(crate) authority: Authority,
-    folder: TempDir,
+    pub(crate) folder: TempDir,
     pub(crate) running: Running,
 }
 

@@ -6,6 +6,7 @@
 pub mod answering;
 pub mod asking;
 mod health;
+mod kept;
 mod port;
 mod raw;
 mod reflection;

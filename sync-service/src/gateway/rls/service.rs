@@ -10,9 +10,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::{FutureExt as _, join_all};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use hyper::header::{HeaderMap, HeaderValue};
 use hyper::{Request, Response};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use tonic::Status;
 use tonic::body::Body;
@@ -23,12 +23,13 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 
 use super::asking::Check;
+use super::kept::{bare, compact, shown};
 use super::raw::RawRequest;
 use super::unary::Said;
 use super::{answering, asking, reflection, unary};
 use crate::access::credentials::{Asks, Credential, Door};
 use crate::access::{Refused, bearer};
-use crate::connections::{LASTING_MAX, Peer};
+use crate::connections::{Arriving, FIELDS_MAX, LASTING_MAX, Peer};
 use crate::gateway::Gateway;
 use crate::gateway::proto::envoy::service::ratelimit::v3::rate_limit_service_server::{
     RateLimitService, RateLimitServiceServer,
@@ -50,6 +51,16 @@ const WATCH_PATH: &str = "/grpc.health.v1.Health/Watch";
 const SAID_BYTES_MAX: usize = 1_024;
 /// ... or in a conversation.
 const CONVERSATION_BYTES_MAX: usize = 64 * 1_024;
+/// The most conversations of all clients without a token.
+const CONVERSATIONS_MAX: usize = 32;
+/// The longest path of a method, in bytes.
+const PATH_BYTES_MAX: usize = 256;
+/// All that clients without a token may have sent of messages that are not whole, in blocks: at least one a message.
+const BLOCKS_MAX: usize = 4_096;
+/// Said of a message for which there is none.
+const NO_ROOM: &str = "expected the whole message at once: too many without a token are not whole";
+/// The size of a block, in bytes.
+const BLOCK_BYTES: usize = 4_096;
 
 /// How a request says that its messages are compressed, ...
 const ENCODING: &str = "grpc-encoding";
@@ -72,6 +83,9 @@ pub(super) struct Service {
     limits: Limits,
     checks: Arc<Checks>,
     services: Vec<(&'static str, Box<dyn Serve>)>,
+    conversations: Arc<Semaphore>,
+    /// Room for parts of messages.
+    blocks: Semaphore,
 }
 
 impl std::fmt::Debug for Service {
@@ -102,15 +116,23 @@ impl Service {
         // It fails for descriptors that it cannot read, and these are part of the program.
         services.extend(reflection::present().map(served));
         services.extend(reflection::before().map(served));
-        Self { secrets, metrics, limits, checks, services }
+        let (conversations, blocks) =
+            (Arc::new(Semaphore::new(CONVERSATIONS_MAX)), Semaphore::new(BLOCKS_MAX));
+        Self { secrets, metrics, limits, checks, services, conversations, blocks }
     }
 
     /// The response to `request` of `peer`. What goes wrong is a gRPC status.
     pub(super) async fn respond(
         self: Arc<Self>,
-        request: Request<Incoming>,
+        request: Request<Arriving>,
         peer: Arc<Peer>,
     ) -> Response<Said> {
+        if request.headers().len() > FIELDS_MAX || request.uri().path().len() > PATH_BYTES_MAX {
+            let expected = format!(
+                "expected at most {FIELDS_MAX} header fields, and a path of at most {PATH_BYTES_MAX} bytes"
+            );
+            return Status::resource_exhausted(expected).into_http().map(Said::Any);
+        }
         if let Some(found) = request.headers().get(ENCODING).filter(|encoding| *encoding != PLAIN) {
             return not_compressed(found).into_http().map(Said::Any);
         }
@@ -125,7 +147,7 @@ impl Service {
     /// The response to any other call than a check.
     async fn respond_to_other(
         self: Arc<Self>,
-        request: Request<Incoming>,
+        request: Request<Arriving>,
         peer: Arc<Peer>,
     ) -> Response<Body> {
         let path = request.uri().path();
@@ -136,24 +158,25 @@ impl Service {
             let expected = format!("expected a method of {}, found {path}", names.join(", "));
             return Status::unimplemented(expected).into_http();
         };
-        let is_conversation = path.starts_with(CONVERSATIONS);
-        let lasting = (is_conversation || path == WATCH_PATH).then(|| peer.lasting());
-        let Ok(lasting) = lasting.transpose() else {
-            let expected =
-                format!("expected at most {LASTING_MAX} streams of health and reflection on a connection");
-            return Status::resource_exhausted(expected).into_http();
+        let is_unary = !Self::lasts(path) && path != QUOTAS_PATH;
+        let lasting = match Self::lasts(path).then(|| self.lasting(path, &peer)).transpose() {
+            Ok(lasting) => lasting,
+            Err(status) => return status.into_http(),
         };
         let request = if path == QUOTAS_PATH {
             Arc::clone(&self).begin(request, &peer)
-        } else if is_conversation {
-            Ok(request.map(|body| Body::new(Limited::new(body, CONVERSATION_BYTES_MAX))))
+        } else if path.starts_with(CONVERSATIONS) {
+            Ok(bare(request.map(|body| Body::new(Limited::new(body, CONVERSATION_BYTES_MAX)))))
         } else {
-            self.read(request).await
+            self.read(request, &peer).await
         };
         let response = match request {
             Ok(request) => service.serve(request).await,
             Err(status) => return status.into_http(),
         };
+        if is_unary {
+            return compact(response).await;
+        }
         let Some(lasting) = lasting else { return response };
         response.map(|body| {
             Body::new(body.map_frame(move |frame| {
@@ -163,25 +186,64 @@ impl Service {
         })
     }
 
+    /// True for a method whose answer does not end by itself.
+    fn lasts(path: &str) -> bool {
+        path.starts_with(CONVERSATIONS) || path == WATCH_PATH
+    }
+
+    /// Leave for such an answer, while there are not too many.
+    fn lasting(&self, path: &str, peer: &Peer) -> Result<[Option<OwnedSemaphorePermit>; 2], Status> {
+        let own = peer.lasting().map_err(|_| {
+            let expected = "streams of health and reflection on a connection";
+            Status::resource_exhausted(format!("expected at most {LASTING_MAX} {expected}"))
+        })?;
+        let is_shared = path.starts_with(CONVERSATIONS) && !peer.is_known();
+        let shared = is_shared.then(|| Arc::clone(&self.conversations).try_acquire_owned()).transpose();
+        let shared = shared.map_err(|_| {
+            let expected = "streams of reflection at a time without a token";
+            Status::resource_exhausted(format!("expected at most {CONVERSATIONS_MAX} {expected}"))
+        })?;
+        Ok([Some(own), shared])
+    }
+
     /// Answers the one method that everybody asks.
-    async fn check(&self, request: Request<Incoming>, peer: &Peer) -> Result<Response<Said>, Status> {
+    async fn check(&self, request: Request<Arriving>, peer: &Peer) -> Result<Response<Said>, Status> {
         let (head, body) = request.into_parts();
         self.let_ask(CHECK_PATH, &head.headers, peer)?;
-        let body = self.whole(body, self.limits.body_bytes_max).await?;
+        // Only this of the head is kept while its message comes.
+        let shown = shown(&head.headers);
+        drop(head);
+        let body = self.whole(body, self.limits.body_bytes_max, peer).await?;
         let asked = unary::message(body.clone())
             .or_else(|wrong| unary::message(body).map(RawRequest::read).map_err(|_| wrong))?;
-        Ok(unary::answer(&self.checks.answer(asked, &head.headers, peer.address.ip()).await?))
+        Ok(unary::answer(&self.checks.answer(asked, &shown, peer.address.ip()).await?))
     }
 
     /// A request with its whole message.
-    async fn read(&self, request: Request<Incoming>) -> Result<Request<Body>, Status> {
-        let (head, body) = request.into_parts();
-        let body = self.whole(body, SAID_BYTES_MAX).await?;
+    async fn read(&self, request: Request<Arriving>, peer: &Peer) -> Result<Request<Body>, Status> {
+        let (head, body) = bare(request).into_parts();
+        let body = self.whole(body, SAID_BYTES_MAX, peer).await?;
         Ok(Request::from_parts(head, Body::new(Full::new(body))))
     }
 
-    async fn whole(&self, body: Incoming, body_bytes_max: usize) -> Result<Bytes, Status> {
-        let mut reading = pin!(unary::whole(body, body_bytes_max));
+    /// A whole message.
+    async fn whole(&self, body: Arriving, body_bytes_max: usize, peer: &Peer) -> Result<Bytes, Status> {
+        let mut room = None;
+        let mut take_room = |bytes: usize| {
+            if peer.is_known() {
+                return Ok(());
+            }
+            let held = room.as_ref().map_or(0, SemaphorePermit::num_permits);
+            let more = (bytes / BLOCK_BYTES + 1).saturating_sub(held);
+            let more = self.blocks.try_acquire_many(u32::try_from(more).unwrap_or(u32::MAX));
+            let more = more.map_err(|_| Status::resource_exhausted(NO_ROOM))?;
+            match &mut room {
+                None => room = Some(more),
+                Some(room) => room.merge(more),
+            }
+            Ok(())
+        };
+        let mut reading = pin!(unary::whole(body, body_bytes_max, &mut take_room));
         // It has mostly arrived by now, and needs no timer then.
         if let Some(read) = reading.as_mut().now_or_never() {
             return read;
@@ -192,12 +254,11 @@ impl Service {
     }
 
     /// A request for a stream of quotas, with who asks.
-    fn begin(self: Arc<Self>, request: Request<Incoming>, peer: &Arc<Peer>) -> Result<Request<Body>, Status> {
+    fn begin(self: Arc<Self>, request: Request<Arriving>, peer: &Arc<Peer>) -> Result<Request<Body>, Status> {
         let asker = self.let_ask(QUOTAS_PATH, request.headers(), peer)?;
         let token = asker.map_or_else(String::new, |asker| asker.name.clone());
         let mut request = request.map(Body::new);
-        let mut shown = HeaderMap::new();
-        shown.extend(request.headers().get(AUTHORIZATION).map(|shown| (AUTHORIZATION, shown.clone())));
+        let shown = shown(request.headers());
         let peer = Arc::clone(peer);
         let may_ask = Arc::new(move || self.let_ask(QUOTAS_PATH, &shown, &peer).map(drop));
         request.extensions_mut().insert(Asker { token, may_ask });

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use futures_util::FutureExt as _;
 use http_body_util::BodyExt as _;
 use hyper::Response;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
@@ -18,13 +19,25 @@ use tonic::body::Body;
 /// What goes before a message: whether it is compressed, and its length.
 const PREFIX_BYTES: usize = 5;
 
-/// All of `body`, if that is no more than so many bytes. What came in one piece is not copied.
-pub(super) async fn whole<B>(mut body: B, bytes_max: usize) -> Result<Bytes, Status>
+/// All of `body`, if that is no more than `bytes_max`. What came in one piece is not copied. Before it waits for more,
+/// it takes room for what is there, in bytes.
+pub(super) async fn whole<B>(
+    mut body: B,
+    bytes_max: usize,
+    mut take_room: impl FnMut(usize) -> Result<(), Status>,
+) -> Result<Bytes, Status>
 where
     B: HttpBody<Data = Bytes> + Unpin,
 {
     let (mut whole, mut more) = (Bytes::new(), BytesMut::new());
-    while let Some(frame) = body.frame().await {
+    loop {
+        let frame = if let Some(frame) = body.frame().now_or_never() {
+            frame
+        } else {
+            take_room(whole.len() + more.len())?;
+            body.frame().await
+        };
+        let Some(frame) = frame else { break };
         let frame = frame.map_err(|_| Status::cancelled("the message broke off"))?;
         let Ok(piece) = frame.into_data() else { continue };
         if whole.len() + more.len() + piece.len() > bytes_max {
@@ -148,10 +161,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_is_whole_in_one_piece_or_in_several_and_none_is_longer_than_allowed() {
-        let one = Bytes::from_static(b"one piece");
-        let read = whole(Full::new(one.clone()), one.len()).await.expect("a body");
+        let (one, room) = (Bytes::from_static(b"one piece"), |_| Ok(()));
+        let read = whole(Full::new(one.clone()), one.len(), room).await.expect("a body");
         assert_eq!((read.as_ptr(), read.len()), (one.as_ptr(), one.len()), "it was copied");
-        let too_long = whole(Full::new(one.clone()), one.len() - 1).await.expect_err("too long");
+        let too_long = whole(Full::new(one.clone()), one.len() - 1, room).await.expect_err("too long");
         assert_eq!(too_long.message(), "expected a message of at most 8 bytes");
         let pieces = |texts: &'static [&'static str]| {
             let frame =
@@ -159,9 +172,9 @@ mod tests {
             StreamBody::new(iter(texts.iter().map(frame)))
         };
         let several: &[&str] = &["", "a", "bc", "", "d"];
-        assert_eq!(whole(pieces(several), 4).await.expect("a body"), "abcd");
-        assert!(whole(pieces(several), 3).await.is_err());
-        assert_eq!(whole(pieces(&[]), 3).await.expect("a body"), "");
+        assert_eq!(whole(pieces(several), 4, room).await.expect("a body"), "abcd");
+        assert!(whole(pieces(several), 3, room).await.is_err());
+        assert_eq!(whole(pieces(&[]), 3, room).await.expect("a body"), "");
     }
 
     #[test]
