@@ -59,6 +59,7 @@ pub mod explain;
 pub mod figures;
 pub mod fleet;
 pub mod gateway;
+mod hosts;
 mod http_client;
 pub mod import;
 mod input;

@@ -31,6 +31,7 @@ use crate::config::GATEWAY_PREFIX;
 use crate::connections::{Arriving, GO_ELSEWHERE, Peer};
 use crate::document::DOCUMENT_BYTES_MAX;
 use crate::gateway::{Gateway, limit};
+use crate::hosts::Hosts;
 use crate::keys::asked::KEY_PATH;
 use crate::live::{self, Live};
 use crate::metrics::page::{self, Format};
@@ -93,6 +94,10 @@ pub struct Routes {
     pub live: Live,
     /// How often they are made at most.
     pub metrics_interval: Duration,
+    /// What requests may call this weir-sync, ...
+    pub hosts: Hosts,
+    /// ... and its address for the pages alone.
+    pub ops_hosts: Hosts,
     /// Callers are told to go elsewhere.
     pub is_draining: AtomicBool,
     /// Whether the pages have an address of their own; the metrics are only there then.
@@ -119,7 +124,9 @@ impl Routes {
     /// The response to `request` of `peer`. Never fails: what goes wrong is a problem response.
     pub async fn respond(self: Arc<Self>, request: Request, peer: Arc<Peer>) -> Sent {
         let (method, uri) = (request.method().clone(), request.uri().clone());
-        let answered = if uri.path() == live::PATH {
+        let answered = if let Err(problem) = self.hosts.judge(&uri, request.headers()) {
+            Err(problem)
+        } else if uri.path() == live::PATH {
             match self.live(&request) {
                 Ok(stream) => return stream.map(Either::Right),
                 // The page, before somebody logs in: no token is refused.
@@ -147,7 +154,11 @@ impl Routes {
 
     /// The response to `request` at the address that has the pages only.
     pub async fn respond_to_operator(self: Arc<Self>, request: Request, peer: Arc<Peer>) -> Response {
-        let answered = self.page(&request).await;
+        let judged = self.ops_hosts.judge(request.uri(), request.headers());
+        let answered = match judged {
+            Ok(()) => self.page(&request).await,
+            Err(problem) => Err(problem),
+        };
         self.sent(
             answered.unwrap_or_else(|problem| self.refuse(request.method(), request.uri(), &peer, &problem)),
         )

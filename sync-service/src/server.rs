@@ -22,6 +22,7 @@ use crate::connections::{Connections, Limits, Protocol};
 use crate::descriptors;
 use crate::gateway::rls::{self, Port};
 use crate::gateway::{self, Gateway};
+use crate::hosts::Hosts;
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::random::random;
@@ -31,8 +32,8 @@ use crate::rules_file;
 use crate::secrets::Secrets;
 use crate::store::address::NodeMap;
 use crate::store::dial::{DialError, Files};
-use crate::store::memory::Memory;
 use crate::store::keys::Keys;
+use crate::store::memory::Memory;
 use crate::store::redis::{Options, Redis};
 use crate::store::stream::StreamSettings;
 use crate::store::{Master, Store, StoreError};
@@ -326,7 +327,9 @@ async fn port(config: &Config, routes: &Routes) -> Option<Arc<Port>> {
     let (secrets, metrics) = (Arc::clone(&routes.secrets), Arc::clone(&routes.metrics));
     let open = metrics.connections.clone();
     let connections = Connections::new(limits(config), Some(Arc::clone(&secrets)), open, Protocol::Http2);
-    let limits = rls::Limits { body_timeout: config.body_timeout, body_bytes_max: config.body_bytes_max };
+    let hosts = Hosts::of(config.grpc_listen?, secrets.access.has_checks());
+    let limits =
+        rls::Limits { hosts, body_timeout: config.body_timeout, body_bytes_max: config.body_bytes_max };
     Some(Arc::new(Port::new(gateway, connections, secrets, metrics, limits).await))
 }
 
@@ -373,6 +376,8 @@ fn routes(
         judging: Arc::default(),
         live: Live::default(),
         metrics_interval: config.metrics_interval,
+        hosts: Hosts::of(config.listen, config.needs_token()),
+        ops_hosts: Hosts::of(config.ops_listen.unwrap_or(config.listen), false),
         is_draining: AtomicBool::new(false),
         has_ops: config.ops_listen.is_some(),
         body_timeout: config.body_timeout,
@@ -398,12 +403,12 @@ fn trail_settings(config: &Config) -> trail::Settings {
         };
         Some(StreamSettings {
             url: url.expose().to_owned(),
+            key: Keys::new(&config.store_prefix).one("trail"),
             files,
             nodes,
             response_timeout: config.store_timeout,
             entries_max: config.trail_redis_max,
         })
-            key: Keys::new(&config.store_prefix).one("trail"),
     };
     trail::Settings {
         file: config.trail_file.clone(),

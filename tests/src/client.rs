@@ -33,10 +33,10 @@ impl Ask {
         Self::new(Method::GET, path)
     }
 
-    /// `method` on `path`, with the host `edge.test`.
+    /// `method` on `path`, with the host `edge.localhost`.
     pub fn new(method: Method, path: &str) -> Self {
         let (path, headers, body) = (path.into(), HeaderMap::new(), Bytes::new());
-        Self { method, path, headers, body }.header("host", "edge.test")
+        Self { method, path, headers, body }.header("host", "edge.localhost")
     }
 
     /// `GET /` with `address` in X-Forwarded-For.

@@ -158,6 +158,12 @@ impl Config {
         (self.store_timeout + 2 * self.store_wait + GATEWAY_SLACK).min(GATEWAY_TIMEOUT_MAX)
     }
 
+    /// True if nobody can report or ask the gateway at `listen` who shows nothing.
+    pub fn needs_token(&self) -> bool {
+        let has_pops = self.token != TokenSource::None || self.tls_client_ca_file.is_some();
+        has_pops && (!self.gateway || self.check_token != TokenSource::None)
+    }
+
     /// The files to secure connections with, if they are to be.
     pub fn tls(&self) -> Option<tls::Files> {
         let (cert, key) = (self.tls_cert_file.clone()?, self.tls_key_file.clone()?);
@@ -190,13 +196,13 @@ impl Default for Config {
             store_timeout: Duration::from_millis(500),
             store_wait: Duration::ZERO,
             store_keys_max: 500_000,
+            store_prefix: PREFIX.into(),
             store_nodes: NodeMap::default(),
             store_password_file: None,
             store_sentinel_password_file: None,
             store_sentinel_user: None,
             store_ca_file: None,
             store_client_cert_file: None,
-            store_prefix: PREFIX.into(),
             store_client_key_file: None,
             memory_budgets_max: 100_000,
             region: "default".into(),

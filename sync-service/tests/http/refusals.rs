@@ -154,3 +154,25 @@ fn random_bytes_never_panic_and_leave_it_serving() {
     });
     assert_eq!(runtime.block_on(get(address, "/healthz")).status, 200);
 }
+
+#[tokio::test]
+async fn a_host_that_is_not_its_own_is_misdirected_where_no_token_is_asked_for() {
+    let ops_listen = Some(std::net::SocketAddr::from(([127, 0, 0, 1], 0)));
+    let open = Server::start(Config { ops_listen, ..Config::default() }).await;
+    let with_tokens = Server::start(crate::rules::guarded()).await;
+    let status = async |address, target: &str, host: &str| {
+        ask(address, format!("GET {target} HTTP/1.1\r\nhost: {host}\r\n\r\n").as_bytes()).await.status
+    };
+    for address in [open.address, open.ops.unwrap()] {
+        for own in ["127.0.0.1", "localhost:7878", "[::1]:7878", "weir_sync"] {
+            assert_eq!(status(address, "/healthz", own).await, 200, "{own}");
+        }
+        for target in ["/healthz", "/metrics", "/nowhere", "http://localhost/healthz"] {
+            assert_eq!(status(address, target, "evil.example").await, 421, "{target}");
+        }
+        assert_eq!(status(address, "http://evil.example/healthz", "localhost").await, 421);
+    }
+    let live = status(open.address, "/v1/live", "evil.example:7878").await;
+    assert_eq!((live, status(open.address, "/", "evil.example").await), (421, 421));
+    assert_eq!(status(with_tokens.address, "/healthz", "weir.example").await, 200);
+}

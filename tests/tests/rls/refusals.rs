@@ -1,10 +1,16 @@
 //! What is refused, and what the caller is told.
 
+use hyper::Uri;
 use serde_json::json;
 use tonic::Code;
+use tonic::transport::Endpoint;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
 use weir_sync::gateway::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use weir_tests::port;
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
+use weir_tests::weir_sync::WeirSync;
 
 use crate::answers::rules;
 use crate::door::{Door, descriptor, request};
@@ -58,4 +64,24 @@ async fn a_strict_rule_without_its_store_is_unavailable() {
         until("a check that fails", async || client.should_rate_limit(asked("bob")).await.err()).await;
     assert_eq!(refused.code(), Code::Unavailable, "{refused}");
     assert_eq!(refused.message(), "the rule login could not be checked: its store is out of reach");
+}
+
+#[tokio::test]
+async fn a_host_that_is_not_its_own_is_misdirected_where_no_token_is_asked_for() {
+    let listen = format!("127.0.0.1:{}", port::free());
+    let open = WeirSync::start_with("fra", "memory", &["--gateway", "on", "--grpc-listen", &listen]).await;
+    let with_tokens = Door::open("memory", &rules()).await;
+    let asked = async |address: &str, origin: &'static str| {
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
+        let endpoint = endpoint.origin(Uri::from_static(origin));
+        let channel = until("the port to open", async || endpoint.connect().await.ok()).await;
+        HealthClient::new(channel).check(HealthCheckRequest::default()).await.map_err(|status| status.code())
+    };
+    for own in ["http://127.0.0.1:1", "http://localhost", "http://ratelimit"] {
+        asked(&listen, own).await.expect(own);
+    }
+    let refused = asked(&listen, "http://evil.example:8081").await.expect_err("another host");
+    assert_eq!(refused, Code::FailedPrecondition);
+    asked(&with_tokens.address.to_string(), "http://weir.example").await.expect("it asks for a token");
+    drop(open);
 }

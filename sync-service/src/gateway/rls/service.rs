@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures_util::future::{FutureExt as _, join_all};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::header::{HeaderMap, HeaderValue};
-use hyper::{Request, Response};
+use hyper::{Request, Response, StatusCode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use tonic::Status;
@@ -37,6 +37,7 @@ use crate::gateway::proto::envoy::service::ratelimit::v3::rate_limit_service_ser
 use crate::gateway::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::gateway::rlqs::Quotas;
 use crate::gateway::rlqs::service::{Asker, QUOTAS_PATH, Streams};
+use crate::hosts::{self, Hosts};
 use crate::metrics::Metrics;
 use crate::secrets::Secrets;
 
@@ -70,6 +71,8 @@ const PLAIN: &str = "identity";
 /// What a request may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
+    /// What it may call this weir-sync.
+    pub hosts: Hosts,
     /// How long its message may take to arrive.
     pub body_timeout: Duration,
     /// The longest message, in bytes.
@@ -127,6 +130,11 @@ impl Service {
         request: Request<Arriving>,
         peer: Arc<Peer>,
     ) -> Response<Said> {
+        if !self.limits.hosts.are_own(request.uri(), request.headers()) {
+            let mut response = Status::failed_precondition(hosts::EXPECTED).into_http();
+            *response.status_mut() = StatusCode::MISDIRECTED_REQUEST;
+            return response.map(Said::Any);
+        }
         if request.headers().len() > FIELDS_MAX || request.uri().path().len() > PATH_BYTES_MAX {
             let expected = format!(
                 "expected at most {FIELDS_MAX} header fields, and a path of at most {PATH_BYTES_MAX} bytes"
