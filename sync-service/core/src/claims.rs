@@ -281,8 +281,9 @@ impl Visit<'_> {
         Some(reason)
     }
 
-    /// What is let through of what `key` claims of the budget `id`; `None` if there are too many keys. With it, the number of
-    /// its entry in the report's plan: `next`, unless the report has said something of the same bucket's key before.
+    /// What is let through of what `key` claims of the budget `id`; `None` if there are too many keys. With it, the
+    /// number of its entry in the report's plan: `next`, unless the report has said something of the same bucket's
+    /// key before; and how many tokens the POP is believed to have been asked for since it reported the key last.
     pub(crate) fn take(
         &mut self,
         id: &BudgetId,
@@ -290,14 +291,16 @@ impl Visit<'_> {
         epoch: u64,
         key: &Key,
         next: usize,
-    ) -> Option<(usize, Passed)> {
+    ) -> Option<(usize, Passed, u64)> {
         let (number, now, made_at) = (self.number, self.now, self.made_at);
         let (share, measure) = (self.share(), self.measure(rule));
-        let unheard_ns = self.pop.as_ref().map_or(0, |pop| pop.unheard_ns(key));
+        let (unheard_ns, span_ns) =
+            self.pop.as_ref().map_or((0, 0), |pop| (pop.unheard_ns(key), pop.span_ns() + LATE_NS));
         let Some(meter) = self.meter(share, id, unheard_ns, measure) else {
             refuse(self.refusals, Reason::Keys, rule, share as u64 + 1, share as u64);
             return None;
         };
+        let asked = meter.asked(now, epoch, key, demand_milli_max(rule.quota), span_ns);
         let most = meter.refill(now, made_at, measure);
         let claimed = meter.claimed(epoch, key);
         let passed = meter.pass(epoch, key, claimed, claimed.min(most));
@@ -305,7 +308,7 @@ impl Visit<'_> {
         if passed.is_clipped {
             refuse(self.refusals, Reason::Tokens, rule, claimed, most);
         }
-        Some((entry, passed))
+        Some((entry, passed, asked))
     }
 
     /// What claims of a key of `rule` are measured by.

@@ -202,6 +202,9 @@ impl Hub {
         let has_bans = self.bans.hear(now, &report);
         let mut plan = self.region.hear_from(speaker, now, &report);
         plan.date(unix_us);
+        for (key, asked) in report.keys.iter_mut().zip(mem::take(&mut plan.asked)) {
+            key.asked_recently = key.asked_recently.min(asked);
+        }
         let refusals = self.region.claims.refusals();
         // A report of no key asks whether the store is there, and how many POPs it has.
         let registered = self.pops.registered(now, &report.pop).filter(|_| !plan.is_empty());
@@ -454,9 +457,10 @@ impl Facts {
         self.deficits.reserve(entries.len());
         for (entry, account) in charged {
             self.deficits.push(account.deficit_ns as f64 / entry.quota.fill_ns() as f64);
-            self.tokens += account.charged;
+            self.tokens = self.tokens.saturating_add(account.charged);
         }
-        self.tokens += drawn.iter().flatten().map(|drawn| drawn.given).sum::<u64>();
+        let given = drawn.iter().flatten().map(|drawn| drawn.given);
+        self.tokens = given.fold(self.tokens, u64::saturating_add);
         let is_limiting =
             |allowance: &&Allowance| allowance.grant().is_some_and(|grant| grant.ratio < AdmitRatio::ONE);
         self.limiting = granted.iter().filter(is_limiting).count() as u64;

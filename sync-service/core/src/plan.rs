@@ -53,6 +53,8 @@ pub struct Plan {
     pub draws: Vec<Draw>,
     /// What is new of each entry.
     pub(crate) news: Vec<Counts>,
+    /// How many tokens the POP is believed to have been asked for of each key of the report, in its order.
+    pub(crate) asked: Vec<u64>,
     /// An entry for each key that its POP may not claim now: it is not sent to the store, but granted something.
     pub(crate) uncharged: Vec<Entry>,
     /// The budgets of keys that are refused, unless they are strict.
@@ -80,6 +82,7 @@ impl Plan {
         Self {
             entries: Vec::with_capacity(keys),
             news: Vec::with_capacity(keys),
+            asked: Vec::with_capacity(keys),
             answers: Vec::with_capacity(keys),
             ..Self::default()
         }

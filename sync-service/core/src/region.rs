@@ -12,7 +12,7 @@ use weir_wire::time::Time;
 use crate::alone::{Alone, Share};
 use crate::budget::{Account, BudgetId, Count, Demand, SourceId};
 use crate::busy::{BusyKeys, Use};
-use crate::claims::{Claims, Passed, Reason, Speaker, demand_milli_max};
+use crate::claims::{Claims, DEMAND_TIMES, Passed, Reason, Speaker, demand_milli_max};
 use crate::demand::{Counts, Demands, Said};
 use crate::divide::{Division, Shared, Terms, divide, region_of};
 use crate::escrow::{Claim, Draw, Drawn};
@@ -78,11 +78,15 @@ impl Region {
         let rules: Vec<_> = report.rules.iter().map(of_rule).collect();
         for (place, key) in report.keys.iter().enumerate() {
             // Checked when the report was read; a key without its rule gets no entry and no grant.
-            let Some(&(rule, name, most_milli)) = rules.get(usize::from(key.rule)) else { continue };
+            let Some(&(rule, name, most_milli)) = rules.get(usize::from(key.rule)) else {
+                plan.asked.push(0);
+                continue;
+            };
             let doubt = visit.doubt(rule, key);
             let id = self.names.get(now, name.of(&key.value));
             if doubt.is_some() && (rule.sharing.strict || doubt == Some(Reason::Rule)) {
                 plan.refuse_next(rule.sharing.strict, id);
+                plan.asked.push(0);
                 continue;
             }
             if rule.sharing.strict {
@@ -95,6 +99,8 @@ impl Region {
                 let drawn = drawn.entry((&key.value, key.rule));
                 let at = *drawn.or_insert_with(|| plan.add_draw(id, rule, lease_ns / 1_000));
                 plan.next_claim(at, claim);
+                // Of strict rules reports do not say what was asked for.
+                plan.asked.push(0);
                 continue;
             }
             source.epoch = report.epoch(key);
@@ -102,7 +108,8 @@ impl Region {
             let said = Said { asked: key.asked, recently: key.asked_recently, span_ns, most_milli };
             let next = plan.entries.len();
             let passed = if doubt.is_none() { visit.take(&id, rule, source.epoch, key, next) } else { None };
-            let Some((at, passed)) = passed else {
+            plan.asked.push(passed.map_or(0, |(_, _, asked)| asked));
+            let Some((at, passed, asked)) = passed else {
                 plan.next_uncharged(uncharged(id, rule, report, key, said.alone()));
                 continue;
             };
@@ -117,7 +124,7 @@ impl Region {
             }
             let Passed { admitted, unconfirmed, .. } = passed;
             entry.counts.push(Count { admitted, unconfirmed, ..count(report, key) });
-            plan.add_news(at, heard.new);
+            plan.add_news(at, Counts { asked: heard.new.asked.min(asked), ..heard.new });
         }
         plan
     }
@@ -176,6 +183,7 @@ impl Region {
             (claim.spent() + u64::from(claim.ahead)).saturating_sub(lease.charged)
         };
         let unmet = wanted.map(unmet).fold(0, u64::saturating_add);
+        let unmet = unmet.min(DEMAND_TIMES * u64::from(draw.quota.burst()));
         // What was spent was given before.
         let counts = Counts { asked: drawn.given.saturating_add(unmet), admitted: drawn.given };
         self.busy.hear(now, pop, &draw.id, &Use { counts, last, askers: 1 });

@@ -14,6 +14,8 @@ use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 use weir_wire::time::{SECOND_NS, Time};
 
+const NOW_US: u64 = 1 << 50;
+
 fn at(ms: u64) -> Time {
     Time::from_nanos(1_000 * SECOND_NS + ms * 1_000_000)
 }
@@ -342,6 +344,32 @@ struct Step {
     late_ms: u64,
     is_heard: bool,
     is_new_epoch: bool,
+}
+
+#[test]
+fn no_more_is_shown_of_a_key_than_its_pop_is_believed_to_be_asked_for() {
+    let per_s = DEMAND_TIMES * (10 + 4 * 100);
+    // Four times a second for a minute: of one epoch, of several in turn, and by an honest POP.
+    for (epochs, asked_each) in [(1, u64::MAX / 1_000), (3, u64::MAX / 1_000), (1, 250)] {
+        let (mut hub, mut budget, mut shown) = (hub(1), Budget::default(), 0);
+        for n in 1..=240 {
+            let epoch = u32::try_from(n % epochs).unwrap();
+            let asked = n * asked_each;
+            let key = Key { value: vec![1], epoch, asked, asked_recently: asked_each, ..Key::default() };
+            let pending = hub.report(at(n * 250), NOW_US + n * 250_000, report(n * 250, vec![key]));
+            shown += pending.report().keys[0].asked_recently;
+            let account = budget.charge(NOW_US + n * 250_000, &pending.entries()[0].charge("eu", "fra1"));
+            let answers = Answers { accounts: vec![Ok(account)], drawn: vec![], pops: Ok(1) };
+            hub.settle::<&str>(at(n * 250), 0, pending, answers);
+        }
+        let rates = hub.busy(at(60_000), 10).keys[0].rates;
+        if asked_each == 250 {
+            assert_eq!((shown, rates.asked_milli), (60_000, 1_000_000));
+        } else {
+            assert!(shown <= per_s * 95, "{shown} in a minute, and half a minute before");
+            assert!(rates.asked_milli <= per_s * 1_000, "{rates:?}");
+        }
+    }
 }
 
 fn step() -> impl Strategy<Value = Step> {

@@ -127,7 +127,8 @@ impl Observer {
             self.trail.record(&Event::Decisions(Box::new(decided(pop, &of_key))));
         }
         let without_row = self.tally().take_left_out();
-        let tokens = rest.iter().map(|(_, of_key)| of_key.counts.limited).sum::<u64>() + without_row;
+        let limited = rest.iter().map(|(_, of_key)| of_key.counts.limited);
+        let tokens = limited.fold(without_row, u64::saturating_add);
         if tokens > 0 {
             self.metrics.trail_left_out.inc_by(tokens);
             self.trail.record(&Event::LeftOut { keys: rest.len(), limited: tokens });
@@ -149,13 +150,14 @@ struct OfRule {
 
 impl OfRule {
     fn add(&mut self, pop: &str, Minute { sums, keys, .. }: Minute) {
-        self.sums.asked += sums.asked;
-        self.sums.limited += sums.limited;
+        self.sums.asked = self.sums.asked.saturating_add(sums.asked);
+        self.sums.limited = self.sums.limited.saturating_add(sums.limited);
         if sums.limited > 0 {
             self.sums.pops.insert(pop.to_owned(), sums.limited);
         }
         for (value, limited) in keys {
-            *self.keys.entry(value).or_default() += limited;
+            let sum = self.keys.entry(value).or_default();
+            *sum = sum.saturating_add(limited);
         }
     }
 

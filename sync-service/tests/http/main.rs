@@ -6,6 +6,7 @@ mod canary;
 mod client;
 mod dry_run;
 mod exchange;
+mod extremes;
 mod figures;
 mod fleet;
 mod gateway;

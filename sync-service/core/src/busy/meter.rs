@@ -53,6 +53,12 @@ impl Rates {
         Self { asked_milli: self.asked_milli.max(self.admitted_milli), ..self }
     }
 
+    /// No more than `most_milli` each.
+    pub(super) fn at_most(self, most_milli: u64) -> Self {
+        let Self { asked_milli, admitted_milli } = self;
+        Self { asked_milli: asked_milli.min(most_milli), admitted_milli: admitted_milli.min(most_milli) }
+    }
+
     /// Both together.
     pub fn add(&mut self, other: Self) {
         self.asked_milli = self.asked_milli.saturating_add(other.asked_milli);

@@ -26,6 +26,7 @@ use self::standing::level_milli;
 pub use self::weights::{HALF_NS, KEPT};
 use self::weights::{Worn, weight};
 use crate::budget::BudgetId;
+use crate::claims::demand_milli_max;
 pub use crate::demand::Counts;
 use crate::heard::Last;
 use crate::id::ByBudget;
@@ -224,13 +225,15 @@ impl Known {
     fn said(&self, now: Time, id: &BudgetId) -> BusyKey {
         let Last { quota, at, .. } = self.last;
         let limited = self.limited.filter(|(_, last)| now.nanos_since(*last) < UNLIMITED_NS);
-        let pops = self.pops.iter().map(|(pop, meter)| (pop.clone(), meter.rates(now)));
+        // As far as POPs are believed.
+        let most_milli = demand_milli_max(quota);
+        let pops = self.pops.iter().map(|(pop, meter)| (pop.clone(), meter.rates(now).at_most(most_milli)));
         let mut pops: Vec<_> = pops.filter(|(_, rates)| rates.asked_milli > 0).collect();
         pops.sort_by_key(|(_, rates)| Reverse(rates.asked_milli));
         BusyKey {
             id: id.clone(),
             quota,
-            rates: self.meter.rates(now),
+            rates: self.meter.rates(now).at_most(most_milli.saturating_mul(self.askers.max(1).into())),
             level_milli: level_milli(quota, self.last.deficit_ns_at(now)),
             age_ms: now.nanos_since(at) / 1_000_000,
             limited_ms: limited.map(|(since, _)| now.nanos_since(since) / 1_000_000),

@@ -7,6 +7,7 @@ use weir_wire::quota::Quota;
 use weir_wire::time::{SECOND_NS, Time};
 
 use crate::budget::COUNT_MAX;
+use crate::scaled::scaled;
 use crate::source::Count;
 
 /// How many bursts a POP may claim at once, ...
@@ -33,6 +34,17 @@ pub(super) struct Meter {
     heard_at: Time,
     epochs: Vec<Counted>,
     planned: Planned,
+    asked: Asked,
+}
+
+/// What its POP was asked for, as far as that is believed.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    /// The epoch of the last report, and what was asked for since it began.
+    epoch: u64,
+    seen: u64,
+    /// For how long the POP may have been asked for the most that is believed, in nanoseconds.
+    credit_ns: u64,
 }
 
 /// Where the last report that claimed the key has its entry.
@@ -84,9 +96,10 @@ impl Meter {
             version,
             lacks_ns: -nanos(unheard_ns),
             at: made_at,
-            heard_at: Time::ZERO,
+            heard_at: made_at,
             epochs: Vec::new(),
             planned: Planned::default(),
+            asked: Asked { epoch: 0, seen: 0, credit_ns: unheard_ns + LATE_NS },
         }
     }
 
@@ -96,6 +109,20 @@ impl Meter {
             self.planned = Planned { visit, rule, entry: next };
         }
         self.planned.entry
+    }
+
+    /// Tokens that its POP is believed to have been asked for since it reported `key` last: at most `most_milli`
+    /// thousandths a second, over no more than `span_ns`. To be called before the meter is refilled.
+    pub(super) fn asked(&mut self, now: Time, epoch: u64, key: &Key, most_milli: u64, span_ns: u64) -> u64 {
+        let Asked { epoch: known, seen, credit_ns } = self.asked;
+        let new = if known == epoch { key.asked.saturating_sub(seen) } else { 0 };
+        let seen = if known == epoch { seen.max(key.asked) } else { key.asked };
+        let credit_ns = credit_ns.saturating_add(now.nanos_since(self.heard_at)).min(span_ns);
+        let most = scaled(most_milli, credit_ns, SECOND_NS) / 1_000;
+        let asked = new.max(key.asked_recently.min(key.asked)).min(most);
+        let spent_ns = scaled(asked, SECOND_NS * 1_000, most_milli);
+        self.asked = Asked { epoch, seen, credit_ns: credit_ns.saturating_sub(spent_ns) };
+        asked
     }
 
     /// Its key is reported at `now`, in a report made at `made_at`. Refills up to then; returns how many tokens of

@@ -73,7 +73,12 @@ impl Pop {
 
     /// How long before its first report `key` may have been admitted, in nanoseconds.
     pub(super) fn unheard_ns(&self, key: &Key) -> u64 {
-        (u64::from(key.span_ms) * MS_NS).min(SPAN_NS + self.silence_ns)
+        (u64::from(key.span_ms) * MS_NS).min(self.span_ns())
+    }
+
+    /// How far back its reports may reach, in nanoseconds.
+    pub(super) fn span_ns(&self) -> u64 {
+        SPAN_NS + self.silence_ns
     }
 
     /// Whether it may announce one more ban now.
