@@ -18,10 +18,20 @@ use crate::local::bytes_of;
 use crate::table::slot::Watched;
 use crate::table::{NamedKey, Slots, Updated};
 use weir_wire::messages::{self, Report, Version};
+use weir_wire::quota::Quota;
 use weir_wire::time::{SECOND_NS, Time};
 
 /// A report that gets neither an answer nor a failure is given up after this, in nanoseconds.
 const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
+/// How many times a key's wait weighs that was asked for a burst meanwhile.
+const BURST_WEIGHT: u64 = 1_000;
+
+/// How much each nanosecond weighs for which weir-sync was not told of a key: by the parts of a burst that were asked for
+/// meanwhile beyond its even share.
+fn weight(quota: Quota, parts: u32, unsaid: u64, waits_ns: u64) -> u64 {
+    let share = waits_ns / quota.token_ns().saturating_mul(parts.max(1).into());
+    1 + unsaid.saturating_sub(share).saturating_mul(BURST_WEIGHT) / u64::from(quota.burst())
+}
 
 impl Limiter {
     /// The report to send now; `None` if [`super::REPORTS_MAX`] are under way, or if there is nothing to say and no
@@ -34,8 +44,11 @@ impl Limiter {
             return None;
         }
         self.watch.forget_idle(now);
-        let bytes = self.exchange.as_mut()?.bytes_at(now);
-        let tags = self.watch.due(bytes, now);
+        let exchange = self.exchange.as_mut()?;
+        let (bytes, parts, terms) = (exchange.bytes_at(now), exchange.cold_parts(), &self.terms);
+        let tags = self.watch.due(bytes, now, |rule, unsaid, waits_ns| {
+            terms.get(usize::from(rule)).map_or(1, |terms| weight(terms.quota, parts, unsaid, waits_ns))
+        });
         let mut saying = Saying::default();
         for tag in tags {
             self.tell(tag, &mut saying, slots, now);

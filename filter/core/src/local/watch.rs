@@ -149,13 +149,24 @@ impl WatchList {
 
     /// Tags of the keys to report at `now`, in at most `bytes`. If the list is filling up, every key with something to
     /// report is due. If not all fit, hot ones go first in up to three quarters of the room, so that many others do not
-    /// keep them waiting; of each kind, those that were reported longest ago come first.
-    pub(crate) fn due(&mut self, bytes: u64, now: Time) -> Vec<u64> {
+    /// keep them waiting. Of each kind those come first for which the time since their last report weighs most: `weigh` gives
+    /// the weight of such a nanosecond by the rule, the tokens asked for since, and how many nanoseconds it was.
+    pub(crate) fn due(
+        &mut self,
+        bytes: u64,
+        now: Time,
+        weigh: impl Fn(RuleIndex, u64, u64) -> u64,
+    ) -> Vec<u64> {
         let since_ns = now.nanos_since(core::mem::replace(&mut self.looked_at, now));
         self.keys.values_mut().for_each(|key| key.look(since_ns));
         let is_crowded = self.is_crowded();
         let due = self.keys.iter().filter(|(_, key)| key.dirty && (is_crowded || key.is_due(now)));
-        let mut due: Vec<_> = due.map(|(tag, key)| Due::of(*tag, key)).collect();
+        let of = |(tag, key): (&u64, &WatchedKey)| {
+            let waits_ns = now.nanos_since(key.said_at);
+            let weight = weigh(key.name.rule, key.unsaid(), waits_ns).saturating_mul(waits_ns);
+            Due { is_hot: Reverse(key.is_hot), weight: Reverse(weight), tag: *tag, bytes: key.bytes() }
+        };
+        let mut due: Vec<_> = due.map(of).collect();
         let all_bytes: u64 = due.iter().map(|due| due.bytes).sum();
         if all_bytes > bytes || due.len() > KEYS_MAX {
             due = Due::first(due, bytes);
@@ -199,17 +210,12 @@ fn known(keys: &mut BTreeMap<u64, WatchedKey>, tag: u64) -> Option<&mut WatchedK
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
     is_hot: Reverse<bool>,
-    said_at: Time,
+    weight: Reverse<u64>,
     tag: u64,
     bytes: u64,
 }
 
 impl Due {
-    fn of(tag: u64, key: &WatchedKey) -> Self {
-        let bytes = bytes_of(key.name.value.as_bytes());
-        Self { is_hot: Reverse(key.is_hot), said_at: key.said_at, tag, bytes }
-    }
-
     /// The most urgent of `due`, as many as fit.
     fn first(due: Vec<Self>, bytes: u64) -> Vec<Self> {
         let (mut first, mut late, mut used) = (Vec::new(), Vec::new(), 0);
@@ -309,20 +315,42 @@ mod tests {
     #[test]
     fn every_dirty_key_gets_its_turn() {
         let mut list = met(5);
-        assert_eq!(list.due(bytes_for(3), Time::from_nanos(10)), [1, 2, 3]);
-        assert_eq!(list.due(bytes_for(3), Time::from_nanos(20)), [4, 5, 1]);
-        assert_eq!(list.due(bytes_for(5), Time::from_nanos(30)), [1, 2, 3, 4, 5]);
-        assert_eq!(list.due(bytes_for(3) - 1, Time::from_nanos(40)).len(), 2);
+        assert_eq!(list.due(bytes_for(3), Time::from_nanos(10), |_, _, _| 1), [1, 2, 3]);
+        assert_eq!(list.due(bytes_for(3), Time::from_nanos(20), |_, _, _| 1), [4, 5, 1]);
+        assert_eq!(list.due(bytes_for(5), Time::from_nanos(30), |_, _, _| 1), [1, 2, 3, 4, 5]);
+        assert_eq!(list.due(bytes_for(3) - 1, Time::from_nanos(40), |_, _, _| 1).len(), 2);
+    }
+
+    /// However much others ask for, each key has its turn.
+    #[test]
+    fn a_key_that_asks_for_much_is_named_more_often_than_others() {
+        let (mut list, mut named) = (met(40), [0; 41]);
+        for round in 1..=100 {
+            let now = Time::from_nanos(100 * round);
+            for n in 1..=40 {
+                assert!(list.touch(&key(n), if n == 7 { 50 } else { 1 }, now));
+            }
+            for tag in list.due(bytes_for(4), now, |_, unsaid, _| unsaid) {
+                list.get_mut(tag).unwrap().say_asked();
+                named[usize::try_from(tag).unwrap()] += 1;
+            }
+        }
+        let others = || (1..=40).filter(|n| *n != 7).map(|n| named[n]);
+        assert!(named[7] >= 50 && others().all(|times| times >= 5), "{named:?}");
     }
 
     #[test]
     fn a_hot_key_goes_first_but_not_without_end() {
         let mut list = met(20);
         (11..=20).for_each(|n| list.get_mut(n).unwrap().heat());
-        assert_eq!(list.due(bytes_for(4), Time::from_nanos(100)), [11, 12, 13, 1]);
-        assert_eq!(list.due(bytes_for(4), Time::from_nanos(101)), [14, 15, 16, 2]);
+        assert_eq!(list.due(bytes_for(4), Time::from_nanos(100), |_, _, _| 1), [11, 12, 13, 1]);
+        assert_eq!(list.due(bytes_for(4), Time::from_nanos(101), |_, _, _| 1), [14, 15, 16, 2]);
         (1..=10).for_each(|n| list.get_mut(n).unwrap().dirty = false);
-        assert_eq!(list.due(bytes_for(4), Time::from_nanos(102)).len(), 4, "what others leave is theirs");
+        assert_eq!(
+            list.due(bytes_for(4), Time::from_nanos(102), |_, _, _| 1).len(),
+            4,
+            "what others leave is theirs"
+        );
     }
 
     #[test]

@@ -118,9 +118,19 @@ impl WatchedKey {
         self.asked.wrapping_sub(self.answered)
     }
 
-    /// Tokens asked for that no report of this worker has said. From now on, they count as said.
+    /// Tokens asked for that no report of this worker has said.
+    pub(super) fn unsaid(&self) -> u64 {
+        self.asked.wrapping_sub(self.said)
+    }
+
+    /// The same. From now on, they count as said.
     pub(crate) fn say_asked(&mut self) -> u64 {
         self.asked.wrapping_sub(core::mem::replace(&mut self.said, self.asked))
+    }
+
+    /// About how many bytes it takes in a report.
+    pub(super) fn bytes(&self) -> u64 {
+        super::bytes_of(self.name.value.as_bytes())
     }
 
     /// A report failed that was the first to say what was asked for after `said`.
