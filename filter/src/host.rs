@@ -81,6 +81,7 @@ unsafe extern "C" {
         data: *mut *mut u8,
         size: *mut usize,
     ) -> u32;
+    fn proxy_get_header_map_pairs(map: u32, data: *mut *mut u8, size: *mut usize) -> u32;
     fn proxy_add_header_map_value(
         map: u32,
         name: *const u8,
@@ -208,10 +209,19 @@ pub(crate) fn buffer(kind: Buffer, max: usize) -> Result<Vec<u8>, Status> {
     })
 }
 
+/// The first line of a header.
 pub(crate) fn header(map: Headers, name: &str) -> Result<Vec<u8>, Status> {
     returned(|data, size| {
         // SAFETY: the host reads the name and writes a pointer and a size during the call.
         unsafe { proxy_get_header_map_value(map as u32, name.as_ptr(), name.len(), data, size) }
+    })
+}
+
+/// All headers, each line of them, in the form that [`serialized`] makes.
+pub(crate) fn headers(map: Headers) -> Result<Vec<u8>, Status> {
+    returned(|data, size| {
+        // SAFETY: the host writes a pointer and a size during the call.
+        unsafe { proxy_get_header_map_pairs(map as u32, data, size) }
     })
 }
 

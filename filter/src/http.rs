@@ -4,6 +4,7 @@ use weir_limiter::edge::Response;
 use weir_rules::claim;
 use weir_rules::request::{Attribute, Request};
 
+use crate::header_lines::HeaderLines;
 use crate::host::{self, Headers, Status};
 use crate::{memory, nginx};
 
@@ -25,6 +26,18 @@ fn metadata(place: &str, names: &[String]) -> Result<Vec<u8>, Status> {
 /// The request in the host's current context.
 pub(crate) struct HostRequest {
     pub(crate) is_without_body: bool,
+    /// Its headers, once a rule has asked for one; `None` within if the host does not give them.
+    lines: Option<Option<HeaderLines>>,
+}
+
+impl HostRequest {
+    pub(crate) fn new(is_without_body: bool) -> Self {
+        Self { is_without_body, lines: None }
+    }
+
+    fn lines(&mut self) -> Option<&HeaderLines> {
+        self.lines.get_or_insert_with(|| HeaderLines::of(Headers::Request)).as_ref()
+    }
 }
 
 impl Request for HostRequest {
@@ -37,7 +50,13 @@ impl Request for HostRequest {
             Attribute::Authority if nginx::IS_HOST => host::header(Headers::Request, "host")
                 .or_else(|_| host::header(Headers::Request, ":authority")),
             Attribute::Authority => host::header(Headers::Request, ":authority"),
-            Attribute::Header(name) => host::header(Headers::Request, name),
+            Attribute::Header(name) => match self.lines() {
+                Some(lines) => {
+                    let mut value = Vec::new();
+                    return lines.write(name, &mut value).then_some(value);
+                }
+                None => host::header(Headers::Request, name),
+            },
             Attribute::Route => host::property("xds\0route_name").or_else(|_| host::property("route_name")),
             Attribute::Claim(path) => metadata(CLAIMS, path),
         };
@@ -45,11 +64,21 @@ impl Request for HostRequest {
         value.ok().filter(|value| !value.is_empty() || *attribute != Attribute::Route)
     }
 
+    fn first_line(&mut self, header: &Attribute) -> Option<Vec<u8>> {
+        let Attribute::Header(name) = header else { return None };
+        host::header(Headers::Request, name).ok()
+    }
+
     fn is_without_body(&self) -> bool {
         self.is_without_body
     }
 
     fn attribute_into(&mut self, attribute: &Attribute, room: &mut Vec<u8>) -> bool {
+        if let Attribute::Header(name) = attribute
+            && let Some(lines) = self.lines()
+        {
+            return lines.write(name, room);
+        }
         memory::reuse(std::mem::take(room));
         let value = self.attribute(attribute);
         let is_there = value.is_some();
@@ -67,7 +96,11 @@ impl Response for HostResponse {
     }
 
     fn header(&mut self, name: &str) -> Option<Vec<u8>> {
-        host::header(Headers::Response, name).ok()
+        let Some(lines) = HeaderLines::of(Headers::Response) else {
+            return host::header(Headers::Response, name).ok();
+        };
+        let mut value = Vec::new();
+        lines.write(name, &mut value).then_some(value)
     }
 
     fn add(&mut self, name: &str, value: &str) {

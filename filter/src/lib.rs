@@ -10,6 +10,7 @@
 //! worker.rs    one configuration in one worker: the edge, and what it needs of the host
 //! calls.rs     calls to weir-sync, and their answers
 //! http.rs      what the host says about a request and its response
+//! header_lines.rs  all lines of its headers
 //! shared.rs    what workers share, in the host's shared data: the secret, the slots
 //! metrics.rs   counters in the host's metrics
 //! refusals.rs  what rules ask for that this module cannot do
@@ -34,6 +35,7 @@ mod calls;
 #[cfg(not(feature = "lean"))]
 mod dispatch;
 mod exports;
+mod header_lines;
 mod host;
 mod http;
 #[cfg(feature = "lean")]

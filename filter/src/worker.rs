@@ -60,7 +60,7 @@ impl Worker {
         mut answered: Option<(u64, Answered)>,
     ) -> Action {
         let now = self.clock.now();
-        let mut request = HostRequest { is_without_body };
+        let mut request = HostRequest::new(is_without_body);
         let Self { edge, process, caller, .. } = self;
         loop {
             let decided = match answered.take() {

@@ -305,7 +305,7 @@ fn refused_too_many(secrets: Option<&Secrets>, peer: SocketAddr) {
     let reason =
         "a connection without a token, with too many requests at a time or answers that it does not take";
     if let Some(secrets) = secrets {
-        secrets.refusals.log(peer.ip(), reason.to_owned());
+        secrets.refusals.log(peer.ip(), reason);
     }
 }
 
@@ -356,13 +356,13 @@ async fn begun(
             if certificates.is_some() && bearer.is_none() {
                 let reason =
                     "a certificate without a DNS name (subjectAltName), expected the name of its POP";
-                secrets.refusals.log(address.ip(), reason.to_owned());
+                secrets.refusals.log(address.ip(), reason);
             }
             Some((timely(Box::pin(stream)), bearer.map(Arc::new)))
         }
         // Such as a client that speaks plain HTTP, or one whose certificate is not of our authorities.
         Err(error) if error.kind() == ErrorKind::InvalidData => {
-            secrets.refusals.log(address.ip(), format!("a connection without valid TLS: {error}"));
+            secrets.refusals.log(address.ip(), &format!("a connection without valid TLS: {error}"));
             None
         }
         Err(error) => {

@@ -1,6 +1,7 @@
 //! Logs the requests that were refused for what they carry, so that an operator sees who tries what, and nobody can fill
 //! the log.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -10,6 +11,24 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_mins(1);
 /// The most refusals that are told apart; others are not logged until there is room.
 const REFUSALS_MAX: usize = 1_000;
+
+/// The longest part of a line that a client chose, in bytes.
+const TOLD_BYTES_MAX: usize = 128;
+/// The longest reason that is logged, in bytes.
+const REASON_BYTES_MAX: usize = 1_024;
+
+/// What a client chose, as it is logged: what is too long is cut, and its length told.
+pub fn told(text: &str) -> Cow<'_, str> {
+    cut(text, TOLD_BYTES_MAX)
+}
+
+fn cut(text: &str, bytes_max: usize) -> Cow<'_, str> {
+    let head = text.floor_char_boundary(bytes_max);
+    match text.get(..head).filter(|_| head < text.len()) {
+        Some(head) => format!("{head}... ({} bytes)", text.len()).into(),
+        None => text.into(),
+    }
+}
 
 /// The refusals of the last minute.
 #[derive(Debug, Default)]
@@ -23,8 +42,8 @@ struct Seen {
 
 impl Refusals {
     /// Logs that a request of `peer` was refused, unless that was logged within the last minute.
-    pub fn log(&self, peer: IpAddr, reason: String) {
-        self.log_at(Instant::now(), peer, reason);
+    pub fn log(&self, peer: IpAddr, reason: &str) {
+        self.log_at(Instant::now(), peer, cut(reason, REASON_BYTES_MAX).into_owned());
     }
 
     /// Returns whether it was logged.
@@ -76,5 +95,15 @@ mod tests {
         assert_eq!(others, REFUSALS_MAX - 1);
         assert!(logged(130, 10_001), "once the others are old");
         assert!(refusals.0.lock().unwrap().len() < REFUSALS_MAX);
+    }
+    #[test]
+    fn what_a_client_chose_is_cut_between_characters() {
+        assert_eq!(told("/v1/report"), "/v1/report");
+        assert_eq!(told(&"x".repeat(TOLD_BYTES_MAX)), "x".repeat(TOLD_BYTES_MAX));
+        let long = format!("{}{}", "x".repeat(TOLD_BYTES_MAX - 1), "ü".repeat(15_000));
+        assert_eq!(told(&long), format!("{}... (30127 bytes)", "x".repeat(TOLD_BYTES_MAX - 1)));
+        let refusals = Refusals::default();
+        refusals.log(IpAddr::from(Ipv4Addr::LOCALHOST), &long);
+        assert!(refusals.0.lock().unwrap().keys().all(|(_, reason)| reason.len() < REASON_BYTES_MAX + 20));
     }
 }

@@ -37,6 +37,7 @@ use crate::live::{self, Live};
 use crate::metrics::page::{self, Format};
 use crate::metrics::{Metrics, Status};
 use crate::problem::{Problem, json, text};
+use crate::refusals::told;
 use crate::report::Exchange;
 use crate::secrets::Secrets;
 use order_path::Place;
@@ -179,9 +180,9 @@ impl Routes {
 
     fn refuse(&self, method: &Method, uri: &Uri, peer: &Peer, problem: &Problem) -> Response {
         let status = problem.status;
-        let reason = format!("{method} {}: {problem}", uri.path());
+        let reason = format!("{} {}: {problem}", told(method.as_str()), told(uri.path()));
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-            self.secrets.refusals.log(peer.address.ip(), reason);
+            self.secrets.refusals.log(peer.address.ip(), &reason);
         } else {
             tracing::debug!("refused: {reason}");
         }

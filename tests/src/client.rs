@@ -58,6 +58,14 @@ impl Ask {
         self
     }
 
+    /// The same with one more line of this header.
+    #[must_use]
+    pub fn line(mut self, name: &'static str, value: &str) -> Self {
+        let value = HeaderValue::from_str(value).unwrap_or_else(|_| panic!("no header value: {value:?}"));
+        self.headers.append(HeaderName::from_static(name), value);
+        self
+    }
+
     /// The same with this body.
     #[must_use]
     pub fn body(self, body: impl Into<Bytes>) -> Self {

@@ -5,7 +5,7 @@ use weir_limiter::response::Header;
 use weir_rules::RuleSet;
 use weir_rules::after::After;
 use weir_rules::claim;
-use weir_rules::request::{Attribute, Request};
+use weir_rules::request::{Attribute, LINE_BREAK, Request};
 
 use crate::abi::{AttributeId, Headers, Metadata, Stream};
 
@@ -73,7 +73,7 @@ impl Request for HostRequest {
     }
 }
 
-/// A header's value; if there are several, all of them with commas between.
+/// A header's lines, with [`LINE_BREAK`] between them.
 fn header<T>(stream: Stream, map: Headers, name: &str, take: impl FnOnce(&[u8]) -> T) -> Option<T> {
     let mut take = Some(take);
     let (mut all, mut count) = (Vec::new(), 0);
@@ -89,7 +89,7 @@ fn header<T>(stream: Stream, map: Headers, name: &str, take: impl FnOnce(&[u8]) 
         return Some(value);
     }
     for index in 1..count {
-        all.push(b',');
+        all.push(LINE_BREAK);
         stream.header(map, name, index, |value, _| all.extend_from_slice(value));
     }
     take.take().map(|take| take(&all))

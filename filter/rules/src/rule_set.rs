@@ -173,6 +173,8 @@ impl RuleSet {
         out.clear();
         // The variant, where in `out` it begins, and whether a variant that is surely for the request was found.
         let mut chosen: Option<(&Rule, usize, bool)> = None;
+        // The written rule that was looked at last, and whether its condition holds.
+        let mut matched: Option<(u16, Holds)> = None;
         for place in places.iter() {
             let Some(rule) = self.rules.get(place) else { continue };
             let before = chosen.filter(|(other, ..)| other.variant.group == rule.variant.group);
@@ -181,7 +183,11 @@ impl RuleSet {
                 if before.is_some_and(|(.., is_sure)| is_sure) {
                     continue;
                 }
-                let holds = rule.is_for(request);
+                // Variants of one rule share its condition.
+                if matched.is_none_or(|(group, _)| group != rule.variant.group) {
+                    matched = Some((rule.variant.group, rule.matches.holds(request)));
+                }
+                let holds = rule.is_for(matched.map_or(Holds::No, |(_, holds)| holds), request);
                 let (is_less, begin) = before
                     .map_or((true, out.len()), |(other, begin, _)| (rule.allows_less_than(other), begin));
                 match before {

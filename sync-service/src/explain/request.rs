@@ -60,13 +60,9 @@ impl Described {
 impl Described {
     /// As a check at the gateway says it.
     pub(super) fn json(&self) -> Value {
-        let mut headers: BTreeMap<&str, String> = BTreeMap::new();
+        let mut headers: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (name, value) in &self.headers {
-            headers
-                .entry(name)
-                // As Envoy gives several of one name.
-                .and_modify(|known| *known = format!("{known},{value}"))
-                .or_insert_with(|| value.clone());
+            headers.entry(name).or_default().push(value);
         }
         let mut claims = json!({});
         for (path, value) in &self.claims {
@@ -104,10 +100,9 @@ impl Request for Described {
             Attribute::Authority => self.host.clone()?,
             Attribute::Route => self.route.clone()?,
             Attribute::Header(name) => {
-                // As Envoy gives several of one name.
                 let values = self.headers.iter().filter(|(known, _)| known == name);
                 let values: Vec<_> = values.map(|(_, value)| value.as_str()).collect();
-                (!values.is_empty()).then(|| values.join(","))?
+                (!values.is_empty()).then(|| values.join("\n"))?
             }
             Attribute::Claim(names) => {
                 let name = names.join(".");

@@ -26,7 +26,7 @@ pub(super) fn not(
 /// What the request has instead of what `test` asks for.
 fn failed(test: &Test, attributes: &Attributes, request: &mut Fetched<'_>) -> String {
     let (field, id) = match test {
-        Test::Methods(_) => ("methods".into(), Some(AttributeId::METHOD)),
+        Test::Methods(_) | Test::OverriddenMethods(..) => ("methods".into(), Some(AttributeId::METHOD)),
         Test::Paths(_) => ("path".into(), Some(AttributeId::PATH)),
         Test::Hosts(_) => ("hosts".into(), Some(AttributeId::AUTHORITY)),
         Test::Routes(_) => ("routes".into(), Some(AttributeId::ROUTE)),

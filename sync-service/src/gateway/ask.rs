@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::net::IpAddr;
 
-use weir_rules::request::{Attribute, Request};
+use weir_rules::request::{Attribute, LINE_BREAK, Request};
 
 use super::descriptor::Descriptor;
 
@@ -18,7 +18,7 @@ pub struct Ask {
     pub host: Option<String>,
     /// The path with its query.
     pub path: Option<String>,
-    /// Headers; their names in lower case. Those of one name are joined by commas.
+    /// Lines of headers; their names in lower case.
     pub headers: Vec<(String, String)>,
     /// What its token says, by paths of names, and whatever no client can make up.
     pub claims: Vec<(Vec<String>, String)>,
@@ -50,13 +50,13 @@ impl Default for Ask {
 }
 
 impl Ask {
-    /// Writes the headers of this name; false if there is none.
+    /// Writes the lines of this header; false if there is none.
     fn write_header(&self, name: &str, room: &mut Vec<u8>) -> bool {
         let mut values = self.headers.iter().filter(|(known, _)| known == name).map(|(_, value)| value);
         let Some(first) = values.next() else { return false };
         room.extend_from_slice(first.as_bytes());
         for value in values {
-            room.push(b',');
+            room.push(LINE_BREAK);
             room.extend_from_slice(value.as_bytes());
         }
         true

@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use weir_rules::request::Attribute;
+use weir_rules::request::{Attribute, LINE_BREAK};
 
 use super::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
@@ -64,14 +64,14 @@ impl Descriptor {
         self.value(key).is_some_and(|value| put(value, room))
     }
 
-    /// Those of one name are joined by commas.
+    /// Those of one name are lines of one header.
     fn write_header(&self, name: &str, room: &mut Vec<u8>) -> bool {
         let is_other = |key: &str| matches!(key, ADDRESS | METHOD | PATH | HOST);
         let is_named = |entry: &&Entry| entry.key.eq_ignore_ascii_case(name) && !is_other(&entry.key);
         let mut is_there = false;
         for entry in self.entries().iter().filter(is_named) {
             if is_there {
-                room.push(b',');
+                room.push(LINE_BREAK);
             }
             is_there = put(&entry.value, room);
         }

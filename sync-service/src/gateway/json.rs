@@ -6,7 +6,7 @@ use std::time::Duration;
 use hyper::header::HeaderName;
 use serde_json::{Map, Value, json};
 use weir_rules::reading::{ConfigError, Errors, Item};
-use weir_rules::request::{CLAIM_NAMES_MAX, NAME_BYTES_MAX};
+use weir_rules::request::{CLAIM_NAMES_MAX, LINE_BREAK, NAME_BYTES_MAX};
 use weir_wire::law::Law;
 use weir_wire::quota::{Quota, TOKENS_MAX};
 
@@ -132,18 +132,26 @@ fn ask(item: &Item<'_>) -> Option<Ask> {
     Some(Ask { address, method, host, path, headers, claims, descriptor: None, hits, is_peek, reserve_s })
 }
 
-/// An object of texts, whose names are those of headers.
+/// An object whose names are those of headers, and whose values are texts, or lists of them for several lines.
 fn headers(item: &Item<'_>) -> Vec<(String, String)> {
     let mut headers = Vec::new();
     for (name, value) in object(item) {
         let value = item.within(name, value);
-        let Some(text) = value.value().as_str().filter(|text| text.len() <= TEXT_BYTES_MAX) else {
-            value.note_found(format!("text of at most {TEXT_BYTES_MAX} bytes"));
+        let Ok(name) = HeaderName::from_bytes(name.as_bytes()) else {
+            value.note("expected a header's name, as in x-api-key");
             continue;
         };
-        match HeaderName::from_bytes(name.as_bytes()) {
-            Ok(name) => headers.push((name.as_str().to_owned(), text.to_owned())),
-            Err(_) => value.note("expected a header's name, as in x-api-key"),
+        let is_list = value.value().is_array();
+        let lines: Vec<_> = if is_list { value.items().collect() } else { vec![value] };
+        for line in lines {
+            let text = line.value().as_str();
+            match text.filter(|text| text.len() <= TEXT_BYTES_MAX && !text.as_bytes().contains(&LINE_BREAK)) {
+                Some(text) if headers.len() < PAIRS_MAX => headers.push((name.to_string(), text.to_owned())),
+                Some(_) => item.note(format!("expected at most {PAIRS_MAX} lines")),
+                None => {
+                    line.note_found(format!("text of at most {TEXT_BYTES_MAX} bytes without line breaks"));
+                }
+            }
         }
     }
     headers

@@ -66,7 +66,11 @@ fn a_refused_try_is_logged_with_its_address() {
     }
     assert_eq!(running.status("GET /v1/rules/versions", "the-token-of-nobody"), 401);
     assert_eq!(running.status("GET /v1/rules", BOARD), 404, "nothing was put");
+    let long = format!("GET /v1/keys/r/{}", "x".repeat(30_000));
+    assert_eq!(running.status(&long, "the-token-of-nobody"), 401);
     let (_, logs) = running.signal("TERM");
+    assert!(logs.contains("... (30011 bytes): 401"), "{logs}");
+    assert!(logs.lines().all(|line| line.len() < 1_000), "what a client chose is cut");
     for line in [
         "refused: PUT /v1/rules: 403",
         "refused: PUT /v1/enforcement: 401",

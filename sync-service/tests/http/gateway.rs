@@ -171,7 +171,7 @@ async fn what_is_wrong_with_a_check_is_told_with_its_place() {
         "[1].path: expected a path that begins with /, found \"x\"",
         "[1].address: expected an IP address, as in \"192.0.2.1\", found \"1.2.3\"",
         "[1].headers.a b: expected a header's name, as in x-api-key",
-        "[1].headers.d: expected text of at most 8192 bytes, found 1",
+        "[1].headers.d: expected text of at most 8192 bytes without line breaks, found 1",
         "[1].cost: expected a whole number from 1 to 1000000, found 0",
     ] {
         assert!(found.iter().any(|line| line == expected), "{expected}\n{found:#?}");

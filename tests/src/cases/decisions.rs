@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use weir_limiter::decide::Outcome;
 use weir_limiter::edge::{Decided, Edge, HostRules, LocalSite, Open, Step};
 use weir_limiter::table::slot::KEYS_PER_SLOT;
+use weir_rules::matching::{PROGRAMS_BYTES_MAX, Pattern};
 use weir_wire::time::Time;
 
 use super::host::Post;
@@ -28,6 +29,7 @@ pub(super) const CASES: &[Case] = &[
     Case { group: "decide", name: "limited, deny cache", start: limited },
     Case { group: "matching", name: "1 of 1 rule counts", start: || one_matches(1) },
     Case { group: "matching", name: "1 of 500 rules counts", start: || one_matches(500) },
+    Case { group: "matching", name: "dearest expressions", start: dearest },
 ];
 
 /// Admits every request of every case.
@@ -105,6 +107,20 @@ fn one_matches(count: usize) -> Operation {
     let counted = alone.edge.counters().take_rule(0);
     assert_eq!(counted.allowed, 1, "the rule that is to be measured");
     repeated(alone, path, Outcome::Allow)
+}
+
+/// Rules whose expressions take all that a rule set may have, and a value as long as they are tried on.
+fn dearest() -> Operation {
+    const DEAR: &str = "(a?b?c?d?e?f?g?h?i?j?){9}z$";
+    let bytes = Pattern::new(DEAR, false).expect("an expression").program_bytes();
+    let rule = |i| {
+        format!(
+            r#"{{"name": "r{i}", "key": ["client_address"], {GENEROUS}, "match": {{"headers":
+                [{{"name": "x-long", "regex": "{DEAR}"}}]}}}}"#
+        )
+    };
+    let rules: Vec<_> = (0..PROGRAMS_BYTES_MAX / bytes).map(rule).collect();
+    repeated(Alone::new(&rules, SLOTS), b"/", Outcome::Allow)
 }
 
 /// The same request again and again, which ends in `outcome`.

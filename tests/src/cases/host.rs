@@ -2,9 +2,10 @@
 
 use weir_limiter::table::slot::Slot;
 use weir_limiter::table::{LocalSlots, ReadError, Slots, Version, WriteError};
+use weir_rules::matching::REGEX_VALUE_BYTES_MAX;
 use weir_rules::request::{Attribute, Request};
 
-/// A POST to `path` from `address`, with an API key.
+/// A POST to `path` from `address`, with an API key, and a header as long as a regular expression is tried on.
 pub(super) struct Post<'a> {
     pub(super) address: &'a [u8],
     pub(super) path: &'a [u8],
@@ -24,6 +25,7 @@ impl Post<'_> {
             Attribute::Path => Some(self.path),
             Attribute::Authority => Some(b"api.example.com"),
             Attribute::Header(name) if name == "x-api-key" => Some(b"5f0c6d1e9b3a4e07"),
+            Attribute::Header(name) if name == "x-long" => Some(&[b'a'; REGEX_VALUE_BYTES_MAX]),
             _ => None,
         }
     }

@@ -80,7 +80,9 @@ fn configuration(proxy: Proxy) -> Value {
     // The lean module hears of no response.
     per_address["response"] = json!({"on_allowed": proxy != Proxy::Lean, "reset": "epoch"});
     let login = json!({
-        "name": "login", "match": {"path": {"exact": "/login"}}, "key": ["client_address"], "rate": "5/m", "burst": 5,
+        "name": "login",
+        "match": {"path": {"exact": "/login"}, "headers": [{"name": "x-probe", "present": false}]},
+        "key": ["client_address"], "rate": "5/m", "burst": 5,
         "strict": true, "when_unsynced": "deny",
     });
     json!({

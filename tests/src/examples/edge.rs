@@ -256,8 +256,9 @@ impl Response for Answering<'_> {
     }
 
     fn header(&mut self, name: &str) -> Option<Vec<u8>> {
-        let found = self.answer.headers.iter().find(|(known, _)| known == name);
-        found.map(|(_, value)| value.clone().into_bytes())
+        let found = self.answer.headers.iter().filter(|(known, _)| known == name);
+        let lines: Vec<_> = found.map(|(_, value)| value.as_str()).collect();
+        (!lines.is_empty()).then(|| lines.join("\n").into_bytes())
     }
 
     fn add(&mut self, name: &str, value: &str) {
@@ -299,8 +300,9 @@ struct Asked<'a>(&'a Requests);
 
 impl Asked<'_> {
     fn said(&self, name: &str) -> Option<Vec<u8>> {
-        let said = self.0.asks.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
-        said.map(|(_, value)| value.clone().into_bytes())
+        let said = self.0.asks.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
+        let lines: Vec<_> = said.map(|(_, value)| value.as_str()).collect();
+        (!lines.is_empty()).then(|| lines.join("\n").into_bytes())
     }
 }
 

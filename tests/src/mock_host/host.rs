@@ -10,6 +10,9 @@ use super::shared::SharedData;
 const MONOTONIC_NS: u64 = 3_600_000_000_000;
 /// 2026-01-01, as nanoseconds since 1970.
 const UNIX_NS: u64 = 1_767_225_600_000_000_000;
+/// Headers whose lines Envoy joins by commas; tests/tests/e2e/evasions.rs compares.
+const JOINED: [&str; 8] =
+    ["accept", "accept-encoding", "authorization", "content-type", "origin", "referer", "user-agent", "via"];
 /// How much of the log a failure shows.
 const LOG_TAIL_LINES: usize = 12;
 
@@ -34,7 +37,17 @@ impl Ask {
     #[must_use]
     pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         self.headers.retain(|(known, _)| known != name);
-        self.headers.push((name.into(), value.as_ref().to_vec()));
+        self.line(name, value)
+    }
+
+    /// The same with one more line of this header. As in Envoy, some headers' lines become one.
+    #[must_use]
+    pub fn line(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
+        let known = self.headers.iter_mut().find(|(known, _)| known == name && JOINED.contains(&name));
+        match known {
+            Some((_, joined)) => *joined = [joined, b",".as_slice(), value.as_ref()].concat(),
+            None => self.headers.push((name.into(), value.as_ref().to_vec())),
+        }
         self
     }
 }

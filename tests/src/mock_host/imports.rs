@@ -85,6 +85,7 @@ fn returns(name: &str) -> Returns {
     match name {
         "proxy_get_buffer_bytes" | "proxy_get_header_map_value" => Returns::Bytes { data: 3, size: 4 },
         "proxy_get_property" | "proxy_get_shared_data" => Returns::Bytes { data: 2, size: 3 },
+        "proxy_get_header_map_pairs" => Returns::Bytes { data: 1, size: 2 },
         "proxy_get_current_time_nanoseconds" => Returns::Number { at: 0, bytes: 8 },
         "proxy_http_call" => Returns::Number { at: 9, bytes: 4 },
         "proxy_define_metric" => Returns::Number { at: 3, bytes: 4 },
@@ -125,6 +126,13 @@ fn proxy(name: &str, guest: &mut Guest<'_>, args: &[u64]) -> Result<u32, Error> 
         }
         "proxy_get_shared_data" | "proxy_set_shared_data" => return shared_data(name, guest, args),
         "proxy_get_header_map_value" | "proxy_add_header_map_value" => return header(name, guest, args),
+        "proxy_get_header_map_pairs" => {
+            if arg(0) != 0 {
+                return Ok(BAD_ARGUMENT);
+            }
+            let pairs = message::serialized(&guest.host().ask.headers);
+            guest.give(&pairs, arg(1), arg(2))?;
+        }
         "proxy_get_buffer_bytes" => return buffer(guest, args),
         "proxy_send_local_response" => return local_response(guest, args),
         "proxy_http_call" => return http_call(guest, args),

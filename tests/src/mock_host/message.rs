@@ -21,6 +21,18 @@ pub fn reply(sequence: u64, pops: u32, grants: Vec<Grant>) -> Vec<u8> {
         .encode()
 }
 
+/// A header map in the ABI's form: a count, sizes, then names and values, each ended by NUL.
+pub(super) fn serialized(headers: &[(String, Vec<u8>)]) -> Vec<u8> {
+    let size = |n: usize| u32::try_from(n).unwrap_or(u32::MAX).to_le_bytes();
+    let sizes = headers.iter().flat_map(|(name, value)| [size(name.len()), size(value.len())]);
+    let mut bytes = [size(headers.len())].into_iter().chain(sizes).flatten().collect::<Vec<u8>>();
+    for text in headers.iter().flat_map(|(name, value)| [name.as_bytes(), value]) {
+        bytes.extend(text);
+        bytes.push(0);
+    }
+    bytes
+}
+
 /// Why what the module sent to weir-sync is nothing to the code that these tests are of, if so.
 pub(super) fn foreign(sent: &[u8]) -> Option<String> {
     // It asks for a rule set without a body.

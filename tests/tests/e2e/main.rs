@@ -11,6 +11,7 @@ mod clock;
 mod configuration;
 mod console;
 mod deployments;
+mod evasions;
 mod failover;
 mod fleet;
 mod floods;

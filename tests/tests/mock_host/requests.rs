@@ -45,10 +45,13 @@ fn headers_of_any_bytes_get_a_decision() {
     assert!(worker.request(&good).allowed());
     assert!(!worker.request(&good).allowed());
     let strange = [vec![], vec![0xff; 9], vec![0], b"[".to_vec(), b"?".to_vec(), vec![b'/'; 65_536]];
-    for name in [":path", ":method", ":authority"] {
-        for value in &strange {
+    for value in &strange {
+        for name in [":path", ":method"] {
             assert!(worker.request(&good.clone().header(name, value)).allowed(), "{name}: not the rule's");
         }
+        // What is no host may be any host to the upstream.
+        let may_be_a_host = value.iter().all(|byte| !byte.is_ascii());
+        assert_eq!(worker.request(&good.clone().header(":authority", value)).allowed(), may_be_a_host);
     }
     let mut bare = client(1);
     bare.headers.clear();
@@ -61,7 +64,7 @@ fn headers_of_any_bytes_get_a_decision() {
 
 #[test]
 fn an_answer_that_is_in_no_memory_that_was_lent_is_none() {
-    let by_header = json!({"name": "r", "key": [{"header": "x"}], "rate": "1/h", "burst": 1});
+    let by_method = json!({"name": "r", "key": ["method"], "rate": "1/h", "burst": 1});
     let ask = client(1).header("x", "a");
     // What it asks for, where and how long the answer is; how many of three requests are let through.
     for (asks, place, bytes, through) in [
@@ -72,7 +75,7 @@ fn an_answer_that_is_in_no_memory_that_was_lent_is_none() {
         (vec![20], Some(1 << 16), 20, 3),
         (vec![20], None, 21, 3),
     ] {
-        let mut worker = Worker::configured(&shared(), &plugin(&by_header));
+        let mut worker = Worker::configured(&shared(), &plugin(&by_method));
         let stray = Answer::Stray { asks, place, bytes };
         worker.host_mut().follow(Script::always("proxy_get_header_map_value", stray.clone()));
         assert_eq!(worker.allowed_of(3, &ask), through, "{stray:?}");
@@ -83,8 +86,8 @@ fn an_answer_that_is_in_no_memory_that_was_lent_is_none() {
 
 #[test]
 fn answers_cost_no_memory_however_often_the_host_asks() {
-    let by_header = json!({"name": "r", "key": [{"header": "x"}], "rate": "1/h", "burst": 1});
-    let mut worker = Worker::configured(&shared(), &plugin(&by_header));
+    let by_method = json!({"name": "r", "key": ["method"], "rate": "1/h", "burst": 1});
+    let mut worker = Worker::configured(&shared(), &plugin(&by_method));
     let stray = Answer::Stray { asks: vec![5_000, 6_000], place: Some(1 << 16), bytes: 20 };
     worker.host_mut().follow(Script::always("proxy_get_header_map_value", stray));
     let ask = client(1).header("x", "a");
@@ -99,8 +102,41 @@ fn what_no_rule_asks_for_is_never_fetched() {
     let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 10)));
     worker.host_mut().follow(Script::work());
     assert_eq!(worker.allowed_of(5, &client(1)), 5);
-    assert_eq!(worker.host().called("proxy_get_header_map_value"), 0);
+    for function in ["proxy_get_header_map_value", "proxy_get_header_map_pairs"] {
+        assert_eq!(worker.host().called(function), 0, "{function}");
+    }
     assert_eq!(worker.host().called("proxy_get_property"), 5);
+}
+
+#[test]
+fn headers_are_fetched_once_for_each_request_whose_rules_ask_for_one() {
+    let key = json!([{"header": "x"}, {"header": "y"}, {"cookie": "z"}]);
+    let three = json!({"name": "r", "key": key, "rate": "1/h", "burst": 9});
+    let mut worker = Worker::configured(&shared(), &plugin(&three));
+    worker.host_mut().follow(Script::work());
+    let ask = client(1).header("x", "a").line("x", "b").header("y", "c").header("cookie", "z=1");
+    assert_eq!(worker.allowed_of(5, &ask), 5);
+    assert_eq!(worker.host().called("proxy_get_header_map_pairs"), 5);
+    assert_eq!(worker.host().called("proxy_get_header_map_value"), 0);
+}
+
+#[test]
+fn a_host_that_gives_no_pairs_is_asked_for_the_header_alone() {
+    let by_header = json!({"name": "r", "key": [{"header": "x"}], "rate": "1/h", "burst": 1});
+    let ask = client(1).header("x", "a");
+    let claims_too_much = [2u32, 1, 1, 1, u32::MAX].map(u32::to_le_bytes).concat();
+    for answer in [
+        Answer::Status(12),
+        Answer::Nothing,
+        Answer::Bytes(vec![0]),
+        Answer::Bytes(vec![0; 8]),
+        Answer::Bytes(vec![0xff; 64]),
+        Answer::Bytes(claims_too_much),
+    ] {
+        let mut worker = Worker::configured(&shared(), &plugin(&by_header));
+        worker.host_mut().follow(Script::always("proxy_get_header_map_pairs", answer.clone()));
+        assert_eq!(worker.allowed_of(3, &ask), 1, "{answer:?}");
+    }
 }
 
 #[test]

@@ -83,6 +83,7 @@ fn every_request_gets_its_decision_whatever_bytes_a_function_answers() {
         for (function, without) in [
             ("proxy_get_buffer_bytes", Without::Limits),
             ("proxy_get_header_map_value", Without::Headers),
+            ("proxy_get_header_map_pairs", Without::Nothing),
             ("proxy_get_property", Without::Limits),
         ] {
             assert_eq!(always(function, &answer), decided(without), "{function} answers {answer:?}");

@@ -107,8 +107,8 @@ impl GrpcSigns {
     /// POSTs is not asked for its content types, and one of GETs for nothing.
     pub(super) fn are_those_of(&self, request: &mut dyn Request) -> bool {
         !request.is_without_body()
-            && request.attribute(&self.te).is_some()
-            && request.attribute(&self.content_type).is_some_and(|kind| is_grpc(&kind))
+            && request.first_line(&self.te).is_some()
+            && request.first_line(&self.content_type).is_some_and(|kind| is_grpc(&kind))
     }
 }
 

@@ -102,7 +102,8 @@ pub trait Response {
     /// Its status; 0 if the host does not say.
     fn status(&mut self) -> u16;
 
-    /// The value of the header of this name, if it has one.
+    /// The lines of the header of this name, if it has one, with a [`LINE_BREAK`](weir_rules::request::LINE_BREAK)
+    /// between them.
     fn header(&mut self, name: &str) -> Option<Vec<u8>>;
 
     /// Adds a header. One that the host does not take is left out.

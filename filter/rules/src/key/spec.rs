@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::fleet_secret::{FleetSecret, PartsHash};
 use super::put::{Among, Put};
 use super::value::KeyValue;
-use crate::matching::Texts;
+use crate::matching::{Holds, Texts, test_of};
 use crate::request::address::Prefixes;
 use crate::request::{
     AttributeId, Attributes, Fetched, Folding, Repeated, Source, ValueOf, host_of, normalise_credentials,
@@ -14,6 +14,8 @@ use crate::request::{
 
 /// The most parts of a key.
 pub const PARTS_MAX: usize = 8;
+/// The value of every host that cannot be told: it is no host's name.
+const NO_HOST: &[u8] = b"?";
 /// The most leading segments of a path that a key may have.
 pub const SEGMENTS_MAX: u8 = 16;
 
@@ -49,9 +51,9 @@ pub enum Part {
     Value(ValueOf),
     /// The host, in lower case and without its port.
     Host,
-    /// The path, without its query, folded.
+    /// The path, without its query, folded and without dot segments.
     Path,
-    /// Up to this many leading segments of the folded path; empty ones do not count.
+    /// Up to this many leading segments of that path; empty ones do not count.
     PathSegments(u8),
 }
 
@@ -205,12 +207,19 @@ impl KeySpec {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Whether the request's value of the one part beside the client's address is among `values`; false if it
-    /// lacks that part.
-    pub(crate) fn is_among(&self, values: &Texts, request: &mut Fetched<'_>) -> bool {
-        let [part] = self.others.as_slice() else { return false };
-        let mut among = Among::new(values);
-        part.put(request, &mut among).is_ok() && among.is_found()
+    /// Whether the request's value of the one part beside the client's address is among `values`; no if it lacks that
+    /// part, undecided if only one of several is.
+    pub(crate) fn is_among(&self, values: &Texts, request: &mut Fetched<'_>) -> Holds {
+        match self.others.as_slice() {
+            [Part::Value(value)] => test_of(value, request, &mut |value| {
+                Holds::of(value.is_some_and(|value| values.contains(value)))
+            }),
+            [part] => {
+                let mut among = Among::new(values);
+                Holds::of(part.put(request, &mut among).is_ok() && among.is_found())
+            }
+            _ => Holds::No,
+        }
     }
 
     /// Bytes that differ between keys, so that a rule whose key changes has other buckets.
@@ -229,12 +238,12 @@ impl Part {
             }
             Self::Host => {
                 let authority = request.get(AttributeId::AUTHORITY).ok_or(MissingPart::Other)?;
-                hash.put(&host_of(authority).to_ascii_lowercase());
+                hash.put(&host_of(authority).unwrap_or(NO_HOST).to_ascii_lowercase());
             }
-            Self::Path => hash.put(request.path(Folding::ALL).ok_or(MissingPart::Other)?),
+            Self::Path => hash.put(&request.resolved_path().ok_or(MissingPart::Other)?),
             Self::PathSegments(most) => {
-                let path = request.path(Folding::ALL).ok_or(MissingPart::Other)?;
-                let leading = segments(path).take(usize::from(*most));
+                let path = request.resolved_path().ok_or(MissingPart::Other)?;
+                let leading = segments(&path).take(usize::from(*most));
                 hash.put_count(leading.clone().count());
                 leading.for_each(|segment| hash.put(segment));
             }

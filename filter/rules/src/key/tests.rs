@@ -5,6 +5,7 @@ use super::*;
 use crate::RuleSet;
 use crate::key::KeyValue;
 use crate::key::fleet_secret::FleetSecret;
+use crate::matching::Holds;
 use crate::reading::Errors;
 use crate::request::{Attribute, Fetched, Request, Values};
 use proptest::prelude::*;
@@ -276,7 +277,7 @@ fn is_among(key: &Value, list: &[&str], request: &mut Has) -> bool {
     let (rules, mut values) = (parsed(key).unwrap(), Values::default());
     let key = &rules.rules()[0].key;
     let list = list.iter().map(|text| key.as_requests_have(text, rules.attributes())).collect();
-    key.is_among(&list, &mut Fetched::new(request, rules.attributes(), &mut values))
+    key.is_among(&list, &mut Fetched::new(request, rules.attributes(), &mut values)) == Holds::Yes
 }
 
 #[test]
@@ -344,7 +345,9 @@ fn one_path_and_one_credential_is_one_key_however_it_is_written() {
 fn a_rule_says_which_of_several_values_is_the_key() {
     for (kind, attribute, values) in [
         ("header", header("k"), ["a, b", "a", "b", ""]),
+        ("header", header("k"), ["a\nb", "a", "b", ""]),
         ("cookie", header("cookie"), ["k=a; k=b", "k=a", "k=b", "x=a"]),
+        ("cookie", header("cookie"), ["x=a\nk=a\nk=b", "k=a", "k=b", "x=a"]),
         ("query", Attribute::Path, ["/?k=a&k=b", "/?k=a", "/?k=b", "/?x=a"]),
     ] {
         let of = |duplicates: Option<&str>, value_of: &str| {
@@ -364,4 +367,40 @@ fn a_rule_says_which_of_several_values_is_the_key() {
     }
     let found = parsed(&json!([{"client_address": {}, "duplicates": "first"}])).unwrap_err();
     assert!(found[0].starts_with("rules[0].key[0].duplicates: unknown field"), "{found:?}");
+}
+
+#[test]
+fn lines_of_a_header_are_one_text_with_commas_to_a_key() {
+    let of = |part: &Value, value_of: &str| {
+        value(&json!([part]), &mut Has::default().with(header("authorization"), value_of)).unwrap()
+    };
+    let plain = json!({"header": "authorization"});
+    assert_eq!(of(&plain, "BEARER  a\nBasic  b"), of(&plain, "bearer a,basic b"));
+    let last = json!({"header": "authorization", "duplicates": "last"});
+    assert_eq!(of(&last, "x, BEARER   a"), of(&plain, "bearer a"), "each value is normalised");
+    let is_among = |lines: &str| {
+        let (rules, mut values) = (parsed(&json!([{"header": "x"}])).unwrap(), Values::default());
+        let (gold, mut has) =
+            (["gold".to_string()].into_iter().collect(), Has::default().with(header("x"), lines));
+        rules.rules()[0].key.is_among(&gold, &mut Fetched::new(&mut has, rules.attributes(), &mut values))
+    };
+    assert_eq!(["gold", "a\ngold", "a\nb"].map(is_among), [Holds::Yes, Holds::Unsure, Holds::No]);
+}
+
+#[test]
+fn what_cannot_be_told_makes_no_keys_of_its_own() {
+    let of = |part: &str, attribute: &Attribute, text: &str| {
+        value(&json!([part]), &mut Has::default().with(attribute.clone(), text)).unwrap()
+    };
+    let path = |text: &str| of("path", &Attribute::Path, text);
+    for spelled in ["/x/%2e%2e;/login", "/./login", "/y/..%3b/login/", "/../login", "/login/a/.."] {
+        assert_eq!(path(spelled), path("/login"), "{spelled}");
+    }
+    assert_ne!(path("/.../login"), path("/login"));
+    let host = |text: &str| of("host", &Attribute::Authority, text);
+    for odd in ["a@example.com", "example.com..", "example.com,b"] {
+        assert_eq!(host(odd), host("b@example.com"), "{odd}");
+    }
+    assert_ne!(host("example.com"), host("b@example.com"));
+    assert_eq!(host("example.com."), host("example.com"));
 }

@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::reading::{Fields, Item};
-use crate::request::names;
+use crate::request::{LINE_BREAK, names};
 use weir_wire::quota::TOKENS_MAX;
 
 /// The most statuses that a rule may list.
@@ -19,7 +19,7 @@ const BYTES_MAX: u32 = 1 << 30;
 pub enum After {
     /// One token if the response has one of these statuses, else nothing.
     Status(Vec<u16>),
-    /// What a response header says.
+    /// What a response header says; if it says several numbers, the highest.
     Header {
         /// Its name, in lower case.
         name: String,
@@ -56,8 +56,11 @@ impl After {
         let (Self::Header { default, max, .. } | Self::Metadata { default, max, .. }) = self else {
             return None;
         };
-        let said = value.and_then(whole_number).map(|said| said.min(*max));
-        Some(said.or(*default).unwrap_or(reserved))
+        let said = match self {
+            Self::Header { .. } => value.into_iter().flat_map(values).filter_map(whole_number).max(),
+            _ => value.and_then(whole_number),
+        };
+        Some(said.map(|said| said.min(*max)).or(*default).unwrap_or(reserved))
     }
 
     /// The cost of a response of so many bytes; `None` if the cost depends on something else.
@@ -123,6 +126,11 @@ impl After {
     }
 }
 
+/// What is in each line of a header, and between commas.
+pub(super) fn values(header: &[u8]) -> impl Iterator<Item = &[u8]> {
+    header.split(|&b| matches!(b, b',' | LINE_BREAK))
+}
+
 /// The whole number that `text` is; [`u32::MAX`] if it is larger.
 pub(super) fn whole_number(text: &[u8]) -> Option<u32> {
     let digits = text.trim_ascii();
@@ -160,9 +168,18 @@ mod tests {
         assert_eq!(status.most(), 1);
         let header = read(&json!({"header": "X-Tokens", "default": 3, "max": 500})).unwrap();
         assert_eq!(header, After::Header { name: "x-tokens".into(), default: Some(3), max: 500 });
-        for (value, cost) in
-            [("17", 17), (" 0 ", 0), ("501", 500), ("99999999999", 500), ("-1", 3), ("", 3), ("1.5", 3)]
-        {
+        for (value, cost) in [
+            ("1\n17", 17),
+            ("17, x", 17),
+            ("x\ny", 3),
+            ("17", 17),
+            (" 0 ", 0),
+            ("501", 500),
+            ("99999999999", 500),
+            ("-1", 3),
+            ("", 3),
+            ("1.5", 3),
+        ] {
             assert_eq!(header.of_text(Some(value.as_bytes()), 7), Some(cost), "{value:?}");
         }
         assert_eq!((header.of_text(None, 7), header.of_text(Some(&[0xff]), 7)), (Some(3), Some(3)));

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::after::{is_told_by_response, whole_number};
+use super::after::{is_told_by_response, values, whole_number};
 use crate::reading::{Fields, Item};
 use crate::request::{AttributeId, Attributes, Fetched, Kind, NAME_BYTES_MAX, Source, source};
 use weir_wire::quota::{Quota, TOKENS_MAX};
@@ -13,7 +13,7 @@ use weir_wire::sharing::Sharing;
 pub enum Cost {
     /// This many.
     Fixed(u32),
-    /// As many as a header of the request says.
+    /// As many as a header of the request says; if it says several, the most.
     Header {
         /// The header.
         attribute: AttributeId,
@@ -45,10 +45,12 @@ impl Cost {
         match self {
             Self::Fixed(cost) => *cost,
             Self::Header { attribute, default, max } => {
-                match request.get(*attribute).and_then(whole_number) {
+                let cost = |value| match whole_number(value) {
                     None | Some(0) => *default,
                     Some(cost) => cost.min(*max),
-                }
+                };
+                let values = request.get(*attribute).into_iter().flat_map(values);
+                values.map(cost).max().unwrap_or(*default)
             }
         }
     }
@@ -170,6 +172,11 @@ mod tests {
             (Some("40"), 40),
             (Some("41"), 40),
             (Some("99999999999999999999999"), 40),
+            (Some("1\n9"), 9),
+            (Some("9\n1"), 9),
+            (Some("9,1"), 9),
+            (Some("1\nx"), 3),
+            (Some("1\n99"), 40),
         ] {
             let mut says = (Says(says), says);
             let mut request = Fetched::new(&mut says.0, rules.attributes(), &mut values);

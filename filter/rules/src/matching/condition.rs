@@ -97,6 +97,8 @@ pub struct Clause {
 pub enum Test {
     /// The method is one of these, as they are written in requests.
     Methods(Vec<String>),
+    /// The same, where one of these headers may name the method that the upstream goes by.
+    OverriddenMethods(Vec<String>, Vec<AttributeId>),
     /// The path, without the query, is one of these.
     Paths(Vec<PathMatch>),
     /// The host is one of these.
@@ -167,8 +169,22 @@ impl Test {
         };
         match self {
             Self::Methods(methods) => is_one_of(methods, request.get(AttributeId::METHOD)),
+            Self::OverriddenMethods(methods, headers) => {
+                let sent = is_one_of(methods, request.get(AttributeId::METHOD));
+                let mut is_alike = |header: &AttributeId| {
+                    let named =
+                        request.get(*header).into_iter().flat_map(|names| names.split(|&b| b == b','));
+                    let mut named = named.map(|name| {
+                        let is_this =
+                            |method: &String| method.as_bytes().eq_ignore_ascii_case(name.trim_ascii());
+                        Holds::of(methods.iter().any(is_this))
+                    });
+                    named.all(|holds| holds == sent)
+                };
+                if headers.iter().all(&mut is_alike) { sent } else { Holds::Unsure }
+            }
             Self::Paths(paths) => Holds::any(paths, |test| test.holds(request)),
-            Self::Hosts(hosts) => Holds::of(request.host_backwards().is_some_and(|host| hosts.holds(host))),
+            Self::Hosts(hosts) => request.host().map_or(Holds::No, |host| hosts.holds(host)),
             Self::Routes(routes) => is_one_of(routes, request.get(AttributeId::ROUTE)),
             Self::Addresses(set) => {
                 Holds::of(request.client_address().is_some_and(|address| set.contains(address)))

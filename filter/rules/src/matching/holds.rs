@@ -27,7 +27,7 @@ impl Holds {
     }
 
     /// Whether both hold; `other` is not called if it makes no difference.
-    pub(super) fn and(self, other: impl FnOnce() -> Self) -> Self {
+    pub(crate) fn and(self, other: impl FnOnce() -> Self) -> Self {
         if self == Self::No { self } else { self.min(other()) }
     }
 

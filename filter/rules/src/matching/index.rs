@@ -17,7 +17,7 @@ use super::condition::{Clause, Condition, Test};
 use super::hosts::Backwards;
 use super::path::Written;
 use super::value::{Texts, ValueTest};
-use crate::request::{AttributeId, Duplicates, Fetched, Folding, Source, ValueOf};
+use crate::request::{AttributeId, Duplicates, Fetched, Folding, HostRead, Source, ValueOf};
 use crate::sorting::sorted;
 
 /// A header or a claim is worth a dimension if it is compared with so many values.
@@ -95,10 +95,21 @@ impl Index {
             if out.is_within(&dimension.open) {
                 continue;
             }
+            // What a test cannot tell from the whole value, the condition is to try.
+            let is_open = match of {
+                Of::Attribute(id) => {
+                    request.lines(*id).is_some_and(|lines| lines.are_several() || lines.may_be_joined())
+                }
+                Of::Path => request.has_dot_segments(Folding::ALL),
+                Of::Host => request.host().is_some_and(|host| host.backwards().is_none()),
+            };
+            if is_open {
+                continue;
+            }
             let value = match of {
                 Of::Attribute(id) => request.get(*id),
                 Of::Path => request.path(Folding::ALL),
-                Of::Host => request.host_backwards(),
+                Of::Host => request.host().and_then(HostRead::backwards),
             };
             dimension.meet(value, out);
         }

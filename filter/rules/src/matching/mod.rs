@@ -26,4 +26,5 @@ pub use index::Index;
 pub use parse::CONDITIONS_MAX;
 pub(crate) use parse::{condition, conditions, long_texts};
 pub use path::{PathMatch, Written};
+pub(crate) use value::test_of;
 pub use value::{PATTERN_BYTES_MAX, PROGRAMS_BYTES_MAX, Pattern, REGEX_VALUE_BYTES_MAX, Texts, ValueTest};

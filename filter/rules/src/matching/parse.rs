@@ -17,7 +17,7 @@ use super::glob::GLOB_BYTES_MAX;
 use super::hosts::Hosts;
 use super::path::{PathMatch, Written};
 use crate::reading::{Fields, Item, Reader, meant};
-use crate::request::{Folding, HOST_BYTES_MAX};
+use crate::request::{Folding, HOST_BYTES_MAX, header};
 pub(crate) use values::texts as long_texts;
 use values::{LIST_MAX, LONG_LIST_MAX, NAME_BYTES_MAX, value_tests};
 
@@ -27,6 +27,8 @@ pub const CONDITIONS_MAX: usize = 100;
 const WILDCARDS_MAX: usize = 4_096;
 /// The longest method, in bytes.
 const METHOD_BYTES_MAX: usize = 32;
+/// The most headers that may override a method.
+const OVERRIDES_MAX: usize = 8;
 /// The longest path in a rule, in bytes.
 const PATH_BYTES_MAX: usize = 1_024;
 /// The latest end of a condition: the year 9999, as times are written for people.
@@ -81,13 +83,25 @@ fn lone_clause(item: &Item<'_>, reader: &mut Reader) -> Option<Clause> {
 
 fn clause(fields: &mut Fields<'_>, reader: &mut Reader) -> Clause {
     let mut tests = Vec::new();
-    tests.extend(methods(fields).map(Test::Methods));
+    tests.extend(method_test(fields, reader));
     tests.extend(paths(fields, reader).map(Test::Paths));
     tests.extend(hosts(fields).map(Test::Hosts));
     tests.extend(texts(fields, "routes", "routes", NAME_BYTES_MAX).map(Test::Routes));
     tests.extend(addresses(fields).map(Test::Addresses));
     value_tests(fields, reader, &mut tests);
     tests.into_iter().collect()
+}
+
+fn method_test(fields: &mut Fields<'_>, reader: &mut Reader) -> Option<Test> {
+    let methods = methods(fields);
+    let overrides = fields.take("method_override");
+    if let (Some(item), None) = (&overrides, &methods) {
+        item.note("expected only beside methods");
+    }
+    let items = fields.list("method_override", OVERRIDES_MAX);
+    let headers: Vec<_> = items.filter_map(|item| header(&item, &mut reader.attributes)).collect();
+    let methods = methods?;
+    Some(if overrides.is_some() { Test::OverriddenMethods(methods, headers) } else { Test::Methods(methods) })
 }
 
 /// The list `name`, of texts; its full name is `full_name`.

@@ -11,7 +11,8 @@ use crate::request::{Fetched, Folding};
 ///
 /// Upstreams read paths in their own ways: many take `/LOGIN`, `/login/` and `/login;x=1` for `/login`. Differences
 /// that the operator ignores are folded away on both sides. If the operator says nothing about a difference, and a
-/// path passes only with that folded away too, the result is [`Holds::Unsure`].
+/// path passes only with that folded away too, the result is [`Holds::Unsure`]. So it is for a path that has segments
+/// `.` or `..`, once what may be is folded away.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathMatch {
     written: Written,
@@ -84,6 +85,10 @@ impl PathMatch {
     }
 
     pub(super) fn holds(&self, request: &mut Fetched<'_>) -> Holds {
+        // Some upstreams take `/public/..;/login` for `/login`.
+        if request.has_dot_segments(self.open.folding) {
+            return Holds::Unsure;
+        }
         let sure = self.sure.holds(request);
         if sure == Holds::No && self.open != self.sure && self.open.holds(request).may() {
             return Holds::Unsure;

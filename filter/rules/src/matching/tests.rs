@@ -1,4 +1,5 @@
 mod agreement;
+mod searches;
 mod spellings;
 mod unsure;
 

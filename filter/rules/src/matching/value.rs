@@ -6,15 +6,17 @@ use alloc::vec::Vec;
 use regex_lite::{Regex, RegexBuilder};
 
 use super::holds::Holds;
-use crate::request::{Duplicates, Fetched, OneOf, QUERY_BYTES_MAX, Repeated, Source, ValueOf};
+use crate::request::{
+    Duplicates, Fetched, Lines, OneOf, QUERY_BYTES_MAX, Repeated, SearchWork, Source, ValueOf,
+};
 use crate::sorting::sorted;
 
 /// The longest regular expression, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 256;
 /// The longest value that a regular expression is tried on, in bytes. One that is longer or not UTF-8 is undecided.
 pub const REGEX_VALUE_BYTES_MAX: usize = 1_024;
-/// The most memory that all compiled expressions of a rule set take, in bytes. A search takes time in proportion to
-/// the value's length and the expression's size, so this bounds what a request can cost.
+/// The most memory that all compiled expressions of a rule set take, in bytes. A search takes time in proportion to the
+/// value's length and the expression's size: [`SEARCH_WORK_MAX`](crate::request::SEARCH_WORK_MAX) bounds the sum.
 pub const PROGRAMS_BYTES_MAX: usize = 32 * 1_024;
 /// The least that an expression is counted as.
 const PROGRAM_BYTES_MIN: usize = 128;
@@ -38,7 +40,7 @@ pub enum ValueTest {
 
 impl ValueTest {
     /// Whether the value passes; `None` is one that is not there.
-    pub(super) fn holds(&self, value: Option<&[u8]>) -> Holds {
+    fn holds(&self, value: Option<&[u8]>, work: &mut SearchWork) -> Holds {
         let Some(value) = value else { return Holds::of(*self == Self::Present(false)) };
         Holds::of(match self {
             Self::In(texts) => texts.contains(value),
@@ -46,43 +48,76 @@ impl ValueTest {
             Self::PrefixInAnyCase(prefix) => {
                 value.get(..prefix.len()).is_some_and(|head| head.eq_ignore_ascii_case(prefix.as_bytes()))
             }
-            Self::Regex(pattern) => return pattern.is_in(value),
+            Self::Regex(pattern) => return pattern.is_in(value, work),
             Self::Present(is_there) => *is_there,
         })
     }
 
     /// Whether the request's value passes.
     pub(super) fn holds_for(&self, value: &ValueOf, request: &mut Fetched<'_>) -> Holds {
-        match (&value.source, value.duplicates) {
-            (Source::Attribute(id), Duplicates::Unsaid) => self.holds(request.get(*id)),
-            (_, duplicates) => {
-                value.each(request, QUERY_BYTES_MAX, |values| self.holds_for_several(duplicates, values))
-            }
-        }
-    }
-
-    /// Whether several values of one name pass, or none.
-    #[inline(never)]
-    fn holds_for_several<'a>(
-        &self,
-        duplicates: Duplicates,
-        mut values: &mut dyn Iterator<Item = OneOf<'a>>,
-    ) -> Holds {
-        let of = |value: OneOf<'a>| value.map_or(Holds::Unsure, |value| self.holds(Some(&value)));
-        let first = match duplicates.pick(values) {
-            Err(Repeated) => return Holds::Unsure,
-            Ok(None) => return self.holds(None),
-            Ok(Some(value)) => of(value),
-        };
-        let is_alike =
-            duplicates != Duplicates::Unsaid || Iterator::all(&mut values, |value| of(value) == first);
-        if is_alike { first } else { Holds::Unsure }
+        let mut work = request.search_work;
+        let holds = test_of(value, request, &mut |value| self.holds(value, &mut work));
+        request.search_work = work;
+        holds
     }
 
     /// Whether it is expensive.
     pub(crate) fn is_dear(&self) -> bool {
         matches!(self, Self::Regex(_))
     }
+}
+
+/// The result of `test` for the request's value, or for `None` if it has none. Several values are tried one by one.
+#[inline]
+pub(crate) fn test_of(
+    value: &ValueOf,
+    request: &mut Fetched<'_>,
+    test: &mut dyn FnMut(Option<&[u8]>) -> Holds,
+) -> Holds {
+    match (&value.source, value.duplicates) {
+        (Source::Attribute(id), Duplicates::Unsaid) => match request.lines(*id) {
+            Some(lines) if lines.are_several() => test_of_lines(lines, test),
+            Some(line) if line.may_be_joined() => test_of_joined(line, test),
+            line => test(line.map(Lines::joined)),
+        },
+        (_, duplicates) => {
+            value.each(request, QUERY_BYTES_MAX, |values| test_of_several(duplicates, values, test))
+        }
+    }
+}
+
+/// The same for a header in several lines: an upstream may use one of them, or all as one text.
+#[inline(never)]
+fn test_of_lines(lines: &Lines, test: &mut dyn FnMut(Option<&[u8]>) -> Holds) -> Holds {
+    // The longest first: if that cannot be told, no line is tried.
+    let joined = test(Some(lines.joined()));
+    let is_alike = joined != Holds::Unsure && lines.iter().all(|line| test(Some(line)) == joined);
+    if is_alike { joined } else { Holds::Unsure }
+}
+
+/// The same for a line that may be several: it counts as it is, unless only one of these passes.
+#[inline(never)]
+fn test_of_joined(line: &Lines, test: &mut dyn FnMut(Option<&[u8]>) -> Holds) -> Holds {
+    let joined = test(Some(line.joined()));
+    let is_told = joined != Holds::No || line.parts().all(|part| test(Some(part)) == Holds::No);
+    if is_told { joined } else { Holds::Unsure }
+}
+
+/// The same for several values of one name, or none.
+#[inline(never)]
+fn test_of_several<'a>(
+    duplicates: Duplicates,
+    mut values: &mut dyn Iterator<Item = OneOf<'a>>,
+    test: &mut dyn FnMut(Option<&[u8]>) -> Holds,
+) -> Holds {
+    let mut of = |value: OneOf<'a>| value.map_or(Holds::Unsure, |value| test(Some(&value)));
+    let first = match duplicates.pick(values) {
+        Err(Repeated) => return Holds::Unsure,
+        Ok(None) => return test(None),
+        Ok(Some(value)) => of(value),
+    };
+    let is_alike = duplicates != Duplicates::Unsaid || Iterator::all(&mut values, |value| of(value) == first);
+    if is_alike { first } else { Holds::Unsure }
 }
 
 /// Distinct texts, sorted.
@@ -152,8 +187,9 @@ impl Pattern {
         self.program_bytes
     }
 
-    fn is_in(&self, value: &[u8]) -> Holds {
-        if value.len() > REGEX_VALUE_BYTES_MAX {
+    /// Whether it is in the value; undecided if the search would cost more than there is left to spend.
+    fn is_in(&self, value: &[u8], work: &mut SearchWork) -> Holds {
+        if value.len() > REGEX_VALUE_BYTES_MAX || !work.take(value.len(), self.program_bytes) {
             return Holds::Unsure;
         }
         if self.is_of_credentials { self.is_in_credentials(value) } else { self.is_in_text(value) }
@@ -191,6 +227,10 @@ mod tests {
         Pattern::new(text, false).unwrap()
     }
 
+    fn is_in(pattern: &Pattern, value: &[u8]) -> Holds {
+        pattern.is_in(value, &mut SearchWork::default())
+    }
+
     #[test]
     fn every_test_says_what_it_asks() {
         let texts = || Texts::from_iter(["b".into(), "a".into(), "b".into()]);
@@ -212,16 +252,17 @@ mod tests {
             (ValueTest::Present(false), Some(""), false),
             (ValueTest::Present(false), None, true),
         ] {
-            assert_eq!(test.holds(value.map(str::as_bytes)), Holds::of(expected), "{test:?} {value:?}");
+            let holds = test.holds(value.map(str::as_bytes), &mut SearchWork::default());
+            assert_eq!(holds, Holds::of(expected), "{test:?} {value:?}");
         }
     }
 
     #[test]
     fn what_a_regular_expression_may_cost_is_limited() {
         let any = pattern("^a*$");
-        assert_eq!(any.is_in("a".repeat(REGEX_VALUE_BYTES_MAX).as_bytes()), Holds::Yes);
-        assert_eq!(any.is_in("a".repeat(REGEX_VALUE_BYTES_MAX + 1).as_bytes()), Holds::Unsure);
-        assert_eq!(pattern(".*").is_in(&[0xff, 0xfe]), Holds::Unsure);
+        assert_eq!(is_in(&any, "a".repeat(REGEX_VALUE_BYTES_MAX).as_bytes()), Holds::Yes);
+        assert_eq!(is_in(&any, "a".repeat(REGEX_VALUE_BYTES_MAX + 1).as_bytes()), Holds::Unsure);
+        assert_eq!(is_in(&pattern(".*"), &[0xff, 0xfe]), Holds::Unsure);
         assert!(any.program_bytes() < 512 && pattern("(a?){50}").program_bytes() > 2_048);
         for text in ["a{1000}{1000}", "(a{100}){100}", "(", "[z-a]", r"\k", &"(".repeat(60)] {
             assert!(Pattern::new(text, false).is_err(), "{text}");
@@ -242,7 +283,7 @@ mod tests {
             ("bü", "bü x", true),
         ] {
             let pattern = Pattern::new(text, true).unwrap();
-            assert_eq!(pattern.is_in(value.as_bytes()), Holds::of(expected), "{text} {value}");
+            assert_eq!(is_in(&pattern, value.as_bytes()), Holds::of(expected), "{text} {value}");
         }
     }
 }

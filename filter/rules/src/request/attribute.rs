@@ -5,6 +5,8 @@ use alloc::vec::Vec;
 
 /// The most attributes that one rule set may ask for.
 pub const ATTRIBUTES_MAX: usize = 1_000;
+/// Separates the lines of a header that a [`Request`] has several times: no line has it (RFC 9110, 5.5).
+pub const LINE_BREAK: u8 = b'\n';
 
 /// Something about a request that a rule may match or count by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,8 +30,13 @@ pub enum Attribute {
 /// A request. Every attribute costs a call into the host, so each is asked for at most once per
 /// decision, and only where a rule needs it.
 pub trait Request {
-    /// The attribute's bytes; `None` where the host has none.
+    /// The attribute's bytes; `None` where the host has none. All lines of a header, with [`LINE_BREAK`] between them.
     fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>>;
+
+    /// The same of a header, of which the first line is enough.
+    fn first_line(&mut self, header: &Attribute) -> Option<Vec<u8>> {
+        self.attribute(header)
+    }
 
     /// How many requests it stands for: each rule charges it so many times.
     fn times(&self) -> u32 {
@@ -116,11 +123,18 @@ impl Attributes {
 
     /// Whether the attribute is credentials (RFC 9110, 11.4).
     pub fn is_credentials(&self, id: AttributeId) -> bool {
-        let name = self.get(id).and_then(|attribute| match attribute {
-            Attribute::Header(name) => Some(name.as_str()),
-            _ => None,
-        });
-        matches!(name, Some("authorization" | "proxy-authorization"))
+        matches!(self.header(id), Some("authorization" | "proxy-authorization"))
+    }
+
+    /// Whether the attribute is a header that has one value and no list, and whose lines Envoy joins by commas.
+    pub(crate) fn is_singular(&self, id: AttributeId) -> bool {
+        let of_one_value = ["authorization", "content-type", "origin", "referer", "user-agent"];
+        self.header(id).is_some_and(|name| of_one_value.contains(&name))
+    }
+
+    fn header(&self, id: AttributeId) -> Option<&str> {
+        let Some(Attribute::Header(name)) = self.get(id) else { return None };
+        Some(name)
     }
 
     pub(super) fn len(&self) -> usize {

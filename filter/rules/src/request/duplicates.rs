@@ -2,11 +2,13 @@
 
 use alloc::borrow::Cow;
 
+use super::credentials::normalise_credentials;
+
 /// Which of several values of one name counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Duplicates {
-    /// Not configured. A header's values are one text with commas, as the host joins them. For a cookie or a parameter,
-    /// a condition looks at each value, and a key takes the first.
+    /// Not configured. A condition looks at each value; of a header these are its lines, and all of them as one text
+    /// with commas. A key takes the first cookie or parameter, and that one text.
     #[default]
     Unsaid,
     /// The first.
@@ -44,7 +46,13 @@ impl Duplicates {
     }
 }
 
-/// The values of a header that the host gives as one text (RFC 9110, 5.3).
-pub(crate) fn of_header(value: &[u8]) -> impl Iterator<Item = OneOf<'_>> {
-    value.split(|&b| b == b',').map(|value| Some(value.trim_ascii().into()))
+/// The values in a header's lines, joined by commas (RFC 9110, 5.3); each is normalised if these are credentials.
+pub(crate) fn of_header(joined: &[u8], are_credentials: bool) -> impl Iterator<Item = OneOf<'_>> {
+    joined.split(|&b| b == b',').map(move |value| {
+        let mut value = Cow::Borrowed(value.trim_ascii());
+        if are_credentials {
+            normalise_credentials(value.to_mut());
+        }
+        Some(value)
+    })
 }

@@ -1,13 +1,14 @@
 //! A request whose attributes are fetched once.
 
+use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use super::address;
-use super::attribute::{AttributeId, Attributes, Request};
-use super::credentials::normalise_credentials;
-use super::folding::{Folding, PathRead};
+use super::attribute::{Attribute, AttributeId, Attributes, Request};
+use super::folding::{Folding, PathRead, resolved};
 use super::host::HostRead;
+use super::lines::Lines;
 
 /// What was fetched of one request; its memory is used again for the next.
 #[derive(Debug, Default)]
@@ -34,6 +35,7 @@ struct Folded {
     /// The request that it was folded for.
     request: u64,
     bytes: Vec<u8>,
+    has_dot_segments: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -41,7 +43,36 @@ struct Value {
     /// The request that it was last fetched for.
     request: u64,
     is_there: bool,
-    bytes: Vec<u8>,
+    lines: Lines,
+}
+
+/// The most that a request's searches for regular expressions may cost: the sum of each value's length times the size
+/// of the compiled expression, both in bytes.
+pub const SEARCH_WORK_MAX: usize = 4 * 1_024 * 1_024;
+
+/// What searches may still cost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SearchWork(usize);
+
+impl Default for SearchWork {
+    fn default() -> Self {
+        Self(SEARCH_WORK_MAX)
+    }
+}
+
+impl SearchWork {
+    /// Takes what a search of `value_bytes` for an expression of `program_bytes` costs; false if that is too much.
+    pub(crate) fn take(&mut self, value_bytes: usize, program_bytes: usize) -> bool {
+        let left = self.0.checked_sub(value_bytes.saturating_mul(program_bytes));
+        self.0 = left.unwrap_or(self.0);
+        left.is_some()
+    }
+
+    /// What they have cost.
+    #[cfg(test)]
+    pub(crate) fn spent(self) -> usize {
+        SEARCH_WORK_MAX - self.0
+    }
 }
 
 /// A request whose attributes are fetched once.
@@ -50,6 +81,8 @@ pub struct Fetched<'a> {
     attributes: &'a Attributes,
     values: &'a mut Values,
     times: u32,
+    /// What searches for regular expressions may still cost it.
+    pub(crate) search_work: SearchWork,
 }
 
 impl<'a> Fetched<'a> {
@@ -66,27 +99,39 @@ impl<'a> Fetched<'a> {
             values.list.resize_with(attributes.len(), Value::default);
         }
         let times = request.times();
-        Self { request, attributes, values, times }
+        Self { request, attributes, values, times, search_work: SearchWork::default() }
     }
 
-    /// The attribute's bytes, fetched on the first call.
+    /// The attributes that it may be asked for.
+    pub(crate) fn attributes(&self) -> &'a Attributes {
+        self.attributes
+    }
+
+    /// The attribute's bytes, fetched on the first call. The lines of a header are joined by commas.
     #[inline]
     pub fn get(&mut self, id: AttributeId) -> Option<&[u8]> {
+        self.lines(id).map(Lines::joined)
+    }
+
+    /// The lines of a header, fetched on the first call; any other attribute is one line.
+    #[inline]
+    pub(crate) fn lines(&mut self, id: AttributeId) -> Option<&Lines> {
         let place = id.place();
         if self.values.list.get(place)?.request != self.values.request {
             self.fetch(id)?;
         }
-        self.values.list.get(place).filter(|value| value.is_there).map(|value| value.bytes.as_slice())
+        self.values.list.get(place).filter(|value| value.is_there).map(|value| &value.lines)
     }
 
     #[inline(never)]
     fn fetch(&mut self, id: AttributeId) -> Option<()> {
         let Self { request, attributes, values, .. } = self;
         let value = values.list.get_mut(id.place())?;
-        value.is_there = request.attribute_into(attributes.get(id)?, &mut value.bytes);
+        let attribute = attributes.get(id)?;
+        value.is_there = request.attribute_into(attribute, value.lines.room());
         value.request = values.request;
-        if attributes.is_credentials(id) {
-            normalise_credentials(&mut value.bytes);
+        if matches!(attribute, Attribute::Header(_)) {
+            value.lines.read(attributes.is_credentials(id), attributes.is_singular(id));
         }
         Some(())
     }
@@ -96,31 +141,46 @@ impl<'a> Fetched<'a> {
     pub fn path(&mut self, folding: Folding) -> Option<&[u8]> {
         self.get(AttributeId::PATH)?;
         let Values { request, list, path: (read_for, read), folded, .. } = &mut *self.values;
-        let target = &list.get(AttributeId::PATH.place())?.bytes;
+        let target = &list.get(AttributeId::PATH.place())?.lines.joined();
         if *read_for != *request {
             (*read_for, *read) = (*request, PathRead::of(target));
         }
         let path = target.get(..read.len)?;
-        if read.is_folded || folding == Folding::NONE {
+        if read.is_folded {
             return Some(path);
         }
         let folded = folded.get_mut(folding.number())?;
         if folded.request != *request {
-            folding.fold(path, &mut folded.bytes);
+            folded.has_dot_segments = folding.fold(path, &mut folded.bytes);
             folded.request = *request;
         }
         Some(&folded.bytes)
     }
 
-    /// The host without its port, in lower case and backwards, read on the first call; `None` if there is none.
-    pub(crate) fn host_backwards(&mut self) -> Option<&[u8]> {
+    /// Whether the path, folded so, has segments `.` or `..`, which upstreams may resolve.
+    #[inline]
+    pub(crate) fn has_dot_segments(&mut self, folding: Folding) -> bool {
+        let is_there = self.path(folding).is_some();
+        let Values { path: (_, read), folded, .. } = &*self.values;
+        is_there && !read.is_folded && folded.get(folding.number()).is_some_and(|path| path.has_dot_segments)
+    }
+
+    /// The path of a key: folded in all ways, and without segments `.` and `..`.
+    pub(crate) fn resolved_path(&mut self) -> Option<Cow<'_, [u8]>> {
+        let has_dot_segments = self.has_dot_segments(Folding::ALL);
+        let path = self.path(Folding::ALL)?;
+        Some(if has_dot_segments { resolved(path).into() } else { path.into() })
+    }
+
+    /// The host, read on the first call; `None` if there is none.
+    pub(crate) fn host(&mut self) -> Option<&HostRead> {
         self.get(AttributeId::AUTHORITY)?;
         let Values { request, list, host: (read_for, read), .. } = &mut *self.values;
         if *read_for != *request {
-            read.read(&list.get(AttributeId::AUTHORITY.place())?.bytes);
+            read.read(list.get(AttributeId::AUTHORITY.place())?.lines.joined());
             *read_for = *request;
         }
-        Some(read.backwards())
+        Some(read)
     }
 
     /// The client's address, read on the first call; `None` if there is none that can be read.
@@ -128,11 +188,12 @@ impl<'a> Fetched<'a> {
         if self.values.client_address.0 != self.values.request {
             let is_there = self.get(AttributeId::SOURCE_ADDRESS).is_some();
             let Values { list, last_read: (last, read), .. } = &mut *self.values;
-            if let Some(text) = list.first().filter(|_| is_there).map(|value| &value.bytes)
+            if let Some(text) = list.first().filter(|_| is_there).map(|value| value.lines.joined())
                 && text != last
             {
                 *read = address::parse(text);
-                last.clone_from(text);
+                last.clear();
+                last.extend_from_slice(text);
             }
             let address = read.filter(|_| is_there);
             self.values.client_address = (self.values.request, address);

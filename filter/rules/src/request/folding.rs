@@ -73,10 +73,11 @@ impl Folding {
         folded
     }
 
-    /// Writes the folded path to `out`.
+    /// Writes the folded path to `out`; true if it has segments `.` or `..`.
     #[inline(never)]
-    pub(crate) fn fold(self, path: &[u8], out: &mut Vec<u8>) {
+    pub(crate) fn fold(self, path: &[u8], out: &mut Vec<u8>) -> bool {
         out.clear();
+        let mut has_dot_segments = false;
         for (n, segment) in path.split(|&b| b == b'/').enumerate() {
             let begin = out.len();
             if n > 0 {
@@ -84,6 +85,7 @@ impl Folding {
             }
             let empty = out.len();
             let is_parameter = self.fold_segment(segment, out);
+            has_dot_segments |= matches!(out.get(empty..), Some(b"." | b".."));
             if out.len() == empty && (is_parameter || self.has(Self::SLASHES)) {
                 out.truncate(begin);
             }
@@ -91,6 +93,7 @@ impl Folding {
         if out.is_empty() && path.starts_with(b"/") {
             out.push(b'/');
         }
+        has_dot_segments
     }
 
     /// Appends a folded segment; returns whether it dropped parameters.
@@ -129,6 +132,21 @@ impl Folding {
     }
 }
 
+/// A path that is folded in all ways, without its segments `.` and `..` (RFC 3986, 5.2.4).
+pub(crate) fn resolved(path: &[u8]) -> Vec<u8> {
+    let mut kept: Vec<&[u8]> = Vec::new();
+    for segment in path.split(|&b| b == b'/').filter(|segment| !segment.is_empty()) {
+        match segment {
+            b"." => {}
+            b".." => drop(kept.pop()),
+            segment => kept.push(segment),
+        }
+    }
+    let mut resolved = alloc::vec![b'/'];
+    resolved.extend(kept.join(&b'/'));
+    resolved
+}
+
 /// What one pass over a request target finds out about its path.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PathRead {
@@ -144,6 +162,8 @@ const ODD: u8 = 1;
 const SLASH: u8 = 2;
 /// What ends a path.
 const END: u8 = 4;
+/// A dot: behind a slash, or beside another, it may be a segment that upstreams resolve.
+const DOT: u8 = 8 | SLASH;
 
 /// The kind of each byte, for [`PathRead::of`].
 const KINDS: [u8; 256] = {
@@ -154,6 +174,7 @@ const KINDS: [u8; 256] = {
         let kind = match at as u8 {
             b'?' => END,
             b'/' => SLASH,
+            b'.' => DOT,
             b'A'..=b'Z' | 0..=b' ' | b'%' | b';' => ODD,
             _ => 0,
         };
@@ -174,7 +195,7 @@ impl PathRead {
             if kind == END {
                 break;
             }
-            // An odd byte, or a slash behind another.
+            // An odd byte, or a slash or a dot behind another.
             seen |= kind & (last | ODD);
             (last, len) = (kind, len + 1);
         }

@@ -9,6 +9,7 @@ pub const HOST_BYTES_MAX: usize = 253;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostRead {
     backwards: Vec<u8>,
+    is_name: bool,
 }
 
 impl HostRead {
@@ -16,22 +17,43 @@ impl HostRead {
     #[inline(never)]
     pub(crate) fn read(&mut self, authority: &[u8]) {
         self.backwards.clear();
-        let end = host_of(authority).iter().rev().take(HOST_BYTES_MAX + 1);
+        let host = host_of(authority);
+        self.is_name = host.is_some();
+        let end = host.unwrap_or_default().iter().rev().take(HOST_BYTES_MAX + 1);
         self.backwards.extend(end.map(u8::to_ascii_lowercase));
     }
 
-    /// The host in lower case, backwards.
-    pub(crate) fn backwards(&self) -> &[u8] {
-        &self.backwards
+    /// The host in lower case, backwards; `None` if it is none that can be told.
+    pub(crate) fn backwards(&self) -> Option<&[u8]> {
+        self.is_name.then_some(&self.backwards)
     }
 }
 
-/// An authority without its port and the dot of a fully qualified name; an IPv6 address without its
-/// brackets.
-pub(crate) fn host_of(authority: &[u8]) -> &[u8] {
-    if let Some(rest) = authority.strip_prefix(b"[") {
-        return rest.split(|&b| b == b']').next().unwrap_or(rest);
+/// An authority without its port and the dot of a fully qualified name; an IPv6 address without its brackets. `None`
+/// for what is no host and its port, such as `a..` or `user@a`: upstreams differ in which host they take it for.
+pub(crate) fn host_of(authority: &[u8]) -> Option<&[u8]> {
+    let (host, port) = if let Some(rest) = authority.strip_prefix(b"[") {
+        rest.split_at_checked(rest.iter().position(|&b| b == b']')? + 1)?
+    } else {
+        let end = authority.iter().position(|&b| b == b':').unwrap_or(authority.len());
+        authority.split_at_checked(end)?
+    };
+    let is_port =
+        |port: &[u8]| port.strip_prefix(b":").is_some_and(|port| port.iter().all(u8::is_ascii_digit));
+    if !port.is_empty() && !is_port(port) {
+        return None;
     }
-    let host = authority.split(|&b| b == b':').next().unwrap_or(authority);
-    host.strip_suffix(b".").unwrap_or(host)
+    if let Some(address) = host.strip_suffix(b"]") {
+        let is_of_address = |b: &u8| b.is_ascii_hexdigit() || matches!(b, b':' | b'.');
+        return address.iter().all(is_of_address).then_some(address);
+    }
+    let name = host.strip_suffix(b".").unwrap_or(host);
+    let is_label = |label: &[u8]| !label.is_empty() && label.iter().all(|b| is_of_name(*b));
+    // An empty `Host` is allowed where there is none (RFC 9110, 7.2).
+    (host.is_empty() || name.split(|&b| b == b'.').all(is_label)).then_some(name)
+}
+
+/// Whether a host's name may have this byte, beside its dots.
+pub(crate) fn is_of_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') || !byte.is_ascii()
 }

@@ -8,8 +8,9 @@ use super::attribute::{ATTRIBUTES_MAX, Attribute, AttributeId, Attributes};
 use super::cookie::cookies;
 use super::duplicates::{Duplicates, OneOf, Repeated, of_header};
 use super::fetched::Fetched;
+use super::lines::Lines;
 use super::query::parameters;
-use crate::reading::{Fields, is_token};
+use crate::reading::{Fields, Item, is_token};
 
 /// The most names in the path to a claim.
 pub const CLAIM_NAMES_MAX: usize = 8;
@@ -22,7 +23,7 @@ const COOKIE: &str = "cookie";
 /// Where in a request a value is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// All of an attribute: a header (the host joins several of one name), a claim, the method, the route.
+    /// All of an attribute: a header, a claim, the method, the route.
     Attribute(AttributeId),
     /// The cookie of this name, undecoded; the attribute is the header that cookies are in.
     Cookie(AttributeId, String),
@@ -56,7 +57,7 @@ impl ValueOf {
         value.map(|value| value.is_some())
     }
 
-    /// Hands all of the request's values to `read`; several headers of one name one by one.
+    /// Hands all of the request's values to `read`; what is between commas in a header is a value, too.
     pub(crate) fn each<R>(
         &self,
         request: &mut Fetched<'_>,
@@ -64,9 +65,14 @@ impl ValueOf {
         read: impl FnOnce(&mut dyn Iterator<Item = OneOf<'_>>) -> R,
     ) -> R {
         match &self.source {
-            Source::Attribute(id) => read(&mut request.get(*id).into_iter().flat_map(of_header)),
+            Source::Attribute(id) => {
+                let are_credentials = request.attributes().is_credentials(*id);
+                let joined = request.get(*id).into_iter();
+                read(&mut joined.flat_map(|joined| of_header(joined, are_credentials)))
+            }
             Source::Cookie(header, name) => {
-                read(&mut cookies(request.get(*header).unwrap_or_default(), name.as_bytes()))
+                let lines = request.lines(*header).into_iter().flat_map(Lines::iter);
+                read(&mut lines.flat_map(|line| cookies(line, name.as_bytes())))
             }
             Source::Query(name) => read(&mut parameters(
                 request.get(AttributeId::PATH).unwrap_or_default(),
@@ -94,36 +100,44 @@ pub(crate) fn source(
     attributes: &mut Attributes,
 ) -> Option<Source> {
     let item = fields.take(field)?;
-    let mut attribute = |attribute| {
-        let id = attributes.intern(attribute);
-        if id.is_none() {
-            item.note(format_args!(
-                "expected at most {ATTRIBUTES_MAX} headers and claims in all rules together"
-            ));
-        }
-        id
-    };
-    let text = || item.text(bytes_max);
-    let token = |expected: &str| {
-        let name = text()?;
-        let is_token = is_token(name);
-        if !is_token {
-            item.note(format_args!("expected {expected}, found {name:?}"));
-        }
-        is_token.then_some(name)
-    };
     Some(match kind {
-        Kind::Query => Source::Query(text()?.to_owned()),
-        Kind::Claim => Source::Attribute(attribute(Attribute::Claim(names(field, fields)?))?),
+        Kind::Query => Source::Query(item.text(bytes_max)?.to_owned()),
+        Kind::Claim => {
+            Source::Attribute(interned(&item, attributes, Attribute::Claim(names(field, fields)?))?)
+        }
         Kind::Header => {
-            let name = token("a header's name, as in x-api-key")?;
-            Source::Attribute(attribute(Attribute::Header(name.to_ascii_lowercase()))?)
+            let name = token(&item, bytes_max, "a header's name, as in x-api-key")?;
+            Source::Attribute(interned(&item, attributes, Attribute::Header(name.to_ascii_lowercase()))?)
         }
         Kind::Cookie => {
-            let name = token("a cookie's name, as in sid")?;
-            Source::Cookie(attribute(Attribute::Header(COOKIE.to_owned()))?, name.to_owned())
+            let name = token(&item, bytes_max, "a cookie's name, as in sid")?;
+            let header = interned(&item, attributes, Attribute::Header(COOKIE.to_owned()))?;
+            Source::Cookie(header, name.to_owned())
         }
     })
+}
+
+/// The header that `item` names.
+pub(crate) fn header(item: &Item<'_>, attributes: &mut Attributes) -> Option<AttributeId> {
+    let name = token(item, NAME_BYTES_MAX, "a header's name, as in x-http-method-override")?;
+    interned(item, attributes, Attribute::Header(name.to_ascii_lowercase()))
+}
+
+fn interned(item: &Item<'_>, attributes: &mut Attributes, attribute: Attribute) -> Option<AttributeId> {
+    let id = attributes.intern(attribute);
+    if id.is_none() {
+        item.note(format_args!("expected at most {ATTRIBUTES_MAX} headers and claims in all rules together"));
+    }
+    id
+}
+
+fn token<'a>(item: &'a Item<'_>, bytes_max: usize, expected: &str) -> Option<&'a str> {
+    let name = item.text(bytes_max)?;
+    let is_token = is_token(name);
+    if !is_token {
+        item.note(format_args!("expected {expected}, found {name:?}"));
+    }
+    is_token.then_some(name)
 }
 
 /// The field `field`: the names that lead to a claim, or to metadata. None may have a NUL, which hosts put between them.

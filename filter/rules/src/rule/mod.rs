@@ -121,9 +121,9 @@ impl Rule {
         core::iter::once(&*self.matches).chain(self.variant.tier.iter().map(|tier| &tier.when))
     }
 
-    /// Whether it counts the request, as far as its conditions and those of its variant say.
-    pub(crate) fn is_for(&self, request: &mut Fetched<'_>) -> Holds {
-        if self.matches.holds(request).may() { self.variant.holds(&self.key, request) } else { Holds::No }
+    /// Whether it counts the request, as far as its variant says; whether its condition holds is known.
+    pub(crate) fn is_for(&self, matches: Holds, request: &mut Fetched<'_>) -> Holds {
+        if matches.may() { self.variant.holds(&self.key, request) } else { Holds::No }
     }
 
     /// Whether it allows less than another variant of the same rule: a lower rate, or an equal one and a smaller burst.

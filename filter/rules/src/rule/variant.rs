@@ -49,8 +49,8 @@ pub enum Change {
 impl Tier {
     /// Whether it is for the request, which its rule counts by `key`.
     pub(crate) fn holds(&self, key: &KeySpec, request: &mut Fetched<'_>) -> Holds {
-        let is_among = self.keys.as_ref().is_none_or(|keys| key.is_among(keys, request));
-        if is_among { self.when.holds(request) } else { Holds::No }
+        let is_among = self.keys.as_ref().map_or(Holds::Yes, |keys| key.is_among(keys, request));
+        is_among.and(|| self.when.holds(request))
     }
 }
 

@@ -35,6 +35,10 @@ fn phrase(test: &Test, attributes: &Attributes) -> String {
     let texts = |texts: &[String]| named(texts.iter().cloned(), "or");
     match test {
         Test::Methods(methods) => format!("with the method {}", texts(methods)),
+        Test::OverriddenMethods(methods, headers) => {
+            let headers = headers.iter().map(|id| source(&Source::Attribute(*id), attributes));
+            format!("with the method {}, as sent or in the {}", texts(methods), named(headers, "or"))
+        }
         Test::Paths(paths) => format!("with {}", named(paths.iter().map(path), "or")),
         Test::Hosts(hosts) => format!("for the host {}", named(hosts.iter(), "or")),
         Test::Routes(routes) => format!("on the route {}", texts(routes)),

@@ -34,7 +34,7 @@ fn of_clause(clause: &Clause, at: &dyn Fn(&str) -> String) -> Vec<Warning> {
     let never = |found: &str, reason: &str| format!("{found:?} never matches: {reason}");
     for test in clause.tests() {
         match test {
-            Test::Methods(methods) => {
+            Test::Methods(methods) | Test::OverriddenMethods(methods, _) => {
                 let is_sent = |byte: u8| byte.is_ascii_uppercase() || matches!(byte, b'-' | b'_');
                 for method in methods.iter().filter(|method| !method.bytes().all(is_sent)) {
                     let reason = "methods are compared to the letter, and clients send them in capitals";

@@ -14,6 +14,7 @@ use crate::gateway::proto::envoy::service::rate_limit_quota::v3::rate_limit_quot
 use crate::gateway::proto::envoy::service::rate_limit_quota::v3::{
     RateLimitQuotaResponse, RateLimitQuotaUsageReports,
 };
+use crate::refusals::told;
 
 /// The most streams, the most buckets of a stream, and the most of all, each counted as often as streams report it.
 pub(super) const STREAMS_MAX: usize = 1_000;
@@ -192,7 +193,7 @@ impl Book {
     fn warn(&mut self, stream: u64, why: &Status) {
         if let Some(known) = self.streams.get_mut(&stream).filter(|known| !known.has_warned) {
             known.has_warned = true;
-            tracing::warn!(why = ?why.message(), "a bucket of quotas is not counted");
+            tracing::warn!(why = ?told(why.message()), "a bucket of quotas is not counted");
         }
     }
 

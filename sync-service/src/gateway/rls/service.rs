@@ -39,6 +39,7 @@ use crate::gateway::rlqs::Quotas;
 use crate::gateway::rlqs::service::{Asker, QUOTAS_PATH, Streams};
 use crate::hosts::{self, Hosts};
 use crate::metrics::Metrics;
+use crate::refusals::told;
 use crate::secrets::Secrets;
 
 /// The path of the method that everybody asks.
@@ -282,7 +283,7 @@ impl Service {
     ) -> Result<Option<Arc<Credential<Asks>>>, Status> {
         let asker = self.secrets.access.asker(bearer(headers), Door::Check);
         let asker = asker.map_err(|refused| {
-            self.secrets.refusals.log(peer.address.ip(), format!("{path}: {refused:?}"));
+            self.secrets.refusals.log(peer.address.ip(), &format!("{}: {refused:?}", told(path)));
             match refused {
                 Refused::Door(name, _) => {
                     Status::permission_denied(format!("the token `{name}` is for another door: expected one with the role `check` in check_token_file"))
@@ -343,7 +344,7 @@ impl Checks {
     /// Lets in those who may name limits, as the descriptor at `index` does.
     fn let_name_limits(&self, headers: &HeaderMap, caller: IpAddr, index: usize) -> Result<(), Status> {
         let Err(refused) = self.secrets.access.asker(bearer(headers), Door::Limit) else { return Ok(()) };
-        self.secrets.refusals.log(caller, format!("{CHECK_PATH}: a limit of its own: {refused:?}"));
+        self.secrets.refusals.log(caller, &format!("{CHECK_PATH}: a limit of its own: {refused:?}"));
         Err(Status::permission_denied(format!(
             "descriptors[{index}].limit: expected none, or a token with the role `limit` in check_token_file"
         )))

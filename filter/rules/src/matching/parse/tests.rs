@@ -106,19 +106,19 @@ fn every_error_has_its_place_and_says_what_was_expected() {
         (json!({"addresses": null}), "addresses: empty: expected a value, or no such field"),
         (
             json!({"any": [{"not": {"methods": ["GET"]}}]}),
-            "any[0].not: unknown field: expected method, methods, path, paths, hosts, routes, addresses, headers, \
+            "any[0].not: unknown field: expected method, methods, method_override, path, paths, hosts, routes, addresses, headers, \
              cookies, query, claims",
         ),
         (
             json!({"not": {"any": [{"methods": ["GET"]}]}}),
-            "not.any: unknown field: expected method, methods, path, paths, hosts, routes, addresses, headers, \
+            "not.any: unknown field: expected method, methods, method_override, path, paths, hosts, routes, addresses, headers, \
              cookies, query, claims",
         ),
     ] {
         let found = errors_of(&condition);
         assert_eq!(found, [format!("rules[0].match.{expected}")], "{condition}");
     }
-    let expected = "rules[0].match.site: unknown field: expected method, methods, path, paths, hosts, routes, \
+    let expected = "rules[0].match.site: unknown field: expected method, methods, method_override, path, paths, hosts, routes, \
                     addresses, headers, cookies, query, claims, any, not, until_ms";
     assert_eq!(errors_of(&json!({"site": ["a"]})), [expected]);
 }

@@ -7,13 +7,13 @@ use std::borrow::Cow;
 use std::format;
 
 /// The attributes that a request may have.
-const NAMES: [&str; 10] =
-    ["method", "path", "host", "route", "address", "x", "y", "cookie", "claim x", "claim y"];
+const NAMES: [&str; 11] =
+    ["method", "path", "host", "route", "address", "x", "y", "cookie", "claim x", "claim y", "method-x"];
 
 /// Whether the request meets `condition`, by the definition in docs/rules.md.
 fn naive(condition: &Value, has: &BTreeMap<String, Vec<u8>>) -> Holds {
     let fields = condition.as_object().unwrap().iter();
-    fields.map(|(field, value)| field_holds(field, value, has)).min().unwrap_or(Holds::Yes)
+    fields.map(|(field, value)| field_holds(condition, field, value, has)).min().unwrap_or(Holds::Yes)
 }
 
 /// An attribute as text; bytes that are not UTF-8 become U+FFFD, which no condition has.
@@ -21,31 +21,44 @@ fn text<'a>(has: &'a BTreeMap<String, Vec<u8>>, name: &str) -> Option<Cow<'a, st
     has.get(name).map(|bytes| String::from_utf8_lossy(bytes))
 }
 
-fn field_holds(field: &str, value: &Value, has: &BTreeMap<String, Vec<u8>>) -> Holds {
+fn field_holds(condition: &Value, field: &str, value: &Value, has: &BTreeMap<String, Vec<u8>>) -> Holds {
     let list = || value.as_array().unwrap().iter();
     let target = text(has, "path");
     let path = target.as_deref().map(|path| path.split('?').next().unwrap());
     let is_one = |name: &str| Holds::of(list().any(|one| text(has, name).as_deref() == one.as_str()));
     match field {
-        "methods" => is_one("method"),
+        "methods" => {
+            let sent = is_one("method");
+            let said = text(has, "method-x").unwrap_or_default();
+            let mut said = said.split(['\n', ',']).filter(|said| !said.is_empty());
+            let is_one = |said: &str| list().any(|one| one.as_str().unwrap().eq_ignore_ascii_case(said));
+            let is_heard = condition.get("method_override").is_some();
+            if is_heard && said.any(|said| Holds::of(is_one(said)) != sent) { Holds::Unsure } else { sent }
+        }
+        "method_override" => Holds::Yes,
         "routes" => is_one("route"),
-        "hosts" => Holds::of(text(has, "host").is_some_and(|host| {
+        "hosts" => text(has, "host").map_or(Holds::No, |host| {
             let host = host.split(':').next().unwrap().to_lowercase();
-            list().any(|asked| match asked.as_str().unwrap().strip_prefix('*') {
+            let host = host.strip_suffix('.').unwrap_or(&host);
+            if host.split('.').any(|label| !label.chars().all(char::is_alphanumeric) || label.is_empty()) {
+                return Holds::Unsure;
+            }
+            Holds::of(list().any(|asked| match asked.as_str().unwrap().strip_prefix('*') {
                 Some(suffix) => host.len() > suffix.len() && host.ends_with(suffix),
                 None => host == asked.as_str().unwrap(),
-            })
-        })),
+            }))
+        }),
         "path" => path.map_or(Holds::No, |path| path_holds(value, path)),
         "paths" => path.map_or(Holds::No, |path| list().map(|test| path_holds(test, path)).max().unwrap()),
         "headers" => list()
-            .map(|test| value_holds(test, text(has, test["name"].as_str().unwrap()).as_deref()))
+            .map(|test| header_holds(test, text(has, test["name"].as_str().unwrap()).as_deref()))
             .min()
             .unwrap(),
         "cookies" => list()
             .map(|test| {
-                let cookies = text(has, "cookie").unwrap_or_default();
-                values_hold(test, cookies.split("; ").filter_map(|pair| pair.split_once('=')))
+                let lines = text(has, "cookie").unwrap_or_default();
+                let cookies = lines.split('\n').flat_map(|line| line.split("; "));
+                values_hold(test, cookies.filter_map(|pair| pair.split_once('=')))
             })
             .min()
             .unwrap(),
@@ -101,7 +114,9 @@ fn path_holds(test: &Value, path: &str) -> Holds {
         let glob = asked("glob").unwrap();
         paths.iter().any(|path| glob::tests::naive(glob.as_bytes(), path.as_bytes(), false))
     };
-    if holds(ignored) {
+    if folded_by(path, open).split('/').any(|segment| matches!(segment, "." | "..")) {
+        Holds::Unsure
+    } else if holds(ignored) {
         Holds::Yes
     } else if holds(open) {
         Holds::Unsure
@@ -121,6 +136,21 @@ fn folded_by(path: &str, [case, slashes, parameters]: [bool; 3]) -> String {
         folded.push_str(segment);
     }
     if folded.is_empty() { "/".into() } else { folded }
+}
+
+/// The result for a header: for each line and for all as one text, or for the values that commas separate.
+fn header_holds(test: &Value, lines: Option<&str>) -> Holds {
+    let Some(lines) = lines else { return value_holds(test, None) };
+    let values =
+        |text: &str| values_hold(test, text.split(',').map(|value| (test["name"].as_str().unwrap(), value)));
+    let joined = lines.replace('\n', ",");
+    if test.get("duplicates").is_some() {
+        return values(&joined);
+    }
+    let first = value_holds(test, Some(&joined));
+    let is_alike =
+        !lines.contains('\n') || lines.split('\n').all(|line| value_holds(test, Some(line)) == first);
+    if is_alike { first } else { Holds::Unsure }
 }
 
 /// The result for several values of one name; undecided if they differ and the test does not say which counts.
@@ -222,7 +252,7 @@ fn clause() -> impl Strategy<Value = Value> {
         list(hosts).prop_map(|v| ("hosts", v)),
         path_test().prop_map(|v| ("path", v)),
         list(path_test()).prop_map(|v| ("paths", v)),
-        list(value_test()).prop_map(|v| ("headers", v)),
+        list(test_of_several()).prop_map(|v| ("headers", v)),
         list(test_of_several()).prop_map(|v| ("cookies", v)),
         list(test_of_several()).prop_map(|v| ("query", v)),
         list(claim_test()).prop_map(|v| ("claims", v)),
@@ -232,6 +262,10 @@ fn clause() -> impl Strategy<Value = Value> {
         let mut clause: Value = fields.into_iter().map(|(name, value)| (name.to_string(), value)).collect();
         if clause.get("path").is_some() {
             clause.as_object_mut().unwrap().remove("paths");
+        }
+        // Some methods may be overridden.
+        if clause.get("methods").is_some_and(|methods| methods[0] == "PUT") {
+            clause["method_override"] = json!(["Method-X"]);
         }
         clause
     })
@@ -250,19 +284,26 @@ fn condition() -> impl Strategy<Value = Value> {
 
 fn sample() -> impl Strategy<Value = Sample> {
     let query = prop::option::of("\\?([xy]=[ab]{0,2}&){0,3}");
-    let path = ("/[abA;/]{0,5}", query).prop_map(|(path, query)| path + &query.unwrap_or_default());
+    let path = ("/[abA;/.]{0,5}", query).prop_map(|(path, query)| path + &query.unwrap_or_default());
     let has = (
         prop::option::weighted(0.9, select(vec!["GET", "PUT", "get"])),
         prop::option::weighted(0.9, path),
-        prop::option::weighted(0.9, select(vec!["a", "B.a:80", "c.b.A", "x.a", "c", ".a", "xa"])),
+        prop::option::weighted(
+            0.9,
+            select(vec!["a", "B.a:80", "c.b.A", "x.a", "c", ".a", "a..", "x@a", "a.", "xa"]),
+        ),
         prop::option::of(select(vec!["r", "s"])),
         prop::option::weighted(0.9, select(vec!["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"])),
-        prop::option::of("[ab?]{0,2}"),
-        prop::option::of("[ab?]{0,2}"),
-        prop::option::of("([xy]=[ab]{0,2}; ){0,3}z=a"),
-        (prop::option::of("[ab?]{0,2}"), prop::option::of("[ab]{0,2}")),
+        prop::option::of("[ab?]{0,2}([,\n][ab?]{0,2}){0,2}"),
+        prop::option::of("[ab?]{0,2}(\n[ab?]{0,2}){0,2}"),
+        prop::option::of("([xy]=[ab]{0,2}(; |\n)){0,3}z=a"),
+        (
+            prop::option::of("[ab?]{0,2}"),
+            prop::option::of("[ab]{0,2}"),
+            prop::option::of("put|GET\nPUT|get,x|x"),
+        ),
     );
-    has.prop_map(|(method, path, host, route, address, x, y, cookie, (claim_x, claim_y))| {
+    has.prop_map(|(method, path, host, route, address, x, y, cookie, (claim_x, claim_y, method_x))| {
         let texts = [
             method.map(str::to_string),
             path,
@@ -274,6 +315,7 @@ fn sample() -> impl Strategy<Value = Sample> {
             cookie,
             claim_x,
             claim_y,
+            method_x,
         ];
         let names = NAMES.map(str::to_string);
         // Some values have a byte that is not UTF-8.
