@@ -11,8 +11,6 @@ use crate::abi::{AttributeId, Headers, Metadata, Stream};
 
 /// Where Envoy's JWT filter puts a token's claims by default.
 const CLAIMS: &str = "envoy.filters.http.jwt_authn";
-/// Only answers to gRPC clients have it.
-const GRPC_DETAILS: &[u8] = b"grpc-status-details-bin";
 
 /// A request.
 pub(crate) struct HostRequest {
@@ -177,9 +175,4 @@ pub(crate) fn unpacked(mut packed: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])
         packed = rest;
         Some((name, value))
     })
-}
-
-/// Whether these headers are for a gRPC client.
-pub(crate) fn are_for_grpc(packed: &[u8]) -> bool {
-    unpacked(packed).any(|(name, _)| name == GRPC_DETAILS)
 }

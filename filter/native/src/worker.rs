@@ -10,7 +10,7 @@ use weir_rules::config::Config;
 
 use crate::abi::{Level, Stream, StreamScheduler, log};
 use crate::calls;
-use crate::http::{HostRequest, HostResponse, are_for_grpc, unpacked};
+use crate::http::{HostRequest, HostResponse, unpacked};
 use crate::process::{Seat, now};
 
 /// What Envoy does as a host.
@@ -154,11 +154,7 @@ impl Reply {
     pub(crate) fn send(&self, stream: Stream) {
         let (rest, body) = self.bytes.split_at_checked(self.body_at).unwrap_or_default();
         let (details, headers) = rest.split_at_checked(self.headers_at).unwrap_or_default();
-        // Envoy answers gRPC clients by itself, with the status that fits HTTP's, unless a header has another.
-        let number =
-            are_for_grpc(headers).then(|| weir_limiter::response::grpc_status(self.status).to_string());
-        let grpc = number.iter().map(|number| (&b"grpc-status"[..], number.as_bytes()));
-        stream.respond(self.status, details, unpacked(headers).chain(grpc), body);
+        stream.respond(self.status, details, unpacked(headers), body);
     }
 }
 

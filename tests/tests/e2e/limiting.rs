@@ -6,7 +6,7 @@ use hyper::Method;
 use serde_json::json;
 use tokio::time::sleep_until;
 use weir_tests::client::Ask;
-use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::envoy::{Envoy, Host, Setup};
 use weir_tests::load::{drain, repeat};
 use weir_tests::server::Server;
 
@@ -178,4 +178,36 @@ async fn a_limited_grpc_request_gets_resource_exhausted() {
     assert!(limited.header("grpc-status-details-bin").len() > 100, "{limited:?}");
     let after_s = limited.number("retry-after");
     assert_eq!(limited.number("grpc-retry-pushback-ms"), after_s * 1_000);
+}
+
+#[tokio::test]
+async fn a_limited_grpc_web_request_gets_resource_exhausted_behind_envoys_filter_for_it() {
+    let grpc_web = json!({"name": "envoy.filters.http.grpc_web", "typed_config":
+        {"@type": "type.googleapis.com/envoy.extensions.filters.http.grpc_web.v3.GrpcWeb"}});
+    for host in [Host::Wasm, Host::Native] {
+        let mut plugin = one("per-address", "1/h", 1);
+        plugin["deny"] = json!([{"addresses": ["198.51.100.1"]}]);
+        let edge = Envoy::start(Setup::with(plugin).host(host).before(grpc_web.clone())).await;
+        let mut client = edge.client();
+        for kind in ["application/grpc-web+proto", "application/grpc-web-text"] {
+            let ask =
+                Ask::new(Method::POST, "/weir.Test/Ask").header("content-type", kind).body("\0\0\0\0\0");
+            client.send(&ask.clone().forwarded_for("203.0.113.7")).await;
+            let limited = client.send(&ask.clone().forwarded_for("203.0.113.7")).await;
+            assert_eq!(
+                (limited.status, limited.header("grpc-status")),
+                (200, "8"),
+                "{host:?} {kind}: {limited:?}"
+            );
+            assert_eq!(limited.header("grpc-message"), "The limit per-address is reached");
+            assert!(limited.header("content-type").starts_with("application/grpc-web"), "{limited:?}");
+            assert!(limited.number("retry-after") > 3_000 && limited.body.is_empty(), "{limited:?}");
+            let blocked = client.send(&ask.forwarded_for("198.51.100.1")).await;
+            assert_eq!(
+                (blocked.status, blocked.header("grpc-status")),
+                (200, "7"),
+                "{host:?} {kind}: {blocked:?}"
+            );
+        }
+    }
 }

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use prost::Message as _;
 use serde_json::json;
-use weir_tests::mock_host::{Answer, Script, Worker};
+use weir_tests::mock_host::{Answer, LocalResponse, Script, Worker};
 
 use crate::harness::{client, plugin, rule, shared, synced, with};
 
@@ -60,10 +60,17 @@ fn a_grpc_client_is_told_in_one_sentence() {
     let limiting = with(plugin(&rule("10/m", 5)), "deny", deny);
     let mut worker = Worker::configured(&shared(), &limiting);
     assert_eq!(worker.allowed_of(5, &grpc(1)), 5);
+    let told = |answer: &LocalResponse| {
+        assert_eq!((answer.status, answer.body.as_str()), (200, ""), "trailers only");
+        assert_eq!(answer.header("content-type"), "application/grpc");
+        (answer.header("grpc-status").to_owned(), answer.header("grpc-message").to_owned())
+    };
+    let expected = |status: &str, message: &str| (status.to_owned(), message.to_owned());
     for _ in 0..2 {
-        assert_eq!(worker.request(&grpc(1)).answer().body, "The limit per-address is reached");
+        let limited = worker.request(&grpc(1)).answer().clone();
+        assert_eq!(told(&limited), expected("8", "The limit per-address is reached"));
     }
-    assert_eq!(worker.request(&grpc(2)).answer().body, "Forbidden");
+    assert_eq!(told(worker.request(&grpc(2)).answer()), expected("7", "Forbidden"));
     for kind in ["application/grpc-web", "text/plain"] {
         let ask = client(1).header("content-type", kind).header("te", "trailers");
         let problem = worker.request(&ask).answer().body.clone();
@@ -73,8 +80,7 @@ fn a_grpc_client_is_told_in_one_sentence() {
     let mut worker = Worker::configured(&shared(), &denying);
     worker.advance_ms(60_000);
     let denied = worker.request(&grpc(1)).answer().clone();
-    assert_eq!(denied.body, "The limit per-address cannot be checked at the moment");
-    assert_eq!((denied.status, denied.grpc_status), (503, 14), "UNAVAILABLE for gRPC");
+    assert_eq!(told(&denied), expected("14", "The limit per-address cannot be checked at the moment"));
 }
 
 /// `google.rpc.Status`.
@@ -110,7 +116,7 @@ struct Violation {
 }
 
 /// The status that an answer has in its header, the names of its details, and the seconds of the first.
-fn details(answer: &weir_tests::mock_host::LocalResponse) -> (Status, Vec<String>, i64) {
+fn details(answer: &LocalResponse) -> (Status, Vec<String>, i64) {
     let bytes = STANDARD_NO_PAD.decode(answer.header("grpc-status-details-bin")).expect("base64");
     let status = Status::decode(&*bytes).expect("a status");
     let names = status.details.iter().map(|any| any.type_url.clone()).collect();
@@ -131,7 +137,7 @@ fn a_grpc_client_is_told_why_and_when_to_come_back() {
     for _ in 0..2 {
         let answer = worker.request(&grpc).answer().clone();
         let (status, names, seconds) = details(&answer);
-        assert_eq!((status.code, status.message), (8, answer.body.clone()));
+        assert_eq!((status.code, status.message.as_str()), (8, "The limit per-address is reached"));
         assert_eq!((names, seconds), (types(&["RetryInfo", "QuotaFailure"]), 3_600));
         let failure = QuotaFailure::decode(&*status.details[1].value).expect("a QuotaFailure");
         assert_eq!(failure.violations, [Violation { subject: "per-address".into() }]);

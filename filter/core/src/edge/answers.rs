@@ -7,7 +7,7 @@ use super::effect::Answer;
 use super::site::Site;
 use crate::buckets::Standing;
 use crate::response::{
-    Answers, BLOCKED_BODY, BLOCKED_MESSAGE, BLOCKED_STATUS, DENIED_STATUS, blocked_headers, is_grpc,
+    Answers, BLOCKED_BODY, BLOCKED_STATUS, DENIED_STATUS, GRPC_HTTP_STATUS, blocked_headers, is_grpc,
 };
 use weir_rules::Rule;
 use weir_rules::request::{Attribute, Request};
@@ -56,8 +56,8 @@ impl RuleAnswers {
             let made = answers.limited(rule, &numbers, is_grpc);
             Kept { numbers, headers: site.pack(&made.headers), body: made.body.into_owned() }
         });
-        let (status, details) = (rule.response.status, &answers.limited_details);
-        Answer { status, details, headers: &kept.headers, body: &kept.body }
+        let status = if is_grpc { GRPC_HTTP_STATUS } else { rule.response.status };
+        Answer { status, details: &answers.limited_details, headers: &kept.headers, body: &kept.body }
     }
 
     /// Answers a denied request.
@@ -69,24 +69,30 @@ impl RuleAnswers {
         site: &dyn Site,
     ) -> Answer<'_> {
         self.denied = site.pack(&self.answers.denied(standing, jitter_s, is_grpc));
-        let body = if is_grpc { &self.answers.denied_message } else { &self.answers.denial };
-        Answer { status: DENIED_STATUS, details: &self.answers.denied_details, headers: &self.denied, body }
+        let (status, body) =
+            if is_grpc { (GRPC_HTTP_STATUS, "") } else { (DENIED_STATUS, self.answers.denial.as_str()) };
+        Answer { status, details: &self.answers.denied_details, headers: &self.denied, body }
     }
 }
 
 /// The answer to a request that is on the `deny` list.
 pub(super) struct Blocked {
     headers: Vec<u8>,
+    grpc_headers: Vec<u8>,
 }
 
 impl Blocked {
     pub(super) fn new(site: &dyn Site) -> Self {
-        Self { headers: site.pack(&blocked_headers()) }
+        Self { headers: site.pack(&blocked_headers(false)), grpc_headers: site.pack(&blocked_headers(true)) }
     }
 
     pub(super) fn answer(&self, is_grpc: bool) -> Answer<'_> {
-        let body = if is_grpc { BLOCKED_MESSAGE } else { BLOCKED_BODY };
-        Answer { status: BLOCKED_STATUS, details: "weir_blocked", headers: &self.headers, body }
+        let (status, headers, body) = if is_grpc {
+            (GRPC_HTTP_STATUS, &self.grpc_headers, "")
+        } else {
+            (BLOCKED_STATUS, &self.headers, BLOCKED_BODY)
+        };
+        Answer { status, details: "weir_blocked", headers, body }
     }
 }
 

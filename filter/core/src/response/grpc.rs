@@ -1,16 +1,22 @@
-//! What a refused gRPC client is told beside its grpc-status and grpc-message.
+//! What a refused gRPC client is told: a trailers-only response, which is 200 to HTTP and has its status in headers. It is complete,
+//! so that it stays what it is behind Envoy's `grpc_web`, which gives a plain 429 another grpc-status.
 //!
 //! - `grpc-status-details-bin`: a `google.rpc.Status`, in base64 without padding. Its details are a `RetryInfo` and, if a quota
 //!   is exhausted, a `QuotaFailure` that names the rule.
 //! - `grpc-retry-pushback-ms`: when to try again (gRPC's proposal A6). Clients that have a policy of retries obey it.
 
-use alloc::borrow::Cow;
+use alloc::borrow::ToOwned as _;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use super::Header;
+
 /// What all that gRPC has for errors is called.
 const TYPES: &str = "type.googleapis.com/google.rpc.";
+
+/// The HTTP status of every gRPC response.
+pub const GRPC_HTTP_STATUS: u16 = 200;
 
 /// The gRPC status of a response with this status: `PERMISSION_DENIED`, `UNAVAILABLE` or `RESOURCE_EXHAUSTED`.
 pub const fn grpc_status(status: u16) -> u8 {
@@ -21,14 +27,22 @@ pub const fn grpc_status(status: u16) -> u8 {
     }
 }
 
-/// The headers of a refusal with this status and this message. `exhausted` names the rule whose quota is exhausted, and
-/// `retry_after_s` says when to come back.
+/// The headers that make a refusal with this status and this message. A message has no letter that `grpc-message` escapes.
+pub(super) fn grpc_refusal<'a>(status: u16, message: &str) -> [Header<'a>; 3] {
+    [
+        ("content-type", "application/grpc".into()),
+        ("grpc-status", grpc_status(status).to_string().into()),
+        ("grpc-message", message.to_owned().into()),
+    ]
+}
+
+/// The same, and its details. `exhausted` names the rule whose quota is exhausted, and `retry_after_s` says when to come back.
 pub(super) fn grpc_headers<'a>(
     status: u16,
     message: &str,
     exhausted: Option<&str>,
     retry_after_s: Option<u64>,
-) -> impl Iterator<Item = (&'a str, Cow<'a, str>)> + use<'a> {
+) -> impl Iterator<Item = Header<'a>> + use<'a> {
     let mut details = Message::default();
     details.number(1, grpc_status(status).into());
     details.bytes(2, message.as_bytes());
@@ -48,7 +62,8 @@ pub(super) fn grpc_headers<'a>(
     let pushback_ms =
         retry_after_s.map(|seconds| seconds.saturating_mul(1_000).min(i32::MAX.unsigned_abs().into()));
     let pushback = pushback_ms.map(|ms| ("grpc-retry-pushback-ms", ms.to_string().into()));
-    [("grpc-status-details-bin", base64(&details.0).into())].into_iter().chain(pushback)
+    let details = ("grpc-status-details-bin", base64(&details.0).into());
+    grpc_refusal(status, message).into_iter().chain([details]).chain(pushback)
 }
 
 /// A message of protobuf, as it is written.
@@ -128,10 +143,10 @@ mod tests {
 
     #[test]
     fn a_wait_that_is_too_long_for_a_client_is_the_longest() {
-        let told = |seconds| -> Vec<_> {
+        let told = |seconds| -> Vec<String> {
             grpc_headers(429, "m", None, Some(seconds)).map(|(_, value)| value.into_owned()).collect()
         };
-        assert_eq!(told(3)[1], "3000");
-        assert_eq!(told(u64::MAX)[1], "2147483647");
+        assert_eq!(told(3)[4], "3000");
+        assert_eq!(told(u64::MAX)[4], "2147483647");
     }
 }

@@ -24,8 +24,8 @@ use alloc::vec::Vec;
 
 pub use self::figures::window_s;
 use self::figures::{numbers, quota_unit, retry_after_s, window_left_ns};
-use self::grpc::grpc_headers;
-pub use self::grpc::grpc_status;
+pub use self::grpc::{GRPC_HTTP_STATUS, grpc_status};
+use self::grpc::{grpc_headers, grpc_refusal};
 use crate::buckets::Standing;
 use weir_rules::template::{Numbers, Template};
 use weir_rules::{Reset, Response, Rule};
@@ -48,10 +48,10 @@ pub struct Answers {
     pub limited_details: String,
     /// What an access log says about a denied response.
     pub denied_details: String,
-    /// What a limited gRPC client is told in a header instead of the body.
+    /// What a limited gRPC client is told.
     limited_message: String,
     /// What a denied gRPC client is told.
-    pub denied_message: String,
+    denied_message: String,
     /// The body of a denied response, of type [`PROBLEM_TYPE`]; its status is [`DENIED_STATUS`].
     pub denial: String,
 }
@@ -113,13 +113,12 @@ impl Answers {
     /// `Retry-After`.
     pub fn denied(&self, standing: &Standing, jitter_s: u32, is_grpc: bool) -> Vec<Header<'static>> {
         let after_s = retry_after_s(standing, jitter_s);
-        let mut headers = alloc::vec![
-            ("retry-after", after_s.to_string().into()),
-            ("content-type", PROBLEM_TYPE.into()),
-            ("cache-control", "no-store".into()),
-        ];
+        let mut headers =
+            alloc::vec![("retry-after", after_s.to_string().into()), ("cache-control", "no-store".into())];
         if is_grpc {
             headers.extend(grpc_headers(DENIED_STATUS, &self.denied_message, None, Some(after_s)));
+        } else {
+            headers.push(("content-type", PROBLEM_TYPE.into()));
         }
         headers
     }
@@ -141,7 +140,7 @@ impl Answers {
         left_ns.map_or(standing.full_ns, |left_ns| left_ns.max(standing.more_ns))
     }
 
-    /// A limited response with these numbers. Its body is the message if the client `is_grpc`.
+    /// A limited response with these numbers. It has no body if the client `is_grpc`.
     pub fn limited(&self, rule: &Rule, numbers: &Numbers, is_grpc: bool) -> Limited<'_> {
         let mut headers = self.families(rule, numbers);
         let after_s = rule.response.headers.retry_after.then_some(numbers.retry_after_s);
@@ -149,15 +148,20 @@ impl Answers {
         if is_grpc {
             let (status, message) = (rule.response.status, &self.limited_message);
             headers.extend(grpc_headers(status, message, Some(&self.name), after_s));
+        } else {
+            headers.push(("content-type", self.content_type.as_str().into()));
         }
-        headers.push(("content-type", self.content_type.as_str().into()));
         headers.push(("cache-control", "no-store".into()));
         for (name, value) in &self.set_headers {
+            // The client would not know it for gRPC.
+            if is_grpc && name == "content-type" {
+                continue;
+            }
             headers.retain(|(known, _)| known != name);
             headers.push((name, value.text(numbers)));
         }
         let body = match &self.body {
-            _ if is_grpc => Cow::Borrowed(self.limited_message.as_str()),
+            _ if is_grpc => Cow::Borrowed(""),
             Body::Problem(problem) => Cow::Borrowed(problem.as_str()),
             Body::Own(template) => template.text(numbers),
         };
@@ -199,11 +203,17 @@ pub const BLOCKED_STATUS: u16 = 403;
 pub const BLOCKED_BODY: &str = "{\"type\":\"about:blank\",\"title\":\"Forbidden\",\"status\":403}";
 
 /// What a gRPC client on the `deny` list is told instead of the body.
-pub const BLOCKED_MESSAGE: &str = "Forbidden";
+const BLOCKED_MESSAGE: &str = "Forbidden";
 
 /// The headers for a request on the `deny` list.
-pub fn blocked_headers() -> [Header<'static>; 2] {
-    [("content-type", PROBLEM_TYPE.into()), ("cache-control", "no-store".into())]
+pub fn blocked_headers(is_grpc: bool) -> Vec<Header<'static>> {
+    let mut headers = alloc::vec![("cache-control", "no-store".into())];
+    if is_grpc {
+        headers.extend(grpc_refusal(BLOCKED_STATUS, BLOCKED_MESSAGE));
+    } else {
+        headers.push(("content-type", PROBLEM_TYPE.into()));
+    }
+    headers
 }
 
 /// Whether a request with this `content-type` is gRPC. A gRPC body can only hold messages, so a host answers in
