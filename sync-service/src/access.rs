@@ -119,6 +119,11 @@ impl Access {
         !self.held().checks.is_empty()
     }
 
+    /// True if the gateway has several callers, as far as their tokens tell.
+    pub fn has_askers(&self) -> bool {
+        self.held().checks.len() > 1
+    }
+
     /// True if a request carries a token of any kind.
     pub fn knows(&self, given: Option<&[u8]>) -> bool {
         let held = self.held();

@@ -26,7 +26,7 @@ use url::form_urlencoded;
 use weir_wire::messages::{self, Message as _, Report, WireError};
 
 use crate::access::bearer;
-use crate::access::credentials::{Credential, Door, Pops, Role};
+use crate::access::credentials::{Asks, Credential, Door, Pops, Role};
 use crate::config::GATEWAY_PREFIX;
 use crate::connections::{Arriving, GO_ELSEWHERE, Peer};
 use crate::document::DOCUMENT_BYTES_MAX;
@@ -360,11 +360,12 @@ impl Routes {
     }
 
     /// Lets in those who may ask at this door of the gateway.
-    fn asker(&self, headers: &HeaderMap, door: Door) -> Result<(), Problem> {
-        if let Some(asker) = self.secrets.access.asker(bearer(headers), door)? {
+    fn asker(&self, headers: &HeaderMap, door: Door) -> Result<Option<Arc<Credential<Asks>>>, Problem> {
+        let asker = self.secrets.access.asker(bearer(headers), door)?;
+        if let Some(asker) = &asker {
             self.metrics.count_use(&asker.name);
         }
-        Ok(())
+        Ok(asker)
     }
 
     /// Lets in requests that may report, and operators.

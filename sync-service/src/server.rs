@@ -359,6 +359,7 @@ fn routes(
         keys: config.gateway_keys,
         key_secret: secrets.gateway_key.clone(),
         timeout: config.gateway_timeout(),
+        has_rules_file: config.rules_file.is_some(),
     });
     let of_trail = trail_settings(config);
     let (trail, writers) =

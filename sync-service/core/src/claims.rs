@@ -67,7 +67,8 @@ pub enum Reason {
 pub enum Speaker {
     /// A POP, by its token.
     Pop,
-    /// The gateway of this process. Its callers say what their requests cost, whatever the rule says of responses.
+    /// The gateway of this process. Its callers say what their requests cost, whatever the rule says of responses or a bucket
+    /// holds.
     Gateway,
 }
 
@@ -294,6 +295,7 @@ impl Visit<'_> {
     ) -> Option<(usize, Passed, u64)> {
         let (number, now, made_at) = (self.number, self.now, self.made_at);
         let (share, measure) = (self.share(), self.measure(rule));
+        let is_gateway = self.speaker == Speaker::Gateway;
         let (unheard_ns, span_ns) =
             self.pop.as_ref().map_or((0, 0), |pop| (pop.unheard_ns(key), pop.span_ns() + LATE_NS));
         let Some(meter) = self.meter(share, id, unheard_ns, measure) else {
@@ -301,8 +303,9 @@ impl Visit<'_> {
             return None;
         };
         let asked = meter.asked(now, epoch, key, demand_milli_max(rule.quota), span_ns);
-        let most = meter.refill(now, made_at, measure);
+        let holds = meter.refill(now, made_at, measure);
         let claimed = meter.claimed(epoch, key);
+        let most = if is_gateway { claimed } else { holds };
         let passed = meter.pass(epoch, key, claimed, claimed.min(most));
         let entry = meter.entry(number, key.rule, next);
         if passed.is_clipped {

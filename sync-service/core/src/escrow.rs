@@ -35,8 +35,12 @@
 //! **Takes.** A claim may *take* instead: all that it wants is debited, or nothing, and counts as spent when the budget is
 //! debited. In the proof it raises the deficit and S by the same at that moment, and U not at all. So nothing of it is
 //! outstanding, no epoch is on record, and no lease has to end. Its request goes on a little later, as with every limiter
-//! that is asked over a network: what is bounded is what is taken. An answer that is lost costs its tokens. Nor can a take
-//! be given back: its tokens may have refilled meanwhile, as nothing held that up, and would then come back twice.
+//! that is asked over a network: what is bounded is what is taken. An answer that is lost costs its tokens. A take is never
+//! given back by itself: its tokens may have refilled meanwhile, as nothing held that up, and would then come back twice.
+//!
+//! **Charges and refunds.** A *charge* says what was spent without asking. It is debited whatever the level is, so the deficit
+//! may exceed the burst, as with a held epoch. A *refund* is a caller's word that tokens were not spent. It lowers the deficit,
+//! but never below what is outstanding. In any time t at most burst + rate x t + what was refunded in t are spent.
 //!
 //! The budget holds a lease for one part in [`DRIFT_PART`] longer than the POP, and from when the report arrived, so
 //! the POP's ends first. What was not spent by the end counts as spent, since it may have been.
@@ -90,8 +94,8 @@ use weir_wire::quota::TOKENS_MAX;
 
 use self::draw::price_ns;
 pub use self::draw::{
-    ASK_AGAIN_US, CALENDAR_LEASE_US_MAX, Claim, DRIFT_PART, Draw, Drawn, EscrowId, HELD_US_MAX, LEASE_US_MAX,
-    LEASE_US_MIN, WINDOW_TOKEN_NS, longer_us,
+    ASK_AGAIN_US, CALENDAR_LEASE_US_MAX, Claim, DRIFT_PART, Draw, Drawn, EscrowId, HELD_US_MAX, Kind,
+    LEASE_US_MAX, LEASE_US_MIN, WINDOW_TOKEN_NS, longer_us,
 };
 use self::log::Log;
 use self::sliding::{room_at_us, weighed};
@@ -169,8 +173,13 @@ impl Escrow {
         if draw.law != Law::Steady {
             let left = u32::try_from(self.level(now_us, draw)).unwrap_or(u32::MAX);
             let may_take = self.may_take(now_us, draw.law);
+            let is_told = |claim: &Claim| match claim.kind {
+                Kind::Lease => false,
+                Kind::Charge => may_take || draw.law == Law::Turns,
+                Kind::Take | Kind::Refund => may_take,
+            };
             for (lease, claim) in leases.iter_mut().zip(&draw.claims) {
-                if lease.lease_ms > 0 || claim.is_take && may_take {
+                if lease.lease_ms > 0 || is_told(claim) {
                     lease.left = left;
                 }
             }
@@ -345,11 +354,12 @@ impl Escrow {
         claim: Claim,
         lease: Lease,
     ) -> (Leased, u64) {
-        if draw.law == Law::Turns {
-            return self.take_turn(draw, claim, lease);
-        }
-        if claim.is_take {
-            return self.take(now_us, draw, claim.ahead);
+        match claim.kind {
+            Kind::Charge => return self.charge(now_us, draw, claim.ahead),
+            Kind::Refund => return self.refund(now_us, draw, claim.ahead),
+            Kind::Lease | Kind::Take if draw.law == Law::Turns => return self.take_turn(draw, claim, lease),
+            Kind::Take => return self.take(now_us, draw, claim.ahead),
+            Kind::Lease => {}
         }
         let mut holder = match self.holders.get(&id).copied() {
             Some(known) if claim.is_settled() && claim.spent() > known.charged && !known.is_over(now_us) => {
@@ -406,6 +416,35 @@ impl Escrow {
             self.note_spent(now_us, wanted);
         }
         (Leased::of(wanted, 0), wanted)
+    }
+
+    /// Debits all of `tokens` as spent, whatever is left.
+    fn charge(&mut self, now_us: u64, draw: &Draw, tokens: u32) -> (Leased, u64) {
+        if !self.may_take(now_us, draw.law) && draw.law != Law::Turns {
+            return (NO_LEASE, 0);
+        }
+        let wanted = u64::from(tokens);
+        let price_ns = price_ns(wanted, draw.token_ns());
+        self.deficit_ns = self.deficit_ns.saturating_add(price_ns).min(DEFICIT_NS_MAX);
+        if draw.law.counts_us().is_some() {
+            self.note_spent(now_us, wanted);
+        }
+        (Leased::of(wanted, 0), wanted)
+    }
+
+    /// Gives `tokens` back, as many as are missing and not outstanding. A turn or a place in flight does not come back so.
+    fn refund(&mut self, now_us: u64, draw: &Draw, tokens: u32) -> (Leased, u64) {
+        if !self.may_take(now_us, draw.law) {
+            return (NO_LEASE, 0);
+        }
+        let mut back = u64::from(tokens);
+        if draw.law.counts_us().is_some() {
+            back = self.log.remove(back);
+        }
+        let least_ns = price_ns(self.outstanding(now_us), draw.token_ns());
+        let after_ns = self.deficit_ns.saturating_sub(price_ns(back, draw.token_ns()));
+        self.deficit_ns = self.deficit_ns.min(after_ns.max(least_ns));
+        (Leased::of(tokens.into(), 0), 0)
     }
 
     /// Whether a token can be spent as it is debited: it is known which window it counts in. A place in flight is held.

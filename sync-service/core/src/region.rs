@@ -69,7 +69,7 @@ impl Region {
     }
 
     /// Takes in a report of `speaker` at `now`.
-    pub(crate) fn hear_from<'a>(&mut self, speaker: Speaker, now: Time, report: &'a Report) -> Plan {
+    pub fn hear_from<'a>(&mut self, speaker: Speaker, now: Time, report: &'a Report) -> Plan {
         let mut plan = Plan::with_capacity(report.keys.len());
         let mut visit = self.claims.visit(now, speaker, report);
         let mut drawn: Hashed<(&[u8], u16), usize> = Hashed::new();

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use weir_budget::budget::Budget;
 use weir_budget::claims::{
     BURSTS, DEMAND_TIMES, EVEN_SHARE, KnownRule, LATE_NS, METERS_MAX, OF_ONE_POP_MAX, Reason, SPAN_NS,
+    Speaker,
 };
 use weir_budget::divide::Terms;
 use weir_budget::hub::{Answers, Hub, Settings};
@@ -67,6 +68,14 @@ fn refused(region: &mut Region) -> Vec<(Reason, u64)> {
 /// What a POP may claim at once of a key that was never reported.
 fn at_once(span_ns: u64) -> u64 {
     (BURSTS * quota().fill_ns() + LATE_NS + span_ns) / quota().token_ns()
+}
+
+/// Its callers charge what has happened, and that may be more than any bucket holds.
+#[test]
+fn what_the_gateway_of_this_process_claims_is_charged_at_once() {
+    let mut region = region();
+    let plan = region.hear_from(Speaker::Gateway, at(0), &report(0, vec![key(1, 1 << 30)]));
+    assert_eq!((admitted(&plan), refused(&mut region)), (1 << 30, vec![]));
 }
 
 #[test]

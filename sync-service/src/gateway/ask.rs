@@ -24,12 +24,25 @@ pub struct Ask {
     pub claims: Vec<(Vec<String>, String)>,
     /// What says all this instead, if it came as a descriptor.
     pub descriptor: Option<Descriptor>,
-    /// How many requests it stands for, at least 1.
+    /// How many requests it stands for. For none, it is answered how its key stands.
     pub hits: u32,
-    /// Whether nothing is to be taken.
-    pub is_peek: bool,
+    /// What it is asked for.
+    pub purpose: Purpose,
     /// If it is said later what it cost: within so many seconds.
     pub reserve_s: Option<u32>,
+}
+
+/// What a request is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// It takes what it costs, or nothing.
+    Take,
+    /// It takes nothing.
+    Peek,
+    /// It says what has happened: it takes what it costs, into debt if need be.
+    Charge,
+    /// It gives back what it costs.
+    Refund,
 }
 
 impl Default for Ask {
@@ -43,7 +56,7 @@ impl Default for Ask {
             claims: Vec::new(),
             descriptor: None,
             hits: 1,
-            is_peek: false,
+            purpose: Purpose::Take,
             reserve_s: None,
         }
     }

@@ -1,16 +1,15 @@
 //! Checks as JSON.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use hyper::header::HeaderName;
 use serde_json::{Map, Value, json};
-use weir_rules::reading::{ConfigError, Errors, Item};
-use weir_rules::request::{CLAIM_NAMES_MAX, LINE_BREAK, NAME_BYTES_MAX};
+use weir_rules::reading::{ConfigError, Errors, Fields, Item};
+use weir_rules::request::{CLAIM_NAMES_MAX, LINE_BREAK, NAME_BYTES_MAX, address::parse};
 use weir_wire::law::Law;
 use weir_wire::quota::{Quota, TOKENS_MAX};
 
-use super::ask::Ask;
+use super::ask::{Ask, Purpose};
 use super::limit::{LimitAnswer, LimitCheck};
 use super::reservations::{RESERVED_S_MAX, SettleError, Settlement};
 use super::verdict::{Decision, Verdict, seconds_up};
@@ -86,7 +85,7 @@ fn limit_check(item: &Item<'_>) -> Option<LimitCheck> {
     let window = fields.require("window_ms", "the window in milliseconds");
     let window_ms = window.and_then(|window| window.number(1..=WINDOW_MS_MAX));
     let weight = fields.number("weight", 1..=limit.unwrap_or(TOKENS_MAX)).unwrap_or(1);
-    let is_peek = fields.boolean("peek").unwrap_or(false);
+    let purpose = peek(&mut fields);
     let quota = window_ms.zip(limit).and_then(|(window_ms, limit)| {
         let token_ns = (u64::from(window_ms) * 1_000_000).div_ceil(limit.into());
         let quota = Quota::from_token_ns(token_ns, limit).ok();
@@ -96,7 +95,7 @@ fn limit_check(item: &Item<'_>) -> Option<LimitCheck> {
         quota
     });
     fields.finish();
-    Some(LimitCheck { key: key?.to_owned(), quota: quota?, law: Law::Steady, weight, is_peek })
+    Some(LimitCheck { key: key?.to_owned(), quota: quota?, law: Law::Steady, weight, purpose })
 }
 
 fn ask(item: &Item<'_>) -> Option<Ask> {
@@ -111,7 +110,7 @@ fn ask(item: &Item<'_>) -> Option<Ask> {
         Some(text.to_owned())
     });
     let address = fields.take("address").and_then(|address| {
-        let read = address.value().as_str().and_then(|text| text.parse::<IpAddr>().ok());
+        let read = address.value().as_str().and_then(|text| parse(text.as_bytes()));
         if read.is_none() {
             address.note_found("an IP address, as in \"192.0.2.1\"");
         }
@@ -123,13 +122,17 @@ fn ask(item: &Item<'_>) -> Option<Ask> {
         collect_claims(&item, &mut Vec::new(), &mut claims);
     }
     let hits = fields.number("cost", 1..=HITS_MAX).unwrap_or(1);
-    let is_peek = fields.boolean("peek").unwrap_or(false);
+    let purpose = peek(&mut fields);
     let reserve_s = fields.number("reserve_s", 1..=RESERVED_S_MAX);
-    if is_peek && reserve_s.is_some() {
+    if purpose == Purpose::Peek && reserve_s.is_some() {
         fields.note_at("reserve_s", "expected none beside peek, which takes nothing");
     }
     fields.finish();
-    Some(Ask { address, method, host, path, headers, claims, descriptor: None, hits, is_peek, reserve_s })
+    Some(Ask { address, method, host, path, headers, claims, descriptor: None, hits, purpose, reserve_s })
+}
+
+fn peek(fields: &mut Fields<'_>) -> Purpose {
+    if fields.boolean("peek").unwrap_or(false) { Purpose::Peek } else { Purpose::Take }
 }
 
 /// An object whose names are those of headers, and whose values are texts, or lists of them for several lines.

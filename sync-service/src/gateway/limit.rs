@@ -8,11 +8,12 @@
 use std::time::Duration;
 
 use weir_budget::budget::BudgetId;
-use weir_budget::escrow::{Claim, Draw, Drawn};
+use weir_budget::escrow::{Claim, Draw, Drawn, Kind};
 use weir_limiter::key::Secret as Hasher;
 use weir_wire::law::Law;
 use weir_wire::quota::Quota;
 
+use super::ask::Purpose;
 use crate::config::Secret;
 
 /// The rules that these budgets belong to: token buckets, and counts of windows, which may stay for long. No rule of an
@@ -30,10 +31,10 @@ pub struct LimitCheck {
     pub quota: Quota,
     /// How it comes back: steadily, or as windows of one length end.
     pub law: Law,
-    /// What the check takes: from 1 to the limit.
+    /// What the check weighs.
     pub weight: u32,
-    /// Whether nothing is to be taken.
-    pub is_peek: bool,
+    /// What it is asked for.
+    pub purpose: Purpose,
 }
 
 /// What is answered.
@@ -78,9 +79,14 @@ fn bytes(left: u64, right: u64) -> [u8; 16] {
     (u128::from(left) << 64 | u128::from(right)).to_be_bytes()
 }
 
-/// Takes all that the check weighs, or nothing. A peek only looks.
+/// Takes all that the check weighs, or nothing; charges it, or gives it back. A peek only looks.
 pub(super) fn draw(keys: &Keys, check: &LimitCheck) -> Draw {
-    let claims = if check.is_peek { vec![] } else { vec![Claim::take(check.weight)] };
+    let claims = match check.purpose {
+        Purpose::Take => vec![Claim::take(check.weight)],
+        Purpose::Peek => vec![],
+        Purpose::Charge => vec![Claim::at_once(Kind::Charge, check.weight)],
+        Purpose::Refund => vec![Claim::at_once(Kind::Refund, check.weight)],
+    };
     Draw { id: keys.id(check), quota: check.quota, lease_us: 0, law: check.law, window: None, claims }
 }
 
@@ -93,8 +99,8 @@ pub(super) fn answer(check: &LimitCheck, drawn: &Drawn) -> LimitAnswer {
     let (quota, weight) = (check.quota, check.weight);
     let remaining = drawn.left(quota);
     let is_allowed = drawn.leases.first().map_or(remaining >= weight, |lease| lease.charged >= weight.into());
-    let weighs_ns = u64::from(weight) * quota.token_ns();
-    let short_ns = (drawn.deficit_ns + weighs_ns).saturating_sub(quota.fill_ns());
+    let weighs_ns = u64::from(weight).saturating_mul(quota.token_ns());
+    let short_ns = drawn.deficit_ns.saturating_add(weighs_ns).saturating_sub(quota.fill_ns());
     let in_window = left_of_window(check, drawn);
     let retry_after = in_window.unwrap_or(Duration::from_nanos(short_ns.max(1)));
     LimitAnswer {
@@ -114,7 +120,7 @@ mod tests {
 
     fn check(limit: u32, window_ms: u64, weight: u32) -> LimitCheck {
         let quota = Quota::from_token_ns((window_ms * 1_000_000).div_ceil(limit.into()), limit).unwrap();
-        LimitCheck { key: "alice".into(), quota, law: Law::Steady, weight, is_peek: false }
+        LimitCheck { key: "alice".into(), quota, law: Law::Steady, weight, purpose: Purpose::Take }
     }
 
     fn asked(escrow: &mut Escrow, at_ms: u64, check: &LimitCheck) -> LimitAnswer {
@@ -136,7 +142,8 @@ mod tests {
 
     #[test]
     fn a_peek_takes_nothing() {
-        let (mut escrow, peek) = (Escrow::default(), LimitCheck { is_peek: true, ..check(10, 1_000, 10) });
+        let peek = LimitCheck { purpose: Purpose::Peek, ..check(10, 1_000, 10) };
+        let mut escrow = Escrow::default();
         for _ in 0..3 {
             assert_eq!(
                 asked(&mut escrow, 0, &peek),

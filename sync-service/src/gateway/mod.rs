@@ -7,20 +7,22 @@
 //! ```text
 //! ask.rs      what is asked, descriptor.rs, as a descriptor; verdict.rs, what is answered
 //! json.rs     both as JSON
-//! limit.rs    limits that callers name themselves, drawn from the store check by check; per_unit.rs, those of descriptors
+//! limit.rs    limits that callers name themselves, drawn from the store check by check, limits.rs; per_unit.rs, those of descriptors
 //! reservations.rs  what was let through, until its caller says what it cost
 //! worker.rs   an edge under a lock; site.rs, what the workers share
-//! taking.rs   what requests of strict rules take from the store
+//! taking.rs   what requests of strict rules take from the store; booking.rs, what is charged or given back unasked
 //! calls.rs    the calls of an edge, answered in this process; patience.rs, for how long; counts.rs, what it counts
 //! rls/        Envoy's rate limit service, over gRPC; rlqs/, its service of quotas; proto/, their messages
 //! ```
 
 mod ask;
+mod booking;
 mod calls;
 mod counts;
 mod descriptor;
 pub mod json;
 pub mod limit;
+mod limits;
 mod patience;
 mod per_unit;
 pub mod proto;
@@ -32,7 +34,6 @@ mod taking;
 mod verdict;
 mod worker;
 
-use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::available_parallelism;
@@ -47,15 +48,14 @@ use weir_wire::time::{SECOND_NS, Time};
 
 use crate::config::{GATEWAY_PREFIX, Secret};
 use crate::report::Exchange;
-use crate::store::StoreError;
 use counts::Counts;
-use limit::{Keys, LimitAnswer, LimitCheck};
+use limit::Keys;
 use patience::Patience;
 use reservations::{Reservations, Reserved, Settling};
 use site::{Handle, Memory};
 use worker::{Next, Worker};
 
-pub use ask::Ask;
+pub use ask::{Ask, Purpose};
 pub use descriptor::Descriptor;
 pub use per_unit::PerUnit;
 pub use reservations::{RESERVED_S_MAX, SettleError, Settlement};
@@ -79,6 +79,8 @@ pub struct Settings {
     pub key_secret: Option<Secret>,
     /// How long a call, or a request of a strict rule, waits.
     pub timeout: Duration,
+    /// Whether a file is watched for rules: then there are some, even if the store has none yet.
+    pub has_rules_file: bool,
 }
 
 /// A POP in this process.
@@ -94,7 +96,9 @@ pub struct Gateway {
     timeout: Duration,
     keys: Keys,
     reservations: Reservations,
-    /// Whether the store had no rules when it was first asked: then none are waited for.
+    /// Rules are going to be put into the store, if it has none.
+    has_rules_file: bool,
+    /// Whether the store had no rules when it was first asked, and nobody is going to put any: then none are waited for.
     has_no_rules: AtomicBool,
     /// Whether its first report was answered, or failed.
     has_reported: AtomicBool,
@@ -128,6 +132,7 @@ impl Gateway {
             pop: settings.pop.clone(),
             timeout: settings.timeout,
             keys: Keys::hidden_by(settings.key_secret.as_ref()),
+            has_rules_file: settings.has_rules_file,
             has_no_rules: AtomicBool::new(false),
             has_reported: AtomicBool::new(false),
             started,
@@ -136,41 +141,59 @@ impl Gateway {
 
     /// Decides a request. It waits only for a strict rule's tokens, or for its turn in a leaky bucket.
     pub async fn check(&self, ask: Ask) -> Verdict {
-        self.check_with(ask, &mut Patience::endless()).await
+        self.check_with(ask, None, &mut Patience::endless()).await
     }
 
-    /// Decides requests in their order. A store that does not answer holds all of them up for no longer than two.
-    pub async fn check_all(&self, asks: Vec<Ask>) -> Vec<Verdict> {
+    /// The same of a request that takes, for a caller that does not look at what is left.
+    async fn check_alone(&self, mut ask: Ask) -> Verdict {
+        self.decide(&mut ask, &mut Patience::endless()).await.0
+    }
+
+    /// Decides requests in their order. A store that does not answer holds all of them up for no longer than two. What they
+    /// reserve counts for `asker`, if several share the reservations.
+    pub async fn check_all(&self, asks: Vec<Ask>, asker: Option<&str>) -> Vec<Verdict> {
         let mut patience = Patience::of(2 * self.timeout);
         let mut verdicts = Vec::with_capacity(asks.len());
         for ask in asks {
-            verdicts.push(self.check_with(ask, &mut patience).await);
+            verdicts.push(self.check_with(ask, asker, &mut patience).await);
         }
         verdicts
     }
 
-    async fn check_with(&self, mut ask: Ask, patience: &mut Patience) -> Verdict {
-        let Some(reserve_s) = ask.reserve_s else { return self.decide(&mut ask, patience).await.0 };
-        let Some(room) = self.reservations.room() else {
-            return Verdict::without_room(self.reservations.open());
+    async fn check_with(&self, mut ask: Ask, asker: Option<&str>, patience: &mut Patience) -> Verdict {
+        match ask.purpose {
+            Purpose::Charge => return Box::pin(self.charge(&mut ask, patience)).await,
+            Purpose::Refund => return Box::pin(self.refund(&mut ask, patience)).await,
+            Purpose::Take | Purpose::Peek => {}
+        }
+        let verdict = self.check_as_is(&mut ask, asker, patience).await;
+        if verdict.decision == Decision::Limit && ask.hits > 1 {
+            return Box::pin(self.with_figures(verdict, &ask, patience)).await;
+        }
+        verdict
+    }
+
+    async fn check_as_is(&self, ask: &mut Ask, asker: Option<&str>, patience: &mut Patience) -> Verdict {
+        let Some(reserve_s) = ask.reserve_s else { return self.decide(ask, patience).await.0 };
+        let room = match self.reservations.room(asker) {
+            Ok(room) => room,
+            Err(full) => return Verdict::without_room(&full),
         };
-        let (mut verdict, worker, open) = self.decide(&mut ask, patience).await;
+        let (mut verdict, worker, open) = self.decide(ask, patience).await;
         if verdict.decision == Decision::Allow {
             let expires_at = self.now() + u64::from(reserve_s) * SECOND_NS;
-            let reserved = Reserved { worker, open, hits: ask.hits };
+            let reserved = Reserved { worker, open, hits: ask.hits, asker: None };
             verdict.reservation = Some(self.reservations.keep(room, reserved, expires_at));
         }
         verdict
     }
 
-    /// Charges what a request cost whose check reserved an estimate; what it did not cost comes back.
-    pub fn settle(&self, settlement: &Settlement) -> Result<(), SettleError> {
-        let now = self.now();
-        if let Settling::First(reserved) =
-            self.reservations.settle(&settlement.reservation, settlement.cost, now)?
-            && let Some(worker) = self.workers.get(reserved.worker)
-        {
-            worker.state().settle(reserved.open, settlement.cost, reserved.hits, now);
+    /// Charges what a request cost whose check reserved an estimate; what it did not cost comes back. What it cost beyond is
+    /// debt when this is done, unless the store is out of reach: then it is once that is not.
+    pub async fn settle(&self, settlement: &Settlement) -> Result<(), SettleError> {
+        let settling = self.reservations.settle(&settlement.reservation, settlement.cost, self.now())?;
+        if let Settling::First(reserved) = settling {
+            self.settle_reserved(*reserved, settlement.cost).await;
         }
         Ok(())
     }
@@ -223,7 +246,7 @@ impl Gateway {
         (Waiting { gateway: self, worker, number, open, is_over: false }, next)
     }
 
-    /// Whether it decides by the fleet's rules, or the store has none.
+    /// Whether it decides by the fleet's rules, or there are none.
     pub fn is_ready(&self) -> bool {
         self.workers.iter().all(|worker| self.is_ready_at(worker))
     }
@@ -274,7 +297,9 @@ impl Gateway {
         let rules = &self.exchange.rules;
         loop {
             match rules.edition_of(&self.pop) {
-                0 if rules.is_missing() => return self.has_no_rules.store(true, Ordering::Release),
+                0 if rules.is_missing() && !self.has_rules_file => {
+                    return self.has_no_rules.store(true, Ordering::Release);
+                }
                 0 => {}
                 version => {
                     if let Ok(Some(held)) = rules.get(version).await {
@@ -311,27 +336,6 @@ impl Gateway {
             let answer = self.call(&call, &mut Patience::endless()).await;
             calls.extend(worker.answered(call.number, answer, self.now()));
         }
-    }
-
-    /// Answers each check in its order. One that fails may have taken.
-    pub async fn check_limits(&self, checks: &[LimitCheck]) -> Vec<Result<LimitAnswer, StoreError>> {
-        let draws: Vec<_> = checks.iter().map(|check| limit::draw(&self.keys, check)).collect();
-        let answers = self.exchange.draw(&self.pop, &draws).await;
-        answers.into_iter().zip(checks).map(|(drawn, check)| Ok(limit::answer(check, &drawn?))).collect()
-    }
-
-    /// Decides by a limit that the request brings.
-    pub async fn check_per_unit(&self, asked: &PerUnit) -> Verdict {
-        let answer = match asked.check() {
-            Some(check) => self.check_limit(&check).await,
-            None => Ok(asked.never()),
-        };
-        asked.verdict(&answer)
-    }
-
-    async fn check_limit(&self, check: &LimitCheck) -> Result<LimitAnswer, StoreError> {
-        let answer = self.check_limits(slice::from_ref(check)).await.pop();
-        answer.unwrap_or(Err(StoreError::Nonsense("no answer to a draw")))
     }
 
     /// Says something of the rules in force.

@@ -6,6 +6,7 @@ use weir_wire::calendar::Calendar;
 use weir_wire::law::Law;
 use weir_wire::quota::Quota;
 
+use super::ask::Purpose;
 use super::limit::{LimitAnswer, LimitCheck, PER_UNIT};
 use super::site::unix_ns;
 use super::verdict::{Decision, Standing, Verdict, seconds_up};
@@ -19,33 +20,39 @@ pub struct PerUnit {
     /// How many requests; none are let through if it is zero.
     pub requests: u32,
     /// How long a window is, in seconds. One of them began with 1970.
-    pub unit_s: u32,
+    pub window_s: u32,
     /// How many requests it stands for, at least 1.
     pub hits: u32,
-    /// Whether nothing is to be taken.
-    pub is_peek: bool,
+    /// What it is asked for.
+    pub purpose: Purpose,
 }
 
 impl PerUnit {
-    /// None if it can never be let through.
+    /// What the store is asked first; none if nothing is ever let through. One that asks for more than there ever is only looks.
     pub(super) fn check(&self) -> Option<LimitCheck> {
-        let token_ns = u64::from(self.unit_s) * 1_000_000_000;
+        let token_ns = u64::from(self.window_s) * 1_000_000_000;
         let quota =
             Quota::from_token_ns(token_ns.div_ceil(self.requests.max(1).into()), self.requests).ok()?;
-        (self.hits <= self.requests).then(|| LimitCheck {
-            key: self.key.clone(),
-            quota,
-            law: Law::Window(self.calendar()),
-            weight: self.hits,
-            is_peek: self.is_peek,
-        })
+        let purpose = match self.purpose {
+            Purpose::Refund => Purpose::Refund,
+            _ if self.hits > self.requests => Purpose::Peek,
+            Purpose::Charge => Purpose::Take,
+            Purpose::Take | Purpose::Peek => self.purpose,
+        };
+        let law = Law::Window(self.calendar());
+        Some(LimitCheck { key: self.key.clone(), quota, law, weight: self.hits, purpose })
+    }
+
+    /// What is told of the store's first answer: what is given back is let through.
+    pub(super) fn fitted(&self, answer: LimitAnswer) -> LimitAnswer {
+        LimitAnswer { is_allowed: answer.is_allowed || self.purpose == Purpose::Refund, ..answer }
     }
 
     fn calendar(&self) -> Calendar {
-        Calendar::every(self.unit_s, 0)
+        Calendar::every(self.window_s, 0)
     }
 
-    /// What is told of a check that can never be let through.
+    /// What is told where nothing is ever let through.
     pub(super) fn never(&self) -> LimitAnswer {
         let now_us = unix_ns() / 1_000;
         let left = Duration::from_micros(self.calendar().window(now_us).end_us.saturating_sub(now_us));
@@ -62,7 +69,7 @@ impl PerUnit {
             remaining: answer.remaining.into(),
             reset_after: answer.reset_after,
             retry_after: answer.retry_after,
-            window: Some(Duration::from_secs(self.unit_s.into())),
+            window: Some(Duration::from_secs(self.window_s.into())),
         };
         let verdict = Verdict { standing: Some(standing), ..Verdict::allowed() };
         if answer.is_allowed {

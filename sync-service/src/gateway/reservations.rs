@@ -2,12 +2,17 @@
 //!
 //! Each is known here until it expires: open, and then as settled, so that a settlement that is sent twice counts once. Its
 //! name begins with this gateway's, so that another one can say where it is known.
+//!
+//! Callers share what may be open: one may open more as long as it has fewer than are free (Choudhury and Hahne, "Dynamic
+//! Queue Length Thresholds for Shared-Memory Packet Switches", 1998). So one that takes all it can get leaves a half, two leave
+//! a third, and there is always some for another.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use thiserror::Error;
 use weir_limiter::edge::Open;
 use weir_wire::time::Time;
 
@@ -36,6 +41,8 @@ struct Known {
     settled: BTreeSet<(Time, u128)>,
     /// How many are open, or being asked for.
     open: usize,
+    /// How many of them each caller has, where several share them.
+    of_askers: HashMap<Arc<str>, usize>,
 }
 
 enum Stage {
@@ -60,15 +67,34 @@ pub(super) struct Reserved {
     pub(super) open: Open,
     /// How many requests it was asked for.
     pub(super) hits: u32,
+    /// Whose it is, where several share them; [`Reservations::keep`] says.
+    pub(super) asker: Option<Arc<str>>,
 }
 
 /// Room for one more; given up unless it is used.
-pub(super) struct Room<'a>(&'a Reservations);
+pub(super) struct Room<'a> {
+    all: &'a Reservations,
+    asker: Option<Arc<str>>,
+    is_used: bool,
+}
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
-        self.0.known().open -= 1;
+        if !self.is_used {
+            self.all.known().close(self.asker.as_ref());
+        }
     }
+}
+
+/// Why there is no room for one more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub(super) enum Full {
+    #[error("{0} reservations are open, the most that there may be: settle them, or reserve for less long")]
+    All(usize),
+    #[error(
+        "{0} reservations of this token are open, and no more are free for all: settle them, or reserve for less long"
+    )]
+    Share(usize),
 }
 
 /// What a request cost.
@@ -118,20 +144,28 @@ impl Reservations {
         Self { prefix: format!("{gateway}:"), open_max: OPEN_MAX * workers, known: Mutex::default() }
     }
 
-    /// Room for one more, if there is any.
-    pub(super) fn room(&self) -> Option<Room<'_>> {
+    /// Room for one more of `asker`, if several share them; or why there is none.
+    pub(super) fn room(&self, asker: Option<&str>) -> Result<Room<'_>, Full> {
         let mut known = self.known();
-        if known.open >= self.open_max {
-            return None;
+        let free = self.open_max.saturating_sub(known.open);
+        if free == 0 {
+            return Err(Full::All(known.open));
+        }
+        let asker = asker.map(Arc::from);
+        if let Some(asker) = &asker {
+            let own = known.of_askers.get(asker).copied().unwrap_or(0);
+            if own >= free {
+                return Err(Full::Share(own));
+            }
+            known.of_askers.insert(Arc::clone(asker), own + 1);
         }
         known.open += 1;
-        Some(Room(self))
+        Ok(Room { all: self, asker, is_used: false })
     }
 
     /// Keeps one until it expires; returns its name.
-    pub(super) fn keep(&self, room: Room<'_>, reserved: Reserved, expires_at: Time) -> String {
-        // It stays open.
-        std::mem::forget(room);
+    pub(super) fn keep(&self, mut room: Room<'_>, mut reserved: Reserved, expires_at: Time) -> String {
+        (room.is_used, reserved.asker) = (true, room.asker.take());
         let random = || u128::from(RandomState::new().hash_one(reserved.open.id()));
         let number = random() << 64 | random();
         let mut known = self.known();
@@ -153,8 +187,9 @@ impl Reservations {
         let (expires_at, stage) = found.ok_or(SettleError::Unknown)?;
         match std::mem::replace(stage, Stage::Settled(cost)) {
             Stage::Open(reserved) => {
-                known.open -= 1;
-                known.settled.insert((*expires_at, number));
+                let expires_at = *expires_at;
+                known.close(reserved.asker.as_ref());
+                known.settled.insert((expires_at, number));
                 known.forget_settled();
                 Ok(Settling::First(reserved))
             }
@@ -177,7 +212,8 @@ impl Reservations {
     }
 
     /// How many are open.
-    pub(super) fn open(&self) -> usize {
+    #[cfg(test)]
+    fn open(&self) -> usize {
         self.known().open
     }
 
@@ -193,8 +229,20 @@ impl Known {
         self.ends.remove(&(expires_at, number));
         self.settled.remove(&(expires_at, number));
         let Stage::Open(reserved) = stage else { return None };
-        self.open -= 1;
+        self.close(reserved.asker.as_ref());
         Some(*reserved)
+    }
+
+    /// One of `asker` is not open any more.
+    fn close(&mut self, asker: Option<&Arc<str>>) {
+        self.open -= 1;
+        let Some(asker) = asker else { return };
+        if let Some(own) = self.of_askers.get_mut(asker) {
+            *own -= 1;
+            if *own == 0 {
+                self.of_askers.remove(asker);
+            }
+        }
     }
 
     /// Keeps no more settled ones than are to be remembered: those that expire first go.
@@ -215,8 +263,8 @@ mod tests {
     const T0: Time = Time::from_nanos(SECOND_NS);
 
     fn kept(all: &Reservations, id: u32, expires_at: Time) -> String {
-        let reserved = Reserved { worker: 0, open: Open::new(id), hits: 1 };
-        all.keep(all.room().unwrap(), reserved, expires_at)
+        let reserved = Reserved { worker: 0, open: Open::new(id), hits: 1, asker: None };
+        all.keep(all.room(None).unwrap(), reserved, expires_at)
     }
 
     #[test]
@@ -257,12 +305,37 @@ mod tests {
     #[test]
     fn there_is_room_for_so_many_and_it_comes_back() {
         let all = Reservations::new("fra/a", 1);
-        let rooms: Vec<_> = (0..OPEN_MAX).map(|_| all.room().unwrap()).collect();
-        assert!(all.room().is_none());
+        let rooms: Vec<_> = (0..OPEN_MAX).map(|_| all.room(None).unwrap()).collect();
+        assert_eq!(all.room(None).err(), Some(Full::All(OPEN_MAX)));
         drop(rooms);
         let names: Vec<_> = (0..OPEN_MAX).map(|id| kept(&all, u32::try_from(id).unwrap(), T0 + 9)).collect();
-        assert!(all.room().is_none());
-        assert!(all.settle(&names[0], 0, T0).is_ok() && all.room().is_some());
+        assert!(all.room(None).is_err());
+        assert!(all.settle(&names[0], 0, T0).is_ok() && all.room(None).is_ok());
+    }
+
+    #[test]
+    fn a_caller_that_takes_all_it_can_get_leaves_room_for_others() {
+        let all = Reservations::new("fra/a", 1);
+        let take = |asker: &str, expires_at| {
+            let mut names = Vec::new();
+            while let Ok(room) = all.room(Some(asker)) {
+                let reserved = Reserved { worker: 0, open: Open::new(1), hits: 1, asker: None };
+                names.push(all.keep(room, reserved, expires_at));
+            }
+            names
+        };
+        let greedy = take("greedy", T0 + SECOND_NS);
+        assert_eq!(greedy.len(), OPEN_MAX / 2);
+        assert_eq!(all.room(Some("greedy")).err(), Some(Full::Share(OPEN_MAX / 2)));
+        assert_eq!(take("second", T0 + SECOND_NS).len(), OPEN_MAX / 4);
+        assert!(all.room(Some("third")).is_ok(), "and it is given up");
+        for name in &greedy {
+            assert!(all.settle(name, 1, T0).is_ok());
+        }
+        assert!(all.room(Some("greedy")).is_ok(), "what is settled is not open");
+        assert_eq!(all.expired(T0 + SECOND_NS).len(), OPEN_MAX / 4);
+        let known = all.known();
+        assert_eq!((known.open, known.of_askers.len()), (0, 0), "nothing is left of those that have none");
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! What requests of strict rules take from the store, without a report.
 
 use weir_budget::budget::BudgetId;
-use weir_budget::escrow::{Claim, Draw, Drawn};
+use weir_budget::escrow::{Claim, Draw, Drawn, Kind};
 use weir_limiter::edge::{Take, Taken};
 use weir_rules::RuleSet;
 use weir_wire::law::Law;
 
 use super::site::unix_ns;
 
-/// The draw that gives `take`, by these rules.
-pub(super) fn draw(take: &Take, rules: &RuleSet) -> Option<Draw> {
+/// The draw that takes, charges or refunds `take`, by these rules.
+pub(super) fn draw(kind: Kind, take: &Take, rules: &RuleSet) -> Option<Draw> {
     let rule = rules.rules().get(usize::from(take.rule))?;
     let law = rule.sharing.law;
     Some(Draw {
@@ -19,7 +19,7 @@ pub(super) fn draw(take: &Take, rules: &RuleSet) -> Option<Draw> {
         lease_us: 0,
         law,
         window: law.windows().map(|calendar| calendar.window(unix_ns() / 1_000)),
-        claims: vec![Claim::take(take.tokens)],
+        claims: vec![Claim::at_once(kind, take.tokens)],
     })
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::reservations::Full;
 use weir_limiter::buckets::Standing as Figures;
 use weir_limiter::decide::{Decision as Decided, Outcome};
 use weir_limiter::response::{Answers, DENIED_STATUS, window_s};
@@ -49,6 +50,8 @@ pub struct Verdict {
     pub standing: Option<Standing>,
     /// Names the reservation, if the check asked for one and was let through.
     pub reservation: Option<String>,
+    /// Why it cannot be done, whatever is left.
+    pub unsupported: Option<String>,
 }
 
 /// How a client stands with a rule.
@@ -85,12 +88,17 @@ impl Verdict {
         Self { decision: Decision::Deny, status: DENIED_STATUS, ..Self::allowed() }
     }
 
-    /// Too many reservations are open for one more.
-    pub(super) fn without_room(open: usize) -> Self {
-        let body = format!(
-            "{open} reservations are open, the most that there may be: settle them, or reserve for less long"
+    /// This rule's tokens cannot be given back.
+    pub(super) fn fixed(rule: &str) -> Self {
+        let unsupported = format!(
+            "is_negative_hits: expected none, as the rule {rule} counts turns or requests in flight, which do not come back"
         );
-        Self { body, ..Self::without_rules() }
+        Self { rule: Some(rule.into()), unsupported: Some(unsupported), ..Self::without_rules() }
+    }
+
+    /// Too many reservations are open for one more.
+    pub(super) fn without_room(full: &Full) -> Self {
+        Self { body: full.to_string(), ..Self::without_rules() }
     }
 
     /// No rule counts the request.
@@ -103,6 +111,7 @@ impl Verdict {
             body: String::new(),
             standing: None,
             reservation: None,
+            unsupported: None,
         }
     }
 }

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard, RwLockWrit
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use weir_budget::escrow::Draw;
+use weir_budget::escrow::{Draw, Kind};
 use weir_limiter::edge::{
-    Answered, Call, Decided, Edge, Effect, HostRules, Level, Open, Response, Step, Take, Taken,
+    Answered, Booking, Call, Decided, Edge, Effect, HostRules, Level, Open, Response, Step, Take, Taken,
 };
 use weir_rules::RuleSet;
 use weir_wire::time::Time;
 
-use super::ask::Ask;
+use super::ask::{Ask, Purpose};
 use super::counts::Counts;
 use super::site::{Handle, Memory, unix_ns, unpack};
 use super::taking;
@@ -208,19 +208,50 @@ impl State {
         Some(self.next(step, open, ask, now))
     }
 
-    /// Tells the edge whether `ask` only asks, and whether it reserves. What is returned is held until its step is taken.
+    /// Books `ask`. Returns what the budgets of strict rules are to be asked for, or a rule that cannot give back.
+    pub(super) fn book(
+        &mut self,
+        booking: Booking,
+        kind: Kind,
+        ask: &mut Ask,
+        now: Time,
+    ) -> Result<Vec<Draw>, String> {
+        let memory = Arc::clone(&self.site.memory);
+        let _looking = Looking::of(&memory, false);
+        let booked = self.edge.book(booking, ask, &mut self.site, now);
+        let rules = self.edge.rules();
+        let name = |rule| rules.rules().get(usize::from(rule)).map(|rule| rule.name.clone());
+        let takes = booked.map_err(|rule| name(rule).unwrap_or_default())?;
+        Ok(takes.iter().filter_map(|take| taking::draw(kind, take, rules)).collect())
+    }
+
+    /// What `ask` gives back was given back, at any worker.
+    pub(super) fn given_back(&mut self, ask: &mut Ask, now: Time) {
+        self.edge.given_back(ask, &mut self.site, now);
+    }
+
+    /// Tells the edge what `ask` is asked for, and whether it reserves. What is returned is held until its step is taken.
     fn turn_to<'a>(&mut self, ask: &Ask, memory: &'a Memory) -> Looking<'a> {
-        let looking = Looking::of(memory, ask.is_peek);
-        self.edge.only_asks(ask.is_peek);
+        let is_peek = ask.purpose == Purpose::Peek;
+        let looking = Looking::of(memory, is_peek);
+        self.edge.only_asks(is_peek);
+        self.edge.books(ask.purpose == Purpose::Charge);
         self.edge.reserves(ask.reserve_s.is_some());
         looking
     }
 
-    /// The request of `open`, which was asked for so many `hits`, cost as much as `cost` of them.
-    pub(super) fn settle(&mut self, mut open: Open, cost: u32, hits: u32, now: Time) {
+    /// What the request of `open` cost beyond what it drew, under strict rules: to be booked, by the numbers for `settle`.
+    pub(super) fn beyond(&self, open: &Open, costs: (u32, u32)) -> Vec<(usize, Draw)> {
+        let rules = self.edge.rules();
+        let draw = |(number, take): (usize, Take)| Some((number, taking::draw(Kind::Charge, &take, rules)?));
+        self.edge.beyond(open, costs.0, costs.1).into_iter().filter_map(draw).collect()
+    }
+
+    /// The request of `open` cost the first of `costs`, of as many requests as the second says; some of it is `booked`.
+    pub(super) fn settle(&mut self, open: &mut Open, costs: (u32, u32), booked: &[usize], now: Time) {
         let memory = Arc::clone(&self.site.memory);
         let _looking = Looking::of(&memory, false);
-        self.edge.settle(&mut open, cost, hits, &mut self.site, now);
+        self.edge.settle(open, costs, booked, &mut self.site, now);
     }
 
     /// The rules that it runs.
@@ -245,8 +276,11 @@ impl State {
     fn next(&mut self, step: Owned, open: &mut Open, ask: &Ask, now: Time) -> Next {
         let ruled = self.site.ruled.take();
         let taken = ruled.as_ref().is_some_and(Ruled::has_taken);
-        if ask.is_peek && taken {
+        if ask.purpose == Purpose::Peek && taken {
             self.edge.take_back(open, &mut self.site, now);
+        } else if ask.purpose == Purpose::Charge {
+            // It is over.
+            self.edge.settle(open, (ask.hits, ask.hits), &[], &mut self.site, now);
         } else if ask.reserve_s.is_none() {
             // Nobody is going to say what it cost.
             self.edge.keep_estimates(open, &mut self.site, now);
@@ -256,7 +290,7 @@ impl State {
         let is_held = match step {
             Owned::Call(call) => return Next::Call(call),
             Owned::Take(take) => {
-                let draw = taking::draw(&take, self.edge.rules());
+                let draw = taking::draw(Kind::Take, &take, self.edge.rules());
                 return draw.map_or_else(
                     || Next::Answer(Verdict::without_rules()),
                     |draw| Next::Take(Box::new(draw)),

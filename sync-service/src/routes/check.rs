@@ -35,10 +35,11 @@ impl Routes {
     /// Answers one check, or each of a list in its order.
     pub(super) async fn check(&self, request: Request) -> Answered {
         let gateway = self.open_gateway()?;
-        self.asker(request.headers(), Door::Check)?;
+        let asker = self.asker(request.headers(), Door::Check)?;
+        let asker = asker.filter(|_| self.secrets.access.has_askers());
         let body = self.json(request).await?;
         let asks = json::asks(&body).map_err(|errors| invalid(&errors))?;
-        let verdicts = gateway.check_all(asks).await;
+        let verdicts = gateway.check_all(asks, asker.as_ref().map(|asker| asker.name.as_str())).await;
         for verdict in &verdicts {
             self.metrics.count_check("http", verdict.decision.as_str());
         }
@@ -55,7 +56,7 @@ impl Routes {
         let settlements = json::settlements(&body).map_err(|errors| invalid(&errors))?;
         let mut answers = Vec::with_capacity(settlements.len());
         for settlement in &settlements {
-            let answer = gateway.settle(settlement);
+            let answer = gateway.settle(settlement).await;
             if let (Err(error), false) = (&answer, body.is_array()) {
                 return Err(unsettled(error));
             }

@@ -25,7 +25,7 @@
 -- ARGV[14]  for how long a window is kept after its end, in microseconds
 -- ARGV[15..] five per claim: epoch (16 hex digits), tokens spent, how many more are wanted (none gives the epoch back);
 --           and if a request holds the epoch, for how long the POP may spend its tokens and for how long these count as
---           outstanding, in microseconds, else 0 and 0. One that takes has 'take' for its epoch
+--           outstanding, in microseconds, else 0 and 0. One that leases nothing has 'take', 'charge' or 'refund' for its epoch
 -- and last, what the caller knows of the store's clock, in microseconds (weir_budget::store_clock): the latest that it can
 --           show; what it showed when it was seen to have jumped, and how far it has
 --
@@ -43,7 +43,8 @@ local is_turns, is_sliding, is_log = ARGV[7] == 'turns', ARGV[7] == 'sliding', A
 local is_steady = is_turns or ARGV[7] == 'steady'
 local longest_us, phase = tonumber(ARGV[8]), tonumber(ARGV[9])
 local ask_again_us, window_kept_us = tonumber(ARGV[13]), tonumber(ARGV[14])
-local BOUNDARY, FIRST, EACH, LAST, REFUSED, TAKE = 10, 15, 5, #ARGV - 3, -1, 'take'
+local BOUNDARY, FIRST, EACH, LAST, REFUSED = 10, 15, 5, #ARGV - 3, -1
+local AT_ONCE = {take = true, charge = true, refund = true}
 local latest, jump_seen, jumped = tonumber(ARGV[LAST + 1]), tonumber(ARGV[LAST + 2]), tonumber(ARGV[LAST + 3])
 
 local time = redis.call('TIME')
@@ -82,7 +83,7 @@ end
 local function read_budget()
   local fields = {unpack(HEAD)}
   for i = FIRST, LAST, EACH do
-    fields[#fields + 1] = ARGV[i] ~= TAKE and field_of(ARGV[i]) or nil
+    fields[#fields + 1] = not AT_ONCE[ARGV[i]] and field_of(ARGV[i]) or nil
   end
   local known = redis.pcall('HMGET', key, unpack(fields))
   local numbers = {}
@@ -351,10 +352,10 @@ if not (is_steady or is_log) then
   if left_us < held_us then
     leased_us, until_us = math.floor(left_us * DRIFT_PART / (DRIFT_PART + 1)), ends
   end
-  -- A draw that takes, or only looks, is about the window that it is, however soon that ends.
+  -- A draw that leases nothing is about the window that it is, however soon that ends.
   local is_of_the_moment = FIRST > LAST
   for i = FIRST, LAST, EACH do
-    is_of_the_moment = is_of_the_moment or ARGV[i] == TAKE
+    is_of_the_moment = is_of_the_moment or AT_ONCE[ARGV[i]]
   end
   if (leased_us >= LEASE_US_MIN or is_of_the_moment and left_us > 0) and end_us ~= ends then
     if end_us > 0 and end_us + longest_us == ends then
@@ -452,16 +453,33 @@ local function take_turn(spent, ahead)
   return ahead, math.ceil(rounded_up(begins_us, begins_ns) / 1000), lease_ms
 end
 
+-- Debits tokens, whatever is left.
+local function debit_all(tokens)
+  debit(tokens)
+  if deficit_us >= DEFICIT_US_MAX then
+    deficit_us, deficit_ns = DEFICIT_US_MAX, 0
+  end
+end
+
+-- Gives tokens back to the level.
+local function credit(tokens)
+  local us, ns = price(tokens)
+  if longer(us, ns, deficit_us, deficit_ns) then
+    deficit_us, deficit_ns = 0, 0
+  else
+    deficit_ns = deficit_ns - ns
+    deficit_us = deficit_us - us + math.floor(deficit_ns / 1000)
+    deficit_ns = deficit_ns % 1000
+  end
+end
+
 -- Ends an epoch whose request cost more than was debited for it, and debits the rest, whatever is left. Returns how much.
 local function overdraw(field, holder, spent)
   local unspent = holder[3] > now and holder[1] - holder[2] or 0
   outstanding = outstanding - unspent
   local tokens = math.min(spent - holder[1], TOKENS_MAX)
-  debit(tokens)
+  debit_all(tokens)
   note_spent(now, unspent + tokens)
-  if deficit_us >= DEFICIT_US_MAX then
-    deficit_us, deficit_ns = DEFICIT_US_MAX, 0
-  end
   holder[1], holder[2], holder[3] = spent, spent, math.min(holder[3], now)
   updates[field] = holder
   return tokens
@@ -484,10 +502,14 @@ local function wait(tokens, own)
   return outstanding > own and math.min(wait_us, ask_again_us) or wait_us
 end
 
--- Debits all of these tokens as spent, or nothing; the same as `answer`. Not where it is unknown which window they would
--- count in, nor for requests in flight.
+-- Whether a token can be spent as it is debited: not where it is unknown which window it would count in, nor in flight.
+local function may_take()
+  return not (is_log and longest_us == 0) and (is_steady or is_log or now < end_us)
+end
+
+-- Debits all of these tokens as spent, or nothing; the same as `answer`.
 local function take(tokens)
-  if is_log and longest_us == 0 or not (is_steady or is_log) and now >= end_us then
+  if not may_take() then
     return REFUSED, 0, 0
   end
   if tokens > level() then
@@ -496,6 +518,52 @@ local function take(tokens)
   debit(tokens)
   note_spent(now, tokens)
   given = given + tokens
+  return tokens, 0, 0
+end
+
+-- Debits all of these tokens as spent, whatever is left; the same as `answer`.
+local function charge(tokens)
+  if not may_take() then
+    return REFUSED, 0, 0
+  end
+  debit_all(tokens)
+  note_spent(now, tokens)
+  given = given + tokens
+  return tokens, 0, 0
+end
+
+-- Removes so many of the tokens that were spent last from the log. Returns how many there were.
+local function remove_from_log(tokens)
+  local rest = tokens
+  while rest > 0 do
+    local before, until_us, last = string.match(' ' .. log, '^(.* )(%d+) (%d+) $')
+    if not before then
+      break
+    end
+    local removed = math.min(rest, tonumber(last))
+    rest, log = rest - removed, string.sub(before, 2)
+    if removed < tonumber(last) then
+      log = log .. until_us .. ' ' .. whole(tonumber(last) - removed) .. ' '
+    end
+  end
+  return tokens - rest
+end
+
+-- Gives tokens back, as many as are missing and not outstanding; the same as `answer`. A turn or a place in flight does not
+-- come back so.
+local function refund(tokens)
+  if is_turns or not may_take() then
+    return REFUSED, 0, 0
+  end
+  local before_us, before_ns = deficit_us, deficit_ns
+  credit(is_log and remove_from_log(tokens) or tokens)
+  local us, ns = price(outstanding)
+  if longer(us, ns, deficit_us, deficit_ns) then
+    deficit_us, deficit_ns = us, ns
+  end
+  if longer(deficit_us, deficit_ns, before_us, before_ns) then
+    deficit_us, deficit_ns = before_us, before_ns
+  end
   return tokens, 0, 0
 end
 
@@ -527,14 +595,7 @@ local function answer(field, spent, ahead, hold_us, hold_until_us)
   fade()
   if ahead == 0 then
     local unspent = give_back(field, holder)
-    local us, ns = price(unspent)
-    if longer(us, ns, deficit_us, deficit_ns) then
-      deficit_us, deficit_ns = 0, 0
-    else
-      deficit_ns = deficit_ns - ns
-      deficit_us = deficit_us - us + math.floor(deficit_ns / 1000)
-      deficit_ns = deficit_ns % 1000
-    end
+    credit(unspent)
     outstanding = outstanding - unspent
     return REFUSED, 0, 0
   end
@@ -554,7 +615,11 @@ local answers, waits, leases = {}, {}, {}
 for i = FIRST, LAST, EACH do
   local field, spent, ahead = field_of(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
   local n = #answers + 1
-  if ARGV[i] == TAKE and not is_turns then
+  if ARGV[i] == 'charge' then
+    answers[n], waits[n], leases[n] = charge(ahead)
+  elseif ARGV[i] == 'refund' then
+    answers[n], waits[n], leases[n] = refund(ahead)
+  elseif ARGV[i] == 'take' and not is_turns then
     answers[n], waits[n], leases[n] = take(ahead)
   else
     answers[n], waits[n], leases[n] = answer(field, spent, ahead, tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4]))

@@ -1,6 +1,6 @@
 -- Takes from strict budgets: the same as a draw.lua that is given one take for each of them, where that is simple. Most takes
--- are, and this costs a third. Where a lease may have ended, a window begins, the clock has stepped or the budget is not one
--- that draw.lua wrote, it changes nothing and says so.
+-- are, and this costs a third. Where a lease may have ended, a window begins, the clock has stepped, leases alone hold a refill
+-- up or the budget is not one that draw.lua wrote, it changes nothing and says so.
 --
 -- KEYS      the budgets, as draw.lua keeps them: under the steady law, or of windows
 -- ARGV      four per budget: tokens that are wanted, all or none; tokens that the full budget holds; whole microseconds in
@@ -77,10 +77,11 @@ local function take(key, tokens, burst, token_us, token_ns)
   else
     token_us = 1
   end
+  local is_held_up = false
   if refills and outstanding > 0 then
     local held_us, held_ns = price(outstanding, token_us, token_ns)
     if held_us > us or held_us == us and held_ns > ns then
-      us, ns = held_us, held_ns
+      us, ns, is_held_up = held_us, held_ns, true
     end
   end
   local full_us, full_ns = price(burst, token_us, token_ns)
@@ -90,6 +91,10 @@ local function take(key, tokens, burst, token_us, token_ns)
     more_us, more_ns = more_us + 1, more_ns - 1000
   end
   if tokens > 0 and (more_us > full_us or more_us == full_us and more_ns > full_ns) then
+    if is_held_up then
+      -- What did not refill is to be written.
+      return -1, 0, 0, 0, 0
+    end
     local wait_us = refills and more_us - full_us + math.ceil((more_ns - full_ns) / 1000) or tonumber(known[3]) - now
     return 0, us, ns, outstanding, wait_us
   end

@@ -303,6 +303,50 @@ async fn a_caller_names_a_limit_with_a_token_for_that() {
     assert_eq!((answer.status, answer.detail().contains("`limit`")), (403, true), "{}", answer.text());
 }
 
+/// An address is whatever a proxy may say of a client, the same as at an edge.
+#[tokio::test]
+async fn an_address_may_have_a_zone_or_a_port() {
+    let server = Server::start(gateway()).await;
+    let rule = json!({"name": "per-address", "key": ["client_address"], "rate": "3/d"});
+    in_force(&server, &json!({"rules": [rule]})).await;
+    let mut decisions = Vec::new();
+    for address in ["fe80::7%1", "[fe80::7%eth0]:443", "fe80::7", "fe80::7%2"] {
+        decisions.push(check(&server, &json!({"address": address})).await["decision"].clone());
+    }
+    assert_eq!(decisions, ["allow", "allow", "allow", "limit"]);
+    let wrong = send(&server, "/v1/check", "", &json!({"address": "fe80::7/64"})).await;
+    assert_eq!(wrong.status, 422, "{}", wrong.text());
+}
+
+#[tokio::test]
+async fn a_caller_that_reserves_all_it_can_leaves_reservations_for_others() {
+    let (_file, path) =
+        tokens("greedy check a-greedy-token-of-the-tests\nother check another-token-of-the-tests\n");
+    let server = Server::start(Config { check_token: TokenSource::File(path), ..gateway() }).await;
+    let rule = json!({"name": "all", "key": ["all"], "rate": "1000000/d"});
+    in_force(&server, &json!({"rules": [rule]})).await;
+    let reserve = async |token: &str| {
+        let headers = format!("authorization: Bearer {token}\r\n");
+        let checks = vec![json!({"reserve_s": 60}); 100];
+        let answer = send(&server, "/v1/check", &headers, &checks.into()).await;
+        let answers: Vec<Value> = serde_json::from_slice(&answer.body).unwrap();
+        let refused = answers.iter().find(|answer| answer["decision"] == "deny").cloned();
+        (answers.iter().filter(|answer| answer["decision"] == "allow").count(), refused)
+    };
+    let mut greedy = 0;
+    let refused = loop {
+        let (allowed, refused) = reserve("a-greedy-token-of-the-tests").await;
+        greedy += allowed;
+        if let Some(refused) = refused {
+            break refused;
+        }
+    };
+    assert!(greedy >= 512, "{greedy}");
+    let expected = format!("{greedy} reservations of this token are open, and no more are free for all");
+    assert!(refused["body"].as_str().unwrap().starts_with(&expected), "{refused}");
+    assert_eq!(reserve("another-token-of-the-tests").await.0, 100);
+}
+
 /// A file of tokens, and its path.
 fn tokens(text: &str) -> (tempfile::NamedTempFile, String) {
     let file = tempfile::NamedTempFile::new().unwrap();

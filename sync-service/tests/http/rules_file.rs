@@ -10,6 +10,7 @@ use weir_sync::config::Config;
 use crate::Server;
 use crate::client::{ask, request};
 use crate::exchange::metric;
+use crate::gateway::{check, gateway};
 use crate::rules::{current, guarded, page, put, rules};
 use crate::stores::Shared;
 
@@ -75,6 +76,33 @@ async fn taken(server: &Server) {
 /// Waits until both have found it invalid this many times.
 async fn both_looked(a: &Server, b: &Server, times: &str) {
     until("both to have looked", async || errors(a).await == times && errors(b).await == times).await;
+}
+
+/// A store that is empty may be about to get the file's rules, and one in memory is empty at each start.
+#[tokio::test]
+async fn a_gateway_lets_nothing_through_before_the_files_rules_are_in_force() {
+    let file = Watched::new("rules:\n- {name: A, rate: fast}\n");
+    let server = Server::start(Config { rules_file: Some(file.path()), ..gateway() }).await;
+    let decision = async || check(&server, &json!({"address": "192.0.2.1"})).await["decision"].clone();
+    until("the file to be found invalid", async || {
+        assert_eq!(decision().await, "deny");
+        errors(&server).await == "1"
+    })
+    .await;
+    assert_eq!(page(&server, "/readyz").await.status, 503);
+    file.write(&yaml("5/h"));
+    let (mut allowed, mut is_ready) = (0, false);
+    until("all that there is to be used", async || {
+        let found = decision().await;
+        if found == "deny" {
+            assert!(!is_ready, "once it is ready it knows the rules");
+        }
+        is_ready |= page(&server, "/readyz").await.status == 200;
+        allowed += usize::from(found == "allow");
+        found == "limit"
+    })
+    .await;
+    assert_eq!((allowed, is_ready), (5, true));
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use hyper::Method;
 use serde_json::json;
 use weir_sync::gateway::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use weir_sync::gateway::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
+use weir_sync::gateway::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir_sync::gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use weir_sync::gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use weir_tests::client::{Ask, Client};
@@ -59,7 +60,7 @@ async fn two_weir_syncs_of_two_regions_let_through_what_the_caller_named_and_no_
 
 /// A descriptor of a user, with a limit of so many requests a year.
 fn of_user(user: &str, requests_per_unit: u32, hits_addend: Option<u64>) -> RateLimitDescriptor {
-    let limit = Some(RateLimitOverride { requests_per_unit, unit: Unit::Year.into() });
+    let limit = Some(RateLimitOverride { requests_per_unit, unit: Unit::Year.into(), unit_multiplier: None });
     RateLimitDescriptor { limit, hits_addend, ..descriptor(&[("x-user", user)]) }
 }
 
@@ -98,18 +99,60 @@ async fn a_descriptor_brings_a_limit_of_its_own() {
     };
     assert_eq!(code_and_left(of_user("ann", 5, None)).await, (Code::Ok, 1), "three and one were counted");
     assert_eq!(code_and_left(of_user("ann", 5, Some(0))).await, (Code::Ok, 1), "it only asked");
-    assert_eq!(code_and_left(of_user("ann", 5, Some(2))).await, (Code::OverLimit, 1));
     assert_eq!(code_and_left(of_user("ann", 5, None)).await, (Code::Ok, 0));
     assert_eq!(code_and_left(of_user("ann", 5, Some(0))).await, (Code::OverLimit, 0));
     assert_eq!(code_and_left(of_user("bob", 3, Some(3))).await, (Code::Ok, 0));
-    assert_eq!(code_and_left(of_user("eve", 3, Some(4))).await, (Code::OverLimit, 0));
     assert_eq!(code_and_left(of_user("eve", 0, None)).await, (Code::OverLimit, 0));
+    // What has happened is booked, though it does not fit; and some of it is given back.
+    assert_eq!(code_and_left(of_user("dan", 4, Some(3))).await, (Code::Ok, 1));
+    assert_eq!(code_and_left(of_user("dan", 4, Some(100))).await, (Code::OverLimit, 0));
+    assert_eq!(code_and_left(of_user("dan", 200, Some(0))).await, (Code::Ok, 97));
+    let back = |hits| RateLimitDescriptor { is_negative_hits: true, ..of_user("dan", 200, Some(hits)) };
+    assert_eq!(code_and_left(back(2)).await, (Code::Ok, 99));
+    assert_eq!(code_and_left(back(1_000_000)).await, (Code::Ok, 200), "never more than there is");
     redis.kill();
     let refused = until("a check that fails", async || {
         client.should_rate_limit(request([of_user("ann", 9, None)])).await.err()
     })
     .await;
     assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused}");
+}
+
+#[tokio::test]
+async fn hits_of_a_whole_request_that_never_fit_take_nothing_and_tell_what_is_left() {
+    let door = Door::open_for("check,limit", "memory", &rules()).await;
+    let mut client = door.client().await;
+    let asked =
+        |user: &str, hits_addend| RateLimitRequest { hits_addend, ..request([of_user(user, 3, None)]) };
+    assert_eq!(ask(&mut client, asked("ann", 1)).await.overall_code(), Code::Ok);
+    let refused = ask(&mut client, asked("ann", u32::MAX)).await;
+    assert_eq!((refused.overall_code(), refused.statuses[0].limit_remaining), (Code::OverLimit, 2));
+    assert_eq!(ask(&mut client, asked("ann", 2)).await.overall_code(), Code::Ok);
+}
+
+#[tokio::test]
+async fn a_limit_may_be_for_several_units() {
+    let mut redis = Redis::start().await;
+    let door = Door::open_for("check,limit", &redis.url(), &rules()).await;
+    let mut client = door.client().await;
+    // Ten days: a window that does not end while the test runs, unless it began ten days ago to the second.
+    let of = |units| {
+        let unit_multiplier = Some(units);
+        let limit = Some(RateLimitOverride { requests_per_unit: 2, unit: Unit::Day.into(), unit_multiplier });
+        RateLimitDescriptor { limit, ..descriptor(&[("x-user", "ann")]) }
+    };
+    let first = status(&mut client, of(10)).await;
+    let limit = first.current_limit.expect("the limit");
+    assert_eq!((limit.requests_per_unit, limit.unit(), limit.unit_multiplier), (2, Unit::Day, Some(10)));
+    let left_s = first.duration_until_reset.expect("when the window ends").seconds;
+    let unix_s =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time").as_secs();
+    let expected_s = 864_000 - unix_s % 864_000;
+    assert!(left_s.unsigned_abs().abs_diff(expected_s) <= 60, "{left_s} is not {expected_s}");
+    assert_eq!(status(&mut client, of(10)).await.code(), Code::Ok);
+    assert_eq!(status(&mut client, of(10)).await.code(), Code::OverLimit);
+    assert_eq!(status(&mut client, of(3)).await.code(), Code::Ok, "another window is another count");
+    redis.kill();
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The door for Envoy's rate limit filters: a client over gRPC, and a real weir-sync.
 
 mod answers;
+mod charges;
 mod door;
 mod health;
 mod limits;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use redis::AsyncCommands;
-use weir_budget::escrow::{Claim, Draw, Drawn, ENDED_KEPT_US, Escrow, EscrowId};
+use weir_budget::escrow::{Claim, Draw, Drawn, ENDED_KEPT_US, Escrow, EscrowId, Kind};
 use weir_sync::store::Store;
 use weir_sync::store::redis::escrow_key;
 use weir_tests::redis::Redis;
@@ -90,7 +90,12 @@ fn draw(
     }
     for _ in 0..claims {
         if random.below(4) == 0 {
-            draw.claims.push(Claim::take(random.pick(&[0, 1, 1, 7, u32::MAX])));
+            let claim = match random.below(6) {
+                0 => Claim::at_once(Kind::Charge, random.pick(&[0, 1, 7, 60])),
+                1 => Claim::at_once(Kind::Refund, random.pick(&[0, 1, 7, 60, u32::MAX])),
+                _ => Claim::take(random.pick(&[0, 1, 1, 7, u32::MAX])),
+            };
+            draw.claims.push(claim);
             continue;
         }
         let epoch = random.pick(&EPOCHS);
@@ -129,6 +134,7 @@ struct Met {
     /// Takes that got all, or are to wait.
     taken: usize,
     short: usize,
+    refunds: usize,
 }
 
 impl Met {
@@ -136,9 +142,11 @@ impl Met {
         self.given += drawn.given;
         self.outstanding = self.outstanding.max(drawn.outstanding);
         for (claim, lease) in draw.claims.iter().zip(&drawn.leases) {
-            self.refused += usize::from(!claim.is_take && lease.lease_ms == 0);
-            self.taken += usize::from(claim.is_take && lease.charged > 0);
-            self.short += usize::from(claim.is_take && lease.charged == 0 && lease.wait_ms > 0);
+            let is_take = claim.kind == Kind::Take;
+            self.refused += usize::from(claim.kind == Kind::Lease && lease.lease_ms == 0);
+            self.taken += usize::from(is_take && lease.charged > 0);
+            self.short += usize::from(is_take && lease.charged == 0 && lease.wait_ms > 0);
+            self.refunds += usize::from(claim.kind == Kind::Refund && lease.charged > 0);
         }
         self.waits += drawn.leases.iter().filter(|lease| lease.wait_ms > 0).count();
         self.debts += usize::from(drawn.given > 0 && draw.claims.iter().all(|claim| claim.ahead == 0));
@@ -159,6 +167,7 @@ impl Met {
             && self.cut >= least
             && self.taken >= least_taken
             && self.short >= least_taken
+            && self.refunds >= least_taken
     }
 }
 
@@ -185,7 +194,7 @@ async fn agrees_with_the_reference(store: &dyn Store, laws: Laws, seed: u64) -> 
             let expected = escrow.draw(drawn.now_us, pop, draw);
             assert_eq!(drawn, expected, "seed {seed}, turn {turn}, {draw:?}");
             for (claim, lease) in draw.claims.iter().zip(&drawn.leases) {
-                if !claim.is_take && (lease.lease_ms > 0 || claim.held_us.is_none()) {
+                if !claim.is_at_once() && (lease.lease_ms > 0 || claim.held_us.is_none()) {
                     charged.insert((draw.escrow(), claim.epoch), lease.charged);
                 }
             }

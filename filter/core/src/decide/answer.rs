@@ -81,8 +81,10 @@ impl Limiter {
             if !hit.watched && hit.judged.tag == hit.tag {
                 self.watch_refused(hit, slots, rooms, now);
             }
-            if let Some(penalty) =
-                self.rule(hit.rule).and_then(|rule| rule.penalty).filter(|_| !self.only_asks)
+            if let Some(penalty) = self
+                .rule(hit.rule)
+                .and_then(|rule| rule.penalty)
+                .filter(|_| !(self.only_asks || self.is_booking))
             {
                 self.strike(hit, &penalty, slots, now);
             }

@@ -4,7 +4,7 @@
 use super::hit::Hit;
 use super::judged::{Judged, Verdict};
 use super::terms::RuleTerms;
-use crate::buckets::algorithm::{self, Answer, CELLS_MAX, Cell};
+use crate::buckets::algorithm::{self, Answer, CELLS_MAX, Cell, NEVER_NS};
 use crate::limiter::Limiter;
 use crate::table::slot::{Cold, Entry, Slot, Tag};
 use weir_rules::algorithm::Algorithm;
@@ -26,7 +26,7 @@ impl Cells {
     ///
     /// While the overflow cell holds something, keys without cells keep using it: a client that drained it does not get
     /// a fresh cell when room appears.
-    fn lodge(slot: &Slot, tag: Tag, overflow: Tag, algorithm: &Algorithm, now: Time) -> Self {
+    pub(super) fn lodge(slot: &Slot, tag: Tag, overflow: Tag, algorithm: &Algorithm, now: Time) -> Self {
         let is_overflowing = || slot.get(overflow).is_some_and(|entry| !entry.bucket().is_full(now));
         if Self::is_known(slot, tag, algorithm) || slot.has_room_for_cell(tag, now) && !is_overflowing() {
             return Self::at(slot, tag, algorithm.cells());
@@ -134,6 +134,8 @@ impl Limiter {
                 Some(Judged { evicted, taken: Some(taken), ..judged(Verdict::Fits(standing)) })
             }
             Answer::Short { wait_ns } => {
+                // As for a bucket.
+                let wait_ns = if wait_ns == NEVER_NS { standing.full_ns } else { wait_ns };
                 Some(judged(Verdict::Short { wait_ns, full_ns: standing.full_ns.max(wait_ns) }))
             }
         }

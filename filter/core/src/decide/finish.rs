@@ -79,7 +79,7 @@ impl Limiter {
     }
 
     /// The index of the rule, if it is in force and the POP reports.
-    fn rule_of(&self, done: &Afterwards) -> Option<RuleIndex> {
+    pub(super) fn rule_of(&self, done: &Afterwards) -> Option<RuleIndex> {
         let rule = self.terms.iter().position(|terms| terms.salt == done.salt);
         rule.and_then(RuleIndex::of).filter(|_| self.exchange.is_some())
     }

@@ -148,6 +148,10 @@ impl Limiter {
         }
         let after = match taken {
             Take::Taken(after) => after,
+            // One that asks for more than there ever is hears when all of it is there.
+            Take::Short { .. } if hit.cost > quota.burst() => {
+                return judged(hit, Verdict::Short { wait_ns: full_ns, full_ns });
+            }
             Take::Short { wait_ns } => return judged(hit, Verdict::Short { wait_ns, full_ns }),
         };
         let mut entry = after_taking(lodging.entry, after, unheard.as_ref(), hit.cost, now);

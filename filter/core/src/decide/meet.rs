@@ -39,7 +39,7 @@ impl Limiter {
         let request = &mut Fetched::new(request, self.rules.attributes(), values);
         self.keys.next_request();
         let mut listed = self.rules.allowed(request, conditions);
-        if listed == Listed::No && self.deny_cache.is_worth_asking(now) {
+        if listed == Listed::No && !self.is_booking && self.deny_cache.is_worth_asking(now) {
             // If rules that are cheap to match are known to refuse the client, the others need not be looked at.
             let cheap = self.rules.meet_cheaply(request, conditions, met).unwrap_or_default();
             for i in cheap.iter().copied().map(RuleIndex::new) {

@@ -10,6 +10,8 @@
 
 mod afterwards;
 mod answer;
+#[cfg(feature = "takes")]
+mod book;
 mod cells;
 mod counting;
 mod decision;
@@ -36,6 +38,8 @@ mod terms;
 mod turn;
 
 pub use afterwards::{Afterwards, Reserved, What};
+#[cfg(feature = "takes")]
+pub use book::Booking;
 pub use decision::{Decision, Outcome, Reason};
 pub(crate) use flight::in_flight;
 pub(crate) use hit::{Hit, Scratch, slot_of};

@@ -91,7 +91,7 @@ impl Limiter {
         let (wait_ns, full_ns) = match in_hand.map_or(told_ns, |drawn| drawn.more_at.nanos_since(now)) {
             0 => (refill_ns(cost).min(UNPAID_WAIT_NS_MAX), quota.fill_ns()),
             more_ns => {
-                let lacks = cost.saturating_sub(on_hand).saturating_sub(drawn);
+                let lacks = cost.saturating_sub(on_hand).saturating_sub(drawn).min(quota.burst());
                 (
                     more_ns.saturating_add(missing_ns(lacks)),
                     more_ns.saturating_add(refill_ns(quota.burst().saturating_sub(1))),

@@ -6,7 +6,7 @@ use super::hit::Hit;
 use super::judged::{Judged, Verdict};
 use super::terms::RuleTerms;
 use crate::RuleIndex;
-use crate::buckets::algorithm::{NEVER_NS, Receipt, Taken};
+use crate::buckets::algorithm::{Receipt, Taken};
 use crate::buckets::{Bucket, Standing};
 use crate::limiter::{Drawn, Limiter};
 use weir_wire::time::Time;
@@ -22,7 +22,7 @@ impl Limiter {
         let (quota, cost) = (&terms.quota, hit.cost);
         let refused = |verdict| Judged::refused(verdict, hit.tag);
         if cost > quota.burst() {
-            return refused(Verdict::Short { wait_ns: NEVER_NS, full_ns: NEVER_NS });
+            return refused(Verdict::Short { wait_ns: quota.fill_ns(), full_ns: quota.fill_ns() });
         }
         let turn_ns = quota.token_ns().saturating_mul(cost.into());
         let beyond = |until_ns: u64| until_ns.saturating_add(turn_ns).saturating_sub(quota.fill_ns());

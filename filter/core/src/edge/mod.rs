@@ -53,6 +53,8 @@
 //! ```
 
 mod answers;
+#[cfg(feature = "takes")]
+mod booking;
 mod calls;
 mod clock;
 mod effect;
@@ -70,6 +72,8 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "takes")]
+pub use crate::decide::Booking;
 #[cfg(feature = "takes")]
 pub use crate::fleet::{Take, Taken};
 pub use calls::{Caller, answered, no_answer};

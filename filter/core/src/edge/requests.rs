@@ -35,7 +35,7 @@ pub struct Open {
     /// The strictest rule, and how the client stands with it, for the response of an allowed request.
     standing: Option<(RuleRef, Standing)>,
     /// What is to be done when the request ends, each once.
-    afterwards: Vec<Afterwards>,
+    pub(super) afterwards: Vec<Afterwards>,
     /// The draw that it waits for.
     draw: Option<Box<Draw>>,
     /// What it takes, under which generation of rules.
@@ -256,21 +256,6 @@ impl Edge {
         (self.limiter.is_reserving, self.limiter.may_reserve) = (is_reserving, true);
     }
 
-    /// The request of `open` stood for so many `times` a request, and is over: it cost what `cost` of them do. A rule whose
-    /// responses tell the cost is charged `cost` tokens.
-    pub fn settle(&mut self, open: &mut Open, cost: u32, times: u32, site: &mut dyn Site, now: Time) {
-        let now = self.clock.time(site, now);
-        for done in mem::take(&mut open.afterwards) {
-            match done.what {
-                What::Charge { after: None, reserved } => {
-                    self.limiter.charge(done, part(reserved.tokens, cost, times), site, now);
-                }
-                What::Charge { .. } => self.limiter.charge(done, cost, site, now),
-                What::Release { .. } => self.limiter.release(done, site, now),
-            }
-        }
-    }
-
     /// Nobody is going to say what the request of `open` cost: what it reserved stays charged.
     pub fn keep_estimates(&mut self, open: &mut Open, site: &mut dyn Site, now: Time) {
         let now = self.clock.time(site, now);
@@ -472,10 +457,4 @@ impl Edge {
         let rule = rule.and_then(|rule| self.limiter.rules().rules().get(usize::from(rule)));
         Some(Note { decision, rule: rule.map_or("", |rule| &rule.name) })
     }
-}
-
-/// What `cost` of the requests cost of which `times` took `tokens`.
-fn part(tokens: u32, cost: u32, times: u32) -> u32 {
-    let all = u64::from(tokens) * u64::from(cost);
-    u32::try_from(all.div_ceil(u64::from(times.max(1)))).unwrap_or(u32::MAX)
 }

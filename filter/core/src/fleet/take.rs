@@ -122,8 +122,14 @@ impl Limiter {
             let bucket = Bucket::FULL.held_to(quota, taken.left, now);
             Verdict::Fits(Standing::allowed(bucket, quota, now))
         } else {
-            let known_ns = taken.wait_ms.saturating_mul(1_000_000);
-            let wait_ns = if known_ns > 0 { known_ns } else { UNKNOWN_WAIT_NS };
+            let wait_ns = match taken.wait_ms.saturating_mul(1_000_000) {
+                0 => UNKNOWN_WAIT_NS,
+                // One that asks for more than there ever is hears when all of it is there.
+                _ if hit.cost > quota.burst() && !terms.is_calendar => {
+                    quota.token_ns().saturating_mul(quota.burst().saturating_sub(taken.left).into())
+                }
+                known_ns => known_ns,
+            };
             // Until all of it is there, if nobody takes more.
             let rest = u64::from(quota.burst().saturating_sub(hit.cost));
             let rest_ns = if terms.is_calendar { 0 } else { rest.saturating_mul(quota.token_ns()) };

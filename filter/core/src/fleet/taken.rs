@@ -25,6 +25,13 @@ pub struct Take {
     pub(super) tag: Tag,
 }
 
+impl Take {
+    /// So many tokens of the key `value`, whose entries have this tag, under `rule`.
+    pub(crate) fn of(rule: RuleIndex, value: KeyValue, tokens: u32, tag: Tag) -> Self {
+        Self { rule, value, tokens, tag }
+    }
+}
+
 /// What a budget gave to a [`Take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {

@@ -46,6 +46,8 @@ pub struct Limiter {
     pub(crate) may_hold: bool,
     /// Whether requests only ask, for now: their refusals are not held against them, and rules in shadow do not see them.
     pub(crate) only_asks: bool,
+    /// Whether requests, for now, only say what has happened: their refusals are not held against them.
+    pub(crate) is_booking: bool,
     /// Whether requests, for now, reserve what they take: their hosts say later what they cost.
     pub(crate) is_reserving: bool,
     /// Whether any request may: then what is refused may be there again at any time.
@@ -124,6 +126,7 @@ impl Limiter {
             in_vain: Vec::new(),
             may_hold: true,
             only_asks: false,
+            is_booking: false,
             is_reserving: false,
             may_reserve: false,
             own: Vec::new(),

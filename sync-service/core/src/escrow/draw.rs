@@ -49,7 +49,7 @@ pub struct Draw {
     /// The window that it is by the clock of the weir-sync that draws. Needed for months only; without it nothing is
     /// drawn on these.
     pub window: Option<Window>,
-    /// A claim for each of the POP's epochs, usually one; or takes.
+    /// A claim for each of the POP's epochs, usually one; or claims that lease nothing.
     pub claims: Vec<Claim>,
 }
 
@@ -65,8 +65,21 @@ pub struct Claim {
     /// If one request holds the epoch: for how long it may go on, in microseconds; held between [`LEASE_US_MIN`] and
     /// [`HELD_US_MAX`], whatever the lease. When the epoch is given back, more may have been spent than was debited.
     pub held_us: Option<u64>,
-    /// Whether it takes: all of `ahead` is debited, or nothing, and counts as spent at once, for no epoch.
-    pub is_take: bool,
+    /// What it asks for.
+    pub kind: Kind,
+}
+
+/// What a claim asks for. All but a lease are done at once, and are for no epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Tokens that its POP may spend while a lease lasts.
+    Lease,
+    /// All of `ahead`, debited as spent, or nothing.
+    Take,
+    /// All of `ahead`, debited as spent whatever the level is: what was spent without asking.
+    Charge,
+    /// `ahead` is given back, up to a full budget.
+    Refund,
 }
 
 /// What a strict budget is after a draw.
@@ -111,9 +124,9 @@ impl Draw {
         longer_us(self.leased_us())
     }
 
-    /// Whether it takes, or only looks: either is about the window that it is, however soon that ends.
+    /// Whether it leases nothing: then it is about the window that it is, however soon that ends.
     pub(super) fn is_of_the_moment(&self) -> bool {
-        self.claims.is_empty() || self.claims.iter().any(|claim| claim.is_take)
+        self.claims.is_empty() || self.claims.iter().any(Claim::is_at_once)
     }
 
     /// What a token is worth by the law, in nanoseconds of refill.
@@ -169,12 +182,22 @@ impl Draw {
 impl Claim {
     /// What is claimed for a POP's `epoch`, of which no request is known to hold it: tokens spent, and wanted beyond them.
     pub const fn of(epoch: u64, admitted: u64, ahead: u32) -> Self {
-        Self { epoch, admitted, ahead, held_us: None, is_take: false }
+        Self { epoch, admitted, ahead, held_us: None, kind: Kind::Lease }
     }
 
     /// Takes so many tokens, or none.
     pub const fn take(tokens: u32) -> Self {
-        Self { is_take: true, ..Self::of(0, 0, tokens) }
+        Self::at_once(Kind::Take, tokens)
+    }
+
+    /// A claim of this kind, which is not a lease, for so many tokens.
+    pub const fn at_once(kind: Kind, tokens: u32) -> Self {
+        Self { kind, ..Self::of(0, 0, tokens) }
+    }
+
+    /// Whether it leases nothing.
+    pub fn is_at_once(&self) -> bool {
+        self.kind != Kind::Lease
     }
 
     /// If a request holds the epoch: for how long the POP may spend its tokens, in microseconds.

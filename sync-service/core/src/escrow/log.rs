@@ -28,6 +28,21 @@ impl Log {
         faded
     }
 
+    /// Removes `tokens` of those that were spent last; returns how many there were.
+    pub(super) fn remove(&mut self, tokens: u64) -> u64 {
+        let mut rest = tokens;
+        while rest > 0
+            && let Some((_, last)) = self.ends.back_mut()
+        {
+            let removed = rest.min(*last);
+            (rest, *last) = (rest - removed, *last - removed);
+            if *last == 0 {
+                self.ends.pop_back();
+            }
+        }
+        tokens - rest
+    }
+
     /// When the next of them ends to count.
     pub(super) fn first_us(&self) -> Option<u64> {
         self.ends.front().map(|(end_us, _)| *end_us)

@@ -1,6 +1,6 @@
 //! Takes: all or nothing, spent at once, by every law but that of requests in flight.
 
-use weir_budget::escrow::{Claim, Draw, Drawn, Escrow, NO_LEASE};
+use weir_budget::escrow::{Claim, Draw, Drawn, Escrow, Kind, NO_LEASE};
 use weir_wire::calendar::{Calendar, Window};
 use weir_wire::law::Law;
 use weir_wire::messages::Leased;
@@ -30,6 +30,57 @@ fn a_take_gets_all_or_nothing_and_leaves_no_epoch() {
     assert_eq!(store.holders_len(), 0);
     // Full, and long forgotten by then.
     assert_eq!(store.full_us(), 12 * SECOND_US);
+}
+
+fn at_once(store: &mut Escrow, now_us: u64, law: Law, kind: Kind, tokens: u32) -> Leased {
+    ask(store, now_us, law, quota(1, Period::Second, 10), &[Claim::at_once(kind, tokens)]).leases[0]
+}
+
+#[test]
+fn a_charge_is_debited_whatever_there_is_and_paid_before_anything_is_taken() {
+    for law in [Law::Steady, Law::Window(MINUTE), Law::Sliding(MINUTE), Law::Log(5)] {
+        let mut store = Escrow::default();
+        assert_eq!(take(&mut store, 0, law, 7).charged, 7, "{law:?}");
+        assert_eq!(at_once(&mut store, 0, law, Kind::Charge, 9).charged, 9, "{law:?}");
+        assert_eq!(take(&mut store, 0, law, 1).charged, 0, "{law:?}");
+        assert_eq!(at_once(&mut store, 0, law, Kind::Refund, 6).charged, 6, "{law:?}");
+        assert_eq!(take(&mut store, 0, law, 1).charged, 0, "{law:?}: ten are spent");
+        assert_eq!(at_once(&mut store, 0, law, Kind::Refund, 2).charged, 2, "{law:?}");
+        assert_eq!(take(&mut store, 0, law, 3).charged, 0, "{law:?}");
+        assert_eq!(take(&mut store, 0, law, 2).charged, 2, "{law:?}");
+        at_once(&mut store, 0, law, Kind::Refund, u32::MAX);
+        assert_eq!(take(&mut store, 0, law, 10).charged, 10, "{law:?}: never more than a full budget");
+    }
+    let mut store = Escrow::default();
+    assert_eq!(at_once(&mut store, 0, Law::Steady, Kind::Charge, 15).charged, 15);
+    assert_eq!(take(&mut store, 0, Law::Steady, 1).wait_ms, 6_000, "five are owed");
+    assert_eq!(take(&mut store, 6 * SECOND_US, Law::Steady, 1).charged, 1);
+}
+
+#[test]
+fn what_is_outstanding_is_not_refunded() {
+    let (mut store, quota) = (Escrow::default(), quota(1, Period::Second, 10));
+    for law in [Law::Steady, Law::Window(MINUTE), Law::Sliding(MINUTE)] {
+        let both = [Claim::of(1, 0, 6), Claim::at_once(Kind::Refund, 10), Claim::take(5), Claim::take(4)];
+        let drawn = ask(&mut store, 0, law, quota, &both);
+        assert_eq!(
+            drawn.leases.iter().map(|lease| lease.charged).collect::<Vec<_>>(),
+            [6, 10, 0, 4],
+            "{law:?}"
+        );
+        store = Escrow::default();
+    }
+}
+
+#[test]
+fn turns_and_places_in_flight_are_not_refunded_and_a_place_is_not_charged() {
+    for law in [Law::Turns, Law::InFlight(60)] {
+        assert_eq!(at_once(&mut Escrow::default(), 0, law, Kind::Refund, 1), NO_LEASE, "{law:?}");
+    }
+    assert_eq!(at_once(&mut Escrow::default(), 0, Law::InFlight(60), Kind::Charge, 1), NO_LEASE);
+    let mut store = Escrow::default();
+    assert_eq!(at_once(&mut store, 0, Law::Turns, Kind::Charge, 15).charged, 15);
+    assert_eq!(take(&mut store, 0, Law::Turns, 1).charged, 0);
 }
 
 #[test]

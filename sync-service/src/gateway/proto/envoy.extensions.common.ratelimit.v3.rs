@@ -9,6 +9,9 @@ pub struct RateLimitDescriptor {
     /// How many hits this descriptor has, in place of the request's number.
     #[prost(message, optional, tag = "3")]
     pub hits_addend: ::core::option::Option<u64>,
+    /// The hits are given back.
+    #[prost(bool, tag = "4")]
+    pub is_negative_hits: bool,
 }
 /// Nested message and enum types in `RateLimitDescriptor`.
 pub mod rate_limit_descriptor {
@@ -30,5 +33,8 @@ pub mod rate_limit_descriptor {
             tag = "2"
         )]
         pub unit: i32,
+        /// The limit is for this many units; 1 if it is not set. Not 0.
+        #[prost(message, optional, tag = "3")]
+        pub unit_multiplier: ::core::option::Option<u32>,
     }
 }

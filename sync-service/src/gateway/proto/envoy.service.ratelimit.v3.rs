@@ -47,6 +47,9 @@ pub mod rate_limit_response {
         /// The rule's name.
         #[prost(string, tag = "3")]
         pub name: ::prost::alloc::string::String,
+        /// The limit is for this many units; 1 if it is not set.
+        #[prost(message, optional, tag = "4")]
+        pub unit_multiplier: ::core::option::Option<u32>,
     }
     /// Nested message and enum types in `RateLimit`.
     pub mod rate_limit {

@@ -13,5 +13,7 @@
 
 include!("generated.rs");
 
+pub mod unknown;
+
 /// The protos, as reflection tells them.
 pub const DESCRIPTORS: &[u8] = include_bytes!("descriptors.bin");

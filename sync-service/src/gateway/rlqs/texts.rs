@@ -15,6 +15,10 @@ use crate::gateway::proto::envoy::service::rate_limit_quota::v3::rate_limit_quot
 use crate::gateway::proto::envoy::service::rate_limit_quota::v3::{
     BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
 };
+use crate::gateway::proto::unknown;
+
+/// What clients report with.
+const REPORTS: &str = ".envoy.service.rate_limit_quota.v3.RateLimitQuotaUsageReports";
 
 /// What reports are read with, and answers written.
 #[derive(Clone, Copy, Debug)]
@@ -42,8 +46,10 @@ impl Decoder for Texts {
     fn decode(&mut self, source: &mut DecodeBuf<'_>) -> Result<Option<Self::Item>, Status> {
         let bytes = source.copy_to_bytes(source.remaining());
         let read = RateLimitQuotaUsageReports::decode(bytes.clone())
-            .or_else(|wrong| RawReports::decode(bytes).map(RawReports::read).map_err(|_| wrong));
-        read.map(Some).map_err(|wrong| Status::internal(wrong.to_string()))
+            .or_else(|wrong| RawReports::decode(bytes.clone()).map(RawReports::read).map_err(|_| wrong));
+        let read = read.map_err(|wrong| Status::internal(wrong.to_string()))?;
+        unknown::refuse(REPORTS, &bytes)?;
+        Ok(Some(read))
     }
 }
 

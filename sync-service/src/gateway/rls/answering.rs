@@ -18,6 +18,10 @@ use crate::gateway::{Decision, Standing, Verdict};
 pub fn response(mut verdicts: Vec<Verdict>) -> Result<RateLimitResponse, Status> {
     let is_over = verdicts.iter().any(is_refused);
     let unchecked = verdicts.iter().find(|verdict| verdict.decision == Decision::Deny);
+    let unsupported = |(index, verdict): (usize, &Verdict)| Some((index, verdict.unsupported.clone()?));
+    if let Some((index, unsupported)) = verdicts.iter().enumerate().find_map(unsupported) {
+        return Err(Status::failed_precondition(format!("descriptors[{index}].{unsupported}")));
+    }
     if let Some(unchecked) = unchecked.filter(|_| !is_over) {
         return Err(Status::unavailable(match &unchecked.rule {
             Some(rule) => format!("the rule {rule} could not be checked: its store is out of reach"),
@@ -79,25 +83,28 @@ fn status(verdict: Verdict) -> DescriptorStatus {
     }
 }
 
-/// The rule's limit, if its window is one of the units that there are; no other can be said.
+/// The units that there are, in seconds; the longest first.
+const UNITS: [(u64, Unit); 7] = [
+    (31_536_000, Unit::Year),
+    (2_592_000, Unit::Month),
+    (604_800, Unit::Week),
+    (86_400, Unit::Day),
+    (3_600, Unit::Hour),
+    (60, Unit::Minute),
+    (1, Unit::Second),
+];
+
+/// The rule's limit, if its window is one of the units; no other can be said to an Envoy before 1.40. A caller that brought the
+/// limit itself knows of several units.
 fn limit(rule: Option<String>, standing: &Standing) -> Option<RateLimit> {
-    let unit = match standing.window? {
-        window if window.subsec_nanos() > 0 => return None,
-        window => match window.as_secs() {
-            1 => Unit::Second,
-            60 => Unit::Minute,
-            3_600 => Unit::Hour,
-            86_400 => Unit::Day,
-            604_800 => Unit::Week,
-            2_592_000 => Unit::Month,
-            31_536_000 => Unit::Year,
-            _ => return None,
-        },
-    };
+    let window_s = standing.window.filter(|window| window.subsec_nanos() == 0)?.as_secs();
+    let (unit_s, unit) = UNITS.into_iter().find(|(unit_s, _)| window_s.is_multiple_of(*unit_s))?;
+    let times = u32::try_from(window_s / unit_s).ok().filter(|times| *times == 1 || rule.is_none())?;
     Some(RateLimit {
         requests_per_unit: u32::try_from(standing.limit).ok()?,
         unit: unit.into(),
         name: rule.unwrap_or_default(),
+        unit_multiplier: (times != 1).then_some(times),
     })
 }
 

@@ -1,10 +1,11 @@
 //! What is asked: each descriptor of a request becomes a check, by the rules or by the limit that it brings.
 
 use std::fmt::Display;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use tonic::Status;
+use weir_rules::request::address::parse;
+use weir_wire::calendar::LENGTH_S_MAX;
 use weir_wire::quota::TOKENS_MAX;
 
 use crate::gateway::descriptor::{ADDRESS, Descriptor, part, push_escaped};
@@ -12,7 +13,7 @@ use crate::gateway::proto::envoy::extensions::common::ratelimit::v3::RateLimitDe
 use crate::gateway::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use crate::gateway::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::gateway::proto::envoy::r#type::v3::RateLimitUnit;
-use crate::gateway::{Ask, PerUnit};
+use crate::gateway::{Ask, PerUnit, Purpose};
 
 /// The most descriptors of a request, and the most entries of a descriptor.
 pub const DESCRIPTORS_MAX: usize = 64;
@@ -43,34 +44,44 @@ pub fn checks(request: RateLimitRequest) -> Result<Vec<Check>, Status> {
     }
     let request = Arc::new(request);
     let check = |(index, descriptor): (usize, &RateLimitDescriptor)| {
-        let hits = hits(index, descriptor, request.hits_addend)?;
+        let (hits, purpose) = hits(index, descriptor, request.hits_addend)?;
         if let Some(limit) = descriptor.limit {
-            return own(index, &request.domain, descriptor, limit, hits).map(Check::Own);
+            let limit = own(index, &request.domain, descriptor, limit)?;
+            return Ok(Check::Own(PerUnit { hits, purpose, ..limit }));
         }
         let descriptor = Descriptor::new(&request, index);
         address(index, &descriptor)?;
-        let (hits, is_peek) = (hits.max(1), hits == 0);
-        Ok(Check::Rules(Box::new(Ask { descriptor: Some(descriptor), hits, is_peek, ..Ask::default() })))
+        Ok(Check::Rules(Box::new(Ask { descriptor: Some(descriptor), hits, purpose, ..Ask::default() })))
     };
     request.descriptors.iter().enumerate().map(check).collect()
 }
 
-/// How many requests a descriptor stands for. Zero only asks; but zero of a whole request is none given, and stands for one.
-fn hits(index: usize, descriptor: &RateLimitDescriptor, of_request: u32) -> Result<u32, Status> {
-    let hits = descriptor.hits_addend.unwrap_or_else(|| of_request.max(1).into());
+/// How many requests a descriptor stands for, and what for. Zero only asks; but zero of a whole request is none given, and
+/// stands for one. A number of the descriptor's own may come when the response is over, and nothing tells whether it does: so
+/// it is charged even if it does not fit.
+fn hits(index: usize, descriptor: &RateLimitDescriptor, of_request: u32) -> Result<(u32, Purpose), Status> {
+    let own = descriptor.hits_addend;
+    let hits = own.unwrap_or_else(|| of_request.max(1).into());
     let expected = || format!("expected at most {}, found {hits}", u32::MAX);
-    u32::try_from(hits).map_err(|_| wrong(format_args!("descriptors[{index}].hits_addend"), &expected()))
+    let hits = u32::try_from(hits)
+        .map_err(|_| wrong(format_args!("descriptors[{index}].hits_addend"), &expected()))?;
+    let purpose = match (hits, descriptor.is_negative_hits, own) {
+        (0, ..) => Purpose::Peek,
+        (_, true, _) => Purpose::Refund,
+        (_, false, Some(_)) => Purpose::Charge,
+        (_, false, None) => Purpose::Take,
+    };
+    Ok((hits.max(1), purpose))
 }
 
-/// The check of the descriptor at `index` by its own limit.
+/// The check of the descriptor at `index` by its own limit, for one request.
 fn own(
     index: usize,
     domain: &str,
     descriptor: &RateLimitDescriptor,
     limit: RateLimitOverride,
-    hits: u32,
 ) -> Result<PerUnit, Status> {
-    let RateLimitOverride { requests_per_unit: requests, unit } = limit;
+    let RateLimitOverride { requests_per_unit: requests, unit, unit_multiplier } = limit;
     let place = format!("descriptors[{index}].limit");
     if requests > TOKENS_MAX {
         let expected = format!("expected at most {TOKENS_MAX}, found {requests}: say it for a shorter unit");
@@ -80,10 +91,16 @@ fn own(
         let expected = format!("expected SECOND, MINUTE, HOUR, DAY, MONTH or YEAR, found {unit}");
         wrong(format_args!("{place}.unit"), &expected)
     })?;
+    let times = unit_multiplier.unwrap_or(1);
+    let window_s = unit_s.checked_mul(times).filter(|length_s| (1..=LENGTH_S_MAX).contains(length_s));
+    let window_s = window_s.ok_or_else(|| {
+        let expected = format!("expected 1 to {}, found {times}", LENGTH_S_MAX / unit_s);
+        wrong(format_args!("{place}.unit_multiplier"), &expected)
+    })?;
     let mut key = String::new();
     push_escaped(&mut key, domain);
     key.push_str(&part(descriptor));
-    Ok(PerUnit { key, requests, unit_s, hits: hits.max(1), is_peek: hits == 0 })
+    Ok(PerUnit { key, requests, window_s, hits: 1, purpose: Purpose::Take })
 }
 
 /// A unit's length in seconds, as envoyproxy/ratelimit has them.
@@ -116,7 +133,7 @@ fn judge(index: usize, descriptor: &RateLimitDescriptor) -> Result<(), Status> {
 /// Refuses an address that is none. If several entries say one, the first counts.
 fn address(index: usize, descriptor: &Descriptor) -> Result<(), Status> {
     let Some(value) = descriptor.value(ADDRESS) else { return Ok(()) };
-    if value.parse::<IpAddr>().is_ok() {
+    if parse(value.as_bytes()).is_some() {
         return Ok(());
     }
     let found = match value.len() {

@@ -31,6 +31,8 @@ struct RawDescriptor {
     limit: Option<RateLimitOverride>,
     #[prost(message, optional, tag = "3")]
     hits_addend: Option<u64>,
+    #[prost(bool, tag = "4")]
+    is_negative_hits: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -45,9 +47,9 @@ impl RawRequest {
     /// The same, as text.
     pub(super) fn read(self) -> RateLimitRequest {
         let entry = |RawEntry { key, value }| Entry { key, value: text(&value) };
-        let descriptor = |RawDescriptor { entries, limit, hits_addend }| {
+        let descriptor = |RawDescriptor { entries, limit, hits_addend, is_negative_hits }| {
             let entries = entries.into_iter().map(entry).collect();
-            RateLimitDescriptor { entries, limit, hits_addend }
+            RateLimitDescriptor { entries, limit, hits_addend, is_negative_hits }
         };
         let Self { domain, descriptors, hits_addend } = self;
         let descriptors = descriptors.into_iter().map(descriptor).collect();
@@ -72,12 +74,17 @@ mod tests {
     #[test]
     fn what_is_no_text_is_question_marks_and_all_else_is_as_it_was() {
         let entry = |value: &str| Entry { key: "x-user".into(), value: value.into() };
-        let limit = Some(RateLimitOverride { requests_per_unit: 3, unit: 1 });
+        let limit = Some(RateLimitOverride { requests_per_unit: 3, unit: 1, unit_multiplier: Some(10) });
         let asked = |value| RateLimitRequest {
             domain: "shop".into(),
             descriptors: vec![
-                RateLimitDescriptor { entries: vec![entry(value)], limit, hits_addend: Some(0) },
-                RateLimitDescriptor { entries: vec![entry("ada")], limit: None, hits_addend: None },
+                RateLimitDescriptor {
+                    entries: vec![entry(value)],
+                    limit,
+                    hits_addend: Some(0),
+                    is_negative_hits: true,
+                },
+                RateLimitDescriptor { entries: vec![entry("ada")], ..RateLimitDescriptor::default() },
             ],
             hits_addend: 7,
         };

@@ -12,6 +12,7 @@ use futures_util::future::{FutureExt as _, join_all};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::header::{HeaderMap, HeaderValue};
 use hyper::{Request, Response, StatusCode};
+use prost::Message as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use tonic::Status;
@@ -35,6 +36,7 @@ use crate::gateway::proto::envoy::service::ratelimit::v3::rate_limit_service_ser
     RateLimitService, RateLimitServiceServer,
 };
 use crate::gateway::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use crate::gateway::proto::unknown;
 use crate::gateway::rlqs::Quotas;
 use crate::gateway::rlqs::service::{Asker, QUOTAS_PATH, Streams};
 use crate::hosts::{self, Hosts};
@@ -44,6 +46,9 @@ use crate::secrets::Secrets;
 
 /// The path of the method that everybody asks.
 const CHECK_PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// What everybody asks with.
+const REQUEST: &str = ".envoy.service.ratelimit.v3.RateLimitRequest";
 
 /// What the paths of methods begin with whose client asks again on the same stream, after an answer.
 const CONVERSATIONS: &str = "/grpc.reflection.";
@@ -222,9 +227,11 @@ impl Service {
         // Only this of the head is kept while its message comes.
         let shown = shown(&head.headers);
         drop(head);
-        let body = self.whole(body, self.limits.body_bytes_max, peer).await?;
-        let asked = unary::message(body.clone())
-            .or_else(|wrong| unary::message(body).map(RawRequest::read).map_err(|_| wrong))?;
+        let message = unary::message(self.whole(body, self.limits.body_bytes_max, peer).await?)?;
+        let asked = RateLimitRequest::decode(message.clone())
+            .or_else(|wrong| RawRequest::decode(message.clone()).map(RawRequest::read).map_err(|_| wrong))
+            .map_err(|wrong| Status::internal(wrong.to_string()))?;
+        unknown::refuse(REQUEST, &message)?;
         Ok(unary::answer(&self.checks.answer(asked, &shown, peer.address.ip()).await?))
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use weir_budget::budget::{COUNT_MAX, DEFICIT_NS_MAX, STEP_KEPT_US};
 use weir_budget::escrow::sliding::STEP_US;
 use weir_budget::escrow::{
-    Claim, DRIFT_PART, Draw, Drawn, ENDED_KEPT_US, HOLDERS_MAX, LEASE_US_MIN, NO_LEASE, longer_us,
+    Claim, DRIFT_PART, Draw, Drawn, ENDED_KEPT_US, HOLDERS_MAX, Kind, LEASE_US_MIN, NO_LEASE, longer_us,
 };
 use weir_wire::calendar::Calendar;
 use weir_wire::law::Law;
@@ -21,9 +21,6 @@ use crate::store::keys::Keys;
 /// A budget that is not full is kept longer by so many times the time until it is, but never by more than
 /// [`STEP_KEPT_US`].
 pub(super) const STEP_KEPT_TIMES: u64 = 3;
-
-/// What a claim that takes has for its epoch.
-const TAKE: &str = "take";
 
 /// What the script returns: `deficit_us`, `deficit_ns`, `outstanding`, `given`, `now_us`, `left`, and for each claim all
 /// that was debited for its epoch, or -1 where there is no lease, how long to wait for more, and how long it may be spent.
@@ -65,7 +62,12 @@ pub(super) fn call(script: &Lua, keys: &Keys, pop: &str, draw: &Draw) -> Call {
         draw.window.map_or([0; 3], |window| [window.start_us, window.end_us, window.next_end_us]);
     call.arg(&boundaries.map(|us| us.min(COUNT_MAX))).arg(draw.ask_again_us()).arg(draw.kept_us());
     for claim in &draw.claims {
-        let epoch = if claim.is_take { TAKE.into() } else { format!("{:016x}", claim.epoch) };
+        let epoch = match claim.kind {
+            Kind::Lease => format!("{:016x}", claim.epoch),
+            Kind::Take => "take".into(),
+            Kind::Charge => "charge".into(),
+            Kind::Refund => "refund".into(),
+        };
         call.arg(epoch).arg(claim.spent()).arg(claim.ahead);
         let leased_us = claim.leased_us();
         call.arg(leased_us.unwrap_or(0)).arg(leased_us.map_or(0, longer_us));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 use weir_budget::budget::{COUNT_MAX, DEFICIT_NS_MAX, STEP_KEPT_US};
-use weir_budget::escrow::{Draw, Drawn, ENDED_KEPT_US, WINDOW_TOKEN_NS};
+use weir_budget::escrow::{Draw, Drawn, ENDED_KEPT_US, Kind, WINDOW_TOKEN_NS};
 use weir_wire::law::Law;
 use weir_wire::messages::Leased;
 
@@ -103,7 +103,7 @@ fn wants(draw: &Draw) -> Option<[u64; 4]> {
         Law::Sliding(_) | Law::Log(_) | Law::InFlight(_) | Law::Turns => return None,
     };
     let wants = [claim.ahead.into(), draw.quota.burst().into(), token_ns / 1_000, token_ns % 1_000];
-    claim.is_take.then_some(wants)
+    (claim.kind == Kind::Take).then_some(wants)
 }
 
 /// Sends these, and tells their requests what they got.

@@ -1,6 +1,7 @@
 //! Envoys with Envoy's own filters for rate limits, as the bootstraps in envoy/gateway set them up, and weir-sync's gateway
 //! behind them.
 
+mod charges;
 mod quotas;
 mod together;
 

@@ -95,6 +95,18 @@ pub fn give_back(algorithm: &Algorithm, cells: &mut [Cell], receipt: Receipt, n:
     };
 }
 
+/// Gives back `n` of what counts at `now`, whichever take or charge took it. Places in flight are left alone.
+pub fn refund(algorithm: &Algorithm, cells: &mut [Cell], n: u32, now: Time) {
+    if let Algorithm::SlidingLog(log) = algorithm {
+        return sliding_log::refund(log, cells, n);
+    }
+    let Some(cell) = cells.first_mut() else { return };
+    let latest = Receipt(cell.until);
+    if !matches!(algorithm, Algorithm::LeakyBucket(_) | Algorithm::Concurrency(_)) && !cell.is_spent(now) {
+        give_back(algorithm, cells, latest, n, now);
+    }
+}
+
 /// What is left at `now`.
 pub fn standing(algorithm: &Algorithm, cells: &[Cell], now: Time) -> Standing {
     let cell = cells.first().copied().unwrap_or(Cell::NEW);

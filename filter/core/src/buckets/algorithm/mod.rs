@@ -25,4 +25,4 @@ pub mod sliding_window;
 mod boundary_burst;
 
 pub use cell::{Answer, CELLS_MAX, Cell, NEVER_NS};
-pub use dispatch::{Receipt, Taken, charge, give_back, standing, take};
+pub use dispatch::{Receipt, Taken, charge, give_back, refund, standing, take};

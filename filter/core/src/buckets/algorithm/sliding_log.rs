@@ -35,6 +35,15 @@ pub fn charge(settings: &SlidingLog, cells: &mut [Cell], n: u32, now: Time) -> T
     back_at
 }
 
+/// Frees `n` of the places that would be free last.
+pub fn refund(settings: &SlidingLog, cells: &mut [Cell], n: u32) {
+    let mut log = read(settings, cells);
+    let freed = usize::try_from(n).unwrap_or(usize::MAX);
+    log.places_mut().iter_mut().rev().take(freed).for_each(|place| *place = Time::ZERO);
+    sort(log.places_mut());
+    log.write(cells);
+}
+
 /// Gives back the `n` of a take or charge, which would come back at `back_at`; those whose places were
 /// used again since are not given back.
 pub fn give_back(settings: &SlidingLog, cells: &mut [Cell], back_at: Time, n: u32) {

@@ -85,6 +85,15 @@ impl Watched {
         }
     }
 
+    /// There may be tokens again at any time: some were given back.
+    #[cfg(feature = "takes")]
+    pub fn unbar(&mut self) {
+        if self.strict().is_barred {
+            self.until = Time::ZERO;
+            self.change_strict(|strict| strict.is_barred = false);
+        }
+    }
+
     /// Nanoseconds since weir-sync said that there are no tokens, or since a request last began to wait. The maximum if
     /// that is further back than a [`Moment`] reaches, or the clock stepped back.
     pub fn noted_since_ns(&self, now: Time) -> u64 {

@@ -7,6 +7,7 @@ fn verdict(decision: Decision, rule: &str, remaining: u64, window_s: u64) -> Ver
     let window = Some(Duration::from_secs(window_s));
     Verdict {
         reservation: None,
+        unsupported: None,
         decision,
         rule: Some(rule.into()),
         status: 429,
@@ -34,7 +35,12 @@ fn a_request_is_over_its_limit_if_one_descriptor_is_and_each_says_how_it_stands(
     let response = response(verdicts).unwrap();
     assert_eq!(response.overall_code(), Code::OverLimit);
     let [first, second, third] = &response.statuses[..] else { panic!("{response:?}") };
-    let limit = RateLimit { requests_per_unit: 10, unit: Unit::Minute.into(), name: "a".into() };
+    let limit = RateLimit {
+        requests_per_unit: 10,
+        unit: Unit::Minute.into(),
+        name: "a".into(),
+        unit_multiplier: None,
+    };
     assert_eq!(
         (first.code(), first.limit_remaining, first.current_limit.clone()),
         (Code::Ok, 7, Some(limit))

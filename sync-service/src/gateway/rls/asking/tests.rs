@@ -22,7 +22,8 @@ fn asks(request: &RateLimitRequest) -> Result<Vec<Ask>, Status> {
 
 /// One with a limit of its own.
 fn limited(entries: &[(&str, &str)], requests_per_unit: u32, unit: i32) -> RateLimitDescriptor {
-    RateLimitDescriptor { limit: Some(RateLimitOverride { requests_per_unit, unit }), ..descriptor(entries) }
+    let limit = Some(RateLimitOverride { requests_per_unit, unit, unit_multiplier: None });
+    RateLimitDescriptor { limit, ..descriptor(entries) }
 }
 
 /// What a rule sees.
@@ -101,12 +102,12 @@ fn hits_are_one_unless_said_and_a_descriptors_own_come_first() {
     let of = |request_hits: u32, own: Option<u64>| {
         let descriptors = vec![RateLimitDescriptor { hits_addend: own, ..descriptor(&[("a", "1")]) }];
         let asked = asks(&RateLimitRequest { hits_addend: request_hits, ..request(descriptors) })?;
-        Ok::<_, Status>((asked[0].hits, asked[0].is_peek))
+        Ok::<_, Status>((asked[0].hits, asked[0].purpose))
     };
-    assert_eq!(of(0, None).unwrap(), (1, false));
-    assert_eq!(of(7, None).unwrap(), (7, false));
-    assert_eq!(of(7, Some(3)).unwrap(), (3, false));
-    assert_eq!(of(7, Some(0)).unwrap(), (1, true), "it only asks");
+    assert_eq!(of(0, None).unwrap(), (1, Purpose::Take));
+    assert_eq!(of(7, None).unwrap(), (7, Purpose::Take));
+    assert_eq!(of(7, Some(3)).unwrap(), (3, Purpose::Charge), "it may come when the response is over");
+    assert_eq!(of(7, Some(0)).unwrap(), (1, Purpose::Peek));
     let error = of(0, Some(1 << 32)).unwrap_err();
     assert_eq!(error.message(), "descriptors[0].hits_addend: expected at most 4294967295, found 4294967296");
 }
@@ -118,13 +119,25 @@ fn a_limit_of_its_own_is_for_the_descriptor_as_a_whole() {
         other => panic!("{other:?}"),
     };
     let entries = [("user", "ann;"), ("X", "")];
-    let expected =
-        PerUnit { key: "shop;user=ann%3B,X=;".into(), requests: 5, unit_s: 60, hits: 1, is_peek: false };
+    let expected = PerUnit {
+        key: "shop;user=ann%3B,X=;".into(),
+        requests: 5,
+        window_s: 60,
+        hits: 1,
+        purpose: Purpose::Take,
+    };
     assert_eq!(own(limited(&entries, 5, 2)), expected);
     let asked = RateLimitDescriptor { hits_addend: Some(0), ..limited(&entries, 5, 2) };
-    assert_eq!(own(asked), PerUnit { is_peek: true, ..expected });
+    assert_eq!(own(asked), PerUnit { purpose: Purpose::Peek, ..expected.clone() });
+    let back =
+        RateLimitDescriptor { is_negative_hits: true, hits_addend: Some(3), ..limited(&entries, 5, 2) };
+    assert_eq!(own(back), PerUnit { purpose: Purpose::Refund, hits: 3, ..expected.clone() });
+    let back = RateLimitDescriptor { is_negative_hits: true, ..limited(&entries, 5, 2) };
+    assert_eq!(own(back), PerUnit { purpose: Purpose::Refund, ..expected });
+    let ten = Some(RateLimitOverride { requests_per_unit: 5, unit: 2, unit_multiplier: Some(10) });
+    assert_eq!(own(RateLimitDescriptor { limit: ten, ..descriptor(&entries) }).window_s, 600);
     for (unit, expected) in [(1, 1), (3, 3_600), (4, 86_400), (5, 2_592_000), (6, 31_536_000)] {
-        assert_eq!(own(limited(&entries, 5, unit)).unit_s, expected);
+        assert_eq!(own(limited(&entries, 5, unit)).window_s, expected);
     }
     // No rule is told that it stands beside another.
     let both = request([descriptor(&[("a", "1")]), limited(&entries, 5, 2), descriptor(&[("b", "2")])]);
@@ -140,6 +153,11 @@ fn a_bad_request_is_told_where_it_is_wrong_and_what_was_expected() {
     let good = || descriptor(&[("a", "1")]);
     let many = |count: usize| vec![good(); count];
     let long = "x".repeat(VALUE_BYTES_MAX + 1);
+    // Of so many days.
+    let times = |units| RateLimitDescriptor {
+        limit: Some(RateLimitOverride { requests_per_unit: 5, unit: 4, unit_multiplier: Some(units) }),
+        ..good()
+    };
     for (request, expected) in [
         (
             RateLimitRequest { domain: String::new(), ..request(many(1)) },
@@ -174,6 +192,8 @@ fn a_bad_request_is_told_where_it_is_wrong_and_what_was_expected() {
             request([limited(&[("a", "1")], 5, 7)]),
             "descriptors[0].limit.unit: expected SECOND, MINUTE, HOUR, DAY, MONTH or YEAR, found 7",
         ),
+        (request([times(0)]), "descriptors[0].limit.unit_multiplier: expected 1 to 400, found 0"),
+        (request([times(401)]), "descriptors[0].limit.unit_multiplier: expected 1 to 400, found 401"),
         (
             request([limited(&[("a", "1")], 1_000_001, 1)]),
             "descriptors[0].limit.requests_per_unit: expected at most 1000000, found 1000001: say it for a shorter unit",

@@ -1,0 +1,169 @@
+//! Booking: what has happened is charged to every rule that counts it, or given back, whatever their buckets have left. Nothing
+//! is judged, so nothing is refused.
+
+use alloc::vec::Vec;
+
+use super::afterwards::{Afterwards, Reserved, What};
+use super::cells::{Cells, algorithm_at};
+use super::hit::Hit;
+use super::meet::Met;
+use super::reserve;
+use crate::RuleIndex;
+use crate::buckets::algorithm;
+use crate::counters::Event;
+use crate::fleet::Take;
+use crate::limiter::Limiter;
+use crate::table::slot::Entry;
+use crate::table::{Slots, Updated};
+use weir_rules::algorithm::Algorithm;
+use weir_rules::request::Request;
+use weir_wire::law::Law;
+use weir_wire::time::Time;
+
+/// What is booked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Booking {
+    /// Tokens that were spent.
+    Charge,
+    /// Tokens that were not spent after all.
+    Refund,
+}
+
+impl Limiter {
+    /// Books what `request` costs under each rule that counts it. Returns what the budgets of strict rules are to be asked for.
+    /// Fails with a rule whose tokens cannot be given back, if one is to: then nothing is.
+    pub(crate) fn book(
+        &mut self,
+        booking: Booking,
+        request: &mut dyn Request,
+        slots: &mut dyn Slots,
+        now: Time,
+    ) -> Result<Vec<Take>, RuleIndex> {
+        let (mut scratch, times) = (self.scratch.take().unwrap_or_default(), request.times());
+        let was_booking = core::mem::replace(&mut self.is_booking, true);
+        let met = self.meet(request, &mut scratch, slots.count(), now);
+        self.is_booking = was_booking;
+        let hits = if matches!(met, Met::Counted) { scratch.hits.as_slice() } else { &[] };
+        let shadow = if hits.is_empty() { &[] } else { scratch.shadow.as_slice() };
+        let fixed = hits.iter().find(|hit| booking == Booking::Refund && !self.comes_back(hit.rule));
+        let booked = if let Some(hit) = fixed {
+            Err(hit.rule)
+        } else {
+            let booked = hits.iter().chain(shadow);
+            Ok(booked.filter_map(|hit| self.book_hit(booking, hit, times, slots, now)).collect())
+        };
+        self.scratch = Some(scratch);
+        booked
+    }
+
+    /// Believes no refusal any more of the keys of `request`, of which tokens were given back.
+    pub(crate) fn believe_again(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) {
+        let mut scratch = self.scratch.take().unwrap_or_default();
+        let was_booking = core::mem::replace(&mut self.is_booking, true);
+        self.meet(request, &mut scratch, slots.count(), now);
+        self.is_booking = was_booking;
+        for hit in &scratch.hits {
+            self.deny_cache.forget(hit.tag);
+        }
+        self.scratch = Some(scratch);
+    }
+
+    /// Whether tokens of the rule can be given back: not a turn in a queue, nor a place in flight.
+    fn comes_back(&self, rule: RuleIndex) -> bool {
+        self.rule(rule).is_some_and(|rule| {
+            let is_queue = matches!(rule.algorithm, Algorithm::LeakyBucket(_) | Algorithm::Concurrency(_));
+            !is_queue && rule.in_cells().is_none()
+        })
+    }
+
+    /// Books one hit of a request that stands for so many `times` one; returns what is left for the budget, if its rule is
+    /// strict. A place in flight is none that a charge takes: what has happened is over.
+    fn book_hit(
+        &mut self,
+        booking: Booking,
+        hit: &Hit,
+        times: u32,
+        slots: &mut dyn Slots,
+        now: Time,
+    ) -> Option<Take> {
+        let rule = self.rule(hit.rule)?;
+        let tokens = if rule.after.is_some() { times } else { hit.cost };
+        let (algorithm, is_strict, law) = (rule.algorithm, rule.sharing.strict, rule.sharing.law);
+        if matches!(algorithm, Algorithm::Concurrency(_)) || matches!(law, Law::InFlight(_)) {
+            return None;
+        }
+        self.deny_cache.forget(hit.tag);
+        if is_strict && !hit.is_shadow {
+            return self.book_strict(booking, hit, tokens, slots, now);
+        }
+        if let (Algorithm::TokenBucket(_), Booking::Charge) = (algorithm, booking) {
+            let done = self.charge_of(hit, algorithm)?;
+            self.charge(done, tokens, slots, now);
+            return None;
+        }
+        let overflow = self.terms.get(usize::from(hit.rule))?.overflow;
+        let booked = self.change_slot(hit.slot, slots, |slot| {
+            if let Algorithm::TokenBucket(quota) = &algorithm {
+                reserve::hold(slot, hit.tag, quota, now);
+                let mut lodging = slot.lodge(hit.tag, now);
+                reserve::give_back_tokens(&mut lodging.entry, quota, tokens, 1, |_| 0);
+                if let Entry::Watched(watched) = &mut lodging.entry {
+                    watched.charged = watched.charged.min(watched.admitted);
+                }
+                return slot.put_back(&lodging, &lodging.entry, now);
+            }
+            let mut cells = Cells::lodge(slot, hit.tag, overflow, &algorithm, now);
+            let algorithm = algorithm_at(cells.tag, &algorithm);
+            match booking {
+                Booking::Charge => {
+                    algorithm::charge(&algorithm, cells.all_mut(), hit.tag.bits(), tokens, now);
+                }
+                Booking::Refund => algorithm::refund(&algorithm, cells.all_mut(), tokens, now),
+            }
+            cells.store(slot, now)
+        });
+        let is_lost = matches!(booked, Updated::Gone | Updated::Failed);
+        self.counters.add(Event::Uncharged, u32::from(is_lost));
+        None
+    }
+
+    /// Charges a strict rule's tokens that are on hand; the budget is asked for the rest. All that is given back is the budget's.
+    fn book_strict(
+        &mut self,
+        booking: Booking,
+        hit: &Hit,
+        tokens: u32,
+        slots: &mut dyn Slots,
+        now: Time,
+    ) -> Option<Take> {
+        let spent = self.change_slot(hit.slot, slots, |slot| {
+            let mut lodging = slot.lodge(hit.tag, now);
+            let Entry::Watched(watched) = &mut lodging.entry else { return None };
+            let spent = if booking == Booking::Charge { watched.on_hand(now).min(tokens) } else { 0 };
+            watched.spend(spent, now);
+            if booking == Booking::Refund {
+                watched.unbar();
+            }
+            slot.put_back(&lodging, &lodging.entry, now).map(|_| spent)
+        });
+        let rest = tokens.saturating_sub(if let Updated::Written(spent) = spent { spent } else { 0 });
+        let value = *self.keys.value(hit.key);
+        (rest > 0).then(|| Take::of(hit.rule, value, rest, hit.tag))
+    }
+
+    /// What the budget is asked for, where the request of `done` cost so many `tokens` more than it drew.
+    pub(crate) fn book_beyond(&self, done: &Afterwards, tokens: u32) -> Option<Take> {
+        let rule = self.rule_of(done).filter(|_| tokens > 0)?;
+        Some(Take::of(rule, done.value, tokens, done.place.tag))
+    }
+
+    fn charge_of(&self, hit: &Hit, algorithm: Algorithm) -> Option<Afterwards> {
+        Some(Afterwards {
+            what: What::Charge { after: None, reserved: Reserved::NOTHING },
+            algorithm,
+            place: hit.place(),
+            value: *self.keys.value(hit.key),
+            salt: self.terms.get(usize::from(hit.rule))?.salt,
+        })
+    }
+}

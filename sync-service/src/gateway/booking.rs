@@ -1,0 +1,124 @@
+//! What has happened already, or did not after all: it is charged, or given back, whatever is left.
+
+use weir_budget::escrow::Kind;
+use weir_limiter::edge::{Booking, Open};
+
+use super::Gateway;
+use super::ask::{Ask, Purpose};
+use super::patience::Patience;
+use super::reservations::Reserved;
+use super::verdict::{Decision, Verdict};
+use super::worker::Worker;
+
+impl Gateway {
+    /// Charges what has happened. It is limited if that did not fit; then it is debt.
+    pub(super) async fn charge(&self, ask: &mut Ask, patience: &mut Patience) -> Verdict {
+        let verdict = self.decide(ask, patience).await.0;
+        if verdict.decision != Decision::Limit {
+            return verdict;
+        }
+        match self.book(Booking::Charge, ask, patience).await {
+            Ok(()) => self.with_figures(verdict, ask, patience).await,
+            Err(failed) => *failed,
+        }
+    }
+
+    /// Gives back. It is let through unless it is on the `deny` list, or cannot be given back.
+    pub(super) async fn refund(&self, ask: &mut Ask, patience: &mut Patience) -> Verdict {
+        let mut peek = Ask { hits: 0, purpose: Purpose::Peek, ..ask.clone() };
+        let verdict = self.decide(&mut peek, patience).await.0;
+        if matches!(verdict.decision, Decision::Block | Decision::Deny) {
+            return verdict;
+        }
+        if let Err(failed) = self.book(Booking::Refund, ask, patience).await {
+            return *failed;
+        }
+        for worker in &self.workers {
+            worker.state().given_back(ask, self.now());
+        }
+        let after = self.decide(&mut peek, patience).await.0;
+        Verdict { decision: Decision::Allow, status: 200, body: String::new(), ..after }
+    }
+
+    /// The refusal `verdict` of `ask`, with what its key has left now: a refusal alone says of a request that is too dear that
+    /// nothing is.
+    pub(super) async fn with_figures(
+        &self,
+        mut verdict: Verdict,
+        ask: &Ask,
+        patience: &mut Patience,
+    ) -> Verdict {
+        let is_strict = |name: &str| {
+            self.with_rules(|rules| {
+                rules.rules().iter().find(|rule| rule.name == name).map(|rule| rule.sharing.strict)
+            })
+        };
+        // What a strict rule has on hand here is not what its budget has left.
+        if verdict.rule.as_deref().and_then(is_strict) != Some(false) {
+            return verdict;
+        }
+        let mut peek = Ask { hits: 0, purpose: Purpose::Peek, reserve_s: None, ..ask.clone() };
+        let seen = self.decide(&mut peek, patience).await.0;
+        if let (Some(told), Some(seen)) =
+            (&mut verdict.standing, seen.standing.filter(|_| seen.rule == verdict.rule))
+        {
+            (told.remaining, told.reset_after) = (seen.remaining, seen.reset_after);
+        }
+        verdict
+    }
+
+    /// Settles what was reserved: it cost as much as `cost` requests.
+    pub(super) async fn settle_reserved(&self, reserved: Reserved, cost: u32) {
+        let Reserved { worker, open, hits, .. } = reserved;
+        let Some(worker) = self.workers.get(worker) else { return };
+        let mut over = Over { gateway: self, worker, open, costs: (cost, hits), booked: Vec::new() };
+        let beyond = worker.state().beyond(&over.open, over.costs);
+        for (number, draw) in beyond {
+            if self.take(&draw, &mut Patience::endless()).await.is_some_and(|taken| taken.is_taken) {
+                over.booked.push(number);
+            }
+        }
+    }
+
+    /// Books `ask` here, and at the budgets of strict rules.
+    async fn book(
+        &self,
+        booking: Booking,
+        ask: &mut Ask,
+        patience: &mut Patience,
+    ) -> Result<(), Box<Verdict>> {
+        let kind = match booking {
+            Booking::Charge => Kind::Charge,
+            Booking::Refund => Kind::Refund,
+        };
+        let Some(worker) = self.workers.iter().find(|worker| self.is_ready_at(worker)) else {
+            return Err(Box::new(Verdict::without_rules()));
+        };
+        let draws = worker.state().book(booking, kind, ask, self.now());
+        let draws = draws.map_err(|rule| Box::new(Verdict::fixed(&rule)))?;
+        for draw in draws {
+            if self.take(&draw, patience).await.is_none_or(|taken| !taken.is_taken) {
+                return Err(Box::new(Verdict {
+                    rule: Some(draw.id.rule.clone()),
+                    ..Verdict::without_rules()
+                }));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A request that reserved and is over. It is settled even if whoever says so leaves meanwhile.
+struct Over<'a> {
+    gateway: &'a Gateway,
+    worker: &'a Worker,
+    open: Open,
+    costs: (u32, u32),
+    booked: Vec<usize>,
+}
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.worker.state().settle(&mut self.open, self.costs, &self.booked, self.gateway.now());
+    }
+}

@@ -1,0 +1,42 @@
+//! Checks by limits that callers name themselves, of which the store alone says who is let through.
+
+use std::slice;
+
+use super::Gateway;
+use super::ask::Purpose;
+use super::limit::{self, LimitAnswer, LimitCheck};
+use super::per_unit::PerUnit;
+use super::verdict::Verdict;
+use crate::store::StoreError;
+
+impl Gateway {
+    /// Answers each check in its order. One that fails may have taken.
+    pub async fn check_limits(&self, checks: &[LimitCheck]) -> Vec<Result<LimitAnswer, StoreError>> {
+        let draws: Vec<_> = checks.iter().map(|check| limit::draw(&self.keys, check)).collect();
+        let answers = self.exchange.draw(&self.pop, &draws).await;
+        answers.into_iter().zip(checks).map(|(drawn, check)| Ok(limit::answer(check, &drawn?))).collect()
+    }
+
+    /// Decides by a limit that the request brings.
+    pub async fn check_per_unit(&self, asked: &PerUnit) -> Verdict {
+        let answer = match asked.check() {
+            Some(check) => self.answer_per_unit(asked, check).await,
+            None => Ok(asked.never()),
+        };
+        asked.verdict(&answer)
+    }
+
+    async fn answer_per_unit(&self, asked: &PerUnit, check: LimitCheck) -> Result<LimitAnswer, StoreError> {
+        let answer = self.check_limit(&check).await?;
+        if answer.is_allowed || asked.purpose != Purpose::Charge {
+            return Ok(asked.fitted(answer));
+        }
+        let charged = self.check_limit(&LimitCheck { purpose: Purpose::Charge, ..check }).await?;
+        Ok(LimitAnswer { is_allowed: false, ..charged })
+    }
+
+    async fn check_limit(&self, check: &LimitCheck) -> Result<LimitAnswer, StoreError> {
+        let answer = self.check_limits(slice::from_ref(check)).await.pop();
+        answer.unwrap_or(Err(StoreError::Nonsense("no answer to a draw")))
+    }
+}
