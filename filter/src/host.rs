@@ -82,6 +82,7 @@ unsafe extern "C" {
         size: *mut usize,
     ) -> u32;
     fn proxy_get_header_map_pairs(map: u32, data: *mut *mut u8, size: *mut usize) -> u32;
+    fn proxy_remove_header_map_value(map: u32, name: *const u8, name_size: usize) -> u32;
     fn proxy_add_header_map_value(
         map: u32,
         name: *const u8,
@@ -225,6 +226,12 @@ pub(crate) fn headers(map: Headers) -> Result<Vec<u8>, Status> {
     })
 }
 
+/// Removes all lines of a header.
+pub(crate) fn remove_header(map: Headers, name: &str) -> Result<(), Status> {
+    // SAFETY: the host reads the name during the call.
+    done(unsafe { proxy_remove_header_map_value(map as u32, name.as_ptr(), name.len()) })
+}
+
 pub(crate) fn add_header(map: Headers, name: &str, value: &str) -> Result<(), Status> {
     // SAFETY: the host reads name and value during the call.
     done(unsafe {
@@ -364,6 +371,25 @@ fn returned(call: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> Result<Vec<u8
     }
     // Bytes at another address were not lent for this call.
     answer.ok_or(Status::INTERNAL_FAILURE)
+}
+
+/// The names and values that [`serialized`] wrote; none from where they are not in its form.
+pub(crate) fn pairs(bytes: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let number = |bytes: &[u8; 4]| u32::from_le_bytes(*bytes) as usize;
+    let (count, rest) = bytes.split_first_chunk().map_or((0, &[][..]), |(count, rest)| (number(count), rest));
+    let (sizes, mut texts) = rest.split_at_checked(count.saturating_mul(8)).unwrap_or_default();
+    let mut text = move |size: &[u8; 4]| {
+        let (text, rest) = texts.split_at_checked(number(size))?;
+        texts = rest.get(1..)?;
+        Some(text)
+    };
+    sizes
+        .as_chunks::<4>()
+        .0
+        .as_chunks::<2>()
+        .0
+        .iter()
+        .map_while(move |[name, value]| Some((text(name)?, text(value)?)))
 }
 
 /// Header pairs in the ABI's form: count, sizes, then names and values, each ended by NUL.

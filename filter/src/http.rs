@@ -1,6 +1,7 @@
 //! What the host says about a request and its response.
 
 use weir_limiter::edge::Response;
+use weir_limiter::response::Line;
 use weir_rules::claim;
 use weir_rules::request::{Attribute, Request};
 
@@ -101,6 +102,19 @@ impl Response for HostResponse {
         };
         let mut value = Vec::new();
         lines.write(name, &mut value).then_some(value)
+    }
+
+    fn lines(&mut self, names: &[&str]) -> Vec<Line> {
+        let headers = host::headers(Headers::Response).unwrap_or_default();
+        let line = |(name, value): (&[u8], &[u8])| {
+            let place = names.iter().position(|known| known.as_bytes() == name)?;
+            Some((place, value.to_vec()))
+        };
+        host::pairs(&headers).filter_map(line).collect()
+    }
+
+    fn remove(&mut self, name: &str) {
+        let _ = host::remove_header(Headers::Response, name);
     }
 
     fn add(&mut self, name: &str, value: &str) {

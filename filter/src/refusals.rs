@@ -20,7 +20,7 @@ pub(crate) fn refusals(rules: &RuleSet) -> Vec<String> {
         if before == Some(rule.place()) {
             continue;
         }
-        let whys = if IS_LEAN { refusals_of_lean(rule) } else { [nginx::refusal(rule), None, None] };
+        let whys = if IS_LEAN { refusals_of_lean(rule) } else { [nginx::refusal(rule), None, None, None] };
         for why in whys.into_iter().flatten() {
             before = Some(rule.place());
             refused.push(told(rule, why));
@@ -38,11 +38,14 @@ fn told(rule: &Rule, why: &str) -> String {
     }
 }
 
-fn refusals_of_lean(rule: &Rule) -> [Option<&'static str>; 3] {
+fn refusals_of_lean(rule: &Rule) -> [Option<&'static str>; 4] {
     let counts_in_flight = rule.in_flight().is_some() || matches!(rule.algorithm, Algorithm::Concurrency(_));
     [
         rule.response.on_allowed.then_some(
             "response.on_allowed: expected false, because weir_filter_lean.wasm does not take part in responses",
+        ),
+        rule.response.on_shadow.then_some(
+            "response.on_shadow: expected false, because weir_filter_lean.wasm does not take part in responses",
         ),
         rule.after.is_some().then_some(
             "cost.after: expected none, because weir_filter_lean.wasm does not see responses",

@@ -78,6 +78,10 @@ impl Worker {
                 let _ = host::set_property("weir.decision", note.decision);
                 let _ = host::set_property("weir.rule", note.rule);
             }
+            if let Some(rules) = decided.shadow {
+                // `%FILTER_STATE(wasm.weir.shadow:PLAIN)%`.
+                let _ = host::set_property("weir.shadow", &rules);
+            }
             match decided.step {
                 Step::Continue => return Action::Continue,
                 Step::Hold => return Action::Pause,

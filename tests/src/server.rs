@@ -135,7 +135,8 @@ async fn serve(stream: TcpStream, answerer: Arc<Mutex<Box<Answerer>>>, asked: Ar
     let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
-fn response(status: StatusCode, body: Bytes) -> Response<Full<Bytes>> {
+/// A response with this status and body.
+pub fn response(status: StatusCode, body: Bytes) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body));
     *response.status_mut() = status;
     response

@@ -105,6 +105,12 @@ unsafe extern "C" {
         name: Bytes,
         value: Bytes,
     ) -> bool;
+    fn envoy_dynamic_module_callback_http_set_header(
+        filter: *mut c_void,
+        map: Headers,
+        name: Bytes,
+        value: Bytes,
+    ) -> bool;
     fn envoy_dynamic_module_callback_http_send_response(
         filter: *mut c_void,
         status: u32,
@@ -388,6 +394,13 @@ impl Stream {
         let (name, value) = (Bytes::of(name.as_bytes()), Bytes::of(value.as_bytes()));
         // SAFETY: Envoy reads both during the call.
         unsafe { envoy_dynamic_module_callback_http_add_header(self.0, map, name, value) }
+    }
+
+    /// Removes all lines of a header.
+    pub(crate) fn remove_header(self, map: Headers, name: &str) {
+        let name = Bytes::of(name.as_bytes());
+        // SAFETY: Envoy reads the name during the call. A value that is null removes the header.
+        let _ = unsafe { envoy_dynamic_module_callback_http_set_header(self.0, map, name, Bytes::NONE) };
     }
 
     /// Answers the request in place of the upstream.

@@ -1,7 +1,7 @@
 //! What Envoy says about a request and its response, and how it takes headers.
 
 use weir_limiter::edge::Response;
-use weir_limiter::response::Header;
+use weir_limiter::response::{Header, Line};
 use weir_rules::RuleSet;
 use weir_rules::after::After;
 use weir_rules::claim;
@@ -112,6 +112,24 @@ impl Response for HostResponse {
 
     fn header(&mut self, name: &str) -> Option<Vec<u8>> {
         header(self.0, Headers::Response, name, <[u8]>::to_vec)
+    }
+
+    fn lines(&mut self, names: &[&str]) -> Vec<Line> {
+        let mut lines = Vec::new();
+        for (place, name) in names.iter().enumerate() {
+            let (mut index, mut count) = (0, 1);
+            while index < count {
+                let read = |value: &[u8], of| (value.to_vec(), of);
+                let Some((value, of)) = self.0.header(Headers::Response, name, index, read) else { break };
+                lines.push((place, value));
+                (index, count) = (index + 1, of);
+            }
+        }
+        lines
+    }
+
+    fn remove(&mut self, name: &str) {
+        self.0.remove_header(Headers::Response, name);
     }
 
     fn add(&mut self, name: &str, value: &str) {

@@ -92,6 +92,9 @@ impl Worker {
                 stream.note("wasm.weir.decision", note.decision);
                 stream.note("wasm.weir.rule", note.rule);
             }
+            if let Some(rules) = decided.shadow {
+                stream.note("wasm.weir.shadow", &rules);
+            }
             return Some(match decided.step {
                 Step::Continue => Next::GoOn,
                 Step::Hold => {

@@ -61,7 +61,7 @@ pub struct Standing {
     pub limit: u64,
     /// What is left of it.
     pub remaining: u64,
-    /// How long until the quota is whole again.
+    /// How long until the next request may pass if nothing is left, else until the quota is whole again.
     pub reset_after: Duration,
     /// How long until there is more than now; for a refused client, when to come back.
     pub retry_after: Duration,
@@ -162,11 +162,14 @@ impl Ruled {
     }
 
     fn standing(&self, rule: &Rule, figures: &Figures, unix_ns: u64) -> Standing {
-        let full_ns = Answers::whole_again_ns(rule, figures, unix_ns);
+        let told = match self.decision {
+            Decision::Allow => Answers::allowed(rule, figures, unix_ns),
+            _ => *figures,
+        };
         Standing {
             limit: rule.quota.burst().into(),
             remaining: figures.remaining.into(),
-            reset_after: Duration::from_nanos(full_ns),
+            reset_after: Duration::from_nanos(told.reset_ns()),
             retry_after: Duration::from_nanos(figures.more_ns) + Duration::from_secs(self.jitter_s.into()),
             window: window_s(rule).map(Duration::from_secs),
         }

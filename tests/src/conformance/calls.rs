@@ -60,7 +60,7 @@ const fn apart(name: &'static str, refused: (Without, &'static str), empty: (Wit
 }
 
 /// Every function that a module may import.
-pub static CALLS: [Call; 25] = [
+pub static CALLS: [Call; 26] = [
     alike("proxy_log", Nothing, "only people read it"),
     alike("proxy_get_current_time_nanoseconds", Nothing, "it dates a header: the monotonic clock decides"),
     alike("proxy_set_tick_period_milliseconds", Nothing, "the run ticks without being told to"),
@@ -76,6 +76,7 @@ pub static CALLS: [Call; 25] = [
         (Headers, "an empty path is not the strict rule's, and an empty status is none"),
     ),
     alike("proxy_get_header_map_pairs", Nothing, "a header's first line stands in for all of them"),
+    alike("proxy_remove_header_map_value", Unreached, "no upstream of the run states a quota"),
     alike("proxy_add_header_map_value", Nothing, "the response goes on without the header"),
     apart(
         "proxy_get_property",

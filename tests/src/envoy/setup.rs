@@ -75,6 +75,14 @@ enum Form {
     Struct,
 }
 
+/// An HTTP filter behind the filter.
+#[derive(Clone, Debug)]
+enum Behind {
+    /// A second filter of ours, with this configuration.
+    Weir(Value),
+    Other(Value),
+}
+
 /// An Envoy to start: one listener, the filter in front of one route.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -106,6 +114,8 @@ pub struct Setup {
     pub(super) weir_syncs: Vec<(SocketAddr, bool)>,
     /// HTTP filters in front of the filter.
     before: Vec<Value>,
+    /// HTTP filters behind the filter.
+    behind: Vec<Behind>,
     /// Fields more of the connection manager, and of the virtual host.
     more: [Value; 2],
     /// Names of routes, and the prefixes of their paths.
@@ -139,6 +149,7 @@ impl Setup {
             shipped: None,
             weir_syncs: Vec::new(),
             before: Vec::new(),
+            behind: Vec::new(),
             more: [Value::Null, Value::Null],
             routes: Vec::new(),
             env: Vec::new(),
@@ -266,6 +277,20 @@ impl Setup {
     #[must_use]
     pub fn before(mut self, filter: Value) -> Self {
         self.before.push(filter);
+        self
+    }
+
+    /// With this HTTP filter behind the filter and those that are there: it is asked later, and sees responses earlier.
+    #[must_use]
+    pub fn behind(mut self, filter: Value) -> Self {
+        self.behind.push(Behind::Other(filter));
+        self
+    }
+
+    /// With a second filter of ours behind the first, configured by `plugin`.
+    #[must_use]
+    pub fn second(mut self, plugin: Value) -> Self {
+        self.behind.push(Behind::Weir(plugin));
         self
     }
 
@@ -419,7 +444,11 @@ impl Setup {
 
     fn connection_manager(&self, folder: &Path) -> Value {
         let mut filters = self.before.clone();
-        filters.extend(self.plugin.as_ref().map(|plugin| self.filter(plugin)));
+        filters.extend(self.plugin.as_ref().map(|plugin| self.filter(&self.filter_name, plugin)));
+        filters.extend(self.behind.iter().map(|behind| match behind {
+            Behind::Weir(plugin) => self.filter("second", plugin),
+            Behind::Other(filter) => filter.clone(),
+        }));
         filters.push(json!({
             "name": "router",
             "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"},
@@ -461,7 +490,7 @@ impl Setup {
         manager
     }
 
-    fn filter(&self, plugin: &Value) -> Value {
+    fn filter(&self, name: &str, plugin: &Value) -> Value {
         let configuration = match self.form {
             Form::Text => json!({
                 "@type": "type.googleapis.com/google.protobuf.StringValue",
@@ -473,14 +502,14 @@ impl Setup {
             }),
         };
         match self.host {
-            Host::Wasm => self.wasm_filter(&configuration),
-            Host::Native => native_filter(&self.filter_name, &configuration),
+            Host::Wasm => self.wasm_filter(name, &configuration),
+            Host::Native => native_filter(name, &configuration),
         }
     }
 
-    fn wasm_filter(&self, configuration: &Value) -> Value {
+    fn wasm_filter(&self, name: &str, configuration: &Value) -> Value {
         let code = self.code.clone().unwrap_or_else(artefact::filter_wasm);
-        wasm_filter("weir", &code, configuration)
+        wasm_filter(name, &code, configuration)
     }
 }
 

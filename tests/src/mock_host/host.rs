@@ -174,6 +174,8 @@ pub struct Host {
     pub(super) resumed: u32,
     pub(super) responses: Vec<LocalResponse>,
     pub(super) added_headers: Vec<(String, String)>,
+    /// The headers that the upstream's responses have, until the filter removes them.
+    pub upstream_headers: Vec<(String, String)>,
     pub(super) call_answer: CallAnswer,
     pub(super) last_token: u32,
     pub(super) metrics: Vec<(String, u64)>,
@@ -222,6 +224,7 @@ impl Host {
             resumed: 0,
             responses: Vec::new(),
             added_headers: Vec::new(),
+            upstream_headers: Vec::new(),
             call_answer: CallAnswer::default(),
             last_token: 0,
             metrics: Vec::new(),

@@ -125,12 +125,15 @@ fn proxy(name: &str, guest: &mut Guest<'_>, args: &[u64]) -> Result<u32, Error> 
             return metric(name, guest, args);
         }
         "proxy_get_shared_data" | "proxy_set_shared_data" => return shared_data(name, guest, args),
-        "proxy_get_header_map_value" | "proxy_add_header_map_value" => return header(name, guest, args),
+        "proxy_get_header_map_value" | "proxy_add_header_map_value" | "proxy_remove_header_map_value" => {
+            return header(name, guest, args);
+        }
         "proxy_get_header_map_pairs" => {
-            if arg(0) != 0 {
-                return Ok(BAD_ARGUMENT);
-            }
-            let pairs = message::serialized(&guest.host().ask.headers);
+            let pairs = match arg(0) {
+                0 => message::serialized(&guest.host().ask.headers),
+                2 => serialized(&guest.host().upstream_headers),
+                _ => return Ok(BAD_ARGUMENT),
+            };
             guest.give(&pairs, arg(1), arg(2))?;
         }
         "proxy_get_buffer_bytes" => return buffer(guest, args),
@@ -211,6 +214,10 @@ fn header(name: &str, guest: &mut Guest<'_>, args: &[u64]) -> Result<u32, Error>
     let header = guest.text(arg(1), arg(2))?;
     let host = guest.host();
     match (name, arg(0)) {
+        ("proxy_remove_header_map_value", 2) => {
+            host.upstream_headers.retain(|(known, _)| *known != header);
+            Ok(OK)
+        }
         ("proxy_add_header_map_value", 2) => {
             let value = guest.text(arg(3), arg(4))?;
             guest.host().added_headers.push((header, value));
@@ -226,6 +233,15 @@ fn header(name: &str, guest: &mut Guest<'_>, args: &[u64]) -> Result<u32, Error>
         }
         _ => Ok(BAD_ARGUMENT),
     }
+}
+
+/// Headers as the ABI has them, written by hand: how many, their sizes, and each text ended by NUL.
+fn serialized(headers: &[(String, String)]) -> Vec<u8> {
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX).to_le_bytes();
+    let sizes = headers.iter().flat_map(|(name, value)| [number(name.len()), number(value.len())]);
+    let texts = headers.iter().flat_map(|(name, value)| [name, value]);
+    let texts = texts.flat_map(|text| text.bytes().chain([0]));
+    number(headers.len()).into_iter().chain(sizes.flatten()).chain(texts).collect()
 }
 
 fn buffer(guest: &mut Guest<'_>, args: &[u64]) -> Result<u32, Error> {

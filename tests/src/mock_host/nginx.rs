@@ -56,6 +56,7 @@ pub(super) fn ends_worker(host: &Host, function: &str, args: &[u64]) -> Option<&
             | "proxy_set_property"
             | "proxy_get_header_map_value"
             | "proxy_get_header_map_pairs"
+            | "proxy_remove_header_map_value"
             | "proxy_add_header_map_value",
             "proxy_on_delete",
         ) => Some("SIGSEGV: the request is freed"),

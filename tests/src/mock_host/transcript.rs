@@ -31,7 +31,10 @@ pub(super) fn call(guest: &mut Guest<'_>, function: &str, args: &[u64]) -> Strin
 fn texts(function: &str) -> &'static [usize] {
     match function {
         "proxy_get_property" | "proxy_get_shared_data" => &[0],
-        "proxy_define_metric" | "proxy_get_header_map_value" | "proxy_log" => &[1],
+        "proxy_define_metric"
+        | "proxy_get_header_map_value"
+        | "proxy_remove_header_map_value"
+        | "proxy_log" => &[1],
         "proxy_add_header_map_value" => &[1, 3],
         "proxy_set_property" | "proxy_set_shared_data" => &[0, 2],
         "proxy_send_local_response" => &[1, 3, 5],

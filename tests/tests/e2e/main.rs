@@ -17,6 +17,7 @@ mod fleet;
 mod floods;
 mod gateway;
 mod harness;
+mod headers;
 mod kubernetes;
 mod lean;
 mod limiting;

@@ -24,7 +24,7 @@ fn a_limited_request_gets_one_complete_answer() {
             ("ratelimit", r#""per-address";r=0;t=6"#),
             ("x-ratelimit-limit", "5"),
             ("x-ratelimit-remaining", "0"),
-            ("x-ratelimit-reset", "30"),
+            ("x-ratelimit-reset", "6"),
             ("cache-control", "no-store"),
             ("content-type", "application/problem+json"),
         ] {
@@ -258,6 +258,19 @@ fn an_allowed_response_says_what_is_left_where_asked() {
 }
 
 #[test]
+fn the_quota_that_an_upstream_states_is_replaced_by_the_strictest() {
+    let loud = with(rule("10/m", 5), "response", json!({"on_allowed": true}));
+    let mut worker = Worker::configured(&shared(), &plugin(&loud));
+    let upstream = [("x-ratelimit-limit", "100"), ("X-Other", "1"), ("x-ratelimit-remaining", "2")];
+    worker.host_mut().upstream_headers = upstream.map(|(name, value)| (name.into(), value.into())).into();
+    let served = worker.request(&client(1));
+    let told = |name| served.added_headers.iter().find(|(known, _)| known == name).map(|(_, value)| &**value);
+    assert_eq!([told("x-ratelimit-remaining"), told("x-ratelimit-limit")], [Some("2"), Some("100")]);
+    assert_eq!(told("ratelimit"), Some(r#""upstream";r=2;t=0"#));
+    assert_eq!(worker.host().upstream_headers, [("X-Other".to_owned(), "1".to_owned())]);
+}
+
+#[test]
 fn a_request_that_cannot_be_answered_goes_on_and_the_log_says_why() {
     let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 1)));
     assert!(worker.request(&client(1)).allowed());
@@ -278,8 +291,8 @@ fn every_limited_request_is_told_its_own_numbers() {
         let answer = served.answer();
         [answer.header("retry-after"), answer.header("x-ratelimit-reset")].map(str::to_owned)
     };
-    assert_eq!([told(0, 1), told(100, 1)], [["6", "30"], ["6", "30"]]);
-    assert_eq!([told(3_000, 1), told(0, 1)], [["3", "27"], ["3", "27"]]);
+    assert_eq!([told(0, 1), told(100, 1)], [["6", "6"], ["6", "6"]]);
+    assert_eq!([told(3_000, 1), told(0, 1)], [["3", "3"], ["3", "3"]]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ pub struct Standing {
     pub remaining: u32,
     /// Nanoseconds until there is one more token than now; zero when the bucket is full.
     pub more_ns: u64,
-    /// Nanoseconds until the bucket is full.
+    /// Nanoseconds until the bucket is full; after a refusal, the same as `more_ns`.
     pub full_ns: u64,
 }
 
@@ -27,8 +27,14 @@ impl Standing {
     }
 
     /// After a request that was refused: the client has nothing before `wait_ns` have passed.
-    pub(crate) fn refused(wait_ns: u64, full_ns: u64) -> Self {
-        Self { remaining: 0, more_ns: wait_ns, full_ns: full_ns.max(wait_ns) }
+    pub(crate) fn refused(wait_ns: u64) -> Self {
+        Self { remaining: 0, more_ns: wait_ns, full_ns: wait_ns }
+    }
+
+    /// Nanoseconds until the quota's reset: when the next request may pass if nothing is left, else when the quota is
+    /// whole again.
+    pub fn reset_ns(&self) -> u64 {
+        if self.remaining == 0 { self.more_ns } else { self.full_ns }
     }
 }
 

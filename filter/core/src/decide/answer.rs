@@ -35,7 +35,7 @@ impl Limiter {
                 strictest = Some((hit.rule, standing));
             }
         }
-        Ruling { outcome: Outcome::Allow, strictest, hold_ns }
+        Ruling { hold_ns, ..Ruling::of(Outcome::Allow, strictest) }
     }
 
     /// Whether the first has a smaller part of its burst left than the second.
@@ -53,9 +53,9 @@ impl Limiter {
         now: Time,
     ) -> Ruling {
         let mut longest: Option<(RuleIndex, Standing)> = None;
-        let mut unpaid = None;
+        let (mut unpaid, mut banned_by) = (None, None);
         for hit in hits {
-            let (wait_ns, full_ns) = match hit.judged.verdict {
+            let wait_ns = match hit.judged.verdict {
                 Verdict::Fits(_) => continue,
                 Verdict::Unpaid => {
                     unpaid.get_or_insert(hit.rule);
@@ -64,18 +64,19 @@ impl Limiter {
                 Verdict::Denied => return self.denied(hit.rule),
                 Verdict::Banned { wait_ns } => {
                     let until = now + wait_ns;
-                    self.deny_cache.remember(hit.tag, Denial { cost: 1, until, full_at: until }, now);
-                    longest = longer(longest, hit.rule, wait_ns, wait_ns);
+                    self.deny_cache.remember(hit.tag, Denial::ban(until), now);
+                    longest = longer(longest, hit.rule, wait_ns);
+                    banned_by = longest.filter(|(rule, _)| *rule == hit.rule).or(banned_by);
                     continue;
                 }
-                Verdict::Thinned { wait_ns, full_ns } => (wait_ns, full_ns),
-                Verdict::Short { wait_ns, full_ns } => {
+                Verdict::Thinned { wait_ns } => wait_ns,
+                Verdict::Short { wait_ns } => {
                     if self.may_remember(hit.rule) {
-                        let denial = Denial { cost: hit.cost, until: now + wait_ns, full_at: now + full_ns };
+                        let denial = Denial { cost: hit.cost, is_ban: false, until: now + wait_ns };
                         self.deny_cache.remember(hit.tag, denial, now);
                     }
                     self.counters.add(Event::Overflowed, u32::from(hit.judged.is_shared));
-                    (wait_ns, full_ns)
+                    wait_ns
                 }
             };
             if !hit.watched && hit.judged.tag == hit.tag {
@@ -88,11 +89,14 @@ impl Limiter {
             {
                 self.strike(hit, &penalty, slots, now);
             }
-            longest = longer(longest, hit.rule, wait_ns, full_ns);
+            longest = longer(longest, hit.rule, wait_ns);
         }
         match (longest, unpaid) {
-            (Some((rule, standing)), _) => self.refused(rule, standing),
-            (None, Some(rule)) => Ruling::refused(Outcome::Wait, rule, Standing::refused(0, 0)),
+            (Some((rule, standing)), _) => {
+                let is_banned = banned_by.is_some_and(|(by, _)| by == rule);
+                Ruling { is_banned, ..self.refused(rule, standing) }
+            }
+            (None, Some(rule)) => Ruling::refused(Outcome::Wait, rule, Standing::refused(0)),
             (None, None) => Ruling::UNCOUNTED,
         }
     }
@@ -111,7 +115,7 @@ impl Limiter {
 
     fn denied(&mut self, rule: RuleIndex) -> Ruling {
         self.counters.count(rule, |counts| &mut counts.denied);
-        Ruling::refused(Outcome::Deny, rule, Standing::refused(DENIED_WAIT_NS, 0))
+        Ruling::refused(Outcome::Deny, rule, Standing::refused(DENIED_WAIT_NS))
     }
 
     pub(crate) fn refused(&mut self, rule: RuleIndex, standing: Standing) -> Ruling {
@@ -125,7 +129,6 @@ fn longer(
     known: Option<(RuleIndex, Standing)>,
     rule: RuleIndex,
     wait_ns: u64,
-    full_ns: u64,
 ) -> Option<(RuleIndex, Standing)> {
-    known.filter(|(_, known)| known.more_ns >= wait_ns).or(Some((rule, Standing::refused(wait_ns, full_ns))))
+    known.filter(|(_, known)| known.more_ns >= wait_ns).or(Some((rule, Standing::refused(wait_ns))))
 }

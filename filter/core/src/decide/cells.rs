@@ -106,7 +106,7 @@ impl Limiter {
         if let Some(before) = before {
             *slot = before;
         }
-        let no_room = Verdict::Short { wait_ns: ROOM_WAIT_NS, full_ns: ROOM_WAIT_NS };
+        let no_room = Verdict::Short { wait_ns: ROOM_WAIT_NS };
         if tag.is_overflow() || Cells::is_known(slot, tag, algorithm) {
             return Judged::refused(no_room, tag);
         }
@@ -136,7 +136,7 @@ impl Limiter {
             Answer::Short { wait_ns } => {
                 // As for a bucket.
                 let wait_ns = if wait_ns == NEVER_NS { standing.full_ns } else { wait_ns };
-                Some(judged(Verdict::Short { wait_ns, full_ns: standing.full_ns.max(wait_ns) }))
+                Some(judged(Verdict::Short { wait_ns }))
             }
         }
     }

@@ -32,6 +32,10 @@ pub enum Decision {
     Allow {
         /// The strictest of the rules that counted the request, and how its client stands with it; none if no rule did.
         strictest: Option<(RuleIndex, Standing)>,
+        /// What its client is told, if a rule says so.
+        told: Option<QuotaStatus>,
+        /// Rules in shadow that would have refused it.
+        shadow: Vec<RuleIndex>,
         /// How long to hold it until its turn in a leaky bucket, in nanoseconds.
         hold_ns: u64,
         /// What to do when it ends, each once.
@@ -41,10 +45,8 @@ pub enum Decision {
     Refuse {
         /// Why.
         reason: Reason,
-        /// The rule.
-        rule: RuleIndex,
-        /// How the client stands with that rule.
-        standing: Standing,
+        /// The rule, and what the client is told.
+        status: QuotaStatus,
         /// Seconds to add to its `Retry-After`, so that refused clients do not all return at once.
         jitter_s: u32,
     },
@@ -58,11 +60,33 @@ pub enum Decision {
     Take(Box<Take>),
 }
 
+/// The quota status that a client is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuotaStatus {
+    /// The rule.
+    pub of: Policy,
+    /// How the client stands with it.
+    pub standing: Standing,
+    /// The other rules that counted the request and tell their policies, in their order.
+    pub others: Vec<Policy>,
+}
+
+/// A rule that counted a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// The rule.
+    pub rule: RuleIndex,
+    /// The part of the request's key that may be told: what a rule with `log_key` logs; empty if there is none.
+    pub partition: Vec<u8>,
+}
+
 /// Why a rule refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// It has no token for it.
     Limit,
+    /// A penalty, or an operator, has banned the key.
+    Ban,
     /// The POP is out of touch with weir-sync, and the rule fails closed.
     Deny,
 }
@@ -72,7 +96,7 @@ impl Decision {
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::Allow { .. } => Outcome::Allow,
-            Self::Refuse { reason: Reason::Limit, .. } => Outcome::Limit,
+            Self::Refuse { reason: Reason::Limit | Reason::Ban, .. } => Outcome::Limit,
             Self::Refuse { reason: Reason::Deny, .. } => Outcome::Deny,
             Self::Block => Outcome::Block,
             Self::Wait(_) => Outcome::Wait,
@@ -85,7 +109,7 @@ impl Decision {
     pub fn strictest(&self) -> Option<(RuleIndex, Standing)> {
         match self {
             Self::Allow { strictest, .. } => *strictest,
-            Self::Refuse { rule, standing, .. } => Some((*rule, *standing)),
+            Self::Refuse { status, .. } => Some((status.of.rule, status.standing)),
             Self::Block | Self::Wait(_) => None,
             #[cfg(feature = "takes")]
             Self::Take(_) => None,

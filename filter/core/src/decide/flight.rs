@@ -66,7 +66,7 @@ impl Limiter {
     pub(crate) fn begin(hit: &Hit, algorithm: &Algorithm, left: u32, slot: &mut Slot, now: Time) -> Judged {
         let cells = Cells::at(slot, cell_of(hit.tag), 1);
         let begun = Self::take_cells(cells, hit, algorithm, slot, now);
-        let no_room = Verdict::Short { wait_ns: RETRY_NS, full_ns: RETRY_NS };
+        let no_room = Verdict::Short { wait_ns: RETRY_NS };
         let mut judged = begun.unwrap_or(Judged::refused(no_room, hit.tag));
         judged.tag = hit.tag;
         if let Verdict::Fits(standing) = &mut judged.verdict {

@@ -103,7 +103,7 @@ impl Limiter {
             return;
         }
         if let Some(wait_ns) = barred_ns(&lodging.entry, terms, now) {
-            return judged(hit, Verdict::Short { wait_ns, full_ns: wait_ns });
+            return judged(hit, Verdict::Short { wait_ns });
         }
         let alone = self.alone(hit, terms);
         if alone == Some(WhenUnsynced::Deny) {
@@ -134,7 +134,6 @@ impl Limiter {
         let burst = most_of(&lodging.entry, dearest, terms, now);
         let parts = parts_of(&lodging.entry, hit.cost, now);
         let bucket = lodging.entry.bucket().held_to(quota, burst, now);
-        let full_ns = bucket.fill_ns(now);
         let taken = match alone {
             Some(WhenUnsynced::Share) => bucket.take_share(quota, hit.cost, self.pops().unwrap_or(1), now),
             _ => bucket.take_slowly(quota, hit.cost, parts, now),
@@ -144,15 +143,15 @@ impl Limiter {
         if let Some(ratio) = ratio {
             // The wait covers the bucket's debt, too.
             let debt_ns = if let Take::Short { wait_ns } = taken { wait_ns } else { 0 };
-            return judged(hit, Verdict::Thinned { wait_ns: debt_ns.max(thinned_wait_ns(ratio)), full_ns });
+            return judged(hit, Verdict::Thinned { wait_ns: debt_ns.max(thinned_wait_ns(ratio)) });
         }
         let after = match taken {
             Take::Taken(after) => after,
             // One that asks for more than there ever is hears when all of it is there.
             Take::Short { .. } if hit.cost > quota.burst() => {
-                return judged(hit, Verdict::Short { wait_ns: full_ns, full_ns });
+                return judged(hit, Verdict::Short { wait_ns: bucket.fill_ns(now) });
             }
-            Take::Short { wait_ns } => return judged(hit, Verdict::Short { wait_ns, full_ns }),
+            Take::Short { wait_ns } => return judged(hit, Verdict::Short { wait_ns }),
         };
         let mut entry = after_taking(lodging.entry, after, unheard.as_ref(), hit.cost, now);
         if is_share && let Entry::Watched(watched) = &mut entry {
@@ -162,7 +161,7 @@ impl Limiter {
         let evicted =
             match put.or_else(|_| self.crowd(&lodging, &entry, unheard.as_ref(), hit.cost, slot, now)) {
                 Ok(evicted) => evicted,
-                Err(wait_ns) => return judged(hit, Verdict::Short { wait_ns, full_ns }),
+                Err(wait_ns) => return judged(hit, Verdict::Short { wait_ns }),
             };
         let standing = Standing::allowed(after, quota, now);
         judged(hit, Verdict::Fits(standing));

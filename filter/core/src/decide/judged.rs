@@ -10,9 +10,9 @@ pub(crate) enum Verdict {
     /// There is room; this is how the client stands afterwards.
     Fits(Standing),
     /// Its bucket has too few.
-    Short { wait_ns: u64, full_ns: u64 },
+    Short { wait_ns: u64 },
     /// Its admit ratio refuses this request.
-    Thinned { wait_ns: u64, full_ns: u64 },
+    Thinned { wait_ns: u64 },
     /// Its key is banned by the rule's penalty.
     Banned { wait_ns: u64 },
     /// Its rule is strict, and too few tokens that were paid for are on hand.

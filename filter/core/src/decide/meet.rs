@@ -109,6 +109,7 @@ impl Limiter {
                         }
                         Missing::Limit => {
                             self.counters.count(i, |counts| &mut counts.shadow_limited);
+                            self.would_refuse.push(i);
                             continue;
                         }
                     }
@@ -127,6 +128,6 @@ impl Limiter {
     /// Refuses a request that lacks a part of the rule's key, or has one more than once; it waits for one token's time.
     pub(crate) fn refused_for_lacking(&mut self, rule: RuleIndex) -> Ruling {
         let wait_ns = self.rule(rule).map_or(0, |rule| rule.quota.token_ns());
-        self.refused(rule, Standing::refused(wait_ns, wait_ns))
+        self.refused(rule, Standing::refused(wait_ns))
     }
 }

@@ -33,6 +33,7 @@ mod reserve;
 mod ruling;
 mod shadow;
 mod spend;
+mod status;
 mod steps;
 mod terms;
 mod turn;
@@ -40,7 +41,7 @@ mod turn;
 pub use afterwards::{Afterwards, Reserved, What};
 #[cfg(feature = "takes")]
 pub use book::Booking;
-pub use decision::{Decision, Outcome, Reason};
+pub use decision::{Decision, Outcome, Policy, QuotaStatus, Reason};
 pub(crate) use flight::in_flight;
 pub(crate) use hit::{Hit, Scratch, slot_of};
 #[cfg(feature = "takes")]

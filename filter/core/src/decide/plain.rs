@@ -32,8 +32,6 @@ pub(crate) struct Plain {
     others: Vec<OtherKey>,
     /// Whether the rules decide by themselves while the POP is out of touch.
     pub(super) is_local: bool,
-    /// Whether a client that is let through is told how it stands.
-    pub(super) tells_standing: bool,
     client: Client,
     /// What was fetched of the last request for the other keys.
     values: Values,
@@ -118,7 +116,6 @@ impl Plain {
             address,
             others,
             is_local: terms.iter().all(|terms| terms.when_unsynced == WhenUnsynced::Local),
-            tells_standing: rules.rules().iter().any(|rule| rule.response.on_allowed),
             client: Client::default(),
             values: Values::default(),
             found: Found {

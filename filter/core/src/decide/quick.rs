@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 
 use super::decision::{Decision, Reason};
 use super::judge::{cold_after_taking, most_of, parts_of, watched_after_taking};
+use super::keys::KeyId;
 use super::plain::{Found, Making, Plain, PlainRule};
 use super::terms::RuleTerms;
 use crate::RuleIndex;
@@ -164,28 +165,26 @@ impl Limiter {
             tag = plain.found.changes.get(usize::from(rule)).map_or(0, |change| change.tag.bits());
         }
         self.counters.add(Event::DenyCacheAnswered, 1);
-        let standing = Standing::refused(denial.until.nanos_since(now), denial.full_at.nanos_since(now));
+        let standing = Standing::refused(denial.until.nanos_since(now));
         self.refused(rule, standing);
-        Decision::Refuse { reason: Reason::Limit, rule, standing, jitter_s: self.jitter_s(rule, || tag) }
-    }
-
-    /// Whether clients that pass quickly are told how they stand.
-    pub(crate) fn tells_standing(&self) -> bool {
-        self.plain.as_ref().is_some_and(|plain| plain.tells_standing)
+        let reason = if denial.is_ban { Reason::Ban } else { Reason::Limit };
+        let jitter_s = self.jitter_s(rule, || tag);
+        let counted = (0..).map(RuleIndex::new).zip(self.terms.iter().map(|terms| terms.key));
+        let by = counted.clone().find(|(counted, _)| *counted == rule).unwrap_or((rule, KeyId::LACKING));
+        Decision::Refuse { reason, status: self.status(by, standing, counted), jitter_s }
     }
 
     /// What [`Limiter::try_quickly`] came to.
     pub(crate) fn passed(&self, now: Time) -> Decision {
-        let mut strictest: Option<(RuleIndex, Standing)> = None;
-        if let Some(plain) = &self.plain {
-            for ((rule, change), i) in plain.rules.iter().zip(&plain.found.changes).zip(0..) {
-                let standing = Standing::allowed(change.entry.bucket(), &rule.quota, now);
-                let found = (RuleIndex::new(i), standing);
-                if strictest.is_none_or(|known| self.is_stricter(found, known)) {
-                    strictest = Some(found);
-                }
-            }
-        }
-        Decision::Allow { strictest, hold_ns: 0, afterwards: Vec::new() }
+        let all = self.plain.iter().flat_map(|plain| plain.rules.iter().zip(&plain.found.changes));
+        let counted = all.zip(&self.terms).zip(0..).map(|(((rule, change), terms), i)| {
+            let standing = Standing::allowed(change.entry.bucket(), &rule.quota, now);
+            ((RuleIndex::new(i), terms.key), standing)
+        });
+        let standings = counted.clone().map(|((rule, _), standing)| (rule, standing));
+        let strictest =
+            standings.reduce(|known, other| if self.is_stricter(other, known) { other } else { known });
+        let told = if self.is_told { self.status_of_allowed(counted) } else { None };
+        Decision::Allow { strictest, told, shadow: Vec::new(), hold_ns: 0, afterwards: Vec::new() }
     }
 }

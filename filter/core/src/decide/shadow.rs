@@ -32,6 +32,7 @@ impl Limiter {
                 continue;
             }
             self.counters.count(hit.rule, |counts| &mut counts.shadow_limited);
+            self.would_refuse.push(hit.rule);
             if !hit.watched && hit.judged.tag == hit.tag && !matches!(hit.judged.verdict, Verdict::Denied) {
                 self.watch_refused(hit, slots, rooms, now);
             }

@@ -88,18 +88,13 @@ impl Limiter {
         let missing_ns =
             |tokens: u32| if terms.is_calendar { 0 } else { refill_ns(tokens.saturating_sub(1)) };
         let told_ns = if barred_ns > 0 { barred_ns.saturating_add(BAR_STEP_NS) } else { 0 };
-        let (wait_ns, full_ns) = match in_hand.map_or(told_ns, |drawn| drawn.more_at.nanos_since(now)) {
-            0 => (refill_ns(cost).min(UNPAID_WAIT_NS_MAX), quota.fill_ns()),
+        let wait_ns = match in_hand.map_or(told_ns, |drawn| drawn.more_at.nanos_since(now)) {
+            0 => refill_ns(cost).min(UNPAID_WAIT_NS_MAX),
             more_ns => {
                 let lacks = cost.saturating_sub(on_hand).saturating_sub(drawn).min(quota.burst());
-                (
-                    more_ns.saturating_add(missing_ns(lacks)),
-                    more_ns.saturating_add(refill_ns(quota.burst().saturating_sub(1))),
-                )
+                more_ns.saturating_add(missing_ns(lacks))
             }
         };
-        // When requests in flight end is not known.
-        let full_ns = if terms.in_flight.is_some() { wait_ns } else { full_ns };
-        refused(Verdict::Short { wait_ns, full_ns })
+        refused(Verdict::Short { wait_ns })
     }
 }

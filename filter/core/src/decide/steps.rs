@@ -8,6 +8,7 @@ use super::meet::Met;
 #[cfg(feature = "own_memory")]
 use super::quick::Quick;
 use super::ruling::Ruling;
+use super::status::allowed;
 use crate::buckets::Standing;
 use crate::buckets::algorithm::Receipt;
 use crate::counters::Event;
@@ -55,6 +56,7 @@ impl Limiter {
         #[cfg(feature = "own_memory")]
         self.mend();
         self.touch.drawn = drawn;
+        self.would_refuse.clear();
         // The scratch is taken out, so that the rest of the limiter can be borrowed meanwhile.
         let mut scratch = self.scratch.take().unwrap_or_default();
         let met = self.meet(request, &mut scratch, slots.count(), now);
@@ -82,17 +84,24 @@ impl Limiter {
             self.end_in_hand(&scratch.hits, is_allowed, slots, now);
         }
         self.in_vain.clear();
-        let Ruling { outcome, strictest, hold_ns } = ruling;
+        let Ruling { outcome, strictest, hold_ns, is_banned } = ruling;
         let decision = match (outcome, strictest) {
             (Outcome::Allow, _) => {
-                Decision::Allow { strictest, hold_ns, afterwards: core::mem::take(&mut self.afterwards) }
+                let told = if self.is_told { self.status_of_allowed(allowed(&scratch.hits)) } else { None };
+                let afterwards = core::mem::take(&mut self.afterwards);
+                let shadow = core::mem::take(&mut self.would_refuse);
+                Decision::Allow { strictest, told, shadow, hold_ns, afterwards }
             }
             (Outcome::Limit | Outcome::Deny, Some((rule, standing))) => {
-                let reason = if outcome == Outcome::Limit { Reason::Limit } else { Reason::Deny };
+                let reason = match outcome {
+                    Outcome::Deny => Reason::Deny,
+                    _ if is_banned => Reason::Ban,
+                    _ => Reason::Limit,
+                };
                 let hits = &scratch.hits;
                 let tag = || hits.iter().find(|hit| hit.rule == rule).map_or(0, |hit| hit.tag.bits());
                 let jitter_s = self.jitter_s(rule, tag);
-                Decision::Refuse { reason, rule, standing, jitter_s }
+                Decision::Refuse { reason, status: self.status_of_refused(rule, standing, hits), jitter_s }
             }
             (Outcome::Wait, Some(_)) => {
                 self.scratch = Some(scratch);
@@ -120,8 +129,8 @@ impl Limiter {
             self.watch.touch_known(hit.tag, hit.cost, now);
         }
         self.counters.add(Event::DenyCacheAnswered, 1);
-        let full_ns = denial.full_at.nanos_since(now);
-        Some(self.refused(hit.rule, Standing::refused(denial.until.nanos_since(now), full_ns)))
+        let refused = self.refused(hit.rule, Standing::refused(denial.until.nanos_since(now)));
+        Some(Ruling { is_banned: denial.is_ban, ..refused })
     }
 
     /// Judges the hits on the table, and commits what they take.

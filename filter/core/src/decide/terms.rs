@@ -41,6 +41,12 @@ pub(crate) struct RuleTerms {
     /// It has no limit: it only counts its requests.
     pub(crate) is_unlimited: bool,
     pub(crate) when_unsynced: WhenUnsynced,
+    /// Whether an allowed response tells its client's status.
+    pub(crate) is_told: bool,
+    /// Whether `RateLimit-Policy` names it.
+    pub(crate) tells_policy: bool,
+    /// Whether a part of its key may be told.
+    pub(crate) is_clear: bool,
     /// The most seconds that a refusal adds to its `Retry-After`.
     pub(crate) retry_after_jitter_s: u32,
 }
@@ -94,6 +100,9 @@ impl RuleTerms {
             reserves: rule.reserves && rule.is_shared() && !rule.sharing.strict,
             is_unlimited: rule.variant.is_unlimited(),
             when_unsynced: rule.when_unsynced,
+            is_told: rule.response.is_told(),
+            tells_policy: rule.response.headers.ratelimit,
+            is_clear: rule.key.is_clear(),
             retry_after_jitter_s: rule.response.retry_after_jitter_s,
         }
     }

@@ -22,7 +22,7 @@ impl Limiter {
         let (quota, cost) = (&terms.quota, hit.cost);
         let refused = |verdict| Judged::refused(verdict, hit.tag);
         if cost > quota.burst() {
-            return refused(Verdict::Short { wait_ns: quota.fill_ns(), full_ns: quota.fill_ns() });
+            return refused(Verdict::Short { wait_ns: quota.fill_ns() });
         }
         let turn_ns = quota.token_ns().saturating_mul(cost.into());
         let beyond = |until_ns: u64| until_ns.saturating_add(turn_ns).saturating_sub(quota.fill_ns());
@@ -50,7 +50,6 @@ impl Limiter {
                 ..refused(fits)
             };
         }
-        let full_ns = short_ns.saturating_add(quota.fill_ns()).saturating_sub(turn_ns);
-        refused(Verdict::Short { wait_ns: short_ns, full_ns })
+        refused(Verdict::Short { wait_ns: short_ns })
     }
 }

@@ -6,8 +6,10 @@ use alloc::vec::Vec;
 use super::effect::Answer;
 use super::site::Site;
 use crate::buckets::Standing;
+use crate::decide::{Policy, QuotaStatus};
 use crate::response::{
-    Answers, BLOCKED_BODY, BLOCKED_STATUS, DENIED_STATUS, GRPC_HTTP_STATUS, blocked_headers, is_grpc,
+    Answers, BLOCKED_BODY, BLOCKED_STATUS, DENIED_STATUS, GRPC_HTTP_STATUS, LimitedStatus, blocked_headers,
+    is_grpc,
 };
 use weir_rules::Rule;
 use weir_rules::request::{Attribute, Request};
@@ -27,8 +29,39 @@ pub(super) struct RuleAnswers {
 
 struct Kept {
     numbers: Numbers,
+    is_banned: bool,
+    of: Policy,
+    others: Vec<Policy>,
     headers: Vec<u8>,
     body: String,
+}
+
+/// A limited client: what it is told, and how.
+pub(super) struct LimitedClient {
+    pub(super) status: QuotaStatus,
+    pub(super) jitter_s: u32,
+    pub(super) is_banned: bool,
+    pub(super) is_grpc: bool,
+}
+
+/// The policies of these rules in the rules' order, as `RateLimit-Policy` has them: for a client they stay the same,
+/// whichever of its quotas is told.
+pub(super) fn policies(all: &[RuleAnswers], mut own: Option<&Policy>, others: &[Policy]) -> String {
+    let mut text = String::new();
+    let mut tell = |policy: &Policy| {
+        if let Some(known) = all.get(usize::from(policy.rule)) {
+            text.push_str(if text.is_empty() { "" } else { ", " });
+            text.push_str(&known.answers.policy(&policy.partition));
+        }
+    };
+    for other in others {
+        if own.is_some_and(|own| usize::from(own.rule) < usize::from(other.rule)) {
+            own.take().into_iter().for_each(&mut tell);
+        }
+        tell(other);
+    }
+    own.into_iter().for_each(tell);
+    text
 }
 
 impl RuleAnswers {
@@ -37,27 +70,39 @@ impl RuleAnswers {
         Self { answers: Answers::of(rule), limited: None, limited_grpc: None, denied: Vec::new() }
     }
 
-    /// Answers a limited request.
-    pub(super) fn limited(
-        &mut self,
+    /// Answers a limited request, one of whose rules' answers in `all` are those of `rule`. None if they are not there.
+    pub(super) fn limited<'a>(
+        all: &'a mut [Self],
         rule: &Rule,
-        standing: &Standing,
-        jitter_s: u32,
-        is_grpc: bool,
+        client: LimitedClient,
         site: &mut dyn Site,
-    ) -> Answer<'_> {
-        let Self { answers, limited, limited_grpc, .. } = self;
-        let limited = if is_grpc { limited_grpc } else { limited };
-        let numbers = Answers::numbers(rule, standing, unix_ns_for(rule, site), jitter_s);
-        if limited.as_ref().is_some_and(|kept| kept.numbers != numbers) {
-            *limited = None;
+    ) -> Option<Answer<'a>> {
+        let LimitedClient { status: QuotaStatus { of, standing, others }, jitter_s, is_banned, is_grpc } =
+            client;
+        let place = usize::from(of.rule);
+        let numbers = Answers::numbers(rule, &standing, unix_ns_for(rule, site), jitter_s);
+        let known = all.get_mut(place)?.last(is_grpc);
+        let is_same = |kept: &Kept| {
+            (kept.numbers, kept.is_banned) == (numbers, is_banned) && kept.of == of && kept.others == others
+        };
+        if !known.as_ref().is_some_and(is_same) {
+            let told = Some(&of).filter(|_| rule.response.headers.ratelimit);
+            let policies = &policies(all, told, &others);
+            let status = LimitedStatus { numbers, partition: &of.partition, policies, is_grpc, is_banned };
+            let made = all.get(place)?.answers.limited(rule, &status);
+            let (headers, body) = (site.pack(&made.headers), made.body.into_owned());
+            let kept = Kept { numbers, is_banned, of, others, headers, body };
+            *all.get_mut(place)?.last(is_grpc) = Some(kept);
         }
-        let kept = limited.get_or_insert_with(|| {
-            let made = answers.limited(rule, &numbers, is_grpc);
-            Kept { numbers, headers: site.pack(&made.headers), body: made.body.into_owned() }
-        });
+        let Self { answers, limited, limited_grpc, .. } = all.get(place)?;
+        let kept = if is_grpc { limited_grpc } else { limited }.as_ref()?;
         let status = if is_grpc { GRPC_HTTP_STATUS } else { rule.response.status };
-        Answer { status, details: &answers.limited_details, headers: &kept.headers, body: &kept.body }
+        Some(Answer { status, details: &answers.limited_details, headers: &kept.headers, body: &kept.body })
+    }
+
+    /// The last one to a limited client.
+    fn last(&mut self, is_grpc: bool) -> &mut Option<Kept> {
+        if is_grpc { &mut self.limited_grpc } else { &mut self.limited }
     }
 
     /// Answers a denied request.

@@ -5,24 +5,27 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem;
 
-use super::answers::unix_ns_for;
+use super::answers::{LimitedClient, RuleAnswers, policies, unix_ns_for};
 use super::effect::{Answered, Decided, Note, Step, Unread};
 use super::reports;
 use super::site::Site;
 use super::state::Edge;
 use crate::RuleIndex;
-use crate::buckets::Standing;
 #[cfg(feature = "own_memory")]
 use crate::decide::Quick;
-use crate::decide::{Afterwards, Decision, Reason, Reserved, What};
+use crate::decide::{Afterwards, Decision, QuotaStatus, Reason, Reserved, What};
 #[cfg(feature = "takes")]
 use crate::fleet::{Take, Taken};
 use crate::limiter::Drawn;
+use crate::response::{Line, STATED};
+use weir_rules::Rule;
 use weir_rules::after::After;
 use weir_rules::request::Request;
 use weir_wire::messages::{Message, Report};
 use weir_wire::time::Time;
 
+/// The header that names the rules in shadow that would have refused a request.
+const SHADOW: &str = "x-weir-shadow";
 /// How often a request waits at most: once, unless the rules were replaced meanwhile, or what was drawn was over when it
 /// came. Where answers take a tenth of a millisecond, a window's last millisecond takes some more.
 const WAITS_MAX: u8 = 12;
@@ -32,8 +35,8 @@ const WAITS_MAX: u8 = 12;
 pub struct Open {
     /// The host's number for the request.
     id: u32,
-    /// The strictest rule, and how the client stands with it, for the response of an allowed request.
-    standing: Option<(RuleRef, Standing)>,
+    /// What the response of an allowed request tells its client.
+    told: Option<Box<Told>>,
     /// What is to be done when the request ends, each once.
     pub(super) afterwards: Vec<Afterwards>,
     /// The draw that it waits for.
@@ -56,10 +59,12 @@ struct Draw {
     again: Option<Vec<u8>>,
 }
 
-/// Names a rule until the rules are replaced.
-struct RuleRef {
-    generation: u32,
-    index: RuleIndex,
+/// What the response of an allowed request tells its client.
+struct Told {
+    /// Its quota status, and the generation of the rules that say so.
+    status: Option<(u32, QuotaStatus)>,
+    /// The rules in shadow that would have refused it, and say so in a header.
+    shadow: String,
 }
 
 impl Open {
@@ -67,7 +72,7 @@ impl Open {
     pub const fn new(id: u32) -> Self {
         Self {
             id,
-            standing: None,
+            told: None,
             afterwards: Vec::new(),
             draw: None,
             #[cfg(feature = "takes")]
@@ -88,7 +93,7 @@ impl Open {
         if self.take.is_some() {
             return false;
         }
-        self.standing.is_none() && self.draw.is_none() && self.afterwards.is_empty()
+        self.told.is_none() && self.draw.is_none() && self.afterwards.is_empty()
     }
 
     /// Whether its response is to tell a cost, or its end to release something.
@@ -105,6 +110,14 @@ pub trait Response {
     /// The lines of the header of this name, if it has one, with a [`LINE_BREAK`](weir_rules::request::LINE_BREAK)
     /// between them.
     fn header(&mut self, name: &str) -> Option<Vec<u8>>;
+
+    /// The lines of its headers of these names, each with its name's place; none if the host knows none.
+    fn lines(&mut self, _names: &[&str]) -> Vec<Line> {
+        Vec::new()
+    }
+
+    /// Removes all lines of the header of this name.
+    fn remove(&mut self, _name: &str) {}
 
     /// Adds a header. One that the host does not take is left out.
     fn add(&mut self, name: &str, value: &str);
@@ -141,8 +154,7 @@ impl Edge {
         #[cfg(feature = "own_memory")]
         match self.limiter.try_quickly(request, site, now) {
             Quick::Passed => {
-                let is_untold =
-                    !(self.notes_decisions || self.host.hears_decisions || self.limiter.tells_standing());
+                let is_untold = !(self.notes_decisions || self.host.hears_decisions || self.limiter.is_told);
                 if is_untold {
                     return Decided::CONTINUE;
                 }
@@ -282,17 +294,27 @@ impl Edge {
 
     /// Tells the client of a request that was let through how it stands; once, and only if its rule says so.
     pub fn tell(&self, open: &mut Open, response: &mut dyn Response, site: &mut dyn Site) {
-        let Some((rule, standing)) =
-            open.standing.take().filter(|(rule, _)| rule.generation == self.limiter.generation())
-        else {
-            return;
-        };
-        let index = usize::from(rule.index);
+        let Some(told) = open.told.take() else { return };
+        let Told { status, shadow } = *told;
+        if !shadow.is_empty() {
+            response.add(SHADOW, &shadow);
+        }
+        let status = status.filter(|(generation, _)| *generation == self.limiter.generation());
+        let Some((_, QuotaStatus { of, standing, others })) = status else { return };
+        let index = usize::from(of.rule);
         let rule = self.limiter.rules().rules().get(index).zip(self.answers.get(index));
-        if let Some((rule, answers)) = rule {
-            for (name, value) in answers.answers.quota(rule, &standing, unix_ns_for(rule, site)) {
-                response.add(name, &value);
-            }
+        let Some((rule, RuleAnswers { answers, .. })) = rule else { return };
+        let lines = response.lines(&STATED);
+        let unix_ns = if lines.is_empty() { unix_ns_for(rule, site) } else { site.unix_ns() };
+        let own = Some(&of).filter(|_| rule.response.headers.ratelimit);
+        let policies = policies(&self.answers, own, &others);
+        let headers = answers.quota(rule, (&standing, of.partition.as_slice(), policies), &lines, unix_ns);
+        // One set: these replace the upstream's.
+        for name in lines.iter().filter_map(|(place, _)| STATED.get(*place)) {
+            response.remove(name);
+        }
+        for (name, value) in headers {
+            response.add(name, &value);
         }
     }
 
@@ -354,41 +376,45 @@ impl Edge {
             asking.site.decided(&decision);
         }
         match decision {
-            Decision::Allow { strictest, hold_ns, afterwards } => {
+            Decision::Allow { strictest, told, shadow, hold_ns, afterwards } => {
+                let in_header = self.names(&shadow, |rule| rule.response.on_shadow);
+                if told.is_some() || !in_header.is_empty() {
+                    let status = told.map(|told| (self.limiter.generation(), told));
+                    asking.open.told = Some(Box::new(Told { status, shadow: in_header }));
+                }
                 asking.open.afterwards = afterwards;
-                self.let_through(strictest, hold_ns, asking.open, asking.now)
+                let shadow = Some(self.names(&shadow, |_| true)).filter(|names| !names.is_empty());
+                let rule = strictest.map(|(rule, _)| rule);
+                Decided { shadow, ..self.let_through(rule, hold_ns, asking.open, asking.now) }
             }
             Decision::Wait(report) => self.wait(&report, asking.open, asking.now),
             #[cfg(feature = "takes")]
             Decision::Take(take) => {
                 asking.open.waits = asking.open.waits.saturating_add(1);
                 asking.open.take = Some((self.limiter.generation(), take.clone()));
-                Decided { step: Step::Take(take), note: None }
+                Decided { step: Step::Take(take), ..Decided::CONTINUE }
             }
             Decision::Block => {
                 let answer = self.blocked.answer(self.is_of_grpc(asking.request));
-                Decided { step: Step::Answer(answer), note: self.note("block", None) }
+                Decided { step: Step::Answer(answer), note: self.note("block", None), shadow: None }
             }
-            Decision::Refuse { reason, rule, standing, jitter_s } => {
-                self.refuse(reason, rule, &standing, jitter_s, &mut asking)
+            Decision::Refuse { reason, status, jitter_s } => {
+                self.refuse(reason, status, jitter_s, &mut asking)
             }
         }
     }
 
     fn let_through(
         &mut self,
-        strictest: Option<(RuleIndex, Standing)>,
+        strictest: Option<RuleIndex>,
         hold_ns: u64,
         open: &mut Open,
         now: Time,
     ) -> Decided<'_> {
-        let Some((index, standing)) = strictest else { return Decided::CONTINUE };
-        if self.rules().rules().get(usize::from(index)).is_some_and(|rule| rule.response.on_allowed) {
-            open.standing = Some((RuleRef { generation: self.limiter.generation(), index }, standing));
-        }
+        let Some(index) = strictest else { return Decided::CONTINUE };
         let is_held = hold_ns > 0 && !self.limiter.only_asks && self.holding.hold(open.id, now + hold_ns);
         let step = if is_held { Step::Hold } else { Step::Continue };
-        Decided { step, note: self.note("allow", Some(index)) }
+        Decided { step, note: self.note("allow", Some(index)), shadow: None }
     }
 
     /// A strict rule's tokens must be paid for first.
@@ -409,7 +435,7 @@ impl Edge {
         let (number, body) = (report.sequence, report.encode());
         let again = Some(body.clone());
         open.draw = Some(Box::new(Draw { number, generation: self.limiter.generation(), again }));
-        Decided { step: Step::Call(self.call(number, body, first_ms, now)), note: None }
+        Decided { step: Step::Call(self.call(number, body, first_ms, now)), ..Decided::CONTINUE }
     }
 
     /// Sends a draw that failed once more, in the time that is left: another weir-sync may answer. The report names the
@@ -421,27 +447,36 @@ impl Edge {
         self.limiter.draw_sent_again(draw.number);
         let call = self.call(draw.number, body, left_ms, now);
         open.draw = Some(draw);
-        Some(Decided { step: Step::Call(call), note: None })
+        Some(Decided { step: Step::Call(call), ..Decided::CONTINUE })
     }
 
     fn refuse(
         &mut self,
         reason: Reason,
-        index: RuleIndex,
-        standing: &Standing,
+        status: QuotaStatus,
         jitter_s: u32,
         asking: &mut Asking<'_>,
     ) -> Decided<'_> {
         let is_grpc = self.is_of_grpc(asking.request);
-        let place = usize::from(index);
-        let rule = self.limiter.rules().rules().get(place).zip(self.answers.get_mut(place));
-        let Some((rule, answers)) = rule else { return Decided::CONTINUE };
-        let (word, answer) = match reason {
-            Reason::Limit => ("limit", answers.limited(rule, standing, jitter_s, is_grpc, asking.site)),
-            Reason::Deny => ("deny", answers.denied(standing, jitter_s, is_grpc, asking.site)),
+        let (place, all) = (usize::from(status.of.rule), &mut self.answers);
+        let Some(rule) = self.limiter.rules().rules().get(place) else { return Decided::CONTINUE };
+        let (word, answer) = if reason == Reason::Deny {
+            let answers = all.get_mut(place);
+            ("deny", answers.map(|answers| answers.denied(&status.standing, jitter_s, is_grpc, asking.site)))
+        } else {
+            let client = LimitedClient { status, jitter_s, is_banned: reason == Reason::Ban, is_grpc };
+            ("limit", RuleAnswers::limited(all, rule, client, asking.site))
         };
+        let Some(answer) = answer else { return Decided::CONTINUE };
         let note = self.notes_decisions.then_some(Note { decision: word, rule: &rule.name });
-        Decided { step: Step::Answer(answer), note }
+        Decided { step: Step::Answer(answer), note, shadow: None }
+    }
+
+    /// The names of those of these rules, with commas between.
+    fn names(&self, rules: &[RuleIndex], is_named: impl Fn(&Rule) -> bool) -> String {
+        let all = rules.iter().filter_map(|rule| self.rules().rules().get(usize::from(*rule)));
+        let names = all.filter(|rule| is_named(rule)).map(|rule| rule.name.as_str());
+        names.collect::<Vec<_>>().join(",")
     }
 
     fn is_of_grpc(&self, request: &mut dyn Request) -> bool {

@@ -257,7 +257,10 @@ impl Limiter {
             Some(report) => Decision::Wait(Box::new(report)),
             None if self.touch.may_draw() => self.decide_again(false, request, slots, now),
             // A request that has waited is not told to again. If it should be, let it through.
-            None => Decision::Allow { strictest: None, hold_ns: 0, afterwards: Vec::new() },
+            None => {
+                let (shadow, afterwards) = (Vec::new(), Vec::new());
+                Decision::Allow { strictest: None, told: None, shadow, hold_ns: 0, afterwards }
+            }
         }
     }
 }

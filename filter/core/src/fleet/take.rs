@@ -130,10 +130,7 @@ impl Limiter {
                 }
                 known_ns => known_ns,
             };
-            // Until all of it is there, if nobody takes more.
-            let rest = u64::from(quota.burst().saturating_sub(hit.cost));
-            let rest_ns = if terms.is_calendar { 0 } else { rest.saturating_mul(quota.token_ns()) };
-            Verdict::Short { wait_ns, full_ns: wait_ns.saturating_add(rest_ns) }
+            Verdict::Short { wait_ns }
         };
         Judged { evicted, ..Judged::refused(verdict, hit.tag) }
     }

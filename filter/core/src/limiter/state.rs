@@ -26,6 +26,8 @@ pub struct Limiter {
     pub(crate) rules: Arc<RuleSet>,
     /// What decisions need of each rule.
     pub(crate) terms: Vec<RuleTerms>,
+    /// Whether a rule tells clients that are let through their status.
+    pub(crate) is_told: bool,
     /// Counts the rule sets that were in force; a rule's index is valid in one of them only.
     pub(crate) generation: u32,
     pub(crate) secret: Secret,
@@ -61,6 +63,8 @@ pub struct Limiter {
     pub(crate) dealt: u64,
     pub(crate) counters: Counters,
     pub(crate) afterwards: Vec<Afterwards>,
+    /// Rules in shadow that would refuse the current request.
+    pub(crate) would_refuse: Vec<RuleIndex>,
     /// From the last decision; none before the first one, during one, and after the rules were replaced.
     pub(crate) scratch: Option<Box<Scratch>>,
     /// A slot to read into, used again.
@@ -108,6 +112,7 @@ impl Limiter {
             #[cfg(feature = "own_memory")]
             plain: Plain::of(&rules, &terms),
             counters: Counters::new(rules.rules().len()),
+            is_told: terms.iter().any(|terms| terms.is_told),
             terms,
             rules,
             generation: 0,
@@ -134,6 +139,7 @@ impl Limiter {
             takes: None,
             dealt: 0,
             afterwards: Vec::new(),
+            would_refuse: Vec::new(),
             scratch: None,
             room: None,
         }

@@ -19,6 +19,7 @@ mod reserve;
 mod rollback;
 mod rule_model;
 mod several_rules;
+mod status;
 mod strict;
 mod strict_workers;
 #[cfg(feature = "takes")]
@@ -124,7 +125,7 @@ fn admits_the_burst_then_tells_when_to_come_back() {
     let (mut limiter, mut slots) = (limiter(one_rule("2/s", 3), None), LocalSlots::new(4));
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1:5", 3, T0), 3);
     let refused = ask(&mut limiter, &mut slots, "192.0.2.1:5", T0 + 100 * MS);
-    let standing = Standing { remaining: 0, more_ns: 400 * MS, full_ns: 1_400 * MS };
+    let standing = Standing { remaining: 0, more_ns: 400 * MS, full_ns: 400 * MS };
     assert_eq!(
         (refused.outcome(), refused.strictest()),
         (Outcome::Limit, Some((RuleIndex::new(0), standing)))

@@ -19,10 +19,17 @@ const BELIEVED_NS_MAX: u64 = SECOND_NS / 2;
 pub(crate) struct Denial {
     /// What the refused request asked for. A cheaper one may fit sooner.
     pub(crate) cost: u32,
+    /// Whether the key is banned.
+    pub(crate) is_ban: bool,
     /// When that many tokens are there.
     pub(crate) until: Time,
-    /// When the bucket is full.
-    pub(crate) full_at: Time,
+}
+
+impl Denial {
+    /// A ban that ends then.
+    pub(crate) const fn ban(until: Time) -> Self {
+        Self { cost: 1, is_ban: true, until }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -43,7 +50,7 @@ pub(crate) struct DenyCache {
 
 impl DenyCache {
     pub(crate) fn new() -> Self {
-        let denial = Denial { cost: 0, until: Time::ZERO, full_at: Time::ZERO };
+        let denial = Denial { cost: 0, is_ban: false, until: Time::ZERO };
         let nobody = Remembered { tag: 0, believed_until: Time::ZERO, denial };
         Self {
             entries: alloc::vec![nobody; KEYS],
@@ -129,7 +136,7 @@ mod tests {
     const T0: Time = Time::from_nanos(SECOND_NS);
 
     fn denial(ns: u64) -> Denial {
-        Denial { cost: 1, until: T0 + ns, full_at: T0 + 2 * ns }
+        Denial { cost: 1, is_ban: false, until: T0 + ns }
     }
 
     #[test]

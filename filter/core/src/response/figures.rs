@@ -1,5 +1,7 @@
 //! The figures in an answer: whole seconds, what is left, and its unit.
 
+use alloc::string::{String, ToString};
+
 use crate::buckets::Standing;
 use weir_rules::after::After;
 use weir_rules::algorithm::Algorithm;
@@ -31,9 +33,18 @@ pub(super) fn retry_after_s(standing: &Standing, jitter_s: u32) -> u64 {
 
 fn reset_s(rule: &Rule, standing: &Standing, unix_ns: u64) -> u64 {
     match rule.response.reset {
-        Reset::Delta => seconds_up(standing.full_ns),
-        Reset::Epoch => seconds_up(unix_ns.saturating_add(standing.full_ns)),
+        Reset::Delta => seconds_up(standing.reset_ns()),
+        Reset::Epoch => seconds_up(unix_ns.saturating_add(standing.reset_ns())),
     }
+}
+
+/// A reset in so many seconds, as the rule has it.
+pub(super) fn reset_in(rule: &Rule, seconds: u64, unix_ns: u64) -> String {
+    match rule.response.reset {
+        Reset::Delta => seconds,
+        Reset::Epoch => seconds_up(unix_ns).saturating_add(seconds),
+    }
+    .to_string()
 }
 
 /// The seconds in which all of a rule's quota comes back, rounded up; none if it does not come back with time.

@@ -1,21 +1,23 @@
 //! What the client is told: headers and bodies, prepared once per rule.
 //!
 //! - `Retry-After`: whole seconds, rounded up, at least 1 (RFC 9110, 10.2.3).
-//! - `RateLimit-Policy: "name";q=BURST;w=SECONDS` and `RateLimit: "name";r=LEFT;t=SECONDS`
-//!   (draft-ietf-httpapi-ratelimit-headers-10). If other things than requests are counted, `qu` names the unit of
-//!   `q` and `r`: `"concurrent-requests"` or `"content-bytes"`.
+//! - `RateLimit-Policy: "name";q=BURST;w=SECONDS`, for each rule that counted the request, and
+//!   `RateLimit: "name";r=LEFT;t=SECONDS` (draft-ietf-httpapi-ratelimit-headers-10). If other things than requests are
+//!   counted, `qu` names the unit of `q` and `r`: `"concurrent-requests"` or `"content-bytes"`. `pk` is the part of the
+//!   key that a rule logs.
 //!   For a token bucket, `q` is the burst and `w` the time in which an empty bucket fills, so that q/w is the rate;
 //!   `t` is the time until there is one more token than now, rounded up, and is never later than `Retry-After`.
 //!   For a calendar quota, `q` is the count, `w` the length of a day or of thirty days, and `t` the time until its
 //!   window ends, by the wall clock; on a refusal, `t` is `Retry-After` without its jitter.
-//! - `X-RateLimit-Limit` (the burst), `-Remaining`, and `-Reset` (when the bucket is full; seconds
-//!   from now or since 1970, as the rule says).
-//! - The body is a problem (RFC 9457) of the type `quota-exceeded` that the draft registers, or the rule's own.
+//! - `X-RateLimit-Limit` (the burst), `-Remaining`, and `-Reset` (when the bucket is full, or if nothing is left, when
+//!   the next request may pass; seconds from now or since 1970, as the rule says).
+//! - The body is a problem (RFC 9457) of a type that the draft registers, or the rule's own.
 //!
 //! A jitter may raise `Retry-After`, and what says the same to gRPC, so that clients do not return together.
 
 mod figures;
 mod grpc;
+mod stated;
 
 use alloc::borrow::Cow;
 use alloc::format;
@@ -23,12 +25,15 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 pub use self::figures::window_s;
-use self::figures::{numbers, quota_unit, retry_after_s, window_left_ns};
+use self::figures::{numbers, quota_unit, reset_in, retry_after_s, window_left_ns};
 pub use self::grpc::{GRPC_HTTP_STATUS, grpc_status};
-use self::grpc::{grpc_headers, grpc_refusal};
+use self::grpc::{base64, grpc_headers, grpc_refusal};
+use self::stated::{Forms, Stated};
+pub use self::stated::{Line, STATED};
 use crate::buckets::Standing;
 use weir_rules::template::{Numbers, Template};
 use weir_rules::{Reset, Response, Rule};
+use weir_wire::time::SECOND_NS;
 
 /// A header's name and value.
 pub type Header<'a> = (&'a str, Cow<'a, str>);
@@ -40,8 +45,10 @@ pub struct Answers {
     policy: String,
     /// How many of the policy's units one token is.
     units: u64,
-    limit: String,
+    limit: u64,
     body: Body,
+    /// The body for a client that a penalty refuses, if the rule has none of its own.
+    abnormal: String,
     content_type: String,
     set_headers: Vec<(String, Template)>,
     /// What an access log says about a limited response (Envoy's `%RESPONSE_CODE_DETAILS%`).
@@ -75,31 +82,30 @@ impl Answers {
     /// Prepares the answers of `rule`.
     pub fn of(rule: &Rule) -> Self {
         let (name, quota, response) = (&rule.name, &rule.quota, &rule.response);
-        let (status, limit) = (response.status, quota.burst().to_string());
+        let (status, limit) = (response.status, u64::from(quota.burst()));
         let window = window_s(rule).map_or(String::new(), |seconds| format!(";w={seconds}"));
         let (unit, units) = quota_unit(rule);
-        // A rule's name is made of letters that need no escaping, in a header or in JSON.
-        let problem = || {
-            format!(
-                "{{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
-                 \"title\":\"Request cannot be satisfied as assigned quota has been exceeded\",\
-                 \"status\":{status},\"violated-policies\":[\"{name}\"]}}"
-            )
-        };
         let denied_message = format!("The limit {name} cannot be checked at the moment");
-        let prepared = |template: &Template| template.prepared(name, &limit);
+        let limit_text = limit.to_string();
+        let prepared = |template: &Template| template.prepared(name, &limit_text);
         let body = response.body.as_ref();
         let set_headers = response.set_headers.iter();
         Self {
             name: name.clone(),
-            policy: format!("\"{name}\";q={}{unit}{window}", units.saturating_mul(quota.burst().into())),
+            policy: format!("\"{name}\";q={}{unit}{window}", units.saturating_mul(limit)),
             units,
             content_type: content_type(response),
             set_headers: set_headers.map(|(name, value)| (name.clone(), prepared(value))).collect(),
-            body: body.map_or_else(|| Body::Problem(problem()), |body| Body::Own(prepared(body))),
-            denial: format!(
-                "{{\"type\":\"about:blank\",\"title\":\"Service Unavailable\",\"status\":{DENIED_STATUS},\
-                 \"detail\":\"{denied_message}\"}}"
+            body: match body {
+                None => Body::Problem(problem(QUOTA_EXCEEDED, status, name, "")),
+                Some(body) => Body::Own(prepared(body)),
+            },
+            abnormal: problem(ABNORMAL_USAGE, status, name, ""),
+            denial: problem(
+                REDUCED_CAPACITY,
+                DENIED_STATUS,
+                name,
+                &format!(",\"detail\":\"{denied_message}\""),
             ),
             limited_message: format!("The limit {name} is reached"),
             denied_message,
@@ -130,22 +136,30 @@ impl Answers {
 
     /// The numbers in a limited response. `unix_ns` is the wall clock; `jitter_s` raises `Retry-After`.
     pub fn numbers(rule: &Rule, standing: &Standing, unix_ns: u64, jitter_s: u32) -> Numbers {
-        let full_ns = Self::whole_again_ns(rule, standing, unix_ns);
-        numbers(rule, &Standing { full_ns, ..*standing }, unix_ns, jitter_s)
+        numbers(rule, standing, unix_ns, jitter_s)
     }
 
-    /// How long until the quota of a client is whole again, in nanoseconds. `unix_ns` is the wall clock.
-    pub fn whole_again_ns(rule: &Rule, standing: &Standing, unix_ns: u64) -> u64 {
-        let left_ns = window_left_ns(rule, unix_ns);
-        left_ns.map_or(standing.full_ns, |left_ns| left_ns.max(standing.more_ns))
+    /// The status of a client that was let through: a calendar's quota is whole again when its window ends, by the wall
+    /// clock `unix_ns`.
+    pub fn allowed(rule: &Rule, standing: &Standing, unix_ns: u64) -> Standing {
+        let whole_again = |left_ns| Standing { more_ns: left_ns, full_ns: left_ns, ..*standing };
+        window_left_ns(rule, unix_ns).map_or(*standing, whole_again)
     }
 
-    /// A limited response with these numbers. It has no body if the client `is_grpc`.
-    pub fn limited(&self, rule: &Rule, numbers: &Numbers, is_grpc: bool) -> Limited<'_> {
-        let mut headers = self.families(rule, numbers);
-        let after_s = rule.response.headers.retry_after.then_some(numbers.retry_after_s);
+    /// The rule's policy, for a client whose key has this `partition` that may be told.
+    pub fn policy(&self, partition: &[u8]) -> String {
+        format!("{}{}", self.policy, partition_key(partition))
+    }
+
+    /// A limited response that tells `status`. It has no body if the client is gRPC.
+    pub fn limited(&self, rule: &Rule, status: &LimitedStatus<'_>) -> Limited<'_> {
+        let LimitedStatus { numbers, partition, policies, is_grpc, is_banned } = status;
+        let families = rule.response.headers;
+        let forms = Forms { ratelimit: families.ratelimit, triples: [families.x_ratelimit, false] };
+        let mut headers = self.stated(numbers, partition).headers((*policies).into(), forms);
+        let after_s = families.retry_after.then_some(numbers.retry_after_s);
         headers.extend(after_s.map(|seconds| ("retry-after", seconds.to_string().into())));
-        if is_grpc {
+        if *is_grpc {
             let (status, message) = (rule.response.status, &self.limited_message);
             headers.extend(grpc_headers(status, message, Some(&self.name), after_s));
         } else {
@@ -154,43 +168,98 @@ impl Answers {
         headers.push(("cache-control", "no-store".into()));
         for (name, value) in &self.set_headers {
             // The client would not know it for gRPC.
-            if is_grpc && name == "content-type" {
+            if *is_grpc && name == "content-type" {
                 continue;
             }
             headers.retain(|(known, _)| known != name);
             headers.push((name, value.text(numbers)));
         }
         let body = match &self.body {
-            _ if is_grpc => Cow::Borrowed(""),
+            _ if *is_grpc => Cow::Borrowed(""),
+            Body::Problem(_) if *is_banned => Cow::Borrowed(self.abnormal.as_str()),
             Body::Problem(problem) => Cow::Borrowed(problem.as_str()),
             Body::Own(template) => template.text(numbers),
         };
         Limited { headers, body }
     }
 
-    /// The quota headers, for an allowed response.
-    pub fn quota(&self, rule: &Rule, standing: &Standing, unix_ns: u64) -> Vec<Header<'_>> {
-        let whole_again = |left_ns| Standing { more_ns: left_ns, full_ns: left_ns, ..*standing };
-        let standing = window_left_ns(rule, unix_ns).map_or(*standing, whole_again);
-        self.families(rule, &numbers(rule, &standing, unix_ns, 0))
+    /// The quota headers of an allowed response, and whether they replace the `lines` in which others state quotas.
+    /// `policies` are those of all rules that say so; `unix_ns` is the wall clock.
+    pub fn quota(
+        &self,
+        rule: &Rule,
+        (standing, partition, policies): (&Standing, &[u8], String),
+        lines: &[Line],
+        unix_ns: u64,
+    ) -> Vec<Header<'_>> {
+        let families = rule.response.headers;
+        let forms = Forms { ratelimit: families.ratelimit, triples: [families.x_ratelimit, false] };
+        let standing = Self::allowed(rule, standing, unix_ns);
+        let own = self.stated(&numbers(rule, &standing, unix_ns, 0), partition);
+        if lines.is_empty() {
+            return own.headers(policies, forms);
+        }
+        stated::merged((own, policies, forms), lines, &|s| reset_in(rule, s, unix_ns), unix_ns / SECOND_NS)
     }
 
-    fn families(&self, rule: &Rule, numbers: &Numbers) -> Vec<Header<'_>> {
-        let families = rule.response.headers;
-        let mut headers: Vec<Header<'_>> = Vec::with_capacity(8 + self.set_headers.len());
+    fn stated(&self, numbers: &Numbers, partition: &[u8]) -> Stated {
         let Numbers { remaining, more_s, reset_s, .. } = numbers;
-        if families.ratelimit {
-            headers.push(("ratelimit-policy", self.policy.as_str().into()));
-            let remaining = self.units.saturating_mul(u64::from(*remaining));
-            headers.push(("ratelimit", format!("\"{}\";r={remaining};t={more_s}", self.name).into()));
+        let left = self.units.saturating_mul(u64::from(*remaining));
+        Stated {
+            member: format!("\"{}\";r={left};t={more_s}{}", self.name, partition_key(partition)),
+            limit: Some(self.limit),
+            remaining: u64::from(*remaining),
+            more_s: *more_s,
+            reset: reset_s.to_string(),
         }
-        if families.x_ratelimit {
-            headers.push(("x-ratelimit-limit", self.limit.as_str().into()));
-            headers.push(("x-ratelimit-remaining", remaining.to_string().into()));
-            headers.push(("x-ratelimit-reset", reset_s.to_string().into()));
-        }
-        headers
     }
+}
+
+/// What a limited client is told, beside what its rule always says.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitedStatus<'a> {
+    /// The numbers.
+    pub numbers: Numbers,
+    /// The part of its key that may be told; empty if there is none.
+    pub partition: &'a [u8],
+    /// The policies of all rules that counted the request and tell theirs.
+    pub policies: &'a str,
+    /// Whether it is a gRPC client: it gets no body.
+    pub is_grpc: bool,
+    /// Whether a penalty refuses it.
+    pub is_banned: bool,
+}
+
+/// The parameter that tells a partition key (draft-ietf-httpapi-ratelimit-headers-10, 3.1.4).
+fn partition_key(partition: &[u8]) -> String {
+    if partition.is_empty() {
+        return String::new();
+    }
+    let padding = match partition.len() % 3 {
+        0 => "",
+        1 => "==",
+        _ => "=",
+    };
+    format!(";pk=:{}{padding}:", base64(partition))
+}
+
+/// A problem type's name and title (draft-ietf-httpapi-ratelimit-headers-10, 5).
+type ProblemType = (&'static str, &'static str);
+const QUOTA_EXCEEDED: ProblemType =
+    ("quota-exceeded", "Request cannot be satisfied as assigned quota has been exceeded");
+const REDUCED_CAPACITY: ProblemType = (
+    "temporary-reduced-capacity",
+    "Request cannot be satisfied due to temporary server capacity constraints",
+);
+const ABNORMAL_USAGE: ProblemType =
+    ("abnormal-usage-detected", "Request not satisfied due to detection of abnormal request pattern");
+
+/// A problem of the rule `name`. A rule's name is made of letters that need no escaping, in a header or in JSON.
+fn problem((kind, title): ProblemType, status: u16, name: &str, more: &str) -> String {
+    format!(
+        "{{\"type\":\"https://iana.org/assignments/http-problem-types#{kind}\",\"title\":\"{title}\",\
+         \"status\":{status},\"violated-policies\":[\"{name}\"]{more}}}"
+    )
 }
 
 /// The status of a denied response: 503, which a limited one never has.

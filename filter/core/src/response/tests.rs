@@ -15,6 +15,27 @@ fn rule(response: &serde_json::Value) -> Rule {
     errors.into_result(rules).unwrap().rules()[0].clone()
 }
 
+/// The answer to a client that is told nothing of other rules.
+fn limited<'a>(
+    answers: &'a Answers,
+    rule: &Rule,
+    standing: &Standing,
+    unix_ns: u64,
+    jitter_s: u32,
+) -> Limited<'a> {
+    let numbers = Answers::numbers(rule, standing, unix_ns, jitter_s);
+    let policies = if rule.response.headers.ratelimit { answers.policy(&[]) } else { String::new() };
+    let status =
+        LimitedStatus { numbers, partition: &[], policies: &policies, is_grpc: false, is_banned: false };
+    answers.limited(rule, &status)
+}
+
+/// The quota headers of a response in which nobody else states a quota.
+fn quota<'a>(answers: &'a Answers, rule: &Rule, standing: &Standing, unix_ns: u64) -> Vec<Header<'a>> {
+    let policies = if rule.response.headers.ratelimit { answers.policy(&[]) } else { String::new() };
+    answers.quota(rule, (standing, &[], policies), &[], unix_ns)
+}
+
 fn value(headers: &[Header<'_>], name: &str) -> Option<String> {
     headers.iter().find(|(n, _)| *n == name).map(|(_, value)| value.clone().into_owned())
 }
@@ -24,14 +45,14 @@ fn a_limited_response_says_when_to_come_back() {
     let rule = rule(&json!({}));
     let standing = Standing { remaining: 0, more_ns: 1, full_ns: 3_333_333_334 };
     let answers = Answers::of(&rule);
-    let headers = answers.limited(&rule, &Answers::numbers(&rule, &standing, 0, 0), false).headers;
+    let headers = limited(&answers, &rule, &standing, 0, 0).headers;
     for (name, expected) in [
         ("retry-after", "1"),
         ("ratelimit-policy", "\"r-1\";q=10;w=4"),
         ("ratelimit", "\"r-1\";r=0;t=1"),
         ("x-ratelimit-limit", "10"),
         ("x-ratelimit-remaining", "0"),
-        ("x-ratelimit-reset", "4"),
+        ("x-ratelimit-reset", "1"),
         ("content-type", "application/problem+json"),
         ("cache-control", "no-store"),
     ] {
@@ -59,10 +80,10 @@ fn retry_after_is_never_earlier_than_the_token() {
     let answers = Answers::of(&rule);
     for more_ns in [0, 1, SECOND_NS - 1, SECOND_NS, SECOND_NS + 1, 86_400 * SECOND_NS] {
         let standing = Standing { remaining: 0, more_ns, full_ns: more_ns };
-        let exact = answers.limited(&rule, &Answers::numbers(&rule, &standing, 0, 0), false).headers;
+        let exact = limited(&answers, &rule, &standing, 0, 0).headers;
         let after: u64 = value(&exact, "retry-after").unwrap().parse().unwrap();
         assert!(after >= 1 && after * SECOND_NS >= more_ns && after * SECOND_NS <= more_ns + SECOND_NS);
-        let late = answers.limited(&rule, &Answers::numbers(&rule, &standing, 0, 7), false).headers;
+        let late = limited(&answers, &rule, &standing, 0, 7).headers;
         assert_eq!(value(&late, "retry-after"), Some((after + 7).to_string()));
         let others = |headers: &[Header<'_>]| {
             let others = headers.iter().filter(|(name, _)| *name != "retry-after");
@@ -79,11 +100,11 @@ fn families_and_the_form_of_reset_are_the_rules_choice() {
     let standing = Standing { remaining: 4, more_ns: 5, full_ns: 2 * SECOND_NS };
     let epoch = rule(&json!({"headers": ["x_ratelimit"], "reset": "epoch"}));
     let answers = Answers::of(&epoch);
-    let headers = answers.quota(&epoch, &standing, 1_700_000_000 * SECOND_NS);
+    let headers = quota(&answers, &epoch, &standing, 1_700_000_000 * SECOND_NS);
     assert_eq!(value(&headers, "x-ratelimit-reset").as_deref(), Some("1700000002"));
     assert_eq!(headers.len(), 3);
     let none = rule(&json!({"headers": []}));
-    assert!(Answers::of(&none).quota(&none, &standing, 0).is_empty());
+    assert!(quota(&Answers::of(&none), &none, &standing, 0).is_empty());
 }
 
 #[test]
@@ -97,7 +118,7 @@ fn what_is_counted_is_said_where_it_is_not_requests() {
         let rule = &rules.rules()[0];
         let standing = Standing { remaining: 7, more_ns: SECOND_NS, full_ns: SECOND_NS };
         let answers = Answers::of(rule);
-        let headers = answers.quota(rule, &standing, 0);
+        let headers = quota(&answers, rule, &standing, 0);
         (value_of(&headers, "ratelimit-policy"), value_of(&headers, "ratelimit"))
     };
     for (fields, policy, left) in [
@@ -128,7 +149,7 @@ fn a_calendars_quota_says_when_its_window_ends() {
     let unix_ns = 11_576 * 24 * hour_ns - 6 * hour_ns;
     let allowed = Standing { remaining: 7, more_ns: 1, full_ns: 2 };
     let answers = Answers::of(rule);
-    let headers = answers.quota(rule, &allowed, unix_ns);
+    let headers = quota(&answers, rule, &allowed, unix_ns);
     for (name, expected) in [
         ("ratelimit-policy", "\"q\";q=500;w=86400"),
         ("ratelimit", "\"q\";r=7;t=21600"),
@@ -138,13 +159,13 @@ fn a_calendars_quota_says_when_its_window_ends() {
         assert_eq!(value_of(&headers, name), expected);
     }
     // Another try may be worth it after a minute; or the quota is exhausted until the window ends.
-    for (wait_ns, retry, reset) in [(60 * SECOND_NS, "60", "21600"), (6 * hour_ns + 1, "21601", "21601")] {
-        let refused = Standing::refused(wait_ns, wait_ns);
+    for (wait_ns, retry) in [(60 * SECOND_NS, "60"), (6 * hour_ns + 1, "21601")] {
+        let refused = Standing::refused(wait_ns);
         let answers = Answers::of(rule);
-        let headers = answers.limited(rule, &Answers::numbers(rule, &refused, unix_ns, 0), false).headers;
+        let headers = limited(&answers, rule, &refused, unix_ns, 0).headers;
         assert_eq!(value_of(&headers, "retry-after"), retry);
         assert_eq!(value_of(&headers, "ratelimit"), format!("\"q\";r=0;t={retry}"));
-        assert_eq!(value_of(&headers, "x-ratelimit-reset"), reset);
+        assert_eq!(value_of(&headers, "x-ratelimit-reset"), retry);
     }
 }
 
@@ -157,7 +178,7 @@ fn the_body_is_a_problem() {
     let rule = rule(&json!({"status": 430, "content_type": "application/json"}));
     let answers = Answers::of(&rule);
     let standing = Standing { remaining: 0, more_ns: 1, full_ns: 1 };
-    let limited = answers.limited(&rule, &Answers::numbers(&rule, &standing, 0, 0), false);
+    let limited = limited(&answers, &rule, &standing, 0, 0);
     let body: serde_json::Value = serde_json::from_str(&limited.body).unwrap();
     assert_eq!(body["status"], 430);
     assert_eq!(body["violated-policies"], json!(["r-1"]));
@@ -167,14 +188,13 @@ fn the_body_is_a_problem() {
 #[test]
 fn body_and_headers_are_the_rules_choice() {
     let rule = rule(&json!({
-        "reset": "epoch", "body": "{{rule}}: {{remaining}} of {{limit}}, wait {{retry_after}} s, full at {{reset}}",
+        "reset": "epoch", "body": "{{rule}}: {{remaining}} of {{limit}}, wait {{retry_after}} s, again at {{reset}}",
         "set_headers": {"X-Why": "{{rule}} {{retry_after}}", "cache-control": "private", "x-ratelimit-limit": "few"},
     }));
     let answers = Answers::of(&rule);
     let standing = Standing { remaining: 0, more_ns: 2 * SECOND_NS, full_ns: 5 * SECOND_NS };
-    let limited =
-        answers.limited(&rule, &Answers::numbers(&rule, &standing, 1_700_000_000 * SECOND_NS, 3), false);
-    assert_eq!(limited.body, "r-1: 0 of 10, wait 5 s, full at 1700000005");
+    let limited = limited(&answers, &rule, &standing, 1_700_000_000 * SECOND_NS, 3);
+    assert_eq!(limited.body, "r-1: 0 of 10, wait 5 s, again at 1700000002");
     for (name, expected) in [
         ("x-why", "r-1 5"),
         ("cache-control", "private"),
@@ -189,5 +209,146 @@ fn body_and_headers_are_the_rules_choice() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), limited.headers.len(), "each name once");
-    assert!(answers.quota(&rule, &standing, 0).iter().all(|(name, _)| *name != "x-why"));
+    assert!(quota(&answers, &rule, &standing, 0).iter().all(|(name, _)| *name != "x-why"));
+}
+
+#[test]
+fn a_reset_is_when_the_next_request_may_pass_or_with_tokens_left_when_all_are_back() {
+    for (form, now_s) in [("delta", 0), ("epoch", 1_700_000_000)] {
+        let rule = rule(&json!({"reset": form}));
+        let answers = Answers::of(&rule);
+        let reset =
+            |headers: &[Header<'_>]| value_of(headers, "x-ratelimit-reset").parse::<u64>().unwrap() - now_s;
+        let unix_ns = now_s * SECOND_NS;
+        let refused = Standing { remaining: 0, more_ns: 5 * SECOND_NS, full_ns: 599 * SECOND_NS };
+        assert_eq!(reset(&limited(&answers, &rule, &refused, unix_ns, 0).headers), 5);
+        assert_eq!(reset(&limited(&answers, &rule, &refused, unix_ns, 9).headers), 5, "without the jitter");
+        assert_eq!(reset(&quota(&answers, &rule, &refused, unix_ns)), 5, "none left");
+        let allowed = Standing { remaining: 1, ..refused };
+        assert_eq!(reset(&quota(&answers, &rule, &allowed, unix_ns)), 599);
+    }
+}
+
+#[test]
+fn a_problem_says_why_a_client_is_refused() {
+    let rule = rule(&json!({}));
+    let answers = Answers::of(&rule);
+    let numbers = Answers::numbers(&rule, &Standing::refused(1), 0, 0);
+    let body = |is_banned| {
+        let status = LimitedStatus { numbers, partition: &[], policies: "", is_grpc: false, is_banned };
+        answers.limited(&rule, &status).body.into_owned()
+    };
+    for (body, kind, status) in [
+        (body(false), "quota-exceeded", 429),
+        (body(true), "abnormal-usage-detected", 429),
+        (answers.denial.clone(), "temporary-reduced-capacity", 503),
+    ] {
+        let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(body["type"], format!("https://iana.org/assignments/http-problem-types#{kind}"));
+        assert_eq!((&body["status"], &body["violated-policies"]), (&json!(status), &json!(["r-1"])));
+    }
+}
+
+#[test]
+fn a_part_of_the_key_that_may_be_told_is_the_partition_key() {
+    let rule = rule(&json!({}));
+    let answers = Answers::of(&rule);
+    let standing = Standing { remaining: 7, more_ns: SECOND_NS, full_ns: SECOND_NS };
+    for (part, told) in [("abc", "YWJj"), ("abcd", "YWJjZA=="), ("\u{e9}\"", "w6ki")] {
+        let headers =
+            answers.quota(&rule, (&standing, part.as_bytes(), answers.policy(part.as_bytes())), &[], 0);
+        assert_eq!(value_of(&headers, "ratelimit-policy"), format!("\"r-1\";q=10;w=4;pk=:{told}:"));
+        assert_eq!(value_of(&headers, "ratelimit"), format!("\"r-1\";r=7;t=1;pk=:{told}:"));
+    }
+}
+
+/// What a client is told of 7 of 10 where the upstream says these, with a Unix time of 1,700,000,000 s: the policies, the
+/// status, and the triples.
+fn merged(theirs: &[(&'static str, &str)]) -> [String; 8] {
+    let rule = rule(&json!({}));
+    let answers = Answers::of(&rule);
+    let lines: Vec<Line> =
+        theirs.iter().map(|(name, value)| (place_of(name), value.as_bytes().to_vec())).collect();
+    let standing = Standing { remaining: 7, more_ns: SECOND_NS, full_ns: 2 * SECOND_NS };
+    let own = (&standing, &[][..], answers.policy(&[]));
+    let headers = answers.quota(&rule, own, &lines, 1_700_000_000 * SECOND_NS);
+    let mut names: Vec<_> = headers.iter().map(|(name, _)| *name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), headers.len(), "each once: {headers:?}");
+    STATED.map(|name| value_of(&headers, name))
+}
+
+fn place_of(name: &str) -> usize {
+    STATED.iter().position(|known| *known == name).unwrap()
+}
+
+const OWN: &str = "\"r-1\";q=10;w=4";
+
+#[test]
+fn of_an_upstreams_status_and_ones_own_the_strictest_is_told_once() {
+    let x = |remaining| {
+        [
+            ("x-ratelimit-limit", "100, 100;w=60"),
+            ("x-ratelimit-remaining", remaining),
+            ("x-ratelimit-reset", "30"),
+        ]
+    };
+    let own = [OWN, "\"r-1\";r=7;t=1", "10", "7", "2", "", "", ""].map(String::from);
+    assert_eq!(merged(&x("71")), own);
+    let policies = format!("{OWN}, \"upstream\";q=100");
+    let theirs = [&policies, "\"upstream\";r=69;t=30", "100", "69", "30", "", "", ""].map(String::from);
+    assert_eq!(merged(&x("69")), theirs);
+    let draft = |remaining| {
+        let policy = "\"b, c\";q=100;w=60;comment=\"a;b\", \"d\";q=5000";
+        [("ratelimit-policy", String::from(policy)), ("ratelimit", format!("\"b, c\";r={remaining};t=30"))]
+    };
+    for (remaining, member, [limit, left, reset]) in
+        [("71", "\"r-1\";r=7;t=1", ["10", "7", "2"]), ("69", "\"b, c\";r=69;t=30", ["100", "69", "30"])]
+    {
+        let [policy, status] = draft(remaining);
+        let policies = format!("{}, {OWN}", policy.1);
+        let told = merged(&[(policy.0, &policy.1), (status.0, &status.1)]);
+        assert_eq!(told, [&policies, member, limit, left, reset, "", "", ""].map(String::from));
+    }
+}
+
+#[test]
+fn an_upstream_may_say_it_in_lines_and_forms_of_its_own() {
+    // Two proxies behind this one.
+    let two = [("x-ratelimit-remaining", "50"), ("x-ratelimit-limit", "100"), ("x-ratelimit-remaining", "1")];
+    assert_eq!(merged(&two)[3], "1", "without a limit, the fewest");
+    // GitHub's, as a Unix time.
+    let epoch =
+        [("x-ratelimit-limit", "60"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1700000042")];
+    assert_eq!(merged(&epoch)[1..5], ["\"upstream\";r=0;t=42", "60", "0", "1700000042"]);
+    // Drafts 07 and 06.
+    let told = merged(&[("ratelimit", "limit=100, remaining=3, reset=9"), ("ratelimit-policy", "100;w=60")]);
+    let policies = format!("{OWN}, \"upstream\";q=100");
+    assert_eq!(told[..5], [&policies, "\"upstream\";r=3;t=9", "100", "3", "9"]);
+    let told = merged(&[("ratelimit-limit", "100"), ("ratelimit-remaining", "3"), ("ratelimit-reset", "9")]);
+    assert_eq!(told[1..], ["\"upstream\";r=3;t=9", "100", "3", "9", "100", "3", "9"]);
+    // A second Weir with the same rules.
+    assert_eq!(
+        merged(&[("ratelimit-policy", OWN), ("ratelimit", "\"r-1\";r=2;t=1")])[..2],
+        [OWN, "\"r-1\";r=2;t=1"]
+    );
+    // What cannot be read.
+    let own = [OWN, "\"r-1\";r=7;t=1", "10", "7", "2"];
+    for value in ["lots", "", "-1", "99999999999999999999", "\"a", "\u{0}"] {
+        assert_eq!(merged(&[("x-ratelimit-remaining", value), ("ratelimit", value)])[..5], own, "{value}");
+    }
+}
+
+proptest::proptest! {
+    /// Whatever an upstream says: each header once, and never more left than one's own.
+    #[test]
+    fn no_upstream_makes_a_client_believe_in_more(
+        values in proptest::collection::vec((0..STATED.len(), "[ -~]{0,20}|\"[a-b]\";[rq]=[0-9]{1,20}"), 0..9),
+    ) {
+        let lines: Vec<_> = values.iter().map(|(n, value)| (STATED[*n], value.as_str())).collect();
+        let told = merged(&lines);
+        let numbers = [3, 2].map(|n| told[n].parse::<u128>().unwrap_or(1));
+        proptest::prop_assert!(numbers[0] * 10 <= 7 * numbers[1] || told[2].is_empty() && numbers[0] <= 7, "{told:?}");
+    }
 }

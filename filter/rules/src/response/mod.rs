@@ -37,6 +37,8 @@ pub struct Response {
     pub headers: HeaderFamilies,
     /// Whether allowed responses carry the quota headers too.
     pub on_allowed: bool,
+    /// Whether a response names the rule in a header if the rule is in shadow and would have refused the request.
+    pub on_shadow: bool,
     /// How X-RateLimit-Reset counts.
     pub reset: Reset,
     /// The body of a limited response; `None` stands for a problem document (RFC 9457).
@@ -57,6 +59,7 @@ impl Default for Response {
             status: 429,
             headers,
             on_allowed: false,
+            on_shadow: false,
             reset: Reset::Delta,
             body: None,
             content_type: None,
@@ -87,12 +90,18 @@ pub enum Reset {
 }
 
 impl Response {
+    /// Whether an allowed response tells its client's quota status.
+    pub fn is_told(&self) -> bool {
+        self.on_allowed && (self.headers.ratelimit || self.headers.x_ratelimit)
+    }
+
     /// Reads the field `response`.
     pub(crate) fn read(item: &Item<'_>) -> Option<Self> {
         let mut fields = item.fields()?;
         let default = Self::default();
         let status = fields.number("status", 400..=599).and_then(|n| u16::try_from(n).ok());
         let on_allowed = fields.boolean("on_allowed");
+        let on_shadow = fields.boolean("on_shadow");
         let reset = fields.choice("reset", &[("delta", Reset::Delta), ("epoch", Reset::Epoch)]);
         let headers = fields.take("headers").map(|item| families(&item));
         let body = fields.take("body").and_then(|item| template(item.text(BODY_BYTES_MAX)?, &item));
@@ -104,6 +113,7 @@ impl Response {
             status: status.unwrap_or(default.status),
             headers: headers.unwrap_or(default.headers),
             on_allowed: on_allowed.unwrap_or(default.on_allowed),
+            on_shadow: on_shadow.unwrap_or(default.on_shadow),
             reset: reset.unwrap_or(default.reset),
             body,
             content_type,

@@ -72,6 +72,7 @@ pub(super) fn response(rule: &Rule) -> Vec<String> {
         status,
         headers,
         on_allowed,
+        on_shadow,
         reset,
         body,
         content_type,
@@ -108,6 +109,9 @@ pub(super) fn response(rule: &Rule) -> Vec<String> {
     }
     if *on_allowed {
         told.push("Responses that are allowed have the quota's headers too.".into());
+    }
+    if *on_shadow {
+        told.push("In shadow, responses to requests that it would refuse name it in x-weir-shadow.".into());
     }
     if *reset == Reset::Epoch {
         told.push("x-ratelimit-reset is a Unix time.".into());

@@ -13,6 +13,8 @@ use crate::gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::{
 };
 use crate::gateway::{Decision, Standing, Verdict};
 
+const POLICY: &str = "ratelimit-policy";
+
 /// The response to descriptors with these verdicts, in their order. Fails if none refuses and one could not be checked: what
 /// becomes of the request then is the caller's to say (Envoy's `failure_mode_deny`).
 pub fn response(mut verdicts: Vec<Verdict>) -> Result<RateLimitResponse, Status> {
@@ -29,10 +31,13 @@ pub fn response(mut verdicts: Vec<Verdict>) -> Result<RateLimitResponse, Status>
         }));
     }
     let overall_code = if is_over { Code::OverLimit } else { Code::Ok }.into();
+    let policies = policies(&verdicts);
     let told = told(&verdicts).and_then(|index| verdicts.get_mut(index));
-    let (headers, body) = told
+    let (mut headers, body) = told
         .map(|verdict| (mem::take(&mut verdict.headers), mem::take(&mut verdict.body)))
         .unwrap_or_default();
+    headers.retain(|(name, _)| name != POLICY);
+    headers.extend((!policies.is_empty()).then(|| (POLICY.to_owned(), policies)));
     let statuses = verdicts.into_iter().map(status).collect();
     let header = |(key, value)| HeaderValue { key, value, raw_value: Vec::new() };
     Ok(RateLimitResponse {
@@ -45,12 +50,24 @@ pub fn response(mut verdicts: Vec<Verdict>) -> Result<RateLimitResponse, Status>
     })
 }
 
+/// All policies that the verdicts tell, each once.
+fn policies(verdicts: &[Verdict]) -> String {
+    let of_all = verdicts.iter().flat_map(|verdict| &verdict.headers).filter(|(name, _)| name == POLICY);
+    let mut policies: Vec<&str> = Vec::new();
+    for (_, policy) in of_all {
+        if !policies.contains(&policy.as_str()) {
+            policies.push(policy);
+        }
+    }
+    policies.join(", ")
+}
+
 fn is_refused(verdict: &Verdict) -> bool {
     matches!(verdict.decision, Decision::Limit | Decision::Block)
 }
 
-/// Which verdict the client is told of: of those that refuse it, the one that does so for longest, else the one that has
-/// least left.
+/// Which verdict the client is told of: of those that refuse it, the one that does so for longest, else of those that tell
+/// their status, the one that has least left.
 fn told(verdicts: &[Verdict]) -> Option<usize> {
     let refused = verdicts.iter().enumerate().filter(|(_, verdict)| is_refused(verdict));
     let longest = refused.max_by_key(|(_, verdict)| match verdict.standing {
@@ -60,7 +77,8 @@ fn told(verdicts: &[Verdict]) -> Option<usize> {
     });
     let standing = |(index, verdict): (usize, &Verdict)| Some((index, verdict.standing?));
     let least = || {
-        let standings = verdicts.iter().enumerate().filter_map(standing);
+        let tells = verdicts.iter().enumerate().filter(|(_, verdict)| !verdict.headers.is_empty());
+        let standings = tells.filter_map(standing);
         standings.min_by_key(|(_, standing)| standing.remaining)
     };
     longest.map(|(index, _)| index).or_else(|| least().map(|(index, _)| index))

@@ -95,6 +95,7 @@ pub(super) fn responses() -> Vec<Value> {
         json!({"headers": ["x"]}),
         json!({"headers": "rate"}),
         json!({"on_allowed": 1}),
+        json!({"on_shadow": 1}),
         json!({"reset": "unix"}),
         json!({"body": ""}),
         json!({"body": x(8_193)}),

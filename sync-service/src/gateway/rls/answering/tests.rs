@@ -80,10 +80,29 @@ fn the_client_is_told_of_the_refusal_that_lasts_longest_or_of_the_least_that_is_
     let told = |verdicts: &[Verdict]| header(&response(verdicts.to_vec()).unwrap()).to_owned();
     let allow = |rule, remaining| verdict(Decision::Allow, rule, remaining, 1);
     assert_eq!(told(&[allow("a", 5), allow("b", 2), allow("c", 9)]), "b");
+    let hidden = Verdict { headers: vec![], ..allow("a", 0) };
+    assert_eq!(
+        told(&[hidden, allow("b", 2), allow("c", 9)]),
+        "b",
+        "one that does not tell hides none that does"
+    );
     let limit = |rule, wait| verdict(Decision::Limit, rule, wait, 1);
     assert_eq!(told(&[allow("a", 0), limit("b", 1), limit("c", 3)]), "c");
     assert_eq!(told(&[limit("c", 3), blocked()]), "", "what is on the list may never come back");
     assert_eq!(told(&[blocked()]), "");
+}
+
+#[test]
+fn the_client_is_told_the_policies_of_all_descriptors() {
+    let with = |policy: &str, decision| {
+        let mut verdict = verdict(decision, policy, 1, 1);
+        verdict.headers.push((POLICY.into(), policy.into()));
+        verdict
+    };
+    let verdicts = vec![with("a", Decision::Allow), with("b", Decision::Limit), with("a", Decision::Allow)];
+    let headers = response(verdicts).unwrap().response_headers_to_add;
+    let told: Vec<_> = headers.iter().map(|header| (&*header.key, &*header.value)).collect();
+    assert_eq!(told, [("ratelimit", "b"), (POLICY, "a, b")]);
 }
 
 #[test]

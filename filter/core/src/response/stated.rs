@@ -1,0 +1,226 @@
+//! The one set of quota headers that a response has, whoever else states a quota in it: an upstream, a second Weir in
+//! the chain, Envoy's `enable_x_ratelimit_headers`.
+//!
+//! The strictest status is told, in all the forms that any of them uses: as `RateLimit`, and as a triple of `-limit`,
+//! `-remaining` and `-reset`. Every policy stays in `RateLimit-Policy`. A status that cannot be read counts for nothing.
+
+use alloc::borrow::Cow;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+/// The headers that state a quota: those of the drafts, up to 06 as a triple, and `X-RateLimit-*`.
+pub const STATED: [&str; 8] = [
+    "ratelimit-policy",
+    "ratelimit",
+    "x-ratelimit-limit",
+    "x-ratelimit-remaining",
+    "x-ratelimit-reset",
+    "ratelimit-limit",
+    "ratelimit-remaining",
+    "ratelimit-reset",
+];
+/// The places of `RateLimit-Policy` and of `RateLimit` in [`STATED`].
+const POLICY: usize = 0;
+const STATUS: usize = 1;
+/// Where the triples begin.
+const TRIPLES: [usize; 2] = [2, 5];
+/// The policy's name for a status that has none.
+const UNNAMED: &str = "\"upstream\"";
+/// A reset from here on is a Unix time; in seconds, no window is that long.
+const EPOCH_S_MIN: u64 = 1_000_000_000;
+
+/// A line of a response's header: the header's place in [`STATED`], and the value.
+pub type Line = (usize, Vec<u8>);
+
+/// A header's name and value.
+type Header<'a> = (&'a str, Cow<'a, str>);
+
+/// A quota's status, as headers state it.
+pub(super) struct Stated {
+    /// The member of `RateLimit`.
+    pub(super) member: String,
+    pub(super) limit: Option<u64>,
+    pub(super) remaining: u64,
+    /// Seconds until there is more.
+    pub(super) more_s: u64,
+    /// The triple's reset.
+    pub(super) reset: String,
+}
+
+/// The forms in which a status is told.
+#[derive(Clone, Copy)]
+pub(super) struct Forms {
+    /// As `RateLimit`.
+    pub(super) ratelimit: bool,
+    /// As each of [`TRIPLES`].
+    pub(super) triples: [bool; 2],
+}
+
+impl Stated {
+    /// True if it has a smaller part of its limit left than the other, or as much and waits longer.
+    fn is_stricter(&self, other: &Self) -> bool {
+        let (limit, others) = self.limit.zip(other.limit).unwrap_or((1, 1));
+        let (left, others) = (wide(self.remaining, others), wide(other.remaining, limit));
+        left < others || left == others && self.more_s > other.more_s
+    }
+
+    /// The headers that tell it in these forms, and `policies`.
+    pub(super) fn headers<'a>(self, policies: String, forms: Forms) -> Vec<Header<'a>> {
+        let mut headers: Vec<Header<'a>> = Vec::with_capacity(STATED.len());
+        let mut tell = |place: usize, value: String| {
+            headers.extend(STATED.get(place).map(|name| (*name, value.into())));
+        };
+        if !policies.is_empty() {
+            tell(POLICY, policies);
+        }
+        if forms.ratelimit {
+            tell(STATUS, self.member);
+        }
+        for (at, is_told) in TRIPLES.into_iter().zip(forms.triples) {
+            if !is_told {
+                continue;
+            }
+            if let Some(limit) = self.limit {
+                tell(at, limit.to_string());
+            }
+            tell(at + 1, self.remaining.to_string());
+            tell(at + 2, self.reset.clone());
+        }
+        headers
+    }
+
+    /// The status of others that has no name: `remaining` of `limit`, and more in so many seconds.
+    fn unnamed(limit: Option<u64>, remaining: u64, more_s: u64, reset: String) -> Self {
+        Self { member: format!("{UNNAMED};r={remaining};t={more_s}"), limit, remaining, more_s, reset }
+    }
+}
+
+/// The headers of a response in which others state quotas in `lines`, to replace all of these: the strictest status,
+/// `own` or theirs. `reset_of` writes a reset in so many seconds; `unix_s` is the wall clock.
+pub(super) fn merged<'a>(
+    (own, ours, mut forms): (Stated, String, Forms),
+    lines: &[Line],
+    reset_of: &dyn Fn(u64) -> String,
+    unix_s: u64,
+) -> Vec<Header<'a>> {
+    let mut policies = String::new();
+    for policy in all_of(lines, POLICY) {
+        // Drafts up to 06 begin with the limit, and name none.
+        if !policy.starts_with(|c: char| c.is_ascii_digit()) {
+            add(&mut policies, policy);
+        }
+    }
+    for policy in split(&ours, b',') {
+        add(&mut policies, policy);
+    }
+    let mut strictest = own;
+    let mut is_unnamed = false;
+    let mut consider = |other: Stated, is_without_name| {
+        if other.is_stricter(&strictest) {
+            (strictest, is_unnamed) = (other, is_without_name);
+        }
+    };
+    forms.ratelimit |= lines.iter().any(|(place, _)| *place == STATUS);
+    for member in all_of(lines, STATUS) {
+        let Some(remaining) = parameter(member, "r") else { continue };
+        let more_s = parameter(member, "t").unwrap_or(0);
+        let mut named = all_of(lines, POLICY).into_iter().filter(|policy| name_of(policy) == name_of(member));
+        let limit = named.next().and_then(|policy| parameter(policy, "q"));
+        consider(Stated { member: member.into(), limit, remaining, more_s, reset: reset_of(more_s) }, false);
+    }
+    // Draft 07: `limit=100, remaining=50, reset=30`.
+    let of_07 = |name| all_of(lines, STATUS).into_iter().find_map(|pair| value_of(pair, name));
+    if let Some(remaining) = of_07("remaining") {
+        let more_s = of_07("reset").unwrap_or(0);
+        consider(Stated::unnamed(of_07("limit"), remaining, more_s, reset_of(more_s)), true);
+    }
+    for (at, is_told) in TRIPLES.into_iter().zip(&mut forms.triples) {
+        *is_told |= lines.iter().any(|(place, _)| (at..at + 3).contains(place));
+        for n in 0..lines.len() {
+            let Some(remaining) = nth(lines, at + 1, n).and_then(number) else { continue };
+            let (limit, reset) = (nth(lines, at, n).and_then(number), nth(lines, at + 2, n).unwrap_or("0"));
+            let at_s = number(reset).unwrap_or(0);
+            let more_s = if at_s < EPOCH_S_MIN { at_s } else { at_s.saturating_sub(unix_s) };
+            consider(Stated::unnamed(limit, remaining, more_s, reset.into()), true);
+        }
+    }
+    if let Some(limit) = strictest.limit.filter(|_| is_unnamed) {
+        add(&mut policies, &format!("{UNNAMED};q={limit}"));
+    }
+    strictest.headers(policies, forms)
+}
+
+/// Adds a member to a list, unless it is there.
+fn add(list: &mut String, member: &str) {
+    if split(list, b',').contains(&member) {
+        return;
+    }
+    if !list.is_empty() {
+        list.push_str(", ");
+    }
+    list.push_str(member);
+}
+
+/// The members of all lines of the header at this place (RFC 9651, 3.1).
+fn all_of(lines: &[Line], place: usize) -> Vec<&str> {
+    let mut all = Vec::new();
+    let mut n = 0;
+    while let Some(line) = nth(lines, place, n) {
+        all.append(&mut split(line, b','));
+        n += 1;
+    }
+    all
+}
+
+/// Line `n` of the header at this place; empty if it is not text.
+fn nth(lines: &[Line], place: usize, n: usize) -> Option<&str> {
+    let mut of_place = lines.iter().filter(|(known, _)| *known == place);
+    of_place.nth(n).map(|(_, value)| str::from_utf8(value).unwrap_or_default())
+}
+
+/// A member's value, without its parameters.
+fn name_of(member: &str) -> &str {
+    split(member, b';').first().copied().unwrap_or_default()
+}
+
+/// A member's parameter, if it is a number.
+fn parameter(member: &str, name: &str) -> Option<u64> {
+    split(member, b';').into_iter().skip(1).find_map(|pair| value_of(pair, name))
+}
+
+/// The number in `name=number`.
+fn value_of(pair: &str, name: &str) -> Option<u64> {
+    number(pair.strip_prefix(name)?.strip_prefix('=')?)
+}
+
+/// The number that a text begins with.
+fn number(text: &str) -> Option<u64> {
+    let text = text.trim_ascii();
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    text.get(..digits)?.parse().ok()
+}
+
+/// The parts of `text` between separators outside of its strings, without space around them; none is empty.
+fn split(text: &str, separator: u8) -> Vec<&str> {
+    let (mut parts, mut begin) = (Vec::new(), 0);
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    for (at, byte) in text.bytes().chain([separator]).enumerate() {
+        if at == text.len() || byte == separator && !is_quoted {
+            let part = text.get(begin..at).unwrap_or_default().trim_ascii();
+            if !part.is_empty() {
+                parts.push(part);
+            }
+            begin = at + 1;
+        } else if is_escaped || is_quoted && byte == b'\\' {
+            is_escaped = !is_escaped;
+        } else if byte == b'"' {
+            is_quoted = !is_quoted;
+        }
+    }
+    parts
+}
+
+fn wide(one: u64, other: u64) -> u128 {
+    u128::from(one) * u128::from(other)
+}
