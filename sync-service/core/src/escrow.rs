@@ -170,18 +170,16 @@ impl Escrow {
             leased
         };
         let mut leases: Vec<_> = draw.claims.iter().map(answer).collect();
-        if draw.law != Law::Steady {
-            let left = u32::try_from(self.level(now_us, draw)).unwrap_or(u32::MAX);
-            let may_take = self.may_take(now_us, draw.law);
-            let is_told = |claim: &Claim| match claim.kind {
-                Kind::Lease => false,
-                Kind::Charge => may_take || draw.law == Law::Turns,
-                Kind::Take | Kind::Refund => may_take,
-            };
-            for (lease, claim) in leases.iter_mut().zip(&draw.claims) {
-                if lease.lease_ms > 0 || is_told(claim) {
-                    lease.left = left;
-                }
+        let left = u32::try_from(self.level(now_us, draw)).unwrap_or(u32::MAX);
+        let may_take = self.may_take(now_us, draw.law);
+        let is_told = |claim: &Claim| match claim.kind {
+            Kind::Lease => false,
+            Kind::Charge => may_take || draw.law == Law::Turns,
+            Kind::Take | Kind::Refund => may_take,
+        };
+        for (lease, claim) in leases.iter_mut().zip(&draw.claims) {
+            if lease.lease_ms > 0 || is_told(claim) {
+                lease.left = left;
             }
         }
         let counts_ns = self.deficit_ns.saturating_add(self.before_ns(now_us, draw));

@@ -4,7 +4,6 @@ use weir_budget::budget::BudgetId;
 use weir_budget::escrow::{Claim, Draw, Drawn, Kind};
 use weir_limiter::edge::{Take, Taken};
 use weir_rules::RuleSet;
-use weir_wire::law::Law;
 
 use super::site::unix_ns;
 
@@ -26,9 +25,6 @@ pub(super) fn draw(kind: Kind, take: &Take, rules: &RuleSet) -> Option<Draw> {
 /// What `draw` gave.
 pub(super) fn taken(draw: &Draw, drawn: &Drawn) -> Option<Taken> {
     let (lease, claim) = (drawn.leases.first()?, draw.claims.first()?);
-    let left = match draw.law {
-        Law::Steady => drawn.left(draw.quota),
-        _ => lease.left,
-    };
-    Some(Taken { is_taken: lease.charged >= claim.ahead.into(), left, wait_ms: lease.wait_ms })
+    let is_taken = lease.charged >= claim.ahead.into();
+    Some(Taken { is_taken, left: lease.left, wait_ms: lease.wait_ms })
 }

@@ -151,6 +151,22 @@ async fn a_peek_is_not_held_against_its_client() {
 }
 
 #[tokio::test]
+async fn what_is_told_of_a_strict_quota_is_its_budgets_level_and_not_a_leases_rest() {
+    let strict = json!({"rate": "5/h", "burst": 5, "strict": true});
+    let tried = Tried::ready(json!([rule("login", &strict)])).await;
+    let told = async |is_peek| {
+        let standing = tried.check("/login", is_peek).await.standing.expect("a standing");
+        (standing.remaining, standing.reset_after.as_secs().div_ceil(60))
+    };
+    for _ in 0..3 {
+        assert_eq!(told(true).await, (4, 12), "a peek at a fresh key");
+    }
+    for (left, minutes) in [(4, 12), (3, 24), (2, 36), (1, 48), (0, 12), (0, 12)] {
+        assert_eq!(told(false).await, (left, minutes));
+    }
+}
+
+#[tokio::test]
 async fn what_an_edge_counts_is_counted() {
     let strict = json!({"rate": "2/d", "burst": 2, "strict": true});
     let tried = Tried::ready(json!([rule("login", &strict), rule("quiet", &json!({"rate": "1/s"}))])).await;

@@ -29,7 +29,7 @@
 -- and last, what the caller knows of the store's clock, in microseconds (weir_budget::store_clock): the latest that it can
 --           show; what it showed when it was seen to have jumped, and how far it has
 --
--- Returns   {deficit_us, deficit_ns, outstanding, given, now_us, left (by any law but the steady one),
+-- Returns   {deficit_us, deficit_ns, outstanding, given, now_us, left,
 --            {charged or -1 per claim}, {milliseconds to wait for more per claim, 0 where it got all; or for the turn that it got},
 --            {milliseconds to spend it in per claim}};
 --            or, if the clock shows more than it can, the error "LATE <now_us>", and nothing is written
@@ -659,4 +659,4 @@ if not head.is_new or is_lost or given > 0 then
   redis.call('PEXPIRE', key, whole(math.ceil(kept_us / 1000)))
 end
 local counts_us = is_sliding and deficit_us + weighed(math.max(0, end_us - now)) or deficit_us
-return {counts_us, deficit_ns, outstanding, given, now, (not is_steady or is_turns) and level() or 0, answers, waits, leases}
+return {counts_us, deficit_ns, outstanding, given, now, level(), answers, waits, leases}

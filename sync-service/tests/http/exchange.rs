@@ -231,7 +231,7 @@ async fn a_strict_key_is_leased_what_it_wants_beside_a_grant_for_another() {
     both.keys.insert(0, both.keys[0].clone());
     (both.keys[0].rule, both.keys[0].ahead) = (1, 30);
     let first = reply(&report(server.address, "", &both).await);
-    assert_eq!(first.grants[0], Allowance::Leased(Leased::of(30, 2_000)));
+    assert_eq!(first.grants[0], Allowance::Leased(Leased { left: 70, ..Leased::of(30, 2_000) }));
     assert_eq!(first.grants[1], Allowance::Warm, "a budget of its own");
     both.pop = "iad1".into();
     both.keys[0].ahead = 90;

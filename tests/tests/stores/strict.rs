@@ -50,7 +50,7 @@ async fn claims(store: &dyn Store, claims: &[Claim]) -> Drawn {
 
 async fn gives_what_is_wanted_and_there(store: &dyn Store) {
     let first = claims(store, &[claim(1, 0, 10)]).await;
-    assert_eq!(first.leases, [Leased::of(10, 10_000)]);
+    assert_eq!(first.leases, [Leased { left: 90, ..Leased::of(10, 10_000) }]);
     assert_eq!((first.given, first.outstanding, first.deficit_ns), (10, 10, 10 * slow().token_ns()));
     let second = claims(store, &[claim(1, 8, 10)]).await;
     assert_eq!((second.leases[0].charged, second.given, second.outstanding), (18, 8, 10));

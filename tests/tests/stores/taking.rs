@@ -39,7 +39,10 @@ pub(crate) async fn take(store: &dyn Store, value: &[u8], tokens: u32) -> Drawn 
 
 async fn takes_all_or_nothing(store: &dyn Store) {
     let first = take(store, b"a", 70).await;
-    assert_eq!((first.leases, first.given, first.outstanding), (vec![Leased::of(70, 0)], 70, 0));
+    assert_eq!(
+        (first.leases, first.given, first.outstanding),
+        (vec![Leased { left: 30, ..Leased::of(70, 0) }], 70, 0)
+    );
     assert_eq!(first.deficit_ns, 70 * slow().token_ns());
     let second = take(store, b"a", 31).await;
     assert_eq!((second.leases[0].charged, second.given), (0, 0));
@@ -56,7 +59,11 @@ async fn takes_beside_leases(store: &dyn Store) {
     assert_eq!((leased.leases[0].charged, leased.outstanding), (60, 60));
     let short = take(store, b"a", 31).await;
     assert_eq!((short.given, short.outstanding), (0, 60));
-    assert_eq!(short.leases, [Leased { wait_ms: 1_000, ..NO_LEASE }], "what is leased may come back");
+    assert_eq!(
+        short.leases,
+        [Leased { wait_ms: 1_000, left: 30, ..NO_LEASE }],
+        "what is leased may come back"
+    );
     let taken = take(store, b"a", 30).await;
     assert_eq!((taken.given, taken.outstanding), (30, 60));
     ask(store, "fra1", draw(b"a", slow(), LONG_US, vec![claim(1, 5, 0)])).await.unwrap();

@@ -43,13 +43,11 @@ impl Limiter {
                 let drawn = in_hand.filter(|in_hand| in_hand.told.epoch == w.epoch);
                 let reserved = if drawn.is_some() { 0 } else { w.awaited(timeout_ns, now) };
                 let on_hand = w.on_hand(begins_by).saturating_sub(reserved);
-                // What a calendar quota's budget had left as of the last answer.
-                let elsewhere = if terms.is_calendar { w.left() } else { 0 };
-                (on_hand, elsewhere, drawn.map_or(0, |drawn| drawn.told.awaited))
+                (on_hand, w.left(), drawn.map_or(0, |drawn| drawn.told.awaited))
             }
-            _ => (0, 0, 0),
+            _ => (0, in_hand.map_or(0, |in_hand| in_hand.left), 0),
         };
-        // What clients are told they have left.
+        // What clients are told they have left: what is on hand beside what the budget had as of the last answer.
         let told = |left: u32| {
             let bucket = Bucket::FULL.held_to(quota, left.saturating_add(elsewhere), now);
             refused(Verdict::Fits(Standing::allowed(bucket, quota, now)))
@@ -66,7 +64,10 @@ impl Limiter {
             let _ = slot.put_back(&lodging, &Entry::Watched(watched), now);
             let left = watched.on_hand(begins_by).saturating_sub(watched.awaited(timeout_ns, now));
             return match &terms.in_flight {
-                Some(flight) => Self::begin(hit, &Algorithm::Concurrency(*flight), left, slot, now),
+                Some(flight) => {
+                    let left = left.saturating_add(elsewhere);
+                    Self::begin(hit, &Algorithm::Concurrency(*flight), left, slot, now)
+                }
                 None => told(left),
             };
         }

@@ -187,9 +187,7 @@ impl Limiter {
                 if watched.on_hand(now) < told.awaited {
                     watched.end_waiting(told.awaited);
                 }
-                if is_calendar {
-                    watched.note_left(leased.left);
-                }
+                watched.note_left(leased.left);
                 // A shorter wait is not noted: the epoch would end with it.
                 if wait_ms > 0 && (is_calendar || more_at > until) {
                     // A client that returns when it was told to must not find the key barred still.

@@ -17,7 +17,7 @@ pub(crate) struct InHand {
     pub(crate) until: Time,
     /// When the budget has another token, or when the turn comes that it gave.
     pub(crate) more_at: Time,
-    /// What the budget has left, if it says so.
+    /// What the budget has left.
     pub(crate) left: u32,
     /// Whether its lease was over when it came, or its window is: the request draws again.
     pub(crate) is_over: bool,

@@ -127,7 +127,7 @@ pub struct Leased {
     /// milliseconds, rounded up; 0 if unknown. Of a turn that is given: how long after the answer it comes. Without a
     /// lease: when the window ends that is too short for one.
     pub wait_ms: u64,
-    /// What the budget has left, if it does not refill steadily.
+    /// Whole tokens that the budget has left.
     pub left: u32,
 }
 

@@ -29,7 +29,7 @@ fn twenty() -> Quota {
 fn tokens_are_debited_before_they_are_spent() {
     let (quota, mut store) = (twenty(), Escrow::default());
     let drawn = store.draw(7, "a", &draw(quota, &[claim(1, 0, 5)]));
-    assert_eq!(drawn.leases, [Leased::of(5, 2_000)]);
+    assert_eq!(drawn.leases, [Leased { left: 15, ..Leased::of(5, 2_000) }]);
     assert_eq!((drawn.given, drawn.outstanding, drawn.deficit_ns), (5, 5, 5 * quota.token_ns()));
     let spent = store.draw(7, "a", &draw(quota, &[claim(1, 4, 3)]));
     assert_eq!((spent.leases[0].charged, spent.given, spent.outstanding), (7, 2, 3));

@@ -47,8 +47,8 @@ fn lacking(store: &Escrow, quota: Quota) -> u64 {
 #[test]
 fn what_a_request_did_not_cost_can_be_given_again() {
     let (quota, mut store) = (slow(), Escrow::default());
-    assert_eq!(say(&mut store, 0, quota, drawn(1, 80)), Leased::of(80, 2_000));
-    assert_eq!(say(&mut store, SECOND_US, quota, held(1, 80)), Leased::of(80, 60_000));
+    assert_eq!(say(&mut store, 0, quota, drawn(1, 80)), Leased { left: 20, ..Leased::of(80, 2_000) });
+    assert_eq!(say(&mut store, SECOND_US, quota, held(1, 80)), Leased { left: 20, ..Leased::of(80, 60_000) });
     assert_eq!(
         say(&mut store, 30 * SECOND_US, quota, drawn(2, 80)).charged,
         20,

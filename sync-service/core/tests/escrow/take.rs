@@ -22,8 +22,8 @@ fn take(store: &mut Escrow, now_us: u64, law: Law, tokens: u32) -> Leased {
 fn a_take_gets_all_or_nothing_and_leaves_no_epoch() {
     let mut store = Escrow::default();
     let law = Law::Steady;
-    assert_eq!(take(&mut store, 0, law, 7), Leased::of(7, 0));
-    assert_eq!(take(&mut store, 0, law, 4), Leased { wait_ms: 1_000, ..NO_LEASE }, "one is missing");
+    assert_eq!(take(&mut store, 0, law, 7), Leased { left: 3, ..Leased::of(7, 0) });
+    assert_eq!(take(&mut store, 0, law, 4), Leased { wait_ms: 1_000, left: 3, ..NO_LEASE }, "one is missing");
     assert_eq!(take(&mut store, 0, law, 3), Leased::of(3, 0));
     assert_eq!(take(&mut store, 500_000, law, 1), Leased { wait_ms: 500, ..NO_LEASE });
     assert_eq!(take(&mut store, 2 * SECOND_US, law, 2), Leased::of(2, 0), "what is spent refills at once");

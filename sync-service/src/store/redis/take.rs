@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 use weir_budget::budget::{COUNT_MAX, DEFICIT_NS_MAX, STEP_KEPT_US};
-use weir_budget::escrow::{Draw, Drawn, ENDED_KEPT_US, Kind, WINDOW_TOKEN_NS};
+use weir_budget::escrow::{Draw, Drawn, ENDED_KEPT_US, Kind};
 use weir_wire::law::Law;
 use weir_wire::messages::Leased;
 
@@ -152,10 +152,8 @@ fn drawn(draw: &Draw, said: &Said, is_taken: bool) -> Drawn {
     let given = draw.claims.first().map_or(0, |claim| if is_taken { claim.ahead.into() } else { 0 });
     let wait_us =
         if said.outstanding > 0 { said.refills_us.min(draw.ask_again_us()) } else { said.refills_us };
-    let left = match draw.law {
-        Law::Steady => 0,
-        _ => u64::from(draw.quota.burst()).saturating_sub(said.deficit_ns / WINDOW_TOKEN_NS),
-    };
+    let full_ns = draw.token_ns().saturating_mul(draw.quota.burst().into());
+    let left = full_ns.saturating_sub(said.deficit_ns) / draw.token_ns();
     let lease = Leased {
         wait_ms: if is_taken { 0 } else { wait_us.div_ceil(1_000) },
         left: u32::try_from(left).unwrap_or(u32::MAX),

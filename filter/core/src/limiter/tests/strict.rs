@@ -111,6 +111,22 @@ fn a_client_without_a_token_is_told_when_the_budget_has_one() {
 }
 
 #[test]
+fn a_client_is_told_what_the_budget_has_left_and_what_is_on_hand() {
+    let (mut limiter, mut slots) = hourly("5/h", 5, "deny");
+    let (report, draw) = wait(&mut limiter, &mut slots, T0);
+    let grants =
+        vec![Allowance::Leased(Leased { left: 2, ..Leased::of(report.keys[0].admitted + 3, 2_000) })];
+    let reply =
+        Reply { sequence: report.sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() };
+    assert!(limiter.drawn(draw, &reply.encode(), &mut slots, T0).unwrap());
+    let first = limiter.decide_again(true, &mut Client("192.0.2.1".into()), &mut slots, T0);
+    assert_eq!(first.strictest().unwrap().1.remaining, 4);
+    let next =
+        [(); 2].map(|()| ask(&mut limiter, &mut slots, "192.0.2.1", T0).strictest().unwrap().1.remaining);
+    assert_eq!(next, [3, 2], "of tokens on hand");
+}
+
+#[test]
 fn what_costs_more_than_there_is_waits_for_all_of_it() {
     let rule = json!([{"name": "reset", "key": ["client_address"], "rate": "1/h", "burst": 9, "strict": true, "cost": 4}]);
     let (mut limiter, mut slots) = (limiter(rules(&rule), Some(1)), LocalSlots::new(1));

@@ -77,7 +77,7 @@ pub struct Strict {
     pub noted_at: Moment,
     /// Whether there are no tokens.
     pub is_barred: bool,
-    /// For a calendar quota, what the budget had left as of the last answer; for others, the burst.
+    /// What the budget had left as of the last answer; the burst before the first.
     pub left: u32,
 }
 
@@ -194,10 +194,10 @@ impl Watched {
     fn bounded(&self) -> Bounded {
         match self.kind {
             Kind::Bounded(bounded) => bounded,
-            Kind::Strict(Strict { noted_at, left, .. }) => Bounded {
+            Kind::Strict(Strict { noted_at, .. }) => Bounded {
                 asked: self.admitted,
                 unheard_since: noted_at,
-                hold: Hold::Grant { ratio: AdmitRatio::ONE, burst: left, parts: 1 },
+                hold: Hold::Grant { ratio: AdmitRatio::ONE, burst: TOKENS_MAX, parts: 1 },
             },
         }
     }
@@ -375,7 +375,7 @@ impl Entry {
     pub(super) fn light(&self, now: Time) -> Option<u32> {
         let Self::Watched(w) = self else { return None };
         let unsaid = w.admitted.saturating_sub(w.charged);
-        (w.until <= now && unsaid < w.kind.tokens()).then_some(unsaid)
+        (w.until <= now && unsaid < w.kind.tokens().max(1)).then_some(unsaid)
     }
 
     /// Whether it can go without loss. Dropping a partly used share delays weir-sync hearing of the key,

@@ -141,7 +141,7 @@ impl Watched {
         self.admitted = self.admitted.saturating_add(cost);
     }
 
-    /// What the budget of a calendar quota had left as of the last answer.
+    /// What the budget had left as of the last answer.
     pub fn left(&self) -> u32 {
         self.strict().left
     }
