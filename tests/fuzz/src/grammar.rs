@@ -26,7 +26,7 @@ fn pick<'a>(of: &[&'a str], by: u8) -> &'a str {
 /// A rule set.
 #[derive(Arbitrary, Debug)]
 pub struct Rules {
-    rules: Vec<(Meets, Option<Listed>)>,
+    list: Vec<(Meets, Option<Listed>)>,
     allow: Option<Meets>,
     deny: Option<Meets>,
 }
@@ -66,7 +66,7 @@ impl Rules {
     /// The document; it is a good one.
     pub fn document(&self) -> Value {
         let rule = |i: usize, meets: Value| json!({"name": format!("r{i}"), "match": meets, "key": ["all"], "rate": "1/s"});
-        let mut rules: Vec<_> = (self.rules.iter().take(CONDITIONS_MAX).enumerate())
+        let mut rules: Vec<_> = (self.list.iter().take(CONDITIONS_MAX).enumerate())
             .map(|(i, (meets, listed))| {
                 let mut rule = rule(i, meets.value());
                 if let Some(listed) = listed {
