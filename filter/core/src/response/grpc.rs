@@ -5,12 +5,13 @@
 //!   is exhausted, a `QuotaFailure` that names the rule.
 //! - `grpc-retry-pushback-ms`: when to try again (gRPC's proposal A6). Clients that have a policy of retries obey it.
 
-use alloc::borrow::ToOwned as _;
+use alloc::borrow::{Cow, ToOwned as _};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::Header;
+/// A header's name and value.
+type Header<'a> = (&'a str, Cow<'a, str>);
 
 /// What all that gRPC has for errors is called.
 const TYPES: &str = "type.googleapis.com/google.rpc.";
