@@ -116,8 +116,11 @@ impl Pop {
                 Ok(())
             }
             Line::Requests(requests) => {
-                let seen = self.send(requests);
+                let mut seen = self.send(requests);
                 compare(&seen.outcomes, &requests.outcomes)?;
+                if step.details.iter().any(|(name, _)| name == "held") {
+                    self.let_go(&mut seen);
+                }
                 step.details.iter().try_for_each(|(name, value)| self.check(&seen, name, value))
             }
         }
@@ -156,7 +159,6 @@ impl Pop {
                 self.in_flight.push_back(open);
             }
         }
-        self.let_go(&mut seen);
         seen
     }
 

@@ -13,7 +13,7 @@ use core::cmp::Reverse;
 use crate::RuleIndex;
 use crate::table::NamedKey;
 use crate::table::slot::Tag;
-pub(crate) use key::WatchedKey;
+pub(crate) use key::{WatchedKey, bytes_of};
 use weir_wire::messages::{AdmitRatio, KEYS_MAX};
 use weir_wire::time::{SECOND_NS, Time};
 
@@ -21,8 +21,6 @@ use weir_wire::time::{SECOND_NS, Time};
 const WATCH_MAX: usize = 4_096;
 /// How many keys are looked at to find one that may make room.
 const NEIGHBOURS_MAX: usize = 8;
-/// The bytes that a key takes in a report besides its value, about the maximum: an epoch, and counts.
-const KEY_BYTES: u64 = 20;
 /// A key that is untouched for this long is forgotten, in nanoseconds.
 const FORGET_NS: u64 = 60 * SECOND_NS;
 
@@ -237,11 +235,6 @@ impl Due {
         }
         first
     }
-}
-
-/// About how many bytes the key with this value takes in a report.
-pub(crate) fn bytes_of(value: &[u8]) -> u64 {
-    KEY_BYTES + value.len() as u64
 }
 
 #[cfg(test)]

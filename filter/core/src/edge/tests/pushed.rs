@@ -88,7 +88,7 @@ fn a_fetch_that_is_lost_is_made_again_after_two_intervals_and_then_twice_as_late
             let failed = Err(Unread::Failed("lost".into()));
             edge.answer(fetch.number, failed, &mut site, fails_at);
             fetch = loop {
-                now = now + INTERVAL_NS;
+                now += INTERVAL_NS;
                 let mut made = if now < fails_at { Vec::new() } else { calls(edge.tick(&mut site, now)) };
                 made.retain(|call| call.body.is_empty());
                 if let Some(fetch) = made.pop() {

@@ -5,6 +5,9 @@ use crate::table::slot::Tag;
 use weir_wire::messages::AdmitRatio;
 use weir_wire::time::{SECOND_NS, Time};
 
+/// The bytes that a key takes in a report besides its value, about the maximum: an epoch, and counts.
+const KEY_BYTES: u64 = 20;
+
 /// A warm key is reported this often, in nanoseconds.
 const WARM_NS: u64 = 2 * SECOND_NS;
 /// A warm key is reported before its turn once it was asked for more than this part of its burst: an eighth.
@@ -130,7 +133,7 @@ impl WatchedKey {
 
     /// About how many bytes it takes in a report.
     pub(super) fn bytes(&self) -> u64 {
-        super::bytes_of(self.name.value.as_bytes())
+        bytes_of(self.name.value.as_bytes())
     }
 
     /// A report failed that was the first to say what was asked for after `said`.
@@ -224,4 +227,9 @@ fn first_credit(tag: Tag) -> u32 {
     #[allow(clippy::cast_possible_truncation, reason = "any bits of a hash will do")]
     let bits = (tag.bits() >> 20) as u32;
     bits % AdmitRatio::ONE.bits()
+}
+
+/// About how many bytes the key with this value takes in a report.
+pub(crate) fn bytes_of(value: &[u8]) -> u64 {
+    KEY_BYTES + value.len() as u64
 }
