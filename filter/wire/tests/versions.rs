@@ -108,6 +108,8 @@ fn a_report_says_how_its_pop_is() {
         module: "0.1.0".into(),
         every_ms: 1_000,
         rules: vec![counts.clone()],
+        refusal: "rules: expected a list".into(),
+        blocked: 7,
     };
     let said = |status: Status| Report { status: Some(status), ..report() };
     assert_eq!(Report::decode(&said(status.clone()).encode()), Ok(said(status.clone())));
