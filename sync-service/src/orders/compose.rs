@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(composed.effects, vec![Effect::InForce; 3]);
         assert_eq!(compose(&base, &[]).document, base);
         let short = compose(&document(&json!({"deny": {"method": "PUT"}})), &[ban("203.0.113.0/24")]);
-        let denied = json!([{"methods": ["PUT"]}, {"addresses": ["203.0.113.0/24"]}]);
+        let denied = json!([{"methods": ["PUT"]}, {"addresses": ["203.0.113.0/24"], "until_ms": 2}]);
         assert_eq!(short.document.value()["deny"], denied, "a list that is written as its only item");
     }
 

@@ -62,7 +62,7 @@ fn an_entry_is_what_its_key_says() {
         (Attribute::Authority, Some("shop.example")),
         (Attribute::Path, Some("/cart?of=7")),
         (Attribute::Route, None),
-        (header("x-plan"), Some("gold,silver")),
+        (header("x-plan"), Some("gold\nsilver")),
         (header("generic_key"), Some("slow")),
         (header("method"), None),
         (header("x-other"), None),
