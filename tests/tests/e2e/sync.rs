@@ -167,7 +167,7 @@ type Lie = fn(&Asked) -> Say;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_weir_sync_that_lies_is_not_noticed_by_requests() {
     let liar = Server::start(honest).await;
-    let plugin = synced(one("per-address", "1000/h", 1_000), "a");
+    let plugin = synced(one("per-address", "1000/d", 1_000), "a");
     let mut edge = Envoy::start(Setup::with(plugin).cluster("weir-sync", liar.address())).await;
     // A key that there is something to say about, before the first lie.
     drain(&mut edge.client(), &Ask::from("192.0.2.1"), 2_000).await;

@@ -88,7 +88,7 @@ fn a_new_version_is_fetched_and_enforced() {
         ("authorization", "Bearer secret"),
     ];
     assert_eq!(call.headers, headers.map(|(name, value)| (name.to_owned(), value.to_owned())));
-    assert_eq!((call.upstream.as_str(), call.timeout_ms), ("weir-sync", 5_000));
+    assert_eq!((call.upstream.as_str(), call.timeout_ms), ("weir-sync", 500));
     assert_eq!(worker.allowed_of(1, &client(1)), 1, "decided by the rules there are");
     let document = set(&[named("other", "1/h", 2)]);
     worker.answer_call(call.token, CallAnswer::new("200", document));
@@ -152,8 +152,12 @@ fn a_tick_reads_one_value_for_it() {
     // Too early for a report: what was heard is not looked at.
     worker.tick();
     let reads = worker.host().called("proxy_get_shared_data");
-    let (word, exchange, slots) = (1, 4, 4);
-    assert_eq!(reads, word + exchange + slots, "of the table all its slots, few as they are, for the gauge");
+    let (word, exchange, clock, slots) = (1, 4, 1, 4);
+    assert_eq!(
+        reads,
+        word + exchange + clock + slots,
+        "of the table all its slots, few as they are, for the gauge"
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use weir_rules::document::DOCUMENT_BYTES_MAX;
-use weir_tests::mock_host::{CallAnswer, HttpCall};
+use weir_tests::mock_host::{CallAnswer, HttpCall, Worker};
 use weir_wire::messages::Running;
 
 use super::{at_the_time_of, fetch, named, push, running, set, tick, worker};
@@ -77,20 +77,23 @@ fn a_fetch_that_fails_is_tried_again_and_holds_nothing_up() {
         assert_eq!(worker.allowed_of(9, &client(n + 100)), 5);
         worker.tick();
         let is_report = |call: &HttpCall| !call.body.is_empty();
-        assert!(worker.host().http_calls.iter().all(is_report), "not before the next interval");
-        let fetches = tick(&mut worker, 7);
-        assert_eq!(fetches.len(), 1);
-        call = fetches[0].clone();
+        assert!(worker.host().http_calls.iter().all(is_report), "{n}: not before the next interval");
+        call = again(&mut worker);
     }
     assert_eq!(worker.host().logged("no rule set: "), 4);
     worker.answer_call(call.token, CallAnswer::timeout());
-    let again = tick(&mut worker, 7);
-    worker.answer_call(again[0].token, CallAnswer::timeout());
+    let call = again(&mut worker);
+    worker.answer_call(call.token, CallAnswer::timeout());
     assert_eq!(worker.host().logged("no rule set: "), 5, "the same trouble is told once");
-    let again = tick(&mut worker, 7);
-    worker.answer_call(again[0].token, CallAnswer::new("200", set(&[rule("1/h", 2)])));
+    let call = again(&mut worker);
+    worker.answer_call(call.token, CallAnswer::new("200", set(&[rule("1/h", 2)])));
     assert_eq!(worker.allowed_of(9, &client(50)), 2);
     assert_eq!(running(&mut worker), Running { version: 7, refused: 0 });
+}
+
+/// The fetch that is made after one that failed, some intervals later.
+fn again(worker: &mut Worker) -> HttpCall {
+    (0..40).find_map(|_| tick(worker, 7).pop()).expect("another fetch")
 }
 
 #[test]
