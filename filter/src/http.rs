@@ -28,6 +28,7 @@ fn metadata(place: &str, names: &[String]) -> Result<Vec<u8>, Status> {
 pub(crate) struct HostRequest {
     pub(crate) is_without_body: bool,
     /// Its headers, once a rule has asked for one; `None` within if the host does not give them.
+    #[allow(clippy::option_option, reason = "not asked for yet, and not given, are two things")]
     lines: Option<Option<HeaderLines>>,
 }
 
