@@ -19,7 +19,7 @@ use super::seats::Seat;
 /// The most requests of a guest at a time, where requests need a token.
 const ASKED_MAX: u32 = 16;
 /// The most answers to a guest that are on their way.
-const UNTAKEN_MAX: u32 = 32;
+const UNTAKEN_MAX: u32 = 16;
 
 /// The most that is read of a guest before it is answered, in bytes.
 pub(super) const PIECE_BYTES: usize = 4 * 1_024;
