@@ -1,8 +1,10 @@
-//! The time of a POP. It goes on where its host's monotonic clock steps back, as when a virtual machine is moved.
+//! The time of a POP. It goes on where its host's monotonic clock steps back, as when a virtual machine is moved, and where a
+//! clock that stepped back returns.
 //!
-//! Whatever is kept with a time (buckets, windows, bans, leases, refusals) is kept by this one. So a step back gives no
-//! token and holds none back: only what passed between the last reading and the step is lost. Workers share how far the
-//! host's clock is behind, as they share the table.
+//! Whatever is kept with a time (buckets, windows, bans, leases, refusals) is kept by this one. So a step gives no
+//! token and holds none back: only what passed between the last reading and the step is lost, at a return too. Workers
+//! share how far the host's clock is behind, as they share the table. Each ticks more often than [`STEP_NS_MIN`], so
+//! each sees a step before the clock returns.
 
 use super::shared::SharedValue;
 use super::site::Site;
@@ -14,8 +16,8 @@ const STEP_NS_MIN: u64 = 2 * SECOND_NS;
 /// One worker's part of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Clock {
-    /// How far the host's clock is behind the POP's.
-    behind_ns: u64,
+    /// How far the host's clock is behind the POP's; negative if it is ahead.
+    behind_ns: i64,
     latest: Time,
 }
 
@@ -23,53 +25,72 @@ impl Clock {
     /// A worker begins when the host's clock reads `read`.
     pub(super) fn begin(site: &mut dyn Site, read: Time) -> Self {
         site.open_value(SharedValue::Behind);
-        let behind_ns = site.time(SharedValue::Behind).0.as_nanos();
-        Self { behind_ns, latest: read + behind_ns }
+        let behind_ns = known_ns(site);
+        Self { behind_ns, latest: time_of(read, behind_ns) }
     }
 
     /// The time when the host's clock reads `read`.
     #[cfg_attr(target_arch = "wasm32", inline(never))]
     pub(super) fn time(&mut self, site: &mut dyn Site, read: Time) -> Time {
-        if !self.goes_on(self.behind_ns, read) {
-            self.step(site, read);
+        let now = time_of(read, self.behind_ns);
+        if now < self.latest || self.has_returned(self.behind_ns, read) {
+            return self.time_after_step(site, read);
         }
-        let now = read + self.behind_ns;
-        self.latest = self.latest.max(now);
+        self.latest = now;
         now
     }
 
     /// The same for a look that notes nothing.
     pub(super) fn peek(&self, read: Time) -> Time {
-        let behind_ns = if self.goes_on(self.behind_ns, read) { self.behind_ns } else { 0 };
-        (read + behind_ns).max(self.latest)
+        if self.goes_on(self.behind_ns, read) {
+            time_of(read, self.behind_ns).max(self.latest)
+        } else {
+            self.latest
+        }
     }
 
     /// Takes over what another worker has noticed.
     pub(super) fn follow(&mut self, site: &mut dyn Site, read: Time) {
-        let known_ns = site.time(SharedValue::Behind).0.as_nanos();
-        if self.goes_on(known_ns, read) {
-            self.behind_ns = known_ns;
+        let known_ns = known_ns(site);
+        if known_ns != self.behind_ns && self.goes_on(known_ns, read) {
+            *self = Self { behind_ns: known_ns, latest: time_of(read, known_ns) };
         }
     }
 
-    /// Whether the time goes on if the host's clock is behind by this much. If it reads what the POP's does, it has stepped
-    /// back and returned.
-    fn goes_on(&self, behind_ns: u64, read: Time) -> bool {
-        let is_back = self.latest.nanos_since(read + behind_ns) > STEP_NS_MIN;
-        let has_returned = behind_ns > 0 && read >= self.latest;
-        !is_back && !has_returned
+    /// Whether the time goes on if the host's clock is behind by this much.
+    fn goes_on(&self, behind_ns: i64, read: Time) -> bool {
+        let is_back = self.latest.nanos_since(time_of(read, behind_ns)) > STEP_NS_MIN;
+        !is_back && !self.has_returned(behind_ns, read)
     }
 
-    /// The host's clock has stepped; another worker may have noticed first. If two notice at once, both [follow](Clock::follow)
-    /// the one that shared it last.
+    /// Whether the host's clock was behind by this much and has returned: it reads what the POP's does.
+    fn has_returned(&self, behind_ns: i64, read: Time) -> bool {
+        behind_ns > 0 && read >= self.latest
+    }
+
+    /// The time of a clock that seems to have stepped; another worker may have noticed first. If two notice at once, both
+    /// [follow](Clock::follow) the one that shared it last.
     #[cold]
-    fn step(&mut self, site: &mut dyn Site, read: Time) {
-        let known_ns = site.time(SharedValue::Behind).0.as_nanos();
-        if self.goes_on(known_ns, read) {
-            self.behind_ns = known_ns;
-        } else {
-            self.behind_ns = self.latest.nanos_since(read);
-            site.set_time(SharedValue::Behind, Time::from_nanos(self.behind_ns));
+    fn time_after_step(&mut self, site: &mut dyn Site, read: Time) -> Time {
+        if self.goes_on(self.behind_ns, read) {
+            return time_of(read, self.behind_ns);
         }
+        self.follow(site, read);
+        if !self.goes_on(self.behind_ns, read) {
+            self.behind_ns = self.latest.as_nanos().wrapping_sub(read.as_nanos()).cast_signed();
+            site.set_time(SharedValue::Behind, Time::from_nanos(self.behind_ns.cast_unsigned()));
+        }
+        self.latest = time_of(read, self.behind_ns);
+        self.latest
     }
+}
+
+/// The POP's time when its host's clock reads `read` and is behind by this much.
+fn time_of(read: Time, behind_ns: i64) -> Time {
+    Time::from_nanos(read.as_nanos().saturating_add_signed(behind_ns))
+}
+
+/// How far workers know the host's clock to be behind.
+fn known_ns(site: &mut dyn Site) -> i64 {
+    site.time(SharedValue::Behind).0.as_nanos().cast_signed()
 }

@@ -48,7 +48,7 @@ pub enum SharedValue {
     Heard,
     /// When a report last failed that weir-sync is to blame for: another worker's requests need not wait to find out.
     Missed,
-    /// How far the host's clock is behind the POP's, since it stepped back: eight bytes of nanoseconds.
+    /// How far the host's clock is behind the POP's, since it stepped back: eight bytes of nanoseconds, signed.
     Behind,
     /// When a worker last greeted.
     Greeted,
