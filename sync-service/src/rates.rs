@@ -1,4 +1,4 @@
-//! What rules decide, as JSON and as metrics.
+//! Decision rates of rules, as JSON and as metrics.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -10,22 +10,22 @@ use weir_wire::messages::RULES_MAX;
 use crate::keys::answer::parts;
 use crate::metrics::{Metrics, OfDecision};
 
-/// The most rules that have metrics, however often rules are replaced; any beyond have none.
+/// Maximum number of rules with metrics, however often rules are replaced. Rules beyond it have none.
 const RULES_SHOWN_MAX: usize = 4 * RULES_MAX;
 
-/// What is known of rules.
+/// Decision rates of all rules.
 #[derive(Clone, Debug, Default)]
 pub struct Rates {
-    /// What each decides.
+    /// Rates of each rule.
     pub rules: Vec<RuleRates>,
-    /// Weir-syncs that say so.
+    /// Number of weir-syncs that contributed.
     pub members: usize,
-    /// Something is missing: the store is out of reach, or a weir-sync is of another version.
+    /// True if something is missing: the store is out of reach, or a weir-sync runs another version.
     pub is_partial: bool,
 }
 
 impl Rates {
-    /// What operators are told.
+    /// JSON for operators.
     pub fn answer(&self) -> Value {
         let rule = |RuleRates { rule, milli, pops }: &RuleRates| {
             json!({
@@ -46,14 +46,14 @@ impl Rates {
     }
 }
 
-/// The rules that have metrics.
+/// Names of the rules that have metrics.
 #[derive(Debug, Default)]
 pub struct Shown(Mutex<BTreeSet<String>>);
 
 impl Shown {
-    /// Adds what rules decided since the last time.
+    /// Adds the decisions since the last call to the metrics.
     pub fn add(&self, decided: Vec<(String, Decided)>, metrics: &Metrics) {
-        // Nothing in here panics; should it, the set is still good.
+        // Nothing in here panics. If it did, the set would still be valid.
         let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (rule, Decided { allowed, limited, shadow, denied }) in decided {
             if shown.len() >= RULES_SHOWN_MAX && !shown.contains(&rule) {

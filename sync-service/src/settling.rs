@@ -1,15 +1,16 @@
-//! What is found in a file counts once it is found twice in a row: a file that is still being written is left alone.
+//! Debounces changes of a file: content counts once it was read twice in a row, so a file that is still being
+//! written is ignored.
 //!
-//! Files are read again and again, which works on every file system and through symbolic links that are swapped.
+//! Files are polled. That works on every file system, and through symbolic links that are swapped.
 
 use std::time::Duration;
 
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-/// How often files are read.
+/// Interval at which files are read.
 const READ_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What a watcher has found.
+/// Last content read, and last content that settled.
 #[derive(Debug)]
 pub struct Settling<T> {
     last: Option<T>,
@@ -23,12 +24,12 @@ impl<T> Default for Settling<T> {
 }
 
 impl<T: Clone + PartialEq> Settling<T> {
-    /// Begins with what is known already.
+    /// Begins with `known` as the settled content.
     pub fn on(known: T) -> Self {
         Self { last: None, settled: Some(known) }
     }
 
-    /// Takes in what was found; returns it if it is new and has just settled.
+    /// Applies the content that was read. Returns it if it is new and has just settled.
     pub fn see(&mut self, found: T) -> Option<T> {
         let is_still = self.last.as_ref() == Some(&found);
         self.last = Some(found.clone());
@@ -40,7 +41,7 @@ impl<T: Clone + PartialEq> Settling<T> {
     }
 }
 
-/// When to look.
+/// Ticks at which to read.
 pub fn ticks() -> Interval {
     let mut ticks = interval(READ_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,4 +1,4 @@
-//! How POPs are, as operators are told.
+//! Status of POPs as JSON for operators.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use weir_budget::statuses::PopStatus;
 use weir_limiter::fleet::ladder::{FALLBACK_NS, STALE_NS, Step};
 use weir_wire::time::SECOND_NS;
 
-/// Adds to each of `pops`, which have `name` and `silent_s`, what it says of itself.
+/// Adds its reported status to each of `pops`, which have the fields `name` and `silent_s`.
 pub fn add(pops: &mut Value, statuses: &BTreeMap<String, PopStatus>) {
     for pop in pops.as_array_mut().into_iter().flatten() {
         let status = pop["name"].as_str().and_then(|name| statuses.get(name));
@@ -17,15 +17,15 @@ pub fn add(pops: &mut Value, statuses: &BTreeMap<String, PopStatus>) {
         pop["ladder"] = step.map(name).into();
         pop["clock_s"] = clock_s.into();
         pop["module"] = json!(status.map(|status| &status.module));
-        // Of a set that it does not run yet, which it may have refused before.
+        // The refusal concerns a rule set that the POP does not run yet, and may have refused before.
         let refusal =
             status.map(|status| &status.refusal).filter(|why| !why.is_empty() && pop["refused"] != 0);
         pop["refusal"] = json!(refusal);
     }
 }
 
-/// The step of a POP's ladder: as it said, or as its silence implies if that is worse. None if it does not say, and is not
-/// silent.
+/// Connectivity of a POP: the state it reported, or the one its silence implies if that is worse. None if it
+/// reported no state and is not silent.
 #[allow(clippy::cast_precision_loss, reason = "seconds")]
 fn ladder(said: Option<u8>, silent_s: f64) -> Option<Step> {
     let after = |ns: u64| silent_s >= ns as f64 / SECOND_NS as f64;

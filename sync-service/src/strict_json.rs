@@ -1,11 +1,11 @@
-//! JSON in which no field is given twice: which of the two counts would be anybody's guess.
+//! JSON reader that refuses duplicate fields: it would be unclear which of the two counts.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// Reads `bytes`. An error says where, and names the field that is given twice.
+/// Parses `bytes`. An error states the position, and the name of a duplicate field.
 pub fn read(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value = Once.deserialize(&mut json)?;
@@ -13,7 +13,7 @@ pub fn read(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     Ok(value)
 }
 
-/// Makes a value whose fields are each given once.
+/// Deserializes a value and refuses duplicate fields.
 struct Once;
 
 impl<'de> DeserializeSeed<'de> for Once {

@@ -1,14 +1,16 @@
-//! A report's draws, of which those that ask for turns come last.
+//! Acquires the tokens of a report, queue turns last.
 //!
-//! A turn that is given is spent. So where a request needs a turn and tokens of other strict rules, it takes the turn only if each of
-//! these gives it something: a client that is over its own limit takes no turns from the others.
+//! A turn that was given is spent. So a request that needs a turn and tokens of other strict rules gets the
+//! turn only if each of those rules gives it a token. A client over its own limit thus takes no turns from the
+//! others.
 
 use weir_budget::escrow::{Claim, Draw, Drawn, NO_LEASE};
 use weir_wire::law::Law;
 
 use crate::store::{Store, StoreError};
 
-/// What the `draws` of a report of `pop` give, in their order. Only what a request draws asks for turns.
+/// Acquires for all `draws` of a report from `pop`, and returns the results in their order. Only the draws of
+/// requests ask for turns.
 pub(crate) async fn draw(store: &dyn Store, pop: &str, draws: &[Draw]) -> Vec<Result<Drawn, StoreError>> {
     let asks_turns = |draw: &Draw| draw.law == Law::Turns;
     if draws.iter().all(asks_turns) || !draws.iter().any(asks_turns) {
@@ -28,13 +30,13 @@ pub(crate) async fn draw(store: &dyn Store, pop: &str, draws: &[Draw]) -> Vec<Re
     draws.iter().filter_map(|each| if asks_turns(each) { queued.next() } else { tokens.next() }).collect()
 }
 
-/// The answer to a draw that was not made. It says of no time: the queue may have places.
+/// Result of a draw that was skipped. It names no time to come back, because the queue may have room.
 fn nothing(draw: &Draw) -> Drawn {
     let leases = vec![NO_LEASE; draw.claims.len()];
     Drawn { deficit_ns: 0, outstanding: 0, given: 0, now_us: 0, leases }
 }
 
-/// Whether there was nothing for a request that asked.
+/// True if a request asked and got nothing.
 fn gives_nothing(draw: &Draw, given: &Drawn) -> bool {
     let asks = |claim: &Claim| claim.ahead > 0 && claim.held_us.is_none();
     draw.claims.iter().zip(&given.leases).any(|(claim, lease)| asks(claim) && lease.charged <= claim.spent())

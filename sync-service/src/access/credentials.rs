@@ -1,4 +1,4 @@
-//! Tokens with names, and what each is good for.
+//! Named tokens and their scopes.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,34 +10,34 @@ use subtle::ConstantTimeEq as _;
 use crate::config::token::{self, TokenSource};
 use crate::config::values::Secret;
 
-/// The most tokens of a file.
+/// Maximum number of tokens in a file.
 pub const TOKENS_MAX: usize = 20_000;
-/// The longest name of a token, in bytes.
+/// Maximum length of a token's name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
-/// What a token is good for, as its line in a file says.
+/// Scope of a token, as its line in a file states it.
 pub trait Scope: Sized {
-    /// The name of a token without one.
+    /// Name of a token whose line gives none.
     const NAME: &'static str;
-    /// How a line looks.
+    /// Format of a line, for error messages.
     const LINE: &'static str;
-    /// That of a token whose line says nothing else.
+    /// Scope of a token whose line contains only the token.
     fn whole() -> Self;
-    /// Reads a line's second word, or says what was expected.
+    /// Parses a line's second word. The error states what was expected.
     fn read(text: &str) -> Result<Self, String>;
 }
 
-/// The POPs that one may speak for: names, each of which may end in `*`.
+/// POPs that a token may report for: a list of names, each of which may end in `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pops(String);
 
 impl Pops {
-    /// These names and no others, if there are any. None may have a comma in it, or end in `*`.
+    /// Exactly these names; none if there are none. A name may neither contain a comma nor end in `*`.
     pub fn of_names(names: &[&str]) -> Option<Self> {
         (!names.is_empty()).then(|| Self(names.join(",")))
     }
 
-    /// Whether `pop` is one of them.
+    /// True if `pop` matches one of the patterns.
     pub fn covers(&self, pop: &str) -> bool {
         self.0.split(',').any(|pattern| match pattern.strip_suffix('*') {
             Some(start) => pop.starts_with(start),
@@ -45,7 +45,7 @@ impl Pops {
         })
     }
 
-    /// As they were written.
+    /// The patterns as they were written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -70,17 +70,17 @@ impl Scope for Pops {
     }
 }
 
-/// What an operator may do.
+/// Permission of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Read the rule set, its versions and the state of the fleet.
+    /// May read the rule set, its versions and the state of the fleet.
     Read,
-    /// That, and change the rule set.
+    /// May also change the rule set.
     Write,
 }
 
 impl Role {
-    /// Its name.
+    /// Name in files of tokens.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -107,17 +107,17 @@ impl Scope for Role {
     }
 }
 
-/// A door of the gateway.
+/// API of the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
-    /// What the fleet's rules say.
+    /// Checks against the fleet's rules.
     Check,
-    /// A limit that the caller names.
+    /// Checks against limits that the caller names.
     Limit,
 }
 
 impl Door {
-    /// Its name in files of tokens.
+    /// Name in files of tokens.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Check => "check",
@@ -126,7 +126,7 @@ impl Door {
     }
 }
 
-/// The doors of the gateway that a token opens.
+/// APIs of the gateway that a token may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asks {
     check: bool,
@@ -134,7 +134,7 @@ pub struct Asks {
 }
 
 impl Asks {
-    /// Whether it opens this door.
+    /// True if the token may use `door`.
     pub fn opens(self, door: Door) -> bool {
         match door {
             Door::Check => self.check,
@@ -147,7 +147,7 @@ impl Scope for Asks {
     const NAME: &'static str = "check";
     const LINE: &'static str = "`TOKEN`, or `NAME ROLE TOKEN` as in `orders check TOKEN`, `jobs limit TOKEN` or `api check,limit TOKEN`";
 
-    /// The rules' door alone: a token for limits of the caller's own says so.
+    /// Checks by rule only. Permission to name limits must be given explicitly.
     fn whole() -> Self {
         Self { check: true, limit: false }
     }
@@ -162,25 +162,25 @@ impl Scope for Asks {
     }
 }
 
-/// A name, and what its bearer may do.
+/// Name and scope of a token's bearer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credential<S> {
-    /// The name, for logs and the list of versions.
+    /// Name, for logs and for the list of rule set versions.
     pub name: String,
-    /// What it is good for.
+    /// Scope of the token.
     pub scope: S,
 }
 
-/// Tokens, of which any number may be good for the same.
+/// Set of tokens. Several tokens may have the same scope.
 #[derive(Debug)]
 pub struct Credentials<S> {
-    /// Keyed with randomness: nobody can choose a token whose hash is that of another.
+    /// Randomly keyed, so nobody can choose a token whose hash collides with another's.
     hasher: RandomState,
     by_hash: HashMap<u64, (Secret, Arc<Credential<S>>)>,
 }
 
 impl<S: Scope> Credentials<S> {
-    /// Those of `source`. Fails with what is wrong, which names the file and the line.
+    /// Reads the tokens of `source`. An error names the file and the line.
     pub fn read(source: &TokenSource) -> Result<Self, String> {
         let mut tokens = Self { hasher: RandomState::new(), by_hash: HashMap::new() };
         match source {
@@ -209,7 +209,7 @@ impl<S: Scope> Credentials<S> {
         let (secret, credential) = match *words {
             [secret] => (secret, Credential { name: S::NAME.into(), scope: S::whole() }),
             [name, scope, secret] => (secret, Credential { name: read_name(name)?, scope: S::read(scope)? }),
-            // The words are not repeated: one of them is a secret.
+            // The error does not quote the words: one of them is a secret.
             _ => return Err(format!("expected {}, found {} words", S::LINE, words.len())),
         };
         let secret = token::read(secret)?;
@@ -219,30 +219,30 @@ impl<S: Scope> Credentials<S> {
         self.add(secret, credential).ok_or_else(|| "this token is in the file already".to_owned())
     }
 
-    /// Adds a token that is not there yet.
+    /// Adds a token. Returns none if it is already there.
     fn add(&mut self, secret: Secret, credential: Credential<S>) -> Option<()> {
         let hash = self.hasher.hash_one(secret.expose().as_bytes());
         self.by_hash.insert(hash, (secret, Arc::new(credential))).is_none().then_some(())
     }
 
-    /// What a request that carries `given` may do, if that is one of the tokens. The time this takes says nothing about
-    /// them.
+    /// Credential of the token `given`, if it is one of these. The comparison takes constant time, so its
+    /// duration reveals nothing about the tokens.
     pub fn find(&self, given: &[u8]) -> Option<&Arc<Credential<S>>> {
         let (secret, credential) = self.by_hash.get(&self.hasher.hash_one(given))?;
         bool::from(secret.expose().as_bytes().ct_eq(given)).then_some(credential)
     }
 
-    /// Whether there are none.
+    /// True if there are no tokens.
     pub fn is_empty(&self) -> bool {
         self.by_hash.is_empty()
     }
 
-    /// How many there are.
+    /// Number of tokens.
     pub fn len(&self) -> usize {
         self.by_hash.len()
     }
 
-    /// Whether one is among the `others`, too.
+    /// True if a token is also one of `others`.
     pub fn overlaps<T: Scope>(&self, others: &Credentials<T>) -> bool {
         self.by_hash.values().any(|(secret, _)| others.find(secret.expose().as_bytes()).is_some())
     }
@@ -251,7 +251,7 @@ impl<S: Scope> Credentials<S> {
 fn read_name(text: &str) -> Result<String, String> {
     let fits = text.len() <= NAME_BYTES_MAX
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'@'));
-    // Not repeated: where the words are in another order, it is the secret.
+    // The error does not quote the text: if the words are in the wrong order, it is the secret.
     let expected =
         format!("expected a name first, at most {NAME_BYTES_MAX} of a-z, A-Z, 0-9, `.`, `_`, `-` and `@`");
     fits.then(|| text.to_owned()).ok_or(expected)

@@ -1,36 +1,36 @@
-//! When an anomaly begins, and when it is over.
+//! State machine that begins and ends an anomaly.
 
-/// A day, in minutes: what lasts longer is usual by then.
+/// A day, in minutes. Whatever lasts longer has become usual.
 const LONGEST: u64 = 24 * 60;
 
-/// What was found in a minute, and what is usual.
+/// Value found in a minute, beside the usual one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Reading {
-    /// What was found.
+    /// Value found.
     pub found: f64,
-    /// What is usual.
+    /// Usual value.
     pub usual: f64,
-    /// Where the usual band ends.
+    /// Upper end of the usual band.
     pub bound: f64,
 }
 
-/// An anomaly begins or ends.
+/// Beginning or end of an anomaly.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Turn {
-    /// Whether it begins.
+    /// True for a beginning, false for an end.
     pub is_begin: bool,
-    /// What was found: the most of it, at the end.
+    /// Reading at the beginning; at the end, the highest reading of the anomaly.
     pub reading: Reading,
-    /// When it began.
+    /// Minute in which the anomaly began.
     pub since: u64,
 }
 
-/// Begins after some minutes in a row, and ends after some.
+/// Begins an anomaly after a number of strange minutes in a row, and ends it after a number of calm ones.
 #[derive(Clone, Debug)]
 pub struct Alarm {
     begin_after: u32,
     end_after: u32,
-    /// Minutes in a row that speak for a change.
+    /// Consecutive minutes that indicate a change of state.
     run: u32,
     ringing: Option<Ringing>,
 }
@@ -43,27 +43,27 @@ struct Ringing {
 }
 
 impl Alarm {
-    /// Begins after so many strange minutes, and ends after so many calm ones.
+    /// Begins after `begin_after` strange minutes in a row and ends after `end_after` calm ones.
     pub fn new(begin_after: u32, end_after: u32) -> Self {
         Self { begin_after, end_after, run: 0, ringing: None }
     }
 
-    /// Whether an anomaly is under way.
+    /// True while an anomaly is under way.
     pub fn is_ringing(&self) -> bool {
         self.ringing.is_some()
     }
 
-    /// The last minute's reading, as of an anomaly that is under way.
+    /// Reading of the last minute, if an anomaly is under way.
     pub fn goes_on(&self) -> Option<Turn> {
         self.ringing.map(|Ringing { since, latest, .. }| Turn { is_begin: true, reading: latest, since })
     }
 
-    /// Whether the last minute was calm, and no anomaly is under way.
+    /// True if the last minute was calm and no anomaly is under way.
     pub fn is_calm(&self) -> bool {
         self.ringing.is_none() && self.run == 0
     }
 
-    /// Takes in a minute: `is_strange` may begin an anomaly, `is_calm` may end one.
+    /// Applies the next minute. `is_strange` counts toward a beginning, `is_calm` toward an end.
     pub fn minute(&mut self, minute: u64, reading: Reading, is_strange: bool, is_calm: bool) -> Option<Turn> {
         let speaks = if self.ringing.is_some() { is_calm } else { is_strange };
         self.run = if speaks { self.run + 1 } else { 0 };

@@ -1,33 +1,33 @@
-//! What is compared: a minute's counts, as logarithms.
+//! Counts of one minute, compared as logarithms.
 
 use std::collections::BTreeMap;
 
-/// What a rule, a POP or a key has to limit in a minute at least to be out of the ordinary: one a second.
+/// Requests that a rule, a POP or a key must limit in a minute to be out of the ordinary: one per second.
 pub const FLOOR: f64 = 60.0;
-/// What is added to a count, per minute.
+/// Constant added to each count before its logarithm is taken.
 const ADDED: f64 = 2.0;
 
-/// What a rule did in a minute, as reports tell it.
+/// Activity of a rule in one minute, from the POPs' reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleMinute {
-    /// Tokens asked for.
+    /// Tokens that were asked for.
     pub asked: u64,
-    /// Those of them that were limited.
+    /// Tokens among them that were limited.
     pub limited: u64,
-    /// How many keys were limited.
+    /// Number of keys that were limited.
     pub keys: u64,
-    /// What each POP limited, if anything.
+    /// Tokens limited by each POP. POPs that limited nothing are absent.
     pub pops: BTreeMap<String, u64>,
-    /// The key that was limited most, and by how much.
+    /// The key that was limited most, with its number of limited tokens.
     pub top: Option<(Box<[u8]>, u64)>,
 }
 
-/// A count as a level: what is added keeps small counts from looking like large changes.
+/// Logarithmic level of a count. The added constant keeps small counts from looking like large changes.
 pub fn level(count: f64) -> f64 {
     (count + ADDED).ln()
 }
 
-/// The count at a level.
+/// Inverse of [`level`].
 pub fn count(level: f64) -> f64 {
     (level.exp() - ADDED).max(0.0)
 }

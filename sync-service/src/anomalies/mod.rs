@@ -1,17 +1,18 @@
-//! What is out of the ordinary, minute by minute: pure code, which is told the time.
+//! Anomaly detection, minute by minute. The code is pure: the time is an argument.
 //!
-//! | anomaly | what it compares |
+//! | anomaly | comparison |
 //! |---|---|
-//! | [`Kind::Rate`] | what a rule limits, with what it usually limits at that hour ([`rate`]) |
-//! | [`Kind::Pop`] | what a rule limits at one POP, with what it usually does there, as the other POPs have changed ([`pops`]) |
-//! | [`Kind::TopKey`] | the key that a rule limits most, with those that were it within a day ([`top_key`]) |
-//! | [`Kind::Share`] | what a rule limits, with what is asked of it ([`share`]) |
+//! | [`Kind::Rate`] | a rule's limited requests with its usual number at that hour ([`rate`]) |
+//! | [`Kind::Pop`] | the same at one POP, corrected for the trend of all POPs ([`pops`]) |
+//! | [`Kind::TopKey`] | the key that a rule limits most with the top keys of the last day ([`top_key`]) |
+//! | [`Kind::Share`] | a rule's limited requests with its demand ([`share`]) |
 //!
-//! Counts are compared as logarithms, so that a band is a factor. What is usual is a median, and the width of the band the
-//! median of absolute deviations (MAD), which a few strange minutes do not move, by hour of the week: as in Hochenbaum,
-//! Vallis and Kejariwal, "Automatic Anomaly Detection in the Cloud Via Statistical Learning" (2017), arXiv:1704.07706.
-//! Levels of POPs and keys, of which there are many, are smoothed exponentially and robustly: Gelper, Fried and Croux,
-//! "Robust Forecasting with Exponential and Holt-Winters Smoothing" (2010), Journal of Forecasting 29(3).
+//! Counts are compared as logarithms, so a band is a factor. The usual value is a median by hour of the week,
+//! and the width of the band comes from the median of absolute deviations (MAD): a few strange minutes move
+//! neither. The method follows Hochenbaum, Vallis and Kejariwal, "Automatic Anomaly Detection in the Cloud Via
+//! Statistical Learning" (2017), arXiv:1704.07706. POPs and keys are many, so their levels are smoothed
+//! exponentially and robustly instead: Gelper, Fried and Croux, "Robust Forecasting with Exponential and
+//! Holt-Winters Smoothing" (2010), Journal of Forecasting 29(3).
 
 pub mod alarm;
 pub mod minute;
@@ -33,29 +34,29 @@ use season::LEARN_MAX;
 use share::OfShare;
 use top_key::OfTopKey;
 
-/// The most rules that are watched.
+/// Maximum number of rules that are watched.
 pub const RULES_MAX: usize = 1_000;
-/// How long a rule is watched that nobody reports, in minutes.
+/// Minutes for which a rule stays watched after its last request.
 const KEPT_MINUTES: u64 = 8 * 24 * 60;
 
-/// What is out of the ordinary.
+/// Kind of anomaly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A rule limits more than it usually does.
     Rate,
-    /// A POP limits more than it usually does, beside the others.
+    /// A POP limits more than it usually does, compared with the other POPs.
     Pop,
-    /// A key that was not among those a rule limits most is it now.
+    /// A rule's most limited key is new among its top keys.
     TopKey,
-    /// A rule limits most of what it is asked for.
+    /// A rule limits most of its demand.
     Share,
 }
 
 impl Kind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Self; 4] = [Self::Rate, Self::Pop, Self::TopKey, Self::Share];
 
-    /// Its name.
+    /// Name in metrics and the audit log.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Rate => "rate",
@@ -66,31 +67,31 @@ impl Kind {
     }
 }
 
-/// An anomaly begins or ends.
+/// Beginning or end of an anomaly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// What is out of the ordinary.
+    /// Kind of anomaly.
     pub kind: Kind,
-    /// Whether it begins.
+    /// True for a beginning, false for an end.
     pub is_begin: bool,
-    /// The rule.
+    /// Rule that is affected.
     pub rule: String,
-    /// The POP, if it is about one.
+    /// POP that is affected, if the anomaly concerns one.
     pub pop: Option<String>,
-    /// The key, if it is about one.
+    /// Key that is affected, if the anomaly concerns one.
     pub key: Option<Box<[u8]>>,
-    /// What was found and what is usual. At the end: the most that was found.
+    /// Found and usual values. At the end, those of the highest reading.
     pub reading: Reading,
-    /// The minute since 1970 in which it began.
+    /// Minute since 1970 in which the anomaly began.
     pub since: u64,
 }
 
-/// When something is out of the ordinary.
+/// Thresholds of the detector.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// A rule may limit this part of what it is asked for.
+    /// Fraction of its demand that a rule may limit.
     pub share_max: f64,
-    /// How long a rule, a POP or a key must have been watched before it is known what is usual of it, in minutes; at most
+    /// Minutes for which a rule, a POP or a key must have been watched before its usual value is known; at most
     /// [`LEARN_MAX`].
     pub learn: u32,
 }
@@ -101,7 +102,7 @@ impl Default for Terms {
     }
 }
 
-/// Watches rules.
+/// Detects anomalies of all rules.
 #[derive(Debug)]
 pub struct Detector {
     rules: BTreeMap<String, Watched>,
@@ -118,12 +119,13 @@ struct Watched {
 }
 
 impl Detector {
-    /// By these terms.
+    /// Detector without history.
     pub fn new(terms: Terms) -> Self {
         Self { rules: BTreeMap::new(), terms }
     }
 
-    /// Takes in what rules did in `minute` (since 1970). Call it once for each minute: rules that are not named did nothing.
+    /// Applies the activity of `minute` (since 1970). Call it once per minute. Rules that are absent had no
+    /// requests.
     pub fn minute(&mut self, minute: u64, mut rules: BTreeMap<String, RuleMinute>) -> Vec<Change> {
         for (rule, of) in &rules {
             if of.limited > 0 && !self.rules.contains_key(rule) && self.rules.len() < RULES_MAX {
@@ -143,7 +145,7 @@ impl Detector {
         changes
     }
 
-    /// The anomalies that are under way, each with what was found in the last minute.
+    /// Anomalies that are under way, each with the last minute's reading.
     pub fn under_way(&self) -> Vec<Change> {
         self.rules.iter().flat_map(|(rule, watched)| watched.under_way(rule)).collect()
     }

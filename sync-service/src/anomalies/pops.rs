@@ -1,4 +1,4 @@
-//! Whether a POP limits more than it usually does, while others do not.
+//! Detects a POP that limits more than usual while the others do not.
 
 use std::collections::BTreeMap;
 
@@ -7,44 +7,44 @@ use super::minute::{FLOOR, count, level};
 use super::season::median;
 use super::smooth::Smooth;
 
-/// With fewer POPs, none stands out.
+/// Minimum number of POPs: among fewer, none can stand out.
 const POPS_MIN: usize = 4;
-/// The most POPs of a rule that are watched.
+/// Maximum number of POPs per rule that are watched.
 const POPS_MAX: usize = 1_000;
-/// The band's width at least: a factor of three.
+/// Minimum width of the band: a factor of three.
 const WIDTH_MIN: f64 = 1.0986;
-/// The same in standard deviations of the POPs.
+/// Width of the band in standard deviations.
 const WIDTH_SPREADS: f64 = 4.0;
-/// How long a POP is watched that limits nothing, in minutes.
+/// Minutes for which a POP that limits nothing stays watched.
 const KEPT: u32 = 24 * 60;
 
-/// What is known of a rule's POPs.
+/// State of a rule's POPs.
 #[derive(Debug)]
 pub struct OfPops {
     pops: BTreeMap<String, OfPop>,
-    /// How long one must have been watched, in minutes.
+    /// Minutes for which a POP must have been watched.
     learn: u32,
 }
 
 #[derive(Debug)]
 struct OfPop {
-    /// Its level beside the median of all.
+    /// Level relative to the median of all POPs.
     usual: Smooth,
     alarm: Alarm,
     idle: u32,
 }
 
 impl OfPops {
-    /// Says nothing of a POP before it has heard so many minutes of it.
+    /// Empty state. A POP is judged only after `learn` minutes.
     pub fn new(learn: u32) -> Self {
         Self { pops: BTreeMap::new(), learn }
     }
 
-    /// Takes in what each POP limited in a minute; those that are not named limited nothing.
+    /// Applies the tokens that each POP limited in a minute. POPs that are absent limited nothing.
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
     pub fn minute(&mut self, minute: u64, limited: &BTreeMap<String, u64>) -> Vec<(String, Turn)> {
         let found_at = |pop: &str| limited.get(pop).map_or(0.0, |limited| *limited as f64);
-        // What all POPs do together is no POP's own.
+        // Subtracts the trend that all POPs share.
         let names = self.pops.keys().chain(limited.keys().filter(|pop| !self.pops.contains_key(*pop)));
         let of_all = median(names.map(|pop| level(found_at(pop)))).unwrap_or_default();
         for pop in limited.keys() {
@@ -58,7 +58,7 @@ impl OfPops {
         let mut turns = Vec::new();
         for (pop, of) in &mut self.pops {
             let found = found_at(pop);
-            // One that is noisier than the others has a wider band.
+            // A POP whose counts vary more than the others' has a wider band.
             let width = WIDTH_MIN.max(WIDTH_SPREADS * spread.max(of.usual.deviation));
             let (now, expected) = (level(found), of.usual.level + of_all);
             let reading = Reading { found, usual: count(expected), bound: count(expected + width) };
@@ -77,7 +77,7 @@ impl OfPops {
         turns
     }
 
-    /// As of anomalies that are under way, by POP.
+    /// Anomalies that are under way, by POP, each with the last minute's reading.
     pub fn go_on(&self) -> impl Iterator<Item = (&str, Turn)> {
         self.pops.iter().filter_map(|(pop, of)| Some((pop.as_str(), of.alarm.goes_on()?)))
     }

@@ -1,17 +1,17 @@
-//! Whether a rule limits more than it usually does.
+//! Detects a rule that limits more than usual.
 
 use super::alarm::{Alarm, Reading, Turn};
 use super::minute::{FLOOR, count, level};
 use super::season::Season;
 
-/// The band's width at least: a factor of three.
+/// Minimum width of the band: a factor of three.
 const WIDTH_MIN: f64 = 1.0986;
-/// The same in standard deviations.
+/// Width of the band in standard deviations.
 const WIDTH_SPREADS: f64 = 4.0;
-/// How much higher than peaks about this time on other days, as a level: a factor of 1.8.
+/// Margin above the usual peaks of this time of day, as a level: a factor of 1.8.
 const ABOVE_PEAK: f64 = 0.5878;
 
-/// What is known of a rule.
+/// State of a rule.
 #[derive(Debug)]
 pub struct OfRate {
     season: Season,
@@ -19,12 +19,12 @@ pub struct OfRate {
 }
 
 impl OfRate {
-    /// Says nothing before it has heard so many minutes.
+    /// Empty state. Nothing is reported in the first `learn` minutes.
     pub fn new(learn: u32) -> Self {
         Self { season: Season::new(learn), alarm: Alarm::new(2, 5) }
     }
 
-    /// Takes in a minute in which so many were `limited`.
+    /// Applies a minute in which `limited` tokens were limited.
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
     pub fn minute(&mut self, minute: u64, limited: u64) -> Option<Turn> {
         let found = limited as f64;
@@ -44,7 +44,7 @@ impl OfRate {
         turn
     }
 
-    /// As of an anomaly that is under way.
+    /// Reading of the last minute, if an anomaly is under way.
     pub fn goes_on(&self) -> Option<Turn> {
         self.alarm.goes_on()
     }

@@ -1,4 +1,4 @@
-//! What a count usually is at an hour of the week: its median, and how high it gets.
+//! Usual median and peak of a count, by hour of the week.
 
 use std::collections::VecDeque;
 use std::f64::consts::LN_2;
@@ -7,46 +7,47 @@ const HOUR: u64 = 60;
 const DAY: usize = 24;
 const DAYS: usize = 7;
 const WEEK: usize = DAYS * DAY;
-/// The most minutes that may be needed before anything is known.
+/// Maximum number of minutes that may be required before the usual value is known.
 pub const LEARN_MAX: u32 = 60;
-/// The last minutes whose median is what is usual now.
+/// Number of recent minutes whose median is the present level.
 const RECENT_MAX: usize = LEARN_MAX as usize;
-/// The fewest minutes that tell what an hour is like.
+/// Minimum number of minutes from which an hour is learned.
 const HOUR_MIN: usize = 15;
-/// How far the present may lead away from the season: a factor of two.
+/// Maximum distance of the present level from the seasonal one: a factor of two.
 const LEAD: f64 = LN_2;
 
-/// What is known of a count, as levels.
+/// Seasonal state of a count, in levels.
 #[derive(Debug)]
 pub struct Season {
     /// The last week, by hour of the week.
     hours: Vec<Option<Hour>>,
-    /// A week before the hour that ended last.
+    /// The same hour one week earlier, for the hour that ended last.
     before: Option<Hour>,
-    /// The hour that is under way, since 1970.
+    /// Current hour, counted from 1970.
     hour: Option<u64>,
-    /// Its minutes, ...
+    /// Levels of the current hour's minutes.
     all: Vec<f64>,
-    /// ... and those of them in which nothing was strange.
+    /// Levels of the current hour's calm minutes.
     calm: Vec<f64>,
     recent: VecDeque<f64>,
-    /// Without so many of them, nothing is known.
+    /// Minimum length of `recent` from which the usual level is known.
     recent_min: usize,
-    /// How far minutes usually are from what is expected: the median, of each of the last hours.
+    /// Median distance of minutes from the expected level, for each of the last hours.
     spreads: VecDeque<f64>,
     deviations: Vec<f64>,
 }
 
-/// An hour.
+/// Statistics of one hour.
 #[derive(Clone, Copy, Debug)]
 struct Hour {
     median: f64,
-    /// How far the second highest of its minutes is above that: an anomaly takes two.
+    /// Distance of the second highest minute from the median. The highest alone does not count, because an
+    /// anomaly takes two minutes.
     peak: f64,
 }
 
 impl Season {
-    /// One that knows nothing before it has heard so many calm minutes.
+    /// Empty state. Nothing is expected before `learn` calm minutes.
     pub fn new(learn: u32) -> Self {
         Self {
             hours: vec![None; WEEK],
@@ -61,11 +62,11 @@ impl Season {
         }
     }
 
-    /// The level that is expected in `minute`, if enough is known.
+    /// Expected level in `minute`; none if too little is known.
     ///
-    /// That is what the last hour was like, unless it leads further than a factor of two away from what the same hour was a
-    /// week ago, or in the first week, on the days before. So neither a busy day nor a slow one is strange, and what
-    /// rises slowly is strange in the end.
+    /// It is the level of the last hour, limited to within a factor of two of the same hour a week ago. In the
+    /// first week, the same hour on the previous days takes that place. So neither a busy day nor a slow one is
+    /// strange, and a slow rise becomes strange in the end.
     pub fn expected(&self, minute: u64) -> Option<f64> {
         let is_known = self.recent.len() >= self.recent_min;
         let recent = is_known.then(|| median(self.recent.iter().copied())).flatten();
@@ -81,8 +82,9 @@ impl Season {
         Some(if low > high { recent } else { recent.clamp(low - LEAD, high + LEAD) })
     }
 
-    /// How far above its hour's median it gets about this time on most of the last days: a daily job is usual, and one day's
-    /// anomaly is no excuse for another.
+    /// Usual peak above the hour's median at about this time of day; none with fewer than three days of
+    /// history. It is a median over the last days, so a daily job counts as usual, while an anomaly on one day
+    /// does not hide the next one.
     pub fn peak(&self, minute: u64) -> Option<f64> {
         let at = hour_of_week(minute);
         let of_day = |day: usize| {
@@ -95,18 +97,18 @@ impl Season {
         (peaks.len() > 2).then(|| peaks[(peaks.len() - 1) / 2])
     }
 
-    /// How far minutes usually are from what is expected: their standard deviation, if they were normal.
+    /// Standard deviation of minutes from the expected level, assuming a normal distribution.
     pub fn spread(&self) -> f64 {
-        // The factor makes a standard deviation of the MAD of a normal distribution.
+        // 1.4826 converts the MAD of a normal distribution into its standard deviation.
         1.4826 * median(self.spreads.iter().copied()).unwrap_or_default()
     }
 
-    /// Takes in a minute, in which nothing was strange if it `is_calm`.
+    /// Applies the level of a minute. `is_calm` is true if nothing was strange in it.
     pub fn hear(&mut self, minute: u64, level: f64, is_calm: bool) {
         let hour = minute / HOUR;
         if let Some(known) = self.hour.filter(|known| *known != hour) {
             self.end_hour(known);
-            // Of hours that nobody watched, nothing is known.
+            // Hours that were not watched have no statistics.
             let unwatched = (known + 1..hour).take(WEEK);
             unwatched.for_each(|hour| self.hours[usize::try_from(hour).unwrap_or(0) % WEEK] = None);
         }
@@ -128,7 +130,7 @@ impl Season {
         let at = usize::try_from(hour).unwrap_or(0) % WEEK;
         let (mut all, calm) = (std::mem::take(&mut self.all), std::mem::take(&mut self.calm));
         self.before = self.hours[at];
-        // An hour full of anomalies does not change what is usual.
+        // An hour full of anomalies does not change the usual level.
         let median = if calm.len() >= HOUR_MIN {
             median(calm.into_iter())
         } else {
@@ -146,13 +148,13 @@ impl Season {
         }
     }
 
-    /// The same time a week ago, between the middles of two hours.
+    /// Level of the same time a week ago, interpolated between the middles of two hours.
     fn week_ago(&self, minute: u64) -> Option<f64> {
         let at = hour_of_week(minute);
         let this = self.hours[at]?.median;
         #[allow(clippy::cast_precision_loss, reason = "below 60")]
         let from_middle = ((minute % HOUR) as f64 + 0.5) / 60.0 - 0.5;
-        // The hour before has just been overwritten by that of this week.
+        // This week's value has just overwritten the previous hour's entry.
         let other = if from_middle < 0.0 { self.before } else { self.hours[(at + 1) % WEEK] };
         let part = from_middle.abs();
         Some(other.map_or(this, |other| (1.0 - part) * this + part * other.median))
@@ -163,7 +165,8 @@ fn hour_of_week(minute: u64) -> usize {
     usize::try_from(minute / HOUR).unwrap_or(0) % WEEK
 }
 
-/// The median, of an even number the higher one in the middle.
+/// Median of `values`; the upper one of the two in the middle if their number is even. None if there are no
+/// values.
 pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     let middle = values.len() / 2;

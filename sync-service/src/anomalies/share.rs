@@ -1,14 +1,15 @@
-//! Whether a rule limits most of what it is asked for.
+//! Detects a rule that limits most of its demand.
 
 use super::alarm::{Alarm, Reading, Turn};
 use super::minute::{FLOOR, RuleMinute};
 
-/// How many keys must be limited: fewer are clients that ask too much, more look like a rule that allows too little.
+/// Minimum number of limited keys. A few limited keys are greedy clients; many suggest a quota that is too
+/// small.
 const KEYS_MIN: u64 = 10;
-/// It is over below this part of the maximum.
+/// Fraction of the maximum below which the anomaly ends.
 const OVER: f64 = 0.8;
 
-/// What is known of a rule.
+/// State of a rule.
 #[derive(Debug)]
 pub struct OfShare {
     share_max: f64,
@@ -16,12 +17,12 @@ pub struct OfShare {
 }
 
 impl OfShare {
-    /// Out of the ordinary above `share_max`, a part of one.
+    /// State with the maximum fraction `share_max`, between 0 and 1.
     pub fn new(share_max: f64) -> Self {
         Self { share_max, alarm: Alarm::new(5, 5) }
     }
 
-    /// Takes in a minute.
+    /// Applies the activity of a minute.
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
     pub fn minute(&mut self, minute: u64, of: &RuleMinute) -> Option<Turn> {
         let share = of.limited as f64 / (of.asked as f64).max(1.0);
@@ -31,7 +32,7 @@ impl OfShare {
         self.alarm.minute(minute, reading, counts && share > self.share_max, is_over)
     }
 
-    /// As of an anomaly that is under way.
+    /// Reading of the last minute, if an anomaly is under way.
     pub fn goes_on(&self) -> Option<Turn> {
         self.alarm.goes_on()
     }

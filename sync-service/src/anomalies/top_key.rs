@@ -1,4 +1,4 @@
-//! Whether the key that a rule limits most is a new one, and is limited more than those before it.
+//! Detects a new key at the top of a rule's limited keys, limited more than its predecessors.
 
 use std::collections::HashMap;
 
@@ -6,39 +6,39 @@ use super::alarm::{Alarm, Reading, Turn};
 use super::minute::{FLOOR, RuleMinute, count, level};
 use super::smooth::Smooth;
 
-/// How long a key is known that was on top, in minutes.
+/// Minutes for which a key is remembered after it was on top.
 const KNOWN: u64 = 24 * 60;
-/// How long a key is new, in minutes.
+/// Minutes for which a key counts as new.
 const NEW: u64 = 15;
-/// The most keys that are known.
+/// Maximum number of keys that are remembered.
 const KNOWN_MAX: usize = 256;
-/// The part of what its rule limits that it must have.
+/// Fraction of the rule's limited tokens that the key must account for.
 const PART_MIN: f64 = 0.2;
-/// The band's width at least: a factor of three.
+/// Minimum width of the band: a factor of three.
 const WIDTH_MIN: f64 = 1.0986;
-/// The same in standard deviations.
+/// Width of the band in standard deviations.
 const WIDTH_SPREADS: f64 = 2.5;
 
-/// What is known of a rule's top keys.
+/// State of a rule's top keys.
 #[derive(Debug)]
 pub struct OfTopKey {
-    /// How long the rule must have been watched, in minutes.
+    /// Minutes for which the rule must have been watched.
     learn: u32,
-    /// When each was on top first, and last.
+    /// First and last minute in which each key was on top.
     known: HashMap<Box<[u8]>, (u64, u64)>,
-    /// How much the top key usually is.
+    /// Usual level of the top key.
     usual: Option<Smooth>,
-    /// The key that is new, and since when it is looked at.
+    /// New key that is under observation, with its alarm.
     watched: Option<(Box<[u8]>, Alarm)>,
 }
 
 impl OfTopKey {
-    /// Says nothing before it has heard so many minutes.
+    /// Empty state. Nothing is reported in the first `learn` minutes.
     pub fn new(learn: u32) -> Self {
         Self { learn, known: HashMap::new(), usual: None, watched: None }
     }
 
-    /// Takes in a minute.
+    /// Applies the activity of a minute.
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
     pub fn minute(&mut self, minute: u64, of: &RuleMinute) -> Vec<(Box<[u8]>, Turn)> {
         let (top, found) = match &of.top {
@@ -70,7 +70,7 @@ impl OfTopKey {
         });
         if self.watched.is_none() && is_new && is_large {
             let mut alarm = Alarm::new(2, 5);
-            // This minute is the first.
+            // The current minute is the first one of the alarm.
             alarm.minute(minute, reading, true, false);
             self.watched = top.map(|key| (key.clone(), alarm));
         }
@@ -84,7 +84,7 @@ impl OfTopKey {
         turns
     }
 
-    /// As of an anomaly that is under way, with its key.
+    /// Key and last reading, if an anomaly is under way.
     pub fn goes_on(&self) -> Option<(&[u8], Turn)> {
         let (key, alarm) = self.watched.as_ref()?;
         Some((key, alarm.goes_on()?))

@@ -1,4 +1,4 @@
-//! What a rule set changes of another, for people: a line for each rule and each field, with the values.
+//! Differences between two rule sets as text: a line per rule and field, with the values.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,12 @@ use serde_json::Value;
 
 use super::{Changed, Changes};
 
-/// The most characters of a value that are shown.
+/// Maximum number of characters shown of a value.
 const VALUE_CHARS_MAX: usize = 100;
 
 impl Changes {
-    /// These changes, which are those between `old` and `new`, a line for each rule and each field. Names are as they were put.
+    /// Renders the changes between `old` and `new`, one line per rule and field. Names are as they were
+    /// submitted.
     pub fn lines(&self, old: &Value, new: &Value) -> Vec<String> {
         let Self { added, removed, changed, is_reordered, fields } = self;
         let mut lines: Vec<_> = added.iter().map(|rule| format!("+ rule {rule}")).collect();
@@ -35,7 +36,7 @@ fn by_name(document: &Value) -> BTreeMap<&str, &Value> {
     rules.filter_map(|rule| Some((rule["name"].as_str()?, rule))).collect()
 }
 
-/// A field, with what it was and what it is.
+/// Renders a field with its old and its new value.
 fn moved(field: &str, old: Option<&Value>, new: Option<&Value>) -> String {
     let value = |of: Option<&Value>| match of.and_then(|of| of.get(field)) {
         None => "nothing".to_owned(),

@@ -1,7 +1,7 @@
-//! Requests on their way in, and their answers on their way out.
+//! Accounting of requests that arrive and of responses that leave.
 //!
-//! A connection keeps its seat for whole requests only. Over HTTP/2, where requests come many at a time, a guest has
-//! few of them, and few answers that it does not take: else it is closed.
+//! A connection keeps its seat only while it has whole requests. HTTP/2 carries several requests at a time, so
+//! a guest's open requests and unread responses are limited there: a guest that exceeds the limit is closed.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -16,51 +16,51 @@ use tokio::sync::Notify;
 
 use super::seats::Seat;
 
-/// The most requests of a guest at a time, where requests need a token.
+/// Maximum number of concurrent requests of a guest where requests need a token.
 const ASKED_MAX: u32 = 16;
-/// The most answers to a guest that are on their way.
+/// Maximum number of a guest's responses that are not sent yet.
 const UNTAKEN_MAX: u32 = 16;
 
-/// The most that is read of a guest before it is answered, in bytes.
+/// Maximum number of bytes read from a guest before what it sent is answered.
 pub(super) const PIECE_BYTES: usize = 4 * 1_024;
 
-/// What is on its way of one connection: bytes, and a guest's requests and answers.
+/// State of one connection: bytes read, and a guest's requests and responses.
 #[derive(Debug, Default)]
 pub(super) struct OnTheWay {
-    /// Bytes of the piece that is being read.
+    /// Bytes read of the current piece.
     piece: AtomicUsize,
-    /// It is no guest's.
+    /// True once the connection is no longer a guest's.
     is_known: AtomicBool,
     asked: AtomicU32,
-    /// Answers whose bodies wait for the guest's window, ...
+    /// Responses whose bodies wait for the guest's HTTP/2 window.
     answers: AtomicU32,
-    /// ... and those that wait for its socket.
+    /// Responses that wait for the socket.
     unsent: AtomicU32,
-    /// Those of both that answer the last piece: nobody can have taken them.
+    /// Responses, among both of these, to the last piece. The client has not had a chance to read them.
     fresh: AtomicU32,
-    /// Notified when there are too many.
+    /// Notified when a limit is exceeded.
     pub(super) too_many: Notify,
 }
 
 impl OnTheWay {
-    /// What came is answered: the next piece may be read.
+    /// Begins the next piece: the last one is answered.
     pub(super) fn next_piece(&self) {
         self.piece.store(0, Ordering::Relaxed);
         self.fresh.store(0, Ordering::Relaxed);
     }
 
-    /// So much was read of the piece, in bytes.
+    /// Counts `bytes` read of the current piece.
     pub(super) fn came(&self, bytes: usize) {
         self.piece.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// How much of the piece may be read still, in bytes; any amount of one that is known.
+    /// Bytes of the current piece that may still be read; none if the connection is known, and so unlimited.
     pub(super) fn left(&self) -> Option<usize> {
         let is_known = self.is_known.load(Ordering::Relaxed);
         (!is_known).then(|| PIECE_BYTES.saturating_sub(self.piece.load(Ordering::Relaxed)))
     }
 
-    /// It is no guest's from now on.
+    /// Marks the connection as known.
     pub(super) fn become_known(&self) {
         self.is_known.store(true, Ordering::Relaxed);
     }
@@ -69,14 +69,14 @@ impl OnTheWay {
         self.is_known.load(Ordering::Relaxed)
     }
 
-    /// All that was written has gone out.
+    /// Records that everything written has been sent.
     pub(super) fn flushed(&self) {
         if self.unsent.load(Ordering::Relaxed) > 0 {
             self.unsent.store(0, Ordering::Relaxed);
         }
     }
 
-    /// True if there are more than a guest may have; one that `needs_token` may have few requests, too.
+    /// True if a guest exceeds its limits. Concurrent requests are limited only if it `needs_token`.
     fn is_too_much(&self, needs_token: bool) -> bool {
         let of = |count: &AtomicU32| count.load(Ordering::Relaxed);
         let untaken = of(&self.answers) + of(&self.unsent);
@@ -84,24 +84,24 @@ impl OnTheWay {
     }
 }
 
-/// A request, from its head to its answer.
+/// Lifetime of a request, from its head to its response.
 #[derive(Debug)]
 pub(super) struct Turn {
     seat: Arc<Seat>,
     state: AtomicU8,
-    /// Of a guest over HTTP/2.
+    /// Connection state of a guest over HTTP/2.
     on_the_way: Option<Arc<OnTheWay>>,
 }
 
-/// Its body has not come, ...
+/// The body has not arrived.
 const ARRIVING: u8 = 0;
-/// ... is there, ...
+/// The body is complete.
 const WHOLE: u8 = 1;
-/// ... or does not matter any more.
+/// The request is answered; the body no longer matters.
 const ANSWERED: u8 = 2;
 
 impl Turn {
-    /// One whose head is there, of the connection that has this seat.
+    /// Begins with the head of a request on the connection that holds `seat`.
     pub(super) fn new(seat: &Arc<Seat>, on_the_way: Option<Arc<OnTheWay>>) -> Self {
         if let Some(way) = &on_the_way {
             way.asked.fetch_add(1, Ordering::Relaxed);
@@ -109,7 +109,8 @@ impl Turn {
         Self { seat: Arc::clone(seat), state: AtomicU8::new(ARRIVING), on_the_way }
     }
 
-    /// Ends its connection's time if it is a guest that asks too much, as one that `needs_token` or not.
+    /// Returns at once, unless the request is a guest's that exceeds its limits: then it never returns, and the
+    /// connection is closed.
     pub(super) async fn let_in(&self, needs_token: bool) {
         if let Some(way) = self.on_the_way.as_ref().filter(|way| way.is_too_much(needs_token)) {
             way.too_many.notify_one();
@@ -117,7 +118,7 @@ impl Turn {
         }
     }
 
-    /// Its body is there.
+    /// Records that the body is complete.
     fn arrive(&self) {
         let (before, now) = (ARRIVING, WHOLE);
         if self.state.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
@@ -130,7 +131,7 @@ impl Turn {
 pub(super) struct Answering(pub(super) Arc<Turn>);
 
 impl Answering {
-    /// The answer as it goes out.
+    /// Wraps the response so that its sending is tracked.
     pub(super) fn answer<B>(self, response: Response<B>) -> Response<Outgoing<B>> {
         let on_the_way = self.0.on_the_way.clone();
         if let Some(way) = &on_the_way {
@@ -152,7 +153,7 @@ impl Drop for Answering {
     }
 }
 
-/// A request's body.
+/// Body of a request.
 #[derive(Debug)]
 pub struct Arriving {
     body: Incoming,
@@ -199,7 +200,7 @@ impl Body for Arriving {
     }
 }
 
-/// An answer's body.
+/// Body of a response.
 #[derive(Debug)]
 pub(super) struct Outgoing<B> {
     body: B,

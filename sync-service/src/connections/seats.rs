@@ -1,9 +1,10 @@
-//! Seats at a listener: who has one, and whose is taken for one more.
+//! Seats of a listener, and the choice of the connection that is closed to make room.
 //!
-//! A connection is *known* once it has shown a token or a certificate, a *guest* before. An eighth of the seats is for
-//! guests alone, so a newcomer finds one whatever the known do, and no known connection is closed for a guest. Among
-//! guests the address with the most of them gives one up; among the known, one does for another that becomes known.
-//! That is the one that has waited longest, without a whole request that is being answered.
+//! A connection is *known* once it has shown a token or a certificate, and a *guest* before. An eighth of the
+//! seats is reserved for guests. So a newcomer finds a seat whatever the known connections do, and no known
+//! connection is closed for a guest. Among guests, the address with the most connections loses one. Among known
+//! connections, one is closed when another becomes known. In both cases it is the one that has waited longest
+//! for a request; a connection with a whole request that is being answered is never closed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -13,15 +14,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Notify;
 
-/// One of this number of seats is for guests.
+/// One seat in this number is reserved for guests.
 const GUESTS_PART: usize = 8;
 
-/// The seats of one listener.
+/// Seats of one listener.
 #[derive(Debug)]
 pub(super) struct Seats {
     known_max: usize,
     taken: Mutex<Taken>,
-    /// Notified when one more begins to wait.
+    /// Notified when another connection begins to wait.
     pub(super) begins: Notify,
 }
 
@@ -36,12 +37,12 @@ struct Taken {
 #[derive(Debug, Default)]
 struct Group {
     count: usize,
-    /// Those that wait for a request, by their turn: longest first.
+    /// Connections that wait for a request, in the order in which they began to wait.
     waiting: BTreeMap<u64, Arc<Notify>>,
 }
 
 impl Group {
-    /// Closes the one that has waited longest; false if none waits.
+    /// Closes the connection that has waited longest. Returns false if none waits.
     fn close_longest(&mut self) -> bool {
         self.waiting.pop_first().map(|(_, close)| close.notify_one()).is_some()
     }
@@ -74,18 +75,18 @@ impl Taken {
 }
 
 impl Seats {
-    /// None of at most `seats_max` is taken yet.
+    /// Listener with `seats_max` free seats.
     pub(super) fn new(seats_max: usize) -> Self {
         let known_max = seats_max - seats_max.div_ceil(GUESTS_PART);
         Self { known_max, taken: Mutex::default(), begins: Notify::new() }
     }
 
-    /// Nothing that runs under this lock panics; should it, what it guards is still good.
+    /// Nothing that runs under this lock panics. If it did, the state would still be valid.
     fn taken(&self) -> MutexGuard<'_, Taken> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes a guest for one more; false if none waits for a request.
+    /// Closes a guest to make room. Returns false if none waits for a request.
     pub(super) fn close_guest(&self) -> bool {
         let mut taken = self.taken();
         let waiting = taken.guests.values_mut().filter(|group| !group.waiting.is_empty());
@@ -95,7 +96,7 @@ impl Seats {
     }
 }
 
-/// What counts as one address: of IPv6 a network of 64 bits.
+/// Network that counts as one address: a /64 for IPv6, the address itself for IPv4.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
@@ -103,7 +104,7 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The seat of one connection.
+/// Seat of one connection.
 #[derive(Debug)]
 pub(super) struct Seat {
     seats: Arc<Seats>,
@@ -111,14 +112,14 @@ pub(super) struct Seat {
     pub(super) close: Arc<Notify>,
     is_known: AtomicBool,
     turn: AtomicU64,
-    /// Whole requests that are being answered.
+    /// Number of whole requests that are being answered.
     requests: AtomicU32,
-    /// Counts the connections.
+    /// Gauge of open connections.
     open: Gauge,
 }
 
 impl Seat {
-    /// That of a guest at `address`, who waits.
+    /// Takes a seat for a waiting guest at `address`.
     pub(super) fn new(seats: &Arc<Seats>, address: IpAddr, open: &Gauge) -> Self {
         let seat = Self {
             seats: Arc::clone(seats),
@@ -138,12 +139,13 @@ impl Seat {
         seat
     }
 
-    /// True once the connection has shown a token or a certificate, and had room among those that have.
+    /// True once the connection has shown a token or a certificate and found room among the known ones.
     pub(super) fn is_known(&self) -> bool {
         self.is_known.load(Ordering::Relaxed)
     }
 
-    /// Moves from the guests to the known, if need be in the place of one that waits; else it stays a guest.
+    /// Moves the connection from the guests to the known ones, closing a waiting one if there is no room. If
+    /// none waits, it stays a guest.
     pub(super) fn become_known(&self) {
         let mut taken = self.seats.taken();
         if self.is_known() || (taken.known.count >= self.seats.known_max && !taken.known.close_longest()) {
@@ -161,7 +163,8 @@ impl Seat {
         self.requests.load(Ordering::Relaxed) > 0
     }
 
-    /// One whole request more. The first and the last of several may meet, so these count under the lock.
+    /// Begins a whole request. The counter changes under the lock because the end of one request may race with
+    /// the beginning of another.
     pub(super) fn begin(&self) {
         let mut taken = self.seats.taken();
         if self.requests.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -169,7 +172,7 @@ impl Seat {
         }
     }
 
-    /// One request less.
+    /// Ends a request.
     pub(super) fn end(&self) {
         let mut taken = self.seats.taken();
         if self.requests.fetch_sub(1, Ordering::Relaxed) == 1 {

@@ -1,5 +1,5 @@
-//! A stream whose reader must keep up: what is written is taken within a time, however steadily it drips. That of a
-//! guest is read a piece at a time, and what came in one is answered before the next is read.
+//! Stream with a time limit for its reader: everything written must be taken within it, even by a reader that
+//! drips steadily. A guest is read one piece at a time, and each piece is answered before the next one is read.
 
 use std::future::Future as _;
 use std::io::{self, ErrorKind, IoSlice};
@@ -13,14 +13,14 @@ use tokio::time::{Sleep, sleep};
 
 use super::arriving::{OnTheWay, PIECE_BYTES};
 
-/// A stream on which an answer must have gone out within a time. The time begins when the other end does not keep up, and
-/// ends when all that was written has gone out.
+/// Stream on which writes must complete within `limit`. The time begins when the peer falls behind, and ends
+/// when everything written has been sent.
 pub(super) struct Timely<S> {
     stream: S,
     limit: Duration,
-    /// Runs while the other end has something to take.
+    /// Runs while the peer has unread bytes.
     until: Option<Pin<Box<Sleep>>>,
-    /// What is told of what came and went.
+    /// Counters of bytes read and sent.
     on_the_way: Arc<OnTheWay>,
 }
 
@@ -29,7 +29,7 @@ impl<S: AsyncWrite + Unpin> Timely<S> {
         Self { stream, limit, until: None, on_the_way }
     }
 
-    /// What `write` does, or an error once the time is over.
+    /// Runs `write`; fails with `TimedOut` once the time is over.
     fn in_time<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -88,7 +88,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timely<S> {
             return Pin::new(&mut self.stream).poll_read(cx, buffer);
         };
         if left == 0 {
-            // What came is answered first.
+            // The current piece is answered first.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }

@@ -1,8 +1,9 @@
-//! Requests that are answered where they came in: in the task of their connection.
+//! Runs requests in the task of the connection on which they arrived.
 //!
-//! Were each a task, it would be scheduled by itself, and its answer would wake up the connection, which would run at once and
-//! write that one answer. So a connection answers what it has read, request by request, before it goes on, and the answers leave
-//! in one write. Those that had to wait are answered in its task, too: what wakes up several leads to one write.
+//! A task per request would be scheduled by itself, and its response would wake the connection, which would run
+//! at once to write that one response. Here, the connection answers all requests that it has read before it
+//! continues, so that their responses leave in one write. Requests that had to wait also run in the
+//! connection's task: an event that wakes several of them leads to one write.
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,19 +17,20 @@ use hyper::rt::Executor;
 
 use super::arriving::OnTheWay;
 
-/// A request until it is answered. If it panics, it ends without an answer, as a task would, and its connection goes on.
+/// Request until it is answered. A panic ends it without a response, as it would end a task, and the connection
+/// continues.
 struct Request(Pin<Box<dyn Future<Output = ()> + Send>>);
 
 impl Future for Request {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // One that has panicked is not polled again.
+        // A request that has panicked is not polled again.
         catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx))).unwrap_or(Poll::Ready(()))
     }
 }
 
-/// Gathers the requests that a connection has read.
+/// Collects the requests that a connection has read.
 #[derive(Clone, Default)]
 pub(super) struct Gathered(Arc<Mutex<Vec<Request>>>);
 
@@ -44,20 +46,20 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Gathered {
     }
 }
 
-/// A connection, and the requests that it has read.
+/// Connection with the requests that it has read.
 pub(super) struct Together<C> {
     connection: Pin<Box<C>>,
     gathered: Gathered,
     /// Empty between polls.
     requests: Vec<Request>,
-    /// Those that wait for something.
+    /// Requests that wait for something.
     waiting: FuturesUnordered<Request>,
-    /// What is read of its requests, piece by piece.
+    /// Counters of the pieces read.
     on_the_way: Arc<OnTheWay>,
 }
 
 impl<C: Future> Together<C> {
-    /// `connection`, whose requests are `gathered`. They end with it.
+    /// Combines `connection` with its `gathered` requests, which are dropped with it.
     pub(super) fn new(connection: C, gathered: Gathered, on_the_way: Arc<OnTheWay>) -> Self {
         let (requests, waiting) = (Vec::new(), FuturesUnordered::new());
         Self { connection: Box::pin(connection), gathered, requests, waiting, on_the_way }
@@ -68,12 +70,12 @@ impl<C: Future> Together<C> {
         self.connection.as_mut()
     }
 
-    /// Answers what need not wait any longer.
+    /// Polls the waiting requests that were woken.
     fn go_on(&mut self, cx: &mut Context<'_>) {
         while let Poll::Ready(Some(())) = self.waiting.poll_next_unpin(cx) {}
     }
 
-    /// Answers what the connection has just read, and what need not wait.
+    /// Polls the requests that the connection has just read.
     fn begin(&mut self, cx: &mut Context<'_>) {
         mem::swap(&mut self.requests, &mut *self.gathered.requests());
         for mut request in self.requests.drain(..) {
@@ -81,7 +83,7 @@ impl<C: Future> Together<C> {
                 self.waiting.push(request);
             }
         }
-        // Each is to be woken up by what it waits for.
+        // This first poll registers their wakers.
         self.go_on(cx);
     }
 }
@@ -95,7 +97,8 @@ impl<C: Future> Future for Together<C> {
         this.on_the_way.next_piece();
         let polled = this.connection.as_mut().poll(cx);
         if polled.is_pending() {
-            // An answer wakes up the connection's task, as it would from another one: it is written at the next poll.
+            // A response wakes the connection's task, as it would from another task: it is written at the next
+            // poll.
             this.begin(cx);
         }
         polled

@@ -1,9 +1,9 @@
-//! Full forms in place of the short ones that a document was written with.
+//! Replaces short forms in a document with their full forms.
 
 use serde_json::Value;
 use weir_rules::reading::ShortForm;
 
-/// Puts each full form where its short one is. `forms` are in the order in which they were read: outer ones first.
+/// Replaces each short form with its full form. `forms` are in reading order: outer ones first.
 pub(super) fn write_out(document: &mut Value, forms: &[ShortForm]) {
     for ShortForm { written, place, full } in forms {
         if written != place {
@@ -14,7 +14,7 @@ pub(super) fn write_out(document: &mut Value, forms: &[ShortForm]) {
             continue;
         };
         match within(parent, field) {
-            // What is about the only item of a list that was written without brackets.
+            // A form that belongs to the only item of a list written without brackets.
             Some(Value::Array(items)) if !full.is_array() && !items.is_empty() => items[0] = full.clone(),
             Some(value) => *value = full.clone(),
             None => {
@@ -34,7 +34,7 @@ fn remove(document: &mut Value, place: &str) {
     }
 }
 
-/// What `step`, a field or the place of an item, leads to.
+/// Value that `step`, a field or the index of an item, leads to.
 fn within<'a>(value: &'a mut Value, step: &str) -> Option<&'a mut Value> {
     match step.parse::<usize>() {
         Ok(place) if value.is_array() => value.get_mut(place),
@@ -42,7 +42,7 @@ fn within<'a>(value: &'a mut Value, step: &str) -> Option<&'a mut Value> {
     }
 }
 
-/// It as an object; if it is a list, its only item.
+/// The value as an object; for a list, its only item.
 fn object(value: &mut Value) -> Option<&mut serde_json::Map<String, Value>> {
     match value {
         Value::Array(items) => items.first_mut()?.as_object_mut(),
@@ -50,14 +50,14 @@ fn object(value: &mut Value) -> Option<&mut serde_json::Map<String, Value>> {
     }
 }
 
-/// The place of what has this one, and its last step.
+/// Splits a place into its parent and its last step.
 fn split(place: &str) -> (&str, &str) {
     let at = place.rfind(['.', '[']).unwrap_or(0);
     let (parent, last) = place.split_at(at);
     (parent, last.trim_start_matches(['.', '[']).trim_end_matches(']'))
 }
 
-/// `rules[0].rate`, step by step.
+/// Steps of a place such as `rules[0].rate`.
 pub(crate) fn steps(place: &str) -> impl Iterator<Item = &str> {
     place.split(['.', '[']).map(|step| step.trim_end_matches(']')).filter(|step| !step.is_empty())
 }

@@ -1,4 +1,4 @@
-//! A request as the command line describes it.
+//! Request described on the command line.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,22 +8,22 @@ use serde_json::{Value, json};
 use weir_rules::address;
 use weir_rules::request::{Attribute, Request};
 
-/// A request; what is not described, the host does not have.
+/// Described request. The host has no value for anything that is not given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Described {
     method: String,
     path: String,
     host: Option<String>,
-    /// Names in lower case.
+    /// Header lines; names are in lower case.
     headers: Vec<(String, String)>,
     address: Option<String>,
     route: Option<String>,
-    /// Names of the metadata, joined by dots.
+    /// Claims; names of the metadata are joined by dots.
     claims: Vec<(String, String)>,
 }
 
 impl Described {
-    /// From the command line; an error is a line for each thing that is wrong.
+    /// Parses the command line. The error has one line per problem.
     pub(super) fn of(matches: &ArgMatches) -> Result<Self, String> {
         let one = |name| matches.get_one::<String>(name).cloned();
         let mut errors = Vec::new();
@@ -58,7 +58,7 @@ impl Described {
 }
 
 impl Described {
-    /// As a check at the gateway says it.
+    /// The request as the JSON of a check at the gateway.
     pub(super) fn json(&self) -> Value {
         let mut headers: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (name, value) in &self.headers {
@@ -79,7 +79,7 @@ impl Described {
     }
 }
 
-/// Puts `text` into `object` under names that are separated by dots; a text that is in the way makes room.
+/// Inserts `text` into `object` under the dotted path `names`. A text in the way is replaced.
 fn put(object: &mut Value, names: &str, text: &str) {
     let mut at = object;
     for name in names.split('.') {

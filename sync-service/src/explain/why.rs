@@ -1,11 +1,12 @@
-//! The first test of a condition that a request fails.
+//! Finds the first test of a condition that a request fails.
 
 use weir_rules::matching::{Clause, Condition, Test};
 use weir_rules::request::{AttributeId, Attributes, Fetched, Source};
 
 use crate::check::explain::condition::source;
 
-/// Which part of `condition` the request surely fails, and what it has instead; none if it may meet all.
+/// Describes the part of `condition` that the request certainly fails, with the value it has instead. None if
+/// the request may meet the condition.
 pub(super) fn not(
     condition: &Condition,
     attributes: &Attributes,
@@ -23,7 +24,7 @@ pub(super) fn not(
     is_one.then(|| "not does not hold: the request meets it".into())
 }
 
-/// What the request has instead of what `test` asks for.
+/// Describes the failed `test` with the value that the request has instead.
 fn failed(test: &Test, attributes: &Attributes, request: &mut Fetched<'_>) -> String {
     let (field, id) = match test {
         Test::Methods(_) | Test::OverriddenMethods(..) => ("methods".into(), Some(AttributeId::METHOD)),
