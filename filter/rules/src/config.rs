@@ -1,4 +1,4 @@
-//! Plugin configuration, checked: rules, the table's size, the exchange with weir-sync.
+//! Plugin configuration, checked: the rules, the table's size, the exchange with weir-sync.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -16,24 +16,24 @@ use weir_wire::sharing::{Sharing, WhenUnsynced};
 
 /// The largest plugin configuration, in bytes.
 pub const CONFIG_BYTES_MAX: usize = 1024 * 1024;
-/// How many addresses are tracked if the configuration does not say: their slots, and the other keys, fit a store of
-/// 4,096 keys, which is what the crate proxy-wasm-host has.
+/// Number of addresses tracked by default. Their slots and the other keys fit a host with 4,096 shared-data
+/// keys, as in the crate proxy-wasm-host.
 const ADDRESSES_DEFAULT: u32 = 65_000;
-/// The most addresses a table may track: 512 MiB of slots.
+/// Upper limit of tracked addresses: 512 MiB of slots.
 const ADDRESSES_MAX: u32 = 16_777_216;
-/// The longest name of a cluster, and the longest token, in bytes.
+/// Longest cluster name and longest token, in bytes.
 const TEXT_BYTES_MAX: usize = 1_024;
 
-/// A plugin's configuration. A copy shares the rules.
+/// A plugin's configuration. Clones share the rules.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The rules.
+    /// The compiled rules.
     pub rules: Arc<RuleSet>,
-    /// How many addresses the table tracks.
+    /// Number of addresses that the table tracks.
     pub addresses: u32,
-    /// The exchange with weir-sync; without it the POP is on its own.
+    /// The exchange with weir-sync; `None` if the POP works alone.
     pub sync: Option<SyncConfig>,
-    /// Whether the decision and its rule are noted in the host's filter state, for access logs.
+    /// True if the decision and its rule are written to the host's filter state, for access logs.
     pub filter_state: bool,
 }
 
@@ -42,22 +42,23 @@ pub struct Config {
 pub struct SyncConfig {
     /// The host's name for weir-sync: a cluster (Envoy) or `host:port` (nginx).
     pub cluster: String,
-    /// This POP's name; the host's node id where absent.
+    /// This POP's name; the host's node id if absent.
     pub pop: Option<String>,
-    /// Shared with weir-sync.
+    /// The bearer token that weir-sync expects.
     pub token: Option<String>,
-    /// Hides all parts of keys but addresses; made from `key_secret`, else from the token.
+    /// Hides all key parts but addresses. Derived from `key_secret`, else from the token.
     pub key_secret: FleetSecret,
-    /// How often a worker reports, in milliseconds: 50 to 500, the window that demand is measured over.
+    /// Interval between a worker's reports in milliseconds, 50 to 500. Demand is measured over 500 ms.
     pub interval_ms: u32,
-    /// How long a report, or a request of a strict rule, waits for weir-sync's answer, in milliseconds.
+    /// Timeout of a report, and of the exchange that a strict rule's request waits for, in milliseconds.
     pub timeout_ms: u32,
-    /// How long weir-sync may be silent before rules follow their `when_unsynced`, in milliseconds.
+    /// Time without a reply from weir-sync after which rules follow their `when_unsynced`, in milliseconds.
     pub fallback_after_ms: u32,
 }
 
 impl Config {
-    /// Reads plugin configuration, JSON or a `google.protobuf.Struct`; every error with its place.
+    /// Reads plugin configuration, as JSON or as a `google.protobuf.Struct`. Returns all errors, each with
+    /// its place.
     pub fn parse(bytes: &[u8]) -> Result<Self, Vec<ConfigError>> {
         let errors = Errors::default();
         let json = serde_json::from_slice::<Value>(bytes);
@@ -72,7 +73,7 @@ impl Config {
         errors.into_result(config)
     }
 
-    /// Whether parts of keys leave the POP under a hash that anyone can compute.
+    /// True if key parts leave the POP under a hash that anyone can compute.
     pub fn keys_are_unkeyed(&self) -> bool {
         let is_unkeyed = |sync: &SyncConfig| sync.key_secret == FleetSecret::UNKEYED;
         self.sync.as_ref().is_some_and(is_unkeyed)
@@ -101,7 +102,8 @@ fn read(item: &Item<'_>) -> Option<Config> {
     })
 }
 
-/// Notes fields that concern the fleet: they mean nothing to a POP on its own.
+/// Notes an error for each field that concerns the fleet: without a `sync` section these fields have no
+/// effect.
 fn note_what_needs_sync(rules: &RuleSet, fields: &Fields<'_>) {
     for rule in rules.rules().iter().filter(|rule| rule.is_written()) {
         let (i, default) = (rule.place(), Sharing::of(rule.quota));

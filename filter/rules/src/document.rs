@@ -1,4 +1,4 @@
-//! A rule set document: what weir-sync pushes to POPs.
+//! The rule set document that weir-sync pushes to POPs.
 //!
 //! It is the same object as plugin configuration, without `table`, `sync` and `filter_state`.
 
@@ -13,7 +13,7 @@ use crate::reading::{ConfigError, Errors, Item};
 /// The largest rule set document, in bytes.
 pub const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
 
-/// Reads a JSON document; reports every error with its place.
+/// Reads a JSON document. Returns all errors, each with its place.
 pub fn parse(bytes: &[u8]) -> Result<RuleSet, Vec<ConfigError>> {
     let errors = Errors::default();
     if bytes.len() > DOCUMENT_BYTES_MAX {
@@ -31,7 +31,7 @@ pub fn parse(bytes: &[u8]) -> Result<RuleSet, Vec<ConfigError>> {
     errors.into_result(rules)
 }
 
-/// Reads a document that is a JSON value already; notes every error.
+/// Reads a document that is already a JSON value. All errors go to `errors`.
 pub fn read(value: &Value, errors: &Errors) -> Option<RuleSet> {
     let document = Item::new(value, "", errors);
     let mut fields = document.fields()?;

@@ -1,4 +1,4 @@
-//! The rules of one configuration.
+//! The rules of one configuration, and the choice of those that count a request.
 
 use alloc::vec::Vec;
 
@@ -9,31 +9,31 @@ use crate::reading::{Errors, Fields, Item, Reader};
 use crate::request::{Attributes, Fetched};
 use crate::rule::{Rule, list};
 
-/// The rules of one configuration, in the order they were written, and the lists that go before them.
+/// The rules of one configuration, in the order they were written, and the lists that precede them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleSet {
     rules: Vec<Rule>,
     index: Index,
     /// The rules without an expensive condition; `None` if that is all of them, or none.
     cheap: Option<Bits>,
-    /// The rules that count a request, if they are the same for all requests.
+    /// The rules that count a request, if they are the same for every request.
     always: Option<Vec<u16>>,
     allow: Conditions,
     deny: Conditions,
     is_enforced: bool,
-    /// Whether any tier is without a limit.
+    /// True if any tier has no limit.
     has_unlimited: bool,
     attributes: Attributes,
 }
 
-/// A list of conditions; a request needs to meet only one.
+/// A list of conditions, of which a request needs to meet only one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Conditions {
     list: Vec<Condition>,
     index: Index,
 }
 
-/// What a rule set says about a request before any bucket is looked at.
+/// Result of the `allow` and `deny` lists for a request, before any bucket is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listed {
     /// The rule set is not enforced.
@@ -42,12 +42,12 @@ pub enum Listed {
     Allowed,
     /// The request meets the `deny` list: it is refused.
     Blocked,
-    /// The rules decide.
+    /// Neither list applies: the rules decide.
     No,
 }
 
 impl RuleSet {
-    /// Takes `rules`, `enforce`, `allow` and `deny`; notes every error.
+    /// Takes the fields `rules`, `enforce`, `allow` and `deny`. All errors are noted.
     pub(crate) fn read(fields: &mut Fields<'_>) -> Option<Self> {
         let mut reader = Reader::default();
         let rules = fields.require("rules", "a list of rules");
@@ -58,7 +58,7 @@ impl RuleSet {
         Some(Self::new(rules?, reader.attributes, allow, deny, is_enforced))
     }
 
-    /// Reads a list at `place` that has rules alone; notes every error.
+    /// Reads a bare list of rules at `place`. All errors go to `errors`.
     pub fn parse(value: &serde_json::Value, place: &str, errors: &Errors) -> Option<Self> {
         let mut reader = Reader::default();
         let rules = list::rules(&Item::new(value, place, errors), &mut reader)?;
@@ -85,33 +85,36 @@ impl RuleSet {
         set
     }
 
-    /// Whether the rules are in force at all.
+    /// True if the rules are in force at all.
     pub fn is_enforced(&self) -> bool {
         self.is_enforced
     }
 
-    /// Whether every rule counts every request: there are no conditions and no lists, and the rules are in force.
+    /// True if every rule counts every request: there are no conditions and no lists, and the rules are in
+    /// force.
     pub fn counts_all_alike(&self) -> bool {
         let has_lists = !(self.allow.list.is_empty() && self.deny.list.is_empty());
         self.is_enforced && self.always.is_some() && !has_lists
     }
 
-    /// Whether any tier is unlimited, so that its requests are only counted.
+    /// True if any tier is unlimited, so that its requests are only counted.
     pub fn has_unlimited(&self) -> bool {
         self.has_unlimited
     }
 
-    /// A request that meets one of these is counted by no rule, and never refused.
+    /// Conditions of the `allow` list. No rule counts a request that meets one of them, and it is never
+    /// refused.
     pub fn allow(&self) -> &[Condition] {
         &self.allow.list
     }
 
-    /// A request that meets one of these, and none of [`RuleSet::allow`], is refused.
+    /// Conditions of the `deny` list. A request that meets one of them, and none of [`RuleSet::allow`], is
+    /// refused.
     pub fn deny(&self) -> &[Condition] {
         &self.deny.list
     }
 
-    /// What the lists say about the request. If a list may or may not match, `allow` does not and `deny` does. `room`
+    /// Evaluates both lists. If it is unsure whether a list matches, `allow` does not and `deny` does. `room`
     /// is scratch space.
     pub fn listed(&self, request: &mut Fetched<'_>, room: &mut Bits) -> Listed {
         match self.allowed(request, room) {
@@ -120,12 +123,12 @@ impl RuleSet {
         }
     }
 
-    /// The same for a request that is known not to be allowed.
+    /// Evaluates the `deny` list alone, for a request that the `allow` list does not match.
     pub fn blocked(&self, request: &mut Fetched<'_>, room: &mut Bits) -> Listed {
         if self.deny.any_holds(request, room, Holds::Unsure) { Listed::Blocked } else { Listed::No }
     }
 
-    /// The same without the `deny` list.
+    /// Evaluates the `allow` list alone.
     pub fn allowed(&self, request: &mut Fetched<'_>, room: &mut Bits) -> Listed {
         if !self.is_enforced {
             Listed::Off
@@ -136,8 +139,8 @@ impl RuleSet {
         }
     }
 
-    /// The places of the rules that count the request, and of the unlimited tiers that it belongs to, in the order they
-    /// were written. `room` and `out` are scratch space.
+    /// Places of the rules that count the request, and of the unlimited tiers that it belongs to, in the
+    /// order they were written. `room` and `out` are scratch space.
     pub fn meet<'a>(
         &'a self,
         request: &mut Fetched<'_>,
@@ -152,8 +155,8 @@ impl RuleSet {
         out
     }
 
-    /// The same among the rules without an expensive condition only; `None` if no rule has an expensive condition, or
-    /// all do.
+    /// Like [`RuleSet::meet`], among the rules without an expensive condition only. `None` if no rule has an
+    /// expensive condition, or all do.
     pub fn meet_cheaply<'a>(
         &self,
         request: &mut Fetched<'_>,
@@ -167,13 +170,14 @@ impl RuleSet {
         Some(out)
     }
 
-    /// Writes to `out` a variant of each written rule among those at `places`: out of the first that is surely for the
-    /// request and those before it that may be, the one that allows the least.
+    /// Writes one variant of each written rule among those at `places` to `out`. The candidates are the first
+    /// variant that surely applies to the request and those before it that may apply; the one that allows the
+    /// least is chosen.
     fn choose(&self, places: &Bits, request: &mut Fetched<'_>, out: &mut Vec<u16>) {
         out.clear();
-        // The variant, where in `out` it begins, and whether a variant that is surely for the request was found.
+        // The chosen variant, its index in `out`, and true if a variant that surely applies was found.
         let mut chosen: Option<(&Rule, usize, bool)> = None;
-        // The written rule that was looked at last, and whether its condition holds.
+        // The written rule that was examined last, and the result of its condition.
         let mut matched: Option<(u16, Holds)> = None;
         for place in places.iter() {
             let Some(rule) = self.rules.get(place) else { continue };
@@ -211,12 +215,12 @@ impl RuleSet {
         &self.rules
     }
 
-    /// When the first of its conditions ends that have not ended yet, in milliseconds since 1970.
+    /// The earliest future end of a condition, in milliseconds since 1970.
     pub fn next_end_ms(&self) -> Option<u64> {
         self.conditions().filter_map(|condition| condition.end.ms()).min()
     }
 
-    /// Ends the conditions whose time is over by `now_ms` since 1970, for all who share the rule set.
+    /// Ends the conditions whose time is over by `now_ms` since 1970, for everyone who shares the rule set.
     pub fn end(&self, now_ms: u64) {
         self.conditions().for_each(|condition| condition.end.pass(now_ms));
     }
@@ -226,7 +230,7 @@ impl RuleSet {
         self.allow.list.iter().chain(&self.deny.list).chain(rules)
     }
 
-    /// The attributes that the rules ask for.
+    /// The attributes that the rules read.
     pub fn attributes(&self) -> &Attributes {
         &self.attributes
     }
@@ -251,7 +255,8 @@ impl Conditions {
     }
 }
 
-/// The places of the rules without an expensive condition in any variant; `None` if that is all of them, or none.
+/// Places of the rules that have no expensive condition in any variant; `None` if that is all of them, or
+/// none.
 fn cheap(rules: &[Rule]) -> Option<Bits> {
     let is_dear = |rule: &&Rule| rule.matches.is_dear() || rule.variant.is_dear();
     let dear: Vec<u16> = rules.iter().filter(is_dear).map(Rule::place).collect();
@@ -264,7 +269,7 @@ fn cheap(rules: &[Rule]) -> Option<Bits> {
     (!dear.is_empty() && cheap.iter().next().is_some()).then_some(cheap)
 }
 
-/// An index that stands for no rule. Reports, too, refer to a rule by 16 bits.
+/// The index that stands for no rule. Reports refer to a rule by 16 bits, too.
 pub const NO_RULE: u16 = u16::MAX;
 
 const _: () = assert!(RULES_MAX <= NO_RULE as usize);

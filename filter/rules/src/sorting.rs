@@ -1,15 +1,16 @@
-//! Sorting in little code. A sort of core's is compiled for each type, into kilobytes; lists of a configuration share this one.
+//! A sort of small code size. The compiler instantiates core's sort for each type, at kilobytes each; the
+//! lists of a configuration share this one.
 
 use alloc::vec::Vec;
 
-/// The items in order. Which of equal ones comes first is not said.
+/// Returns the items in ascending order. The sort is not stable.
 pub fn sorted<T: Ord>(mut items: Vec<T>) -> Vec<T> {
     let len = items.len();
     heap_sort(len, &mut items);
     items
 }
 
-/// A list whose items are named by their places.
+/// A list whose items are compared and swapped by index.
 trait Places {
     fn is_less(&self, one: usize, other: usize) -> bool;
     fn swap(&mut self, one: usize, other: usize);
@@ -37,7 +38,7 @@ fn heap_sort(len: usize, items: &mut dyn Places) {
     }
 }
 
-/// Makes a heap of the items from `root` to `end`, if those below `root` are heaps.
+/// Sifts the item at `root` down, up to `end`. The subtrees below `root` must be heaps already.
 fn sift_down(mut root: usize, end: usize, items: &mut dyn Places) {
     loop {
         let left = 2 * root + 1;

@@ -1,7 +1,7 @@
-//! The secret that hides the parts of keys that leave a POP.
+//! The secret that hides the key parts that leave a POP.
 //!
-//! A key may contain a token, a cookie or a name. weir-sync and its store see only a keyed hash of these. Every POP
-//! has to compute the same hash, so its secret is the fleet's, not the process's.
+//! A key may contain a token, a cookie or a name. weir-sync and its store receive only a keyed hash of these.
+//! Every POP has to compute the same hash, so the secret belongs to the fleet, not to the process.
 
 use core::fmt;
 use core::hash::Hasher;
@@ -9,12 +9,12 @@ use core::hash::Hasher;
 use siphasher::sip::SipHasher24;
 use siphasher::sip128::{Hasher128, SipHasher24 as SipHasher24Of128};
 
-/// The shortest text that a secret is derived from, in bytes.
+/// Minimum length of the text that a secret is derived from, in bytes.
 pub const KEY_SECRET_BYTES_MIN: usize = 16;
-/// The longest, in bytes.
+/// Maximum length of that text, in bytes.
 pub const KEY_SECRET_BYTES_MAX: usize = 1_024;
 
-/// The keys of the two passes that derive a secret: fixed, and different.
+/// Keys of the two passes that derive a secret: fixed, and different.
 const PASSES: [&[u8; 16]; 2] = [b"weir keys, left.", b"weir keys, right"];
 
 /// The secret that key parts are hashed with, the same at every POP of a fleet.
@@ -22,16 +22,16 @@ const PASSES: [&[u8; 16]; 2] = [b"weir keys, left.", b"weir keys, right"];
 pub struct FleetSecret([u8; 16]);
 
 impl FleetSecret {
-    /// A secret that everybody knows: the hashes hide nothing that can be guessed.
+    /// A publicly known secret: its hashes hide nothing that can be guessed.
     pub const UNKEYED: Self = Self(*b"weir, no secret.");
 
-    /// From random bytes.
+    /// Creates a secret from random bytes.
     pub const fn new(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// From a text: two passes of SipHash-2-4 with fixed, different keys, eight bytes from each. The text must be
-    /// a secret of sufficient entropy (random, at least 16 bytes); this is no hash for passwords.
+    /// Derives a secret from a text: two passes of SipHash-2-4 with fixed, different keys, eight bytes from
+    /// each. The text must have sufficient entropy (random, at least 16 bytes); this is not a password hash.
     pub fn derive(text: &[u8]) -> Self {
         let mut bytes = [0; 16];
         for (half, key) in bytes.chunks_exact_mut(8).zip(PASSES) {
@@ -42,7 +42,7 @@ impl FleetSecret {
         Self(bytes)
     }
 
-    /// Begins the hash of a key's parts; no other list of parts has the same `description`.
+    /// Begins the hash of a key's parts. `description` must differ between lists of parts.
     pub(crate) fn begin(&self, description: &[u8]) -> PartsHash {
         let mut hash = PartsHash(SipHasher24Of128::new_with_key(&self.0));
         hash.put(description);
@@ -56,8 +56,8 @@ impl fmt::Debug for FleetSecret {
     }
 }
 
-/// The hash of a key's parts (SipHash-2-4, 128 bits). Its input is self-delimiting: each value follows its length,
-/// each list its count.
+/// Hash of a key's parts (SipHash-2-4, 128 bits). Its input is self-delimiting: each value follows its
+/// length, each list its count.
 #[derive(Clone, Copy)]
 pub struct PartsHash(SipHasher24Of128);
 
@@ -68,7 +68,7 @@ impl PartsHash {
     }
 
     pub(crate) fn put_count(&mut self, count: usize) {
-        // A length fits on every target there is; if a cast lost bits, that would only make collisions.
+        // A `usize` fits a `u64` on all supported targets; a truncating cast could only cause collisions.
         self.0.write(&(count as u64).to_le_bytes());
     }
 

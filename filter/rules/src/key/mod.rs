@@ -1,4 +1,4 @@
-//! What a rule counts by: a list of parts of the request, and the value that a request has for them.
+//! Keys: the parts of a request that a rule counts by, and the value that a request has for them.
 
 pub mod fleet_secret;
 mod parse;

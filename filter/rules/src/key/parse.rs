@@ -1,4 +1,4 @@
-//! Reads keys from configuration.
+//! Parser of keys in configuration.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use crate::request::{
     duplicates, source,
 };
 
-/// A part as it is read.
+/// A part as read from configuration.
 enum Read {
     ClientAddress(Prefixes),
     Other(Part),
@@ -32,7 +32,7 @@ const PLAIN: [(&str, MakePart); 6] = [
 
 /// Parts that are written as an object with one field.
 const FIELDS: [&str; 6] = ["client_address", "header", "cookie", "query", "path_segments", "jwt_claim"];
-/// Those among them that name a value of which there may be several.
+/// Parts that name a value of which a request may have several.
 const NAMED: [(&str, Kind); 3] = [("header", Kind::Header), ("cookie", Kind::Cookie), ("query", Kind::Query)];
 
 /// Reads the field `key`: a list of parts.
@@ -68,7 +68,7 @@ pub(crate) fn key(fields: &mut Fields<'_>, attributes: &mut Attributes) -> Optio
     (is_all || !spec.is_all()).then_some(spec)
 }
 
-/// Reads prefix lengths; those that are not written are as in `default`.
+/// Reads prefix lengths; absent ones are taken from `default`.
 pub(crate) fn prefixes(fields: &mut Fields<'_>, default: Prefixes) -> Prefixes {
     let mut bits = |name, most: u8, default| {
         let bits = fields.number(name, 1..=u32::from(most));
@@ -121,8 +121,8 @@ fn field(fields: &mut Fields<'_>, attributes: &mut Attributes) -> Option<Read> {
     Some(Read::Other(Part::Value(ValueOf { source, duplicates: Duplicates::Unsaid })))
 }
 
-/// Describes a part by bytes that no other part has: how many names it has, then each name after its length. Both are
-/// bounded, so each fits a byte.
+/// Encodes a part as bytes that no other part has: the number of names, then each name after its length. Both
+/// are bounded, so each fits a byte.
 fn description(part: &Part, attributes: &Attributes) -> Vec<u8> {
     let byte = |n: usize| u8::try_from(n).unwrap_or(u8::MAX);
     let names = names(part, attributes);
@@ -134,7 +134,7 @@ fn description(part: &Part, attributes: &Attributes) -> Vec<u8> {
     bytes
 }
 
-/// A part's kind, and its names.
+/// The kind of a part, followed by its names.
 fn names<'a>(part: &'a Part, attributes: &'a Attributes) -> Vec<&'a [u8]> {
     let (kind, name) = match part {
         Part::Host => ("host", None),

@@ -1,4 +1,4 @@
-//! What becomes of the values of a key's parts: they are hashed, shown, or looked up in a list.
+//! Destinations of the values of a key's parts: a hash, a list to show, a look-up.
 
 use alloc::vec::Vec;
 
@@ -8,7 +8,7 @@ use crate::matching::Texts;
 /// Receives the values that a request has for the parts of a key.
 pub(super) trait Put {
     fn put(&mut self, value: &[u8]);
-    /// Says how many values follow.
+    /// Announces the number of values that follow for one part.
     fn put_count(&mut self, count: usize);
 }
 
@@ -30,7 +30,7 @@ impl Put for Vec<Vec<u8>> {
     fn put_count(&mut self, _: usize) {}
 }
 
-/// Looks up the value that is put. Leading segments of a path are joined to one text by `/`.
+/// Looks up the value that is put. Leading segments of a path are joined by `/` first.
 pub(super) struct Among<'a> {
     texts: &'a Texts,
     is_found: bool,

@@ -1,4 +1,4 @@
-//! A key's parts, and their values in a request.
+//! The parts of a key, and how a request's value is computed from them.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,26 +12,26 @@ use crate::request::{
     AttributeId, Attributes, Fetched, Folding, Repeated, Source, ValueOf, host_of, normalise_credentials,
 };
 
-/// The most parts of a key.
+/// Maximum number of parts of a key.
 pub const PARTS_MAX: usize = 8;
-/// The value of every host that cannot be told: it is no host's name.
+/// Stands for every host that cannot be determined; no host has this name.
 const NO_HOST: &[u8] = b"?";
-/// The most leading segments of a path that a key may have.
+/// Maximum number of leading path segments in a key.
 pub const SEGMENTS_MAX: u8 = 16;
 
-/// What a rule counts by. Each tuple of its parts' values has a bucket of its own; without parts (`all`), there is
-/// one bucket.
+/// A rule's key as written. Each tuple of values of its parts has its own bucket; without parts (`all`),
+/// there is one bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeySpec {
-    /// The client's address, cut to these prefixes.
+    /// Prefixes that the client's address is cut to, if it is a part.
     pub(super) address: Option<Prefixes>,
     /// The other parts, in the order they were written.
     pub(super) others: Vec<Part>,
-    /// How many of `others` were written before the address.
+    /// Number of `others` that were written before the address.
     pub(super) address_at: usize,
-    /// The kinds and names of `others`, as bytes that no other list of parts has.
+    /// Kinds and names of `others`, as bytes that no other list of parts has.
     pub(super) description: Vec<u8>,
-    /// Whether the value of the one part of `others` leaves the POP.
+    /// True if the value of the only part in `others` is sent to weir-sync in clear.
     is_clear: bool,
 }
 
@@ -51,20 +51,20 @@ pub enum Part {
     Value(ValueOf),
     /// The host, in lower case and without its port.
     Host,
-    /// The path, without its query, folded and without dot segments.
+    /// The path without its query, folded and without dot segments.
     Path,
-    /// Up to this many leading segments of that path; empty ones do not count.
+    /// Up to this number of leading segments of that path; empty segments do not count.
     PathSegments(u8),
 }
 
-/// A part of a key that the request does not have.
+/// Reason why a request has no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissingPart {
-    /// The client's address: there is none, or it is unreadable.
+    /// It has no client address, or an unreadable one.
     ClientAddress,
-    /// Any other part.
+    /// It lacks another part.
     Other,
-    /// The request has several values of a part that may have only one.
+    /// It has several values of a part that may have only one.
     Repeated,
 }
 
@@ -74,15 +74,15 @@ impl From<Repeated> for MissingPart {
     }
 }
 
-/// What a rule does with a request that lacks a part of its key.
+/// Treatment of a request that lacks a part of the rule's key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Missing {
-    /// It does not count the request.
+    /// The rule does not count the request.
     #[default]
     Skip,
     /// All such requests share one bucket.
     Share,
-    /// It limits the request at once.
+    /// The rule limits the request at once.
     Limit,
 }
 
@@ -92,63 +92,65 @@ impl KeySpec {
         Self { address: Some(prefixes), ..Self::default() }
     }
 
-    /// The prefixes that the client's address is cut to, if it is a part.
+    /// Prefixes that the client's address is cut to, if it is a part.
     pub fn prefixes(&self) -> Option<Prefixes> {
         self.address
     }
 
-    /// Whether the client's address is all it has.
+    /// True if the client's address is the only part.
     pub fn is_address(&self) -> bool {
         self.address.is_some() && self.others.is_empty()
     }
 
-    /// Whether all requests share one key.
+    /// True if all requests share one key.
     pub fn is_all(&self) -> bool {
         self.address.is_none() && self.others.is_empty()
     }
 
-    /// Its parts, in the order they were written.
+    /// The parts, in the order they were written.
     pub fn parts(&self) -> impl Iterator<Item = KeyPart<'_>> {
         let others = || self.others.iter().map(KeyPart::Other);
         let address = self.address.map(KeyPart::ClientAddress);
         others().take(self.address_at).chain(address).chain(others().skip(self.address_at))
     }
 
-    /// Whether it has parts that leave the POP as a hash.
+    /// True if the key has parts that leave the POP as a hash.
     pub fn is_hashed(&self) -> bool {
         !self.others.is_empty()
     }
 
-    /// Has the value of its one part beside the client's address leave the POP, so that operators read it. False if there is no
-    /// such part.
+    /// Marks the one part beside the client's address to be sent in clear, so that operators can read it.
+    /// Returns false if there is no such part.
     pub(crate) fn make_clear(&mut self) -> bool {
         self.is_clear = matches!(self.others.as_slice(), [Part::Value(_) | Part::Host | Part::Path]);
-        // No part is described by this: its values are other keys now.
+        // Changes the description, so that values in clear are other keys than hashed ones. No part's
+        // description has this byte.
         self.description.push(u8::MAX);
         self.is_clear
     }
 
-    /// Whether the value of its part beside the client's address leaves the POP.
+    /// True if the value of the part beside the client's address is sent in clear.
     pub fn is_clear(&self) -> bool {
         self.is_clear
     }
 
-    /// The same key over other prefixes.
+    /// Returns the same key with other prefixes.
     pub(crate) fn with_prefixes(&self, prefixes: Prefixes) -> Self {
         Self { address: Some(prefixes), ..self.clone() }
     }
 
-    /// The hash of the parts that leave the POP, before the first of them: of what is the same for each request.
+    /// Begins the hash of the parts with the input that is the same for every request.
     pub fn begin(&self, secret: &FleetSecret) -> PartsHash {
         secret.begin(&self.description)
     }
 
-    /// The request's key, or a part that it lacks. Fetches no attribute that is not a part.
+    /// Computes the request's key; an error if it lacks a part. Fetches only attributes that are parts of the
+    /// key.
     pub fn value(&self, request: &mut Fetched<'_>, secret: &FleetSecret) -> Result<KeyValue, MissingPart> {
         self.value_of(request, &self.begin(secret))
     }
 
-    /// The same with a hash that was [begun](KeySpec::begin) before.
+    /// Computes the request's key with a hash that was [begun](KeySpec::begin) before.
     pub fn value_of(&self, request: &mut Fetched<'_>, begun: &PartsHash) -> Result<KeyValue, MissingPart> {
         if self.is_all() {
             return Ok(KeyValue::ALL);
@@ -165,7 +167,7 @@ impl KeySpec {
         {
             let mut key = KeyValue::with_clear(address);
             part.put(request, &mut key)?;
-            // A longer value is hashed.
+            // A value that does not fit is hashed.
             if let Some(key) = key.whole() {
                 return Ok(key);
             }
@@ -177,8 +179,8 @@ impl KeySpec {
         Ok(KeyValue::of_parts(address, Some(hash.finish())))
     }
 
-    /// The request's values of each part but the client's address, in the order they were written: one value, or
-    /// one for each segment of a path; `None` for a part that it lacks.
+    /// The request's values of each part but the client's address, in the order they were written: one value,
+    /// or one for each segment of a path; `None` for a part that it lacks.
     pub fn others_in_clear(&self, request: &mut Fetched<'_>) -> Vec<Option<Vec<Vec<u8>>>> {
         let in_clear = |part: &Part| {
             let mut values = Vec::new();
@@ -187,12 +189,12 @@ impl KeySpec {
         self.others.iter().map(in_clear).collect()
     }
 
-    /// Whether it has exactly one part beside the client's address, so that a text can be its value.
+    /// True if there is exactly one part beside the client's address, so that a single text can be its value.
     pub(crate) fn has_one_value(&self) -> bool {
         self.others.len() == 1
     }
 
-    /// A value that an operator wrote, in the form that requests' values have here.
+    /// Converts a value that an operator wrote to the form that requests' values have.
     pub(crate) fn as_requests_have(&self, written: &str, attributes: &Attributes) -> String {
         let mut bytes = match self.others.as_slice() {
             [Part::Host] => written.to_ascii_lowercase().into_bytes(),
@@ -207,8 +209,8 @@ impl KeySpec {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Whether the request's value of the one part beside the client's address is among `values`; no if it lacks that
-    /// part, undecided if only one of several is.
+    /// Tests whether the request's value of the one part beside the client's address is among `values`. `No`
+    /// if it lacks that part; unsure if only some of several values are.
     pub(crate) fn is_among(&self, values: &Texts, request: &mut Fetched<'_>) -> Holds {
         match self.others.as_slice() {
             [Part::Value(value)] => test_of(value, request, &mut |value| {
@@ -222,7 +224,7 @@ impl KeySpec {
         }
     }
 
-    /// Bytes that differ between keys, so that a rule whose key changes has other buckets.
+    /// Bytes that differ between keys, so that a rule whose key changes gets other buckets.
     pub(crate) fn identity(&self) -> impl Iterator<Item = u8> + '_ {
         let address = self.address.map_or([0, 0], |prefixes| [prefixes.ipv4, prefixes.ipv6]);
         address.into_iter().chain(self.description.iter().copied())
@@ -252,7 +254,7 @@ impl Part {
     }
 }
 
-/// The segments of a path that are not empty.
+/// The non-empty segments of a path.
 fn segments(path: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     path.split(|&b| b == b'/').filter(|segment| !segment.is_empty())
 }

@@ -1,4 +1,4 @@
-//! Keys: the value a rule counts by, in canonical form.
+//! Key values in canonical form.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -15,15 +15,16 @@ const LACKING_MARK: u8 = 2;
 const ALL_MARK: u8 = 3;
 /// Precedes a part in clear.
 const CLEAR_MARK: u8 = 7;
-/// The length of a key that does not fit.
+/// Stored as the length of a key that does not fit.
 const NONE: u8 = u8::MAX;
 
 /// A key's value in canonical form: the same bytes at every POP for the same client.
 ///
-/// Each part is self-delimiting, so no two combinations of parts share their bytes.
-/// An address is its family (4 or 6), the prefix's length in bits, and the bytes the prefix covers. All other
-/// parts together are a mark (1) and a hash of 16 bytes, keyed by the fleet's secret: nothing else of them leaves
-/// the POP. Only where the rule says so, one other part is a mark (7) and its value. Two more values are a mark alone: requests that lack a part (2), and all requests (3).
+/// Each part is self-delimiting, so no two combinations of parts have the same bytes. An address is its
+/// family (4 or 6), the prefix's length in bits, and the bytes that the prefix covers. All other parts
+/// together are a mark (1) and a hash of 16 bytes, keyed by the fleet's secret; nothing else of them leaves
+/// the POP. If the rule asks for it, a single other part is sent in clear instead: a mark (7) and its value.
+/// Two more values consist of a mark alone: requests that lack a part (2), and all requests (3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyValue {
     bytes: [u8; KEY_BYTES_MAX],
@@ -50,7 +51,7 @@ impl KeyValue {
         Self::of_parts(Some((address, prefixes)), None)
     }
 
-    /// The key of an address cut to prefixes, and of the hash of other parts, if there are any.
+    /// The key of an address cut to prefixes and of the hash of the other parts; either may be absent.
     pub(crate) fn of_parts(address: Option<(IpAddr, Prefixes)>, others: Option<[u8; 16]>) -> Self {
         let mut key = Self::EMPTY;
         if let Some((address, prefixes)) = address {
@@ -63,25 +64,28 @@ impl KeyValue {
         key
     }
 
-    /// The key of an address cut to prefixes, if there is one, and of a part in clear, which is put next.
+    /// Begins a key of an address cut to prefixes, if there is one, and of a part in clear. The caller puts
+    /// the part next.
     pub(crate) fn with_clear(address: Option<(IpAddr, Prefixes)>) -> Self {
         let mut key = Self::of_parts(address, None);
         key.push(&[CLEAR_MARK]);
         key
     }
 
-    /// The key, if all that was put fits.
+    /// Returns the key, or `None` if a part did not fit.
     pub(crate) fn whole(self) -> Option<Self> {
         (self.len != NONE).then_some(self)
     }
 
-    /// The canonical bytes of a key of an address, which may be none, and a part in clear; `None` if they are too many.
+    /// The canonical bytes of a key of an address (possibly empty) and a part in clear; `None` if they exceed
+    /// [`KEY_BYTES_MAX`].
     pub fn clear(address: &[u8], value: &[u8]) -> Option<Vec<u8>> {
         let bytes = [address, &[CLEAR_MARK], value].concat();
         (bytes.len() <= KEY_BYTES_MAX).then_some(bytes)
     }
 
-    /// Splits canonical bytes into those of an address, which may be none, and the value of a part in clear, if there is one.
+    /// Splits canonical bytes into those of the address (possibly empty) and the value of the part in clear;
+    /// `None` if there is no such part.
     pub fn clear_part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
         let covered = match bytes {
             [4 | 6, bits, ..] => 2 + usize::from(*bits).div_ceil(8),
@@ -100,7 +104,7 @@ impl KeyValue {
         }
     }
 
-    /// The key whose canonical bytes these are; `None` if they are too many, or none.
+    /// The key with these canonical bytes; `None` if there are none, or more than [`KEY_BYTES_MAX`].
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut key = Self::EMPTY;
         key.push(bytes);
@@ -116,7 +120,7 @@ impl KeyValue {
         let start = usize::from(self.len);
         if let Some(room) = self.bytes.get_mut(start..start + part.len()) {
             room.copy_from_slice(part);
-            // The room ends within KEY_BYTES_MAX, which fits a byte.
+            // `bytes` has KEY_BYTES_MAX bytes, so the length fits a byte.
             self.len = self.len.saturating_add(u8::try_from(part.len()).unwrap_or(0));
         }
     }

@@ -11,21 +11,21 @@ use crate::sorting::sorted;
 
 use crate::request::address::{IPV4_BITS, IPV6_BITS, Prefixes};
 
-/// A network (RFC 4632): its first and its last address. An IPv4-mapped network counts as one of IPv4.
+/// A network (RFC 4632), as its first and last address. An IPv4-mapped network is an IPv4 network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Range {
-    /// A network of IPv4.
+    /// An IPv4 network.
     V4(u32, u32),
-    /// A network of IPv6.
+    /// An IPv6 network.
     V6(u128, u128),
 }
 
-/// Why a text is not a network.
+/// Error of a text that is not a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressSetError {
-    /// The address or the prefix's length cannot be read.
+    /// The address or the prefix length cannot be parsed.
     Unreadable,
-    /// The address has bits set behind its prefix: most likely a slip.
+    /// The address has bits set behind its prefix, which is most likely a slip.
     BitsBehindPrefix,
 }
 
@@ -43,7 +43,7 @@ impl core::error::Error for AddressSetError {}
 impl FromStr for Range {
     type Err = AddressSetError;
 
-    /// Reads `10.0.0.0/8`, `2001:db8::/32`, or one address.
+    /// Parses `10.0.0.0/8`, `2001:db8::/32`, or a single address.
     fn from_str(text: &str) -> Result<Self, AddressSetError> {
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits)),
@@ -62,7 +62,7 @@ impl FromStr for Range {
             return Err(AddressSetError::Unreadable);
         }
         let folded = written.to_canonical();
-        // A mapped network counts as one of IPv4 if it is within the mapped block, ::ffff:0:0/96.
+        // A mapped network is an IPv4 network if it lies within the mapped block, ::ffff:0:0/96.
         let (address, bits) = match bits.checked_sub(IPV6_BITS - IPV4_BITS) {
             Some(rest) if folded.is_ipv4() && written.is_ipv6() => (folded, rest),
             _ => (written, bits),
@@ -102,7 +102,7 @@ impl FromIterator<Range> for AddressSet {
 }
 
 impl AddressSet {
-    /// Whether the address is in one of the networks.
+    /// True if the address is in one of the networks.
     pub fn contains(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(v4) => self.v4.contains(v4.to_bits()),
@@ -110,12 +110,12 @@ impl AddressSet {
         }
     }
 
-    /// Whether every address of IPv4 or every one of IPv6 is in it.
+    /// True if the set contains all IPv4 addresses or all IPv6 addresses.
     pub fn has_whole_family(&self) -> bool {
         self.v4.0 == [(0, u32::MAX)] || self.v6.0 == [(0, u128::MAX)]
     }
 
-    /// Each network as it would be written: `10.0.0.0/8`, `2001:db8::1`. A network within another is left out.
+    /// Each network in its written form: `10.0.0.0/8`, `2001:db8::1`. Networks within another are left out.
     pub fn iter(&self) -> impl Iterator<Item = String> {
         let written = |address: IpAddr, bits: u32, whole: u8| {
             if bits == u32::from(whole) { format!("{address}") } else { format!("{address}/{bits}") }
@@ -130,7 +130,7 @@ impl AddressSet {
     }
 }
 
-/// The first and the last address of each range, sorted; no two overlap.
+/// First and last address of each range, sorted. No two ranges overlap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Ranges<T>(Vec<(T, T)>);
 

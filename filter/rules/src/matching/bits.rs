@@ -1,4 +1,4 @@
-//! A set of small numbers: the places of conditions in a list.
+//! A bit set of small numbers: the places of conditions in a list.
 
 use alloc::vec::Vec;
 
@@ -49,7 +49,7 @@ impl Bits {
         }
     }
 
-    /// Whether every place is also one of `other`.
+    /// True if every place is also in `other`.
     pub(super) fn is_within(&self, other: &Self) -> bool {
         self.0.iter().zip(&other.0).all(|(word, other)| word & !other == 0)
     }

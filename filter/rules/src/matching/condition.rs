@@ -1,4 +1,4 @@
-//! A condition, and the tests it consists of.
+//! Conditions, and the tests that they consist of.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -17,17 +17,18 @@ use crate::request::{AttributeId, Fetched, ValueOf};
 /// An attribute that the host does not have passes only a test for its absence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
-    /// What must hold.
+    /// Must hold.
     pub all: Clause,
-    /// One of these must hold as well; empty: nothing more is asked.
+    /// At least one of these must hold as well, unless the list is empty.
     pub any: Vec<Clause>,
-    /// And this must not.
+    /// Must not hold.
     pub not: Option<Box<Clause>>,
-    /// From then on it holds for no request.
+    /// Time from which the condition holds for no request.
     pub end: End,
 }
 
-/// End of a condition's time. It may pass while the condition is shared: a rule set is not copied for that.
+/// End of a condition's time. It can pass while the condition is shared, so that no rule set has to be copied
+/// for it.
 #[derive(Debug)]
 pub struct End(AtomicU64);
 
@@ -35,18 +36,18 @@ impl End {
     const NEVER_MS: u64 = u64::MAX;
     const PAST_MS: u64 = 0;
 
-    /// So many milliseconds after 1970.
+    /// An end at `end_ms` milliseconds since 1970.
     pub const fn at(end_ms: u64) -> Self {
         Self(AtomicU64::new(end_ms))
     }
 
-    /// When it is, in milliseconds since 1970; none if it has passed, or never comes.
+    /// The end in milliseconds since 1970; `None` if it has passed or never comes.
     pub fn ms(&self) -> Option<u64> {
         let end_ms = self.0.load(Ordering::Relaxed);
         (end_ms != Self::NEVER_MS && end_ms != Self::PAST_MS).then_some(end_ms)
     }
 
-    /// Whether there is none.
+    /// True if the condition never ends.
     pub fn is_never(&self) -> bool {
         self.0.load(Ordering::Relaxed) == Self::NEVER_MS
     }
@@ -55,7 +56,7 @@ impl End {
         self.0.load(Ordering::Relaxed) == Self::PAST_MS
     }
 
-    /// It passes if it has come by `now_ms` since 1970.
+    /// Marks the end as passed if it has come by `now_ms` since 1970.
     pub(crate) fn pass(&self, now_ms: u64) {
         if self.ms().is_some_and(|end_ms| end_ms <= now_ms) {
             self.0.store(Self::PAST_MS, Ordering::Relaxed);
@@ -83,23 +84,23 @@ impl PartialEq for End {
 
 impl Eq for End {}
 
-/// Tests on a request: all must hold. Without any, it always holds.
+/// A conjunction of tests. Without tests it always holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Clause {
-    /// The cheapest first.
+    /// Cheap tests, which are tried first.
     cheap: Vec<Test>,
-    /// Regular expressions: they are tried after everything else.
+    /// Regular expressions, which are tried last.
     dear: Vec<Test>,
 }
 
 /// A test on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Test {
-    /// The method is one of these, as they are written in requests.
+    /// The method is one of these, compared case-sensitively.
     Methods(Vec<String>),
-    /// The same, where one of these headers may name the method that the upstream goes by.
+    /// Like `Methods`, where one of these headers may override the method for the upstream.
     OverriddenMethods(Vec<String>, Vec<AttributeId>),
-    /// The path, without the query, is one of these.
+    /// The path, without its query, passes one of these.
     Paths(Vec<PathMatch>),
     /// The host is one of these.
     Hosts(Hosts),
@@ -112,7 +113,7 @@ pub enum Test {
 }
 
 impl Condition {
-    /// Whether the request meets the condition. Cheap tests come first.
+    /// Evaluates the condition, cheap tests first.
     pub fn holds(&self, request: &mut Fetched<'_>) -> Holds {
         if self.end.is_past() {
             return Holds::No;
@@ -130,7 +131,7 @@ impl Condition {
             .and(|| all_hold(&self.all.dear, request))
     }
 
-    /// Whether any of its tests is expensive.
+    /// True if any of its tests is expensive.
     pub fn is_dear(&self) -> bool {
         let clauses = core::iter::once(&self.all).chain(&self.any).chain(self.not.as_deref());
         clauses.into_iter().any(|clause| !clause.dear.is_empty())
@@ -145,12 +146,12 @@ impl FromIterator<Test> for Clause {
 }
 
 impl Clause {
-    /// Its tests, in the order in which they are tried.
+    /// The tests, in the order in which they are tried.
     pub fn tests(&self) -> impl Iterator<Item = &Test> + Clone {
         self.cheap.iter().chain(&self.dear)
     }
 
-    /// Whether the request passes every test.
+    /// Evaluates all tests.
     pub fn holds(&self, request: &mut Fetched<'_>) -> Holds {
         all_hold(&self.cheap, request).and(|| all_hold(&self.dear, request))
     }
@@ -162,7 +163,7 @@ fn all_hold(tests: &[Test], request: &mut Fetched<'_>) -> Holds {
 }
 
 impl Test {
-    /// Whether the request passes.
+    /// Evaluates the test.
     pub fn holds(&self, request: &mut Fetched<'_>) -> Holds {
         let is_one_of = |texts: &[String], value: Option<&[u8]>| {
             Holds::of(value.is_some_and(|value| texts.iter().any(|text| text.as_bytes() == value)))
@@ -193,7 +194,7 @@ impl Test {
         }
     }
 
-    /// Whether it is expensive.
+    /// True if the test is expensive.
     fn is_dear(&self) -> bool {
         matches!(self, Self::Value(_, test) if test.is_dear())
     }

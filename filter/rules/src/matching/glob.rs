@@ -1,26 +1,27 @@
-//! Globs on paths: `*` matches any run of bytes within a segment, `**` any run at all; `/**/` also matches one `/`.
+//! Globs on paths: `*` matches any bytes within a segment, `**` any bytes at all, and `/**/` also a single
+//! `/`.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::holds::Holds;
 
-/// The longest glob, in bytes.
+/// Longest glob, in bytes.
 pub const GLOB_BYTES_MAX: usize = 255;
-/// The longest path that a glob decides, in bytes; whether it matches a longer one is unsure at best.
+/// Longest path that a glob decides, in bytes. For a longer path the result is `No` or `Unsure`.
 pub const GLOB_PATH_BYTES_MAX: usize = 2_048;
 
-/// Words in a set of places in a glob.
+/// Number of words in a set of places in a glob.
 const WORDS: usize = 4;
 // One place before each token, and one behind the last.
 const _: () = assert!(GLOB_BYTES_MAX < WORDS * 64);
 
-/// A compiled glob. It walks over a path once, keeping every place in the glob that it may be at.
+/// A compiled glob. Matching reads the path once and keeps the set of places in the glob that it may be at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob {
     /// The text before the first wildcard.
     head: String,
-    /// The rest.
+    /// The tokens from the first wildcard on.
     tokens: Vec<Token>,
 }
 
@@ -36,7 +37,7 @@ enum Token {
 }
 
 impl Glob {
-    /// Compiles a glob; none if it is longer than [`GLOB_BYTES_MAX`].
+    /// Compiles a glob; `None` if it is longer than [`GLOB_BYTES_MAX`].
     pub fn new(text: &str) -> Option<Self> {
         if text.len() > GLOB_BYTES_MAX {
             return None;
@@ -48,7 +49,7 @@ impl Glob {
             let (token, after) = if let Some(after) = rest.strip_prefix("**/").filter(|_| is_behind_slash) {
                 (Token::Segments, after)
             } else if rest.starts_with("**") {
-                // `***` says no more than `**`.
+                // `***` means the same as `**`.
                 (Token::Across, rest.trim_start_matches('*'))
             } else if let Some(after) = rest.strip_prefix('*') {
                 (Token::Within, after)
@@ -66,7 +67,7 @@ impl Glob {
         Some(Self { head: head.into(), tokens })
     }
 
-    /// Whether the glob matches the whole path, or if `has_slash`, the path with a slash added.
+    /// Matches the whole path, with a slash appended if `has_slash`.
     pub fn holds(&self, path: &[u8], has_slash: bool) -> Holds {
         let (head, end) = (self.head.as_bytes(), if has_slash { &b"/"[..] } else { &[] });
         let (rest, end) = match path.strip_prefix(head) {
@@ -101,12 +102,12 @@ impl Glob {
         Holds::of(places.has(self.tokens.len()))
     }
 
-    /// How many wildcards it has: each byte of a path adds at most so many places that it may be at.
+    /// Number of wildcards. Each adds at most one place per byte of a path to the matching work.
     pub fn wildcards(&self) -> usize {
         self.tokens.iter().filter(|token| !matches!(token, Token::Byte(_))).count()
     }
 
-    /// Adds a place, and those that follow it across wildcards, which need no byte.
+    /// Adds a place, and the places that follow it across wildcards, which may match nothing.
     fn enter(&self, places: &mut Places, mut place: usize) {
         places.add(place);
         while matches!(self.tokens.get(place), Some(Token::Within | Token::Across | Token::Segments)) {

@@ -1,17 +1,18 @@
-//! The result of a test on a request, and of several together.
+//! Three-valued result of a test on a request, and its logic.
 
-/// Whether a test holds, which is undecided for some requests. The three values are ordered (Kleene's strong logic):
-/// "all of these tests" is the least of their results, "one of these tests" the greatest.
+/// Result of a test, which is unsure for some requests. The three values are ordered (Kleene's strong logic):
+/// a conjunction is the minimum of its results, a disjunction the maximum.
 ///
-/// Each use settles what is undecided: `deny` refuses such a request, a rule counts it, `allow` does not let it off,
-/// and it gets no better tier.
+/// Each use settles an unsure result in the strict direction: `deny` refuses such a request, a rule counts
+/// it, `allow` does not exempt it, and it gets no better tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holds {
-    /// It does not.
+    /// The test does not hold.
     No,
-    /// It is undecided: the value is too long for the test, or the upstream may read it in another way.
+    /// The result is unsure: the value is too long for the test, or the upstream may interpret it
+    /// differently.
     Unsure,
-    /// It does.
+    /// The test holds.
     Yes,
 }
 
@@ -21,17 +22,17 @@ impl Holds {
         if holds { Self::Yes } else { Self::No }
     }
 
-    /// Whether it does, or may.
+    /// True if the test holds or may hold.
     pub fn may(self) -> bool {
         self != Self::No
     }
 
-    /// Whether both hold; `other` is not called if it makes no difference.
+    /// Conjunction of both; `other` is not called if `self` decides the result.
     pub(crate) fn and(self, other: impl FnOnce() -> Self) -> Self {
         if self == Self::No { self } else { self.min(other()) }
     }
 
-    /// Whether all of them hold; `Yes` if there are none.
+    /// Conjunction of the results for `items`; `Yes` if there are none.
     pub(super) fn all<T>(items: &[T], mut holds: impl FnMut(&T) -> Self) -> Self {
         let mut all = Self::Yes;
         for item in items {
@@ -40,7 +41,7 @@ impl Holds {
         all
     }
 
-    /// Whether one of them holds; `No` if there are none.
+    /// Disjunction of the results for `items`; `No` if there are none.
     pub(super) fn any<T>(items: &[T], mut holds: impl FnMut(&T) -> Self) -> Self {
         let mut any = Self::No;
         for item in items {

@@ -1,4 +1,4 @@
-//! Hosts, exact or by suffix.
+//! Tests of the host, exact or by suffix.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -7,10 +7,10 @@ use core::net::Ipv6Addr;
 use super::holds::Holds;
 use crate::request::{HOST_BYTES_MAX, HostRead, is_of_name};
 
-/// Hosts that a request may be for.
+/// The hosts of a condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts {
-    /// In lower case and backwards, so that a suffix becomes a prefix.
+    /// In lower case and reversed, so that a suffix becomes a prefix.
     backwards: Vec<Backwards>,
 }
 
@@ -18,13 +18,13 @@ pub struct Hosts {
 pub(super) enum Backwards {
     /// A whole name.
     Exact(Vec<u8>),
-    /// A suffix, which ends with its dot; something stands before that.
+    /// A suffix, with its dot as the last byte. At least one more byte must precede it in a host.
     Suffix(Vec<u8>),
 }
 
 impl Hosts {
-    /// Adds `api.example.com`, `*.example.com` or an IPv6 address; false if the text is none of them, or longer
-    /// than [`HOST_BYTES_MAX`].
+    /// Adds `api.example.com`, `*.example.com` or an IPv6 address. False if the text is none of these or
+    /// longer than [`HOST_BYTES_MAX`].
     pub fn add(&mut self, text: &str) -> bool {
         let text = text.to_ascii_lowercase();
         let text = text.strip_suffix('.').unwrap_or(&text);
@@ -47,7 +47,7 @@ impl Hosts {
         is_name
     }
 
-    /// Each host as it would be written: `api.example.com`, `*.example.com`.
+    /// Each host in its written form: `api.example.com`, `*.example.com`.
     pub fn iter(&self) -> impl Iterator<Item = String> {
         self.backwards.iter().map(|host| {
             let (star, name) = match host {
@@ -62,7 +62,7 @@ impl Hosts {
         &self.backwards
     }
 
-    /// Whether the host is one of these.
+    /// Tests the request's host.
     pub(super) fn holds(&self, host: &HostRead) -> Holds {
         let Some(host) = host.backwards() else { return Holds::Unsure };
         Holds::of(self.backwards.iter().any(|one| match one {

@@ -1,14 +1,14 @@
-//! Finds the few conditions, out of many, that a request can meet.
+//! Index that finds the few conditions, out of many, that a request can meet.
 //!
-//! Bit vectors per dimension (Lakshman and Stiliadis, "High-speed policy-based packet forwarding using efficient
-//! multi-dimensional range matching", 1998): for the method, the path, the host, the route, and each header and claim
-//! that many conditions compare with whole values, a request's value selects a set of conditions, those that ask for
-//! this value or for none at all. A condition can hold only if it is in every such set. The sets are made when
-//! configuration arrives, so a request costs one search per dimension and a few words of AND, and then a check of the
-//! conditions that are left.
+//! Bit vectors per dimension (Lakshman and Stiliadis, "High-speed policy-based packet forwarding using
+//! efficient multi-dimensional range matching", 1998). The dimensions are the method, the path, the host, the
+//! route, and each header or claim that many conditions compare with whole values. In each dimension a
+//! request's value selects a set of conditions: those that ask for this value, and those that ask for none. A
+//! condition can hold only if it is in every selected set. The sets are built when configuration arrives, so
+//! a request costs one search per dimension, a few words of AND, and the check of the conditions that remain.
 //!
-//! However many values share a set, it is kept once: the index takes one set, of a bit per condition, for each
-//! combination of conditions that a value selects.
+//! Each distinct set is kept once, however many values select it: the index takes one set, of a bit per
+//! condition, for each combination of conditions that a value selects.
 
 use alloc::vec::Vec;
 
@@ -20,9 +20,9 @@ use super::value::{Texts, ValueTest};
 use crate::request::{AttributeId, Duplicates, Fetched, Folding, HostRead, Source, ValueOf};
 use crate::sorting::sorted;
 
-/// A header or a claim is worth a dimension if it is compared with so many values.
+/// Minimum number of values that a header or claim must be compared with to get a dimension.
 const COMPARED_MIN: usize = 8;
-/// The most texts in a list that the index has.
+/// Maximum number of texts of a list in the index.
 const TEXTS_MAX: usize = 100;
 
 /// An index over a list of conditions.
@@ -32,19 +32,19 @@ pub struct Index {
     dimensions: Vec<(Of, Dimension)>,
 }
 
-/// What a dimension is of.
+/// The value that a dimension searches by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Of {
-    /// All of an attribute.
+    /// An attribute's whole value.
     Attribute(AttributeId),
     Path,
     Host,
 }
 
-/// What the conditions ask of one attribute.
+/// One dimension: the conditions that each value selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Dimension {
-    /// The conditions that ask nothing of it.
+    /// The conditions that ask for no value in this dimension.
     open: Bits,
     /// Whole values, sorted, each with the number of its set.
     exact: Vec<(Vec<u8>, u32)>,
@@ -78,7 +78,7 @@ impl Index {
         index
     }
 
-    /// Adds a dimension, if it is not there, and if conditions ask for at least so many values.
+    /// Adds a dimension unless it exists already or conditions ask for fewer than `values_min` values in it.
     #[inline(never)]
     fn add(&mut self, of: Of, clauses: &[&Clause], values_min: usize) {
         if !self.dimensions.iter().any(|(known, _)| *known == of) {
@@ -86,7 +86,8 @@ impl Index {
         }
     }
 
-    /// Writes to `out` the conditions that the request can meet: every one that holds or may, and few others.
+    /// Writes the conditions that the request can meet to `out`: each one that holds or may hold, and few
+    /// others.
     ///
     /// Fetches an attribute only if one of the conditions left needs it.
     pub fn candidates(&self, request: &mut Fetched<'_>, out: &mut Bits) {
@@ -95,7 +96,7 @@ impl Index {
             if out.is_within(&dimension.open) {
                 continue;
             }
-            // What a test cannot tell from the whole value, the condition is to try.
+            // The whole value does not decide these tests, so their conditions have to be evaluated.
             let is_open = match of {
                 Of::Attribute(id) => {
                     request.lines(*id).is_some_and(|lines| lines.are_several() || lines.may_be_joined())
@@ -116,7 +117,7 @@ impl Index {
     }
 }
 
-/// What a test compares with which texts.
+/// The attribute and the texts that a test compares, if it compares whole values.
 fn compared(test: &Test) -> Option<(AttributeId, &Texts)> {
     match test {
         Test::Value(
@@ -128,7 +129,7 @@ fn compared(test: &Test) -> Option<(AttributeId, &Texts)> {
 }
 
 impl Dimension {
-    /// Keeps in `out` only the conditions that a request with this value can meet.
+    /// Keeps only the conditions in `out` that a request with this value can meet.
     fn meet(&self, value: Option<&[u8]>, out: &mut Bits) {
         let set = value.and_then(|value| self.set_of(value));
         out.intersect(set.and_then(|set| self.sets.get(set as usize)).unwrap_or(&self.open));
@@ -142,8 +143,8 @@ impl Dimension {
         }
     }
 
-    /// The place of the longest head that the value begins with: the last head not sorted after the value, or
-    /// one of that head's own heads.
+    /// Index of the longest head that the value begins with. This is the last head that does not sort after
+    /// the value, or one of that head's own heads.
     fn head_at(&self, value: &[u8]) -> Option<usize> {
         let mut at = self.heads.partition_point(|head| head.text.as_slice() <= value).checked_sub(1)?;
         loop {
@@ -156,7 +157,7 @@ impl Dimension {
     }
 }
 
-/// Which condition asks for which value: what a dimension is built from.
+/// The values that conditions ask for in one dimension, from which the dimension is built.
 struct Postings {
     place: usize,
     asks: bool,
@@ -165,7 +166,7 @@ struct Postings {
 }
 
 impl Postings {
-    /// Builds a dimension from the values that clauses ask for; `None` if these are fewer than `values_min`.
+    /// Builds a dimension from the values that clauses ask for; `None` if there are fewer than `values_min`.
     fn dimension(clauses: &[&Clause], of: Of, values_min: usize) -> Option<Dimension> {
         let len = clauses.len();
         let mut postings = Self { place: 0, asks: false, exact: Vec::new(), heads: Vec::new() };
@@ -182,7 +183,7 @@ impl Postings {
         (postings.exact.len() + postings.heads.len() >= values_min).then(|| postings.build(open, len))
     }
 
-    /// Adds the values that a test asks for, if it is one of this.
+    /// Adds the values that a test asks for, if it concerns the dimension `of`.
     fn add(&mut self, test: &Test, of: Of) {
         match (test, of) {
             (Test::Methods(texts), Of::Attribute(AttributeId::METHOD))
@@ -200,7 +201,8 @@ impl Postings {
             }
             (Test::Paths(paths), Of::Path) => {
                 for path in paths {
-                    // By all that a path which passes is, or begins with, when all that can be is folded.
+                    // With all differences folded away, a path that passes is equal to this text or begins
+                    // with it.
                     match path.written() {
                         Written::Exact(exact) => self.exact(Folding::ALL.of(exact.as_bytes())),
                         Written::Prefix(head) => self.head(Folding::ALL.of_head(head)),
@@ -237,7 +239,7 @@ impl Postings {
         let mut dimension = Dimension { open, exact: Vec::new(), heads: Vec::new(), sets: Vec::new() };
         let mut full: Vec<Bits> = Vec::new();
         for (text, mut bits) in by_value(self.heads, len) {
-            // In order, so the heads that this one begins with are there already.
+            // Sorted order: all heads that this one begins with have been added.
             let parent = dimension.head_at(&text);
             bits.unite(parent.and_then(|parent| full.get(parent)).unwrap_or(&dimension.open));
             let parent = parent.and_then(|parent| u32::try_from(parent).ok());
@@ -254,7 +256,7 @@ impl Postings {
     }
 }
 
-/// The values in order, each with the set of the places (out of `len`) that ask for it.
+/// The distinct values in order, each with the set of places (out of `len`) that ask for it.
 fn by_value(postings: Vec<(Vec<u8>, usize)>, len: usize) -> Vec<(Vec<u8>, Bits)> {
     let mut values: Vec<(Vec<u8>, Bits)> = Vec::new();
     for (value, place) in sorted(postings) {

@@ -1,7 +1,7 @@
-//! Which requests a rule counts.
+//! Conditions: which requests a rule counts.
 //!
-//! A [`Condition`] is compiled when configuration arrives; [`Index`] finds the few of many conditions that a
-//! request can meet at all.
+//! A [`Condition`] is compiled when configuration arrives. [`Index`] finds the few of many conditions that a
+//! request can meet.
 
 mod addresses;
 mod bits;

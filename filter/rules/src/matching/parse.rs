@@ -1,4 +1,4 @@
-//! Reads conditions from configuration.
+//! Parser of conditions in configuration.
 
 #[cfg(test)]
 mod tests;
@@ -21,22 +21,23 @@ use crate::request::{Folding, HOST_BYTES_MAX, header};
 pub(crate) use values::texts as long_texts;
 use values::{LIST_MAX, LONG_LIST_MAX, NAME_BYTES_MAX, value_tests};
 
-/// The most conditions in one list.
+/// Maximum number of conditions in one list.
 pub const CONDITIONS_MAX: usize = 100;
-/// The most wildcards in all globs of one rule set.
+/// Maximum number of wildcards in all globs of a rule set together.
 const WILDCARDS_MAX: usize = 4_096;
-/// The longest method, in bytes.
+/// Longest method, in bytes.
 const METHOD_BYTES_MAX: usize = 32;
-/// The most headers that may override a method.
+/// Maximum number of headers that may override a method.
 const OVERRIDES_MAX: usize = 8;
-/// The longest path in a rule, in bytes.
+/// Longest path in a rule, in bytes.
 const PATH_BYTES_MAX: usize = 1_024;
-/// The latest end of a condition: the year 9999, as times are written for people.
+/// Latest end of a condition in milliseconds since 1970: the end of the year 9999, so that a year has four
+/// digits.
 const UNTIL_MS_MAX: u64 = 253_402_300_799_999;
-/// The longest network as it is written, in bytes.
+/// Longest network in its written form, in bytes.
 const NETWORK_BYTES_MAX: usize = 64;
 
-/// The list `name`, of conditions.
+/// Reads the field `name`, a list of conditions.
 pub(crate) fn conditions(fields: &mut Fields<'_>, name: &'static str, reader: &mut Reader) -> Vec<Condition> {
     let mut conditions = Vec::new();
     for item in fields.list(name, CONDITIONS_MAX) {
@@ -46,14 +47,14 @@ pub(crate) fn conditions(fields: &mut Fields<'_>, name: &'static str, reader: &m
     conditions
 }
 
-/// Notes an empty condition where it is most likely a slip: it would hold for every request.
+/// Notes an error for an empty condition. It would hold for every request, which is most likely a slip.
 fn note_if_empty(item: &Item<'_>) {
     if item.value().as_object().is_some_and(serde_json::Map::is_empty) {
         item.note("empty: expected a condition, as in {path: {prefix: /api}}");
     }
 }
 
-/// A condition.
+/// Reads a condition.
 pub(crate) fn condition(item: &Item<'_>, reader: &mut Reader) -> Option<Condition> {
     let mut fields = item.fields()?;
     let all = clause(&mut fields, reader);
@@ -72,7 +73,7 @@ fn end(item: &Item<'_>) -> End {
     end_ms.map_or_else(End::default, End::at)
 }
 
-/// A condition within a condition; it may not have conditions of its own.
+/// Reads a condition within a condition, which may not have inner conditions of its own.
 fn lone_clause(item: &Item<'_>, reader: &mut Reader) -> Option<Clause> {
     let mut fields = item.fields()?;
     note_if_empty(item);
@@ -104,7 +105,7 @@ fn method_test(fields: &mut Fields<'_>, reader: &mut Reader) -> Option<Test> {
     Some(if overrides.is_some() { Test::OverriddenMethods(methods, headers) } else { Test::Methods(methods) })
 }
 
-/// The list `name`, of texts; its full name is `full_name`.
+/// Reads the field `name`, a list of texts; errors give its full name, `full_name`.
 fn texts(
     fields: &mut Fields<'_>,
     name: &'static str,
@@ -148,7 +149,7 @@ fn paths(fields: &mut Fields<'_>, reader: &mut Reader) -> Option<Vec<PathMatch>>
 
 fn path(item: &Item<'_>, reader: &mut Reader) -> Option<PathMatch> {
     if let Some(text) = item.value().as_str() {
-        // It describes paths if it has a wildcard.
+        // A path with a wildcard is a glob.
         let is_glob = text.contains('*');
         let (kind, bytes_max) = if is_glob { ("glob", GLOB_BYTES_MAX) } else { ("exact", PATH_BYTES_MAX) };
         let text = item.text(bytes_max)?.to_owned();
@@ -201,7 +202,8 @@ fn written_path(
     PathMatch::new(written, sure, open)
 }
 
-/// The differences between paths that are ignored, and those that are left open because the rule does not say.
+/// Reads the differences between paths that are ignored, and those that are left open because the rule does
+/// not mention them.
 fn folding(path: &str, fields: Option<&mut Fields<'_>>) -> (Folding, Folding) {
     let (mut sure, mut open) = (Folding::NONE, Folding::ALL);
     // A path written with parameters is not meant to match one without.

@@ -9,30 +9,31 @@ use crate::request::{Fetched, Folding};
 
 /// A test of the path, without its query.
 ///
-/// Upstreams read paths in their own ways: many take `/LOGIN`, `/login/` and `/login;x=1` for `/login`. Differences
-/// that the operator ignores are folded away on both sides. If the operator says nothing about a difference, and a
-/// path passes only with that folded away too, the result is [`Holds::Unsure`]. So it is for a path that has segments
-/// `.` or `..`, once what may be is folded away.
+/// Upstreams interpret paths differently: many treat `/LOGIN`, `/login/` and `/login;x=1` as `/login`.
+/// Differences that the operator ignores are folded away on both sides. If the operator leaves a difference
+/// open, and a path passes only with that folded away too, the result is [`Holds::Unsure`]. The result is
+/// also unsure for a path that has segments `.` or `..` once the ignored and open differences are folded
+/// away.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathMatch {
     written: Written,
     sure: Form,
-    /// With what is left open folded away too; the same as `sure` if nothing is.
+    /// The form with the open differences folded away too; equal to `sure` if none is open.
     open: Form,
 }
 
-/// What is asked of a path, as it is written.
+/// The test as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// Exactly this.
+    /// The path is exactly this.
     Exact(String),
-    /// Anything that begins with this.
+    /// The path begins with this.
     Prefix(String),
-    /// Anything that this describes.
+    /// The path matches this glob.
     Glob(String),
 }
 
-/// A folding, and what is asked of a path that is folded so.
+/// A folding, and the test of a path that was folded with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Form {
     folding: Folding,
@@ -41,16 +42,16 @@ struct Form {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Exactly this.
+    /// The path is exactly this.
     Exact(Vec<u8>),
-    /// Anything that begins with this.
+    /// The path begins with this.
     Prefix(Vec<u8>),
-    /// Anything that this describes.
+    /// The path matches this glob.
     Glob(Glob),
 }
 
 impl Written {
-    /// The text.
+    /// The text that was written.
     pub fn text(&self) -> &str {
         match self {
             Self::Exact(text) | Self::Prefix(text) | Self::Glob(text) => text,
@@ -59,33 +60,34 @@ impl Written {
 }
 
 impl PathMatch {
-    /// A test for `written` that ignores `sure`, and is unsure about `open`; `None` for a glob that is too long.
+    /// Creates a test that ignores the differences `sure` and is unsure about `open`. `None` if a glob is too
+    /// long.
     #[inline(never)]
     pub fn new(written: Written, sure: Folding, open: Folding) -> Option<Self> {
         let form = |folding| Some(Form { folding, kind: Kind::new(&written, folding)? });
         Some(Self { sure: form(sure)?, open: form(sure.with(open))?, written })
     }
 
-    /// What is asked, as it is written.
+    /// The test as it was written.
     pub fn written(&self) -> &Written {
         &self.written
     }
 
-    /// The differences between paths that are ignored.
+    /// The differences between paths that the test ignores.
     pub fn ignores(&self) -> Folding {
         self.sure.folding
     }
 
-    /// The differences that the operator said count.
+    /// The differences that the operator stated to count.
     pub fn tells_apart(&self) -> Folding {
-        // A path with parameters needs no word for these to count.
+        // In a path written with parameters they count without an explicit statement.
         let unsaid =
             if self.written.text().as_bytes().contains(&b';') { Folding::PARAMETERS } else { Folding::NONE };
         Folding::ALL.without(self.open.folding).without(unsaid)
     }
 
     pub(super) fn holds(&self, request: &mut Fetched<'_>) -> Holds {
-        // Some upstreams take `/public/..;/login` for `/login`.
+        // Some upstreams resolve `/public/..;/login` to `/login`.
         if request.has_dot_segments(self.open.folding) {
             return Holds::Unsure;
         }
@@ -96,7 +98,8 @@ impl PathMatch {
         sure
     }
 
-    /// Whether this holds wherever `narrow` does, and may hold wherever `narrow` may. `false` may be wrong.
+    /// True if this test holds for each path that `narrow` holds for, and may hold for each that `narrow` may
+    /// hold for. `false` may be wrong.
     pub fn contains(&self, narrow: &Self) -> bool {
         self.sure.contains(&narrow.sure) && self.open.contains(&narrow.open)
     }
@@ -130,7 +133,7 @@ impl Form {
     }
 }
 
-/// Whether `prefix` is the path with a slash added.
+/// True if `prefix` is the path with a slash added.
 fn is_but_for_slash(prefix: &[u8], path: &[u8]) -> bool {
     prefix.strip_suffix(b"/") == Some(path)
 }

@@ -1,4 +1,4 @@
-//! Tests of a value: a header's, a cookie's, a query parameter's, or a claim's.
+//! Tests of a value of a header, cookie, query parameter or claim.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -11,35 +11,37 @@ use crate::request::{
 };
 use crate::sorting::sorted;
 
-/// The longest regular expression, in bytes.
+/// Longest regular expression, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 256;
-/// The longest value that a regular expression is tried on, in bytes. One that is longer or not UTF-8 is undecided.
+/// Longest value that a regular expression is tried on, in bytes. A longer one, or one that is not UTF-8,
+/// gives unsure.
 pub const REGEX_VALUE_BYTES_MAX: usize = 1_024;
-/// The most memory that all compiled expressions of a rule set take, in bytes. A search takes time in proportion to the
-/// value's length and the expression's size: [`SEARCH_WORK_MAX`](crate::request::SEARCH_WORK_MAX) bounds the sum.
+/// Limit of the memory of all compiled expressions of a rule set, in bytes. A search takes time in proportion
+/// to the value's length and the expression's size; [`SEARCH_WORK_MAX`](crate::request::SEARCH_WORK_MAX)
+/// bounds the sum.
 pub const PROGRAMS_BYTES_MAX: usize = 32 * 1_024;
-/// The least that an expression is counted as.
+/// Minimum size that an expression is counted as, in bytes.
 const PROGRAM_BYTES_MIN: usize = 128;
-/// How deep groups may nest.
+/// Maximum nesting of groups.
 const PATTERN_DEPTH_MAX: u32 = 16;
 
 /// A test of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueTest {
-    /// It is one of these.
+    /// The value is one of these.
     In(Texts),
-    /// It begins with this.
+    /// The value begins with this.
     Prefix(String),
-    /// It begins with this, in any case.
+    /// The value begins with this, in any case.
     PrefixInAnyCase(String),
-    /// This matches somewhere in it.
+    /// The expression matches somewhere in the value.
     Regex(Pattern),
-    /// It is there, or it is not.
+    /// The value is present (`true`), or absent (`false`).
     Present(bool),
 }
 
 impl ValueTest {
-    /// Whether the value passes; `None` is one that is not there.
+    /// Tests one value; `None` stands for an absent one.
     fn holds(&self, value: Option<&[u8]>, work: &mut SearchWork) -> Holds {
         let Some(value) = value else { return Holds::of(*self == Self::Present(false)) };
         Holds::of(match self {
@@ -53,7 +55,7 @@ impl ValueTest {
         })
     }
 
-    /// Whether the request's value passes.
+    /// Tests the request's value.
     pub(super) fn holds_for(&self, value: &ValueOf, request: &mut Fetched<'_>) -> Holds {
         let mut work = request.search_work;
         let holds = test_of(value, request, &mut |value| self.holds(value, &mut work));
@@ -61,13 +63,13 @@ impl ValueTest {
         holds
     }
 
-    /// Whether it is expensive.
+    /// True if the test is expensive.
     pub(crate) fn is_dear(&self) -> bool {
         matches!(self, Self::Regex(_))
     }
 }
 
-/// The result of `test` for the request's value, or for `None` if it has none. Several values are tried one by one.
+/// Applies `test` to the request's value, or to `None` if it has none. Several values are tried one by one.
 #[inline]
 pub(crate) fn test_of(
     value: &ValueOf,
@@ -86,16 +88,18 @@ pub(crate) fn test_of(
     }
 }
 
-/// The same for a header in several lines: an upstream may use one of them, or all as one text.
+/// Applies `test` to a header in several lines. An upstream may use one of the lines, or all of them as one
+/// text, so the result is unsure unless all agree.
 #[inline(never)]
 fn test_of_lines(lines: &Lines, test: &mut dyn FnMut(Option<&[u8]>) -> Holds) -> Holds {
-    // The longest first: if that cannot be told, no line is tried.
+    // The joined text first: it is the longest, and if it is unsure, no line needs to be tried.
     let joined = test(Some(lines.joined()));
     let is_alike = joined != Holds::Unsure && lines.iter().all(|line| test(Some(line)) == joined);
     if is_alike { joined } else { Holds::Unsure }
 }
 
-/// The same for a line that may be several: it counts as it is, unless only one of these passes.
+/// Applies `test` to a line that may be several values joined. The whole line counts, but the result is
+/// unsure if only one of its parts passes.
 #[inline(never)]
 fn test_of_joined(line: &Lines, test: &mut dyn FnMut(Option<&[u8]>) -> Holds) -> Holds {
     let joined = test(Some(line.joined()));
@@ -103,7 +107,7 @@ fn test_of_joined(line: &Lines, test: &mut dyn FnMut(Option<&[u8]>) -> Holds) ->
     if is_told { joined } else { Holds::Unsure }
 }
 
-/// The same for several values of one name, or none.
+/// Applies `test` to any number of values of one name.
 #[inline(never)]
 fn test_of_several<'a>(
     duplicates: Duplicates,
@@ -120,7 +124,7 @@ fn test_of_several<'a>(
     if is_alike { first } else { Holds::Unsure }
 }
 
-/// Distinct texts, sorted.
+/// Distinct texts in sorted order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Texts(Vec<String>);
 
@@ -138,18 +142,18 @@ impl Texts {
         self.0.iter().map(String::as_str)
     }
 
-    /// Whether the value is one of them: a binary search.
+    /// True if the value is one of the texts (binary search).
     pub fn contains(&self, value: &[u8]) -> bool {
         self.0.binary_search_by(|text| text.as_bytes().cmp(value)).is_ok()
     }
 }
 
-/// A compiled regular expression. Its search takes time in proportion to the value's length.
+/// A compiled regular expression. A search takes time in proportion to the value's length.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     regex: Regex,
     program_bytes: usize,
-    /// Whether values begin with a scheme, whose case does not count.
+    /// True if values begin with an authentication scheme, whose case is ignored.
     is_of_credentials: bool,
 }
 
@@ -162,11 +166,11 @@ impl PartialEq for Pattern {
 impl Eq for Pattern {}
 
 impl Pattern {
-    /// Compiles an expression; the error says what is wrong with it.
+    /// Compiles an expression; the error describes the mistake in it.
     pub fn new(text: &str, is_of_credentials: bool) -> Result<Self, String> {
         let mut builder = RegexBuilder::new(text);
         builder.nest_limit(PATTERN_DEPTH_MAX);
-        // The library does not tell a program's size, only whether it fits a limit.
+        // The library does not report the size of a program, only whether it fits a limit.
         let mut program_bytes = PROGRAM_BYTES_MIN;
         loop {
             match builder.size_limit(program_bytes).build() {
@@ -182,12 +186,12 @@ impl Pattern {
         self.regex.as_str()
     }
 
-    /// The memory it takes, in bytes, overstated by up to half; at least 128.
+    /// Memory of the compiled expression in bytes, overstated by up to half; at least 128.
     pub fn program_bytes(&self) -> usize {
         self.program_bytes
     }
 
-    /// Whether it is in the value; undecided if the search would cost more than there is left to spend.
+    /// Searches the value; unsure if the search would cost more than the request's remaining search work.
     fn is_in(&self, value: &[u8], work: &mut SearchWork) -> Holds {
         if value.len() > REGEX_VALUE_BYTES_MAX || !work.take(value.len(), self.program_bytes) {
             return Holds::Unsure;
@@ -199,7 +203,7 @@ impl Pattern {
         core::str::from_utf8(value).map_or(Holds::Unsure, |text| Holds::of(self.regex.is_match(text)))
     }
 
-    /// Tries credentials, with their scheme in the case in which the expression has it. The copy is on the stack.
+    /// Searches credentials, with their scheme spelled as in the expression. The copy is on the stack.
     #[inline(never)]
     fn is_in_credentials(&self, value: &[u8]) -> Holds {
         let mut room = [0; REGEX_VALUE_BYTES_MAX];
@@ -211,7 +215,8 @@ impl Pattern {
         self.is_in_text(spelled)
     }
 
-    /// The scheme of the credentials in `value`, as the expression has it; none if it has it nowhere.
+    /// The scheme of the credentials in `value`, spelled as in the expression; `None` if the expression does
+    /// not contain it.
     fn scheme_of(&self, value: &[u8]) -> Option<&[u8]> {
         let scheme = value.split(|byte| *byte == b' ').next().filter(|scheme| scheme.len() < value.len())?;
         let mut heads = self.regex.as_str().as_bytes().windows(scheme.len().max(1));

@@ -1,4 +1,4 @@
-//! What is wrong with a document, and what is written in it in a short form.
+//! The errors of a document, and its short forms.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -7,15 +7,15 @@ use core::fmt;
 
 use serde_json::Value;
 
-/// The most errors one document reports; past that it says so and stops noting.
+/// Maximum number of errors of one document. The last one states that more errors follow.
 pub const ERRORS_MAX: usize = 50;
 
-/// One thing wrong with a configuration.
+/// An error in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// Where: `rules[0].rate`.
+    /// The place of the error, such as `rules[0].rate`.
     pub place: String,
-    /// What was expected, and what was found.
+    /// The expected value and the one that was found.
     pub problem: String,
 }
 
@@ -42,7 +42,7 @@ pub struct ShortForm {
     pub full: Value,
 }
 
-/// Collects the errors of one document, and its short forms.
+/// Collects the errors and the short forms of one document.
 #[derive(Debug, Default)]
 pub struct Errors {
     noted: RefCell<Vec<ConfigError>>,
@@ -50,15 +50,15 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// Notes that `place` is wrong.
+    /// Notes an error at `place`.
     pub(crate) fn note(&self, place: &str, problem: impl fmt::Display) {
         self.note_shown(&place, &problem);
     }
 
-    // Not generic, so it is compiled once.
+    // Not generic, so that it is compiled once.
     #[inline(never)]
     pub(super) fn note_shown(&self, place: &dyn fmt::Display, problem: &dyn fmt::Display) {
-        // Nothing else holds on to the list.
+        // No other borrow of the list exists.
         let Ok(mut noted) = self.noted.try_borrow_mut() else { return };
         match noted.len() {
             ERRORS_MAX.. => {}
@@ -70,24 +70,24 @@ impl Errors {
         }
     }
 
-    /// Whether no more errors are noted.
+    /// True if no more errors are noted.
     pub(super) fn is_full(&self) -> bool {
         self.noted.try_borrow().is_ok_and(|noted| noted.len() >= ERRORS_MAX)
     }
 
-    /// Remembers that the value at `written` is a short form of `full` at `place`.
+    /// Records that the value at `written` is a short form of `full` at `place`.
     pub(super) fn note_short_form(&self, written: &dyn fmt::Display, place: &dyn fmt::Display, full: Value) {
         if let Ok(mut forms) = self.short_forms.try_borrow_mut() {
             forms.push(ShortForm { written: written.to_string(), place: place.to_string(), full });
         }
     }
 
-    /// Takes the short forms that were read, in the order they were read.
+    /// Takes the short forms in the order in which they were read.
     pub fn take_short_forms(&self) -> Vec<ShortForm> {
         self.short_forms.take()
     }
 
-    /// `good` if nothing was noted.
+    /// Returns `good` if no error was noted, else all errors.
     pub fn into_result<T>(self, good: Option<T>) -> Result<T, Vec<ConfigError>> {
         let noted = self.noted.into_inner();
         match good {

@@ -1,8 +1,8 @@
-//! Walks through configuration, and notes what is wrong with it.
+//! Walks through configuration and notes its errors.
 //!
-//! Configuration arrives as JSON. An [`Item`] is one value of it, and [`Fields`] an object's. Both know their place, note in
-//! [`Errors`] what is wrong there, and go on, returning `None` for a wrong value. A document is good when no error was
-//! noted.
+//! Configuration arrives as JSON. An [`Item`] is one value of it, and [`Fields`] are those of an object. Both
+//! have a place, note errors in [`Errors`], and continue, returning `None` for a wrong value. A document is
+//! good if no error was noted.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -18,10 +18,11 @@ use super::errors::Errors;
 use super::meant;
 use super::number::whole_number;
 
-/// The most characters of a found value that an error repeats.
+/// Maximum number of characters of a found value that an error repeats.
 const FOUND_CHARS_MAX: usize = 60;
 
-/// Where a value is: a field of what is at `parent`, an item of that, or an item of the list in a field of that.
+/// Place of a value: a field of the value at `parent`, an item of that value, or an item of the list in one
+/// of its fields.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     parent: Option<&'a Self>,
@@ -44,7 +45,7 @@ impl fmt::Display for Place<'_> {
     }
 }
 
-/// A value, its place, and where its errors are noted.
+/// A value, its place, and the collector of its errors.
 #[derive(Clone, Copy)]
 pub struct Item<'a> {
     value: &'a Value,
@@ -53,34 +54,34 @@ pub struct Item<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// `value`, whose place is this.
+    /// Wraps `value` at `place`.
     pub fn new(value: &'a Value, place: &'a str, errors: &'a Errors) -> Self {
         let field = Some(place).filter(|place| !place.is_empty());
         Self { value, place: Place { parent: None, field, item: None }, errors }
     }
 
-    /// The value itself.
+    /// The JSON value.
     pub fn value(&self) -> &'a Value {
         self.value
     }
 
-    /// Notes what is wrong with it.
+    /// Notes an error of this value.
     pub fn note(&self, problem: impl fmt::Display) {
         self.note_shown(&problem);
     }
 
-    // Not generic, so it is compiled once for every kind of `problem`.
+    // Not generic, so that it is compiled once for all types of `problem`.
     #[inline(never)]
     fn note_shown(&self, problem: &dyn fmt::Display) {
         self.errors.note_shown(&self.place, problem);
     }
 
-    /// Notes what is wrong with its field `name`.
+    /// Notes an error of its field `name`.
     pub fn note_at(&self, name: &str, problem: impl fmt::Display) {
         self.within(name, self.value).note(problem);
     }
 
-    /// Remembers that it is a short form of `full`, for a host that shows full forms.
+    /// Records that the value is a short form of `full`, for a host that shows full forms.
     pub(crate) fn is_short_for(&self, full: impl FnOnce() -> Value) {
         // The filter shows none.
         if cfg!(not(target_family = "wasm")) {
@@ -88,7 +89,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Remembers that its text is a short form of `full`, unless it is that.
+    /// Records that the value is a short form of the text `full`, unless it is equal to it.
     pub(crate) fn is_text_for(&self, full: &dyn fmt::Display) {
         if cfg!(not(target_family = "wasm")) {
             let full = full.to_string();
@@ -98,18 +99,18 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Notes that it is something other than `expected`.
+    /// Notes that `expected` was expected in place of this value.
     pub fn note_found(&self, expected: impl fmt::Display) {
         self.note_other(&expected);
     }
 
-    // Not generic, so it is compiled once for every kind of `expected`.
+    // Not generic, so that it is compiled once for all types of `expected`.
     #[inline(never)]
     fn note_other(&self, expected: &dyn fmt::Display) {
         self.note_shown(&format_args!("expected {expected}, found {}", shown(self.value)));
     }
 
-    /// It as an object.
+    /// Reads an object.
     pub fn fields(&'a self) -> Option<Fields<'a>> {
         let Some(object) = self.value.as_object() else {
             self.note_found("an object");
@@ -118,7 +119,7 @@ impl<'a> Item<'a> {
         Some(Fields { item: self, object, known: Vec::new() })
     }
 
-    /// `value`, which is its field `name`.
+    /// Wraps `value` as the field `name` of this object.
     pub fn within<'b>(&'b self, name: &'b str, value: &'b Value) -> Item<'b> {
         Item {
             value,
@@ -127,7 +128,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// It as a whole number within `range`.
+    /// Reads a whole number within `range`.
     pub fn number(&self, range: RangeInclusive<u32>) -> Option<u32> {
         let number = self.whole().and_then(|n| u32::try_from(n).ok()).filter(|n| range.contains(n));
         if number.is_none() {
@@ -136,7 +137,7 @@ impl<'a> Item<'a> {
         number
     }
 
-    /// It as a whole number below 2^53 (or 2^64, if it is written without a point).
+    /// Reads a whole number below 2^53 (or 2^64, if it is written without a point).
     pub(crate) fn whole(&self) -> Option<u64> {
         let whole = whole_number(self.value);
         if let (Some(whole), true) = (whole, self.value.is_string()) {
@@ -145,7 +146,7 @@ impl<'a> Item<'a> {
         whole
     }
 
-    /// It as text of 1 to `bytes_max` bytes.
+    /// Reads text of 1 to `bytes_max` bytes.
     pub fn text(&self, bytes_max: usize) -> Option<&'a str> {
         let text = self.value.as_str().filter(|text| (1..=bytes_max).contains(&text.len()));
         if text.is_none() {
@@ -154,25 +155,25 @@ impl<'a> Item<'a> {
         text
     }
 
-    /// It as what its text says.
+    /// Parses the text of this value.
     pub fn parsed<T: FromStr<Err: fmt::Display>>(&self) -> Option<T> {
         let read = self.value.as_str().unwrap_or_default().parse::<T>();
         read.map_err(|error| self.note_unread(&error)).ok()
     }
 
-    // Not generic, so it is compiled once.
+    // Not generic, so that it is compiled once.
     #[inline(never)]
     fn note_unread(&self, error: &dyn fmt::Display) {
         self.note_shown(&format_args!("{error}, found {}", shown(self.value)));
     }
 
-    /// It as one of `choices`.
+    /// Reads one of the names in `choices` and returns its meaning.
     pub(crate) fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Option<T> {
         let place = self.choose(choices.len(), &|place| choices.get(place).map_or("", |(name, _)| *name))?;
         choices.get(place).map(|(_, meaning)| *meaning)
     }
 
-    /// The place of its text among the names of `count` choices. Not generic, so it is compiled once.
+    /// Index of the text among the names of `count` choices. Not generic, so that it is compiled once.
     #[inline(never)]
     fn choose<'b>(&self, count: usize, name: &dyn Fn(usize) -> &'b str) -> Option<usize> {
         let chosen = self.value.as_str().and_then(|text| (0..count).find(|place| name(*place) == text));
@@ -182,7 +183,7 @@ impl<'a> Item<'a> {
         chosen
     }
 
-    /// Its items; it, if it is no list.
+    /// The items of a list; a value that is not a list counts as its only item.
     pub fn items(&self) -> Items<'_> {
         let place = Place { parent: Some(&self.place), field: None, item: Some(0) };
         if let Some(values) = self.value.as_array() {
@@ -192,12 +193,13 @@ impl<'a> Item<'a> {
         Items { values: self.only(), place: self.place, errors: self.errors }
     }
 
-    /// It as the only value of a list that was written without brackets.
+    /// The value as the only one of a list that was written without brackets.
     fn only(&self) -> &'a [Value] {
         core::slice::from_ref(self.value)
     }
 
-    /// The values in it, if it is a list of 1 to `len_max`; else an error. What is no list is the only item of one.
+    /// The values of a list of 1 to `len_max` items; notes an error for another length. A value that is not a
+    /// list counts as its only item.
     fn list(&self, len_max: usize) -> &'a [Value] {
         let Some(items) = self.value.as_array() else { return self.only() };
         if (1..=len_max).contains(&items.len()) {
@@ -208,10 +210,10 @@ impl<'a> Item<'a> {
     }
 }
 
-/// The items of a list, one by one.
+/// Iterator over the items of a list.
 pub struct Items<'a> {
     values: &'a [Value],
-    /// The next one's.
+    /// Place of the next item.
     place: Place<'a>,
     errors: &'a Errors,
 }
@@ -219,7 +221,7 @@ pub struct Items<'a> {
 impl<'a> Iterator for Items<'a> {
     type Item = Item<'a>;
 
-    // Every list of a configuration is read by a loop over these, so a copy in each would be kilobytes.
+    // All lists of a configuration are read by loops over this iterator; inlined copies would take kilobytes.
     #[inline(never)]
     fn next(&mut self) -> Option<Item<'a>> {
         let (value, rest) = self.values.split_first()?;
@@ -230,7 +232,7 @@ impl<'a> Iterator for Items<'a> {
     }
 }
 
-/// An object whose fields are taken one by one; whatever is left is unknown, and an error.
+/// The fields of an object, taken one by one. A field that was not taken is unknown, and an error.
 pub struct Fields<'a> {
     item: &'a Item<'a>,
     object: &'a Map<String, Value>,
@@ -238,22 +240,22 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Notes what is wrong with the object.
+    /// Notes an error of the object.
     pub fn note(&self, problem: impl fmt::Display) {
         self.item.note(problem);
     }
 
-    /// All of them.
+    /// The whole object.
     pub(crate) fn object(&self) -> &'a Map<String, Value> {
         self.object
     }
 
-    /// Notes what is wrong with the field `name`, whether it is there or not.
+    /// Notes an error of the field `name`, which may be absent.
     pub fn note_at(&self, name: &str, problem: impl fmt::Display) {
         self.item.note_at(name, problem);
     }
 
-    /// The field `name`, if it is there and not null; a null is noted when the fields are finished.
+    /// Takes the field `name` if it is present and not null. A null is noted as an error by `finish`.
     pub fn take(&mut self, name: &'static str) -> Option<Item<'a>> {
         if !self.known.contains(&name) {
             self.known.push(name);
@@ -262,12 +264,12 @@ impl<'a> Fields<'a> {
         Some(self.item.within(name, value))
     }
 
-    /// Whether the field `name` is there.
+    /// True if the field `name` is present.
     pub(crate) fn has(&mut self, name: &'static str) -> bool {
         self.take(name).is_some()
     }
 
-    /// The field `name`; an error if it is missing.
+    /// Takes the field `name`; notes an error if it is missing.
     pub fn require(&mut self, name: &'static str, expected: &str) -> Option<Item<'a>> {
         let item = self.take(name);
         if item.is_none() {
@@ -276,12 +278,12 @@ impl<'a> Fields<'a> {
         item
     }
 
-    /// The field `name` as a whole number within `range`.
+    /// Takes the field `name`, a whole number within `range`.
     pub fn number(&mut self, name: &'static str, range: RangeInclusive<u32>) -> Option<u32> {
         self.take(name)?.number(range)
     }
 
-    /// The field `name` as true or false.
+    /// Takes the field `name`, a boolean.
     pub fn boolean(&mut self, name: &'static str) -> Option<bool> {
         let item = self.take(name)?;
         let truth = item.value.as_bool();
@@ -291,30 +293,30 @@ impl<'a> Fields<'a> {
         truth
     }
 
-    /// Whether the field `name` is there, and true.
+    /// True if the field `name` is present and `true`.
     pub(crate) fn is_true(&mut self, name: &'static str) -> bool {
         self.take(name).is_some_and(|item| item.value == &Value::Bool(true))
     }
 
-    /// The field `name` as text of 1 to `bytes_max` bytes.
+    /// Takes the field `name`, text of 1 to `bytes_max` bytes.
     pub fn text(&mut self, name: &'static str, bytes_max: usize) -> Option<&'a str> {
         self.take(name)?.text(bytes_max)
     }
 
-    /// The field `name` as one of `choices`.
+    /// Takes the field `name`, one of `choices`.
     pub(crate) fn choice<T: Copy>(&mut self, name: &'static str, choices: &[(&str, T)]) -> Option<T> {
         self.take(name)?.choice(choices)
     }
 
-    /// The items of field `name`, a list of 1 to `len_max`; none if absent.
+    /// Takes the items of the field `name`, a list of 1 to `len_max`; no items if it is absent.
     pub(crate) fn list(&mut self, name: &'static str, len_max: usize) -> Items<'a> {
         self.list_as(name, name, len_max)
     }
 
-    /// The same of a field whose full name is `full_name`.
+    /// Like `list`, for a field `name` that is a short form of `full_name`.
     pub(crate) fn list_as(&mut self, name: &'static str, full_name: &str, len_max: usize) -> Items<'a> {
         let list = self.take(name);
-        // The only item of a list that is written without brackets has the list's place.
+        // The only item of a list without brackets has the list's place.
         let first = list.filter(|list| list.value.is_array()).map(|_| 0);
         if let Some(list) = list.filter(|_| name != full_name || first.is_none())
             && cfg!(not(target_family = "wasm"))
@@ -328,12 +330,12 @@ impl<'a> Fields<'a> {
         Items { values, place: Place { parent: Some(place), field: Some(name), item: first }, errors }
     }
 
-    /// Notes every field that was never taken, and every one that is empty.
+    /// Notes an error for each field that was not taken, and for each null.
     pub fn finish(self) {
         self.finish_with(&|_, _| None);
     }
 
-    /// The same, where `meant` says what another language's field means in this one.
+    /// Like `finish`; `meant` translates a field of another limiter's configuration to a field of this one.
     pub(crate) fn finish_with(self, meant: &dyn Fn(&str, &Value) -> Option<String>) {
         for (name, value) in self.object {
             if self.item.errors.is_full() {
@@ -347,14 +349,14 @@ impl<'a> Fields<'a> {
                     }
                 }
             } else if value.is_null() {
-                // What was meant to narrow a rule must not widen it.
+                // A null is an error because a field that was meant to narrow a rule must not widen it.
                 self.note_at(name, "empty: expected a value, or no such field");
             }
         }
     }
 }
 
-/// A value as an error repeats it: cut short, never a whole document.
+/// Formats a value for an error, cut short and never a whole document.
 fn shown(value: &Value) -> String {
     match value {
         Value::Object(_) => "an object".to_owned(),
@@ -372,7 +374,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// Whether the text is a token (RFC 9110, 5.6.2), as the names of headers and cookies are.
+/// True if the text is a token (RFC 9110, 5.6.2), like the names of headers and cookies.
 pub(crate) fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }

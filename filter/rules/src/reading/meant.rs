@@ -1,4 +1,4 @@
-//! Unknown fields: slips and those of other limiters' configuration, and what is meant by them here.
+//! Suggestions for unknown fields: slips, and fields of other limiters' configuration.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -10,10 +10,10 @@ use super::number::whole_number;
 use weir_wire::quota::{Period, Rate, Span};
 use weir_wire::time::SECOND_NS;
 
-/// Fields that say how many requests.
+/// Fields of other limiters with a number of requests.
 const COUNTS: [&str; 6] =
     ["limit", "requests", "requests_per_unit", "max_requests", "tokens_per_fill", "count"];
-/// Fields that say in which time.
+/// Fields of other limiters with a period.
 const TIMES: [&str; 6] = ["window", "unit", "per", "period", "interval", "fill_interval"];
 /// Names of the client's address.
 const ADDRESSES: [&str; 7] =
@@ -33,24 +33,25 @@ const CONDITIONS: [&str; 12] = [
     "addresses",
     "routes",
 ];
-/// Whether an unknown field is taken for another. The wasm module, which has no room for it, lists the known fields.
+/// True if suggestions are made. The wasm module has no room for them and lists the known fields instead.
 const IS_ANYTHING_MEANT: bool = cfg!(not(target_family = "wasm"));
-/// The longest text that is repeated, in bytes.
+/// Longest text that a suggestion repeats, in bytes.
 const TEXT_BYTES_MAX: usize = 60;
 
-/// The known name that `name` is most likely a slip for.
+/// The known name that `name` most likely is a slip for.
 pub(super) fn nearest(known: &[&str], name: &str) -> Option<String> {
     if !IS_ANYTHING_MEANT {
         return None;
     }
-    // A third of its letters, at most; so no long name is compared letter by letter.
+    // Up to a third of the letters may differ. The limit also keeps long names from being compared letter by
+    // letter.
     let slips_max = name.len() / 3;
     let alike = known.iter().filter(|other| other.len().abs_diff(name.len()) <= slips_max);
     let (slips, near) = alike.map(|other| (strsim::osa_distance(name, other), *other)).min()?;
     (slips <= slips_max).then(|| near.to_owned())
 }
 
-/// What the field `name` of a rule means; `rule` is all of it.
+/// The meaning of the unknown field `name` of `rule`.
 pub(crate) fn of_rule(rule: &Map<String, Value>, name: &str, value: &Value) -> Option<String> {
     if !IS_ANYTHING_MEANT {
         return None;
@@ -71,7 +72,7 @@ pub(crate) fn of_rule(rule: &Map<String, Value>, name: &str, value: &Value) -> O
     CONDITIONS.contains(&name).then(|| format!("match: {{{name}: {text}}}"))
 }
 
-/// What the field `name` of a condition means.
+/// The meaning of the unknown field `name` of a condition.
 pub(crate) fn of_condition(name: &str) -> Option<String> {
     let meant = match name {
         _ if !IS_ANYTHING_MEANT => return None,
@@ -83,7 +84,7 @@ pub(crate) fn of_condition(name: &str) -> Option<String> {
     Some(meant.to_owned())
 }
 
-/// What `name` means as a part of a key.
+/// The meaning of the unknown key part `name`.
 pub(crate) fn of_key(name: &str) -> Option<String> {
     if !IS_ANYTHING_MEANT {
         return None;
@@ -91,12 +92,12 @@ pub(crate) fn of_key(name: &str) -> Option<String> {
     if ADDRESSES.contains(&name) || name == "address" {
         return Some("client_address".into());
     }
-    // As headers are called, and no part.
+    // Such names look like headers; no key part has one.
     let is_header = name.len() <= TEXT_BYTES_MAX && (name.contains('-') || name == "authorization");
     is_header.then(|| format!("{{header: {name}}}"))
 }
 
-/// The rate that a count and a time in `object` make.
+/// The rate that a count and a period in `object` amount to.
 fn rate(object: &Map<String, Value>) -> Option<String> {
     let count = COUNTS.iter().find_map(|name| whole_number(object.get(*name)?))?;
     let count = u32::try_from(count).ok()?;

@@ -1,4 +1,4 @@
-//! Reading configuration: every error with its place, not only the first.
+//! Reading configuration, with a place for every error, not only the first.
 
 mod errors;
 mod fields;

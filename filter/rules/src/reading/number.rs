@@ -1,9 +1,9 @@
-//! Whole numbers, in every form that a host or a template gives them.
+//! Whole numbers in all forms that hosts and templates write.
 
 use serde_json::Value;
 
-/// A JSON number that is whole, however it is written: a Struct's numbers are doubles, and a host
-/// may write 100 as `100.0` or `1e2`. Templates write it as text.
+/// The value of a whole JSON number in any notation. A Struct's numbers are doubles, a host may write 100 as
+/// `100.0` or `1e2`, and templates write numbers as text.
 pub(super) fn whole_number(value: &Value) -> Option<u64> {
     if let Some(digits) = value.as_str() {
         return digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())?;

@@ -1,4 +1,4 @@
-//! What all parts of a rule set share while it is read.
+//! State that all parts of a rule set share while it is read.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -8,18 +8,18 @@ use weir_wire::messages::RULE_NAME_MAX;
 use super::fields::Fields;
 use crate::request::Attributes;
 
-/// What all parts of a rule set share: its attributes, and what they cost together.
+/// State that all parts of a rule set share: its attributes, and the limits that hold for their sum.
 #[derive(Default)]
 pub(crate) struct Reader {
-    /// The attributes of a request that the rules ask for.
+    /// The attributes that the rules read.
     pub(crate) attributes: Attributes,
-    /// The size of all compiled regular expressions so far, in bytes.
+    /// Size of all compiled regular expressions so far, in bytes.
     pub(crate) programs_bytes: usize,
-    /// The number of wildcards in all globs so far.
+    /// Number of wildcards in all globs so far.
     pub(crate) wildcards: usize,
 }
 
-/// The field `name`, which is `expected`.
+/// Reads the required field `name`. If it is missing, the error names `expected`.
 pub(crate) fn rule_name(fields: &mut Fields<'_>, expected: &str) -> Option<String> {
     let item = fields.require("name", expected)?;
     let fits = |name: &&str| {

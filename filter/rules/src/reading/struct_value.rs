@@ -1,7 +1,7 @@
-//! A `google.protobuf.Struct` as a JSON value.
+//! Decoder of a `google.protobuf.Struct` to a JSON value.
 //!
-//! Envoy hands a plugin the configuration's bytes as they are: a `StringValue`'s text, but a
-//! `Struct` in protobuf's wire format (`envoy 1.40`, whatever its documentation says of JSON).
+//! Envoy passes a plugin the configuration's bytes unchanged: the text of a `StringValue`, but a `Struct` in
+//! protobuf's wire format (`envoy 1.40`, although its documentation says JSON).
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use serde_json::{Map, Number, Value};
 
-/// The deepest nesting that is read.
+/// Maximum depth of nesting.
 const DEPTH_MAX: u8 = 50;
 
 /// Wire types (protobuf's encoding, "Message Structure").
@@ -18,12 +18,12 @@ const FIXED64: u64 = 1;
 const BYTES: u64 = 2;
 const FIXED32: u64 = 5;
 
-/// The Struct in `bytes`; `None` if they are not one.
+/// Decodes a Struct; `None` if the bytes are not one.
 pub(crate) fn decode(bytes: &[u8]) -> Option<Value> {
     object(Fields(bytes), DEPTH_MAX).map(Value::Object)
 }
 
-/// `Struct`: field 1 is a map, written as an entry for each of its fields.
+/// `Struct`: field 1 is a map, encoded as one entry for each of its fields.
 fn object(mut fields: Fields<'_>, depth: u8) -> Option<Map<String, Value>> {
     let mut object = Map::new();
     while let Some(field) = fields.next()? {
@@ -48,7 +48,7 @@ fn entry_of(mut fields: Fields<'_>, depth: u8) -> Option<(String, Value)> {
     Some((name, entry))
 }
 
-/// `Value`: one of fields 1 to 6; if there are several, the last counts.
+/// `Value`: one of fields 1 to 6; of several, the last counts.
 fn value(mut fields: Fields<'_>, depth: u8) -> Option<Value> {
     let mut value = Value::Null;
     while let Some(field) = fields.next()? {
@@ -82,13 +82,13 @@ fn text_of(bytes: &[u8]) -> Option<String> {
     core::str::from_utf8(bytes).ok().map(ToOwned::to_owned)
 }
 
-/// What a field holds.
+/// The content of a field.
 enum Field<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
 
-/// A message's fields, one after the other.
+/// Reads the fields of a message one by one.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -118,7 +118,7 @@ impl<'a> Fields<'a> {
         Some(taken)
     }
 
-    /// A number in groups of seven bits, the lowest first.
+    /// A varint: groups of seven bits, the lowest first.
     fn varint(&mut self) -> Option<u64> {
         let mut number = 0;
         for shift in (0..u64::BITS).step_by(7) {

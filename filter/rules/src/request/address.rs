@@ -1,22 +1,23 @@
-//! Client addresses: reads the text that a host reports, and cuts an address to a prefix.
+//! Client addresses: parsing the host's text, and cutting an address to a prefix.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Bits in an IPv4 address.
+/// Number of bits of an IPv4 address.
 pub const IPV4_BITS: u8 = 32;
-/// Bits in an IPv6 address.
+/// Number of bits of an IPv6 address.
 pub const IPV6_BITS: u8 = 128;
 
-/// The address in what a host reports as the peer; `None` for a socket path or anything else.
+/// Parses the peer address that a host reports; `None` for a socket path or anything else.
 ///
-/// Forms seen: `1.2.3.4:567`, `[2001:db8::1]:567`, `1.2.3.4:0`, a bare address, and either with a
-/// zone (`fe80::1%eth0`), which is dropped. IPv4-mapped IPv6 (RFC 4291, 2.5.5.2) folds to IPv4, so
-/// one client is one key whichever socket it came through.
+/// Known forms: `1.2.3.4:567`, `[2001:db8::1]:567`, `1.2.3.4:0`, a bare address, and any of these with a zone
+/// (`fe80::1%eth0`), which is dropped. IPv4-mapped IPv6 (RFC 4291, 2.5.5.2) folds to IPv4, so a client has
+/// one key, independent of the socket's family.
 pub fn parse(text: &[u8]) -> Option<IpAddr> {
     dotted(text).map(IpAddr::V4).or_else(|| any_form(text))
 }
 
-/// The address in `1.2.3.4` and `1.2.3.4:567`, the usual forms, in one pass; `None` for other forms, which [`parse`] reads.
+/// Parses the usual forms `1.2.3.4` and `1.2.3.4:567` in one pass. `None` for other forms, which [`parse`]
+/// reads.
 pub fn dotted(text: &[u8]) -> Option<Ipv4Addr> {
     let (mut bits, mut at) = (0u32, 0);
     for place in 0..4 {
@@ -30,7 +31,7 @@ pub fn dotted(text: &[u8]) -> Option<Ipv4Addr> {
             at += 1;
         }
         let digits = at - begin;
-        // A leading zero is left to `any_form`.
+        // Leading zeros are left to `any_form`.
         let is_octet = matches!((digits, number), (1, _) | (2, 10..) | (3, 100..=255));
         bits = is_octet.then_some(bits << 8 | number)?;
     }
@@ -42,9 +43,9 @@ pub fn dotted(text: &[u8]) -> Option<Ipv4Addr> {
     is_end.then_some(Ipv4Addr::from_bits(bits))
 }
 
-/// Whether these are the digits of a port; `false` may be wrong.
+/// True if the text is a port in digits; `false` may be wrong.
 fn is_plain_port(text: &[u8]) -> bool {
-    // Five digits may be too large a number.
+    // A number of five digits may exceed 65,535.
     (1..=4).contains(&text.len()) && text.iter().all(u8::is_ascii_digit)
         || text.len() == 5 && text < b"65536".as_slice() && text.iter().all(u8::is_ascii_digit)
 }
@@ -73,7 +74,7 @@ fn is_port(text: &str) -> bool {
     text.parse::<u16>().is_ok()
 }
 
-/// How much of an address counts as one client.
+/// The part of an address that counts as one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Prefixes {
     /// Leading bits of an IPv4 address, 1 to [`IPV4_BITS`].
@@ -83,14 +84,14 @@ pub struct Prefixes {
 }
 
 impl Default for Prefixes {
-    /// A whole IPv4 address; an IPv6 /64, which is what one subscriber gets at least (RFC 6177).
+    /// A whole IPv4 address, and an IPv6 /64, the least that one subscriber gets (RFC 6177).
     fn default() -> Self {
         Self { ipv4: IPV4_BITS, ipv6: 64 }
     }
 }
 
 impl Prefixes {
-    /// `address` with everything behind the prefix cleared, and the prefix's length.
+    /// `address` with all bits behind the prefix cleared, and the prefix length.
     pub fn cut(self, address: IpAddr) -> (IpAddr, u8) {
         match address {
             IpAddr::V4(v4) => {

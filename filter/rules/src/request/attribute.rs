@@ -1,14 +1,15 @@
-//! What a rule may ask about a request.
+//! Attributes of a request that rules read.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// The most attributes that one rule set may ask for.
+/// Maximum number of attributes of one rule set.
 pub const ATTRIBUTES_MAX: usize = 1_000;
-/// Separates the lines of a header that a [`Request`] has several times: no line has it (RFC 9110, 5.5).
+/// Separates the lines of a header that a [`Request`] has several times. It does not occur within a line (RFC
+/// 9110, 5.5).
 pub const LINE_BREAK: u8 = b'\n';
 
-/// Something about a request that a rule may match or count by.
+/// An attribute of a request that a rule may match or count by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attribute {
     /// The client's address as the host reports it, after the host's own X-Forwarded-For trust.
@@ -23,33 +24,34 @@ pub enum Attribute {
     Route,
     /// The header of this name, in lower case.
     Header(String),
-    /// What the host knows of the request's token (JWT) under this path of names.
+    /// A value at this path of names in the claims that the host has for the request's token (JWT).
     Claim(Vec<String>),
 }
 
-/// A request. Every attribute costs a call into the host, so each is asked for at most once per
-/// decision, and only where a rule needs it.
+/// A request. Every attribute costs a call into the host, so each is fetched at most once per decision, and
+/// only if a rule needs it.
 pub trait Request {
-    /// The attribute's bytes; `None` where the host has none. All lines of a header, with [`LINE_BREAK`] between them.
+    /// The attribute's bytes; `None` if the host has none. Several lines of a header are separated by
+    /// [`LINE_BREAK`].
     fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>>;
 
-    /// The same of a header, of which the first line is enough.
+    /// Like `attribute`, for a header of which the first line is enough.
     fn first_line(&mut self, header: &Attribute) -> Option<Vec<u8>> {
         self.attribute(header)
     }
 
-    /// How many requests it stands for: each rule charges it so many times.
+    /// Number of requests that this one stands for. Each rule charges its cost that number of times.
     fn times(&self) -> u32 {
         1
     }
 
-    /// Whether it ends with its headers, as far as the host says.
+    /// True if the host reports that the request ends with its headers.
     fn is_without_body(&self) -> bool {
         false
     }
 
-    /// Writes the attribute's bytes to `room`; false if the host has none. A request that has the bytes in memory
-    /// can do this without allocating.
+    /// Writes the attribute's bytes to `room`; false if the host has none. A request that has the bytes in
+    /// memory can do this without allocating.
     fn attribute_into(&mut self, attribute: &Attribute, room: &mut Vec<u8>) -> bool {
         let bytes = self.attribute(attribute);
         let is_there = bytes.is_some();
@@ -57,8 +59,8 @@ pub trait Request {
         is_there
     }
 
-    /// Has `read` read the attribute's bytes; false if the host has none. A request that has them in memory has them read
-    /// there; another one may use `room`.
+    /// Passes the attribute's bytes to `read`; false if the host has none. A request that has the bytes in
+    /// memory passes them without a copy; others may use `room`.
     #[cfg(feature = "own_memory")]
     fn read_attribute(
         &mut self,
@@ -74,7 +76,7 @@ pub trait Request {
     }
 }
 
-/// Names one of [`Attributes`].
+/// Index of an attribute in [`Attributes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttributeId(u16);
 
@@ -95,7 +97,7 @@ impl AttributeId {
     }
 }
 
-/// The attributes that a rule set asks for, numbered, so that each is fetched and kept once.
+/// The attributes that a rule set reads, numbered, so that each is fetched and kept once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attributes {
     list: Vec<Attribute>,
@@ -109,7 +111,8 @@ impl Default for Attributes {
 }
 
 impl Attributes {
-    /// The number of `attribute`, which may be new; `None` if [`ATTRIBUTES_MAX`] others are known.
+    /// The id of `attribute`, which is added if it is new. `None` if there are [`ATTRIBUTES_MAX`] others
+    /// already.
     pub fn intern(&mut self, attribute: Attribute) -> Option<AttributeId> {
         let known = self.list.iter().position(|known| *known == attribute);
         if known.is_none() {
@@ -121,12 +124,13 @@ impl Attributes {
         u16::try_from(known.unwrap_or(self.list.len() - 1)).ok().map(AttributeId)
     }
 
-    /// Whether the attribute is credentials (RFC 9110, 11.4).
+    /// True if the attribute contains credentials (RFC 9110, 11.4).
     pub fn is_credentials(&self, id: AttributeId) -> bool {
         matches!(self.header(id), Some("authorization" | "proxy-authorization"))
     }
 
-    /// Whether the attribute is a header that has one value and no list, and whose lines Envoy joins by commas.
+    /// True if the attribute is a header that has a single value, not a list, and whose lines Envoy joins by
+    /// commas.
     pub(crate) fn is_singular(&self, id: AttributeId) -> bool {
         let of_one_value = ["authorization", "content-type", "origin", "referer", "user-agent"];
         self.header(id).is_some_and(|name| of_one_value.contains(&name))
@@ -141,12 +145,12 @@ impl Attributes {
         self.list.len()
     }
 
-    /// All of them.
+    /// All attributes.
     pub fn iter(&self) -> impl Iterator<Item = &Attribute> {
         self.list.iter()
     }
 
-    /// The attribute of this number.
+    /// The attribute with this id.
     pub fn get(&self, id: AttributeId) -> Option<&Attribute> {
         self.list.get(id.place())
     }

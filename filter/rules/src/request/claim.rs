@@ -1,21 +1,21 @@
-//! The values of claims that Envoy hands over.
+//! Values of claims in the form in which Envoy returns them.
 //!
-//! Envoy gives the bytes of a metadata value without its type: a text as it is, a number as eight bytes (IEEE 754,
-//! little-endian), true and false as one byte, a list or an object in a form of its own (`serializeValue` in Envoy's
-//! `source/extensions/common/wasm/context.cc`).
+//! Envoy returns the bytes of a metadata value without its type: a text as it is, a number as eight bytes
+//! (IEEE 754, little-endian), true and false as one byte, a list or an object in an internal format
+//! (`serializeValue` in Envoy's `source/extensions/common/wasm/context.cc`).
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use serde_json::Number;
 
-/// A double is exact for whole numbers up to this one.
+/// Largest number up to which doubles represent every whole number.
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// The value as its token has it: a text as it is, `3`, `0.5`, `true`. Lists and objects stay as the host writes them.
+/// The value as in the token: a text as it is, `3`, `0.5`, `true`. Lists and objects keep the host's format.
 ///
-/// Eight bytes that are text without control characters count as a text. Those of a whole number below 2^44 never
-/// are, since the lowest byte is zero.
+/// Eight bytes that are text without control characters count as text. The bytes of a whole number below 2^44
+/// never are, since the lowest byte is zero.
 pub fn as_text(value: Vec<u8>) -> Vec<u8> {
     match value.as_slice() {
         [0] => b"false".to_vec(),
@@ -33,7 +33,7 @@ fn is_text(bytes: &[u8]) -> bool {
     core::str::from_utf8(bytes).is_ok_and(|text| !text.contains(char::is_control))
 }
 
-/// The number as JSON writes it; `None` if JSON cannot.
+/// The number in JSON notation; `None` if JSON has none.
 fn number(number: f64) -> Option<String> {
     if !number.is_finite() {
         return None;

@@ -1,9 +1,9 @@
-//! Credentials (RFC 9110, 11.4) and their many equal forms.
+//! Normalisation of credentials (RFC 9110, 11.4).
 
 use alloc::vec::Vec;
 
-/// Brings credentials into one of their many equal forms: the scheme in lower case, one blank behind it, and no blanks
-/// around (RFC 9110, 11.1 and 11.4). What has no scheme only loses the blanks around it.
+/// Normalises credentials: the scheme in lower case, one blank behind it, and no blanks around (RFC 9110,
+/// 11.1 and 11.4). A value without a scheme only loses the blanks around it.
 #[inline(never)]
 pub(crate) fn normalise_credentials(value: &mut Vec<u8>) {
     let is_blank = |b: &u8| matches!(b, b' ' | b'\t');
@@ -12,7 +12,7 @@ pub(crate) fn normalise_credentials(value: &mut Vec<u8>) {
     let (mut is_in_scheme, mut after_blank) = (has_scheme, true);
     value.retain_mut(|byte| {
         let is_kept = !(after_blank && is_blank(byte));
-        // Blanks after the first byte of the rest belong to it.
+        // Blanks after the first byte of the rest are part of it.
         after_blank &= !is_kept;
         if is_in_scheme && is_kept {
             is_in_scheme = !is_blank(byte);

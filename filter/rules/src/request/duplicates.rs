@@ -1,37 +1,37 @@
-//! What to do about a header, a cookie or a query parameter that a request has more than once.
+//! Treatment of a header, cookie or query parameter that occurs more than once.
 
 use alloc::borrow::Cow;
 
 use super::credentials::normalise_credentials;
 
-/// Which of several values of one name counts.
+/// Selects the value that counts if there are several of one name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Duplicates {
-    /// Not configured. A condition looks at each value; of a header these are its lines, and all of them as one text
-    /// with commas. A key takes the first cookie or parameter, and that one text.
+    /// Not configured. A condition evaluates each value; for a header these are its lines, and all lines
+    /// joined by commas. A key takes the first cookie or parameter, and the joined text of a header.
     #[default]
     Unsaid,
-    /// The first.
+    /// The first value.
     First,
-    /// The last.
+    /// The last value.
     Last,
-    /// None: no key is made of them, and no test can tell.
+    /// No value: there is no key, and tests are unsure.
     Limit,
 }
 
-/// A request has several values where it may have only one.
+/// Error of a request that has several values where it may have only one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Repeated;
 
-/// One of several values; `None` says that there may be more that were not looked at.
+/// One of several values. `None` stands for further values that were not read.
 pub(crate) type OneOf<'a> = Option<Cow<'a, [u8]>>;
 
 impl Duplicates {
-    /// Their names in configuration.
+    /// The names in configuration.
     pub(crate) const NAMES: [(&'static str, Self); 3] =
         [("first", Self::First), ("last", Self::Last), ("limit", Self::Limit)];
 
-    /// The one of `values` that counts.
+    /// Selects the value that counts.
     #[inline(never)]
     pub(crate) fn pick<'a>(
         self,
@@ -46,7 +46,7 @@ impl Duplicates {
     }
 }
 
-/// The values in a header's lines, joined by commas (RFC 9110, 5.3); each is normalised if these are credentials.
+/// The values in a header's lines, joined by commas (RFC 9110, 5.3). Credentials are normalised.
 pub(crate) fn of_header(joined: &[u8], are_credentials: bool) -> impl Iterator<Item = OneOf<'_>> {
     joined.split(|&b| b == b',').map(move |value| {
         let mut value = Cow::Borrowed(value.trim_ascii());

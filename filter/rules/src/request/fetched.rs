@@ -10,29 +10,29 @@ use super::folding::{Folding, PathRead, resolved};
 use super::host::HostRead;
 use super::lines::Lines;
 
-/// What was fetched of one request; its memory is used again for the next.
+/// Attribute values of one request. The memory is reused for the next one.
 #[derive(Debug, Default)]
 pub struct Values {
-    /// Counts the requests.
+    /// Number of the current request.
     request: u64,
     list: Vec<Value>,
-    /// The address, and the request that it was read for.
+    /// The client's address, and the request it was read for.
     client_address: (u64, Option<IpAddr>),
-    /// The text of the address that was read last, and the address: the next request is often from the same
+    /// Text of the address that was read last, and the result: the next request is often from the same
     /// connection.
     last_read: (Vec<u8>, Option<IpAddr>),
-    /// The path, and the request that it was read for.
+    /// The path, and the request it was read for.
     path: (u64, PathRead),
-    /// The path in each way of folding it, unless it came folded.
+    /// The path in each folding. Unused if the path needs none.
     folded: [Folded; Folding::COUNT],
-    /// The host, and the request that it was read for.
+    /// The host, and the request it was read for.
     host: (u64, HostRead),
 }
 
 /// A folded path.
 #[derive(Clone, Debug, Default)]
 struct Folded {
-    /// The request that it was folded for.
+    /// The request it was folded for.
     request: u64,
     bytes: Vec<u8>,
     has_dot_segments: bool,
@@ -40,17 +40,17 @@ struct Folded {
 
 #[derive(Clone, Debug, Default)]
 struct Value {
-    /// The request that it was last fetched for.
+    /// The request it was last fetched for.
     request: u64,
     is_there: bool,
     lines: Lines,
 }
 
-/// The most that a request's searches for regular expressions may cost: the sum of each value's length times the size
-/// of the compiled expression, both in bytes.
+/// Limit of the cost of a request's regular expression searches: the sum over all searches of the value's
+/// length times the size of the compiled expression, both in bytes.
 pub const SEARCH_WORK_MAX: usize = 4 * 1_024 * 1_024;
 
-/// What searches may still cost.
+/// Remaining search work of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SearchWork(usize);
 
@@ -61,14 +61,15 @@ impl Default for SearchWork {
 }
 
 impl SearchWork {
-    /// Takes what a search of `value_bytes` for an expression of `program_bytes` costs; false if that is too much.
+    /// Takes the cost of searching `value_bytes` for an expression of `program_bytes`; false if too little is
+    /// left.
     pub(crate) fn take(&mut self, value_bytes: usize, program_bytes: usize) -> bool {
         let left = self.0.checked_sub(value_bytes.saturating_mul(program_bytes));
         self.0 = left.unwrap_or(self.0);
         left.is_some()
     }
 
-    /// What they have cost.
+    /// The search work used so far.
     #[cfg(test)]
     pub(crate) fn spent(self) -> usize {
         SEARCH_WORK_MAX - self.0
@@ -81,19 +82,19 @@ pub struct Fetched<'a> {
     attributes: &'a Attributes,
     values: &'a mut Values,
     times: u32,
-    /// What searches for regular expressions may still cost it.
+    /// Remaining work for regular expression searches.
     pub(crate) search_work: SearchWork,
 }
 
 impl<'a> Fetched<'a> {
-    /// How many requests it stands for.
+    /// Number of requests that this one stands for.
     pub(crate) fn times(&self) -> u32 {
         self.times
     }
 
-    /// `request`, with nothing fetched yet.
+    /// Wraps `request`, with nothing fetched yet.
     pub fn new(request: &'a mut dyn Request, attributes: &'a Attributes, values: &'a mut Values) -> Self {
-        // Requests count from 1, so a value that was never fetched is of no request.
+        // Requests count from 1, so a value that was never fetched belongs to no request.
         values.request += 1;
         if values.list.len() != attributes.len() {
             values.list.resize_with(attributes.len(), Value::default);
@@ -102,18 +103,18 @@ impl<'a> Fetched<'a> {
         Self { request, attributes, values, times, search_work: SearchWork::default() }
     }
 
-    /// The attributes that it may be asked for.
+    /// The attributes that the rules read.
     pub(crate) fn attributes(&self) -> &'a Attributes {
         self.attributes
     }
 
-    /// The attribute's bytes, fetched on the first call. The lines of a header are joined by commas.
+    /// The attribute's bytes, fetched on the first call. Lines of a header are joined by commas.
     #[inline]
     pub fn get(&mut self, id: AttributeId) -> Option<&[u8]> {
         self.lines(id).map(Lines::joined)
     }
 
-    /// The lines of a header, fetched on the first call; any other attribute is one line.
+    /// The lines of a header, fetched on the first call. Any other attribute is one line.
     #[inline]
     pub(crate) fn lines(&mut self, id: AttributeId) -> Option<&Lines> {
         let place = id.place();
@@ -136,8 +137,8 @@ impl<'a> Fetched<'a> {
         Some(())
     }
 
-    /// The path without its query, folded; `None` if the host has none. It is read on the first call; one that came
-    /// folded is not copied.
+    /// The folded path without its query; `None` if the host has none. It is read on the first call, and not
+    /// copied if it needs no folding.
     pub fn path(&mut self, folding: Folding) -> Option<&[u8]> {
         self.get(AttributeId::PATH)?;
         let Values { request, list, path: (read_for, read), folded, .. } = &mut *self.values;
@@ -157,7 +158,7 @@ impl<'a> Fetched<'a> {
         Some(&folded.bytes)
     }
 
-    /// Whether the path, folded so, has segments `.` or `..`, which upstreams may resolve.
+    /// True if the path in this folding has segments `.` or `..`, which upstreams may resolve.
     #[inline]
     pub(crate) fn has_dot_segments(&mut self, folding: Folding) -> bool {
         let is_there = self.path(folding).is_some();
@@ -165,7 +166,7 @@ impl<'a> Fetched<'a> {
         is_there && !read.is_folded && folded.get(folding.number()).is_some_and(|path| path.has_dot_segments)
     }
 
-    /// The path of a key: folded in all ways, and without segments `.` and `..`.
+    /// The path of a key: folded in all ways, without segments `.` and `..`.
     pub(crate) fn resolved_path(&mut self) -> Option<Cow<'_, [u8]>> {
         let has_dot_segments = self.has_dot_segments(Folding::ALL);
         let path = self.path(Folding::ALL)?;
@@ -183,7 +184,7 @@ impl<'a> Fetched<'a> {
         Some(read)
     }
 
-    /// The client's address, read on the first call; `None` if there is none that can be read.
+    /// The client's address, read on the first call; `None` if there is none or it is unreadable.
     pub fn client_address(&mut self) -> Option<IpAddr> {
         if self.values.client_address.0 != self.values.request {
             let is_there = self.get(AttributeId::SOURCE_ADDRESS).is_some();

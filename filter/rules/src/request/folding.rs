@@ -1,59 +1,60 @@
-//! Spellings of a path that upstreams may take for the same path.
+//! Folding of paths that upstreams may treat as the same path.
 
 use alloc::vec::Vec;
 
 use super::query::unescaped;
 
-/// Which differences between paths are ignored.
+/// A set of differences between paths that are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Folding(u8);
 
 impl Folding {
-    /// None is.
+    /// No difference.
     pub const NONE: Self = Self(0);
     /// The case of ASCII letters.
     pub const CASE: Self = Self(1);
-    /// Slashes at the end, and doubled ones.
+    /// Slashes at the end, and doubled slashes.
     pub const SLASHES: Self = Self(2);
-    /// Parameters of segments (RFC 3986, 3.3), which begin with `;`. A segment that is nothing else is dropped.
+    /// Parameters of segments (RFC 3986, 3.3), which begin with `;`. A segment that consists of parameters
+    /// alone is dropped.
     pub const PARAMETERS: Self = Self(4);
-    /// Percent-encoding (but a `%2F` still differs from a `/`), and blanks at the end of a segment.
+    /// Percent-encoding, and blanks at the end of a segment. A `%2F` still differs from a `/`.
     pub const ENCODING: Self = Self(8);
-    /// All of these.
+    /// All differences.
     pub const ALL: Self = Self(15);
-    /// Each by its name in configuration.
+    /// Each difference with its name in configuration.
     pub const NAMES: [(&'static str, Self); 4] = [
         ("case", Self::CASE),
         ("slashes", Self::SLASHES),
         ("parameters", Self::PARAMETERS),
         ("encoding", Self::ENCODING),
     ];
-    /// How many ways of folding there are.
+    /// Number of different foldings.
     pub(crate) const COUNT: usize = 16;
 
-    /// This, and `other`.
+    /// The union of both.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// This, without `other`.
+    /// The differences in `self` that are not in `other`.
     #[must_use]
     pub fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Whether it ignores all that `other` does.
+    /// True if `self` ignores everything that `other` does.
     pub fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Its number, below [`Folding::COUNT`].
+    /// Index of the folding, below [`Folding::COUNT`].
     pub(crate) fn number(self) -> usize {
         usize::from(self.0)
     }
 
-    /// The path, folded.
+    /// Folds a path.
     #[inline(never)]
     pub fn of(self, path: &[u8]) -> Vec<u8> {
         let mut folded = Vec::new();
@@ -61,7 +62,7 @@ impl Folding {
         folded
     }
 
-    /// A head that every path which begins with `head` has once it is folded.
+    /// Folds a head: every path that begins with `head` begins with the result once it is folded.
     pub(crate) fn of_head(self, head: &str) -> Vec<u8> {
         let head = head.as_bytes();
         // The head may end within an escape.
@@ -96,7 +97,7 @@ impl Folding {
         has_dot_segments
     }
 
-    /// Appends a folded segment; returns whether it dropped parameters.
+    /// Appends a folded segment; true if parameters were dropped.
     fn fold_segment(self, segment: &[u8], out: &mut Vec<u8>) -> bool {
         let begin = out.len();
         let mut rest = segment;
@@ -110,7 +111,7 @@ impl Folding {
                 byte.make_ascii_lowercase();
             }
             match byte {
-                // An escaped one neither separates segments nor is a glob's wildcard.
+                // An escaped slash does not separate segments, and an escaped star is not a wildcard.
                 b'/' if !is_itself => out.extend_from_slice(b"%2f"),
                 b'*' if !is_itself => out.extend_from_slice(b"%2a"),
                 _ => out.push(byte),
@@ -132,7 +133,7 @@ impl Folding {
     }
 }
 
-/// A path that is folded in all ways, without its segments `.` and `..` (RFC 3986, 5.2.4).
+/// Removes the segments `.` and `..` (RFC 3986, 5.2.4) from a path that is folded in all ways.
 pub(crate) fn resolved(path: &[u8]) -> Vec<u8> {
     let mut kept: Vec<&[u8]> = Vec::new();
     for segment in path.split(|&b| b == b'/').filter(|segment| !segment.is_empty()) {
@@ -147,25 +148,25 @@ pub(crate) fn resolved(path: &[u8]) -> Vec<u8> {
     resolved
 }
 
-/// What one pass over a request target finds out about its path.
+/// Result of one pass over the path in a request target.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PathRead {
-    /// Its length, up to the query or the end.
+    /// Length of the path in bytes, up to the query or the end.
     pub(crate) len: usize,
-    /// Whether every folding leaves it as it is. `false` may be wrong.
+    /// True if every folding leaves the path unchanged. `false` may be wrong.
     pub(crate) is_folded: bool,
 }
 
 /// A byte that some folding may change.
 const ODD: u8 = 1;
-/// A slash: it is folded away behind another, or at the end.
+/// A slash: folded away behind another slash, or at the end.
 const SLASH: u8 = 2;
-/// What ends a path.
+/// The end of a path.
 const END: u8 = 4;
-/// A dot: behind a slash, or beside another, it may be a segment that upstreams resolve.
+/// A dot: behind a slash, or beside another dot, it may be a segment that upstreams resolve.
 const DOT: u8 = 8 | SLASH;
 
-/// The kind of each byte, for [`PathRead::of`].
+/// The kind of each byte value, for [`PathRead::of`].
 const KINDS: [u8; 256] = {
     let mut kinds = [0; 256];
     let mut at = 0;
@@ -186,7 +187,7 @@ const KINDS: [u8; 256] = {
 };
 
 impl PathRead {
-    /// Reads `target`, a path with its query.
+    /// Reads the path at the start of `target`, a path with its query.
     #[inline(never)]
     pub(crate) fn of(target: &[u8]) -> Self {
         let (mut len, mut last, mut seen) = (0, 0, 0);
@@ -195,7 +196,7 @@ impl PathRead {
             if kind == END {
                 break;
             }
-            // An odd byte, or a slash or a dot behind another.
+            // Set by an odd byte, and by a slash or a dot behind another.
             seen |= kind & (last | ODD);
             (last, len) = (kind, len + 1);
         }

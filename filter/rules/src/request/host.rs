@@ -2,10 +2,10 @@
 
 use alloc::vec::Vec;
 
-/// The longest host in a condition (RFC 1035, 2.3.4), in bytes.
+/// Longest host in a condition (RFC 1035, 2.3.4), in bytes.
 pub const HOST_BYTES_MAX: usize = 253;
 
-/// The host of an authority, in the form that conditions compare.
+/// The host of an authority in the form that conditions compare.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostRead {
     backwards: Vec<u8>,
@@ -13,7 +13,8 @@ pub(crate) struct HostRead {
 }
 
 impl HostRead {
-    /// Reads `authority`. A host longer than any in a condition is cut to one byte more than those may have.
+    /// Reads `authority`. A host longer than [`HOST_BYTES_MAX`] is cut to one byte more than that, so that it
+    /// equals no condition's host.
     #[inline(never)]
     pub(crate) fn read(&mut self, authority: &[u8]) {
         self.backwards.clear();
@@ -23,14 +24,15 @@ impl HostRead {
         self.backwards.extend(end.map(u8::to_ascii_lowercase));
     }
 
-    /// The host in lower case, backwards; `None` if it is none that can be told.
+    /// The host in lower case, reversed; `None` if it cannot be determined.
     pub(crate) fn backwards(&self) -> Option<&[u8]> {
         self.is_name.then_some(&self.backwards)
     }
 }
 
-/// An authority without its port and the dot of a fully qualified name; an IPv6 address without its brackets. `None`
-/// for what is no host and its port, such as `a..` or `user@a`: upstreams differ in which host they take it for.
+/// The host of an authority, without its port, the dot of a fully qualified name, and the brackets of an IPv6
+/// address. `None` if the text is not a host and a port, such as `a..` or `user@a`: upstreams differ in the
+/// host they derive from it.
 pub(crate) fn host_of(authority: &[u8]) -> Option<&[u8]> {
     let (host, port) = if let Some(rest) = authority.strip_prefix(b"[") {
         rest.split_at_checked(rest.iter().position(|&b| b == b']')? + 1)?
@@ -49,11 +51,11 @@ pub(crate) fn host_of(authority: &[u8]) -> Option<&[u8]> {
     }
     let name = host.strip_suffix(b".").unwrap_or(host);
     let is_label = |label: &[u8]| !label.is_empty() && label.iter().all(|b| is_of_name(*b));
-    // An empty `Host` is allowed where there is none (RFC 9110, 7.2).
+    // An empty `Host` is valid where there is no authority (RFC 9110, 7.2).
     (host.is_empty() || name.split(|&b| b == b'.').all(is_label)).then_some(name)
 }
 
-/// Whether a host's name may have this byte, beside its dots.
+/// True if the byte may occur in a label of a host name.
 pub(crate) fn is_of_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') || !byte.is_ascii()
 }

@@ -8,23 +8,25 @@ use super::credentials::normalise_credentials;
 /// The lines of a header.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lines {
-    /// All of them, with commas between.
+    /// All lines, joined by commas.
     joined: Vec<u8>,
-    /// The places of these commas.
+    /// Positions of these commas.
     breaks: Vec<usize>,
-    /// Whether a host may have joined lines that were sent.
+    /// True if the host may have joined several lines to one.
     may_be_joined: bool,
 }
 
 impl Lines {
-    /// Room for one line, or for several with a [`LINE_BREAK`] between them, which [`Lines::read`] then finds.
+    /// The buffer for one line, or for several with a [`LINE_BREAK`] between them. [`Lines::read`] has to be
+    /// called next.
     pub(super) fn room(&mut self) -> &mut Vec<u8> {
         self.breaks.clear();
         self.may_be_joined = false;
         &mut self.joined
     }
 
-    /// Tells the lines apart, and normalises each if these are credentials. A singular header should have one line.
+    /// Splits the buffer into lines, and normalises each if they are credentials. A singular header should
+    /// have one line.
     pub(super) fn read(&mut self, are_credentials: bool, is_singular: bool) {
         let has_breaks = self.joined.contains(&LINE_BREAK);
         self.may_be_joined = is_singular && !has_breaks && parts(&self.joined).nth(1).is_some();
@@ -68,18 +70,18 @@ impl Lines {
         !self.breaks.is_empty()
     }
 
-    /// True if there is one line that may be several, which the host joined by commas.
+    /// True if there is one line that the host may have joined from several by commas.
     #[inline]
     pub(crate) fn may_be_joined(&self) -> bool {
         self.may_be_joined
     }
 
-    /// Each of the lines that may have been joined.
+    /// The lines that the host may have joined.
     pub(crate) fn parts(&self) -> impl Iterator<Item = &[u8]> {
         parts(&self.joined)
     }
 
-    /// Each line.
+    /// The lines.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let begins = core::iter::once(0).chain(self.breaks.iter().map(|at| at + 1));
         let ends = self.breaks.iter().copied().chain([self.joined.len()]);
@@ -87,7 +89,7 @@ impl Lines {
     }
 }
 
-/// What stands between commas that have no blank behind them, as hosts put them between lines.
+/// Splits a text at commas without a blank behind them, as hosts write them between joined lines.
 fn parts(joined: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(joined);
     core::iter::from_fn(move || {

@@ -1,5 +1,5 @@
-//! What a request has, fetched once: its attributes, its address, host and path in the forms that rules compare, and
-//! the values that it has under a name.
+//! A request's attributes, fetched once; its address, host and path in the forms that rules compare; and its
+//! named values.
 
 pub mod address;
 mod attribute;

@@ -1,15 +1,15 @@
-//! Query parameters, as forms write them (WHATWG URL, application/x-www-form-urlencoded).
+//! Query parameters in the encoding of forms (WHATWG URL, application/x-www-form-urlencoded).
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
 use super::duplicates::OneOf;
 
-/// How much of a query a condition looks at, in bytes; parameters beyond that are undecided.
+/// Maximum length of a query that conditions read, in bytes. Parameters beyond it are unsure.
 pub const QUERY_BYTES_MAX: usize = 8_192;
 
-/// The decoded values of the parameters of this name in a request target. If the query is longer than `bytes_max`,
-/// the rest is not looked at, and a `None` at the end says that there may be more.
+/// The decoded values of the parameters of this name in a request target. A query longer than `bytes_max` is
+/// cut, and a final `None` stands for the parameters that were not read.
 pub(crate) fn parameters<'a>(
     target: &'a [u8],
     name: &'a str,
@@ -17,7 +17,7 @@ pub(crate) fn parameters<'a>(
 ) -> impl Iterator<Item = OneOf<'a>> {
     let at = target.iter().position(|&b| b == b'?').map_or(target.len(), |at| at + 1);
     let query = target.get(at..).unwrap_or_default();
-    // A fragment is no part of the query.
+    // A fragment is not part of the query.
     let query = query.split(|&b| b == b'#').next().unwrap_or(query);
     let seen = query.get(..bytes_max).map(|seen| {
         let whole = seen.iter().rposition(|&b| b == b'&').unwrap_or(0);
@@ -33,7 +33,7 @@ pub(crate) fn parameters<'a>(
     values.chain(cut.map(|_| None))
 }
 
-/// A value of a form, decoded.
+/// Decodes a value of a form.
 fn form_value(text: &[u8]) -> Cow<'_, [u8]> {
     if text.iter().any(|b| matches!(b, b'%' | b'+')) {
         decoded(text).collect::<Vec<_>>().into()
@@ -42,7 +42,7 @@ fn form_value(text: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// The bytes that a form encoded as `text`.
+/// Decodes form-encoded bytes.
 fn decoded(text: &[u8]) -> impl Iterator<Item = u8> + '_ {
     let mut rest = text;
     core::iter::from_fn(move || {
@@ -51,8 +51,8 @@ fn decoded(text: &[u8]) -> impl Iterator<Item = u8> + '_ {
     })
 }
 
-/// Takes the next byte off `text`; says, too, whether it was written as itself. `%` and two hexadecimal digits stand
-/// for a byte (RFC 3986, 2.1), any other `%` for itself.
+/// Takes the next byte off `text`, with true if it was written literally. `%` and two hexadecimal digits
+/// stand for a byte (RFC 3986, 2.1), any other `%` for itself.
 pub(super) fn unescaped(text: &mut &[u8]) -> Option<(u8, bool)> {
     let digit = |b: u8| char::from(b).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     if let [b'%', high, low, rest @ ..] = *text

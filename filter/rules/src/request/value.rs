@@ -1,4 +1,4 @@
-//! Values that a request has under a name: a header's, a cookie's, a query parameter's, a claim's.
+//! Named values of a request: headers, cookies, query parameters and claims.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -12,41 +12,41 @@ use super::lines::Lines;
 use super::query::parameters;
 use crate::reading::{Fields, Item, is_token};
 
-/// The most names in the path to a claim.
+/// Maximum number of names in the path to a claim.
 pub const CLAIM_NAMES_MAX: usize = 8;
-/// The longest name in a key or in the path to a claim, in bytes.
+/// Longest name in a key or in the path to a claim, in bytes.
 pub const NAME_BYTES_MAX: usize = 128;
 
-/// The header that a request's cookies are in (RFC 6265, 4.2).
+/// The header with a request's cookies (RFC 6265, 4.2).
 const COOKIE: &str = "cookie";
 
-/// Where in a request a value is.
+/// Source of a value in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// All of an attribute: a header, a claim, the method, the route.
+    /// A whole attribute: a header, a claim, the method, the route.
     Attribute(AttributeId),
-    /// The cookie of this name, undecoded; the attribute is the header that cookies are in.
+    /// The cookie of this name, undecoded. The attribute is the header with the cookies.
     Cookie(AttributeId, String),
     /// The query parameter of this name, decoded.
     Query(String),
 }
 
-/// A value of a request, of which there may be several.
+/// A value of a request, which may occur several times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueOf {
-    /// Where it is.
+    /// Source of the value.
     pub source: Source,
-    /// Which of several counts.
+    /// Selects the value that counts if there are several.
     pub duplicates: Duplicates,
 }
 
 impl ValueOf {
-    /// All of an attribute.
+    /// The value of a whole attribute.
     pub(crate) const fn attribute(id: AttributeId) -> Self {
         Self { source: Source::Attribute(id), duplicates: Duplicates::Unsaid }
     }
 
-    /// Hands the request's value to `put`; false if there is none.
+    /// Passes the request's value to `put`; false if there is none.
     pub(crate) fn put(&self, request: &mut Fetched<'_>, put: impl FnOnce(&[u8])) -> Result<bool, Repeated> {
         let value = match (&self.source, self.duplicates) {
             (Source::Attribute(id), Duplicates::Unsaid) => return Ok(request.get(*id).map(put).is_some()),
@@ -57,7 +57,7 @@ impl ValueOf {
         value.map(|value| value.is_some())
     }
 
-    /// Hands all of the request's values to `read`; what is between commas in a header is a value, too.
+    /// Passes all of the request's values to `read`. The parts of a header between commas are values, too.
     pub(crate) fn each<R>(
         &self,
         request: &mut Fetched<'_>,
@@ -83,7 +83,7 @@ impl ValueOf {
     }
 }
 
-/// The kinds of values that configuration names.
+/// Kinds of values that configuration can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Header,
@@ -92,7 +92,7 @@ pub(crate) enum Kind {
     Claim,
 }
 
-/// Reads the field `field`: the name, of at most `bytes_max` bytes, of a value of this kind.
+/// Reads the name of a value of this kind from the field `field`. A name has at most `bytes_max` bytes.
 pub(crate) fn source(
     kind: Kind,
     (field, bytes_max): (&'static str, usize),
@@ -117,7 +117,7 @@ pub(crate) fn source(
     })
 }
 
-/// The header that `item` names.
+/// Reads the name of a header from `item`.
 pub(crate) fn header(item: &Item<'_>, attributes: &mut Attributes) -> Option<AttributeId> {
     let name = token(item, NAME_BYTES_MAX, "a header's name, as in x-http-method-override")?;
     interned(item, attributes, Attribute::Header(name.to_ascii_lowercase()))
@@ -140,7 +140,8 @@ fn token<'a>(item: &'a Item<'_>, bytes_max: usize, expected: &str) -> Option<&'a
     is_token.then_some(name)
 }
 
-/// The field `field`: the names that lead to a claim, or to metadata. None may have a NUL, which hosts put between them.
+/// Reads the field `field`: the names that lead to a claim or to metadata. NUL is refused because hosts
+/// separate the names by it.
 pub(crate) fn names(field: &'static str, fields: &mut Fields<'_>) -> Option<Vec<String>> {
     let mut names = Vec::new();
     for item in fields.list(field, CLAIM_NAMES_MAX) {
@@ -153,7 +154,7 @@ pub(crate) fn names(field: &'static str, fields: &mut Fields<'_>) -> Option<Vec<
     (!names.is_empty()).then_some(names)
 }
 
-/// The field `duplicates`: which of several values of one name counts.
+/// Reads the field `duplicates`.
 pub(crate) fn duplicates(fields: &mut Fields<'_>) -> Duplicates {
     fields.choice("duplicates", &Duplicates::NAMES).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Reads tests of headers, cookies, query parameters and claims from configuration.
+//! Parser of tests of headers, cookies, query parameters and claims.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -9,16 +9,16 @@ use crate::matching::value::{PATTERN_BYTES_MAX, PROGRAMS_BYTES_MAX, Pattern, Tex
 use crate::reading::{Fields, Item, Reader};
 use crate::request::{Duplicates, Kind, Source, ValueOf, duplicates, normalise_credentials, source};
 
-/// The most items of a list that has no limit of its own.
+/// Maximum number of items of a list without a limit of its own.
 pub(super) const LIST_MAX: usize = 100;
-/// The most networks, and the most values, in one list.
+/// Maximum number of networks, and of values, in one list.
 pub(super) const LONG_LIST_MAX: usize = 10_000;
-/// The longest name of a route, a header, a cookie or a query parameter, in bytes.
+/// Longest name of a route, a header, a cookie or a query parameter, in bytes.
 pub(super) const NAME_BYTES_MAX: usize = 256;
-/// The longest value, in bytes.
+/// Longest value, in bytes.
 const VALUE_BYTES_MAX: usize = 1_024;
 
-/// The fields that list tests of values, and what each value's name is.
+/// The fields that list tests of values, with the kind of value and the description of its name.
 const LISTS: [(&str, Kind, &str); 4] = [
     ("headers", Kind::Header, "the header's name"),
     ("cookies", Kind::Cookie, "the cookie's name"),
@@ -49,19 +49,19 @@ fn value_test(kind: Kind, fields: &mut Fields<'_>, reader: &mut Reader) -> Optio
     };
     let (source, test) = (source?, test?);
     let duplicates = match (kind, duplicates) {
-        // Else a client could cause as many searches as it likes.
+        // Otherwise a client could cause an unlimited number of searches.
         (Kind::Cookie | Kind::Query, Duplicates::Unsaid) if test.is_dear() => Duplicates::Limit,
         (_, duplicates) => duplicates,
     };
     Some(Test::Value(ValueOf { source, duplicates }, test))
 }
 
-/// The list `name`, of values.
+/// Reads the field `name`, a list of values.
 pub(crate) fn texts(fields: &mut Fields<'_>, name: &'static str, as_it_is: impl Fn(&str) -> String) -> Texts {
     fields.list(name, LONG_LIST_MAX).filter_map(|item| item.text(VALUE_BYTES_MAX)).map(as_it_is).collect()
 }
 
-/// What a value must be; credentials are normalised as those in requests are.
+/// Reads the test of a value. Credentials are normalised like those in requests.
 #[inline(never)]
 fn test(fields: &mut Fields<'_>, is_of_credentials: bool, reader: &mut Reader) -> Option<ValueTest> {
     let as_requests_have = |text: &str| {
@@ -95,7 +95,8 @@ fn test(fields: &mut Fields<'_>, is_of_credentials: bool, reader: &mut Reader) -
     fields.take("regex").and_then(|item| pattern(&item, is_of_credentials, reader)).map(ValueTest::Regex)
 }
 
-/// A prefix that ends within a scheme is compared in any case; blanks after a whole scheme count as one.
+/// Reads a prefix of credentials. A prefix that ends within the scheme is compared in any case; blanks after
+/// a whole scheme count as one.
 fn prefix_of_credentials(prefix: &str, as_requests_have: &impl Fn(&str) -> String) -> ValueTest {
     match prefix.trim_ascii_start().split_once([' ', '\t']) {
         None => ValueTest::PrefixInAnyCase(prefix.trim_ascii_start().to_owned()),
