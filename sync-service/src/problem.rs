@@ -1,4 +1,4 @@
-//! Errors as clients see them: `application/problem+json` (RFC 9457).
+//! Error responses: `application/problem+json` (RFC 9457).
 
 use std::fmt;
 
@@ -17,21 +17,21 @@ use crate::rules::ChangeError;
 use crate::rules::audience::Audience;
 use crate::store::StoreError;
 
-/// How a canary ends.
+/// Commands that end a canary, for error messages.
 const CANARY_ENDS: &str = "POST /v1/rules/canary/promote makes it the rule set of all POPs, DELETE /v1/rules/canary takes it back; \
     the kill switch takes it back, too";
 
-/// Why a request was refused.
+/// Error response to a request.
 #[derive(Clone, Debug)]
 pub struct Problem {
-    /// The response's status.
+    /// Status of the response.
     pub status: StatusCode,
     body: Value,
     header: Option<(HeaderName, &'static str)>,
 }
 
 impl Problem {
-    /// A problem with this status; `detail` says what is wrong, or what was expected.
+    /// Problem with `status`. `detail` says what is wrong, or what was expected.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let title = status.canonical_reason().unwrap_or("Error");
         let body = object!({
@@ -40,7 +40,7 @@ impl Problem {
         Self { status, body, header: None }
     }
 
-    /// The body cannot be read; says why.
+    /// The body cannot be parsed; `detail` says why.
     pub fn malformed(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
@@ -51,7 +51,7 @@ impl Problem {
         Self::new(StatusCode::UNAUTHORIZED, detail).with_header(WWW_AUTHENTICATE, "Bearer")
     }
 
-    /// A report of `pop` carries a token, or a certificate, for other POPs.
+    /// The token or certificate of a report of `pop` is for other POPs.
     pub fn another_pop(reporter: &Credential<Pops>, pop: &str) -> Self {
         let Credential { name, scope } = reporter;
         let detail = format!(
@@ -62,7 +62,7 @@ impl Problem {
         Self::new(StatusCode::FORBIDDEN, detail)
     }
 
-    /// A report of a name that only gateways have.
+    /// The report names a POP with the prefix that is reserved for gateways.
     pub fn gateways_name(pop: &str) -> Self {
         let detail = format!(
             "found a report of {pop}: names that begin with `gateway/` are those of the gateways in weir-syncs; give this POP \
@@ -71,7 +71,7 @@ impl Problem {
         Self::new(StatusCode::FORBIDDEN, detail)
     }
 
-    /// A report of a rule that only gateways draw for.
+    /// The report names a rule that is reserved for gateways.
     pub fn gateways_rule(rule: &str) -> Self {
         let detail = format!(
             "found a report of {rule}: these budgets are for POST /ratelimit/check and for limits of descriptors"
@@ -79,19 +79,19 @@ impl Problem {
         Self::new(StatusCode::FORBIDDEN, detail)
     }
 
-    /// The body says what it must not, in these places.
+    /// The body has errors in these places.
     pub fn invalid(detail: impl Into<String>, errors: &[ConfigError]) -> Self {
         let error = |error: &ConfigError| object!({"place": error.place, "problem": error.problem});
         let errors = errors.iter().map(error).collect();
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail).with("errors", errors)
     }
 
-    /// The path has other methods: these.
+    /// The path supports only the methods `allowed`.
     pub fn method_not_allowed(allowed: &'static str) -> Self {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, format!("expected {allowed}")).with_header(ALLOW, allowed)
     }
 
-    /// The body is something else than these media types, each in backticks.
+    /// The body has a media type other than those expected, which are given in backticks.
     pub fn media_type(expected: &str) -> Self {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, format!("expected `Content-Type: {expected}`"))
     }
@@ -107,7 +107,7 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, detail)
     }
 
-    /// POPs run this edition, and the store has lost the rule set and the orders that it is made of.
+    /// POPs run this revision, but the store has lost its rule set and its overrides.
     pub fn lost(edition: u64) -> Self {
         let detail = format!(
             "the store has lost the rule set and the orders of edition {edition}, which POPs run. Its bans, allows and overrides end \
@@ -116,7 +116,7 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, detail)
     }
 
-    /// Nobody has heard of these POPs.
+    /// None of the named POPs has ever reported.
     fn unheard(audience: &Audience) -> Self {
         let expected = match audience {
             Audience::Pops(names) => {
@@ -131,7 +131,7 @@ impl Problem {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
     }
 
-    /// The same, after which the connection is closed: what is left of the body is not worth reading.
+    /// Adds `Connection: close`, so that the rest of the body need not be read.
     #[must_use]
     pub fn that_closes(self) -> Self {
         self.with_header(CONNECTION, "close")
@@ -141,13 +141,13 @@ impl Problem {
         Self { header: Some((name, value)), ..self }
     }
 
-    /// The same with a member beyond RFC 9457's own.
+    /// Adds an extension member (RFC 9457, section 3.2).
     fn with(mut self, name: &str, value: Value) -> Self {
         self.body[name] = value;
         self
     }
 
-    /// The whole response.
+    /// The complete response.
     pub fn response(&self) -> Response<Full<Bytes>> {
         let mut response = json(self.status, "application/problem+json", &self.body);
         if let Some((name, value)) = &self.header {
@@ -157,7 +157,7 @@ impl Problem {
     }
 }
 
-/// For the log.
+/// Text for the log.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.status, self.body["detail"])
@@ -255,12 +255,12 @@ impl From<ChangeError> for Problem {
     }
 }
 
-/// A JSON response that no cache keeps.
+/// JSON response that must not be cached.
 pub fn json(status: StatusCode, content_type: &'static str, value: &Value) -> Response<Full<Bytes>> {
     text(status, content_type, value.to_string())
 }
 
-/// A text response that no cache keeps.
+/// Text response that must not be cached.
 pub fn text(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;

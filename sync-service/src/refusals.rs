@@ -1,4 +1,4 @@
-//! Logs the requests that were refused for what they carry, so that an operator sees who tries what, and nobody can fill
+//! Log of refused requests. It shows an operator who tries what, and is rate limited, so that nobody can fill
 //! the log.
 
 use std::borrow::Cow;
@@ -7,17 +7,17 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often a refusal is logged again.
+/// Interval after which the same refusal is logged again.
 const PAUSE: Duration = Duration::from_mins(1);
-/// The most refusals that are told apart; others are not logged until there is room.
+/// Maximum number of distinct refusals. Others are not logged until there is room.
 const REFUSALS_MAX: usize = 1_000;
 
-/// The longest part of a line that a client chose, in bytes.
+/// Maximum number of bytes logged of a text that a client chose.
 const TOLD_BYTES_MAX: usize = 128;
-/// The longest reason that is logged, in bytes.
+/// Maximum number of bytes logged of a reason.
 const REASON_BYTES_MAX: usize = 1_024;
 
-/// What a client chose, as it is logged: what is too long is cut, and its length told.
+/// Text chosen by a client, for the log. A long text is cut, and its length appended.
 pub fn told(text: &str) -> Cow<'_, str> {
     cut(text, TOLD_BYTES_MAX)
 }
@@ -30,7 +30,7 @@ fn cut(text: &str, bytes_max: usize) -> Cow<'_, str> {
     }
 }
 
-/// The refusals of the last minute.
+/// Refusals of the last minute.
 #[derive(Debug, Default)]
 pub struct Refusals(Mutex<HashMap<(IpAddr, String), Seen>>);
 
@@ -41,14 +41,14 @@ struct Seen {
 }
 
 impl Refusals {
-    /// Logs that a request of `peer` was refused, unless that was logged within the last minute.
+    /// Logs that a request of `peer` was refused, at most once a minute for the same reason.
     pub fn log(&self, peer: IpAddr, reason: &str) {
         self.log_at(Instant::now(), peer, cut(reason, REASON_BYTES_MAX).into_owned());
     }
 
-    /// Returns whether it was logged.
+    /// Returns true if the refusal was logged.
     fn log_at(&self, now: Instant, peer: IpAddr, reason: String) -> bool {
-        // Nothing that runs under this lock panics; should it, what it guards is still good.
+        // Nothing that runs under this lock panics. If it did, the map would still be valid.
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_recent = |seen: &Seen| now.duration_since(seen.logged_at) < PAUSE;
         if seen.len() >= REFUSALS_MAX {

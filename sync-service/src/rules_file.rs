@@ -1,4 +1,4 @@
-//! A watched file of rules: what it says becomes a new version, once.
+//! Watched file of rules. Each change of it becomes one new version.
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use crate::metrics::Metrics;
 use crate::rules::{ChangeError, RuleSets};
 use crate::settling::{Settling, ticks};
 
-/// What a watcher remembers.
+/// State of the watcher.
 #[derive(Debug, Default)]
 struct Watch {
-    /// The file's bytes, or why it cannot be read.
+    /// Content of the file, or the reason why it cannot be read.
     found: Settling<Result<Vec<u8>, String>>,
-    /// What the file says, if it is good.
+    /// Parsed content, if it is valid.
     document: Option<Document>,
-    /// Whether the store has not been told of it yet.
+    /// True until the content was put into the store.
     is_untold: bool,
-    /// Whether that waits for the end of a canary.
+    /// True while the content waits for the end of a canary.
     waits: bool,
 }
 
 impl Watch {
-    /// Takes in what was found. If it settled on something with errors, returns these.
+    /// Applies what was read. Returns the errors if it settled on an invalid file.
     fn see(&mut self, found: Result<Vec<u8>, String>) -> Vec<String> {
         let Some(found) = self.found.see(found) else { return Vec::new() };
         let read = found.map_err(|error| vec![error]).and_then(|bytes| {
@@ -41,8 +41,8 @@ impl Watch {
     }
 }
 
-/// Watches the file at `path` until it is aborted, and puts what it says into `rules`. An invalid file is
-/// logged with every error and counted, and changes nothing.
+/// Watches the file at `path` until the task is aborted, and puts its content into `rules`. An invalid file is
+/// counted, logged with every error, and changes nothing.
 pub async fn watch(path: String, rules: Arc<RuleSets>, metrics: Arc<Metrics>) {
     let path: Arc<str> = path.into();
     let mut watch = Watch::default();

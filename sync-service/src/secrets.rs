@@ -1,4 +1,4 @@
-//! What is read from files of secrets: at the start, when a file changes, and at SIGHUP.
+//! Files of secrets, read at the start, on changes and at SIGHUP.
 
 use std::sync::Arc;
 use std::{fmt, fs};
@@ -13,23 +13,23 @@ use crate::refusals::Refusals;
 use crate::settling::{Settling, ticks};
 use crate::tls::Tls;
 
-/// Everything that comes from files of secrets.
+/// Secrets read from files.
 pub struct Secrets {
-    /// The tokens.
+    /// Tokens.
     pub access: Access,
-    /// The certificates, if connections are secured here.
+    /// Certificates, if connections use TLS.
     pub tls: Option<Tls>,
-    /// What hides the parts of the gateway's keys.
+    /// Secret that hides the parts of the gateway's keys.
     pub gateway_key: Option<Secret>,
-    /// What was refused lately.
+    /// Requests refused lately.
     pub refusals: Refusals,
-    /// The files that nobody else should read, those of the store with them.
+    /// Files that should be private, including those of the store.
     secret_paths: Vec<String>,
-    /// The files that are read here.
+    /// Files that are watched.
     paths: Vec<String>,
-    /// What was in the files when they were read first.
+    /// Content of the files when they were first read.
     first: Vec<Option<Vec<u8>>>,
-    /// Changes when files are to be read again, changed or not.
+    /// Changes when the files must be read again even if unchanged.
     asked: watch::Sender<u64>,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Debug for Secrets {
 }
 
 impl Secrets {
-    /// Reads what `config` names. Fails with everything that is wrong, each with its setting.
+    /// Reads the files that `config` names. Fails with all errors, each with its setting.
     pub fn read(config: &Config) -> Result<Self, Vec<String>> {
         let secret = [
             config.token.path(),
@@ -84,29 +84,29 @@ impl Secrets {
         })
     }
 
-    /// What should be different about the files, though they can be used.
+    /// Warnings about files that are usable but should be changed.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
         self.secret_paths.iter().filter_map(|path| token::warning(path))
     }
 
-    /// Has the files read again at once, changed or not.
+    /// Requests that the files be read again at once, even if unchanged.
     pub fn ask_reread(&self) {
         self.asked.send_modify(|times| *times += 1);
     }
 
-    /// Changes whenever files are to be read, or opened, again.
+    /// Changes whenever files must be read or opened again.
     pub fn rereads(&self) -> watch::Receiver<u64> {
         self.asked.subscribe()
     }
 
-    /// Reads the files again whenever they change and whenever that is asked, until it is aborted. A file whose disk does
-    /// not answer holds up nothing else.
+    /// Reads the files again on changes and on request, until the task is aborted. A file on a disk that hangs
+    /// delays nothing else.
     pub async fn watch(self: Arc<Self>) {
         let mut found = Settling::on(self.first.clone());
         let mut ticks = ticks();
         let mut asked = self.rereads();
         if *asked.borrow() > 0 {
-            // Before it was waited for.
+            // Requested before this task subscribed.
             asked.mark_changed();
         }
         loop {
@@ -122,13 +122,13 @@ impl Secrets {
             }
             if has_changed || is_asked {
                 let this = Arc::clone(&self);
-                // An error would be a panic, which is told elsewhere.
+                // An error would be a panic, which is logged elsewhere.
                 let _ = spawn_blocking(move || this.reread()).await;
             }
         }
     }
 
-    /// Reads the files again. If one is invalid, that is logged, and what it said before stays in force.
+    /// Reads the files again. An invalid file is logged, and its previous content stays in force.
     fn reread(&self) {
         self.warnings().for_each(|warning| tracing::warn!("{warning}"));
         self.access.reread();
@@ -136,7 +136,7 @@ impl Secrets {
     }
 }
 
-/// The secret of keys in the file at `path`.
+/// Reads the secret of keys in the file at `path`.
 fn key_secret(path: &str) -> Result<Secret, String> {
     let place = "gateway_key_secret_file";
     let text = fs::read_to_string(path).map_err(|error| format!("{place}: cannot read {path}: {error}"))?;

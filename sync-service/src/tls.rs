@@ -1,5 +1,5 @@
-//! TLS of weir-sync's own: certificates from files, which are read again when they change, and the names in the
-//! certificates of clients.
+//! TLS of weir-sync's own listeners: certificates that are read again when their files change, and names in
+//! client certificates.
 
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -13,31 +13,32 @@ use webpki::EndEntityCert;
 
 use crate::access::credentials::{Credential, Pops};
 
-/// The files, as the settings name them.
+/// Paths of the TLS files, from the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
-    /// The certificate, and those between it and its authority.
+    /// Certificate chain.
     pub cert: String,
-    /// Its private key.
+    /// Private key of the certificate.
     pub key: String,
-    /// The authorities whose certificates clients may show instead of a token.
+    /// Authorities of client certificates, which clients may present instead of a token.
     pub client_ca: Option<String>,
 }
 
-/// What connections are secured with.
+/// TLS configuration of connections.
 pub struct Tls {
     files: Files,
     config: RwLock<Arc<ServerConfig>>,
 }
 
 impl Tls {
-    /// Reads the files. Fails with what is wrong, which names the setting and the file.
+    /// Reads the files. An error names the setting and the file.
     pub fn read(files: Files) -> Result<Self, String> {
         let config = RwLock::new(Arc::new(read(&files)?));
         Ok(Self { files, config })
     }
 
-    /// Reads the files again, for connections to come. If they are invalid, that is logged, and the previous ones stay in use.
+    /// Reads the files again for future connections. If they are invalid, an error is logged and the previous
+    /// ones stay in use.
     pub fn reread(&self) {
         match read(&self.files) {
             Ok(config) => {
@@ -48,7 +49,7 @@ impl Tls {
         }
     }
 
-    /// Secures a new connection for the protocol of this name (RFC 7301).
+    /// Acceptor for a new connection with this ALPN protocol (RFC 7301).
     pub fn acceptor(&self, protocol: &[u8]) -> TlsAcceptor {
         let mut config = ServerConfig::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner));
         config.alpn_protocols = vec![protocol.to_vec()];
@@ -56,10 +57,11 @@ impl Tls {
     }
 }
 
-/// What the certificate of a client is good for: reports of the POPs that it has as DNS names. It was verified before.
+/// Credential of a verified client certificate: it may report for the POPs that are its DNS names. None without
+/// usable names.
 pub fn bearer(certificate: &CertificateDer<'_>) -> Option<Credential<Pops>> {
     let certificate = EndEntityCert::try_from(certificate).ok()?;
-    // Of `*`, a DNS name may only begin with one, which is no pattern of POPs.
+    // A DNS name can only begin with `*`, which is no pattern of POPs.
     let names: Vec<_> = certificate.valid_dns_names().collect();
     let scope = Pops::of_names(&names)?;
     Some(Credential { name: scope.as_str().to_owned(), scope })
@@ -91,7 +93,7 @@ fn read(files: &Files) -> Result<ServerConfig, String> {
     })
 }
 
-/// All certificates in the file at `path`, at least one; an error begins with `setting`.
+/// Reads all certificates in the file at `path`. An empty file is an error. Errors begin with `setting`.
 pub(crate) fn certificates(setting: &str, path: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let read = CertificateDer::pem_file_iter(Path::new(path)).and_then(Iterator::collect);
     let certificates: Vec<_> = read.map_err(|error| match error {

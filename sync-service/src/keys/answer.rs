@@ -1,4 +1,4 @@
-//! Keys as JSON.
+//! JSON of keys for operators.
 
 use serde_json::{Value, json};
 use weir_budget::budget::{BudgetId, Member};
@@ -14,37 +14,37 @@ use super::name;
 use crate::moment;
 use crate::store::StoreError;
 
-/// What is known of busy keys.
+/// Top keys of the fleet.
 #[derive(Clone, Debug, Default)]
 pub struct Busy {
     /// Keys of the fleet.
     pub keys: Vec<FleetKey>,
-    /// The most that others have.
+    /// Upper bound for keys that are not in the list.
     pub unseen: Unseen,
-    /// Weir-syncs whose keys these are.
+    /// Number of weir-syncs that contributed.
     pub members: usize,
-    /// Only those of this weir-sync, since the store is out of reach.
+    /// True if only this weir-sync contributed, because the store is out of reach.
     pub is_partial: bool,
 }
 
-/// What is known of one key.
+/// State of one key.
 #[derive(Clone, Debug)]
 pub struct One {
     /// The key.
     pub id: BudgetId,
-    /// How its budget stands; an error says why that is not known.
+    /// State of its budget, or the error that kept it from being read.
     pub standing: Result<Standing, StoreError>,
-    /// What members were last asked for, as the store has it.
+    /// Demand by weir-sync, as the store has it.
     pub members: Vec<Member>,
-    /// What is counted of it, if it is busy.
+    /// Rates of the key, if it is one of the top keys.
     pub busy: Option<FleetKey>,
-    /// For how long it is banned, if it is, in milliseconds.
+    /// Remaining time of its ban in milliseconds; none if it is not banned.
     pub banned_ms: Option<u32>,
-    /// Whether POPs have reported keys of its rule of late.
+    /// True if POPs have lately reported keys of its rule.
     pub is_reported: bool,
 }
 
-/// One key, with how its budget stands.
+/// JSON of one key, with the state of its budget.
 pub fn one(one: &One, now_ms: u64) -> Value {
     let mut said = match &one.busy {
         Some(key) => row(key, now_ms, one.banned_ms),
@@ -71,7 +71,7 @@ pub fn one(one: &One, now_ms: u64) -> Value {
     said
 }
 
-/// One that nobody is limited by, and that is asked for too seldom to be counted.
+/// JSON of a key that is not limited and has too little demand to be counted.
 fn idle(one: &One, now_ms: u64) -> Value {
     json!({
         "rule": one.id.rule,
@@ -94,7 +94,7 @@ fn member(member: &Member) -> Value {
     })
 }
 
-/// What POPs of this region may do.
+/// JSON of the grant for POPs of this region.
 fn grant(division: &Division) -> Value {
     let Division { heat, asking, is_alone, .. } = division;
     let heat = match heat {
@@ -112,12 +112,12 @@ fn grant(division: &Division) -> Value {
     })
 }
 
-/// Until it is full, in seconds, where that is told by its rate.
+/// Seconds until the budget is full; none if its refill policy has no rate.
 fn full_in_s(standing: &Standing) -> Option<f64> {
     standing.law.is_by_rate().then(|| parts(standing.deficit_ns / 1_000_000))
 }
 
-/// Until a request of one token goes through, in seconds, where that is told by its rate.
+/// Seconds until a request of one token is allowed; none if that does not follow from the rate.
 fn free_in_s(standing: &Standing, banned_ms: Option<u32>) -> Option<f64> {
     let banned_ms = u64::from(banned_ms.unwrap_or(0));
     if !standing.law.is_by_rate() && standing.level_milli < 1_000 {
@@ -129,7 +129,8 @@ fn free_in_s(standing: &Standing, banned_ms: Option<u32>) -> Option<f64> {
     Some(parts(refill_ms.max(banned_ms)))
 }
 
-/// A list of keys, of `found` that there are. Each is banned for so many milliseconds as `banned_ms` says.
+/// JSON of a list of top keys. `found` is the number of keys that matched; `banned_ms` has the remaining time
+/// of each listed key's ban.
 pub fn list(busy: &Busy, found: usize, now_ms: u64, banned_ms: &[Option<u32>]) -> Value {
     let keys = busy.keys.iter().zip(banned_ms).map(|(key, banned_ms)| row(key, now_ms, *banned_ms));
     let keys: Vec<_> = keys.collect();
@@ -145,7 +146,7 @@ pub fn list(busy: &Busy, found: usize, now_ms: u64, banned_ms: &[Option<u32>]) -
     })
 }
 
-/// One key.
+/// JSON of one top key.
 pub fn row(key: &FleetKey, now_ms: u64, banned_ms: Option<u32>) -> Value {
     let mut row = rates(key.rates);
     let mut add = |name: &str, value: Value| row[name] = value;
@@ -163,7 +164,7 @@ pub fn row(key: &FleetKey, now_ms: u64, banned_ms: Option<u32>) -> Value {
     row
 }
 
-/// Its POPs, the one that is asked most first.
+/// POPs of a key, the one with the highest demand first.
 fn pops(key: &FleetKey) -> Vec<Value> {
     let of = |(region, there): (&String, &InRegion)| {
         let pop = |(pop, rates): &(String, Rates)| (region.clone(), pop.clone(), *rates);
@@ -193,21 +194,21 @@ fn rates(rates: Rates) -> Value {
     })
 }
 
-/// Tokens a second, if one takes so long.
+/// Tokens per second at `token_ns` nanoseconds per token.
 #[allow(clippy::cast_precision_loss, reason = "for people")]
 pub fn per_second(token_ns: u64) -> f64 {
     let rate = SECOND_NS as f64 / token_ns.max(1) as f64;
-    // Nine digits are enough, also of one a month.
+    // Nine digits are enough even for one token a month.
     format!("{rate:.9}").parse().unwrap_or(rate)
 }
 
-/// Wholes, of thousandths.
+/// Thousandths as a number.
 #[allow(clippy::cast_precision_loss, reason = "for people")]
 pub fn parts(milli: u64) -> f64 {
     milli as f64 / 1_000.0
 }
 
-/// The same, below zero, too.
+/// Signed thousandths as a number.
 #[allow(clippy::cast_precision_loss, reason = "for people")]
 pub fn signed_parts(milli: i64) -> f64 {
     milli as f64 / 1_000.0

@@ -1,4 +1,4 @@
-//! Which keys an operator asks for.
+//! Query parameters of the list of keys.
 
 use std::borrow::Cow;
 
@@ -7,22 +7,22 @@ use weir_budget::busy::fleet::{FleetKey, Sort, sort};
 
 use super::name;
 
-/// What the path of one key begins with; the rule and the key follow.
+/// Path prefix of one key. The rule and the key follow.
 pub const KEY_PATH: &str = "/v1/keys/";
-/// How many keys are listed unless more are asked for, and at most.
+/// Default number of listed keys.
 pub const LISTED: usize = 20;
-/// The most.
+/// Maximum number of listed keys.
 pub const LISTED_MAX: usize = 1_000;
-/// What a query looks like.
+/// Expected query, for error messages.
 const EXPECTED: &str = "expected any of `rule=NAME`, `prefix=TEXT or NETWORK`, `sort=limited|admitted|debt` and `limit=1..1000`, \
     each once";
 
-/// A question about all keys.
+/// Query for top keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// Only keys of this rule, and of its tiers and wider prefixes.
+    /// Restricts the list to this rule, its tiers and its wider prefixes.
     rule: Option<String>,
-    /// Only keys whose names begin so, or that lie in this network.
+    /// Restricts the list to keys whose names begin with a text, or which lie in a network.
     prefix: Option<Prefix>,
     sort: Sort,
     limit: Option<usize>,
@@ -35,7 +35,7 @@ enum Prefix {
 }
 
 impl Asked {
-    /// What the query of a URL asks for; an error says what was expected.
+    /// Parses the query of a URL. The error states what was expected.
     pub fn read(query: &str) -> Result<Self, String> {
         let mut asked = Self::default();
         let mut known: Vec<Cow<'_, str>> = Vec::new();
@@ -58,7 +58,7 @@ impl Asked {
         Ok(asked)
     }
 
-    /// Those of `keys` that are asked for, in the order that is asked for; and how many there are in all.
+    /// Selects and sorts the keys that match. Also returns how many matched before the limit was applied.
     pub fn choose(&self, mut keys: Vec<FleetKey>) -> (Vec<FleetKey>, usize) {
         keys.retain(|key| self.is_asked_for(key));
         sort(&mut keys, self.sort);
@@ -78,14 +78,15 @@ impl Asked {
 }
 
 impl Prefix {
-    /// A network, if it is one, else the beginning of a name.
+    /// Parses a network; any other text is the beginning of a name.
     fn read(text: &str) -> Self {
         let network = text.contains('/').then(|| name::read(text).ok()).flatten();
         network.map_or_else(|| Self::Text(text.into()), Self::Network)
     }
 }
 
-/// Whether `name` is the rule `written`, or one that was made of it: its tiers and its wider ones have a dot after its name.
+/// True if `name` is the rule `written` or was derived from it: tiers and wider prefixes add a dot and a
+/// suffix.
 pub fn is_of(name: &str, written: &str) -> bool {
     name.strip_prefix(written).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

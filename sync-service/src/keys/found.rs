@@ -1,4 +1,4 @@
-//! Which keys a request has.
+//! Keys of a request.
 
 use weir_rules::fleet_secret::FleetSecret;
 use weir_rules::key::{KeyValue, Missing, MissingPart};
@@ -9,33 +9,33 @@ use weir_rules::{Listed, Rule, RuleSet};
 
 use crate::explain;
 
-/// What rules and lists make of a request.
+/// Result of matching a request against rules and lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// The list that it meets: then no rule counts it.
+    /// List that the request matches, if any. No rule counts the request then.
     pub list: Option<&'static str>,
-    /// Its key under each rule that counts it.
+    /// Key of the request under each rule that counts it.
     pub keys: Vec<FoundKey>,
-    /// The names of the other rules, and why each does not count it.
+    /// Names of the other rules, each with the reason why it does not count the request.
     pub others: Vec<(String, String)>,
 }
 
-/// A key of a request.
+/// Key of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundKey {
-    /// The rule, or a tier of it.
+    /// Rule or tier.
     pub rule: String,
-    /// The key's bytes, if they can be told.
+    /// Bytes of the key, if they can be computed here.
     pub value: Option<Vec<u8>>,
-    /// Why weir-sync knows nothing of the key, if so.
+    /// Reason why weir-sync has no data on the key, if it has none.
     pub why: Option<&'static str>,
-    /// Whether the request is limited at once, since it lacks a part of the key.
+    /// True if the request is limited at once because it lacks a part of the key.
     pub lacks_key: bool,
-    /// Of which percentage of its keys the rule limits; of 0 it is in shadow.
+    /// Percentage of its keys that the rule enforces; 0 for a rule in shadow.
     pub enforced_percent: u8,
 }
 
-/// The keys of `request`. Without the POPs' secret, those of other parts than addresses cannot be told.
+/// Finds the keys of `request`. Without the POPs' secret, only keys of addresses can be computed.
 pub fn keys(rules: &RuleSet, request: &mut dyn Request, secret: Option<&FleetSecret>) -> Found {
     let (mut values, mut room, mut met) = (Values::default(), Bits::default(), Vec::new());
     let mut fetched = Fetched::new(request, rules.attributes(), &mut values);
@@ -55,7 +55,7 @@ pub fn keys(rules: &RuleSet, request: &mut dyn Request, secret: Option<&FleetSec
     Found { list: None, keys, others: explain::others(rules, met, &mut fetched) }
 }
 
-/// The request's key under a rule that it meets; none if the rule does not count it.
+/// Key of the request under a rule that it matches. None if the rule does not count it.
 fn key(rule: &Rule, request: &mut Fetched<'_>, secret: Option<&FleetSecret>) -> Option<FoundKey> {
     let enforced_percent = match rule.enforcement.mode {
         Mode::Enforce => rule.enforcement.percent,

@@ -1,7 +1,8 @@
-//! Who is limited, and how a key stands.
+//! Top keys and the state of single keys.
 //!
-//! Each weir-sync tells the others through the store of the keys that it hears most of ([`shared`]); [`asked`] reads what an
-//! operator asks for, [`found`] finds the keys of a request, [`orders`] the orders about one, and [`answer`] writes what is known of keys.
+//! Each weir-sync shares its busiest keys with the others through the store ([`shared`]). [`asked`] parses an
+//! operator's query, [`found`] finds the keys of a request, [`orders`] the overrides that affect a key, and
+//! [`answer`] renders keys as JSON.
 
 pub mod answer;
 pub mod asked;

@@ -1,16 +1,16 @@
-//! Keys as operators read and write them.
+//! Names of keys for operators.
 //!
-//! | the key is of | as text |
+//! | key | text |
 //! |---|---|
 //! | an IPv4 address | `192.0.2.7` |
 //! | a network, or an IPv6 prefix | `192.0.2.0/24`, `2001:db8:1:2::/64` |
 //! | all requests | `all` |
 //! | all requests that lack a part of the key | `lacking` |
 //! | a value, under a rule with `log_key` | `text:abc`; behind an address, `192.0.2.7 text:abc` |
-//! | anything else | `hex:` and the key's bytes: other parts than addresses leave a POP as a hash |
+//! | anything else | `hex:` and the key's bytes: parts other than addresses leave a POP as a hash |
 //!
-//! What [`show`] shows, [`read`] reads. It also reads an IPv6 address without a prefix, as a rule by `client_address`
-//! counts it: its /64.
+//! [`read`] parses everything that [`show`] writes. It also accepts an IPv6 address without a prefix length and
+//! cuts it to a /64, as a rule by `client_address` does.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -20,14 +20,14 @@ use weir_rules::address::{IPV4_BITS, IPV6_BITS, Prefixes};
 use weir_rules::key::KeyValue;
 use weir_wire::messages::KEY_BYTES_MAX;
 
-/// What stands before a key's bytes.
+/// Prefix of a key's bytes.
 const HEX: &str = "hex:";
-/// What stands before a value.
+/// Prefix of a value.
 const TEXT: &str = "text:";
-/// The keys that have a word.
+/// Keys that have a word as their name.
 const WORDS: [(&str, KeyValue); 2] = [("all", KeyValue::ALL), ("lacking", KeyValue::LACKING)];
 
-/// A text that names no key.
+/// Error for a text that names no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "expected a key: an address (192.0.2.7), a network (192.0.2.0/24, 2001:db8:1:2::/64), `all`, `lacking`, `text:` and \
@@ -35,7 +35,7 @@ const WORDS: [(&str, KeyValue); 2] = [("all", KeyValue::ALL), ("lacking", KeyVal
 )]
 pub struct NameError;
 
-/// The key with these bytes, in canonical form, as text.
+/// Name of the key with these bytes, in canonical form.
 pub fn show(value: &[u8]) -> String {
     if let Some((word, _)) = WORDS.iter().find(|(_, key)| key.as_bytes() == value) {
         return (*word).into();
@@ -46,7 +46,7 @@ pub fn show(value: &[u8]) -> String {
     }
 }
 
-/// A key with a value in clear, if that can be read.
+/// Name of a key with a value in clear; none if the value is not printable text.
 fn in_clear(value: &[u8]) -> Option<String> {
     let (address, text) = KeyValue::clear_part(value)?;
     let text = str::from_utf8(text).ok().filter(|text| !text.chars().any(char::is_control))?;
@@ -57,7 +57,7 @@ fn in_clear(value: &[u8]) -> Option<String> {
     Some(format!("{} {TEXT}{text}", network(address, bits)))
 }
 
-/// The bytes of the key that a text names.
+/// Parses the name of a key into its bytes.
 pub fn read(text: &str) -> Result<Vec<u8>, NameError> {
     if let Some((_, key)) = WORDS.iter().find(|(word, _)| *word == text) {
         return Ok(key.as_bytes().to_vec());
@@ -76,7 +76,7 @@ pub fn read(text: &str) -> Result<Vec<u8>, NameError> {
     of_address(text)
 }
 
-/// The bytes of the key of an address or a network.
+/// Bytes of the key of an address or a network.
 fn of_address(text: &str) -> Result<Vec<u8>, NameError> {
     let (text, bits) = match text.split_once('/') {
         Some((text, bits)) => (text, Some(number(bits).ok_or(NameError)?)),
@@ -89,7 +89,7 @@ fn of_address(text: &str) -> Result<Vec<u8>, NameError> {
         Some(_) => return Err(NameError),
         None => Prefixes::default(),
     };
-    // Requests have no mapped addresses; a prefix of one would mean another one of IPv4.
+    // Requests never have mapped addresses. A prefix of one would mean a different prefix of IPv4.
     let canonical = address.to_canonical();
     if bits.is_some() && canonical != address {
         return Err(NameError);
@@ -97,7 +97,7 @@ fn of_address(text: &str) -> Result<Vec<u8>, NameError> {
     Ok(KeyValue::of_address(canonical, prefixes).as_bytes().to_vec())
 }
 
-/// The text that a part of a URL's path stands for; `None` if that is not percent-encoded UTF-8.
+/// Decodes a segment of a URL's path. None if it is not percent-encoded UTF-8.
 pub fn from_path(part: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(part.len());
     let mut rest = part.bytes();
@@ -110,12 +110,12 @@ pub fn from_path(part: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// The address that a key begins with, if it does, as text: that of a key with other parts, too.
+/// Address that a key begins with, as text. The key may have other parts. None if it begins with no address.
 pub fn address(value: &[u8]) -> Option<String> {
     parts(value).map(|(address, bits, _)| network(address, bits))
 }
 
-/// Whether `value` is of an address that lies in the network `outer`, which is a key of an address, too.
+/// True if `value` begins with an address inside the network `outer`, which is itself the key of an address.
 pub fn is_within(value: &[u8], outer: &[u8]) -> bool {
     let (Some((address, bits, _)), Some((outer, outer_bits, _))) = (parts(value), parts(outer)) else {
         return false;
@@ -124,7 +124,8 @@ pub fn is_within(value: &[u8], outer: &[u8]) -> bool {
     bits >= outer_bits && cut == outer
 }
 
-/// The address that canonical bytes begin with, the length of its prefix, and what follows.
+/// Splits canonical bytes into an address, the length of its prefix, and the rest. None if they begin with no
+/// address.
 fn parts(value: &[u8]) -> Option<(IpAddr, u8, &[u8])> {
     let (&[family, bits], rest) = value.split_first_chunk()?;
     let (most, mut octets) = match family {
@@ -142,7 +143,7 @@ fn parts(value: &[u8]) -> Option<(IpAddr, u8, &[u8])> {
         Ipv6Addr::from(octets).into()
     };
     let is_cut = Prefixes { ipv4: bits, ipv6: bits }.cut(address).0 == address;
-    // Requests have no mapped addresses, and `read` takes none.
+    // Requests never have mapped addresses, and `read` accepts none.
     (is_cut && address.to_canonical() == address).then_some((address, bits, rest))
 }
 
@@ -160,7 +161,7 @@ fn digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
-/// Digits only: `parse` alone would take a sign.
+/// Parses digits only; `parse` alone would accept a sign.
 fn number(text: &str) -> Option<u8> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }

@@ -1,4 +1,4 @@
-//! Which orders are about a key.
+//! Overrides that affect a key.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use crate::orders::Order;
 use crate::orders::network::Network;
 use crate::orders::order::{Kind, Standing, Subject};
 
-/// The orders about the key `id`, and about the address that it has, as operators read them.
+/// JSON of the overrides that affect the key `id` or its address.
 pub fn of_key(orders: &[Standing], id: &BudgetId) -> Vec<Value> {
     let shown = name::show(&id.value);
     told(orders, |subject| match subject {
@@ -26,7 +26,7 @@ pub fn of_key(orders: &[Standing], id: &BudgetId) -> Vec<Value> {
     })
 }
 
-/// For how long the key `id` is banned as an address, in milliseconds; none if it is not.
+/// Remaining time of a ban of the address in key `id`, in milliseconds. None if it is not banned.
 pub fn banned_ms(orders: &[Standing], id: &BudgetId) -> Option<u32> {
     let now_ms = moment::now_ms();
     let until = |standing: &Standing| {
@@ -39,7 +39,7 @@ pub fn banned_ms(orders: &[Standing], id: &BudgetId) -> Option<u32> {
     orders.iter().filter_map(until).max().filter(|ms| *ms > 0)
 }
 
-/// The orders about `address`, as operators read them.
+/// JSON of the overrides that affect `address`.
 pub fn of_address(orders: &[Standing], address: IpAddr) -> Vec<Value> {
     let whole = Prefixes { ipv4: 32, ipv6: 128 };
     let value = KeyValue::of_address(address.to_canonical(), whole);
@@ -49,7 +49,7 @@ pub fn of_address(orders: &[Standing], address: IpAddr) -> Vec<Value> {
     })
 }
 
-/// The network as a key of it would be; one address is a network, too.
+/// Bytes of the network as a key. A single address is a network, too.
 fn network(network: &Network) -> Vec<u8> {
     let text = network.to_string();
     let bits = if text.contains(':') { "/128" } else { "/32" };

@@ -1,7 +1,7 @@
-//! What weir-syncs tell each other of their busy keys, and of what rules decide, as text in a store.
+//! Text format in which weir-syncs share their top keys, rule rates and POP statuses through the store.
 //!
-//! Texts of another version are passed over: while a fleet is upgraded, each weir-sync knows the keys of those of its own, and
-//! says that there are others.
+//! Texts of another version are ignored. During an upgrade, each weir-sync knows the keys only from those of
+//! its own version, and reports that there are others.
 
 use serde::{Deserialize, Serialize};
 use weir_budget::budget::BudgetId;
@@ -14,37 +14,37 @@ use weir_wire::quota::Quota;
 
 use super::name;
 
-/// How many limited keys a weir-sync tells of at most; of those that are admitted most and that owe most it tells of half as
-/// many each.
+/// Maximum number of limited keys that a weir-sync shares. It shares half that number each of the keys that are
+/// admitted most and of those with the most debt.
 pub const TOLD_MAX: usize = 100;
-/// Of how many POPs a weir-sync tells how they are.
+/// Maximum number of POPs whose status a weir-sync shares.
 pub const STATUSES_MAX: usize = 1_000;
-/// The version of the text.
+/// Version of the text format.
 const VERSION: u32 = 2;
-/// The most keys that are read of one text.
+/// Maximum number of keys in one text.
 const KEYS_MAX: usize = 2 * TOLD_MAX;
 
-/// One weir-sync's word.
+/// Data that one weir-sync shares.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Word {
-    /// On busy keys.
+    /// Top keys.
     pub said: Said,
-    /// On rules.
+    /// Decision rates of rules.
     pub rates: Vec<RuleRates>,
-    /// On POPs.
+    /// Statuses of POPs.
     pub statuses: Vec<PopStatus>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Text {
     v: u32,
-    /// The most that others have: limited, and admitted.
+    /// Upper bounds for keys that are not listed: limited, and admitted.
     unseen: (u64, u64),
     keys: Vec<Row>,
-    /// Of each rule what it lets through, limits, would limit in shadow and refuses, and how many POPs run it.
+    /// By rule: rates of allowed, limited, shadow and denied requests, and the number of POPs that run it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     rules: Vec<(String, [u64; 4], u32)>,
-    /// Of each POP the step of its ladder, its clock, its module, why it refused a rule set, and how long ago it said so.
+    /// By POP: connectivity, clock, module, reason of a refused rule set, and the age of this status.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pops: Vec<PopRow>,
 }
@@ -57,7 +57,7 @@ struct Row {
     key: String,
     token_ns: u64,
     burst: u32,
-    /// Asked for, and admitted.
+    /// Demand, and admitted.
     rates: (u64, u64),
     level: i64,
     age: u64,
@@ -80,13 +80,13 @@ pub fn write(Word { said, rates, statuses }: &Word) -> String {
         (pop, step, clock_ms, module, refusal, age_ms)
     });
     let (rules, pops) = (rules.collect(), pops.collect());
-    // Numbers and texts: nothing that JSON cannot say.
+    // Numbers and strings only, which always serialize.
     let text = Text { v: VERSION, unseen: (limited_milli, admitted_milli), keys, rules, pops };
     serde_json::to_string(&text).unwrap_or_default()
 }
 
-/// What a text says; `None` if it is of another version, or not what [`write()`] writes. A key, a rule or a POP that cannot be
-/// is passed over: one POP that makes them up must not hide all others.
+/// Parses a text. None if it has another version or was not written by [`write()`]. A single invalid key, rule
+/// or POP is skipped: a POP that makes them up must not hide all others.
 pub fn read(text: &str) -> Option<Word> {
     let Text { v, unseen: (limited_milli, admitted_milli), keys, rules, pops } =
         serde_json::from_str(text).ok()?;

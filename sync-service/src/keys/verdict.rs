@@ -1,8 +1,9 @@
-//! What becomes of a request now, as far as weir-sync knows: one sentence.
+//! Predicted decision for a request, as one sentence.
 
 use serde_json::{Value, json};
 
-/// How good the news is, as the page colours it, and the sentence; `keys` are the request's, as operators are told of them.
+/// JSON of the sentence, with the kind by which the console colours it. `keys` are the request's keys as JSON
+/// for operators.
 pub fn of(list: Option<&str>, keys: &[Value]) -> Value {
     let (kind, text) = match list {
         Some("allow") => ("good", "It meets the list allow: it goes through, and no rule counts it.".into()),

@@ -1,4 +1,4 @@
-//! Which budgets a rule's name and a key's text mean.
+//! Budgets that a rule's name and a key's name stand for.
 
 use std::net::IpAddr;
 
@@ -10,35 +10,35 @@ use weir_wire::messages::RULE_NAME_MAX;
 
 use super::name::{self, NameError};
 
-/// Why a rule and a text name no key.
+/// Reason why a rule and a text name no key.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WhichError {
-    /// There is no such rule.
+    /// No rule has this name.
     #[error("the current rule set has no rule `{0}`; GET /v1/rules shows it")]
     Rule(String),
-    /// It is no key.
+    /// The text names no key.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// It is a value in clear, of a rule whose values POPs hash.
+    /// The text is a value in clear, but POPs hash the values of this rule.
     #[error(
         "POPs tell the keys of `{0}` by their hash: expected `hex:` and the key's bytes, as GET /v1/keys shows them and \
          `weir-sync explain --live` finds them by a request; or a rule with log_key"
     )]
     Hashed(String),
-    /// The rule counts addresses by another prefix.
+    /// The rule counts addresses by another prefix length.
     #[error("`{rule}` counts by /{expected}, found /{found}: expected an address, or a network of that size")]
     Prefix {
-        /// The rule's name.
+        /// Name of the rule.
         rule: String,
-        /// The length of its prefix, in bits.
+        /// Prefix length of the rule, in bits.
         expected: u8,
-        /// That of the text.
+        /// Prefix length of the text, in bits.
         found: u8,
     },
 }
 
-/// The keys that `text` names under the rule `rule`; of a rule as it is written, under its tiers, too, which count apart.
-/// An address means the prefix that the rule counts it by.
+/// Keys that `text` names under `rule`. The name of a written rule also covers its tiers, which count
+/// separately. An address is cut to the rule's prefix.
 pub fn keys(rules: &RuleSet, rule: &str, text: &str) -> Result<Vec<BudgetId>, WhichError> {
     let named = rules.rules().iter().find(|known| known.name == rule);
     let named = named.ok_or_else(|| WhichError::Rule(rule.into()))?;
@@ -50,7 +50,7 @@ pub fn keys(rules: &RuleSet, rule: &str, text: &str) -> Result<Vec<BudgetId>, Wh
     Ok(meant.map(|rule| BudgetId::new(rule.name.clone(), value.clone())).collect())
 }
 
-/// The key that `text` names under a rule of which only the name is known.
+/// Key that `text` names under a rule of which only the name is known.
 pub fn unknown(rule: &str, text: &str) -> Result<Vec<BudgetId>, WhichError> {
     if !(1..=RULE_NAME_MAX).contains(&rule.len()) {
         return Err(WhichError::Rule(rule.into()));

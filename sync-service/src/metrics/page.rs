@@ -1,14 +1,14 @@
-//! The page as it is asked for: `OpenMetrics` 1.0, or the older text format of Prometheus.
+//! Text of `/metrics`: `OpenMetrics` 1.0, or the older Prometheus text format.
 //!
-//! The library writes `OpenMetrics`. The older format names a family of counters like its samples, with `_total`, and
-//! does not know the kinds `info` and `unknown`.
+//! The library writes `OpenMetrics`. The older format appends `_total` to the name of a counter family, as to
+//! its samples, and lacks the kinds `info` and `unknown`.
 
 use std::fmt::{self, Write as _};
 
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 
-/// How a page is written.
+/// Format of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// `OpenMetrics` 1.0.
@@ -18,7 +18,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// What a scraper that sends this `Accept` wants: `OpenMetrics` if it names that, and prefers nothing else.
+    /// Format for an `Accept` header: `OpenMetrics` if the header names it and prefers no other format.
     pub fn accepted(accept: Option<&str>) -> Self {
         let (mut open, mut plain) = (0, 0);
         for range in accept.unwrap_or_default().split(',') {
@@ -34,7 +34,7 @@ impl Format {
         if open > 0 && open >= plain { Self::OpenMetrics } else { Self::Text }
     }
 
-    /// The media type.
+    /// Media type.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -43,7 +43,7 @@ impl Format {
     }
 }
 
-/// A quality in thousandths (RFC 9110, 12.4.2); anything else counts as 0.
+/// Quality value in thousandths (RFC 9110, section 12.4.2). An invalid value counts as 0.
 fn thousandths(quality: &str) -> u32 {
     let quality: f64 = quality.parse().unwrap_or_default();
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 1000")]
@@ -51,7 +51,7 @@ fn thousandths(quality: &str) -> u32 {
     thousandths
 }
 
-/// What `registry` has, in this format.
+/// Renders the metrics of `registry`.
 pub fn write(registry: &Registry, format: Format) -> String {
     let mut page = String::new();
     // Writing to a string cannot fail.
@@ -59,13 +59,13 @@ pub fn write(registry: &Registry, format: Format) -> String {
     if format == Format::OpenMetrics { page } else { older(&page).unwrap_or_default() }
 }
 
-/// A page of `OpenMetrics` in the older format.
+/// Converts a page of `OpenMetrics` into the older format.
 fn older(page: &str) -> Result<String, fmt::Error> {
     let mut out = String::with_capacity(page.len());
     let mut help = "";
     for line in page.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
-            // Written once the kind is known, which says the name.
+            // Written with the next `# TYPE` line, which determines the name.
             help = rest.split_once(' ').map_or("", |(_, help)| help);
         } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))
         {

@@ -1,5 +1,5 @@
-//! What the process uses, by the names that Prometheus's own libraries have for it. It is read from /proc: on
-//! other systems than Linux there is nothing to show.
+//! Resource usage of the process, under the names that Prometheus's client libraries use. It comes from /proc,
+//! so only Linux has these metrics.
 
 use prometheus_client::registry::Registry;
 
@@ -22,13 +22,13 @@ mod linux {
     use prometheus_client::metrics::gauge::ConstGauge;
     use prometheus_client::registry::Unit;
 
-    /// This process, read anew for each page.
+    /// Collector that reads the process for each page.
     #[derive(Debug)]
     pub(super) struct Process;
 
     impl Collector for Process {
         fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-            // Where /proc cannot be read there is nothing to show.
+            // Without /proc, there is nothing to export.
             read().map_or(Ok(()), |used| used.encode(encoder))
         }
     }

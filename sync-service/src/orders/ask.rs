@@ -1,4 +1,4 @@
-//! What is asked for, as JSON.
+//! JSON requests for overrides.
 
 use serde_json::Value;
 use weir_rules::reading::{ConfigError, Errors, Fields, Item};
@@ -10,30 +10,30 @@ use super::until::{ORDER_MS_MAX, span};
 use crate::moment;
 use crate::store::orders::Until;
 
-/// The longest reason, in bytes.
+/// Maximum length of a reason, in bytes.
 pub const REASON_BYTES_MAX: usize = 500;
-/// The longest text of any other field, in bytes.
+/// Maximum length of any other text field, in bytes.
 const TEXT_BYTES_MAX: usize = 64;
 
-/// The longest that an order may be in force, ...
+/// Maximum duration of an override, and its text for error messages.
 const LONGEST: (u64, &str) = (ORDER_MS_MAX, "400 days");
-/// ... and a ban of a key, which POPs are told of as of a penalty's.
+/// Maximum duration of a ban of a key. POPs receive it in the same way as the bans of a penalty.
 const KEY_BAN: (u64, &str) = (BAN_MS_MAX as u64, "7 days");
 
-/// An order that is asked for.
+/// Override that an operator requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// Who it is about.
+    /// Address, network or key that it affects.
     pub subject: Subject,
-    /// Of an override: the quota.
+    /// Quota, for an override of the rate.
     pub terms: Option<Terms>,
-    /// When it ends.
+    /// End of the override.
     pub until: Until,
-    /// Why; may be empty.
+    /// Reason; may be empty.
     pub reason: String,
 }
 
-/// Reads a ban or an allow that is asked for `now_ms` after 1970. Every error with its place.
+/// Parses a ban or an allow that was requested `now_ms` after 1970. Each error has its place.
 pub fn read(kind: Kind, value: &Value, now_ms: u64) -> Result<Asked, Vec<ConfigError>> {
     let errors = Errors::default();
     let item = Item::new(value, "", &errors);
@@ -41,7 +41,7 @@ pub fn read(kind: Kind, value: &Value, now_ms: u64) -> Result<Asked, Vec<ConfigE
     errors.into_result(asked)
 }
 
-/// The same of an override of a `key`. What is a good rate, its rule says.
+/// Parses an override of the rate of `subject`. The rate itself is validated with the rule set.
 pub fn read_override(value: &Value, now_ms: u64, subject: Subject) -> Result<Asked, Vec<ConfigError>> {
     let errors = Errors::default();
     let item = Item::new(value, "", &errors);
@@ -80,7 +80,7 @@ fn address(fields: &mut Fields<'_>) -> Option<Subject> {
     address.and_then(|address| address.parsed()).map(Subject::of)
 }
 
-/// A key of a rule. Whether there are such, the rule set says.
+/// Parses a key of a rule. Its existence is checked against the rule set.
 fn key(fields: &mut Fields<'_>) -> Option<Subject> {
     let rule = fields.require("rule", "the name of a rule").and_then(|rule| rule.text(RULE_NAME_MAX));
     let key = fields.require("key", "a key of that rule, as GET /v1/keys shows it");
@@ -88,7 +88,7 @@ fn key(fields: &mut Fields<'_>) -> Option<Subject> {
     Some(Subject::Key { rule: rule?.to_owned(), key: key?.to_owned() })
 }
 
-/// Reads `for` or `until`, one of which must be there.
+/// Parses `for` or `until`, exactly one of which must be present.
 fn until(fields: &mut Fields<'_>, now_ms: u64, (most_ms, most): (u64, &str)) -> Option<Until> {
     let (span_item, time_item) = (fields.take("for"), fields.take("until"));
     match (&span_item, &time_item) {
@@ -120,7 +120,7 @@ fn until(fields: &mut Fields<'_>, now_ms: u64, (most_ms, most): (u64, &str)) -> 
     }
 }
 
-/// An example of an end that would be taken.
+/// Example of a valid end.
 fn tomorrow(now_ms: u64) -> String {
     moment::text((now_ms / 1_000).saturating_add(86_400).saturating_mul(1_000))
 }

@@ -1,4 +1,4 @@
-//! The keys of rules that orders ban.
+//! Keys of rules that are banned by overrides.
 
 use weir_budget::budget::BudgetId;
 use weir_rules::RuleSet;
@@ -6,7 +6,8 @@ use weir_rules::RuleSet;
 use super::order::{Kind, Order, Subject};
 use crate::keys::which;
 
-/// Each with when its order ends, in milliseconds since 1970; the oldest first. A ban of a rule's key is of all its tiers.
+/// All banned keys, oldest override first, each with the end of its ban in milliseconds since 1970. A ban of a
+/// rule's key covers all tiers of the rule.
 pub(crate) fn keys(rules: &RuleSet, orders: &[Order]) -> Vec<(BudgetId, u64)> {
     let of = |order: &Order| {
         let ids = match (order.said.kind, &order.said.subject) {

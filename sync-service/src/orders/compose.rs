@@ -1,15 +1,16 @@
-//! What POPs are told to run: a rule set with the orders that change it.
+//! Composition of what POPs run: a rule set with the overrides that change it.
 //!
-//! | an order | becomes |
+//! | override | effect on the rule set |
 //! |---|---|
-//! | a ban of an address | a condition of `deny` |
-//! | an allow of an address | a condition of `allow` |
-//! | an override of a key | a tier of its rule, before the rule's own |
-//! | a ban of a key | nothing: POPs are told of it as of the bans of a penalty |
+//! | ban of an address | a condition of `deny` |
+//! | allow of an address | a condition of `allow` |
+//! | another rate for a key | a tier of its rule, before the rule's own tiers |
+//! | ban of a key | none: POPs receive it in the same way as the bans of a penalty |
 //!
-//! Each carries its end to the POPs (`until_ms`), which end it by themselves should they not hear of its end.
+//! Each override carries its end (`until_ms`) to the POPs, so that it ends even at a POP that is offline by
+//! then.
 //!
-//! Of two orders about one address, the one about the smaller network counts.
+//! Of two overrides that affect one address, the one with the smaller network counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,22 +23,22 @@ use super::order::{Kind, Order, Subject, Terms};
 use super::tier;
 use crate::document::Document;
 
-/// The most groups of addresses with ends of their own, of bans and of allows each.
+/// Maximum number of groups of addresses with separate ends, for bans and for allows each.
 const ENDS_MAX: usize = 20;
 
-/// What comes of an order.
+/// Effect of an override.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It is in force.
+    /// The override is in force.
     InForce,
-    /// It changes nothing as things are, and why.
+    /// The override changes nothing at present, with the reason.
     None(String),
-    /// The rule set with it would have these errors, so it is left out.
+    /// The override is left out, because the rule set with it would have these errors.
     Invalid(Vec<ConfigError>),
 }
 
 impl Effect {
-    /// Why the order changes nothing, if so.
+    /// Reason why the override changes nothing; none if it is in force.
     pub fn why_none(&self) -> Option<String> {
         match self {
             Self::InForce => None,
@@ -50,21 +51,21 @@ impl Effect {
     }
 }
 
-/// A rule set with orders.
+/// Rule set with overrides.
 #[derive(Clone, Debug)]
 pub struct Composed {
-    /// What POPs are to run.
+    /// Document for the POPs.
     pub document: Document,
-    /// What comes of each order, in their order.
+    /// Effect of each override, in the order of the overrides.
     pub effects: Vec<Effect>,
 }
 
-/// Orders that are written together, and left out together.
+/// Overrides that are written into the document together, and left out together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Group<'a> {
     Bans,
     Allows,
-    /// Overrides of a rule's keys to the same terms.
+    /// Overrides of a rule's keys to the same quota.
     Tier(&'a str, &'a Terms),
 }
 
@@ -77,7 +78,8 @@ fn group(order: &Order) -> Option<Group<'_>> {
     }
 }
 
-/// `base` with the `orders` that change it. Orders that would make it invalid are left out, all of a group together.
+/// Applies `orders` to `base`. A group of overrides that would make the document invalid is left out as a
+/// whole.
 pub fn compose(base: &Document, orders: &[Order]) -> Composed {
     let mut effects = vec![Effect::InForce; orders.len()];
     let all: Vec<&Order> = orders.iter().collect();
@@ -105,7 +107,7 @@ pub fn compose(base: &Document, orders: &[Order]) -> Composed {
     Composed { document, effects }
 }
 
-/// `base` with the groups of orders that can be added, the first ones first.
+/// Applies to `base` as many groups of overrides as possible, the first ones first.
 fn with_some(base: &Document, orders: &[Order], effects: &mut [Effect]) -> Document {
     let groups: BTreeSet<_> = orders.iter().filter_map(group).collect();
     let groups: Vec<_> = groups.into_iter().collect();
@@ -114,18 +116,19 @@ fn with_some(base: &Document, orders: &[Order], effects: &mut [Effect]) -> Docum
     adding.document
 }
 
-/// Groups of orders that are added as far as they can be.
+/// Groups of overrides while they are added.
 struct Adding<'a> {
     base: &'a Document,
     orders: &'a [Order],
     effects: &'a mut [Effect],
-    /// With those that were added so far.
+    /// Document with the groups added so far.
     document: Document,
     taken: Vec<&'a Order>,
 }
 
 impl Adding<'_> {
-    /// Adds these groups, which are sorted: all at once, or each half by itself. To read a document takes a while, and most fit.
+    /// Adds `groups`, which are sorted. Tries all at once and halves the list on an error, because reading a
+    /// document is slow and most overrides fit.
     fn add(&mut self, groups: &[Group<'_>]) {
         let orders = self.orders;
         let is_in = |order: &&Order| group(order).is_some_and(|of| groups.binary_search(&of).is_ok());
@@ -145,7 +148,7 @@ impl Adding<'_> {
     }
 }
 
-/// What would come of `tried` beside the `others`. It may not take their room.
+/// Effect that `tried` would have beside `others`. It is refused if it would displace one of them.
 pub fn try_beside(base: &Document, others: Vec<Order>, tried: Order) -> Effect {
     let mut all = others;
     all.push(tried);
@@ -166,7 +169,7 @@ fn with(base: &Document, orders: &[&Order]) -> Result<Document, Vec<ConfigError>
     let address = |order: &&Order| order.said.subject.address().map(|address| (order.until_ms, address));
     let addresses = |kind| of_kind(kind).filter_map(&address).collect::<Vec<_>>();
     let (bans, allows) = (addresses(Kind::Ban), addresses(Kind::Allow));
-    // With the end of the last of its keys.
+    // Each with the latest end of its keys.
     let mut tiers: BTreeMap<_, (u64, Vec<&str>)> = BTreeMap::new();
     for order in of_kind(Kind::Override) {
         if let (Subject::Key { rule, key }, Some(terms)) = (&order.said.subject, &order.said.terms) {
@@ -193,7 +196,8 @@ fn with(base: &Document, orders: &[&Order]) -> Result<Document, Vec<ConfigError>
     Document::of_value(value)
 }
 
-/// The networks by their ends, in at most [`ENDS_MAX`] groups: beyond that, some are told a later end than they have.
+/// Groups networks by their ends, in at most [`ENDS_MAX`] groups. Beyond that number, some networks get a later
+/// end than their own; weir-sync then ends them.
 fn by_end(networks: &[(u64, Network)]) -> Vec<(u64, Vec<Network>)> {
     let mut ends: BTreeMap<u64, Vec<Network>> = BTreeMap::new();
     for (until_ms, network) in networks {
@@ -206,7 +210,7 @@ fn by_end(networks: &[(u64, Network)]) -> Vec<(u64, Vec<Network>)> {
     ends.chunks(ends.len().div_ceil(ENDS_MAX).max(1)).map(|group| (last(group), all(group))).collect()
 }
 
-/// Conditions that allow these networks, but for what is banned inside of one.
+/// Conditions that allow these networks, except for what is banned inside of them.
 fn allowing(allows: &[(u64, Network)], bans: &[(u64, Network)]) -> Vec<Value> {
     let (mut whole, mut conditions) = (Vec::new(), Vec::new());
     for (until_ms, allow) in allows {
@@ -223,7 +227,8 @@ fn allowing(allows: &[(u64, Network)], bans: &[(u64, Network)]) -> Vec<Value> {
     conditions
 }
 
-/// Adds a condition to a list; if that is full, to one of its conditions, which leaves its end to weir-sync.
+/// Adds a condition to a list. If the list is full, the condition is merged into one of its conditions, without
+/// its end: weir-sync then ends it.
 fn add(fields: &mut Map<String, Value>, list: &str, mut condition: Value) {
     let list = fields.entry(list).or_insert_with(|| json!([]));
     let Some(list) = list.as_array_mut() else { return };
@@ -239,7 +244,7 @@ fn add(fields: &mut Map<String, Value>, list: &str, mut condition: Value) {
     list.push(condition);
 }
 
-/// The networks that the document allows whatever else a request has.
+/// Networks that the document allows without any other condition.
 fn allowed_by(document: &Value) -> Networks {
     let conditions = document["allow"].as_array().into_iter().flatten().filter_map(Value::as_object);
     let by_address =

@@ -1,16 +1,17 @@
-//! Orders: what an operator tells the fleet about an address, a network or a key, until a time.
+//! Overrides: what an operator sets for an address, a network or a key until a given time.
 //!
 //! ```text
 //! network.rs   an address or a network
-//! until.rs     times, as operators write and read them
-//! ask.rs       what is asked for, as JSON
-//! order.rs     an order, as the store keeps it and as operators read it
+//! until.rs     durations, as operators write them
+//! ask.rs       requests, as JSON
+//! order.rs     an override, as the store keeps it and as operators read it
 //! tier.rs      the tiers that overrides add
-//! banned.rs    the keys that they ban
-//! compose.rs   what POPs are told to run: a rule set with the orders that change it
+//! banned.rs    the keys that overrides ban
+//! compose.rs   the rule set that POPs run: the operator's with its overrides
 //! ```
 //!
-//! The store keeps them apart from the rule set ([`crate::store::orders`]), and [`crate::rules`] puts both together.
+//! The store keeps overrides apart from the rule set ([`crate::store::orders`]); [`crate::rules`] combines
+//! them.
 
 pub mod ask;
 pub(crate) mod banned;

@@ -1,4 +1,4 @@
-//! An address or a network that an order is about.
+//! Address or network that an override affects.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -9,27 +9,27 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use weir_rules::matching::{AddressSetError, Range};
 
-/// The shortest prefixes that an order may have: what is wider is a matter for the rule set.
+/// Minimum prefix lengths for IPv4 and IPv6. Wider networks belong in the rule set.
 const BITS_MIN: (u32, u32) = (8, 16);
 
-/// An address, or a network of at most an IPv4 /8 or an IPv6 /16. One that is mapped into IPv6 is one of IPv4.
+/// Address or network, at most an IPv4 /8 or an IPv6 /16. An IPv4-mapped IPv6 address counts as IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Network(Range);
 
-/// Why a text is no such network.
+/// Reason why a text is no such network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NetworkError {
-    /// It is no network.
+    /// The text is no network.
     #[error(transparent)]
     Unreadable(#[from] AddressSetError),
-    /// It is too much for an order.
+    /// The network is too wide for an override.
     #[error("expected an IPv4 network of at most /{}, or an IPv6 network of at most /{}: what is wider belongs into the rule set", BITS_MIN.0, BITS_MIN.1)]
     TooWide,
 }
 
 impl Network {
-    /// Whether all of `other` is in it.
+    /// True if `other` lies completely inside of this network.
     pub fn covers(&self, other: &Self) -> bool {
         match (self.0, other.0) {
             (Range::V4(first, last), Range::V4(from, to)) => first <= from && to <= last,
@@ -46,10 +46,10 @@ impl Network {
     }
 }
 
-/// Networks, of any width, to look one up among.
+/// Set of networks of any width.
 #[derive(Clone, Debug, Default)]
 pub struct Networks {
-    /// The first and the last address of each, sorted; none is inside of another.
+    /// First and last address of each network, sorted. No network lies inside of another.
     v4: Vec<(u32, u32)>,
     v6: Vec<(u128, u128)>,
 }
@@ -70,7 +70,7 @@ impl FromIterator<Range> for Networks {
 }
 
 impl Networks {
-    /// Whether all of `network` is in one of them.
+    /// True if `network` lies completely inside one of these.
     pub fn cover(&self, network: &Network) -> bool {
         match network.0 {
             Range::V4(first, last) => is_within(&self.v4, first, last),
@@ -79,7 +79,7 @@ impl Networks {
     }
 }
 
-/// Sorts networks and drops those inside of others: of two networks, one is inside of the other, or they have nothing in common.
+/// Sorts networks and removes those inside of others. Two networks are either nested or disjoint.
 fn outermost<T: Ord + Copy>(networks: &mut Vec<(T, T)>) {
     networks.sort_by_key(|(first, last)| (*first, Reverse(*last)));
     networks.dedup_by(|next, kept| next.1 <= kept.1);
@@ -114,7 +114,7 @@ impl From<Network> for String {
     }
 }
 
-/// As rules have it: `192.0.2.7`, `10.0.0.0/8`.
+/// Formats the network as rules do: `192.0.2.7`, `10.0.0.0/8`.
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (bits, whole) = self.bits();

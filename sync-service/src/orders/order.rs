@@ -1,4 +1,4 @@
-//! An order, as the store keeps it and as operators read it.
+//! Override, as the store keeps it and as operators read it.
 
 use std::fmt;
 
@@ -9,20 +9,20 @@ use super::network::Network;
 use crate::moment;
 use crate::store::orders::Kept;
 
-/// What an order does.
+/// Kind of an override.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Refuses.
+    /// Refuses requests.
     Ban,
-    /// Lets through: no rule counts it.
+    /// Allows requests; no rule counts them.
     Allow,
     /// Gives a key another rate.
     Override,
 }
 
 impl Kind {
-    /// Its name.
+    /// Name in JSON and in the audit log.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ban => "ban",
@@ -32,31 +32,31 @@ impl Kind {
     }
 }
 
-/// Whom an order is about.
+/// Subject of an override.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum Subject {
     /// An address or a network.
     Address {
-        /// Which.
+        /// The address or network.
         address: Network,
     },
     /// A key of a rule.
     Key {
-        /// The rule's name.
+        /// Name of the rule.
         rule: String,
-        /// The key, as operators write it.
+        /// Name of the key, as operators write it.
         key: String,
     },
 }
 
 impl Subject {
-    /// That of an address or a network.
+    /// Subject of an address or a network.
     pub fn of(address: Network) -> Self {
         Self::Address { address }
     }
 
-    /// The address, if it is one.
+    /// Address or network; none for a key.
     pub fn address(&self) -> Option<Network> {
         match self {
             Self::Address { address } => Some(*address),
@@ -65,7 +65,7 @@ impl Subject {
     }
 }
 
-/// For people, and in names.
+/// Text for people, also used in names.
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -75,48 +75,48 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Another quota.
+/// Quota that replaces a rule's.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub struct Terms {
-    /// As in a rule.
+    /// Rate, as in a rule.
     pub rate: String,
-    /// As in a rule.
+    /// Burst, as in a rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<u32>,
 }
 
-/// What an operator says.
+/// Override as an operator set it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Said {
-    /// What it does, ...
+    /// Kind of the override.
     pub kind: Kind,
-    /// ... to whom.
+    /// Address, network or key that it affects.
     #[serde(flatten)]
     pub subject: Subject,
-    /// Of an override: the quota.
+    /// Quota, for an override of the rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terms: Option<Terms>,
-    /// Why.
+    /// Reason.
     #[serde(default)]
     pub reason: String,
-    /// The name of the token of who said it.
+    /// Name of the operator's token.
     #[serde(default)]
     pub author: String,
 }
 
 impl Said {
-    /// Its name in the store. Of several orders of one name, the last counts.
+    /// Name in the store. Of several overrides with the same name, the last counts.
     pub fn name(&self) -> String {
         name_of(self.kind, &self.subject)
     }
 
-    /// As the store keeps it.
+    /// Text that the store keeps.
     pub fn text(&self) -> String {
-        // Texts alone, which can always be written.
+        // Strings only, which always serialize.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Whom it is about and what it says of that, as JSON.
+    /// JSON of the subject and the quota.
     pub fn target(&self) -> Value {
         let mut target = match &self.subject {
             Subject::Address { address } => json!({"address": address}),
@@ -128,13 +128,13 @@ impl Said {
         target
     }
 
-    /// What it does, in a few words.
+    /// Summary for people.
     pub fn summary(&self) -> String {
         format!("{} of {}", self.kind.as_str(), self.subject)
     }
 }
 
-/// The name of an order in the store. A ban and an allow have the same, since one excludes the other.
+/// Name of an override in the store. A ban and an allow share a name, because they exclude each other.
 pub fn name_of(kind: Kind, subject: &Subject) -> String {
     match kind {
         Kind::Ban | Kind::Allow => subject.to_string(),
@@ -142,21 +142,21 @@ pub fn name_of(kind: Kind, subject: &Subject) -> String {
     }
 }
 
-/// An order that is in force.
+/// Override that is in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// What was said.
+    /// Override as the operator set it.
     pub said: Said,
-    /// Its number; 0 if it is only tried.
+    /// Number; 0 for a trial.
     pub id: u64,
-    /// When it was put, in milliseconds since 1970, ...
+    /// Time at which it was set, in milliseconds since 1970.
     pub at_ms: u64,
-    /// ... and when it ends.
+    /// Time at which it ends, in milliseconds since 1970.
     pub until_ms: u64,
 }
 
 impl Order {
-    /// What a store keeps; `None` if it was put there by a newer version, or by another program.
+    /// Parses an entry of the store. None if a newer version or another program wrote it.
     pub fn read(kept: &Kept) -> Option<Self> {
         let said = serde_json::from_str(&kept.text).ok()?;
         let Kept { id, at_ms, until_ms, .. } = *kept;
@@ -164,17 +164,17 @@ impl Order {
     }
 }
 
-/// An order, and what comes of it.
+/// Override with its effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// The order.
+    /// The override.
     pub order: Order,
-    /// Why it changes nothing, if so.
+    /// Reason why it changes nothing; none if it is in force.
     pub without_effect: Option<String>,
 }
 
 impl Standing {
-    /// As operators read it.
+    /// JSON for operators.
     pub fn json(&self) -> Value {
         let Self { order: Order { said, id, at_ms, until_ms }, without_effect } = self;
         let mut order = said.target();
@@ -193,11 +193,11 @@ impl Standing {
     }
 }
 
-/// Which order.
+/// Selects an override.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// The one with this number.
+    /// By its number.
     Id(u64),
-    /// The one of its kind about this, as it is listed or in other words.
+    /// By its subject, in the listed or in an equivalent spelling.
     About(Subject),
 }

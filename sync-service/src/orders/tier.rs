@@ -1,4 +1,4 @@
-//! The tiers that overrides add to their rules.
+//! Tiers that overrides add to their rules.
 
 use std::net::IpAddr;
 
@@ -11,10 +11,11 @@ use weir_rules::{Rule, RuleSet};
 use super::order::Terms;
 use crate::keys::name;
 
-/// What stands before the value of a key's only part beside the client's address.
+/// Prefix of a value, for keys with one part besides the client's address.
 const TEXT: &str = "text:";
 
-/// Adds a tier of these terms for these keys to a rule of a document, before its own. It ends `until_ms` after 1970.
+/// Adds a tier with these terms for `keys` to a rule of `document`, before its other tiers. The tier ends
+/// `until_ms` after 1970.
 pub(super) fn add(
     document: &mut Map<String, Value>,
     rules: &RuleSet,
@@ -46,7 +47,7 @@ pub(super) fn add(
     Ok(())
 }
 
-/// A key of a rule in the words in which it is listed; `None` if the rule has no such key.
+/// Name of a rule's key as it is listed. None if the rule has no such key.
 pub(crate) fn listed(rules: &RuleSet, rule: &str, key: &str) -> Option<String> {
     let spec = key_spec(rules, rule)?;
     let written = written(spec, key)?;
@@ -55,7 +56,7 @@ pub(crate) fn listed(rules: &RuleSet, rule: &str, key: &str) -> Option<String> {
     Some(name::show(KeyValue::of_address(address.parse().ok()?, prefixes).as_bytes()))
 }
 
-/// What a rule counts by, by its name as it is written.
+/// Key of a rule, found by the name in the rule set as written.
 fn key_spec<'a>(rules: &'a RuleSet, rule: &str) -> Option<&'a KeySpec> {
     let is_written = |known: &&Rule| {
         known.name == rule && known.variant.tier.is_none() && known.variant.wider_times.is_none()
@@ -63,13 +64,13 @@ fn key_spec<'a>(rules: &'a RuleSet, rule: &str) -> Option<&'a KeySpec> {
     rules.rules().iter().find(is_written).map(|rule| &rule.key)
 }
 
-/// The same for the same terms, so that buckets stay when another key gets them, too.
+/// Name of a tier. It depends only on the terms, so buckets survive when another key gets the same terms.
 fn name(terms: &Terms) -> String {
     let rate = terms.rate.replace('/', "-");
     terms.burst.map_or_else(|| format!("o-{rate}"), |burst| format!("o-{rate}-{burst}"))
 }
 
-/// A key as a tier has it; `None` if it is none of its rule.
+/// A key as it is written in a tier. None if the rule has no such key.
 fn written(spec: &KeySpec, key: &str) -> Option<String> {
     if spec.is_all() {
         return (key == "all").then(|| key.to_owned());
@@ -81,7 +82,7 @@ fn written(spec: &KeySpec, key: &str) -> Option<String> {
     key.strip_prefix(TEXT).filter(|value| is_one && !value.is_empty()).map(str::to_owned)
 }
 
-/// An address, cut as its rule cuts it, or a network that is one key.
+/// Prefix of an address, cut as the rule cuts it, or of a network that is exactly one key.
 fn network(prefixes: Prefixes, key: &str) -> Option<String> {
     let (address, bits) = key.split_once('/').map_or((key, None), |(address, bits)| (address, Some(bits)));
     let address = address.parse::<IpAddr>().ok()?.to_canonical();

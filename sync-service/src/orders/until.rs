@@ -1,12 +1,12 @@
-//! For how long, as operators write it.
+//! Durations, as operators write them.
 
-/// The longest that an order is in force, in milliseconds: 400 days.
+/// Maximum duration of an override in milliseconds: 400 days.
 pub const ORDER_MS_MAX: u64 = 400 * DAY_MS;
 
 const SECOND_MS: u64 = 1_000;
 const DAY_MS: u64 = 86_400 * SECOND_MS;
 
-/// A time span such as `90s`, `15m`, `1h` or `7d`, in milliseconds: more than none.
+/// Parses a positive duration such as `90s`, `15m`, `1h` or `7d` into milliseconds.
 pub fn span(text: &str) -> Option<u64> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let unit_s = match unit {
