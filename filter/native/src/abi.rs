@@ -1,8 +1,9 @@
-//! Envoy's ABI for dynamic modules, as far as it is used: what Envoy offers, under its names, and safe ways to call it.
+//! Bindings to Envoy's ABI for dynamic modules, as far as it is used, and safe wrappers.
 //!
-//! The names, arguments and numbers are those of `source/extensions/dynamic_modules/abi/abi.h` in Envoy 1.40. This is the
-//! only file with blocks of `unsafe`. Envoy and the module trust each other with their pointers: what Envoy passes to a
-//! hook is alive until the hook returns, and what a hook kept for it comes back as it was, until its own hook for the end.
+//! The names, arguments and numbers are those of `source/extensions/dynamic_modules/abi/abi.h` in Envoy 1.40.
+//! This is the only file with `unsafe` blocks. Envoy and the module rely on two rules about each other's
+//! pointers: a pointer that Envoy passes to a hook is valid until the hook returns, and a pointer that a hook
+//! hands to Envoy is passed back unchanged, until the hook for its end has run.
 #![allow(
     unsafe_code,
     reason = "calls into Envoy, and pointers that it keeps; each block says why it is sound"
@@ -13,10 +14,10 @@ use std::ptr::{NonNull, null};
 use std::rc::Rc;
 use std::slice;
 
-/// The ABI's version. Envoy warns of another, and refuses one that is too old.
+/// Version of the ABI. Envoy logs a warning for another version, and refuses one that is too old.
 pub(crate) const VERSION: &CStr = c"v0.1.0";
 
-/// A text or bytes, Envoy's or ours.
+/// Bytes or text, owned by Envoy or by the module.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Bytes {
@@ -24,7 +25,7 @@ pub(crate) struct Bytes {
     size: usize,
 }
 
-/// A header, Envoy's or ours.
+/// A header, owned by Envoy or by the module.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Header {
@@ -32,27 +33,27 @@ pub(crate) struct Header {
     value: Bytes,
 }
 
-/// What to do with a request whose headers were looked at.
+/// Result of a headers hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) enum HeadersStatus {
-    /// It goes on.
+    /// The request continues.
     Continue = 0,
-    /// It was answered.
+    /// The request was answered.
     Stop = 1,
-    /// It is held, and so is its body.
+    /// The request is held, and so is its body.
     Hold = 4,
 }
 
-/// What to do with a body or with trailers.
+/// Result of a body or trailers hook.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) enum DataStatus {
-    /// It goes on.
+    /// The body or the trailers continue.
     Continue = 0,
 }
 
-/// Whether a callout brought an answer.
+/// Result of a callout that received a response.
 pub(crate) const CALLOUT_ANSWERED: u32 = 0;
 
 /// A header map.
@@ -72,7 +73,7 @@ pub(crate) enum AttributeId {
     RouteName = 61,
 }
 
-/// How serious a log line is.
+/// Level of a log line.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) enum Level {
@@ -81,7 +82,7 @@ pub(crate) enum Level {
     Error = 4,
 }
 
-/// Where metadata is from.
+/// Source of metadata.
 #[repr(C)]
 enum Source {
     Dynamic = 0,
@@ -224,49 +225,49 @@ impl Bytes {
         if self.data.is_null() || self.size == 0 {
             return &[];
         }
-        // SAFETY: Envoy gives a pointer to so many bytes, which stay as they are until the hook that runs now returns or
-        // sets what they are a part of. No caller keeps them beyond its next call into Envoy.
+        // SAFETY: Envoy passes a pointer to `size` bytes, which stay unchanged until the current hook returns
+        // or sets the object that they belong to. No caller keeps them beyond its next call into Envoy.
         unsafe { slice::from_raw_parts(self.data, self.size) }
     }
 }
 
 impl Header {
-    /// A header of ours; it must not outlive its parts.
+    /// Borrows a header of the module; the result must not outlive `name` and `value`.
     fn of(name: &[u8], value: &[u8]) -> Self {
         Self { name: Bytes::of(name), value: Bytes::of(value) }
     }
 }
 
-/// The answer to a callout.
+/// The response to a callout.
 pub(crate) struct Reply<'a> {
     headers: &'a [Header],
     body: &'a [Bytes],
 }
 
 impl<'a> Reply<'a> {
-    /// What a hook was given; for the hook alone.
+    /// Borrows the arguments of the current hook.
     pub(crate) fn of(headers: &'a Many<Header>, body: &'a Many<Bytes>) -> Self {
         Self { headers: headers.get(), body: body.get() }
     }
 
-    /// The value of the header of this name; empty if there is none.
+    /// The value of the header `name`; empty if there is none.
     pub(crate) fn header(&self, name: &str) -> &[u8] {
         let found = self.headers.iter().find(|header| header.name.get() == name.as_bytes());
         found.map_or(&[], |header| header.value.get())
     }
 
-    /// How many bytes its body has.
+    /// Size of the body, in bytes.
     pub(crate) fn size(&self) -> usize {
         self.body.iter().map(|part| part.size).sum()
     }
 
-    /// Its body.
+    /// Copies the body.
     pub(crate) fn body(&self) -> Vec<u8> {
         self.body.iter().flat_map(Bytes::get).copied().collect()
     }
 }
 
-/// A list that Envoy passes to a hook, as its first item and their number.
+/// A list that Envoy passes to a hook as a pointer and a count.
 pub(crate) struct Many<T> {
     first: *const T,
     count: usize,
@@ -281,12 +282,13 @@ impl<T> Many<T> {
         if self.first.is_null() || self.count == 0 {
             return &[];
         }
-        // SAFETY: Envoy passes so many items, which stay as they are until the hook returns.
+        // SAFETY: Envoy passes a pointer to `count` items, which stay unchanged until the hook returns.
         unsafe { slice::from_raw_parts(self.first, self.count) }
     }
 }
 
-/// Something of ours that Envoy keeps for a configuration, and lends back at each hook until the configuration ends.
+/// A value of the module that Envoy keeps for a configuration. Envoy passes it to each hook until the
+/// configuration ends.
 #[repr(transparent)]
 pub(crate) struct Kept<T>(*const T);
 
@@ -301,26 +303,27 @@ impl<T> Copy for Kept<T> {}
 impl<T> Kept<T> {
     pub(crate) const NONE: Self = Self(null());
 
-    /// Has Envoy keep it.
+    /// Moves the value to the heap, to be kept by Envoy.
     pub(crate) fn new(kept: T) -> Self {
         Self(Box::into_raw(Box::new(kept)))
     }
 
-    /// What is kept.
+    /// Borrows the value.
     pub(crate) fn get(&self) -> Option<&T> {
-        // SAFETY: it was made by `new`, and Envoy lends it only until the hook for its end has run. All of that
-        // configuration's requests end before it.
+        // SAFETY: the pointer was made by `new`, and Envoy passes it only until the hook for its end has run.
+        // All requests of the configuration end before that.
         unsafe { self.0.as_ref() }
     }
 
-    /// Takes it back: for the hook for its end, which Envoy runs once.
+    /// Takes the value back. To be called in the hook for its end, which Envoy calls once.
     pub(crate) fn end(self) -> Option<Box<T>> {
-        // SAFETY: it was made by `new`, and nobody has it any more.
+        // SAFETY: the pointer was made by `new`, and no other reference is left.
         NonNull::new(self.0.cast_mut()).map(|kept| unsafe { Box::from_raw(kept.as_ptr()) })
     }
 }
 
-/// The same for a request. It stays alive while a hook runs, even if the request ends in a call of that hook.
+/// Like [`Kept`], for a request. The value stays alive while a hook runs, even if the request ends in a call
+/// of that hook.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct KeptRequest<T>(*const T);
@@ -334,39 +337,40 @@ impl<T> KeptRequest<T> {
         if self.0.is_null() {
             return None;
         }
-        // SAFETY: it was made by `new` on this thread, and Envoy lends it only until the hook for its end has run.
+        // SAFETY: the pointer was made by `new` on this thread, and Envoy passes it only until the hook for
+        // its end has run.
         unsafe {
             Rc::increment_strong_count(self.0);
             Some(Rc::from_raw(self.0))
         }
     }
 
-    /// Takes it back: for the hook for its end, which Envoy runs once.
+    /// Takes the value back. To be called in the hook for its end, which Envoy calls once.
     pub(crate) fn end(self) -> Option<Rc<T>> {
-        // SAFETY: as in `get`; this is the count that `new` made.
+        // SAFETY: as in `get`; this releases the reference that `new` made.
         (!self.0.is_null()).then(|| unsafe { Rc::from_raw(self.0) })
     }
 }
 
 /// Writes to Envoy's log.
 pub(crate) fn log(level: Level, text: &str) {
-    // SAFETY: Envoy reads the text during the call, on any thread.
+    // SAFETY: Envoy reads the text during the call, which any thread may make.
     unsafe { envoy_dynamic_module_callback_log(level, Bytes::of(text.as_bytes())) }
 }
 
-/// How many workers Envoy has; to be asked on the main thread.
+/// Number of Envoy's workers. To be called on the main thread.
 pub(crate) fn concurrency() -> u32 {
     // SAFETY: no memory is passed.
     unsafe { envoy_dynamic_module_callback_get_concurrency() }
 }
 
-/// A request, at Envoy; for hooks of that request.
+/// Envoy's handle of a request, for hooks of that request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Stream(*mut c_void);
 
 impl Stream {
-    /// What `read` makes of a value of the header, and of how many there are.
+    /// Applies `read` to the value at `index` of a header and to the number of its values.
     pub(crate) fn header<T>(
         self,
         map: Headers,
@@ -389,7 +393,7 @@ impl Stream {
         is_there.then(|| read(value.get(), count))
     }
 
-    /// Adds a header. False if Envoy does not take it.
+    /// Adds a header; false if Envoy refuses it.
     pub(crate) fn add_header(self, map: Headers, name: &str, value: &str) -> bool {
         let (name, value) = (Bytes::of(name.as_bytes()), Bytes::of(value.as_bytes()));
         // SAFETY: Envoy reads both during the call.
@@ -399,7 +403,7 @@ impl Stream {
     /// Removes all lines of a header.
     pub(crate) fn remove_header(self, map: Headers, name: &str) {
         let name = Bytes::of(name.as_bytes());
-        // SAFETY: Envoy reads the name during the call. A value that is null removes the header.
+        // SAFETY: Envoy reads the name during the call. A null value removes the header.
         let _ = unsafe { envoy_dynamic_module_callback_http_set_header(self.0, map, name, Bytes::NONE) };
     }
 
@@ -425,7 +429,7 @@ impl Stream {
         }
     }
 
-    /// What `read` makes of an attribute.
+    /// Applies `read` to an attribute.
     pub(crate) fn attribute<T>(self, id: AttributeId, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let mut value = Bytes::NONE;
         // SAFETY: Envoy writes a pointer and a size during the call.
@@ -435,7 +439,7 @@ impl Stream {
         is_there.then(|| read(value.get()))
     }
 
-    /// An attribute that is a number.
+    /// Reads a numeric attribute.
     pub(crate) fn number(self, id: AttributeId) -> Option<u64> {
         let mut value = 0;
         // SAFETY: Envoy writes eight bytes during the call.
@@ -445,11 +449,11 @@ impl Stream {
         is_there.then_some(value)
     }
 
-    /// A value of metadata, by its type: a text, a number, or whether it is so.
+    /// Reads a metadata value of any type.
     pub(crate) fn metadata(self, namespace: &str, key: &str) -> Option<Metadata> {
         let (namespace, key) = (Bytes::of(namespace.as_bytes()), Bytes::of(key.as_bytes()));
         let (mut text, mut number, mut is_so) = (Bytes::NONE, 0.0, false);
-        // SAFETY: Envoy reads both names, and writes what it is asked for, during each call.
+        // SAFETY: Envoy reads both names and writes the value during each call.
         unsafe {
             let source = || Source::Dynamic;
             let text_at = &raw mut text;
@@ -478,26 +482,26 @@ impl Stream {
         }
     }
 
-    /// Notes a value for access logs.
+    /// Sets a filter state value, for access logs.
     pub(crate) fn note(self, key: &str, value: &str) {
         let (key, value) = (Bytes::of(key.as_bytes()), Bytes::of(value.as_bytes()));
         // SAFETY: Envoy copies both during the call.
         let _ = unsafe { envoy_dynamic_module_callback_http_set_filter_state_bytes(self.0, key, value) };
     }
 
-    /// The number of the worker that it is with.
+    /// Index of the worker that has the request.
     pub(crate) fn worker(self) -> u32 {
         // SAFETY: no memory is passed.
         unsafe { envoy_dynamic_module_callback_http_filter_get_worker_index(self.0) }
     }
 
-    /// Lets it go on after it was held. It may end in this call.
+    /// Continues a held request. It may end in this call.
     pub(crate) fn go_on(self) {
         // SAFETY: no memory is passed.
         unsafe { envoy_dynamic_module_callback_http_filter_continue_decoding(self.0) }
     }
 
-    /// Makes an HTTP call, which ends with the request.
+    /// Makes an HTTP call, which is cancelled when the request ends.
     pub(crate) fn call(self, call: &Callout<'_>) -> Result<u64, u32> {
         call.make(|id, cluster, headers, body| {
             let (first, count, ms) = (headers.as_ptr(), headers.len(), call.timeout_ms.into());
@@ -510,7 +514,7 @@ impl Stream {
         })
     }
 
-    /// A way to call its hook `scheduled` from another thread.
+    /// Creates a scheduler, by which other threads can run the request's `scheduled` hook.
     pub(crate) fn scheduler(self) -> StreamScheduler {
         // SAFETY: no memory is passed.
         StreamScheduler(unsafe { envoy_dynamic_module_callback_http_filter_scheduler_new(self.0) })
@@ -533,7 +537,7 @@ pub(crate) struct Callout<'a> {
 }
 
 impl Callout<'_> {
-    /// The number that Envoy gives the call, or why it made none.
+    /// Makes the call. Returns Envoy's id of it, or the error code if it was not made.
     fn make(&self, call: impl FnOnce(*mut u64, Bytes, &[Header], Bytes) -> u32) -> Result<u64, u32> {
         let header = |(name, value): &(&str, &str)| Header::of(name.as_bytes(), value.as_bytes());
         let headers: Vec<Header> = self.headers.iter().map(header).collect();
@@ -545,15 +549,15 @@ impl Callout<'_> {
     }
 }
 
-/// Runs a request's hook on its worker, from any thread. It does nothing once the request has ended.
+/// Runs a request's hook on its worker, from any thread. Has no effect once the request has ended.
 pub(crate) struct StreamScheduler(*mut c_void);
 
-// SAFETY: Envoy's schedulers may be called from any thread, and so may be deleted.
+// SAFETY: Envoy's schedulers may be used and deleted on any thread.
 unsafe impl Send for StreamScheduler {}
 
 impl StreamScheduler {
     pub(crate) fn run(&self) {
-        // SAFETY: the scheduler is there until it is dropped.
+        // SAFETY: the scheduler exists until it is dropped.
         unsafe { envoy_dynamic_module_callback_http_filter_scheduler_commit(self.0, 0) }
     }
 }
@@ -565,20 +569,20 @@ impl Drop for StreamScheduler {
     }
 }
 
-/// A configuration, at Envoy; for its hooks, which run on the main thread, and for its end.
+/// Envoy's handle of a configuration, for its hooks, which run on the main thread, and for its end.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Config(*mut c_void);
 
-// SAFETY: it is a name that hooks of the configuration use, never two at once.
+// SAFETY: the handle is used only in hooks of the configuration, which never run at the same time.
 unsafe impl Send for Config {}
 
-/// The number of a metric at Envoy.
+/// Envoy's id of a metric.
 #[derive(Clone, Copy)]
 pub(crate) struct MetricId(usize);
 
 impl Config {
-    /// A way to call its hook `scheduled` from another thread.
+    /// Creates a scheduler, by which other threads can run the configuration's `scheduled` hook.
     pub(crate) fn scheduler(self) -> Scheduler {
         // SAFETY: no memory is passed.
         Scheduler(unsafe { envoy_dynamic_module_callback_http_filter_config_scheduler_new(self.0) })
@@ -597,7 +601,8 @@ impl Config {
         })
     }
 
-    /// Defines a counter with these labels. Envoy takes new ones only while the configuration is made.
+    /// Defines a counter with these labels. Envoy accepts definitions only while the configuration is
+    /// created.
     pub(crate) fn define_counter(self, name: &str, labels: &[&str]) -> Option<MetricId> {
         let (labels, mut id) = (texts(labels), 0);
         let (name, first, count) = (Bytes::of(name.as_bytes()), labels.as_ptr(), labels.len());
@@ -614,7 +619,7 @@ impl Config {
         (result == 0).then_some(MetricId(id))
     }
 
-    /// Defines a gauge; likewise.
+    /// Defines a gauge. Envoy accepts definitions only while the configuration is created.
     pub(crate) fn define_gauge(self, name: &str) -> Option<MetricId> {
         let mut id = 0;
         let name = Bytes::of(name.as_bytes());
@@ -631,11 +636,11 @@ impl Config {
         (result == 0).then_some(MetricId(id))
     }
 
-    /// Adds to a counter, under these values of its labels.
+    /// Adds to a counter under these label values.
     pub(crate) fn count(self, counter: MetricId, labels: &[&str], by: u64) {
         let labels = texts(labels);
         let (first, count) = (labels.as_ptr(), labels.len());
-        // SAFETY: Envoy copies the texts during the call. A count that it does not take is lost.
+        // SAFETY: Envoy copies the texts during the call. A count that Envoy refuses is lost.
         let _ = unsafe {
             envoy_dynamic_module_callback_http_filter_config_increment_counter(
                 self.0, counter.0, first, count, by,
@@ -656,15 +661,16 @@ fn texts(texts: &[&str]) -> Vec<Bytes> {
     texts.iter().map(|text| Bytes::of(text.as_bytes())).collect()
 }
 
-/// Runs a configuration's hook on the main thread, from any thread. It does nothing once the configuration has ended.
+/// Runs a configuration's hook on the main thread, from any thread. Has no effect once the configuration has
+/// ended.
 pub(crate) struct Scheduler(*mut c_void);
 
-// SAFETY: Envoy's schedulers may be called from any thread, and so may be deleted.
+// SAFETY: Envoy's schedulers may be used and deleted on any thread.
 unsafe impl Send for Scheduler {}
 
 impl Scheduler {
     pub(crate) fn run(&self) {
-        // SAFETY: the scheduler is there until it is dropped.
+        // SAFETY: the scheduler exists until it is dropped.
         unsafe { envoy_dynamic_module_callback_http_filter_config_scheduler_commit(self.0, 0) }
     }
 }

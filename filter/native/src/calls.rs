@@ -1,10 +1,10 @@
-//! Calls to weir-sync: makes them and reads their answers. Envoy has its own numbers for them.
+//! Calls to weir-sync and their responses. Envoy assigns ids of its own to them.
 
 use weir_limiter::edge::{self, Answered, Call, Caller};
 
 use crate::abi::{CALLOUT_ANSWERED, Callout, Reply};
 
-/// Has `make` make a call. Returns Envoy's number for it, or why there is none.
+/// Makes a call by `make`. Returns Envoy's id of it, or the reason why it was not made.
 pub(crate) fn make(
     caller: &Caller,
     call: &Call,
@@ -22,7 +22,7 @@ pub(crate) fn make(
     })
 }
 
-/// The body of a good answer, or why there is none.
+/// The body of a successful response, or the error.
 pub(crate) fn read_answer(result: u32, reply: &Reply<'_>) -> Answered {
     if result != CALLOUT_ANSWERED {
         return Err(edge::no_answer());

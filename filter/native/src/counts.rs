@@ -1,4 +1,4 @@
-//! What the rules of this process have decided, since it began.
+//! Decisions of each rule since this process began.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -9,15 +9,15 @@ use weir_wire::messages::{RULES_MAX, RuleCounts};
 
 use crate::lock::locked;
 
-/// The most rules that are counted, however often rules are replaced; any beyond are not.
+/// Maximum number of rules that are counted, including replaced ones. Rules beyond it are not counted.
 pub(crate) const RULES_DEFINED_MAX: usize = 4 * RULES_MAX;
-/// What is counted of a rule.
+/// The counters of a rule.
 pub(crate) const OF_RULE: [&str; 4] = ["allowed", "limited", "denied", "shadow_limited"];
 
-/// By the rules' names.
+/// By rule name.
 static DEFINED: Mutex<BTreeMap<String, [u64; OF_RULE.len()]>> = Mutex::new(BTreeMap::new());
 
-/// Begins to count the rule `name`, unless it is counted. False if too many others are.
+/// Starts to count the rule `name`, if it is not counted yet. False if there are too many others.
 pub(crate) fn define(name: &str) -> bool {
     let mut defined = locked(&DEFINED);
     let has_room = defined.contains_key(name) || defined.len() < RULES_DEFINED_MAX;
@@ -27,7 +27,7 @@ pub(crate) fn define(name: &str) -> bool {
     has_room
 }
 
-/// Counts `more` of the rule `name`, if that is counted.
+/// Adds `more` to the counters of the rule `name`, if it is counted.
 pub(crate) fn add(name: &str, more: [u32; OF_RULE.len()]) {
     if let Some(counts) = locked(&DEFINED).get_mut(name) {
         for (count, more) in counts.iter_mut().zip(more) {
@@ -36,7 +36,7 @@ pub(crate) fn add(name: &str, more: [u32; OF_RULE.len()]) {
     }
 }
 
-/// What was counted, [in turn](said_in_turn), and how many rules there are.
+/// Counts of the rules [of this turn](said_in_turn), and the number of all counted rules.
 pub(crate) fn counted(turn: u64) -> (Vec<RuleCounts>, usize) {
     let defined = locked(&DEFINED);
     let all: Vec<_> = defined.iter().collect();
@@ -48,15 +48,15 @@ pub(crate) fn counted(turn: u64) -> (Vec<RuleCounts>, usize) {
     (said.map(of).collect(), all.len())
 }
 
-/// Requests that the list `deny` refused.
+/// Requests that the `deny` list refused.
 static BLOCKED: AtomicU64 = AtomicU64::new(0);
 
-/// Counts `more` of them.
+/// Adds `more` requests that the `deny` list refused.
 pub(crate) fn add_blocked(more: u32) {
     BLOCKED.fetch_add(more.into(), Ordering::Relaxed);
 }
 
-/// How many there were since this process began.
+/// Number of requests that the `deny` list refused since this process began.
 pub(crate) fn blocked() -> u64 {
     BLOCKED.load(Ordering::Relaxed)
 }

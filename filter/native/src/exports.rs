@@ -1,6 +1,6 @@
-//! The module's hooks, under the names that Envoy looks for: it refuses a module that lacks one of those that are here.
+//! The module's hooks, under the names that Envoy expects. Envoy refuses a module that lacks one of them.
 //!
-//! A panic must not leave a hook: it would end Envoy. So each hook contains it; the request goes on.
+//! A panic that left a hook would abort Envoy. Each hook therefore catches it, and the request continues.
 #![allow(unsafe_code, reason = "an export needs it for its name; no block here has any")]
 
 use std::ffi::c_char;
@@ -13,15 +13,15 @@ use crate::calls::read_answer;
 use crate::plugin::Plugin;
 use crate::request::RequestContext;
 
-/// What Envoy keeps for a request.
+/// The value that Envoy keeps for a request.
 type Request = KeptRequest<RequestContext>;
 
-/// The result of `act`; `otherwise` if it panics.
+/// Returns the result of `act`, or `otherwise` if it panics.
 fn contained<T>(otherwise: T, act: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(act)).unwrap_or(otherwise)
 }
 
-/// The module is loaded.
+/// Called when the module is loaded.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
     let _ = catch_unwind(|| {
@@ -30,7 +30,7 @@ extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
     abi::VERSION.as_ptr()
 }
 
-/// A configuration is made; null refuses it.
+/// Called to create a configuration; a null result refuses it.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
     config: Config,
@@ -52,7 +52,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
     })
 }
 
-/// A configuration ends, after all of its requests.
+/// Called when a configuration ends, after all of its requests.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(plugin: Kept<Plugin>) {
     contained((), || {
@@ -94,7 +94,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_http_callout_done(
     });
 }
 
-/// A request begins. If this returned null, Envoy would close its stream.
+/// Called when a request begins. A null result would make Envoy close the stream.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_new(plugin: Kept<Plugin>, stream: Stream) -> Request {
     KeptRequest::new(RequestContext::new(plugin, stream))
@@ -125,7 +125,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(
     HeadersStatus::Continue
 }
 
-/// The request is over, and can still be asked for its properties.
+/// Called when the request is complete. Its attributes can still be read.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_stream_complete(_: Stream, request: Request) {
     contained((), || {
@@ -172,7 +172,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(_: Stream, request: 
     });
 }
 
-// What follows is not needed, but Envoy asks for it.
+// The hooks below have no effect, but Envoy requires them.
 
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_request_body(_: Stream, _: Request, _: bool) -> DataStatus {

@@ -1,4 +1,4 @@
-//! What Envoy says about a request and its response, and how it takes headers.
+//! Access to the attributes and headers of Envoy's requests and responses.
 
 use weir_limiter::edge::Response;
 use weir_limiter::response::{Header, Line};
@@ -9,23 +9,23 @@ use weir_rules::request::{Attribute, LINE_BREAK, Request};
 
 use crate::abi::{AttributeId, Headers, Metadata, Stream};
 
-/// Where Envoy's JWT filter puts a token's claims by default.
+/// Default metadata namespace of Envoy's JWT filter.
 const CLAIMS: &str = "envoy.filters.http.jwt_authn";
 
-/// A request.
+/// A request of Envoy.
 pub(crate) struct HostRequest {
     pub(crate) stream: Stream,
-    /// Whether it ends with its headers, as far as is known.
+    /// True if it is known to end with its headers.
     pub(crate) is_without_body: bool,
 }
 
 impl HostRequest {
-    /// One of which no more is known.
+    /// A request that may have a body.
     pub(crate) fn of(stream: Stream) -> Self {
         Self { stream, is_without_body: false }
     }
 
-    /// Has `take` take the bytes of the attribute, in Envoy's memory.
+    /// Applies `take` to the attribute's bytes, without copying them.
     fn read<T>(&mut self, attribute: &Attribute, take: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let stream = self.stream;
         match attribute {
@@ -34,7 +34,7 @@ impl HostRequest {
             Attribute::Path => header(stream, Headers::Request, ":path", take),
             Attribute::Authority => header(stream, Headers::Request, ":authority", take),
             Attribute::Header(name) => header(stream, Headers::Request, name, take),
-            // If a route has no name, Envoy gives an empty one.
+            // The name of an unnamed route is empty.
             Attribute::Route => {
                 let take = |name: &[u8]| (!name.is_empty()).then(|| take(name));
                 stream.attribute(AttributeId::RouteName, take).flatten()
@@ -71,7 +71,7 @@ impl Request for HostRequest {
     }
 }
 
-/// A header's lines, with [`LINE_BREAK`] between them.
+/// Applies `take` to a header's lines, with [`LINE_BREAK`] between them.
 fn header<T>(stream: Stream, map: Headers, name: &str, take: impl FnOnce(&[u8]) -> T) -> Option<T> {
     let mut take = Some(take);
     let (mut all, mut count) = (Vec::new(), 0);
@@ -101,7 +101,7 @@ fn metadata(stream: Stream, namespace: &str, key: &str) -> Option<Vec<u8>> {
     })
 }
 
-/// A request's response.
+/// The response to a request of Envoy.
 pub(crate) struct HostResponse(pub(crate) Stream);
 
 impl Response for HostResponse {
@@ -133,7 +133,7 @@ impl Response for HostResponse {
     }
 
     fn add(&mut self, name: &str, value: &str) {
-        // If Envoy does not take a header, the response goes on without it.
+        // A header that Envoy refuses is left out.
         let _ = self.0.add_header(Headers::Response, name, value);
     }
 
@@ -149,7 +149,8 @@ impl Response for HostResponse {
     }
 }
 
-/// What a rule set asks for that Envoy does not tell a module, each with its place: values inside of a structure.
+/// Errors, each with its place, of rules that a native module cannot apply: Envoy's ABI gives no access to
+/// values inside of structures.
 pub(crate) fn refusals(rules: &RuleSet) -> Vec<String> {
     let is_deep = |attribute: &&Attribute| matches!(attribute, Attribute::Claim(path) if path.len() > 1);
     let claims = rules.attributes().iter().filter(is_deep).map(|attribute| {
@@ -170,7 +171,7 @@ pub(crate) fn refusals(rules: &RuleSet) -> Vec<String> {
     claims.chain(costs).collect()
 }
 
-/// Headers as they are kept until they are sent: of each, the sizes of name and value, and the two.
+/// Serialises headers: for each the sizes of name and value, then the two texts.
 pub(crate) fn packed(headers: &[Header<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (name, value) in headers {
@@ -183,7 +184,7 @@ pub(crate) fn packed(headers: &[Header<'_>]) -> Vec<u8> {
     bytes
 }
 
-/// What [`packed`] packed.
+/// Deserialises the headers of [`packed`].
 pub(crate) fn unpacked(mut packed: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     std::iter::from_fn(move || {
         let (name_size, rest) = packed.split_first_chunk()?;

@@ -1,8 +1,8 @@
-//! Locks that a panic does not close.
+//! Mutexes without poisoning.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What the lock guards. A panic while it was held left it as whole as it was.
+/// Locks a mutex and ignores poisoning: data behind these locks is valid even after a panic of a holder.
 pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

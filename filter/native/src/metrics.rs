@@ -1,8 +1,8 @@
 //! Counters in Envoy's metrics.
 //!
-//! Edges count in their own memory; the tick hands the sums to Envoy. Envoy takes no new metrics once a configuration is
-//! made, but new values of a label: so a rule's name is one, and rules may be replaced. No metric is ever forgotten, so
-//! the number of rules that have metrics is bounded.
+//! Edges count in their own memory, and the tick passes the sums to Envoy. After a configuration is created,
+//! Envoy accepts no new metrics, but it does accept new label values. A rule's name is therefore a label, so
+//! that rules can be replaced. Envoy never removes a metric, so the number of rules with metrics is bounded.
 
 use weir_limiter::counters::{Counters, Event};
 use weir_limiter::fleet::ladder::Step;
@@ -12,19 +12,19 @@ use weir_wire::messages::Running;
 use crate::abi::{Config, Level, MetricId, log};
 use crate::counts::{self, OF_RULE, RULES_DEFINED_MAX};
 
-/// The label of a rule's metrics.
+/// The label with the rule's name.
 const RULE: &str = "rule";
 
-/// Envoy's numbers for the limiter's counters; `None` if Envoy did not define one.
+/// Envoy's ids of the limiter's metrics; `None` if Envoy did not define one.
 pub(crate) struct Metrics {
     events: Vec<(Event, Option<MetricId>)>,
     rules: [Option<MetricId>; OF_RULE.len()],
-    /// The step of the ladder; only if there is a weir-sync to be in touch with.
+    /// Connectivity, if there is a weir-sync.
     ladder: Option<MetricId>,
-    /// The rule set that runs, and the latest that was refused; likewise.
+    /// Version of the rule set in force, and the latest one that was refused, if there is a weir-sync.
     running: Option<MetricId>,
     refused: Option<MetricId>,
-    /// How many keys the table holds something about.
+    /// Estimated number of keys in the table.
     places: Option<MetricId>,
 }
 
@@ -43,7 +43,8 @@ impl Metrics {
         }
     }
 
-    /// The names to count these rules by, empty for those that have no metrics. Each shows zero before anything has happened.
+    /// The names under which these rules are counted; empty for rules without metrics. The counters of each
+    /// rule start at zero.
     pub(crate) fn names(&self, rules: &RuleSet, config: Config) -> Vec<String> {
         let mut without = 0;
         let mut define = |name: &String| {
@@ -65,7 +66,7 @@ impl Metrics {
         names
     }
 
-    /// Hands Envoy what was counted since the last time, for rules of these names.
+    /// Adds the counts since the last call to Envoy's counters. `names` are those of the rules.
     pub(crate) fn flush(&self, counters: &mut Counters, names: &[String], config: Config) {
         let add = |metric: Option<MetricId>, labels: &[&str], by: u32| {
             if let Some(metric) = metric.filter(|_| by > 0) {
@@ -89,18 +90,18 @@ impl Metrics {
         }
     }
 
-    /// Shows the step of the ladder: 0 fresh, 1 stale, 2 fallback.
+    /// Sets the connectivity: 0 fresh, 1 stale, 2 fallback.
     pub(crate) fn show(&self, step: Step, config: Config) {
         set(self.ladder, step as u64, config);
     }
 
-    /// Shows how many keys the table holds something about.
+    /// Sets the estimated number of keys in the table.
     pub(crate) fn show_places(&self, taken: u64, config: Config) {
         set(self.places, taken, config);
     }
 
-    /// Shows the version of the rule set that runs (0 if that is the configuration's), and of the latest that was
-    /// refused.
+    /// Sets the version of the rule set in force (0 if it is the configuration's own), and of the latest that
+    /// was refused.
     pub(crate) fn show_rule_set(&self, running: Running, config: Config) {
         set(self.running, running.version, config);
         set(self.refused, running.refused, config);

@@ -1,5 +1,5 @@
-//! One configuration: an edge for each worker, one more that reports for all of them, ticks, and answers to calls that no
-//! request waits for.
+//! One configuration: an edge for each worker, one more that reports for all of them, ticks, and responses to
+//! calls that no request waits for.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -17,22 +17,23 @@ use crate::process::{Seat, now};
 use crate::timer::Timer;
 use crate::worker::{Worker, write_log};
 
-/// One configuration.
+/// A configuration.
 pub(crate) struct Plugin {
-    /// By their numbers at Envoy; behind them the reporter, if there is a weir-sync.
+    /// By Envoy's worker index; the last one is the reporter, if there is a weir-sync.
     workers: Box<[Mutex<Worker>]>,
-    /// How many of them have requests.
+    /// Number of workers with requests, without the reporter.
     count: usize,
     metrics: Metrics,
     timer: Timer,
-    /// The calls under way, by Envoy's numbers: the worker's, and the edge's. Envoy ends each in its time.
+    /// Calls in progress. Envoy's id maps to the worker's index and the edge's number of the call. Envoy ends
+    /// each call by its timeout.
     calls: Mutex<HashMap<u64, (usize, u64)>>,
     config: Mutex<Config>,
     sample: Mutex<Sample>,
 }
 
 impl Plugin {
-    /// Puts a configuration in force, of a filter of this name; or every error, with its place.
+    /// Puts a configuration of the filter `name` in force. Returns all errors, each with its place.
     pub(crate) fn new(config: Config, name: &str, bytes: &[u8]) -> Result<Self, Vec<String>> {
         if bytes.len() > CONFIG_BYTES_MAX {
             let found = bytes.len();
@@ -49,7 +50,7 @@ impl Plugin {
             if number == count {
                 worker.edge.become_reporter();
             }
-            // What they have to say of the configuration is the same.
+            // All workers log the same about the configuration; the first one is enough.
             effects.retain(|effect| number == 0 || !matches!(effect, Effect::Log(..)));
             workers.push(worker);
             first.push(effects);
@@ -76,17 +77,17 @@ impl Plugin {
         Ok(plugin)
     }
 
-    /// The worker of this number, for its requests.
+    /// The worker of this index, for its requests.
     pub(crate) fn worker(&self, number: usize) -> Option<&Mutex<Worker>> {
         self.serving().get(number)
     }
 
-    /// The workers that have requests.
+    /// The workers with requests, without the reporter.
     fn serving(&self) -> &[Mutex<Worker>] {
         self.workers.get(..self.count).unwrap_or_default()
     }
 
-    /// The timer has fired, and this is the main thread. The reporter is first, so that it is the one that greets.
+    /// Ticks all edges, on the main thread. The reporter is first, so that it sends the POP's greeting.
     pub(crate) fn on_tick(&self, config: Config) {
         self.timer.has_ticked();
         if let Some(reporter) = self.workers.get(self.count) {
@@ -102,7 +103,8 @@ impl Plugin {
         }
     }
 
-    /// A worker ticks. What requests came since the reporter gathered is for its next report: the worker says nothing of them.
+    /// Ticks a worker. Requests since the reporter last gathered are left to the reporter's next report; the
+    /// worker itself does not report them.
     fn tick(&self, number: usize) -> Vec<Effect> {
         let mut reporter = self.workers.get(self.count).map(locked);
         self.act(number, |edge, seat| {
@@ -113,7 +115,7 @@ impl Plugin {
         })
     }
 
-    /// Has the reporter take over what the workers have to report.
+    /// Moves the unreported counts of all workers to the reporter.
     fn gather(&self, reporter: &Mutex<Worker>) {
         let reporter = &mut locked(reporter).edge;
         for worker in self.serving() {
@@ -121,7 +123,7 @@ impl Plugin {
         }
     }
 
-    /// A call that no request waits for has ended.
+    /// Handles the end of a call that no request waits for.
     pub(crate) fn on_answer(&self, callout: u64, answer: Answered, config: Config) {
         let Some((number, call)) = locked(&self.calls).remove(&callout) else { return };
         self.answered(number, call, answer, config);
@@ -132,7 +134,8 @@ impl Plugin {
         self.perform(number, effects, config);
     }
 
-    /// Has an edge act, and tells the workers what the reporter heard.
+    /// Runs `act` on an edge. Then drops the local cache entries of the workers that the reporter found
+    /// outdated.
     fn act(&self, number: usize, act: impl FnOnce(&mut Edge, &mut Seat) -> Vec<Effect>) -> Vec<Effect> {
         let Some(worker) = self.workers.get(number) else { return Vec::new() };
         let (effects, forgotten) = {
@@ -147,7 +150,7 @@ impl Plugin {
         effects
     }
 
-    /// The configuration ends: hands over everything it has.
+    /// Ends the configuration: flushes its metrics, and leaves unreported counts to the workers that remain.
     pub(crate) fn part(&self) {
         let config = *locked(&self.config);
         if let Some(reporter) = self.workers.get(self.count) {
@@ -172,12 +175,12 @@ impl Plugin {
         }
     }
 
-    /// Does what the edge of this worker says. The worker is not locked while a call is made.
+    /// Carries out the effects of a worker's edge. The worker is not locked during a call.
     fn perform(&self, number: usize, effects: Vec<Effect>, config: Config) {
         let Some(worker) = self.workers.get(number) else { return };
         for effect in effects {
             match effect {
-                // Its client may have left.
+                // Not held any more if its client has disconnected.
                 Effect::Resume(id) => {
                     if let Some(held) = locked(worker).held.remove(&id) {
                         held.run();
@@ -215,7 +218,7 @@ impl Plugin {
     }
 }
 
-/// What these effects set the timer to.
+/// The timer interval that these effects set.
 fn period_ms(effects: &[Vec<Effect>]) -> Option<u32> {
     effects.iter().flatten().find_map(|effect| match effect {
         Effect::SetTimer(period_ms) => Some(*period_ms),

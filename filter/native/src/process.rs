@@ -1,4 +1,4 @@
-//! What the workers of all configurations of one name share, in this process's memory.
+//! State that the workers of all configurations of one filter name share, in this process's memory.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -16,13 +16,13 @@ use weir_wire::time::Time;
 use crate::lock::locked;
 use crate::{abi, counts, http};
 
-/// By the names of filters. A configuration that replaces another of the same name goes on with its buckets; those of a
-/// name that no configuration has any more are given back.
+/// By filter name. A configuration that replaces another of the same name keeps its buckets; the state of a
+/// name without configurations is freed.
 static PROCESSES: Mutex<BTreeMap<String, Weak<Process>>> = Mutex::new(BTreeMap::new());
-/// What the clock reads first, in nanoseconds: 13 days.
+/// Initial reading of the clock, in nanoseconds: 13 days.
 const BEGIN_NS: u64 = 1 << 50;
 
-/// What is shared under one name.
+/// State shared under one name.
 struct Process {
     identity: TableIdentity,
     table: Mutex<Option<Arc<SharedSlots>>>,
@@ -45,15 +45,15 @@ impl Process {
     }
 }
 
-/// One worker's view of it.
+/// A worker's access to the shared state.
 pub(crate) struct Seat {
     process: Arc<Process>,
-    /// None before the table is opened.
+    /// `None` before the table is opened.
     slots: Option<SlotsHandle>,
 }
 
 impl Seat {
-    /// A worker's, in a filter of this name.
+    /// Creates the access of a worker of the filter `name`.
     pub(crate) fn new(name: &str) -> Self {
         Self { process: Process::named(name), slots: None }
     }
@@ -108,11 +108,12 @@ impl Shared for Seat {
 }
 
 impl Site for Seat {
-    /// The table of this name. One that is larger than asked for is kept; in place of a smaller one comes an empty one.
+    /// Opens the table of this name. A table that is larger than requested is kept; a smaller one is replaced
+    /// by an empty one.
     fn open(&mut self, slots: u32) {
         let mut table = locked(&self.process.table);
         let known = table.take().filter(|known| known.count() >= slots);
-        // The workers' and the main one write, however many configurations there are.
+        // All workers and the main thread write, independent of the number of configurations.
         let threads = abi::concurrency().saturating_add(1);
         let known = table.insert(known.unwrap_or_else(|| SharedSlots::new(slots, threads)));
         self.slots = Some(SlotsHandle::new(Arc::clone(known)));
@@ -144,7 +145,8 @@ impl Site for Seat {
     }
 }
 
-/// The monotonic clock, from long after zero on, so that it can be seen to step back behind where it began.
+/// The monotonic clock. It starts well above zero, so that a step back to before the start can be
+/// represented.
 pub(crate) fn now() -> Time {
     static STARTED: OnceLock<Instant> = OnceLock::new();
     let started = *STARTED.get_or_init(Instant::now);
@@ -156,7 +158,7 @@ pub(crate) fn now() -> Time {
     })
 }
 
-/// Random bytes; those of the clock if the system has none.
+/// Random bytes. If the system provides none, bytes of the clock.
 fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     if getrandom::fill(&mut bytes).is_err() {

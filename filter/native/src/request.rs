@@ -10,21 +10,21 @@ use crate::lock::locked;
 use crate::plugin::Plugin;
 use crate::worker::{Next, Worker};
 
-/// One request.
+/// A request.
 pub(crate) struct RequestContext {
     plugin: Kept<Plugin>,
     stream: Stream,
-    /// The number of its worker.
+    /// Index of its worker.
     worker: usize,
     state: RefCell<State>,
-    /// Whether it ended while it was in use.
+    /// True if it ended while its state was borrowed.
     has_ended: Cell<bool>,
 }
 
 struct State {
-    /// None before its headers are there, and once it has ended.
+    /// `None` before the headers have arrived.
     open: Option<Open>,
-    /// The call that it waits for: Envoy's number for it, and the edge's.
+    /// The call that the request waits for: Envoy's id, and the edge's number of it.
     call: Option<(u64, u64)>,
 }
 
@@ -47,7 +47,7 @@ impl RequestContext {
         self.carry_out(next.flatten().unwrap_or(Next::GoOn))
     }
 
-    /// A call has ended.
+    /// Handles the end of a call.
     pub(crate) fn on_answer(&self, callout: u64, answer: Answered) {
         let next = self.with_worker(|worker, state| {
             let (_, number) = state.call.take_if(|(known, _)| *known == callout)?;
@@ -59,7 +59,7 @@ impl RequestContext {
         }
     }
 
-    /// Its turn has come.
+    /// Continues the request when its turn has come.
     pub(crate) fn on_turn(&self) {
         self.stream.go_on();
     }
@@ -68,7 +68,7 @@ impl RequestContext {
         self.with_open(|worker, open| worker.response(open, self.stream));
     }
 
-    /// Its response is complete, or never will be.
+    /// Handles the end of the response, complete or not.
     pub(crate) fn on_response_sent(&self) {
         self.with_open(|worker, open| {
             if open.awaits_cost() {
@@ -77,10 +77,10 @@ impl RequestContext {
         });
     }
 
-    /// It ends, for whatever reason.
+    /// Ends the request, for whatever reason.
     pub(crate) fn on_end(&self) {
         if self.state.try_borrow_mut().is_err() {
-            // It ends in a call that was made for it: afterwards.
+            // It ends within a call that was made for it; `with_worker` ends it afterwards.
             self.has_ended.set(true);
             return;
         }
@@ -104,7 +104,7 @@ impl RequestContext {
         }
     }
 
-    /// Has `act` act if something is left to do for the request.
+    /// Runs `act` unless nothing is left to do for the request.
     fn with_open(&self, act: impl FnOnce(&mut Worker, &mut Open)) {
         let is_done = |state: &State| state.open.as_ref().is_none_or(Open::is_done);
         if self.state.try_borrow().is_ok_and(|state| is_done(&state)) {
@@ -117,7 +117,8 @@ impl RequestContext {
         });
     }
 
-    /// The result of `act` on the request's worker and its state. None if that is in use: Envoy may call back.
+    /// Runs `act` on the request's worker and state. `None` if the state is borrowed, which happens if Envoy
+    /// calls back.
     fn with_worker<T>(&self, act: impl FnOnce(&mut Worker, &mut State) -> T) -> Option<T> {
         let mut state = self.state.try_borrow_mut().ok()?;
         let mut worker = locked(self.plugin.get()?.worker(self.worker)?);

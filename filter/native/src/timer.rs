@@ -1,4 +1,5 @@
-//! Ticks. Envoy has no timer for a filter's configuration, so a thread of its own tells the main thread when it is time.
+//! Ticks. Envoy has no timer for a filter's configuration, so a separate thread schedules them on the main
+//! thread.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -12,28 +13,28 @@ use crate::lock::locked;
 /// Ticks until it is dropped.
 pub(crate) struct Timer {
     shared: Arc<Shared>,
-    /// None if the system gave no thread.
+    /// `None` if the thread could not be started.
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
 struct Shared {
     period_ms: AtomicU32,
-    /// Whether a tick was announced that has not come yet.
+    /// True if a tick was scheduled and has not run yet.
     is_announced: AtomicBool,
     is_over: Mutex<bool>,
     changed: Condvar,
 }
 
 impl Timer {
-    /// Has `scheduler` run its hook each `period_ms`.
+    /// Runs the hook of `scheduler` every `period_ms`.
     pub(crate) fn start(period_ms: u32, scheduler: Scheduler) -> Self {
         let shared = Arc::new(Shared { period_ms: period_ms.into(), ..Shared::default() });
         let theirs = Arc::clone(&shared);
         let run = move || {
             // A panic must not end the ticks.
             while panic::catch_unwind(AssertUnwindSafe(|| theirs.run(&scheduler))).is_err() {
-                // The tick that was announced last may not come.
+                // The tick that was scheduled last may never run.
                 theirs.is_announced.store(false, Ordering::Relaxed);
             }
         };
@@ -41,17 +42,17 @@ impl Timer {
         Self { shared, thread }
     }
 
-    /// Whether it ticks at all.
+    /// True if the thread runs.
     pub(crate) fn ticks(&self) -> bool {
         self.thread.is_some()
     }
 
-    /// Ticks at this interval from now on.
+    /// Sets the interval, from the next tick on.
     pub(crate) fn set(&self, period_ms: u32) {
         self.shared.period_ms.store(period_ms, Ordering::Relaxed);
     }
 
-    /// The tick that was announced has come.
+    /// Records that the scheduled tick has run.
     pub(crate) fn has_ticked(&self) {
         self.shared.is_announced.store(false, Ordering::Relaxed);
     }
@@ -64,7 +65,7 @@ impl Shared {
             let period = Duration::from_millis(self.period_ms.load(Ordering::Relaxed).max(1).into());
             let waited = self.changed.wait_timeout_while(is_over, period, |is_over| !*is_over);
             is_over = waited.unwrap_or_else(PoisonError::into_inner).0;
-            // A main thread that is late is not told twice.
+            // At most one tick is scheduled, even if the main thread is late.
             if !*is_over && !self.is_announced.swap(true, Ordering::Relaxed) {
                 scheduler.run();
             }
@@ -73,7 +74,7 @@ impl Shared {
 }
 
 impl Drop for Timer {
-    /// No thread may run the module's code when Envoy unloads it.
+    /// Joins the thread: no thread may run the module's code when Envoy unloads it.
     fn drop(&mut self) {
         *locked(&self.shared.is_over) = true;
         self.shared.changed.notify_all();

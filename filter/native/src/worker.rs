@@ -13,52 +13,53 @@ use crate::calls;
 use crate::http::{HostRequest, HostResponse, unpacked};
 use crate::process::{Seat, now};
 
-/// What Envoy does as a host.
+/// Properties of Envoy as a host.
 const RULES: HostRules =
     HostRules { calls_from_answers: true, answers_grpc: true, has_heirs: true, hears_decisions: false };
 
-/// An edge, with what it needs of the process.
+/// An edge, with its host state.
 pub(crate) struct Worker {
     pub(crate) edge: Edge,
     pub(crate) seat: Seat,
-    /// The rules that it counts for, by their names.
+    /// Names under which the rules are counted, by rule index.
     pub(crate) counted: Vec<String>,
     /// Requests that wait for their turns.
     pub(crate) held: HashMap<u32, StreamScheduler>,
     numbered: u32,
-    /// None if the POP is on its own.
+    /// `None` if the POP works alone.
     caller: Option<Arc<Caller>>,
 }
 
-/// What is next for a request.
+/// Next step of a request.
 pub(crate) enum Next {
     GoOn,
-    /// It waits for its turn.
+    /// The request waits for its turn.
     Hold,
-    /// It waits for a call: Envoy's number for that, and the edge's.
+    /// The request waits for a call: Envoy's id, and the edge's number of it.
     Call(u64, u64),
     Answer(Reply),
 }
 
-/// An answer to a client. It is a copy, because a request may end while it is answered, and call the worker again.
+/// A response to a client. It owns its bytes, because a request may end while it is answered, which calls the
+/// worker again.
 pub(crate) struct Reply {
     status: u16,
-    /// The details, the headers and the body.
+    /// Details, headers and body, one after the other.
     bytes: Vec<u8>,
     headers_at: usize,
     body_at: usize,
 }
 
-/// A larger answer's memory is given back, in bytes.
+/// Maximum size of a buffer that is kept for reuse, in bytes.
 const SPARE_BYTES_MAX: usize = 16 * 1_024;
 
 thread_local! {
-    /// The memory of this thread's last answer, for the next.
+    /// Buffer of this thread's last response, for the next one.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 impl Worker {
-    /// A worker with this configuration, of a filter of this name, and what to do first; or every error, with its place.
+    /// Creates a worker of the filter `name` with its first effects. Returns all errors, each with its place.
     pub(crate) fn begin(name: &str, config: &Config) -> Result<(Self, Vec<Effect>), Vec<String>> {
         let mut seat = Seat::new(name);
         let (edge, effects) = Edge::begin(config.clone(), RULES, &mut seat, now())?;
@@ -73,8 +74,8 @@ impl Worker {
         Open::new(self.numbered)
     }
 
-    /// Decides a request whose headers are there, or that has waited for the call that is `answered`. None if it does not wait
-    /// for it.
+    /// Decides a request whose headers have arrived, or that has waited for the call in `answered`. `None` if
+    /// it does not wait for that call.
     pub(crate) fn decide(
         &mut self,
         open: &mut Open,
@@ -119,23 +120,23 @@ impl Worker {
         }
     }
 
-    /// A request's response has begun.
+    /// Handles the response headers of a request.
     pub(crate) fn response(&mut self, open: &mut Open, stream: Stream) {
         self.edge.response(open, &mut HostResponse(stream), &mut self.seat, now());
     }
 
-    /// It is complete, or never will be.
+    /// Handles the end of the response, complete or not.
     pub(crate) fn response_sent(&mut self, open: &mut Open, stream: Stream) {
         self.edge.response_sent(open, &mut HostResponse(stream), &mut self.seat, now());
     }
 
-    /// A request ends, for whatever reason.
+    /// Ends a request, for whatever reason.
     pub(crate) fn end(&mut self, open: &mut Open) {
         self.held.remove(&open.id());
         self.edge.end(open, &mut self.seat, now());
     }
 
-    /// The way to weir-sync; none if the POP is on its own.
+    /// The caller of weir-sync; `None` if the POP works alone.
     pub(crate) fn caller(&self) -> Option<Arc<Caller>> {
         self.caller.clone()
     }
@@ -153,7 +154,7 @@ impl Reply {
         Self { status: answer.status, bytes, headers_at, body_at }
     }
 
-    /// Sends it.
+    /// Sends the response.
     pub(crate) fn send(&self, stream: Stream) {
         let (rest, body) = self.bytes.split_at_checked(self.body_at).unwrap_or_default();
         let (details, headers) = rest.split_at_checked(self.headers_at).unwrap_or_default();
@@ -170,7 +171,7 @@ impl Drop for Reply {
     }
 }
 
-/// Writes what an edge has to say to Envoy's log.
+/// Writes a message of an edge to Envoy's log.
 pub(crate) fn write_log(level: weir_limiter::edge::Level, text: &str) {
     use weir_limiter::edge::Level as Said;
     let level = match level {

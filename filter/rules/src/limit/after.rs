@@ -1,4 +1,4 @@
-//! Costs that are known only when the response is.
+//! Costs that are known only with the response.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -7,39 +7,39 @@ use crate::reading::{Fields, Item};
 use crate::request::{LINE_BREAK, names};
 use weir_wire::quota::TOKENS_MAX;
 
-/// The most statuses that a rule may list.
+/// Maximum number of statuses in a rule.
 const STATUSES_MAX: usize = 50;
-/// The longest name of a response header, in bytes.
+/// Longest name of a response header, in bytes.
 const HEADER_BYTES_MAX: usize = 256;
-/// The most bytes that one token may stand for.
+/// Maximum number of bytes per token.
 const BYTES_MAX: u32 = 1 << 30;
 
-/// How a response tells what its request cost.
+/// Source of a cost that is known only with the response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum After {
-    /// One token if the response has one of these statuses, else nothing.
+    /// One token if the response has one of these statuses, else none.
     Status(Vec<u16>),
-    /// What a response header says; if it says several numbers, the highest.
+    /// The number in a response header; the highest if there are several.
     Header {
-        /// Its name, in lower case.
+        /// Name of the header, in lower case.
         name: String,
-        /// What counts if it is missing or no whole number; `None`: what was reserved.
+        /// The cost if the header is missing or not a whole number. `None` stands for the reserved tokens.
         default: Option<u32>,
-        /// The most that counts.
+        /// Maximum cost.
         max: u32,
     },
-    /// What another filter of the host found in the response.
+    /// A number in dynamic metadata, set by another filter of the host.
     Metadata {
         /// The metadata's namespace, then the names that lead to the value.
         path: Vec<String>,
-        /// What counts if it is missing or no whole number; `None`: what was reserved.
+        /// The cost if the value is missing or not a whole number. `None` stands for the reserved tokens.
         default: Option<u32>,
-        /// The most that counts.
+        /// Maximum cost.
         max: u32,
     },
     /// One token for each `per` bytes of the response, rounded up.
     Bytes {
-        /// How many bytes one token stands for.
+        /// Number of bytes per token.
         per: u32,
     },
 }
@@ -50,8 +50,8 @@ impl After {
         if let Self::Status(statuses) = self { Some(u32::from(statuses.contains(&status))) } else { None }
     }
 
-    /// The cost that this value of the header or metadata says (`None`: it is missing) for a request that `reserved` so
-    /// many tokens; `None` if the cost depends on something else.
+    /// The cost stated by the header or metadata `value` (`None` if it is missing), for a request that has
+    /// `reserved` tokens. `None` if the cost depends on something else.
     pub fn of_text(&self, value: Option<&[u8]>, reserved: u32) -> Option<u32> {
         let (Self::Header { default, max, .. } | Self::Metadata { default, max, .. }) = self else {
             return None;
@@ -63,13 +63,13 @@ impl After {
         Some(said.map(|said| said.min(*max)).or(*default).unwrap_or(reserved))
     }
 
-    /// The cost of a response of so many bytes; `None` if the cost depends on something else.
+    /// The cost of a response of `bytes` bytes; `None` if the cost depends on something else.
     pub fn of_bytes(&self, bytes: u64) -> Option<u32> {
         let Self::Bytes { per } = self else { return None };
         Some(u32::try_from(bytes.div_ceil(u64::from(*per))).unwrap_or(u32::MAX).min(TOKENS_MAX))
     }
 
-    /// The most that a request may cost.
+    /// Maximum cost of a request.
     pub fn most(&self) -> u32 {
         match self {
             Self::Status(_) => 1,
@@ -78,7 +78,7 @@ impl After {
         }
     }
 
-    /// Reads the field `cost`, if only the response tells; and whether something is reserved.
+    /// Reads the field `cost` if it has `after`. The bool is true if it has `reserve` as well.
     pub(crate) fn read(fields: &mut Fields<'_>) -> Option<(Self, bool)> {
         let cost = fields.take("cost").filter(is_told_by_response)?;
         let mut fields = cost.fields()?;
@@ -126,12 +126,12 @@ impl After {
     }
 }
 
-/// What is in each line of a header, and between commas.
+/// Splits a header into its lines, and each line at commas.
 pub(super) fn values(header: &[u8]) -> impl Iterator<Item = &[u8]> {
     header.split(|&b| matches!(b, b',' | LINE_BREAK))
 }
 
-/// The whole number that `text` is; [`u32::MAX`] if it is larger.
+/// Parses a whole number; a larger one than [`u32::MAX`] gives that.
 pub(super) fn whole_number(text: &[u8]) -> Option<u32> {
     let digits = text.trim_ascii();
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
@@ -141,7 +141,7 @@ pub(super) fn whole_number(text: &[u8]) -> Option<u32> {
     Some(digits.iter().fold(0, add))
 }
 
-/// Whether only the response tells this cost.
+/// True if the cost is known only with the response.
 pub(super) fn is_told_by_response(cost: &Item<'_>) -> bool {
     cost.value().get("after").is_some()
 }

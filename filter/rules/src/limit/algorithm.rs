@@ -1,37 +1,37 @@
-//! The algorithms that a rule may count by, with checked parameters. A key's state under each, and what a request does
-//! to it, belong to the code that decides.
+//! The algorithms that a rule may count by, with checked parameters. The state of a key under each, and its
+//! changes, are in the crate that decides.
 
 use core::fmt;
 
 use weir_wire::law;
 use weir_wire::quota::{FILL_NS_MAX, Quota, QuotaError, TOKENS_MAX};
 
-/// The highest limit a sliding log can keep in a POP.
+/// Highest limit of a sliding log in a POP.
 pub const LOG_MAX: u32 = 16;
-/// Requests of a sliding log that one cell remembers.
+/// Number of requests of a sliding log in one cell.
 pub const LOGGED_PER_CELL: usize = 2;
-/// The longest window, and the longest expiry of a request in flight: 400 days, in nanoseconds.
+/// Longest window, and longest expiry of a request in flight: 400 days, in nanoseconds.
 pub const LENGTH_NS_MAX: u64 = FILL_NS_MAX;
 
-/// What a rule counts by.
+/// The algorithm of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
-    /// A bucket that refills steadily.
+    /// A bucket that refills continuously.
     TokenBucket(Quota),
-    /// A count that starts again with every window.
+    /// A count that restarts with each window.
     FixedWindow(Window),
-    /// The same, with the previous window weighted in.
+    /// A count of the current window, plus the weighted count of the previous one.
     SlidingWindow(Window),
-    /// Every request of the last window.
+    /// A log of every request in the last window.
     SlidingLog(SlidingLog),
-    /// A queue that requests leave at a steady rate.
+    /// A queue that requests leave at a constant rate.
     LeakyBucket(LeakyBucket),
-    /// Requests in flight.
+    /// A count of requests in flight.
     Concurrency(Concurrency),
 }
 
 impl Algorithm {
-    /// The most that a key can take at once when it has taken nothing yet.
+    /// Maximum number of tokens that a fresh key can take at once.
     pub const fn limit(&self) -> u32 {
         match self {
             Self::TokenBucket(quota) => quota.burst(),
@@ -42,7 +42,7 @@ impl Algorithm {
         }
     }
 
-    /// Cells of one key in a POP's table, 1 to half of [`LOG_MAX`].
+    /// Number of cells of one key in a POP's table, 1 to half of [`LOG_MAX`].
     pub const fn cells(&self) -> usize {
         match self {
             Self::SlidingLog(log) => log.cells(),
@@ -50,7 +50,7 @@ impl Algorithm {
         }
     }
 
-    /// The same limit in one cell, for keys that share it: a log becomes a fixed window.
+    /// The same limit in a single cell, for keys that share it. A log becomes a fixed window.
     #[must_use]
     pub fn in_one_cell(self) -> Self {
         match self {
@@ -59,7 +59,7 @@ impl Algorithm {
         }
     }
 
-    /// A number for each algorithm, which no later version changes.
+    /// Number of the algorithm. It never changes between versions.
     pub const fn number(&self) -> u8 {
         match self {
             Self::TokenBucket(_) => 0,
@@ -72,7 +72,7 @@ impl Algorithm {
     }
 }
 
-/// At most `limit` in a window of `length_ns`.
+/// At most `limit` tokens in each window of `length_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     limit: u32,
@@ -80,7 +80,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// `limit`, 1 to [`TOKENS_MAX`], per `length_ns`, up to [`LENGTH_NS_MAX`].
+    /// A window of `length_ns`, 1 to [`LENGTH_NS_MAX`], with a limit of 1 to [`TOKENS_MAX`].
     pub const fn new(limit: u32, length_ns: u64) -> Result<Self, BoundsError> {
         match checked(limit, TOKENS_MAX, length_ns) {
             Ok(()) => Ok(Self { limit, length_ns }),
@@ -88,23 +88,24 @@ impl Window {
         }
     }
 
-    /// The length of a window, in nanoseconds.
+    /// Length of the window, in nanoseconds.
     pub const fn length_ns(&self) -> u64 {
         self.length_ns
     }
 
-    /// The limit.
+    /// Maximum number of tokens in a window.
     pub const fn limit(&self) -> u32 {
         self.limit
     }
 }
 
-/// At most `limit` in any window of `length_ns`, exactly; the limit is at most [`LOG_MAX`], or [`law::LOG_MAX`] for a fleet.
+/// At most `limit` requests in any interval of `length_ns`, exactly. The limit is at most [`LOG_MAX`] in a
+/// POP, and [`law::LOG_MAX`] in a fleet's budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingLog(Window);
 
 impl SlidingLog {
-    /// `limit`, 1 to [`LOG_MAX`], per `length_ns`, up to [`LENGTH_NS_MAX`].
+    /// A log in a POP, with a limit of 1 to [`LOG_MAX`] in `length_ns`, up to [`LENGTH_NS_MAX`].
     pub const fn new(limit: u32, length_ns: u64) -> Result<Self, BoundsError> {
         match checked(limit, LOG_MAX, length_ns) {
             Ok(()) => Ok(Self(Window { limit, length_ns })),
@@ -112,7 +113,7 @@ impl SlidingLog {
         }
     }
 
-    /// One that the fleet's budget keeps: the limit is at most [`law::LOG_MAX`].
+    /// A log in the fleet's budget, with a limit of 1 to [`law::LOG_MAX`].
     pub const fn of_fleet(limit: u32, length_ns: u64) -> Result<Self, BoundsError> {
         match checked(limit, law::LOG_MAX, length_ns) {
             Ok(()) => Ok(Self(Window { limit, length_ns })),
@@ -120,27 +121,27 @@ impl SlidingLog {
         }
     }
 
-    /// Its limit and length.
+    /// Limit and length.
     pub const fn window(&self) -> &Window {
         &self.0
     }
 
-    /// How many cells a key's log takes.
+    /// Number of cells that a key's log takes.
     pub const fn cells(&self) -> usize {
         (self.0.limit as usize).div_ceil(LOGGED_PER_CELL)
     }
 }
 
-/// One turn each `token_ns`, and a queue.
+/// A queue with one turn per `token_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeakyBucket {
-    /// Its burst is a place for each token that waits, and one for the token whose turn it is.
+    /// The burst is a place for each waiting token, and one for the token whose turn it is.
     quota: Quota,
 }
 
 impl LeakyBucket {
-    /// A turn each `token_ns` nanoseconds (at least 1,000), and up to `queue` tokens that wait for theirs: fewer
-    /// than [`TOKENS_MAX`], and for less than [`FILL_NS_MAX`].
+    /// A queue with a turn each `token_ns` nanoseconds (at least 1,000) and up to `queue` waiting tokens.
+    /// `queue` has to be less than [`TOKENS_MAX`], and a token may wait less than [`FILL_NS_MAX`].
     pub const fn new(token_ns: u64, queue: u32) -> Result<Self, QuotaError> {
         match Quota::from_token_ns(token_ns, queue.saturating_add(1)) {
             Ok(quota) => Ok(Self { quota }),
@@ -148,12 +149,12 @@ impl LeakyBucket {
         }
     }
 
-    /// One whose turns are as long as a token of `quota` takes, with as many places as it has tokens.
+    /// A queue with one turn per token time of `quota`, and a place for each token of its burst.
     pub const fn of(quota: Quota) -> Self {
         Self { quota }
     }
 
-    /// An even share of it, of which so many POPs have one each: one place at least.
+    /// The fair share of one of `pops` POPs, with at least one place.
     #[must_use]
     pub fn shared_by(self, pops: u32) -> Self {
         let places = self.places().checked_div(pops).unwrap_or_default().max(1);
@@ -161,18 +162,18 @@ impl LeakyBucket {
         Self::new(token_ns, places - 1).unwrap_or(self)
     }
 
-    /// How many tokens have a place when none waits: as many as fit the queue, and one.
+    /// Number of tokens that an empty queue accepts: those that may wait, and one.
     pub const fn places(&self) -> u32 {
         self.quota.burst()
     }
 
-    /// The quota of an equal token bucket: a token is a turn, and the burst is all places.
+    /// The quota of the equivalent token bucket: a token is a turn, and the burst is the number of places.
     pub const fn quota(&self) -> &Quota {
         &self.quota
     }
 }
 
-/// At most `limit` in flight.
+/// At most `limit` requests in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Concurrency {
     limit: u32,
@@ -180,7 +181,7 @@ pub struct Concurrency {
 }
 
 impl Concurrency {
-    /// `limit`, 1 to [`TOKENS_MAX`], and an expiry up to [`LENGTH_NS_MAX`].
+    /// A limit of 1 to [`TOKENS_MAX`], and an expiry of up to [`LENGTH_NS_MAX`].
     pub const fn new(limit: u32, expires_ns: u64) -> Result<Self, BoundsError> {
         match checked(limit, TOKENS_MAX, expires_ns) {
             Ok(()) => Ok(Self { limit, expires_ns }),
@@ -188,32 +189,32 @@ impl Concurrency {
         }
     }
 
-    /// An even share of it, of which so many POPs have one each: one request at least.
+    /// The fair share of one of `pops` POPs, with at least one request.
     #[must_use]
     pub fn shared_by(self, pops: u32) -> Self {
         Self { limit: self.limit.checked_div(pops).unwrap_or(self.limit).max(1), ..self }
     }
 
-    /// After how long a request in flight may be forgotten, in nanoseconds.
+    /// Time after which a request in flight is no longer counted, in nanoseconds.
     pub const fn expires_ns(&self) -> u64 {
         self.expires_ns
     }
 
-    /// The limit.
+    /// Maximum number of requests in flight.
     pub const fn limit(&self) -> u32 {
         self.limit
     }
 }
 
-/// A parameter out of bounds.
+/// Error of a parameter out of bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BoundsError {
-    /// The limit is not from 1 to this.
+    /// The limit is not in the range 1 to `most`.
     Limit {
-        /// The highest limit the algorithm can keep.
+        /// Highest limit of the algorithm.
         most: u32,
     },
-    /// The length or expiry is not from 1 to [`LENGTH_NS_MAX`] nanoseconds.
+    /// The length or the expiry is not in the range of 1 to [`LENGTH_NS_MAX`] nanoseconds.
     Length,
 }
 
@@ -228,7 +229,7 @@ impl fmt::Display for BoundsError {
 
 impl core::error::Error for BoundsError {}
 
-/// Checks a limit and a length.
+/// Checks the bounds of a limit and a length.
 const fn checked(limit: u32, most: u32, length_ns: u64) -> Result<(), BoundsError> {
     if limit == 0 || limit > most {
         return Err(BoundsError::Limit { most });

@@ -12,8 +12,8 @@ use weir_wire::sharing::Sharing;
 /// Fields that such a rule may not have: its quota is full at the start of each window, and always strict.
 const ELSEWHERE: [&str; 4] = ["burst", "strict", "local_burst", "floors"];
 
-/// Its limit and how POPs share it, where clocks are ahead of UTC by `east` minutes. A token is worth an equal part of the
-/// longest window.
+/// Reads the limit and its sharing, for windows in local time `east` minutes ahead of UTC. A token is worth
+/// an equal part of the longest window.
 pub(crate) fn terms(fields: &mut Fields<'_>, east: i32) -> Option<(Limit, Sharing)> {
     for name in ELSEWHERE {
         if let Some(item) = fields.take(name) {
@@ -36,7 +36,7 @@ pub(crate) fn terms(fields: &mut Fields<'_>, east: i32) -> Option<(Limit, Sharin
 
 fn rate(value: &Value) -> Option<(u32, &'static str, Calendar)> {
     let (count, unit) = value.as_str()?.split_once('/')?;
-    // `/h` and `/d` as in other rates.
+    // `/h` and `/d` are accepted as in other rates.
     let unit = match Period::named(unit) {
         Some(Period::Hour) => "hour",
         Some(Period::Day) => "day",

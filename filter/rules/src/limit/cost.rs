@@ -1,4 +1,4 @@
-//! How many tokens a request takes.
+//! The number of tokens that a request takes.
 
 use serde_json::Value;
 
@@ -8,18 +8,18 @@ use crate::request::{AttributeId, Attributes, Fetched, Kind, NAME_BYTES_MAX, Sou
 use weir_wire::quota::{Quota, TOKENS_MAX};
 use weir_wire::sharing::Sharing;
 
-/// How many tokens a request takes, at least one and at most what a full bucket holds.
+/// Number of tokens that a request takes, at least one and at most the burst.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// This many.
+    /// A constant number.
     Fixed(u32),
-    /// As many as a header of the request says; if it says several, the most.
+    /// The number in a header of the request; the highest if there are several.
     Header {
         /// The header.
         attribute: AttributeId,
-        /// The cost if the header is missing, zero, or no whole number.
+        /// The cost if the header is missing, zero, or not a whole number.
         default: u32,
-        /// The cost if the header says more than this.
+        /// Upper limit of the cost.
         max: u32,
     },
 }
@@ -31,7 +31,7 @@ impl Default for Cost {
 }
 
 impl Cost {
-    /// What `request` takes.
+    /// The cost of `request`.
     #[inline]
     pub fn of(&self, request: &mut Fetched<'_>) -> u32 {
         match (self, request.times()) {
@@ -55,7 +55,7 @@ impl Cost {
         }
     }
 
-    /// The most that a request may take.
+    /// Maximum cost of a request.
     pub fn most(&self) -> u32 {
         match self {
             Self::Fixed(cost) => *cost,
@@ -63,7 +63,7 @@ impl Cost {
         }
     }
 
-    /// What a request takes that does not say.
+    /// The cost of a request without the header.
     pub fn usual(&self) -> u32 {
         match self {
             Self::Fixed(cost) => *cost,
@@ -72,8 +72,8 @@ impl Cost {
     }
 }
 
-/// Reads the field `cost` of a rule with this quota and sharing: what a request takes. If only the response tells the
-/// cost, that is what is reserved.
+/// Reads the field `cost` of a rule with this quota and sharing. If the cost is known only with the response,
+/// the result is the number of tokens to reserve.
 pub(crate) fn cost(
     fields: &mut Fields<'_>,
     quota: Option<Quota>,
@@ -95,7 +95,7 @@ pub(crate) fn cost(
     }
 }
 
-/// The item as a cost that is known at the request.
+/// Reads a cost that is known with the request.
 fn known_before(item: &Item<'_>, most: (u32, &str), attributes: &mut Attributes) -> Option<Cost> {
     if item.value().is_object() {
         return of_header(item, most, attributes);
@@ -103,7 +103,7 @@ fn known_before(item: &Item<'_>, most: (u32, &str), attributes: &mut Attributes)
     admissible(item, most).map(Cost::Fixed)
 }
 
-/// The item as a cost; an error if it is more than `most`, since no bucket would ever admit it.
+/// Reads a constant cost. It is an error if it exceeds `most`, since no bucket would ever admit it.
 fn admissible(item: &Item<'_>, (most, field): (u32, &str)) -> Option<u32> {
     let cost = item.number(1..=TOKENS_MAX)?;
     if cost > most {

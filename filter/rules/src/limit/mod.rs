@@ -1,4 +1,4 @@
-//! How much a rule allows, how that is counted, and what a request costs.
+//! The limit of a rule, its algorithm, and the cost of a request.
 
 pub mod after;
 pub mod algorithm;
@@ -15,27 +15,28 @@ use weir_wire::quota::{Quota, QuotaError, Rate, TOKENS_MAX};
 use weir_wire::sharing::Sharing;
 use weir_wire::time::SECOND_NS;
 
-/// The longest that a request may wait in a leaky bucket's queue, in seconds.
+/// Longest wait in a leaky bucket's queue, in seconds.
 const QUEUE_S_MAX: u64 = 30;
-/// How long a request in flight is counted if the rule does not say, in seconds.
+/// Default expiry of a request in flight, in seconds.
 const EXPIRES_S_DEFAULT: u32 = 300;
-/// The longest that it may be counted, in seconds: a day.
+/// Maximum expiry of a request in flight, in seconds: one day.
 const EXPIRES_S_MAX: u32 = 86_400;
 
-/// The largest multiple of its rule's quota that a tier or a wider prefix may have.
+/// Largest multiple of the rule's quota that a tier or a wider prefix may have.
 pub(crate) const TIMES_MAX: u32 = 1_000;
 
-/// The algorithms a rule may name.
+/// The names of algorithms in rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     TokenBucket,
     FixedWindow,
     SlidingWindow,
-    /// With the most that it may allow.
+    /// With the maximum limit.
     SlidingLog(u32),
     LeakyBucket,
     Concurrency,
-    /// A number for each window of the calendar, where clocks are ahead of UTC by so many minutes.
+    /// A number of tokens for each window of the calendar, in local time that is this number of minutes ahead
+    /// of UTC.
     Quota(i32),
 }
 
@@ -49,25 +50,27 @@ const KINDS: [(&str, Kind); 7] = [
     ("quota", Kind::Quota(0)),
 ];
 
-/// How much a rule allows, and how that is counted.
+/// An algorithm with its parameters, and the equivalent quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// The algorithm, with its parameters.
     pub algorithm: Algorithm,
-    /// The limit as a rate and a burst. That is exact for a token bucket; for the others, the burst is the limit, and
-    /// the rate is such that all of it comes back in their time.
+    /// The limit as a rate and a burst. This is exact for a token bucket. For other algorithms the burst is
+    /// the limit, and the rate returns all of it within one window or expiry.
     pub quota: Quota,
-    /// The rate as it is written, or a multiple of it; `None` if there is none, or if it is too large to be written.
+    /// The rate as written, or a multiple of it. `None` if there is no rate, or if it is too large to be
+    /// written.
     pub rate: Option<Rate>,
 }
 
 impl Limit {
-    /// A token bucket.
+    /// The limit of a token bucket.
     pub(crate) const fn of(quota: Quota, rate: Option<Rate>) -> Self {
         Self { algorithm: Algorithm::TokenBucket(quota), quota, rate }
     }
 
-    /// If POPs share it by a `sharing` that is strict, windows, logs, turns and requests in flight become those of the fleet's budget.
+    /// Converts a limit that POPs share strictly to a token bucket, and moves its windows, log, turns or
+    /// requests in flight to the refill policy of the fleet's budget. Other limits are returned unchanged.
     #[must_use]
     pub(crate) fn shared_by(self, sharing: &mut Sharing) -> Self {
         let (length_ns, law): (_, fn(u32) -> Law) = match &self.algorithm {
@@ -85,12 +88,13 @@ impl Limit {
         if !sharing.strict {
             return self;
         }
-        // A rate's time is in whole seconds, and so is an expiry.
+        // A rate's span and an expiry are whole seconds.
         sharing.law = law(u32::try_from(length_ns / SECOND_NS).unwrap_or(u32::MAX));
         Self { algorithm: Algorithm::TokenBucket(self.quota), ..self }
     }
 
-    /// `times` as much in the same time, never faster; an error if that is too much for the algorithm.
+    /// A limit of `times` as much in the same time, with the token time rounded up. An error if it exceeds
+    /// the algorithm's maximum.
     pub fn times(&self, times: u32) -> Result<Self, QuotaError> {
         let limit = self.algorithm.limit().checked_mul(times).ok_or(QuotaError::Burst)?;
         let token_ns = self.quota.token_ns().div_ceil(u64::from(times.max(1)));
@@ -118,7 +122,7 @@ impl Limit {
     }
 }
 
-/// Reads `algorithm`, and what concerns all limits by it.
+/// Reads `algorithm`, and the fields that concern all limits of that algorithm.
 pub(crate) fn kind(fields: &mut Fields<'_>) -> Kind {
     let kind = fields.choice("algorithm", &KINDS).unwrap_or(Kind::TokenBucket);
     let is_quota = matches!(kind, Kind::Quota(_));
@@ -131,7 +135,7 @@ pub(crate) fn kind(fields: &mut Fields<'_>) -> Kind {
     }
 }
 
-/// Reads those of `rate`, `burst`, `queue`, `limit` and `expires_after_s` that `kind` has.
+/// Reads the fields `rate`, `burst`, `queue`, `limit` and `expires_after_s`, as far as `kind` has them.
 pub(crate) fn read(kind: Kind, fields: &mut Fields<'_>) -> Option<Limit> {
     let burst = only(fields, "burst", kind == Kind::TokenBucket, "token_bucket", TOKENS_MAX);
     let queue = only(fields, "queue", kind == Kind::LeakyBucket, "leaky_bucket", TOKENS_MAX - 1);
@@ -171,7 +175,7 @@ pub(crate) fn read(kind: Kind, fields: &mut Fields<'_>) -> Option<Limit> {
     limit.map(|(algorithm, quota)| Limit { algorithm, quota, rate: Some(rate) })
 }
 
-/// The number in field `name`, 1 to `most`, which goes with one algorithm only.
+/// Reads the number in the field `name`, 1 to `most`. It is an error unless `fits`.
 fn only(fields: &mut Fields<'_>, name: &'static str, fits: bool, algorithm: &str, most: u32) -> Option<u32> {
     let item = fields.take(name)?;
     if !fits {

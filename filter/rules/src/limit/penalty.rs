@@ -1,36 +1,36 @@
-//! Penalties: a client that is limited again and again is banned for a time, everywhere.
+//! Penalties: a client that is limited repeatedly is banned for a time, at every POP.
 
 use super::algorithm::Window;
 use crate::reading::Fields;
 use weir_wire::messages::BAN_MS_MAX;
 use weir_wire::quota::{Span, TOKENS_MAX};
 
-/// When a key is banned, and for how long.
+/// Conditions and duration of a ban.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Penalty {
-    /// Counts a key's limited requests; the one that reaches the limit bans the key.
+    /// Counts a key's limited requests. The request that reaches the limit bans the key.
     pub strikes: Window,
-    /// For how long, in milliseconds.
+    /// Duration of the ban, in milliseconds.
     pub deny_for_ms: u32,
 }
 
 impl Penalty {
-    /// The number of limited requests after which a key is banned.
+    /// Number of limited requests after which a key is banned.
     pub fn after(&self) -> u32 {
         self.strikes.limit()
     }
 
-    /// The time within which they are counted, in nanoseconds.
+    /// Interval in which limited requests are counted, in nanoseconds.
     pub fn within_ns(&self) -> u64 {
         self.strikes.length_ns()
     }
 
-    /// For how long, in nanoseconds.
+    /// Duration of the ban, in nanoseconds.
     pub fn deny_for_ns(&self) -> u64 {
         u64::from(self.deny_for_ms) * 1_000_000
     }
 
-    /// Reads `penalty`.
+    /// Reads the field `penalty`.
     pub(crate) fn read(fields: &mut Fields<'_>) -> Option<Self> {
         let penalty = fields.take("penalty")?;
         let mut fields = penalty.fields()?;

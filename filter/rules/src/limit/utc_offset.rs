@@ -1,9 +1,9 @@
-//! `utc_offset`: by which clocks the windows of a quota begin.
+//! The field `utc_offset`: the time zone in which the windows of a quota begin.
 
 use crate::reading::Fields;
 use weir_wire::calendar::EAST_MIN_MAX;
 
-/// Reads it: by how many minutes clocks are ahead of UTC. Only a quota has one.
+/// Reads the offset: the minutes that local time is ahead of UTC. Only a quota has one.
 pub(super) fn east(fields: &mut Fields<'_>, is_quota: bool) -> i32 {
     let Some(item) = fields.take("utc_offset") else { return 0 };
     if !is_quota {

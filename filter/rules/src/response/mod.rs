@@ -1,4 +1,4 @@
-//! What a rule answers: status, headers, body.
+//! The response to a limited request: status, headers, body.
 
 pub mod template;
 
@@ -12,43 +12,46 @@ use serde_json::{Map, Value};
 use self::template::Template;
 use crate::reading::{Item, is_token};
 
-/// The longest template of a body, in bytes.
+/// Longest template of a body, in bytes.
 pub const BODY_BYTES_MAX: usize = 8 * 1_024;
-/// The most headers that a rule may set.
+/// Maximum number of headers that a rule may set.
 pub const SET_HEADERS_MAX: usize = 20;
-/// The longest name of a header that a rule sets, in bytes.
+/// Longest name of a header that a rule sets, in bytes.
 const HEADER_NAME_BYTES_MAX: usize = 128;
-/// The longest template of a header's value, in bytes.
+/// Longest template of a header's value, in bytes.
 const HEADER_VALUE_BYTES_MAX: usize = 1_024;
-/// The longest media type, in bytes.
+/// Longest media type, in bytes.
 const CONTENT_TYPE_BYTES_MAX: usize = 256;
-/// The most by which Retry-After may be raised, in seconds.
+/// Maximum jitter of Retry-After, in seconds.
 pub const JITTER_S_MAX: u32 = 3_600;
 
-/// Headers that say how a message is framed: the host sets them, never a rule.
+/// Headers that frame a message. Only the host sets them.
 const FRAMING: [&str; 3] = ["content-length", "transfer-encoding", "connection"];
 
-/// What a rule answers.
+/// The response to a limited request, and the quota headers of allowed ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// The status of a limited request, 400 to 599.
+    /// Status of a limited request, 400 to 599.
     pub status: u16,
-    /// Which families of headers it carries.
+    /// Families of headers that responses carry.
     pub headers: HeaderFamilies,
-    /// Whether allowed responses carry the quota headers too.
+    /// True if allowed responses carry the quota headers too.
     pub on_allowed: bool,
-    /// Whether a response names the rule in a header if the rule is in shadow and would have refused the request.
+    /// True if a response names the rule in a header if the rule is in shadow and would have refused the
+    /// request.
     pub on_shadow: bool,
-    /// How X-RateLimit-Reset counts.
+    /// Unit of X-RateLimit-Reset.
     pub reset: Reset,
-    /// The body of a limited response; `None` stands for a problem document (RFC 9457).
+    /// Body of a limited response; `None` stands for a problem document (RFC 9457).
     pub body: Option<Template>,
-    /// The media type of the body; `None` stands for that of a problem document, or with a `body`, for plain text.
+    /// Media type of the body. `None` stands for plain text if there is a `body`, else for that of a problem
+    /// document.
     pub content_type: Option<String>,
-    /// Further headers of a limited response, by name in lower case, each at most once. They replace those of
-    /// the same name.
+    /// Further headers of a limited response. Names are in lower case, each at most once. They replace
+    /// headers of the same name.
     pub set_headers: Vec<(String, Template)>,
-    /// The most by which Retry-After is raised, in seconds, so that not all refused clients return at once.
+    /// Upper limit of the random addition to Retry-After in seconds, so that not all limited clients return
+    /// at once.
     pub retry_after_jitter_s: u32,
 }
 
@@ -69,7 +72,7 @@ impl Default for Response {
     }
 }
 
-/// Which families of headers a response carries.
+/// Families of headers that a response carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeaderFamilies {
     /// `Retry-After` (RFC 9110, 10.2.3), on limited responses only.
@@ -80,7 +83,7 @@ pub struct HeaderFamilies {
     pub x_ratelimit: bool,
 }
 
-/// How X-RateLimit-Reset counts.
+/// Unit of X-RateLimit-Reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
     /// Seconds from now.
@@ -90,7 +93,7 @@ pub enum Reset {
 }
 
 impl Response {
-    /// Whether an allowed response tells its client's quota status.
+    /// True if allowed responses show the client's quota status.
     pub fn is_told(&self) -> bool {
         self.on_allowed && (self.headers.ratelimit || self.headers.x_ratelimit)
     }
@@ -143,7 +146,7 @@ fn template(text: &str, item: &Item<'_>) -> Option<Template> {
 
 fn content_type(item: &Item<'_>) -> Option<String> {
     let text = item.text(CONTENT_TYPE_BYTES_MAX)?;
-    // RFC 9110, 8.3.1: a type and a subtype, then parameters.
+    // A type and a subtype, then parameters (RFC 9110, 8.3.1).
     let media = text.split(';').next().unwrap_or_default().trim_end();
     let is_media = media.split_once('/').is_some_and(|(kind, sub)| is_token(kind) && is_token(sub));
     if !is_media || !is_value(text) {
@@ -190,7 +193,7 @@ fn set_headers(item: &Item<'_>) -> Vec<(String, Template)> {
     set
 }
 
-/// A field's value (RFC 9110, 5.5) of visible ASCII characters and spaces between them.
+/// True for a field value (RFC 9110, 5.5) of visible ASCII characters and spaces between them.
 fn is_value(text: &str) -> bool {
     text.bytes().all(|b| matches!(b, b' '..=b'~')) && text.trim() == text
 }

@@ -1,7 +1,7 @@
-//! Texts with placeholders: what a rule answers, compiled when configuration arrives.
+//! Templates of response texts, compiled when configuration arrives.
 //!
-//! A placeholder is a name in double braces, `{{retry_after}}`, without spaces. Everything else is taken as
-//! it is written, single braces and a closing `}}` on its own too, so that a template may be JSON.
+//! A placeholder is a name in double braces, `{{retry_after}}`, without spaces. All other text is literal,
+//! including single braces and a lone `}}`, so that a template may be JSON.
 
 use alloc::borrow::{Cow, ToOwned};
 use alloc::format;
@@ -9,25 +9,25 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write as _;
 
-/// The most characters of an unknown placeholder that an error repeats.
+/// Maximum number of characters of an unknown placeholder that an error repeats.
 const FOUND_CHARS_MAX: usize = 40;
 
-/// What a placeholder stands for.
+/// A value to fill in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placeholder {
     /// The rule's name.
     Rule,
-    /// Seconds until a request can succeed, as `Retry-After` has them.
+    /// Seconds until a request can succeed, as in `Retry-After`.
     RetryAfter,
-    /// The quota's burst, as `X-RateLimit-Limit` has it.
+    /// The quota's burst, as in `X-RateLimit-Limit`.
     Limit,
     /// Whole tokens left.
     Remaining,
-    /// When the bucket is full, as `X-RateLimit-Reset` has it.
+    /// Time at which the bucket is full, as in `X-RateLimit-Reset`.
     Reset,
 }
 
-/// Every placeholder, as it is written.
+/// The placeholders with their names.
 const PLACEHOLDERS: [(&str, Placeholder); 5] = [
     ("rule", Placeholder::Rule),
     ("retry_after", Placeholder::RetryAfter),
@@ -36,10 +36,10 @@ const PLACEHOLDERS: [(&str, Placeholder); 5] = [
     ("reset", Placeholder::Reset),
 ];
 
-/// What is known only when a request is answered.
+/// Values that are known only when a request is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Numbers {
-    /// Seconds until there is one more token; it has no placeholder.
+    /// Seconds until there is one more token. No placeholder stands for it.
     pub more_s: u64,
     /// The value of [`Placeholder::RetryAfter`].
     pub retry_after_s: u64,
@@ -55,14 +55,14 @@ enum Piece {
     Placeholder(Placeholder),
 }
 
-/// A text with placeholders, cut into pieces. No two literals are adjacent, and none is empty.
+/// A text with placeholders, split into pieces. No literal is empty or follows another literal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Template {
     pieces: Vec<Piece>,
 }
 
 impl Template {
-    /// Cuts `text` into pieces. An error says what was expected, and what was found.
+    /// Splits `text` into pieces. The error states the expected and the found text.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut template = Self::default();
         let mut rest = text;
@@ -80,7 +80,7 @@ impl Template {
         Ok(template)
     }
 
-    /// The text, as it is written.
+    /// The template as it was written.
     pub fn written(&self) -> String {
         let piece = |piece: &Piece| match piece {
             Piece::Literal(text) => text.clone(),
@@ -92,7 +92,7 @@ impl Template {
         self.pieces.iter().map(piece).collect()
     }
 
-    /// The template with the placeholders filled in that a rule knows in advance.
+    /// Fills in the placeholders that a rule determines in advance.
     #[must_use]
     pub fn prepared(&self, rule: &str, limit: &str) -> Self {
         let mut prepared = Self::default();
@@ -122,7 +122,7 @@ impl Template {
                 Piece::Placeholder(Placeholder::RetryAfter) => write!(text, "{}", numbers.retry_after_s),
                 Piece::Placeholder(Placeholder::Remaining) => write!(text, "{}", numbers.remaining),
                 Piece::Placeholder(Placeholder::Reset) => write!(text, "{}", numbers.reset_s),
-                // Filled in before.
+                // Filled in by `prepared`.
                 Piece::Placeholder(Placeholder::Rule | Placeholder::Limit) => Ok(()),
             };
         }
@@ -138,14 +138,13 @@ impl Template {
     }
 }
 
-/// What is before the first of these braces, and what is behind them. A search for bytes is a fraction of the code of one
-/// for text.
+/// Splits at the first of these braces. A search for bytes takes a fraction of the code size of one for text.
 fn cut_at(text: &str, braces: [u8; 2]) -> Option<(&str, &str)> {
     let at = text.as_bytes().windows(2).position(|two| *two == braces)?;
     text.get(..at).zip(text.get(at + 2..))
 }
 
-/// The error for `after`, the text behind two opening braces.
+/// The error for an unknown placeholder; `after` is the text behind the opening braces.
 fn unknown(after: &str) -> String {
     let expected: Vec<_> = PLACEHOLDERS.iter().map(|(name, _)| format!("{{{{{name}}}}}")).collect();
     let expected = expected.join(", ");

@@ -1,4 +1,4 @@
-//! Reads the list of rules.
+//! Parser of the list of rules.
 
 use alloc::format;
 use alloc::string::String;
@@ -24,18 +24,18 @@ use weir_wire::messages::RULES_MAX;
 use weir_wire::quota::{Quota, TOKENS_MAX};
 use weir_wire::sharing::{FLOORS_MAX, Floor, REGION_NAME_MAX, Sharing, WhenUnsynced, is_region_name};
 
-/// What a POP may do on its own.
+/// Names of the fallbacks of a POP without weir-sync.
 const WHEN_UNSYNCED: [(&str, WhenUnsynced); 3] =
     [("local", WhenUnsynced::Local), ("share", WhenUnsynced::Share), ("deny", WhenUnsynced::Deny)];
 
-/// What a rule does with a request that lacks a part of its key.
+/// Names of the treatments of a request that lacks a part of the key.
 const MISSING: [(&str, Missing); 3] =
     [("skip", Missing::Skip), ("share", Missing::Share), ("limit", Missing::Limit)];
 
-/// What a rule needs whose key's value leaves the POP.
+/// Requirement of a rule whose key's value is sent in clear.
 const LOG_KEY: &str = "expected a key of one part beside client_address, and no path_segments";
 
-/// The fields about sharing that not all rules may have, and what they go with beside a token bucket.
+/// Fields about sharing that only some rules may have, and the end of the error that names those rules.
 const SHARED: [(&str, &str); 3] = [
     ("when_unsynced", ", or with strict"),
     ("local_burst", ", which POPs share"),
@@ -70,8 +70,8 @@ pub(crate) fn rules(list: &Item<'_>, reader: &mut Reader) -> Option<Vec<Rule>> {
     Some(rules)
 }
 
-/// A rule's tiers, then the rule, each followed by the rules that `wider` makes of it. Adds their number to `found`; those
-/// beyond the maximum are not made.
+/// Reads a rule. Returns its tiers and then the rule itself, each followed by the rules that `wider` makes of
+/// it. Adds their number to `found`; `None` if that exceeds the maximum.
 fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<Rule>> {
     let mut fields = item.fields()?;
     let name = rule_name(&mut fields, "the rule's name");
@@ -98,7 +98,7 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
     let enforcement = Enforcement::read(&mut fields);
     let penalty = Penalty::read(&mut fields);
     let is_strict = sharing.as_ref().is_some_and(|sharing| sharing.strict);
-    // What must never be overshot fails closed, unless its operator says otherwise.
+    // A strict rule fails closed by default, because it must never overshoot.
     let default = if is_strict { WhenUnsynced::Deny } else { WhenUnsynced::default() };
     let when_unsynced = fields.choice("when_unsynced", &WHEN_UNSYNCED).unwrap_or(default);
     let cost = cost(&mut fields, quota, sharing.as_ref(), &mut reader.attributes);
@@ -123,7 +123,7 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
         quota: quota?,
         rate: limit?.rate,
         after: after.map(Arc::new),
-        // What a strict rule has is paid for beforehand, so something is reserved.
+        // A strict rule debits its tokens beforehand, so it always reserves some.
         reserves: reserves.is_some_and(|reserves| reserves || is_strict),
         variant: Variant::default(),
         enforcement,
@@ -140,7 +140,8 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
     Some(variants.iter().flat_map(|rule| expanded(rule, &wider, item)).collect())
 }
 
-/// A rule that gives out turns cannot charge a cost that only the response tells.
+/// Notes an error for a rule that gives out turns or counts requests in flight: it cannot charge a cost that
+/// is known only with the response.
 fn note_what_cannot_be_charged_after(kind: Kind, fields: &Fields<'_>) {
     if matches!(kind, Kind::LeakyBucket | Kind::Concurrency) {
         fields.note_at(
@@ -150,7 +151,8 @@ fn note_what_cannot_be_charged_after(kind: Kind, fields: &Fields<'_>) {
     }
 }
 
-/// POPs share a token bucket. With any other algorithm each counts for itself, unless the rule is strict.
+/// Notes errors for fields about sharing. POPs share only token buckets and strict rules; with another
+/// algorithm each POP counts for itself.
 fn note_what_is_not_shared(kind: Kind, sharing: Option<&Sharing>, fields: &mut Fields<'_>) {
     let is_strict = sharing.is_some_and(|sharing| sharing.strict);
     let are_known = if kind == Kind::TokenBucket { SHARED.len() } else { usize::from(is_strict) };

@@ -1,4 +1,4 @@
-//! One rule, checked and ready.
+//! A single rule, checked and compiled.
 
 pub(crate) mod list;
 pub mod mode;
@@ -28,76 +28,76 @@ use crate::matching::{Condition, Holds};
 use crate::request::Fetched;
 use crate::response::Response;
 
-/// One rule.
+/// A rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Its name, unique in the set: in headers, logs, metrics and the budget's name.
+    /// Name, unique in the set. It occurs in headers, logs, metrics and the names of budgets.
     pub name: String,
-    /// Which requests it counts.
+    /// Condition on the requests that the rule counts.
     pub matches: Arc<Condition>,
-    /// What it counts by.
+    /// The key that it counts by.
     pub key: KeySpec,
-    /// What it does with a request that lacks a part of its key.
+    /// Treatment of a request that lacks a part of the key.
     pub missing: Missing,
-    /// How many tokens a request takes. If its response tells the cost, it takes them only if the rule [reserves
-    /// them](Self::reserves).
+    /// Number of tokens that a request takes. If the cost is known only with the response, they are taken
+    /// only if the rule [reserves them](Self::reserves).
     pub cost: Cost,
-    /// How it counts.
+    /// Algorithm of the limit.
     pub algorithm: Algorithm,
-    /// How much it allows; for algorithms other than the token bucket, as near as a rate and a burst can say.
+    /// Quota. For algorithms other than the token bucket, the nearest rate and burst.
     pub quota: Quota,
-    /// The rate of its [`Limit`].
+    /// Rate of its [`Limit`].
     pub rate: Option<Rate>,
-    /// What a request costs, if only its response tells.
+    /// Source of the cost, if it is known only with the response.
     pub after: Option<Arc<After>>,
-    /// Whether a request takes tokens until its response tells what it cost.
+    /// True if a request takes tokens until its response states the cost.
     pub reserves: bool,
-    /// Which variant of its written rule it is.
+    /// Variant of the written rule.
     pub variant: Variant,
-    /// Whether its decisions are enforced, and for which keys.
+    /// Mode, and the percentage of keys it is enforced for.
     pub enforcement: Enforcement,
-    /// When a key is refused for longer than its quota asks.
+    /// Conditions and duration of a ban of limited keys.
     pub penalty: Option<Penalty>,
-    /// How POPs share it.
+    /// How POPs share the quota.
     pub sharing: Sharing,
-    /// How a POP applies it when it has not heard from weir-sync for too long.
+    /// Behaviour of a POP in fallback, after too long a time without weir-sync.
     pub when_unsynced: WhenUnsynced,
-    /// What it answers.
+    /// Response to limited requests.
     pub response: Response,
 }
 
 impl Rule {
-    /// How much it allows, and how that is counted.
+    /// The limit of the rule.
     pub fn limit(&self) -> Limit {
         Limit { algorithm: self.algorithm, quota: self.quota, rate: self.rate }
     }
 
-    /// `times` as much as it allows; an error if that is too much for how it counts.
+    /// The limit times `times`; an error if it exceeds the maximum of the algorithm or the refill policy.
     pub(crate) fn times(&self, times: u32) -> Result<Limit, QuotaError> {
         let limit = self.limit().times(times)?;
         let fits = limit.quota.burst() <= self.sharing.law.tokens_max();
         if fits { Ok(limit) } else { Err(QuotaError::Burst) }
     }
 
-    /// The most that one request may cost, whether that is known before or only when it ends.
+    /// Maximum cost of one request, whether it is known with the request or only with the response.
     pub fn most_cost(&self) -> u32 {
         self.after.as_ref().map_or(0, |after| after.most()).max(self.cost.most())
     }
 
-    /// Whether POPs share its quota. With any algorithm but the token bucket, each POP counts for itself. (If POPs share
-    /// windows, a log or turns, these are the budget's, see [`Sharing::law`].)
+    /// True if POPs share the quota. With any algorithm but the token bucket, each POP counts for itself.
+    /// (Windows, logs and turns that POPs share are a matter of the budget, see [`Sharing::law`].)
     pub fn is_shared(&self) -> bool {
         matches!(self.algorithm, Algorithm::TokenBucket(_))
     }
 
-    /// If the fleet counts its requests in flight: how many, and for how long at most.
+    /// Limit and expiry of requests in flight, if the fleet counts them.
     pub fn in_flight(&self) -> Option<Concurrency> {
         let expires_ns = self.sharing.law.expires_us() * 1_000;
         if expires_ns > 0 { Concurrency::new(self.quota.burst(), expires_ns).ok() } else { None }
     }
 
-    /// What a POP counts in cells by, if the fleet gives out turns or counts requests in flight: requests in flight here, or
-    /// turns if `when_unsynced` says so.
+    /// Algorithm of a POP's cells if the fleet gives out turns or counts requests in flight. These cells
+    /// count requests in flight at this POP; turns only in fallback, if `when_unsynced` demands it.
     pub fn in_cells(&self) -> Option<Algorithm> {
         if self.sharing.law == Law::Turns {
             return Some(Algorithm::LeakyBucket(LeakyBucket::of(self.quota)));
@@ -105,46 +105,47 @@ impl Rule {
         self.in_flight().map(Algorithm::Concurrency)
     }
 
-    /// Whether it holds requests until their turns come.
+    /// True if requests may be held until their turns.
     pub fn holds_requests(&self) -> bool {
         let has_turns = self.sharing.law == Law::Turns || matches!(self.algorithm, Algorithm::LeakyBucket(_));
         has_turns && self.quota.burst() > 1
     }
 
-    /// Whether its algorithm is `quota`, whose rate is no [`Rate`].
+    /// True if the algorithm is `quota`, whose rate is not a [`Rate`].
     pub fn is_quota(&self) -> bool {
         self.sharing.law.windows().is_some() && self.rate.is_none()
     }
 
-    /// Its own condition, and that of its tier.
+    /// Its condition, and that of its tier.
     pub(crate) fn conditions(&self) -> impl Iterator<Item = &Condition> {
         core::iter::once(&*self.matches).chain(self.variant.tier.iter().map(|tier| &tier.when))
     }
 
-    /// Whether it counts the request, as far as its variant says; whether its condition holds is known.
+    /// Tests whether the rule's variant counts the request; `matches` is the result of the rule's condition.
     pub(crate) fn is_for(&self, matches: Holds, request: &mut Fetched<'_>) -> Holds {
         if matches.may() { self.variant.holds(&self.key, request) } else { Holds::No }
     }
 
-    /// Whether it allows less than another variant of the same rule: a lower rate, or an equal one and a smaller burst.
+    /// True if it allows less than `other`, a variant of the same rule: a lower rate, or an equal rate and a
+    /// smaller burst.
     pub(crate) fn allows_less_than(&self, other: &Self) -> bool {
         let order =
             |rule: &Self| (rule.variant.is_unlimited(), Reverse(rule.quota.token_ns()), rule.quota.burst());
         order(self) < order(other)
     }
 
-    /// Whether it is as it was written, and not made by a written rule's `tiers` or `wider`.
+    /// True if it is a written rule, not one made by `tiers` or `wider`.
     pub fn is_written(&self) -> bool {
         self.variant.tier.is_none() && self.variant.wider_times.is_none()
     }
 
-    /// The place in the list of the written rule: the one that it is, or that it was made from.
+    /// Index of the written rule that it is, or that it was made from.
     pub fn place(&self) -> u16 {
         self.variant.group
     }
 
-    /// What a bucket's content depends on: name, key, algorithm, quota. A rule keeps its buckets when only other rules
-    /// change, and starts afresh when its quota does.
+    /// Bytes that identify the content of buckets: name, key, algorithm, quota. A rule keeps its buckets when
+    /// only other rules change, and starts with fresh ones when its quota does.
     pub fn identity(&self) -> Vec<u8> {
         let mut bytes = self.name.as_bytes().to_vec();
         bytes.push(0);
@@ -156,7 +157,7 @@ impl Rule {
         }
         if let Some(calendar) = self.sharing.law.windows() {
             bytes.push(u8::from(matches!(self.sharing.law, Law::Sliding(_))));
-            // Months go by the offset that they are at, and have no length.
+            // Months depend on the UTC offset, and have no constant length.
             let months = if let Calendar::MonthAt(minutes) = calendar { minutes.cast_unsigned() } else { 0 };
             let (length_s, begins) = calendar.even().unwrap_or((0, months));
             bytes.extend((u64::from(length_s) << 32 | u64::from(begins)).to_le_bytes());

@@ -1,4 +1,4 @@
-//! Whether a rule's decisions are enforced.
+//! Enforcement of a rule's decisions.
 
 use serde_json::Value;
 
@@ -6,25 +6,26 @@ use crate::key::KeyValue;
 use crate::key::fleet_secret::FleetSecret;
 use crate::reading::Fields;
 
-/// What becomes of a rule's decision.
+/// Effect of a rule's decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// It holds.
+    /// Decisions are enforced.
     #[default]
     Enforce,
-    /// It is counted and has no other effect. It takes nothing from other rules' buckets and hides none of
-    /// their decisions.
+    /// Decisions are counted and have no other effect. The rule consumes nothing from other rules' buckets
+    /// and hides none of their decisions.
     Shadow,
-    /// The rule is not looked at.
+    /// The rule is not evaluated.
     Off,
 }
 
-/// A rule's mode, and for which of its keys it is enforced.
+/// A rule's mode, and the part of its keys it is enforced for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enforcement {
     /// The mode.
     pub mode: Mode,
-    /// The percentage of keys, chosen by their hashes, that it is enforced for; others are treated as in shadow.
+    /// Percentage of keys, chosen by their hashes, that the rule is enforced for. The others are treated as
+    /// in shadow.
     pub percent: u8,
 }
 
@@ -35,7 +36,7 @@ impl Default for Enforcement {
 }
 
 impl Enforcement {
-    /// Reads `mode` and `enforced_percent`.
+    /// Reads the fields `mode` and `enforced_percent`.
     pub(super) fn read(fields: &mut Fields<'_>) -> Self {
         let modes = [("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)];
         // YAML 1.1 reads a bare `off` as false.
@@ -45,7 +46,7 @@ impl Enforcement {
         Self { mode, percent: percent.and_then(|n| u8::try_from(n).ok()).unwrap_or(100) }
     }
 
-    /// Whether the rule's decision is enforced for this key. All POPs that have this secret choose the same keys.
+    /// True if the rule is enforced for this key. All POPs with the same secret choose the same keys.
     pub fn holds_for(self, key: &KeyValue, secret: &FleetSecret) -> bool {
         let is_drawn = || {
             let mut hash = secret.begin(b"enforced_percent");

@@ -16,7 +16,7 @@ use crate::request::Attributes;
 use weir_wire::messages::RULE_NAME_MAX;
 use weir_wire::sharing::Sharing;
 
-/// The most tiers of one rule.
+/// Maximum number of tiers of one rule.
 const TIERS_MAX: usize = 20;
 
 /// Reads the field `tiers` of a rule that counts by `key` with the algorithm `kind`.
@@ -52,7 +52,7 @@ pub(super) fn tiers<'a>(
     tiers
 }
 
-/// Reads the field `keys`: values of the rule's key.
+/// Reads the field `keys`, a list of values of the rule's key.
 fn keys(fields: &mut Fields<'_>, key: Option<&KeySpec>, attributes: &Attributes) -> Option<Texts> {
     let item = fields.take("keys")?;
     let as_requests_have =
@@ -84,8 +84,8 @@ fn change(fields: &mut Fields<'_>, kind: Kind) -> Option<Change> {
     }
 }
 
-/// The variants of `rule`, which is written at `at`, in the order in which they are tried: `RULE.TIER` for each tier, and
-/// the rule last.
+/// The variants of `rule`, written at `at`, in the order in which they are tried: `RULE.TIER` for each tier,
+/// and the rule last.
 pub(super) fn variants(rule: &Rule, tiers: Vec<(Item<'_>, Tier)>, at: &Item<'_>) -> Vec<Rule> {
     let mut rules = Vec::with_capacity(tiers.len() + 1);
     for (number, (item, tier)) in (0..).zip(tiers) {
@@ -120,7 +120,7 @@ pub(super) fn variants(rule: &Rule, tiers: Vec<(Item<'_>, Tier)>, at: &Item<'_>)
     rules
 }
 
-/// How POPs share `limit`: as they share the rule's quota, with a local burst that is the same part of the burst.
+/// The sharing of `limit`: that of the rule, with a local burst that is the same part of the burst.
 fn shared_alike(rule: &Rule, limit: &Limit) -> Sharing {
     let (local, burst) = (u64::from(rule.sharing.local_burst), u64::from(rule.quota.burst()));
     let part = (u64::from(limit.quota.burst()) * local).checked_div(burst).unwrap_or(0);

@@ -1,4 +1,5 @@
-//! The same rule again over wider prefixes, so that a client gains little by moving about inside a prefix.
+//! The field `wider`: a rule once more over wider prefixes, so that a client gains little by changing its
+//! address within a prefix.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -13,17 +14,17 @@ use weir_wire::messages::RULE_NAME_MAX;
 use weir_wire::quota::TOKENS_MAX;
 use weir_wire::sharing::Sharing;
 
-/// The most wider prefixes of one rule.
+/// Maximum number of wider prefixes of one rule.
 const WIDER_MAX: usize = 4;
 
-/// A wider prefix, and how many times the rule's quota it has.
+/// A wider prefix, and the multiple of the rule's quota that it has.
 pub(super) struct Wider<'a> {
     item: Item<'a>,
     prefixes: Prefixes,
     times: u32,
 }
 
-/// Reads the field `wider` of a rule with this key (`None` if that could not be read).
+/// Reads the field `wider` of a rule with this key (`None` if the key is invalid).
 pub(super) fn wider<'a>(fields: &mut Fields<'a>, key: Option<&KeySpec>) -> Vec<Wider<'a>> {
     let items: Vec<_> = fields.list("wider", WIDER_MAX).collect();
     let narrow = match key.map(KeySpec::prefixes) {
@@ -32,7 +33,7 @@ pub(super) fn wider<'a>(fields: &mut Fields<'a>, key: Option<&KeySpec>) -> Vec<W
             fields.note_at("wider", "expected a key with client_address: there is no prefix to widen");
             return Vec::new();
         }
-        // Either `wider` is empty, or the key's errors were noted.
+        // Either `wider` is empty, or errors of the key have been noted.
         _ => Prefixes { ipv4: u8::MAX, ipv6: u8::MAX },
     };
     let mut all = Vec::with_capacity(items.len());
@@ -58,7 +59,7 @@ pub(super) fn wider<'a>(fields: &mut Fields<'a>, key: Option<&KeySpec>) -> Vec<W
     all
 }
 
-/// `rule`, which is written at `at`, followed by the rules that its wider prefixes make: `NAME.w1`, `NAME.w2`.
+/// `rule`, written at `at`, followed by the rules that its wider prefixes make: `NAME.w1`, `NAME.w2`.
 pub(super) fn expanded(rule: &Rule, wider: &[Wider<'_>], at: &Item<'_>) -> Vec<Rule> {
     let mut rules = alloc::vec![rule.clone()];
     for (n, wider) in (1..).zip(wider) {
