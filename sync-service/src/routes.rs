@@ -1,4 +1,4 @@
-//! Which request does what, and whether it may.
+//! Routing and authorization of HTTP requests.
 
 mod busy;
 mod canary;
@@ -42,31 +42,31 @@ use crate::report::Exchange;
 use crate::secrets::Secrets;
 use order_path::Place;
 
-/// What is asked.
+/// Request as routes receive it.
 pub type Request = hyper::Request<Arriving>;
-/// What is answered.
+/// Response of a route.
 pub type Response = hyper::Response<Full<Bytes>>;
-/// The same as it is sent, or what is sent as it comes about.
+/// Response as it is sent: a complete body, or a stream of events.
 pub type Sent = hyper::Response<Either<Full<Bytes>, live::Stream>>;
-/// What is answered, or what goes wrong.
+/// Response, or the problem that prevented it.
 type Answered = Result<Response, Problem>;
 
-/// Where the metrics are.
+/// Path of the metrics.
 const METRICS_PATH: &str = "/metrics";
-/// Where to go back to a version.
+/// Path that rolls back to a version.
 const ROLLBACK_PATH: &str = "/v1/rules/rollback";
-/// Where to ask what a version changes of another.
+/// Path that compares two versions.
 const DIFFERENCES_PATH: &str = "/v1/rules/diff";
-/// Where the canary is, and where it is promoted.
+/// Paths of the canary and of its promotion.
 const CANARY_PATH: &str = "/v1/rules/canary";
 const PROMOTE_PATH: &str = "/v1/rules/canary/promote";
-/// What there is.
+/// List of all paths, for error messages.
 const EXPECTED_PATHS: &str = "expected /v1/report, /v1/rules, /v1/rules/versions, /v1/rules/diff, /v1/rules/rollback, \
     /v1/rules/canary, /v1/rules/canary/promote, /v1/enforcement, /v1/fleet, /v1/rates, /v1/live, /v1/orders, /v1/bans, /v1/allows, \
     /v1/keys, /v1/keys/RULE/VALUE, /v1/check, /v1/settle, \
     /ratelimit/check, /healthz, /readyz or /metrics";
 
-/// The metrics, in both formats.
+/// Rendered metrics, in both formats.
 #[derive(Debug)]
 pub struct Page {
     made_at: Instant,
@@ -74,55 +74,55 @@ pub struct Page {
     text: Bytes,
 }
 
-/// Answers requests.
+/// Handler of all HTTP requests.
 #[derive(Debug)]
 pub struct Routes {
-    /// Answers the reports.
+    /// Handler of reports.
     pub exchange: Arc<Exchange>,
-    /// Answers those who ask about requests, if it is on.
+    /// Handler of checks, if the gateway is on.
     pub gateway: Option<Arc<Gateway>>,
-    /// What is counted.
+    /// Counters.
     pub metrics: Arc<Metrics>,
-    /// What `/metrics` shows.
+    /// Registry that `/metrics` renders.
     pub registry: Registry,
-    /// Who may report, and who may read and change the rule set.
+    /// Credentials of POPs, operators and services.
     pub secrets: Arc<Secrets>,
-    /// The metrics as they were made last.
+    /// Last rendered metrics.
     pub page: Mutex<Option<Page>>,
-    /// Held while a rule set is judged that is only tried.
+    /// Held while a rule set is validated for a trial, so that only one is at a time.
     pub judging: Arc<Mutex<()>>,
-    /// What is streamed to those who look at the page at `/`.
+    /// Stream of events for viewers of the console at `/`.
     pub live: Live,
-    /// How often they are made at most.
+    /// Minimum interval between two renderings of the metrics.
     pub metrics_interval: Duration,
-    /// What requests may call this weir-sync, ...
+    /// Host names that requests may use for this weir-sync.
     pub hosts: Hosts,
-    /// ... and its address for the pages alone.
+    /// Host names for the operations address.
     pub ops_hosts: Hosts,
-    /// Callers are told to go elsewhere.
+    /// True while this weir-sync drains and asks callers to go elsewhere.
     pub is_draining: AtomicBool,
-    /// Whether the pages have an address of their own; the metrics are only there then.
+    /// True if the operations pages have their own address. Only that address then serves the metrics.
     pub has_ops: bool,
-    /// How long a body may take.
+    /// Time limit for a body.
     pub body_timeout: Duration,
-    /// The largest body, in bytes.
+    /// Maximum size of a body, in bytes.
     pub body_bytes_max: usize,
 }
 
-/// Whether a request may change something. A dry run does not, and may take long.
+/// True if a request may change something. A dry run does not, and may take long.
 fn is_change(request: &Request) -> bool {
     let is_change = matches!(*request.method(), Method::PUT | Method::DELETE);
     let is_dry_run = request.uri().query().is_some_and(is_dry_run);
     (is_change && !is_dry_run) || [ROLLBACK_PATH, PROMOTE_PATH].contains(&request.uri().path())
 }
 
-/// Whether a query asks for a dry run.
+/// True if a query asks for a dry run.
 fn is_dry_run(query: &str) -> bool {
     form_urlencoded::parse(query.as_bytes()).any(|(name, value)| name == "dry_run" && value == "true")
 }
 
 impl Routes {
-    /// The response to `request` of `peer`. Never fails: what goes wrong is a problem response.
+    /// Responds to `request` of `peer`. Never fails: errors become problem responses.
     pub async fn respond(self: Arc<Self>, request: Request, peer: Arc<Peer>) -> Sent {
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let answered = if let Err(problem) = self.hosts.judge(&uri, request.headers()) {
@@ -130,7 +130,7 @@ impl Routes {
         } else if uri.path() == live::PATH {
             match self.live(&request) {
                 Ok(stream) => return stream.map(Either::Right),
-                // The page, before somebody logs in: no token is refused.
+                // The console polls this before anybody has logged in. It is not counted as a refused token.
                 Err(problem)
                     if problem.status == StatusCode::UNAUTHORIZED && bearer(request.headers()).is_none() =>
                 {
@@ -139,7 +139,8 @@ impl Routes {
                 Err(problem) => Err(problem),
             }
         } else if is_change(&request) {
-            // To its end, even if its client leaves: POPs and the trail are told of what was changed.
+            // The change runs to its end even if the client disconnects, so that POPs are notified and the
+            // audit log records it.
             let (routes, peer) = (Arc::clone(&self), Arc::clone(&peer));
             let changing = tokio::spawn(async move { routes.route(request, &peer).await });
             changing.await.unwrap_or_else(|_| {
@@ -153,7 +154,7 @@ impl Routes {
         self.sent(response).map(Either::Left)
     }
 
-    /// The response to `request` at the address that has the pages only.
+    /// Responds to `request` at the operations address, which serves only the operations pages.
     pub async fn respond_to_operator(self: Arc<Self>, request: Request, peer: Arc<Peer>) -> Response {
         let judged = self.ops_hosts.judge(request.uri(), request.headers());
         let answered = match judged {
@@ -165,7 +166,7 @@ impl Routes {
         )
     }
 
-    /// The response as it is sent. While weir-sync drains, each says so.
+    /// Completes a response. While weir-sync drains, each response asks its caller to go elsewhere.
     fn sent(&self, mut response: Response) -> Response {
         if self.is_draining() {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -261,8 +262,8 @@ impl Routes {
         }
     }
 
-    /// The metrics, made at most once in [`Self::metrics_interval`]: with many budgets that takes long, and reports
-    /// wait meanwhile.
+    /// Rendered metrics, rebuilt at most once per [`Self::metrics_interval`]. With many budgets that takes
+    /// long, and reports wait in the meantime.
     async fn metrics_page(&self, format: Format) -> Bytes {
         let mut page = self.page.lock().await;
         let known = page.as_ref().filter(|known| known.made_at.elapsed() < self.metrics_interval);
@@ -308,8 +309,8 @@ impl Routes {
         Ok(text(StatusCode::OK, messages::CONTENT_TYPE, self.exchange.answer(version, report).await))
     }
 
-    /// Refuses a body that is longer than any path takes. One that does not say its length is refused while it is read, or
-    /// is not read at all.
+    /// Refuses a body that is longer than any path accepts. A body of unknown length is refused while it is
+    /// read, if it is read at all.
     fn judge_length(&self, request: &Request) -> Result<(), Problem> {
         let bytes_max = self.body_bytes_max.max(DOCUMENT_BYTES_MAX);
         let fits = request.body().size_hint().lower() <= bytes_max as u64;
@@ -325,11 +326,11 @@ impl Routes {
         text(status, "text/plain; charset=utf-8", said)
     }
 
-    /// Whether reports and checks are welcome: the store is in reach, the gateway knows its rules, and this weir-sync is not
-    /// draining.
+    /// True if this weir-sync can serve reports and checks: the store is in reach, the gateway knows its rules,
+    /// and it is not draining.
     pub async fn is_ready(&self) -> bool {
         let ready = self.exchange.ready().await;
-        // Anybody may ask; what the store says is for the logs.
+        // Anybody may request `/readyz`, so the store's error goes only to the log.
         if let Err(error) = &ready {
             tracing::debug!(%error, "not ready");
         }
@@ -346,20 +347,20 @@ impl Routes {
         json(status, "application/json", &serde_json::json!({"ready": is_ready}))
     }
 
-    /// What a request may report: as its token says, and as the certificate of its connection does.
+    /// Credentials of a request for reports: that of its token and that of its connection's certificate.
     fn reporters(&self, headers: &HeaderMap, peer: &Peer) -> Vec<Arc<Credential<Pops>>> {
         let token = self.secrets.access.reporter(bearer(headers));
         token.into_iter().chain(peer.certificate.clone()).collect()
     }
 
-    /// Lets in operators of this role, or of a higher one.
+    /// Authorizes an operator with the role `needed` or a higher one.
     fn operator(&self, headers: &HeaderMap, needed: Role) -> Result<Arc<Credential<Role>>, Problem> {
         let operator = self.secrets.access.operator(bearer(headers), needed)?;
         self.metrics.count_use(&operator.name);
         Ok(operator)
     }
 
-    /// Lets in those who may ask at this door of the gateway.
+    /// Authorizes a caller of the gateway's API `door`.
     fn asker(&self, headers: &HeaderMap, door: Door) -> Result<Option<Arc<Credential<Asks>>>, Problem> {
         let asker = self.secrets.access.asker(bearer(headers), door)?;
         if let Some(asker) = &asker {
@@ -368,7 +369,7 @@ impl Routes {
         Ok(asker)
     }
 
-    /// Lets in requests that may report, and operators.
+    /// Authorizes POPs and operators.
     fn reader(&self, headers: &HeaderMap, peer: &Peer) -> Result<(), Problem> {
         if self.reporters(headers, peer).is_empty() {
             self.operator(headers, Role::Read).map_err(|_| Problem::unauthorized())?;
@@ -376,7 +377,7 @@ impl Routes {
         Ok(())
     }
 
-    /// The whole body, if it has at most `bytes_max` and arrives in time.
+    /// Reads the whole body, of at most `bytes_max` bytes, within the time limit.
     async fn read(&self, body: Arriving, bytes_max: usize) -> Result<Bytes, Problem> {
         if body.size_hint().lower() > bytes_max as u64 {
             return Err(Problem::too_large(bytes_max));
@@ -394,7 +395,7 @@ impl Routes {
     }
 }
 
-/// The content's media type, without its parameters.
+/// Media type of the content, without parameters.
 fn essence(headers: &HeaderMap) -> &[u8] {
     let value = headers.get(CONTENT_TYPE).map_or(&[][..], |value| value.as_bytes());
     value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii()

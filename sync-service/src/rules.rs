@@ -1,17 +1,17 @@
-//! The fleet's rule set: versions in the store, and the edition that POPs are told to run.
+//! The fleet's rule set: its versions in the store, and the revision that POPs run.
 //!
-//! An edition is a version with the [orders](crate::orders) that change it; its number names both. What is current is asked for
-//! each interval, and composed before any POP is told of it: so a POP that is told of an edition can fetch it here, whether
-//! the store answers or not.
+//! A revision is a version with the [overrides](crate::orders) that change it, and its number identifies both.
+//! The current revision is read from the store every interval, and composed before any POP learns its number.
+//! So a POP can fetch each revision that it learns of here, even if the store does not answer.
 //!
 //! ```text
-//! change.rs    who changes something, and why
-//! follow.rs    hears from the store, tells POPs; followed.rs, what it heard; edition.rs, what it tells
+//! change.rs    author and reason of a change
+//! follow.rs    reads the store and notifies POPs; followed.rs, what was read; edition.rs, what POPs are to run
 //! known.rs     the rules that POPs may run
-//! orders.rs    puts, drops and lists orders
-//! kill_switch.rs   switches all rules off, and on
-//! offline.rs   changes that the store has not heard of
-//! canary.rs    begins, promotes and takes back a canary; audience.rs, what it is and which POPs run it; fleet.rs, what each runs
+//! orders.rs    sets, lifts and lists overrides
+//! kill_switch.rs   switches all rules off and on
+//! offline.rs   changes that have not reached the store yet
+//! canary.rs    begins, promotes and takes back a canary; audience.rs, its POPs; fleet.rs, the revision of each POP
 //! ```
 
 pub mod audience;
@@ -53,79 +53,79 @@ use edition::Told;
 use followed::Followed;
 use known::Known;
 
-/// The header with what the author of a change says of it, and the most bytes of that.
+/// Header with the author's comment on a change.
 pub const COMMENT: &str = "weir-comment";
-/// See [`COMMENT`].
+/// Maximum length of a [`COMMENT`], in bytes.
 pub const COMMENT_BYTES_MAX: usize = 500;
-/// How long a report waits until the version that its POP runs is known here, ...
+/// Maximum delay of a report that names a version which is not known here yet.
 const HEAR_MAX: Duration = Duration::from_millis(100);
-/// ... and how often that is tried.
+/// Minimum interval between such look-ups in the store.
 const HEAR_PAUSE: Duration = Duration::from_secs(1);
-/// A version or an edition, and its document, as JSON.
+/// Number and JSON document of a version or a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Its number.
+    /// Number of the version or revision.
     pub version: u64,
-    /// What it says.
+    /// Document as JSON.
     pub document: Bytes,
 }
 
-/// Why a rule set was not changed.
+/// Reason why a rule set was not changed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ChangeError {
-    /// The store did not take it.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Another version than the expected one is current, 0 if there is none.
+    /// The current version is not the expected one. It is 0 if there is none.
     #[error("the current version is {0}")]
     Conflict(u64),
     /// There is no rule set to change.
     #[error("there is no rule set yet")]
     None,
-    /// The version to go back to is not kept.
+    /// The version to roll back to is not kept.
     #[error("version {0} is not kept")]
     NotKept(u64),
-    /// A kept document is not valid any more.
+    /// A kept document is no longer valid.
     #[error("the document is not valid")]
     Invalid(Vec<ConfigError>),
-    /// The rule set with an order would not be valid.
+    /// The rule set would be invalid with the override.
     #[error("the rule set with this order is not valid")]
     Order(Vec<ConfigError>),
-    /// There are as many orders as there may be.
+    /// The maximum number of overrides is reached.
     #[error("there are {ORDERS_MAX} orders, the most")]
     Full,
-    /// There is no such order.
+    /// There is no such override.
     #[error("there is no such order")]
     NoOrder,
-    /// A canary runs, of this number.
+    /// The canary with this number is running.
     #[error("a canary runs")]
     Canary(u64),
-    /// No canary runs.
+    /// No canary is running.
     #[error("no canary runs")]
     NoCanary,
-    /// Another canary runs than the expected one, of this number.
+    /// The canary with this number is running, not the expected one.
     #[error("the canary that runs is {0}")]
     OtherCanary(u64),
-    /// No POP of the canary's audience has reported, or not all that it names.
+    /// Some POPs of the canary's audience, or all of them, have never reported.
     #[error("no such POPs have reported: {0:?}")]
     Unheard(Audience),
-    /// The canary has other terms for strict rules.
+    /// The canary would change the quota or the algorithm of strict rules.
     #[error("the canary has other terms for strict rules")]
     Strict(Vec<ConfigError>),
 }
 
-/// What a rule set would do if it were put.
+/// Result of a trial: what a rule set would change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tried {
-    /// The version that it would replace, 0 if there is none.
+    /// Version that it would replace; 0 if there is none.
     pub current: u64,
-    /// Its own version; nobody knows the first one beforehand.
+    /// Version that it would become. It cannot be predicted for the first one.
     pub next: Option<u64>,
-    /// Whether it says just what the current one says.
+    /// True if it is identical to the current one.
     pub is_same: bool,
-    /// What it changes.
+    /// Changes to the current rule set.
     pub changes: Changes,
-    /// The same, a line each, for people.
+    /// The changes as text, one per line.
     pub lines: Vec<String>,
 }
 
@@ -133,28 +133,28 @@ pub struct Tried {
 pub struct RuleSets {
     store: Arc<dyn Store>,
     trail: Arc<Trail>,
-    /// The region whose POPs report here.
+    /// Region whose POPs report here.
     region: String,
-    /// What POPs are told to run.
+    /// Revisions that POPs are to run.
     told: Mutex<Told>,
-    /// What that was made of.
+    /// State of the store from which these were composed.
     followed: tokio::sync::Mutex<Followed>,
-    /// Whether the store, when it was last asked, had no version at all.
+    /// True if the store had no version at all when it was last read.
     is_missing: AtomicBool,
-    /// Whether the store did not answer when a watched file was put last.
+    /// True if the store failed the last time a watched file was put.
     is_file_lost: AtomicBool,
     known: Mutex<Known>,
-    /// When the store was last asked because a POP runs a version that is not known here.
+    /// Time of the last look-up of a version that a POP runs and that is not known here.
     asked_at: tokio::sync::Mutex<Option<Instant>>,
     shown: Shown,
 }
 
-/// What metrics show of the rule sets.
+/// Metrics of the rule sets.
 #[derive(Clone, Debug, Default)]
 pub struct Shown {
-    /// The edition that POPs are told to run.
+    /// Revision that POPs run.
     pub edition: Gauge,
-    /// The edition that a canary's POPs are told to run, 0 if none runs.
+    /// Revision that the canary's POPs run; 0 if there is no canary.
     pub canary: Gauge,
 }
 
@@ -165,7 +165,8 @@ impl std::fmt::Debug for RuleSets {
 }
 
 impl RuleSets {
-    /// The rule sets in `store`, for the POPs of `region`; `shown` says what these are told to run, and `trail` hears of changes.
+    /// Rule sets in `store` for the POPs of `region`. The current revisions appear in `shown`; changes are
+    /// recorded in `trail`.
     pub fn new(store: Arc<dyn Store>, region: &str, shown: Shown, trail: Arc<Trail>) -> Self {
         Self {
             store,
@@ -181,31 +182,30 @@ impl RuleSets {
         }
     }
 
-    /// The number of the edition that POPs are told to run that are not a canary's, as last heard from the store; 0 if there
-    /// was none.
+    /// Current revision for POPs outside of the canary, as last read from the store; 0 if there is none.
     pub fn edition(&self) -> u64 {
         self.told().current().map_or(0, |edition| edition.number)
     }
 
-    /// The number of the edition that this POP is told to run, which reports here.
+    /// Revision that this POP of the region is to run.
     pub fn edition_of(&self, pop: &str) -> u64 {
         let told = self.told();
         let canary = told.canary().filter(|trial| trial.canary.audience.covers(pop, &self.region));
         canary.map(|trial| &trial.edition).or(told.current()).map_or(0, |edition| edition.number)
     }
 
-    /// The version of the rule set in that edition; 0 if there was none.
+    /// Version of the rule set in the current revision; 0 if there is none.
     pub fn version(&self) -> u64 {
         self.told().current().map_or(0, |edition| edition.version)
     }
 
-    /// Whether the store answered that it has no rule set.
+    /// True if the store answered that it has no rule set.
     pub fn is_missing(&self) -> bool {
         self.is_missing.load(Ordering::Relaxed)
     }
 
-    /// Hears of `version`, which a POP says it runs, if it is not known here: the POP may have heard of it through another
-    /// weir-sync. It takes no longer than a moment, whatever the store does and whatever POPs say.
+    /// Reads the store if a POP runs `version` and it is not known here: the POP may have it from another
+    /// weir-sync. Takes at most 100 ms, and reads the store at most once per second, whatever POPs report.
     pub async fn hear_of(&self, version: u64) {
         if version == 0 || self.known().has(version) {
             return;
@@ -216,19 +216,19 @@ impl RuleSets {
                 return;
             }
             *asked_at = Some(Instant::now());
-            // Without the store, what is claimed of the version waits.
+            // If the store does not answer, the report limits for this version's rules wait.
             let _ = self.listen().await;
         };
         let _ = timeout(HEAR_MAX, hear).await;
     }
 
-    /// The newest version or edition that is known and the rules of all that are kept, if there are new ones since the last
-    /// call.
+    /// The highest known version or revision, and the rules of all that are kept. None if nothing is new since
+    /// the last call.
     pub fn news(&self) -> Option<(u64, Vec<KnownRule>)> {
         self.known().news()
     }
 
-    /// Looks at the versions that the store has, unless `current` and those before it are known.
+    /// Loads the versions in the store, unless `current` and all earlier ones are known.
     async fn know_kept(&self, current: u64) -> Result<(), StoreError> {
         let is_known = |version| {
             let known = self.known();
@@ -250,7 +250,7 @@ impl RuleSets {
         Ok(())
     }
 
-    /// The current version, from the store.
+    /// Reads the current version from the store.
     pub async fn current(&self) -> Result<Option<Held>, StoreError> {
         match self.store.rules_version().await? {
             Some(version) => self.kept_version(version).await,
@@ -258,25 +258,25 @@ impl RuleSets {
         }
     }
 
-    /// What POPs fetch: an edition, or a version that is kept.
+    /// Document of a revision or of a kept version, for POPs to fetch.
     pub async fn get(&self, number: u64) -> Result<Option<Held>, StoreError> {
         if let Some(held) = self.told_of(number) {
             return Ok(Some(held));
         }
         let kept = self.kept_version(number).await?;
         if kept.is_none() && number > self.edition() {
-            // The POP was told by another weir-sync, which has heard of it a moment earlier.
+            // The POP learned of it from another weir-sync, which read the store a moment earlier.
             self.listen().await?;
             return Ok(self.told_of(number));
         }
         Ok(kept)
     }
 
-    /// What POPs are told to run, with what orders change: one rule set, and a second one while a canary runs. None if there is
-    /// no rule set, or it cannot be read.
+    /// Rule sets with overrides that POPs run: one, and a second one while a canary runs. Empty if there is no
+    /// rule set or it cannot be parsed.
     pub async fn in_force(&self) -> Result<Vec<Arc<RuleSet>>, StoreError> {
         if self.edition() == 0 {
-            // Nothing was heard from the store yet.
+            // Nothing was read from the store yet.
             self.listen().await?;
         }
         let told = self.told();
@@ -284,7 +284,7 @@ impl RuleSets {
         Ok(editions.filter_map(|edition| edition.rule_set.clone()).collect())
     }
 
-    /// Whether POPs are told to run a rule of this name, or nothing is known of what they run.
+    /// True if POPs run a rule of this name, or if it is not known what they run.
     pub fn has_rule(&self, name: &str) -> bool {
         let told = self.told();
         let editions = told.current().into_iter().chain(told.canary().map(|trial| &trial.edition));
@@ -293,26 +293,26 @@ impl RuleSets {
     }
 
     fn told_of(&self, number: u64) -> Option<Held> {
-        // A canary that was taken back may have had the number of a version that was put since.
+        // A canary that was taken back may have had the number of a later version.
         let is_version = self.known().is_version(number);
         let told = self.told();
         let edition = told.find(number).filter(|edition| edition.version == number || !is_version)?;
         Some(Held { version: number, document: edition.document.clone() })
     }
 
-    /// A version that is kept, as it was put.
+    /// Document of a kept version as it was put.
     async fn kept_version(&self, version: u64) -> Result<Option<Held>, StoreError> {
         let document = self.store.get_rules(version).await?;
         Ok(document.map(|document| Held { version, document: document.into() }))
     }
 
-    /// The versions that are kept, the newest first.
+    /// Versions that are kept, newest first.
     pub async fn kept(&self) -> Result<Vec<Kept>, StoreError> {
         self.store.kept_rules().await
     }
 
-    /// Puts `document` as a new version, if the current one is `expected` (0: if there is none; `None`: in any
-    /// case); returns the new one.
+    /// Puts `document` as a new version and returns its number. If `expected` is given, it must be the current
+    /// version, 0 for none.
     pub async fn put(
         &self,
         document: &Document,
@@ -325,7 +325,7 @@ impl RuleSets {
         Ok(version)
     }
 
-    /// The same, and nobody is told.
+    /// Puts the version into the store without notifying anybody.
     async fn put_in_store(
         &self,
         document: &Document,
@@ -342,7 +342,7 @@ impl RuleSets {
         }
     }
 
-    /// A new version is in the store: POPs are told, and the log and the trail.
+    /// Notifies POPs of a new version in the store, and records it in the log and the audit log.
     async fn is_put(&self, version: u64, document: &Document, change: &Change) {
         self.known().add(version, known_rules(document.rules()).collect());
         self.listen_now().await;
@@ -351,14 +351,14 @@ impl RuleSets {
         self.tell_of(version, document, change).await;
     }
 
-    /// Tells the trail of a new version, which was made of the one before it.
+    /// Records a new version in the audit log, with its changes to the previous one.
     async fn tell_of(&self, version: u64, document: &Document, change: &Change) {
         if !self.trail.is_on() {
             return;
         }
-        // Each version is the one before it plus 1, except the first.
+        // Each version is its predecessor plus 1, except the first.
         let old = self.kept_version(version.saturating_sub(1)).await;
-        // Without the store's answer it is not known what there was before.
+        // If the store does not answer, the previous version is unknown.
         let (before, changes) = match old {
             Ok(old) => {
                 let value = old.as_ref().map(|old| serde_json::from_slice(&old.document).unwrap_or_default());
@@ -370,12 +370,12 @@ impl RuleSets {
         self.trail.change(Changed { before, after: Some(version), changes, ..change.told("rules") });
     }
 
-    /// Tells the trail of a version whose answer was lost.
+    /// Records in the audit log a version that may or may not have been stored.
     fn tell_of_lost(&self, error: &StoreError, change: &Change) {
         self.trail.change_failed(error, change.told("rules"));
     }
 
-    /// What [`Self::put`] would do now; it is not done.
+    /// Result that [`Self::put`] would have now, without a change.
     pub async fn try_put(&self, document: &Document, expected: Option<u64>) -> Result<Tried, ChangeError> {
         let current = self.current().await?;
         let version = current.as_ref().map_or(0, |held| held.version);
@@ -390,13 +390,14 @@ impl RuleSets {
         Ok(Tried { current: version, next: current.map(|held| held.version + 1), is_same, changes, lines })
     }
 
-    /// Puts what a watched file says, if that is news to the store; then returns the new version. Fails while a canary runs.
+    /// Puts the content of a watched file if the store does not have it yet, and returns the new version. Fails
+    /// while a canary runs.
     pub async fn put_file(&self, document: &Document) -> Result<Option<u64>, ChangeError> {
         let text = document.text();
         let change = Change { note: "file".into(), author: "rules_file".into(), ..Change::default() };
         let put = Put { document: &text, expected: None, note: &change.text(), from_file: true };
         let stored = self.store.put_rules(&put).await;
-        // A file is tried again and again; one event will do.
+        // The file is put again and again until the store answers; one event is enough.
         let was_lost = self.is_file_lost.swap(stored.is_err(), Ordering::Relaxed);
         let lost = |error: &StoreError| {
             if !was_lost {
@@ -415,7 +416,7 @@ impl RuleSets {
         Ok(Some(version))
     }
 
-    /// Puts the document of the kept version `to` as a new one.
+    /// Puts the document of the kept version `to` as a new version.
     pub async fn roll_back(
         &self,
         to: u64,
@@ -431,12 +432,12 @@ impl RuleSets {
     }
 
     fn told(&self) -> MutexGuard<'_, Told> {
-        // Nothing that runs under this lock panics; should it, what it guards is still good.
+        // Nothing that runs under this lock panics. If it did, the state would still be valid.
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The rules of a document. One that cannot be read any more, no POP can run either.
+/// Rules of a document. A document that cannot be parsed has none, because no POP can run it either.
 fn rules_of(document: &str) -> Vec<KnownRule> {
     let document = Document::read(document.as_bytes(), Form::Json);
     document.map(|document| known_rules(document.rules()).collect()).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The service as a whole: listens, accepts, drains.
+//! Startup, listeners and shutdown of the service.
 
 use std::future::{Future, pending};
 use std::io;
@@ -40,83 +40,84 @@ use crate::store::{Master, Store, StoreError};
 use crate::trail::writer::Writer;
 use crate::trail::{self, Trail};
 
-/// How often to hear from the other regions (hot keys, the rule set): as often as POPs report.
+/// Interval for reading hot keys and the rule set from the store: as often as POPs report.
 const LISTEN_INTERVAL: Duration = Duration::from_millis(250);
-/// How often to tell the other weir-syncs of busy keys.
+/// Interval for sharing top keys with the other weir-syncs.
 const BUSY_INTERVAL: Duration = Duration::from_secs(1);
-/// How long to gather bans before the next are shared.
+/// Time for which bans are gathered before the next ones are shared.
 const BANS_PAUSE: Duration = Duration::from_millis(50);
-/// How often gRPC's health is brought up to date.
+/// Interval for updating the gRPC health status.
 const HEALTH_PAUSE: Duration = Duration::from_millis(500);
-/// How long the last lines of the trail may take.
+/// Time limit for writing the last lines of the audit log.
 const TRAIL_FINISH_MAX: Duration = Duration::from_secs(2);
-/// The most connections to the pages' own address.
+/// Maximum number of connections to the operations address.
 const OPS_CONNECTIONS_MAX: u32 = 64;
 
-/// How long to try a store that is only to be tried, and how often to look.
+/// Time limit for trying a store, and the pause between attempts.
 const TRY_TIMEOUT: Duration = Duration::from_secs(15);
 const TRY_PAUSE: Duration = Duration::from_millis(10);
 
-/// Why weir-sync could not start.
+/// Reason why weir-sync could not start.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// Another process listens there.
+    /// Another process listens on the address.
     #[error("{0} is in use: stop what listens there (another weir-sync?) or set another {1}")]
     InUse(SocketAddr, &'static str),
-    /// Listening failed otherwise.
+    /// The address cannot be used for another reason.
     #[error("cannot listen on {0}: {1}")]
     Listen(SocketAddr, io::Error),
-    /// The store's settings cannot be used.
+    /// The store's settings are unusable.
     #[error(transparent)]
     Store(#[from] DialError),
-    /// The gateway's settings cannot be used.
+    /// The gateway's settings are unusable.
     #[error("gateway: {0}")]
     Gateway(String),
-    /// The trail's file cannot be written.
+    /// The audit log's file cannot be written.
     #[error("trail_file: {0}")]
     Trail(String),
-    /// The trail's stream cannot be used.
+    /// The audit log's stream is unusable.
     #[error("trail_redis: {0}")]
     Stream(DialError),
-    /// The store was tried, and cannot be used now.
+    /// The store was tried and is unusable.
     #[error("{0}")]
     Unusable(StoreError),
-    /// Draws on it have to wait for a replica, and none confirms them.
+    /// Acquires must wait for a replica, but none of this server confirms them.
     #[error("the store's server at {0}: {1}")]
     Alone(String, StoreError),
 }
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Where a weir-sync listens.
+/// Addresses on which a weir-sync listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listening {
     /// For reports and everything else.
     pub address: SocketAddr,
-    /// For the pages alone, if they have an address of their own.
+    /// For the operations pages only, if they have their own address.
     pub ops: Option<SocketAddr>,
-    /// For gRPC, if it is answered.
+    /// For gRPC, if it is enabled.
     pub grpc: Option<SocketAddr>,
 }
 
-/// Serves until `shutdown` is done and callers have had [`Config::drain_delay`] to go elsewhere, then lets the requests in
-/// flight end, within [`Config::drain_timeout`]. Requests must carry the tokens of `secrets`. Sends where it listens to `ready`.
-/// Fails if it cannot start; it starts without a store in reach, once it has tried to reach it.
+/// Serves until `shutdown` completes. Then gives callers [`Config::drain_delay`] to go elsewhere, and requests
+/// in flight [`Config::drain_timeout`] to finish. Requests need the tokens of `secrets`. The listening
+/// addresses are sent to `ready`. Fails if it cannot start. A store that is out of reach does not prevent a
+/// start, which waits only for the first attempt.
 pub async fn run(
     config: Config,
     secrets: Arc<Secrets>,
     ready: oneshot::Sender<Listening>,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), RunError> {
-    // Clients choose keys, and none is named before this.
+    // Clients choose keys, so budget IDs need a random seed before the first one exists.
     weir_budget::id::seed(random());
-    // First the address: without it there is no need to trouble the store.
+    // The address comes first: without it, there is no reason to connect to the store.
     let listener = listen(config.listen, "--listen").await?;
     let store = open_store(&config)?;
     serve(config, secrets, listener, store, ready, shutdown).await
 }
 
-/// As [`run`], over a listener and a store that are open already; several may share one store.
+/// Like [`run`], with a listener and a store that are already open. Several servers may share one store.
 pub async fn serve(
     config: Config,
     secrets: Arc<Secrets>,
@@ -128,8 +129,8 @@ pub async fn serve(
     serve_until(config, secrets, listener, store, ready, Box::pin(shutdown)).await
 }
 
-/// As [`serve`]. It takes and gives boxes, so that its code is in this crate: else each program that calls it would compile all
-/// of the service once more.
+/// Like [`serve`], with boxed arguments and result. The code is thus compiled once in this crate and not in
+/// each program that calls it.
 fn serve_until(
     config: Config,
     secrets: Arc<Secrets>,
@@ -156,11 +157,11 @@ fn serve_until(
         for writer in writers {
             writing.spawn(writer.run());
         }
-        // The receiver may be gone by now.
+        // The receiver may have been dropped.
         let _ = ready.send(Listening { address, ops, grpc });
         let limits = limits(&config);
         let mut work = JoinSet::new();
-        // It reports as long as it is asked.
+        // The gateway reports as long as it serves checks.
         let mut deciding = JoinSet::new();
         let gateway = routes.gateway.clone();
         gateway.clone().map(|gateway| deciding.spawn(gateway.run()));
@@ -205,32 +206,32 @@ fn serve_until(
     })
 }
 
-/// Waits until the store was reached or is known to be out of reach, for `limit` at most. A report that is answered before that is
-/// answered without the store, and a strict rule's request is refused for it.
+/// Waits until the store was reached or is known to be out of reach, at most `limit`. Without this, the first
+/// reports would be answered as if the store were down, and their strict requests refused.
 async fn reached(store: &dyn Store, limit: Duration) {
     let tried = async {
         while matches!(store.ping().await, Err(StoreError::Connecting)) {
             sleep(TRY_PAUSE).await;
         }
     };
-    // It starts without a store, too.
+    // A timeout is no error: weir-sync also starts without a store.
     let _ = timeout(limit, tried).await;
 }
 
-/// Hears from the other regions, until it is aborted.
+/// Exchanges hot keys and rule set versions with the other regions until the task is aborted.
 async fn listen_to_regions(routes: Arc<Routes>) {
     let mut ticks = interval(LISTEN_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         if let Err(error) = routes.exchange.listen().await {
-            // The store's own metrics and /readyz show it more plainly.
+            // The store's own metrics and `/readyz` show this failure better.
             tracing::debug!(%error, "cannot exchange hot keys and versions with the other regions");
         }
     }
 }
 
-/// Shares bans with the other regions as soon as there are any, and hears of theirs every interval.
+/// Shares bans with the other regions as soon as there are new ones, and reads theirs every interval.
 async fn share_bans(routes: Arc<Routes>) {
     let mut ticks = interval(LISTEN_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -246,7 +247,7 @@ async fn share_bans(routes: Arc<Routes>) {
     }
 }
 
-/// Tells the other weir-syncs which keys are busy here, until it is aborted.
+/// Shares this weir-sync's top keys with the others until the task is aborted.
 async fn share_busy(routes: Arc<Routes>) {
     let mut ticks = interval(BUSY_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -268,7 +269,7 @@ fn limits(config: &Config) -> Limits {
     }
 }
 
-/// Listens on `address`, which `flag` sets.
+/// Listens on `address`, which the option `flag` sets.
 async fn listen(address: SocketAddr, flag: &'static str) -> Result<TcpListener, RunError> {
     TcpListener::bind(address).await.map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => RunError::InUse(address, flag),
@@ -276,7 +277,7 @@ async fn listen(address: SocketAddr, flag: &'static str) -> Result<TcpListener, 
     })
 }
 
-/// Tells callers to go elsewhere, and gives them `delay` to do so.
+/// Asks callers to go elsewhere and waits for `delay`.
 async fn send_away(routes: &Routes, grpc: Option<&Port>, delay: Duration) {
     tracing::info!(
         delay_ms = delay.as_millis(),
@@ -313,7 +314,8 @@ async fn drain(connections: &Connections, grpc: Option<&Port>, limit: Duration) 
     }
 }
 
-/// Serves the pages of `routes` alone, until it is aborted: other connections cannot keep an operator from them.
+/// Serves the operations pages until the task is aborted. They have their own connection limit, so other
+/// connections cannot lock an operator out.
 async fn serve_operations(listener: TcpListener, routes: Arc<Routes>, limits: Limits) {
     let limits = Limits { connections_max: OPS_CONNECTIONS_MAX, ..limits };
     let connections = Connections::new(limits, None, Gauge::default(), Protocol::Http1);
@@ -321,7 +323,7 @@ async fn serve_operations(listener: TcpListener, routes: Arc<Routes>, limits: Li
     connections.accept(listener, answer, pending()).await;
 }
 
-/// The port for gRPC, if there is a gateway to ask.
+/// The gRPC port, if it is configured and the gateway is on.
 async fn port(config: &Config, routes: &Routes) -> Option<Arc<Port>> {
     let gateway = Arc::clone(routes.gateway.as_ref()?);
     let (secrets, metrics) = (Arc::clone(&routes.secrets), Arc::clone(&routes.metrics));
@@ -333,7 +335,7 @@ async fn port(config: &Config, routes: &Routes) -> Option<Arc<Port>> {
     Some(Arc::new(Port::new(gateway, connections, secrets, metrics, limits).await))
 }
 
-/// Says over gRPC what `/readyz` says, until it is aborted.
+/// Publishes the state of `/readyz` as gRPC health until the task is aborted.
 async fn tell_health(port: Arc<Port>, routes: Arc<Routes>) {
     let mut told = false;
     loop {
@@ -387,19 +389,20 @@ fn routes(
     Ok((routes, writers))
 }
 
-/// Where the trail goes.
+/// Destinations and limits of the audit log.
 fn trail_settings(config: &Config) -> trail::Settings {
     let stream = |redis: &TrailRedis| {
         let files = store_files(config);
         let (url, files, nodes) = match (redis, &config.store) {
-            // It is told no secret of the store's; whom to trust, and who this is, are none.
+            // None of the store's passwords is used here. Its CA and its client certificate are, because they
+            // are no secrets.
             (TrailRedis::Redis(url), _) => {
                 let password = config.trail_redis_password_file.clone();
                 let files = Files { password, sentinel_password: None, sentinel_user: None, ..files };
                 (url, files, NodeMap::default())
             }
             (TrailRedis::Store, StoreAddress::Redis(url)) => (url, files, config.store_nodes.clone()),
-            // Refused when the settings were read.
+            // The settings refuse this combination.
             (TrailRedis::Store, StoreAddress::Memory) => return None,
         };
         Some(StreamSettings {
@@ -426,13 +429,13 @@ fn trail_settings(config: &Config) -> trail::Settings {
     }
 }
 
-/// So many percent as a part of one.
+/// Percentage as a fraction.
 #[allow(clippy::cast_precision_loss, reason = "at most 100")]
 fn share(percent: usize) -> f64 {
     percent as f64 / 100.0
 }
 
-/// The files that connections to the store begin with.
+/// Files needed for connections to the store.
 fn store_files(config: &Config) -> Files {
     Files {
         password: config.store_password_file.clone(),
@@ -444,7 +447,7 @@ fn store_files(config: &Config) -> Files {
     }
 }
 
-/// Tries the store that `config` names. Fails if it cannot be used now.
+/// Connects to the store that `config` names. Fails if it cannot be used now.
 pub async fn try_store(config: &Config) -> Result<(), RunError> {
     let store = open_store(config)?;
     let tried = async {
@@ -468,7 +471,7 @@ async fn try_once(store: &dyn Store) -> Result<(), RunError> {
     store.masters().into_iter().find_map(alone).map_or(Ok(()), Err)
 }
 
-/// The store that `config` names. Must run inside tokio. Fails if its settings cannot be used.
+/// Opens the store that `config` names. Must run inside a tokio runtime. Fails if its settings are unusable.
 pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, RunError> {
     let url = match &config.store {
         StoreAddress::Memory => return Ok(Arc::new(Memory::new(config.memory_budgets_max, config.pop_ttl))),

@@ -1,4 +1,4 @@
-//! YAML 1.2, bounded, and what is wrong with it in words for its author.
+//! YAML 1.2 with limits, and with error messages for its author.
 
 mod words;
 
@@ -9,29 +9,29 @@ use serde_saphyr::{Budget, Error, Options};
 use crate::input::FILE_BYTES_MAX;
 use crate::misread::{Misread, position};
 
-/// Reads a document.
+/// Parses one document.
 pub(crate) fn read(bytes: &[u8]) -> Result<Value, Misread> {
     let text = str::from_utf8(bytes).map_err(|error| Misread {
         at: Some(position(bytes.get(..error.valid_up_to()).unwrap_or_default())),
         problem: "expected UTF-8, found other bytes: save the file in this encoding".into(),
     })?;
-    // As in YAML 1.2, where `off` and `y` are texts.
+    // As in YAML 1.2, `off` and `y` are strings.
     let wrong = |error: Misread| Misread { problem: format!("no YAML: {}", error.problem), ..error };
     from_str(text, serde_saphyr::options! { strict_booleans: true, budget: budget() }).map_err(wrong)
 }
 
-/// Reads a file of several documents; `None` if it cannot be read.
+/// Parses a file of several documents. None if it is invalid.
 pub(crate) fn documents(bytes: &[u8]) -> Option<Vec<Value>> {
     let options = serde_saphyr::options! { strict_booleans: true, budget: budget() };
     serde_saphyr::from_multiple_with_options(str::from_utf8(bytes).ok()?, options).ok()
 }
 
-/// Reads what `options` allow.
+/// Parses with the given options.
 pub(crate) fn from_str<T: DeserializeOwned>(text: &str, options: Options) -> Result<T, Misread> {
     serde_saphyr::from_str_with_options(text, options).map_err(|error| misread(&error))
 }
 
-/// What YAML may take, with what its aliases stand for: no more than fits into the JSON that is kept.
+/// Limit of a document's size after its aliases are expanded, so that it fits into the JSON that is kept.
 pub(crate) fn budget() -> Option<Budget> {
     serde_saphyr::budget! { max_total_scalar_bytes: FILE_BYTES_MAX }
 }

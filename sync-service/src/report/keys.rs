@@ -1,4 +1,4 @@
-//! What operators ask of keys and rules, of the hub, the store and the other weir-syncs.
+//! Answers to operators' queries about keys and rules, from the hub, the store and the other weir-syncs.
 
 use std::collections::BTreeMap;
 use std::slice;
@@ -18,12 +18,12 @@ use crate::keys::shared::{self, Word};
 use crate::rates::Rates;
 use crate::store::{Batch, StoreError};
 
-/// What a store says that says nothing.
+/// Error for a store that returned no result for a query.
 const NO_ANSWER: StoreError = StoreError::Nonsense("no answer to a look");
 
 impl Exchange {
-    /// Tells the other weir-syncs which keys are busy here, and what rules decide. Where there is nothing, they are told so
-    /// once.
+    /// Shares this weir-sync's top keys and rule rates with the others. If there are none, an empty text is
+    /// stored once.
     pub async fn share_busy(&self) -> Result<(), StoreError> {
         let word = self.word(shared::TOLD_MAX);
         let is_told = word != Word::default();
@@ -35,14 +35,14 @@ impl Exchange {
         Ok(())
     }
 
-    /// What is to be said here of at most so many keys.
+    /// Data to share, with at most `most` keys of each kind.
     fn word(&self, most: usize) -> Word {
         let (hub, now) = (self.hub(), self.now());
         let statuses = hub.statuses(now, shared::STATUSES_MAX);
         Word { said: hub.busy(now, most), rates: hub.rates(now), statuses }
     }
 
-    /// What every weir-sync says, by its name; and whether something of it is missing.
+    /// Data shared by every weir-sync, by name. The flag is true if some of it is missing.
     async fn words(&self) -> (Vec<(String, Word)>, bool) {
         let texts = self.store.busy().await;
         let mut is_partial = texts.is_err();
@@ -52,14 +52,14 @@ impl Exchange {
         {
             match shared::read(&text) {
                 Some(word) => words.push((member, word)),
-                // It is of another version.
+                // It has another version.
                 None => is_partial = true,
             }
         }
         (words, is_partial)
     }
 
-    /// The busy keys of the whole fleet; of this weir-sync alone while the store is out of reach.
+    /// Top keys of the whole fleet; only this weir-sync's while the store is out of reach.
     pub async fn busy(&self) -> Busy {
         let (words, is_partial) = self.words().await;
         let members = words.len();
@@ -68,21 +68,22 @@ impl Exchange {
         Busy { keys, unseen, members, is_partial }
     }
 
-    /// What each rule decides in the whole fleet, and how its POPs are; of this weir-sync's POPs alone while the store is out of
-    /// reach.
+    /// Decision rates of each rule and statuses of POPs in the whole fleet; only those of this weir-sync's POPs
+    /// while the store is out of reach.
     pub async fn pops_say(&self) -> (Rates, BTreeMap<String, PopStatus>) {
         let (words, is_partial) = self.words().await;
         let members = words.len();
         let rules =
             decisions::together(words.iter().map(|(member, word)| (member.as_str(), word.rates.clone())));
-        // Of a rule that was taken out, POPs tell as long as their process lives.
+        // POPs keep reporting a removed rule until their process ends.
         let is_shown = |of: &RuleRates| of.milli != Decided::default() || self.rules.has_rule(&of.rule);
         let rules = rules.into_iter().filter(is_shown).collect();
         let statuses = words.into_iter().flat_map(|(_, word)| word.statuses);
         (Rates { rules, members, is_partial }, statuses::together(statuses))
     }
 
-    /// For how long each of `keys` is banned, if it is, in milliseconds: by itself, or as an address.
+    /// Remaining time of each key's ban in milliseconds, whether the key or its address is banned. None for a
+    /// key that is not banned.
     pub fn banned_ms(&self, keys: &[FleetKey]) -> Vec<Option<u32>> {
         let standings = self.rules.standings();
         let (hub, now) = (self.hub(), self.now());
@@ -90,10 +91,11 @@ impl Exchange {
         keys.iter().map(of).collect()
     }
 
-    /// How each of these keys stands. None for one whose rule no POP has reported of late, and no rule set that is kept has.
+    /// State of each of these keys. None if no POP has lately reported the key's rule and no kept rule set has
+    /// it.
     pub async fn keys(&self, ids: &[BudgetId]) -> Vec<Option<One>> {
         self.hear_of_rules();
-        // What the others say is read once for all.
+        // Data of the other weir-syncs is read once for all keys.
         let busy = if ids.is_empty() { Vec::new() } else { self.busy().await.keys };
         let mut keys = Vec::with_capacity(ids.len());
         for id in ids {

@@ -1,4 +1,4 @@
-//! The library's errors, reworded: what was found, and what to write instead.
+//! Rewording of the YAML library's errors: what was found, and what to write instead.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use serde_saphyr::granit_parser::ErrorKind;
 use serde_saphyr::localizer::ExternalMessageSource;
 use serde_saphyr::{Error, MessageFormatter as _, UserMessageFormatter};
 
-/// What is wrong, for the author of the text.
+/// Error message for the author of the text.
 pub(super) fn of(error: &Error) -> String {
     let told: Cow<'_, str> = match error {
         Error::ExternalMessage { source, .. } => match &**source {
@@ -17,7 +17,7 @@ pub(super) fn of(error: &Error) -> String {
             let field = key.as_deref().unwrap_or("a field");
             Some(format!("{field} is given twice: expected it once").into())
         }
-        // In what an alias stands for.
+        // The error is in the value that an alias stands for.
         Error::AliasError { error, .. } => Some(of(error).into()),
         error => of_value(error).map(Into::into),
     }
@@ -25,7 +25,7 @@ pub(super) fn of(error: &Error) -> String {
     told.into_owned()
 }
 
-/// Of a text that is YAML, but whose values cannot be.
+/// Message for valid YAML with invalid values.
 fn of_value(error: &Error) -> Option<&'static str> {
     Some(match error {
         Error::Eof { .. } => "found nothing: expected a value",
@@ -58,15 +58,15 @@ fn of_value(error: &Error) -> Option<&'static str> {
     })
 }
 
-/// Said of a tag.
+/// Message for a tag.
 const TAG: &str = "found a tag: expected none; quote a text that begins with `!`";
-/// Said of a directive.
+/// Message for a directive.
 const DIRECTIVE: &str = "found a directive: expected none; quote a text that begins with `%`";
-/// Said of an escape.
+/// Message for an escape.
 const ESCAPE: &str =
     "found an escape that means no character: write `\\\\` for a backslash, or put the text in single quotes";
 
-/// Of a text that is no YAML; none of what is too rare for words of its own.
+/// Message for a text that is not YAML. None for errors too rare to need their own wording.
 fn of_text(kind: &ErrorKind) -> Option<Cow<'static, str>> {
     use ErrorKind as Kind;
     Some(Cow::Borrowed(match kind {
