@@ -1,16 +1,16 @@
-//! Windows of time: which one a time is in, and where it ends.
+//! Calendar windows: the window that contains a time, and its end.
 //!
 //! Times are in microseconds since 1970, without leap seconds (POSIX). The calendar is the proleptic
-//! Gregorian one, by the arithmetic of Hinnant, "chrono-Compatible Low-Level Date Algorithms" (days
-//! from civil, civil from days).
+//! Gregorian one, by the algorithms of Hinnant, "chrono-Compatible Low-Level Date Algorithms" (days from
+//! civil, civil from days).
 
 use serde::{Deserialize, Serialize};
 
 /// Microseconds in a day.
 pub const DAY_US: u64 = 86_400 * SECOND_US;
-/// The longest window, in seconds: 400 days.
+/// Longest window, in seconds: 400 days.
 pub const LENGTH_S_MAX: u32 = 400 * DAY_S;
-/// The furthest that a clock may be ahead of UTC or behind it, in minutes.
+/// Largest offset of local time from UTC in either direction, in minutes.
 pub const EAST_MIN_MAX: i32 = 14 * 60;
 
 const SECOND_US: u64 = 1_000_000;
@@ -18,40 +18,41 @@ const DAY_S: u32 = 86_400;
 /// 1970 began on a Thursday, so the first Monday was four days later.
 const MONDAY_S: u32 = 4 * DAY_S;
 
-/// How long windows are, and where they begin. [`Calendar::every`] and [`Calendar::east`] make any of them, and each in
-/// one way only.
+/// Length and phase of windows. The constructors [`Calendar::every`] and [`Calendar::east`] can create every
+/// calendar, and give equal calendars the same representation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Calendar {
-    /// From midnight to midnight, in UTC.
+    /// Days, in UTC.
     Day,
-    /// From the first of a month to the first of the next, in UTC.
+    /// Months, in UTC.
     Month,
-    /// Windows of one length, other than days of UTC.
+    /// Windows of a constant length, other than days in UTC.
     Every {
-        /// Their length, in seconds, 1 to [`LENGTH_S_MAX`].
+        /// Length of a window in seconds, 1 to [`LENGTH_S_MAX`].
         length_s: u32,
-        /// How long after 1970 began one of them begins, in seconds; less than the length.
+        /// Start of one of the windows, in seconds after the start of 1970. Less than the length.
         phase_s: u32,
     },
-    /// Months where clocks are ahead of UTC by so many minutes, or behind it: not zero, at most [`EAST_MIN_MAX`].
+    /// Months in local time that is this number of minutes ahead of UTC. Negative behind UTC, not zero, and
+    /// at most [`EAST_MIN_MAX`] in magnitude.
     MonthAt(i32),
 }
 
-/// A window of the calendar and the one after it, in microseconds since 1970.
+/// A window of the calendar, and the end of the next one. Times are in microseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Its length.
+    /// The calendar that it belongs to.
     pub calendar: Calendar,
-    /// When it begins.
+    /// Start of the window.
     pub start_us: u64,
-    /// When it ends, and the next one begins.
+    /// End of the window, and start of the next one.
     pub end_us: u64,
-    /// When the next one ends.
+    /// End of the next window.
     pub next_end_us: u64,
 }
 
 impl Calendar {
-    /// Those that a rule may name, by what they are called there.
+    /// Calendars that a rule may name, with their names.
     pub const NAMED: [(&str, Self); 4] = [
         ("hour", Self::every(3_600, 0)),
         ("day", Self::Day),
@@ -59,7 +60,7 @@ impl Calendar {
         ("month", Self::Month),
     ];
 
-    /// Windows of `length_s` seconds, one of which begins `phase_s` seconds after 1970 did.
+    /// Windows of `length_s` seconds, one of which starts `phase_s` seconds after the start of 1970.
     pub const fn every(length_s: u32, phase_s: u32) -> Self {
         match (length_s, phase_s) {
             (DAY_S, 0) => Self::Day,
@@ -67,7 +68,8 @@ impl Calendar {
         }
     }
 
-    /// The same where clocks are ahead of UTC by `minutes`, at most [`EAST_MIN_MAX`], or behind it.
+    /// The same windows in local time that is `minutes` ahead of UTC (negative if behind), at most
+    /// [`EAST_MIN_MAX`].
     #[must_use]
     pub fn east(self, minutes: i32) -> Self {
         match (self.even(), minutes) {
@@ -81,7 +83,7 @@ impl Calendar {
         }
     }
 
-    /// The length of its windows and where they begin, both in seconds, if all are of one length.
+    /// Length and phase in seconds; `None` for months, whose length varies.
     pub const fn even(self) -> Option<(u32, u32)> {
         match self {
             Self::Day => Some((DAY_S, 0)),
@@ -90,7 +92,7 @@ impl Calendar {
         }
     }
 
-    /// Whether it keeps to its bounds, and is not another one written differently.
+    /// True if all fields are within their bounds and in the normal form of [`Calendar::every`].
     pub fn is_valid(self) -> bool {
         match self {
             Self::Day | Self::Month => true,
@@ -101,7 +103,7 @@ impl Calendar {
         }
     }
 
-    /// The length of the longest window, in microseconds.
+    /// Length of the longest window, in microseconds.
     pub const fn longest_us(self) -> u64 {
         match self.even() {
             Some((length_s, _)) => length_s as u64 * SECOND_US,
@@ -109,7 +111,7 @@ impl Calendar {
         }
     }
 
-    /// The length of a window that clients are told, in seconds; a month counts as thirty days.
+    /// Window length to show to clients, in seconds. A month counts as thirty days.
     pub const fn nominal_s(self) -> u64 {
         match self.even() {
             Some((length_s, _)) => length_s as u64,
@@ -117,7 +119,7 @@ impl Calendar {
         }
     }
 
-    /// The window that `unix_us` is in.
+    /// The window that contains `unix_us`.
     pub fn window(self, unix_us: u64) -> Window {
         if let Some((length_s, phase_s)) = self.even() {
             let (length, phase) = (u64::from(length_s.max(1)) * SECOND_US, u64::from(phase_s) * SECOND_US);
@@ -139,9 +141,9 @@ impl Calendar {
 }
 
 impl Window {
-    /// The end of the window that `now_us`, read from another clock, is in: the first boundary after it. `None` if that
-    /// is further off than a window is long, or if no boundary follows: then one of the clocks is wrong by more than a
-    /// window.
+    /// End of the window that contains `now_us`, a reading of another clock: the first boundary after it.
+    /// `None` if that is more than a window away, or if no boundary follows. Then the clocks differ by more
+    /// than a window.
     pub fn end_at(&self, now_us: u64) -> Option<u64> {
         let end_us = [self.start_us, self.end_us, self.next_end_us].into_iter().find(|end| *end > now_us)?;
         (end_us - now_us <= self.calendar.longest_us()).then_some(end_us)
@@ -153,18 +155,18 @@ const EPOCH_DAYS: u64 = 719_468;
 /// Days in 400 years.
 const ERA_DAYS: u64 = 146_097;
 
-/// The month that `day` is in; months count from the year 0, days from 1970.
+/// The month that contains `day`. Months count from the year 0, days from 1970.
 const fn month_of_day(day: u64) -> u64 {
     let day = day + EPOCH_DAYS;
     let (era, of_era) = (day / ERA_DAYS, day % ERA_DAYS);
     let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
     let of_year = of_era - (365 * year + year / 4 - year / 100);
-    // Years begin in March here.
+    // Years start in March here.
     let month = (5 * of_year + 2) / 153;
     (era * 400 + year) * 12 + month + 2
 }
 
-/// The first day of a month; days count from 1970, months from the year 0.
+/// The first day of a month. Days count from 1970, months from the year 0.
 const fn first_day(month: u64) -> u64 {
     let (year, month) = ((month - 2) / 12, (month - 2) % 12);
     let (era, of_era) = (year / 400, year % 400);

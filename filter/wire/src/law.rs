@@ -1,41 +1,43 @@
-//! How a budget gets back what was taken of it.
+//! Refill policies of a budget.
 
 use serde::{Deserialize, Serialize};
 
 use crate::calendar::{Calendar, LENGTH_S_MAX};
 use crate::quota::TOKENS_MAX;
 
-/// The most tokens of a budget that remembers each of them.
+/// Maximum number of tokens of a budget that records each of them.
 pub const LOG_MAX: u32 = 1_000;
 
-/// How long before the end of its lease a POP gives back what it has of a window's count if nobody asks for it, in seconds.
+/// Time before the end of its lease at which a POP returns unused tokens of a window's count, if no requests
+/// ask for them, in seconds.
 pub const GIVEN_BACK_S: u64 = 30;
 
-/// How a budget gets back what was taken of it. All but the steady one need a strict rule: the fleet counts what it has
-/// debited, not what POPs say later.
+/// Refill policy of a budget. All policies but `Steady` need a strict rule: the fleet counts the tokens that
+/// it has debited, not those that POPs report later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Law {
-    /// At the quota's rate, up to its burst: a token bucket.
+    /// Continuous: at the quota's rate, up to its burst, like a token bucket.
     #[default]
     Steady,
-    /// All of it when a window ends, and none before: a count for each window.
+    /// Window: all tokens return when a window ends, and none before.
     Window(Calendar),
-    /// The same, but what the window before took counts on, for the part of it that a window ending now would still
-    /// cover. All windows are of one length.
+    /// Like `Window`, but tokens taken in the previous window still count, weighted by the part of it that a
+    /// window ending now would cover. All windows have the same length.
     Sliding(Calendar),
-    /// Each token so many seconds after it was spent, 1 to [`LENGTH_S_MAX`]. The budget remembers all of them, so it has
-    /// [`LOG_MAX`] at most.
+    /// Log: each token returns this number of seconds after it was spent, 1 to [`LENGTH_S_MAX`]. The budget
+    /// records every token, so it has at most [`LOG_MAX`].
     Log(u32),
-    /// Each place when its request ends: the budget counts requests in flight, each for so many seconds at most, 1 to
-    /// [`LENGTH_S_MAX`]. A POP says of a place that it gives back that it is spent.
+    /// In flight: each place returns when its request ends, and at the latest after this number of seconds, 1
+    /// to [`LENGTH_S_MAX`]. A POP reports a place that it gives back as spent.
     InFlight(u32),
-    /// At the quota's rate, but as turns in a queue: a token is a turn, which comes when those before it are over. A draw
-    /// gives all that a request wants or nothing, and says when it comes. It is spent by that; nothing is leased ahead.
+    /// Queue: at the quota's rate, but a token is a turn, which comes when the turns before it are over.
+    /// Acquiring gives all that a request wants or nothing, with the time of the turn. It spends the turn at
+    /// once; nothing is leased ahead.
     Turns,
 }
 
 impl Law {
-    /// Whose windows it goes by.
+    /// The calendar of the windows; `None` for policies without windows.
     pub const fn windows(self) -> Option<Calendar> {
         match self {
             Self::Window(calendar) | Self::Sliding(calendar) => Some(calendar),
@@ -43,17 +45,17 @@ impl Law {
         }
     }
 
-    /// Whether tokens come back at the quota's rate.
+    /// True if tokens return at the quota's rate.
     pub const fn is_by_rate(self) -> bool {
         matches!(self, Self::Steady | Self::Turns)
     }
 
-    /// Whether nothing comes back before a window ends.
+    /// True if no token returns before a window ends.
     pub const fn is_window(self) -> bool {
         matches!(self, Self::Window(_))
     }
 
-    /// For how long a token counts once it is spent, in microseconds, if each comes back by itself.
+    /// Time for which a spent token counts, in microseconds; `None` unless each token returns by itself.
     pub const fn counts_us(self) -> Option<u64> {
         match self {
             Self::Log(length_s) => Some(length_s as u64 * 1_000_000),
@@ -62,17 +64,17 @@ impl Law {
         }
     }
 
-    /// For how long a request counts at most once it has begun, in microseconds; none if it takes tokens for good.
+    /// Maximum time for which a request in flight counts, in microseconds; 0 for the other policies.
     pub const fn expires_us(self) -> u64 {
         if let Self::InFlight(expires_s) = self { expires_s as u64 * 1_000_000 } else { 0 }
     }
 
-    /// The most tokens that its budget may have.
+    /// Maximum number of tokens of a budget with this policy.
     pub const fn tokens_max(self) -> u32 {
         if let Self::Log(_) = self { LOG_MAX } else { TOKENS_MAX }
     }
 
-    /// Whether it keeps to its bounds.
+    /// True if all parameters are within their bounds.
     pub fn is_valid(self) -> bool {
         match self {
             Self::Steady | Self::Turns => true,

@@ -1,7 +1,8 @@
-//! The messages that a point of presence (POP) and a weir-sync exchange, and the types in them.
+//! The messages that a point of presence (POP) and a weir-sync exchange, and their types.
 //!
-//! A [`quota`] is a rate and a burst, [`sharing`] says how POPs share it, [`law`] how it refills, [`calendar`]
-//! finds the window that a time is in, and [`messages`] has a POP's report and the reply to it, and encodes both.
+//! A [`quota`] is a rate and a burst, [`sharing`] defines how POPs share it, and [`law`] how it refills.
+//! [`calendar`] finds the window of a time. [`messages`] defines a POP's report, the reply to it, and the
+//! encoding of both.
 //!
 //! ```
 //! use weir_wire::messages::{Key, Message, Report, Rule};

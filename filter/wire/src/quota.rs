@@ -1,4 +1,4 @@
-//! What a rule allows: a rate and a burst.
+//! Quotas: a rate and a burst.
 
 use core::fmt;
 use core::num::NonZeroU64;
@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::SECOND_NS;
 
-/// The most tokens a rate may name per period, and the most a burst may hold.
+/// Maximum number of tokens per period of a rate, and of a burst.
 pub const TOKENS_MAX: u32 = 1_000_000;
-/// The longest an empty bucket may take to fill: 400 days, in nanoseconds.
+/// Longest time in which an empty bucket fills: 400 days, in nanoseconds.
 pub const FILL_NS_MAX: u64 = 400 * 86_400 * SECOND_NS;
 
-// A bucket may owe several times what it holds; even then the sum must stay inside 64 bits.
+// A bucket's debt may be several times its burst; the sum must stay within 64 bits.
 const _: () = assert!(FILL_NS_MAX < u64::MAX / 256);
 
-/// The unit a rate is written in.
+/// Unit of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Period {
     /// `/s`
@@ -30,10 +30,10 @@ pub enum Period {
 }
 
 impl Period {
-    /// Every period, shortest first.
+    /// All periods, shortest first.
     pub const ALL: [Self; 4] = [Self::Second, Self::Minute, Self::Hour, Self::Day];
 
-    /// Its length in nanoseconds.
+    /// Length in nanoseconds.
     pub const fn nanos(self) -> u64 {
         SECOND_NS
             * match self {
@@ -44,7 +44,7 @@ impl Period {
             }
     }
 
-    /// The letter it is printed with.
+    /// Abbreviation in the canonical form.
     pub const fn letter(self) -> &'static str {
         match self {
             Self::Second => "s",
@@ -54,7 +54,7 @@ impl Period {
         }
     }
 
-    /// The words it may be written with instead.
+    /// Other accepted spellings.
     const fn words(self) -> [&'static str; 3] {
         match self {
             Self::Second => ["sec", "second", "seconds"],
@@ -64,16 +64,16 @@ impl Period {
         }
     }
 
-    /// The period that is written as `word`: `m`, `min`, `minute` or `minutes`.
+    /// The period that `word` stands for, such as `m`, `min`, `minute` or `minutes`.
     pub fn named(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|period| period.letter() == word || period.words().contains(&word))
     }
 }
 
-/// The most units in a span.
+/// Maximum number of units in a span.
 const UNITS_MAX: u32 = 1_000;
 
-/// A length of time, written `s`, `15m`, `2hours` or `1d`: one unit, or up to 1,000.
+/// A length of time of 1 to 1,000 units, written `s`, `15m`, `2hours` or `1d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Span {
     units: u32,
@@ -81,12 +81,12 @@ pub struct Span {
 }
 
 impl Span {
-    /// One of `period`.
+    /// A span of one `period`.
     pub const fn one(period: Period) -> Self {
         Self { units: 1, period }
     }
 
-    /// Its length in nanoseconds.
+    /// Length in nanoseconds.
     pub const fn nanos(self) -> u64 {
         self.period.nanos() * self.units as u64
     }
@@ -113,7 +113,7 @@ impl FromStr for Span {
     }
 }
 
-/// A span that could not be read.
+/// Error of a span that could not be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanError;
 
@@ -146,7 +146,7 @@ impl Rate {
         Some(Self { count, span })
     }
 
-    /// Tokens per span.
+    /// Number of tokens per span.
     pub const fn count(self) -> u32 {
         self.count
     }
@@ -156,7 +156,7 @@ impl Rate {
         self.span
     }
 
-    /// `times` as many tokens per span; `None` if that is zero or more than [`TOKENS_MAX`].
+    /// The rate times `times`; `None` if that is zero or more than [`TOKENS_MAX`] tokens per span.
     pub const fn times(self, times: u32) -> Option<Self> {
         match self.count.checked_mul(times) {
             Some(count) => Self::over(count, self.span),
@@ -171,7 +171,7 @@ impl fmt::Display for Rate {
     }
 }
 
-/// A rate that could not be read.
+/// Error of a rate that could not be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateError;
 
@@ -197,11 +197,11 @@ impl FromStr for Rate {
     }
 }
 
-/// A rule's rate and burst.
+/// Rate and burst of a rule.
 ///
-/// Buckets count in nanoseconds of refill, not in tokens: one token is worth
-/// [`Quota::token_ns`], rounded **up**. So a bucket never refills faster than its rate, and at most 0.1 % slower
-/// (near the highest rate, 1,000,000/s).
+/// Buckets count nanoseconds of refill, not tokens: one token is worth [`Quota::token_ns`], rounded **up**. A
+/// bucket therefore never refills faster than its rate, and at most 0.1 % slower (near the highest rate,
+/// 1,000,000/s).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "WireQuota", into = "WireQuota")]
 pub struct Quota {
@@ -210,12 +210,12 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// `rate` with room for `burst` tokens.
+    /// A quota of `rate` and `burst`.
     pub const fn new(rate: Rate, burst: u32) -> Result<Self, QuotaError> {
         Self::from_token_ns(rate.span.nanos().div_ceil(rate.count as u64), burst)
     }
 
-    /// A bucket of `burst` tokens, one of which refills in `token_ns` nanoseconds.
+    /// A quota of `burst` tokens, one of which refills in `token_ns` nanoseconds.
     pub const fn from_token_ns(token_ns: u64, burst: u32) -> Result<Self, QuotaError> {
         if burst == 0 || burst > TOKENS_MAX {
             return Err(QuotaError::Burst);
@@ -233,7 +233,7 @@ impl Quota {
         self.token_ns.get()
     }
 
-    /// Tokens a full bucket holds.
+    /// Number of tokens in a full bucket.
     pub const fn burst(self) -> u32 {
         self.burst
     }
@@ -243,16 +243,16 @@ impl Quota {
         self.token_ns() * self.burst as u64
     }
 
-    /// Tokens refilled in `ns` nanoseconds, in millionths of a token, rounded down.
+    /// Refill of `ns` nanoseconds in millionths of a token, rounded down.
     pub const fn refill_micro(self, ns: u64) -> u128 {
         ns as u128 * 1_000_000 / self.token_ns() as u128
     }
 }
 
-/// A quota out of bounds.
+/// Error of a quota out of bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaError {
-    /// The burst is not from 1 to [`TOKENS_MAX`].
+    /// The burst is not in the range of 1 to [`TOKENS_MAX`].
     Burst,
     /// The bucket would take more than [`FILL_NS_MAX`] to fill, or refill faster than 1,000,000/s.
     Fill,
@@ -271,7 +271,7 @@ impl fmt::Display for QuotaError {
 
 impl core::error::Error for QuotaError {}
 
-/// A [`Quota`] as it is serialized, not yet checked.
+/// A [`Quota`] in its serialised form, not validated yet.
 #[derive(Serialize, Deserialize)]
 struct WireQuota {
     token_ns: u64,

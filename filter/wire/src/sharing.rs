@@ -1,4 +1,4 @@
-//! How POPs share a rule's quota: what one POP may admit before weir-sync hears of it, and what belongs to a region.
+//! How POPs share a rule's quota: the local burst of a POP, and the floors of regions.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -8,44 +8,44 @@ use serde::{Deserialize, Serialize};
 use crate::law::Law;
 use crate::quota::Quota;
 
-/// The most regions that a rule may give a floor.
+/// Maximum number of regions with a floor in one rule.
 pub const FLOORS_MAX: usize = 32;
-/// The longest name of a region, in bytes.
+/// Longest name of a region, in bytes.
 pub const REGION_NAME_MAX: usize = 64;
 
 /// How POPs share a rule's quota.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Sharing {
-    /// Whether a POP spends only tokens that were debited from the budget beforehand.
+    /// True if a POP spends only tokens that were debited from the budget beforehand.
     pub strict: bool,
-    /// The most tokens that one POP lets through at once before the fleet has heard of a key: 1 to
-    /// the rule's burst.
+    /// Maximum number of tokens that one POP admits at once before the fleet knows the key: 1 to the rule's
+    /// burst.
     pub local_burst: u32,
-    /// The regions that have a floor.
+    /// The regions with a floor.
     pub floors: Vec<Floor>,
-    /// How the budget refills. Unless that is steadily, only with `strict`, without floors, with a `local_burst` of the
-    /// whole burst, and with a burst of at most [`Law::tokens_max`].
+    /// Refill policy of the budget. Policies other than the continuous one require `strict`, no floors, a
+    /// `local_burst` of the whole burst, and a burst of at most [`Law::tokens_max`].
     pub law: Law,
 }
 
-/// A part of a quota that belongs to a region while the region asks for it.
+/// A part of a quota that is reserved for a region while it has demand.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Floor {
-    /// The region's name.
+    /// Name of the region.
     pub region: String,
-    /// Its part, in hundredths of the quota.
+    /// Part of the quota, in percent.
     pub percent: u8,
 }
 
-/// What a POP does with a rule's keys when it has not heard of weir-sync for too long.
+/// Behaviour of a POP in fallback, after too long a time without weir-sync.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenUnsynced {
-    /// It limits by the whole quota: fails open.
+    /// Limits by the whole quota: fails open.
     #[default]
     Local,
-    /// It limits by its even share of the quota.
+    /// Limits by the fair share of the quota.
     Share,
-    /// It refuses every request with status 503: fails closed.
+    /// Refuses every request with status 503: fails closed.
     Deny,
 }
 
@@ -55,7 +55,7 @@ impl Sharing {
         Self { strict: false, local_burst: quota.burst(), floors: Vec::new(), law: Law::Steady }
     }
 
-    /// Whether every field is valid with `quota`, and the floors add up to no more than the whole.
+    /// True if every field is valid with `quota`, and the floors add up to at most 100 %.
     pub fn fits(&self, quota: Quota) -> bool {
         let named =
             |floor: &Floor| is_region_name(&floor.region) && (1..=100).contains(&u32::from(floor.percent));
@@ -71,13 +71,13 @@ impl Sharing {
         self.strict && self.floors.is_empty() && self.local_burst == quota.burst()
     }
 
-    /// The part of the quota that belongs to `region`, in hundredths.
+    /// The floor of `region`, in percent; 0 if it has none.
     pub fn floor(&self, region: &str) -> u8 {
         self.floors.iter().find(|floor| floor.region == region).map_or(0, |floor| floor.percent)
     }
 }
 
-/// Whether `name` may name a region: 1 to [`REGION_NAME_MAX`] of `a-z`, `0-9`, `-` and `_`.
+/// True if `name` is a valid name of a region: 1 to [`REGION_NAME_MAX`] of `a-z`, `0-9`, `-` and `_`.
 pub fn is_region_name(name: &str) -> bool {
     (1..=REGION_NAME_MAX).contains(&name.len())
         && name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_'))

@@ -1,8 +1,8 @@
-//! Monotonic time, as an argument.
+//! Monotonic time, passed as an argument.
 
 use core::ops::{Add, AddAssign};
 
-/// Nanoseconds in a second.
+/// Nanoseconds per second.
 pub const SECOND_NS: u64 = 1_000_000_000;
 
 /// A point on the host's monotonic clock, in nanoseconds since an epoch that the host chooses.
@@ -13,7 +13,7 @@ pub const SECOND_NS: u64 = 1_000_000_000;
 pub struct Time(u64);
 
 impl Time {
-    /// The earliest point there is; a bucket "full at zero" has always been full.
+    /// The earliest point in time; a bucket "full at zero" has always been full.
     pub const ZERO: Self = Self(0);
 
     /// The point `ns` nanoseconds after the clock's epoch.
