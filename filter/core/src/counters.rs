@@ -1,57 +1,58 @@
-//! Counts of what happened, until the shell hands them to the host's metrics.
+//! Counts of decisions and events, until they are taken for the host's metrics.
 
 use alloc::vec::Vec;
 
 use crate::RuleIndex;
 
-/// Something that is counted besides decisions.
+/// An event that is counted besides decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A spent entry was dropped from a slot for another.
+    /// A spent entry was dropped from a slot to make room.
     Evicted,
-    /// A newcomer began with other keys' debts, or shared an overflow cell, because its slot was full.
+    /// A new key started with other keys' debts, or shared an overflow cell, because its slot was full.
     Overflowed,
-    /// A write conflicted with another worker's and was done again.
+    /// A write conflicted with another worker's and was retried.
     CasRetried,
-    /// Writes kept conflicting with others'; the decision relied on what was read.
+    /// All retries of a write conflicted; the decision relied on the last read.
     CasGaveUp,
-    /// A slot's bytes were not those of a slot; it counted as empty.
+    /// A slot's bytes were invalid; it counted as empty.
     Corrupt,
-    /// A slot is gone, because the host dropped it; it counted as empty.
+    /// A slot was missing, because the host dropped it; it counted as empty.
     Missing,
-    /// The host's shared data failed: the slot counted as empty, or was not written.
+    /// The host's shared data failed. The slot counted as empty, or was not written.
     Unavailable,
-    /// The deny cache answered.
+    /// The local cache answered.
     DenyCacheAnswered,
     /// The client's address could not be read; rules that count by it applied their `missing`.
     AddressUnreadable,
     /// A report was sent.
     Reported,
-    /// A report was answered, and its counts are charged.
+    /// A report was answered, and all of its counts are charged.
     Answered,
-    /// A report was answered, but not all of its keys were charged in full: weir-sync cannot reach its store, or not all
-    /// of it, or refuses what some of them claim, or a part of it.
+    /// A report was answered, but not all of its counts are charged: weir-sync cannot reach its store or a
+    /// part of it, or the report exceeded its report limits.
     Ungranted,
-    /// A report was not answered, or the answer could not be read.
+    /// A report got no reply, or one that could not be read.
     SyncFailed,
-    /// A watched key found no room in its slot or in the worker's list, so this worker does not report it.
+    /// A watched key found no room in its slot or on the worker's watch list, so this worker does not report
+    /// it.
     SyncDropped,
     /// A request waited for a strict rule's tokens.
     Paused,
     /// A key was banned here, by a rule's penalty.
     Banned,
-    /// A request in flight could not be released; it will expire.
+    /// A request in flight could not be released; its place expires.
     Unreleased,
-    /// What a response cost could not be charged.
+    /// The cost of a request could not be charged.
     Uncharged,
-    /// A request was on the `allow` list: no rule counted it.
+    /// A request was on the `allow` list, so no rule counted it.
     ListAllowed,
     /// A request was on the `deny` list.
     ListBlocked,
 }
 
 impl Event {
-    /// Every event with the name of its metric, in the order of their variants.
+    /// Each event with the name of its metric, in the order of the variants.
     pub const METRICS: [(Self, &'static str); 20] = [
         (Self::Evicted, "weir.table.evicted"),
         (Self::Overflowed, "weir.table.overflowed"),
@@ -86,23 +87,23 @@ pub struct Counters {
 /// A rule's decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleCounts {
-    /// Requests the rule matched that were let through.
+    /// Requests that the rule counted and that were let through.
     pub allowed: u32,
-    /// Requests the rule limited.
+    /// Requests that the rule limited.
     pub limited: u32,
-    /// Requests the rule refused because the POP is out of touch with weir-sync.
+    /// Requests that the rule denied, because the POP was offline.
     pub denied: u32,
-    /// Requests the rule would have limited if it were enforced for their keys.
+    /// Requests that the rule would have limited if it were enforced for their keys.
     pub shadow_limited: u32,
 }
 
 impl Counters {
-    /// Nothing counted yet, for this many rules.
+    /// Creates counters for `rules` rules, all zero.
     pub(crate) fn new(rules: usize) -> Self {
         Self { events: [0; Event::METRICS.len()], rules: alloc::vec![RuleCounts::default(); rules] }
     }
 
-    /// Makes room for this many new rules. The counts of the rule at `i` go to `to(i)`, or are lost.
+    /// Resizes to `rules` new rules. The counts of the rule at `i` move to `to(i)`, or are lost.
     pub(crate) fn rearrange(&mut self, rules: usize, to: impl Fn(usize) -> Option<usize>) {
         let before = core::mem::replace(&mut self.rules, alloc::vec![RuleCounts::default(); rules]);
         for (i, counts) in before.into_iter().enumerate() {
@@ -134,12 +135,12 @@ impl Counters {
         }
     }
 
-    /// How often `event` happened since the last take.
+    /// Takes the count of `event` since the last take.
     pub fn take_event(&mut self, event: Event) -> u32 {
         self.events.get_mut(event as usize).map_or(0, core::mem::take)
     }
 
-    /// A rule's decisions since the last take.
+    /// Takes a rule's decisions since the last take.
     pub fn take_rule(&mut self, rule: usize) -> RuleCounts {
         self.rules.get_mut(rule).map_or(RuleCounts::default(), core::mem::take)
     }

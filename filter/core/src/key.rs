@@ -1,24 +1,24 @@
-//! The hash of a key: where its bucket is.
+//! Key hashing, which places a key's bucket.
 
 use siphasher::sip128::SipHasher13;
 use weir_rules::fleet_secret::FleetSecret;
 
-/// The most bytes of a key that [`Secret::hash_short`] can take.
+/// Longest key, in bytes, that [`Secret::hash_short`] takes.
 #[cfg(feature = "own_memory")]
 pub(crate) const SHORT_BYTES_MAX: usize = 16;
 
-/// The secret that keys are hashed with: random per process and shared by its workers, so that clients
-/// cannot aim two keys at one slot.
+/// The secret that keys are hashed with. It is random for each process and shared by its workers, so that
+/// clients cannot aim two keys at one slot.
 #[derive(Clone, Copy)]
 pub struct Secret(SipHasher13);
 
 impl Secret {
-    /// From random bytes.
+    /// Creates a secret from random bytes.
     pub fn new(bytes: [u8; 16]) -> Self {
         Self(SipHasher13::new_with_key(&bytes))
     }
 
-    /// The secret that hides parts of keys in a POP that is on its own.
+    /// The secret for the parts of keys, in a POP without a fleet.
     pub(crate) fn on_its_own(&self) -> FleetSecret {
         FleetSecret::new(self.0.hash(b"the parts of keys").as_bytes())
     }
@@ -29,12 +29,14 @@ impl Secret {
         KeyHash { place: hash.h1, tag: hash.h2 }
     }
 
-    /// The same of a key's `size` bytes, at most [`SHORT_BYTES_MAX`], which are the lowest of `value`, in this order.
+    /// [`Secret::hash`] of the lowest `size` bytes of `value` in little-endian order; `size` is at most
+    /// [`SHORT_BYTES_MAX`].
     #[cfg(feature = "own_memory")]
     #[inline]
     pub(crate) fn hash_short(&self, value: u128, size: usize) -> KeyHash {
         let bytes = value.to_le_bytes();
-        // Written out for a whole IPv4 address and for a /64: where the size is known, the hash takes half of the time.
+        // Special cases for a whole IPv4 address and for a /64: with a constant size, the hash takes half of
+        // the time.
         let hash = match size {
             6 => self.0.hash(bytes.get(..6).unwrap_or_default()),
             10 => self.0.hash(bytes.get(..10).unwrap_or_default()),
@@ -44,7 +46,7 @@ impl Secret {
     }
 }
 
-/// The hash of a name that the operator or the proxy gives (FNV-1a): no client can choose it.
+/// Hashes a name that the operator or the proxy chose (FNV-1a). No client can choose it.
 pub fn name_hash(name: &[u8]) -> u32 {
     name.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
@@ -52,10 +54,10 @@ pub fn name_hash(name: &[u8]) -> u32 {
 /// A key's hash, in two independent halves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyHash {
-    /// Chooses the slot. It does not depend on the rule: the buckets of one key under several rules lie
-    /// side by side, so one read serves them all.
+    /// Chooses the slot. It does not depend on the rule, so the buckets of one key under several rules are in
+    /// one slot, and one read serves them all.
     pub place: u64,
-    /// Names the key inside the slot, together with the rule's salt.
+    /// Identifies the key inside the slot, together with the rule's salt.
     pub tag: u64,
 }
 

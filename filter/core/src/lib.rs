@@ -1,11 +1,11 @@
-//! The decision of a rate limiter at the edge: which rules a request meets, which buckets they name,
-//! whether those buckets have a token, and what the client is told.
+//! The decision of a rate limiter at the edge: the matching rules of a request, the buckets of its keys, the
+//! outcome, and the response to the client.
 //!
-//! This crate knows no clock, no host and no IO. Time is an argument ([`weir_wire::time::Time`]); the shared
+//! This crate has no clock, no host and no IO. Time is an argument ([`weir_wire::time::Time`]). The shared
 //! table is behind a trait ([`table::Slots`]), and so is the request ([`weir_rules::request::Request`]). So a
 //! proxy (`weir-filter`), a simulation and a test run the same code.
 //!
-//! [`edge::Edge`] is all of a worker except its IO; [`buckets::Bucket`] is what it counts in:
+//! [`edge::Edge`] is a whole worker except its IO. [`buckets::Bucket`] is the counter it is built on:
 //!
 //! ```
 //! use weir_limiter::buckets::{Bucket, Take};

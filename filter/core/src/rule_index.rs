@@ -1,9 +1,9 @@
-//! A rule's place among the rules in force.
+//! The index of a rule among the rules in force.
 
 use weir_rules::NO_RULE;
 
-/// A rule's index in the limiter's rules, as long as they are not replaced. Messages number the rules that they
-/// refer to for themselves.
+/// Index of a rule in the limiter's rules, valid until these are replaced. Messages number the rules that
+/// they refer to separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RuleIndex(u16);
 
@@ -11,12 +11,12 @@ impl RuleIndex {
     /// The index of no rule.
     pub(crate) const NONE: Self = Self(NO_RULE);
 
-    /// The rule at this place of [`weir_rules::RuleSet::rules`].
+    /// The rule at `place` in [`weir_rules::RuleSet::rules`].
     pub const fn new(place: u16) -> Self {
         Self(place)
     }
 
-    /// The same, if there may be as many rules.
+    /// [`RuleIndex::new`] for any number; none if it is too large.
     pub(crate) fn of(place: usize) -> Option<Self> {
         u16::try_from(place).ok().map(Self)
     }

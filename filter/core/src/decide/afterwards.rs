@@ -1,5 +1,5 @@
-//! What a decision leaves to do when its request ends: a release, if requests in flight are counted;
-//! a charge, if the response tells the cost.
+//! Actions that a decision leaves for the end of its request: a release if requests in flight are counted, a
+//! charge if the response states the cost.
 
 use alloc::sync::Arc;
 
@@ -9,53 +9,53 @@ use weir_rules::after::After;
 use weir_rules::algorithm::Algorithm;
 use weir_rules::key::KeyValue;
 
-/// Something to do once, when a request that was let through ends.
+/// An action to be done once, when a request that was let through ends.
 ///
-/// It names its bucket itself, so it can be done even if the rule set has been replaced since.
+/// It carries its own bucket and algorithm, so it works even if the rule set has been replaced since.
 #[derive(Debug)]
 pub struct Afterwards {
-    /// What is to be done.
+    /// The action.
     pub what: What,
     pub(crate) algorithm: Algorithm,
     pub(crate) place: EntryPlace,
     pub(crate) value: KeyValue,
-    /// Names the rule, whichever rule set is in force.
+    /// Salt of the rule, which identifies it in any rule set.
     pub(crate) salt: u64,
 }
 
-/// What is to be done when a request ends.
+/// The action at the end of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// Release what it holds: [`crate::limiter::Limiter::release`].
+    /// Release what the request holds, by [`crate::limiter::Limiter::release`].
     Release {
-        /// Names what was acquired.
+        /// Receipt of what was acquired.
         receipt: Receipt,
-        /// And how much.
+        /// The number acquired.
         cost: u32,
     },
-    /// Charge what it cost: [`crate::limiter::Limiter::charge`].
+    /// Charge what the request cost, by [`crate::limiter::Limiter::charge`].
     Charge {
-        /// Reads the cost from the response; without it, the host is told.
+        /// The source of the cost in the response; none if the host states the cost.
         after: Option<Arc<After>>,
-        /// What the request took beforehand.
+        /// Tokens that the request reserved beforehand.
         reserved: Reserved,
     },
 }
 
-/// What a request took until it is known what it cost.
+/// Tokens that a request holds until its cost is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserved {
-    /// So many tokens.
+    /// The number of tokens.
     pub tokens: u32,
-    /// Into how many parts the rate was cut: a bucket was charged so many times as much.
+    /// Rate divisor at the time: the bucket was charged this many times `tokens`.
     pub(crate) parts: u32,
-    /// To give it back with; without one, it stays taken.
+    /// Receipt to give them back with; without one they stay taken.
     pub(crate) receipt: Option<Receipt>,
-    /// If the request drew it for itself, as its rule is strict: the name of what was drawn.
+    /// Epoch under which a strict rule's request acquired them for itself alone.
     pub(crate) epoch: Option<u32>,
 }
 
 impl Reserved {
-    /// Nothing.
+    /// No reservation.
     pub(crate) const NOTHING: Self = Self { tokens: 0, parts: 1, receipt: None, epoch: None };
 }

@@ -1,4 +1,4 @@
-//! Turning judged hits into a decision.
+//! Making a decision from judged hits.
 
 use alloc::vec::Vec;
 
@@ -16,11 +16,11 @@ use crate::table::{Loaded, Slots};
 use weir_rules::algorithm::Algorithm;
 use weir_wire::time::{SECOND_NS, Time};
 
-/// The wait for clients that are refused because the POP is out of touch, in nanoseconds.
+/// Wait for clients that are refused because the POP is offline, in nanoseconds.
 const DENIED_WAIT_NS: u64 = SECOND_NS;
 
 impl Limiter {
-    /// Lets the request of `hits` through, whose slots are `written`.
+    /// Lets the request of `hits` through. `written` are the slots that were committed for it.
     pub(crate) fn allow(&mut self, hits: &[Hit], written: &[Loaded], now: Time) -> Ruling {
         let mut strictest: Option<(RuleIndex, Standing)> = None;
         let mut hold_ns = 0;
@@ -38,13 +38,14 @@ impl Limiter {
         Ruling { hold_ns, ..Ruling::of(Outcome::Allow, strictest) }
     }
 
-    /// Whether the first has a smaller part of its burst left than the second.
+    /// True if the first rule has a smaller fraction of its burst left than the second.
     pub(super) fn is_stricter(&self, first: (RuleIndex, Standing), second: (RuleIndex, Standing)) -> bool {
         let burst = |rule| self.rule(rule).map_or(1, |rule| u64::from(rule.quota.burst()));
         u64::from(first.1.remaining) * burst(second.0) < u64::from(second.1.remaining) * burst(first.0)
     }
 
-    /// Remembers which keys are out of tokens, and answers for the rule that refuses the longest.
+    /// Refuses the request for the rule with the longest wait, and puts keys without tokens into the local
+    /// cache.
     pub(crate) fn refuse(
         &mut self,
         hits: &[Hit],
@@ -101,9 +102,9 @@ impl Limiter {
         }
     }
 
-    /// Whether the deny cache may repeat this rule's refusal until the time it names. Not if the rule counts requests
-    /// in flight, which may end at any time, if what one reserved may come back, or if it has a penalty, which counts
-    /// refusals.
+    /// True if the local cache may repeat this rule's refusal until the wait is over. Not for rules that
+    /// count requests in flight, because these may end at any time; not if reserved tokens may come back; and
+    /// not for rules with a penalty, which counts refusals.
     fn may_remember(&self, rule: RuleIndex) -> bool {
         let rule = self.rule(rule);
         rule.is_some_and(|rule| {
@@ -124,7 +125,7 @@ impl Limiter {
     }
 }
 
-/// The refusal that lasts longer.
+/// The refusal with the longer wait.
 fn longer(
     known: Option<(RuleIndex, Standing)>,
     rule: RuleIndex,

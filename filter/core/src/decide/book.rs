@@ -1,5 +1,5 @@
-//! Booking: what has happened is charged to every rule that counts it, or given back, whatever their buckets have left. Nothing
-//! is judged, so nothing is refused.
+//! Booking of requests that have already happened. Their cost is charged or refunded to every rule that
+//! counts them, even if the buckets have too few tokens. Nothing is judged, so nothing is refused.
 
 use alloc::vec::Vec;
 
@@ -20,18 +20,19 @@ use weir_rules::request::Request;
 use weir_wire::law::Law;
 use weir_wire::time::Time;
 
-/// What is booked.
+/// The kind of a booking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Booking {
-    /// Tokens that were spent.
+    /// Charges tokens that were spent.
     Charge,
-    /// Tokens that were not spent after all.
+    /// Refunds tokens that were charged but not spent.
     Refund,
 }
 
 impl Limiter {
-    /// Books what `request` costs under each rule that counts it. Returns what the budgets of strict rules are to be asked for.
-    /// Fails with a rule whose tokens cannot be given back, if one is to: then nothing is.
+    /// Books the cost of `request` under each rule that counts it. Returns the amounts to consume from the
+    /// budgets of strict rules. Fails with the first rule that cannot refund, if `booking` is a refund;
+    /// nothing is booked then.
     pub(crate) fn book(
         &mut self,
         booking: Booking,
@@ -56,7 +57,7 @@ impl Limiter {
         booked
     }
 
-    /// Believes no refusal any more of the keys of `request`, of which tokens were given back.
+    /// Drops cached refusals of the request's keys, after tokens were refunded to them.
     pub(crate) fn believe_again(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) {
         let mut scratch = self.scratch.take().unwrap_or_default();
         let was_booking = core::mem::replace(&mut self.is_booking, true);
@@ -68,7 +69,7 @@ impl Limiter {
         self.scratch = Some(scratch);
     }
 
-    /// Whether tokens of the rule can be given back: not a turn in a queue, nor a place in flight.
+    /// True if the rule's tokens can be refunded. Turns in a queue and places in flight cannot.
     fn comes_back(&self, rule: RuleIndex) -> bool {
         self.rule(rule).is_some_and(|rule| {
             let is_queue = matches!(rule.algorithm, Algorithm::LeakyBucket(_) | Algorithm::Concurrency(_));
@@ -76,8 +77,8 @@ impl Limiter {
         })
     }
 
-    /// Books one hit of a request that stands for so many `times` one; returns what is left for the budget, if its rule is
-    /// strict. A place in flight is none that a charge takes: what has happened is over.
+    /// Books one hit of a request that stands for `times` requests. Returns the amount left for the budget,
+    /// if the rule is strict. Rules that count requests in flight book nothing, because the request is over.
     fn book_hit(
         &mut self,
         booking: Booking,
@@ -127,7 +128,8 @@ impl Limiter {
         None
     }
 
-    /// Charges a strict rule's tokens that are on hand; the budget is asked for the rest. All that is given back is the budget's.
+    /// Charges the tokens that a strict rule's key holds. Returns the rest for the budget; a refund goes to
+    /// the budget entirely.
     fn book_strict(
         &mut self,
         booking: Booking,
@@ -151,7 +153,8 @@ impl Limiter {
         (rest > 0).then(|| Take::of(hit.rule, value, rest, hit.tag))
     }
 
-    /// What the budget is asked for, where the request of `done` cost so many `tokens` more than it drew.
+    /// The amount to consume from the budget, if the request of `done` cost `tokens` more than it had
+    /// acquired.
     pub(crate) fn book_beyond(&self, done: &Afterwards, tokens: u32) -> Option<Take> {
         let rule = self.rule_of(done).filter(|_| tokens > 0)?;
         Some(Take::of(rule, done.value, tokens, done.place.tag))

@@ -1,5 +1,5 @@
-//! Judging a hit of a rule that counts by another algorithm than the token bucket: its state is in cells,
-//! in the same slots.
+//! Hits of rules that count by another algorithm than the token bucket. Their state is in cells, in the same
+//! slots.
 
 use super::hit::Hit;
 use super::judged::{Judged, Verdict};
@@ -10,12 +10,12 @@ use crate::table::slot::{Cold, Entry, Slot, Tag};
 use weir_rules::algorithm::Algorithm;
 use weir_wire::time::{SECOND_NS, Time};
 
-/// What a client is told to wait if there is no room for its cells, in nanoseconds.
+/// Wait for a client whose cells find no room, in nanoseconds.
 const ROOM_WAIT_NS: u64 = SECOND_NS;
 
-/// A key's cells, and where they are.
+/// A key's cells, and their place in the slot.
 pub(crate) struct Cells {
-    /// The tag of the first cell; the others are beside it (`Tag::beside`).
+    /// Tag of the first cell; the others are beside it (`Tag::beside`).
     pub(crate) tag: Tag,
     list: [Cell; CELLS_MAX],
     len: usize,
@@ -24,8 +24,8 @@ pub(crate) struct Cells {
 impl Cells {
     /// The cells of the key `tag`, or the rule's overflow cell if the slot has no room for them.
     ///
-    /// While the overflow cell holds something, keys without cells keep using it: a client that drained it does not get
-    /// a fresh cell when room appears.
+    /// While the overflow cell is not empty, keys without cells keep using it. So a client that drained it
+    /// does not get a fresh cell when there is room again.
     pub(super) fn lodge(slot: &Slot, tag: Tag, overflow: Tag, algorithm: &Algorithm, now: Time) -> Self {
         let is_overflowing = || slot.get(overflow).is_some_and(|entry| !entry.bucket().is_full(now));
         if Self::is_known(slot, tag, algorithm) || slot.has_room_for_cell(tag, now) && !is_overflowing() {
@@ -34,12 +34,12 @@ impl Cells {
         Self::at(slot, overflow, 1)
     }
 
-    /// Whether the slot has any cell of the key; a log's first may be spent while others are not.
+    /// True if the slot has any cell of the key. A log's first cell may be spent while others are not.
     fn is_known(slot: &Slot, tag: Tag, algorithm: &Algorithm) -> bool {
         (0u8..).take(algorithm.cells()).any(|i| slot.get(tag.beside(i)).is_some())
     }
 
-    /// The `len` cells at `tag`, as the slot holds them; new where it holds none.
+    /// The `len` cells at `tag`; new ones for those that the slot does not have.
     pub(crate) fn at(slot: &Slot, tag: Tag, len: usize) -> Self {
         let mut list = [Cell::NEW; CELLS_MAX];
         for (i, cell) in (0u8..).zip(list.iter_mut().take(len)) {
@@ -50,7 +50,7 @@ impl Cells {
         Self { tag, list, len }
     }
 
-    /// This cell, to be stored at `tag`.
+    /// A single cell, to be stored at `tag`.
     pub(crate) fn one(tag: Tag, cell: Cell) -> Self {
         let mut list = [Cell::NEW; CELLS_MAX];
         if let Some(first) = list.first_mut() {
@@ -59,7 +59,6 @@ impl Cells {
         Self { tag, list, len: 1 }
     }
 
-    /// The first cell.
     pub(crate) fn first(&self) -> Cell {
         self.list.first().copied().unwrap_or(Cell::NEW)
     }
@@ -72,8 +71,9 @@ impl Cells {
         self.list.get_mut(..self.len).unwrap_or_default()
     }
 
-    /// Stores the cells that hold something, or did. Returns how many spent entries it dropped for them, or `None`
-    /// if there is not room for all; the slot may then hold some of them.
+    /// Stores the cells that are not empty or that the slot has already. Returns the number of spent entries
+    /// that were dropped for them, or `None` if there is no room for all. The slot may then hold some of
+    /// them.
     pub(crate) fn store(&self, slot: &mut Slot, now: Time) -> Option<u32> {
         let mut dropped = 0;
         for (i, cell) in (0u8..).zip(self.all()) {
@@ -97,12 +97,13 @@ impl Limiter {
     ) -> Judged {
         let own = Cells::lodge(slot, hit.tag, terms.overflow, algorithm, now);
         let tag = own.tag;
-        // One cell is stored or not; of several, the slot may have room for some.
+        // A single cell is stored or not. Of several, some may be stored before the room ends, so a copy is
+        // needed.
         let before = (own.len > 1).then(|| slot.clone());
         if let Some(judged) = Self::take_cells(own, hit, algorithm, slot, now) {
             return judged;
         }
-        // A log has to grow, and there is no room. A key that has cells of its own keeps to these.
+        // A log has no room to grow. A key that has cells of its own does not move to the overflow cell.
         if let Some(before) = before {
             *slot = before;
         }
@@ -134,25 +135,25 @@ impl Limiter {
                 Some(Judged { evicted, taken: Some(taken), ..judged(Verdict::Fits(standing)) })
             }
             Answer::Short { wait_ns } => {
-                // As for a bucket.
+                // The same wait as for a bucket: until all of it is there.
                 let wait_ns = if wait_ns == NEVER_NS { standing.full_ns } else { wait_ns };
                 Some(judged(Verdict::Short { wait_ns }))
             }
         }
     }
 
-    /// Gives back in the slot's copy what `hit` took of the cells at `tag`.
+    /// Gives the tokens that `hit` took back to the cells at `tag`, in the copy of the slot.
     pub(crate) fn give_back_cells(hit: &Hit, tag: Tag, algorithm: &Algorithm, slot: &mut Slot, now: Time) {
         let Some(taken) = hit.judged.taken else { return };
         let algorithm = &algorithm_at(tag, algorithm);
         let mut cells = Cells::at(slot, tag, algorithm.cells());
         algorithm::give_back(algorithm, cells.all_mut(), taken.receipt, hit.cost, now);
-        // The cells were there, so there is room.
+        // Always fits: the cells exist already.
         let _ = cells.store(slot, now);
     }
 }
 
-/// The algorithm that counts at `tag`: an overflow cell is one cell for all keys, so a log counts as a window there.
+/// The algorithm that counts at `tag`. All keys share one overflow cell, so a log counts as a window there.
 pub(crate) fn algorithm_at(tag: Tag, algorithm: &Algorithm) -> Algorithm {
     if tag.is_overflow() { algorithm.in_one_cell() } else { *algorithm }
 }

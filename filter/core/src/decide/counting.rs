@@ -1,4 +1,4 @@
-//! Counting requests for watched keys, and watching keys that were refused.
+//! Counting requests of watched keys, and watching keys that were refused.
 
 use alloc::vec::Vec;
 
@@ -11,32 +11,32 @@ use weir_rules::Rule;
 use weir_wire::time::Time;
 
 impl Limiter {
-    /// Counts the request for its key, once, if the key is watched.
+    /// Counts the request on the watch list, once, if its key is watched.
     pub(crate) fn count_if_watched(&mut self, hit: &mut Hit, slot: &Slot, now: Time) {
         if !hit.watched && slot.is_watched(hit.tag) {
             hit.watched = true;
             let is_hot = |slot: &Slot| matches!(slot.get(hit.tag), Some(Entry::Watched(w)) if now < w.until);
-            // The drop is counted already, be it of this key or of the one that it pushes out.
+            // The drop of a key was counted already, be it this one or the one that it displaces.
             if !self.count_watched(hit, now) && is_hot(slot) && self.watch.push_out_for(hit.tag) {
                 self.watch.touch(&self.named(hit), hit.cost, now);
             }
         }
     }
 
-    /// The key of `hit`, by its rule and its place.
+    /// The name of the hit's key: its rule, value and place.
     #[inline(never)]
     pub(crate) fn named(&self, hit: &Hit) -> NamedKey {
         NamedKey { place: hit.place(), rule: hit.rule, value: *self.keys.value(hit.key) }
     }
 
-    /// Counts the request on the watch list; false if that has no room.
+    /// Counts the request on the watch list; false if the list has no room.
     fn count_watched(&mut self, hit: &Hit, now: Time) -> bool {
         let has_room = self.watch.touch(&self.named(hit), hit.cost, now);
         self.counters.add(Event::SyncDropped, u32::from(!has_room));
         has_room
     }
 
-    /// A key that was refused is past its even share, so it becomes watched.
+    /// Makes a refused key watched: a refusal means that it is past its fair share.
     pub(crate) fn watch_refused(
         &mut self,
         hit: &Hit,
@@ -44,13 +44,13 @@ impl Limiter {
         rooms: &mut Vec<Slot>,
         now: Time,
     ) {
-        // Other algorithms than the token bucket count in each POP alone.
+        // Only token buckets and quotas are shared by the fleet.
         let is_heard = self.exchange.is_some() && self.rule(hit.rule).is_some_and(Rule::is_shared);
         let Some(unheard) = self.unheard(hit.rule).filter(|_| is_heard) else { return };
         let mut loaded = self.load(slots, hit.slot, rooms);
         let Some(Entry::Cold(cold)) = loaded.slot.get(hit.tag) else { return };
         let watched = Entry::Watched(Watched::begin(&cold, &unheard, 0, now));
-        // On a conflict the next refusal does it.
+        // On a conflict, the next refusal tries again.
         if loaded.slot.put(hit.tag, &watched, now).is_some() && loaded.write(slots).is_ok() {
             self.count_watched(hit, now);
         }

@@ -1,4 +1,4 @@
-//! The outcome for a request, and what the client may be told about it.
+//! The decision for a request, with the quota status for its client.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -10,64 +10,66 @@ use crate::buckets::Standing;
 use crate::fleet::Take;
 use weir_wire::messages::Report;
 
-/// The outcome for a request.
+/// The kind of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Let it through.
+    /// Let the request through.
     Allow,
-    /// Answer in place of the upstream: a rule has no token for it.
+    /// Answer in place of the upstream: a rule has no tokens for it.
     Limit,
-    /// Answer in place of the upstream: the POP is out of touch with weir-sync, and a rule fails closed.
+    /// Answer in place of the upstream: the POP is offline, and a rule fails closed.
     Deny,
     /// Answer in place of the upstream: the request is on the rule set's `deny` list.
     Block,
-    /// A strict rule's tokens must be paid for first: ask weir-sync, and decide again.
+    /// Acquire a strict rule's tokens from weir-sync first, then decide again.
     Wait,
 }
 
-/// The outcome for a request, and all that follows from it.
+/// The decision for a request, with everything the host needs to carry it out.
 #[derive(Debug)]
 pub enum Decision {
-    /// Let it through.
+    /// Let the request through.
     Allow {
-        /// The strictest of the rules that counted the request, and how its client stands with it; none if no rule did.
+        /// The strictest of the rules that counted the request, and its quota status; none if no rule counted
+        /// it.
         strictest: Option<(RuleIndex, Standing)>,
-        /// What its client is told, if a rule says so.
+        /// The quota status for the client; none if no rule asks for it.
         told: Option<QuotaStatus>,
-        /// Rules in shadow that would have refused it.
+        /// Rules in shadow that would have refused the request.
         shadow: Vec<RuleIndex>,
-        /// How long to hold it until its turn in a leaky bucket, in nanoseconds.
+        /// Nanoseconds to hold the request until its turn in a leaky bucket.
         hold_ns: u64,
-        /// What to do when it ends, each once.
+        /// Actions for the end of the request; each is to be done once.
         afterwards: Vec<Afterwards>,
     },
-    /// Answer in place of the upstream: a rule refuses it.
+    /// Answer in place of the upstream: a rule refuses the request.
     Refuse {
-        /// Why.
+        /// The reason for the refusal.
         reason: Reason,
-        /// The rule, and what the client is told.
+        /// The refusing rule and the quota status for the client.
         status: QuotaStatus,
-        /// Seconds to add to its `Retry-After`, so that refused clients do not all return at once.
+        /// Seconds to add to `Retry-After`, so that refused clients do not all return at once.
         jitter_s: u32,
     },
     /// Answer in place of the upstream: the request is on the rule set's `deny` list.
     Block,
-    /// A strict rule's tokens must be paid for first: send this report to weir-sync, give its answer to
+    /// A strict rule's tokens must be acquired first. Send this report to weir-sync, pass its reply to
     /// [`crate::limiter::Limiter::drawn`] (or a failure to `draw_failed`), and decide again.
     Wait(Box<Report>),
-    /// A strict rule's tokens must be taken first: have the budget give them, say so to the edge, which decides again.
+    /// A strict rule's tokens must be consumed from the budget first. Pass the budget's answer to the edge,
+    /// which decides again.
     #[cfg(feature = "takes")]
     Take(Box<Take>),
 }
 
-/// The quota status that a client is told.
+/// The quota status that is sent to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaStatus {
-    /// The rule.
+    /// The strictest rule.
     pub of: Policy,
-    /// How the client stands with it.
+    /// The client's quota status under that rule.
     pub standing: Standing,
-    /// The other rules that counted the request and tell their policies, in their order.
+    /// The other rules that counted the request and publish their policies, in rule order.
     pub others: Vec<Policy>,
 }
 
@@ -76,23 +78,24 @@ pub struct QuotaStatus {
 pub struct Policy {
     /// The rule.
     pub rule: RuleIndex,
-    /// The part of the request's key that may be told: what a rule with `log_key` logs; empty if there is none.
+    /// The part of the request's key that may be disclosed: the part that a rule with `log_key` logs. Empty
+    /// if there is none.
     pub partition: Vec<u8>,
 }
 
-/// Why a rule refuses a request.
+/// The reason why a rule refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It has no token for it.
+    /// The rule has no tokens for it.
     Limit,
-    /// A penalty, or an operator, has banned the key.
+    /// A penalty or an operator has banned the key.
     Ban,
-    /// The POP is out of touch with weir-sync, and the rule fails closed.
+    /// The POP is offline, and the rule fails closed.
     Deny,
 }
 
 impl Decision {
-    /// The outcome alone.
+    /// The kind of this decision.
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::Allow { .. } => Outcome::Allow,
@@ -105,7 +108,8 @@ impl Decision {
         }
     }
 
-    /// The rule that the client is told about, and how it stands with that; none if no rule made the decision.
+    /// The rule that decided, and the client's quota status under it. None if no rule decided, and none while
+    /// tokens are being acquired.
     pub fn strictest(&self) -> Option<(RuleIndex, Standing)> {
         match self {
             Self::Allow { strictest, .. } => *strictest,

@@ -1,4 +1,4 @@
-//! What is done when a request ends: releases and charges.
+//! The end of a request: releases and charges.
 
 use super::afterwards::{Afterwards, Reserved, What};
 use super::cells::{Cells, algorithm_at};
@@ -18,7 +18,7 @@ use weir_wire::quota::Quota;
 use weir_wire::time::Time;
 
 impl Limiter {
-    /// Notes what is to be done when the request of `hit`, which fits, ends. Its slot is among `written`.
+    /// Records the action for the end of the request of `hit`, which fits. Its slot is among `written`.
     pub(crate) fn note_afterwards(&mut self, hit: &Hit, written: &[Loaded], now: Time) {
         let Some(rule) = self.rule(hit.rule) else { return };
         let algorithm = rule.in_cells().unwrap_or(rule.algorithm);
@@ -50,12 +50,12 @@ impl Limiter {
         });
     }
 
-    /// Releases what `done` holds, if it is a release.
+    /// Releases the place in flight of `done`, if it is a release.
     #[allow(clippy::needless_pass_by_value, reason = "it is done once")]
     pub fn release(&mut self, done: Afterwards, slots: &mut dyn Slots, now: Time) {
         let What::Release { receipt, cost } = done.what else { return };
         let (place, algorithm) = (done.place, &done.algorithm);
-        // A bucket's key has a cell only if the fleet counts its requests in flight.
+        // A token bucket's key has such a cell only if the fleet counts its requests in flight.
         let is_shared = !place.tag.is_cell();
         let released = self.change_slot(place.slot, slots, |slot| {
             let mut cells = Cells::at(slot, if is_shared { cell_of(place.tag) } else { place.tag }, 1);
@@ -68,24 +68,24 @@ impl Limiter {
             cells.store(slot, now)
         });
         if matches!(released, Updated::Failed) {
-            // It is released when it expires.
+            // The place is freed when it expires.
             self.counters.add(Event::Unreleased, 1);
         }
-        // Its place may be given back.
+        // A report may now give the place back to the budget.
         if is_shared && let Some(rule) = self.rule_of(&done) {
             self.deny_cache.forget(place.tag);
             self.learn_of(&NamedKey { place, rule, value: done.value }, now);
         }
     }
 
-    /// The index of the rule, if it is in force and the POP reports.
+    /// The index of the rule; none if the rule is not in force or the POP does not report.
     pub(super) fn rule_of(&self, done: &Afterwards) -> Option<RuleIndex> {
         let rule = self.terms.iter().position(|terms| terms.salt == done.salt);
         rule.and_then(RuleIndex::of).filter(|_| self.exchange.is_some())
     }
 
-    /// Charges `cost` tokens to the bucket of `done`, if it is a charge; into debt if need be. What was reserved counts
-    /// towards them; if it was more, the rest comes back.
+    /// Charges `cost` tokens to the bucket of `done`, if it is a charge, even into debt. Reserved tokens
+    /// count towards the cost; if more were reserved, the rest is given back.
     #[allow(clippy::needless_pass_by_value, reason = "it is done once")]
     pub fn charge(&mut self, done: Afterwards, cost: u32, slots: &mut dyn Slots, now: Time) {
         let What::Charge { reserved, .. } = done.what else { return };
@@ -105,7 +105,7 @@ impl Limiter {
             _ => settle_cells(&done, reserved, cost, slot, now).map(|_| false),
         });
         match charged {
-            // The key's counts may have been reported before this charge was known: report it again.
+            // A report may have been made before this charge, so the key is to be reported again.
             Updated::Written(is_watched) => {
                 if let Some(rule) = rule.filter(|_| is_watched) {
                     self.learn_of(&NamedKey { place: done.place, rule, value: done.value }, now);
@@ -116,8 +116,8 @@ impl Limiter {
     }
 }
 
-/// Charges `cost` tokens to a token bucket, less what is reserved, or gives back the rest. Returns whether its key is
-/// watched and there is more to report, or none if there is no room.
+/// Charges a token bucket `cost` tokens less the reserved ones, or gives back the rest. Returns true if the
+/// key is watched and has more to report; none if there is no room.
 fn settle_bucket(
     done: &Afterwards,
     reserved: Reserved,
@@ -142,7 +142,7 @@ fn settle_bucket(
     }
 }
 
-/// Charges a token bucket. Returns whether its key is watched, or none if there is no room.
+/// Charges a token bucket. Returns true if the key is watched; none if there is no room.
 fn charge_bucket(
     done: &Afterwards,
     unheard: Option<&Unheard>,
@@ -151,7 +151,7 @@ fn charge_bucket(
     now: Time,
 ) -> Option<bool> {
     let known = slot.lodge(done.place.tag, now).entry;
-    // Under a lease, the bucket refills more slowly: it is charged for more.
+    // Under a lease the bucket refills more slowly, which is done by charging a multiple.
     let times = parts_of(&known, cost, now);
     let mut cells = [Cell { until: known.bucket().refilled(), word: 0 }];
     algorithm::charge(&done.algorithm, &mut cells, done.place.tag.bits(), cost.saturating_mul(times), now);
@@ -161,13 +161,13 @@ fn charge_bucket(
     if slot.put(done.place.tag, &entry, now).is_some() {
         return Some(matches!(entry, Entry::Watched(_)));
     }
-    // Its slot has no room to watch it: it reports what it took once there is room.
+    // Without room to be watched, the key counts this as overdrawn share and reports it once there is room.
     let (Entry::Cold(cold), Some(unheard)) = (known, unheard) else { return None };
     let share = cold.share.overdraw(&unheard.quota, cost, unheard.parts, now);
     slot.put(done.place.tag, &Entry::Cold(Cold { bucket: after, share }), now).map(|_| false)
 }
 
-/// Gives back `n` of what `receipt` names to the cells of `done`.
+/// Gives back `n` tokens of `receipt` to the cells of `done`.
 fn return_to_cells(done: &Afterwards, receipt: Receipt, n: u32, slot: &mut Slot, now: Time) -> Option<u32> {
     let algorithm = algorithm_at(done.place.tag, &done.algorithm);
     let mut cells = Cells::at(slot, done.place.tag, algorithm.cells());
@@ -175,7 +175,7 @@ fn return_to_cells(done: &Afterwards, receipt: Receipt, n: u32, slot: &mut Slot,
     cells.store(slot, now)
 }
 
-/// Charges `cost` tokens to cells, less what is reserved, or gives back the rest.
+/// Charges cells `cost` tokens less the reserved ones, or gives back the rest.
 fn settle_cells(done: &Afterwards, reserved: Reserved, cost: u32, slot: &mut Slot, now: Time) -> Option<u32> {
     if let Some(rest) = reserved.tokens.checked_sub(cost) {
         return return_to_cells(done, reserved.receipt?, rest, slot, now);

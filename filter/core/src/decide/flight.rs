@@ -1,9 +1,9 @@
-//! Requests in flight under a rule that the fleet counts.
+//! Requests in flight under a rule that the whole fleet counts.
 //!
-//! The entry of a key says which places the POP holds: what is `charged` and not `admitted` is free, and what is `admitted`
-//! is taken by requests in flight, or was given back. A cell beside it counts the requests in flight, as for a rule that
-//! each POP counts for itself; so one whose end is never seen is forgotten in time. The difference was given back, and that
-//! is what a report calls admitted.
+//! A key's entry holds the POP's places. `charged - admitted` places are free. The `admitted` ones are taken
+//! by requests in flight or were given back. A cell beside the entry counts the requests in flight, as for a
+//! rule that each POP counts by itself, so a request whose end is never seen expires. A report states the
+//! difference between `admitted` and that cell: the places given back.
 
 use super::cells::Cells;
 use super::hit::Hit;
@@ -16,29 +16,30 @@ use crate::table::slot::{Entry, Lodging, Slot, Tag};
 use weir_rules::algorithm::{Algorithm, Concurrency, LeakyBucket};
 use weir_wire::time::Time;
 
-/// The cell of the key `tag`.
+/// Tag of the cell that counts the requests in flight of the key `tag`.
 pub(crate) const fn cell_of(tag: Tag) -> Tag {
     tag.beside(1)
 }
 
-/// How many requests of the key `tag` are in flight.
+/// Number of requests of the key `tag` in flight.
 pub(crate) fn in_flight(slot: &Slot, tag: Tag, flight: &Concurrency, now: Time) -> u32 {
     let Some(Entry::Cold(cold)) = slot.get(cell_of(tag)) else { return 0 };
     concurrency::in_flight(flight, cold.cell(), now)
 }
 
-/// So many requests of the key `tag` are in flight no more: their places are free.
+/// Frees the places of `ended` requests of the key `tag`.
 pub(crate) fn free(slot: &mut Slot, tag: Tag, ended: u32, now: Time) {
     if let Some(Entry::Watched(mut watched)) = slot.get(tag) {
         watched.admitted = watched.admitted.saturating_sub(ended);
-        // The entry is there, so it has its room.
+        // Always fits: the entry exists already.
         let _ = slot.put(tag, &Entry::Watched(watched), now);
     }
 }
 
 impl Limiter {
-    /// Judges a hit while out of touch, if its rule's turns or requests in flight are the fleet's: by what this POP counts
-    /// alone, or by its even share of it.
+    /// Judges a hit while the POP is offline, under a rule whose queue or requests in flight the fleet
+    /// counts. Uses this POP's own count against the whole limit, or against its fair share of it if
+    /// `is_share`. None for other rules.
     #[inline(never)]
     pub(super) fn judge_alone(
         &self,
@@ -56,13 +57,14 @@ impl Limiter {
         };
         if let Entry::Watched(mut watched) = lodging.entry {
             watched.spend(hit.cost, now);
-            // The entry is there, so it has its room.
+            // Always fits: the entry exists already.
             let _ = slot.put_back(lodging, &Entry::Watched(watched), now);
         }
         Some(Self::begin(hit, &algorithm, u32::MAX, slot, now))
     }
 
-    /// Puts the request of `hit` in flight, which a place is taken for already; `left` are free after that. Or takes a turn.
+    /// Puts the request of `hit` in flight, or gives it a turn. Its place is taken already, and `left` places
+    /// are free after that.
     pub(crate) fn begin(hit: &Hit, algorithm: &Algorithm, left: u32, slot: &mut Slot, now: Time) -> Judged {
         let cells = Cells::at(slot, cell_of(hit.tag), 1);
         let begun = Self::take_cells(cells, hit, algorithm, slot, now);

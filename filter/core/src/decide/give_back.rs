@@ -1,4 +1,4 @@
-//! Giving back what a request took in some slots, when it is refused after all because another slot turned out short.
+//! Giving back tokens of a request that is refused after all, because a later slot turned out short.
 
 use alloc::vec::Vec;
 
@@ -13,8 +13,8 @@ use crate::table::{Loaded, Slots, WriteError};
 use weir_wire::time::Time;
 
 impl Limiter {
-    /// Gives back what the request took that was decided last and let through, by a rule that counted it. Until then, no
-    /// worker may look at the slots.
+    /// Gives back the tokens of the last decision, if a rule counted the request and it was let through. No
+    /// other worker may see the slots in between.
     pub(crate) fn take_back(&mut self, slots: &mut dyn Slots, now: Time) {
         let Some(mut scratch) = self.scratch.take() else { return };
         let Scratch { hits, loaded, rooms, .. } = &mut *scratch;
@@ -22,7 +22,7 @@ impl Limiter {
         self.scratch = Some(scratch);
     }
 
-    /// Gives back what the hits took in these slots, if they were written.
+    /// Gives back the tokens that `hits` took in the `written` slots.
     pub(crate) fn give_back(
         &mut self,
         written: &[Loaded],
@@ -48,12 +48,12 @@ impl Limiter {
     }
 
     fn give_back_one(&self, hit: &Hit, slot: &mut Slot, now: Time) {
-        // What was taken of the budget itself is of no entry here, and is spent.
+        // Consumed tokens are spent, and no entry here counts them.
         #[cfg(feature = "takes")]
         if self.taken_for(hit.tag).is_some() {
             return;
         }
-        // If the response tells the cost, nothing was taken but what is reserved.
+        // If the response states the cost, nothing was taken except a reservation.
         let Some(rule) = self.rule(hit.rule).filter(|rule| rule.after.is_none() || rule.reserves) else {
             return;
         };
@@ -64,20 +64,22 @@ impl Limiter {
             Self::give_back_cells(hit, cell_of(hit.tag), &algorithm, slot, now);
         }
         let (quota, is_strict) = (rule.quota, rule.sharing.strict);
-        // What it drew for itself is in no entry.
+        // Tokens that a request acquired for itself alone are in no entry.
         let Some(mut entry) = slot.get(hit.judged.tag).filter(|_| self.drawn_for(hit.tag).is_none()) else {
             return;
         };
         let parts = parts_of(&entry, hit.cost, now);
-        // Beside a bucket, only what is reserved has a receipt; under a strict rule, a request in flight.
+        // Under a token bucket, only a reservation has a receipt. Under a strict rule, the receipt is a
+        // request in flight.
         if let Some(taken) = hit.judged.taken.filter(|_| !is_strict) {
             let cell = reserve::hold(slot, hit.tag, &quota, now);
             reserve::end(cell, slot, hit.tag, (taken.receipt, hit.cost, parts), now);
         }
-        // A bounded rule's tokens that are charged already stay so; a strict rule's were paid for before.
+        // Under a bounded rule, tokens that the budget was charged for stay charged. Under a strict rule, the
+        // budget was debited beforehand.
         let least = |watched: &Watched| if is_strict { 0 } else { watched.charged };
         give_back_tokens(&mut entry, &quota, hit.cost, parts, least);
-        // The entry is there, so it has its room.
+        // Always fits: the entry exists already.
         let _ = slot.put(hit.judged.tag, &entry, now);
     }
 }

@@ -1,4 +1,4 @@
-//! A rule that counts the request at hand, and the buffers that every request uses again.
+//! A hit, and buffers that are reused for every request.
 
 use alloc::vec::Vec;
 
@@ -11,37 +11,37 @@ use crate::table::{EntryPlace, Loaded};
 use weir_rules::matching::Bits;
 use weir_rules::request::Values;
 
-/// Buffers that every request uses again.
+/// Buffers that are reused for every request.
 #[derive(Default)]
 pub(crate) struct Scratch {
     pub(crate) values: Values,
     /// Conditions that the request may meet.
     pub(crate) conditions: Bits,
-    /// Rules that the request meets.
+    /// Indices of the matching rules.
     pub(crate) met: Vec<u16>,
-    /// Those of them that are tiers without a limit.
+    /// Matching rules that are tiers without a limit.
     pub(crate) unlimited: Vec<RuleIndex>,
     pub(crate) hits: Vec<Hit>,
-    /// Hits of rules that are not enforced for their keys.
+    /// Hits of rules that are not enforced for the request's key.
     pub(crate) shadow: Vec<Hit>,
     pub(crate) loaded: Vec<Loaded>,
-    /// Slots to read into.
+    /// Spare slots to read into.
     pub(crate) rooms: Vec<Slot>,
 }
 
-/// A rule that counts the request, and the bucket it names.
+/// A rule that counts the request, and the place of the key's bucket.
 pub(crate) struct Hit {
     pub(crate) rule: RuleIndex,
     pub(crate) key: KeyId,
     pub(crate) tag: Tag,
     pub(crate) slot: u32,
-    /// Tokens that the request takes.
+    /// Tokens that the request costs.
     pub(crate) cost: u32,
-    /// Whether the rule is in shadow for this key.
+    /// True if the rule is in shadow for this key.
     pub(crate) is_shadow: bool,
-    /// Whether the watch list has counted this request already.
+    /// True if the watch list has counted this request.
     pub(crate) watched: bool,
-    /// Whether the key's admit ratio was already applied to this request.
+    /// True if the key's admit ratio was applied to this request.
     pub(crate) thinned: bool,
     pub(crate) judged: Judged,
 }
@@ -73,8 +73,8 @@ impl Hit {
     }
 }
 
-/// Spreads hashes evenly over slots, without a division (Lemire, "Fast random integer generation in
-/// an interval", 2019, section 3).
+/// Maps hashes evenly to slots without a division (Lemire, "Fast random integer generation in an interval",
+/// 2019, section 3).
 pub(crate) fn slot_of(place: u64, count: u32) -> u32 {
     let spread = (u128::from(place) * u128::from(count)) >> 64;
     u32::try_from(spread).unwrap_or(0)

@@ -1,14 +1,13 @@
-//! Spreads the times at which refused clients are told to return.
+//! Jitter on `Retry-After`, which spreads the times at which refused clients return.
 
 use crate::limiter::Limiter;
 use crate::{FIBONACCI, RuleIndex};
 
 impl Limiter {
-    /// The seconds to add to the `Retry-After` of the rule at `rule`, which refused the key of this `tag`: 0 to the rule's
-    /// `retry_after_jitter_s`.
+    /// Jitter for a refusal of the key `tag` by `rule`: 0 to the rule's `retry_after_jitter_s`, in seconds.
     ///
-    /// Each refusal gets another value, so clients that share a key are parted, too. Multiples of [`FIBONACCI`] are as evenly
-    /// spread as any, however many they are: the clients are dealt out to the seconds.
+    /// Each refusal gets another value, so that clients who share a key are spread, too. Multiples of
+    /// [`FIBONACCI`] are spread as evenly as possible for any number of refusals.
     #[inline]
     pub(crate) fn jitter_s(&mut self, rule: RuleIndex, tag: impl FnOnce() -> u64) -> u32 {
         let most_s = self.terms.get(usize::from(rule)).map_or(0, |terms| terms.retry_after_jitter_s);
@@ -16,15 +15,15 @@ impl Limiter {
             return 0;
         }
         self.dealt = self.dealt.wrapping_add(FIBONACCI);
-        // Workers begin at the same number, and keys are hashes.
+        // The tag makes keys and workers differ: all workers start at the same number.
         part_of(tag().wrapping_add(self.dealt), most_s)
     }
 }
 
-/// Divides all numbers evenly into 0 to `most_s`.
+/// Maps all numbers evenly to 0 to `most_s`.
 fn part_of(number: u64, most_s: u32) -> u32 {
     let spread = (u128::from(number) * (u128::from(most_s) + 1)) >> 64;
-    // At most `most_s`.
+    // Never fails: `spread` is at most `most_s`.
     u32::try_from(spread).unwrap_or(most_s)
 }
 

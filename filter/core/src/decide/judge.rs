@@ -1,4 +1,4 @@
-//! Judging hits on a copy of a slot: each takes its tokens there.
+//! Judging hits on a copy of a slot, and taking their tokens there.
 
 use super::hit::Hit;
 use super::judged::{Judged, Verdict};
@@ -15,28 +15,28 @@ use weir_wire::messages::AdmitRatio;
 use weir_wire::sharing::WhenUnsynced;
 use weir_wire::time::{SECOND_NS, Time};
 
-/// What a thinned key is told to wait on top of what its ratio implies: until its demand has left the
-/// measuring window (0.5 s) and the next grant has come (0.25 s).
+/// Wait added for a key that its admit ratio refuses, in nanoseconds: until its demand has left the measuring
+/// window (0.5 s) and the next grant has arrived (0.25 s).
 const THINNED_WAIT_NS: u64 = SECOND_NS * 3 / 4;
-/// The longest wait for a key that found no place to be watched in, in nanoseconds: by then there may be one.
+/// Longest wait for a key that finds no room to be watched, in nanoseconds; by then there may be room.
 const CROWDED_WAIT_NS_MAX: u64 = SECOND_NS;
 
 impl Limiter {
-    /// Judges every hit whose bucket lies in `loaded`, and takes from the copy as it goes. Returns whether
-    /// all fit; if not, the copy must not be written.
+    /// Judges the hits whose buckets are in `loaded`, and takes their tokens from the copy. Returns true if
+    /// all fit. If not, the copy must not be written.
     pub(crate) fn judge_slot(&mut self, loaded: &mut Loaded, hits: &mut [Hit], now: Time) -> bool {
         // Taken out, so that the rest of the limiter can be borrowed meanwhile.
         let all_terms = core::mem::take(&mut self.terms);
         let mut fits = true;
         for hit in hits.iter_mut().filter(|hit| hit.slot == loaded.index) {
             let Some(terms) = all_terms.get(usize::from(hit.rule)) else { continue };
-            // Most slots have no watched key, and no ban.
+            // Most slots have no watched key and no ban.
             let is_plain = loaded.slot.is_plain();
             if !is_plain {
-                // Before, for a key that is watched; again below, for one that just became so.
+                // For a key that is watched already. The call below is for one that just became watched.
                 self.count_if_watched(hit, &loaded.slot, now);
             }
-            // Any rule's key may be banned by an operator.
+            // An operator may ban a key of any rule.
             let may_be_banned = terms.has_penalty || !is_plain && loaded.slot.has_bans();
             let until = if may_be_banned { banned_until(&loaded.slot, hit.tag, now) } else { None };
             match until {
@@ -44,7 +44,7 @@ impl Limiter {
                     let wait_ns = until.nanos_since(now);
                     hit.judged = Judged::refused(Verdict::Banned { wait_ns }, hit.tag);
                 }
-                // If the response tells the cost, nothing is taken yet.
+                // The response states the cost: judge a copy, so that nothing is taken yet.
                 None if terms.is_charged_after => {
                     let mut copy = self.room.take().unwrap_or_default();
                     copy.copy_from(&loaded.slot);
@@ -63,9 +63,9 @@ impl Limiter {
         fits
     }
 
-    /// The rule's `when_unsynced`, if the POP is out of touch with weir-sync.
+    /// The rule's `when_unsynced`, if the POP is offline for it.
     fn alone(&self, hit: &Hit, terms: &RuleTerms) -> Option<WhenUnsynced> {
-        // No request waits for a rule that is not enforced.
+        // A rule in shadow must not make a request wait.
         if terms.is_strict && hit.is_shadow {
             return Some(WhenUnsynced::Local);
         }
@@ -94,7 +94,7 @@ impl Limiter {
         let judged = |hit: &mut Hit, verdict| {
             hit.judged = Judged { is_shared: lodging.is_shared, ..Judged::refused(verdict, lodging.tag) };
         };
-        // What was taken is paid for, whatever was heard since.
+        // The tokens were consumed from the budget, so they count whatever has been received since.
         #[cfg(feature = "takes")]
         if terms.is_strict
             && let Some(taken) = self.taken_for(hit.tag)
@@ -147,7 +147,7 @@ impl Limiter {
         }
         let after = match taken {
             Take::Taken(after) => after,
-            // One that asks for more than there ever is hears when all of it is there.
+            // A request for more than the burst is told when the bucket is full.
             Take::Short { .. } if hit.cost > quota.burst() => {
                 return judged(hit, Verdict::Short { wait_ns: bucket.fill_ns(now) });
             }
@@ -168,7 +168,7 @@ impl Limiter {
         hit.judged.evicted = evicted;
     }
 
-    /// Notes an even share's charge of more than a burst: it is owed only while out of touch.
+    /// Records a charge of more than a burst to a fair share. It is owed only while the POP is offline.
     fn note_share(&self, watched: &mut Watched, cost: u32, terms: &RuleTerms) {
         let pops = self.pops().unwrap_or(1);
         if !terms.is_strict && u64::from(pops) * u64::from(cost) > u64::from(terms.quota.burst()) {
@@ -176,9 +176,9 @@ impl Limiter {
         }
     }
 
-    /// Takes for a key that should become `watched` but finds no room in its slot. Within its even share it
-    /// stays cold; beyond that it takes the place of a watched key with less to report. Returns how many
-    /// entries were evicted, or, if there is no such key, how long this one waits.
+    /// Takes tokens for a key that should become `watched` but finds no room in its slot. Within its fair
+    /// share it stays cold. Beyond that, it replaces a watched key with less to report. Returns the number of
+    /// evicted entries, or the wait in nanoseconds if there is no such key.
     fn crowd(
         &mut self,
         lodging: &Lodging,
@@ -202,11 +202,11 @@ impl Limiter {
         }
     }
 
-    /// The key's admit ratio, if it refuses this request.
+    /// The key's admit ratio, if that refuses this request.
     fn thins(&mut self, hit: &mut Hit, entry: &Entry, now: Time) -> Option<AdmitRatio> {
         let Entry::Watched(watched) = entry else { return None };
         let ratio = watched.ratio_at(now);
-        // When judged again after a conflict, the request was already counted against the ratio.
+        // A request that is judged again after a conflict has used its credit already.
         if ratio == AdmitRatio::ONE || core::mem::replace(&mut hit.thinned, true) {
             return None;
         }
@@ -214,8 +214,8 @@ impl Limiter {
     }
 }
 
-/// The entry after `cost` tokens are taken: a cold key that goes beyond its share of `unheard` becomes watched.
-/// Without `unheard`, nothing is ever reported, and keys stay cold.
+/// The entry after `cost` tokens are taken. A cold key that exceeds its fair share becomes watched. Without
+/// `unheard`, nothing is ever reported, and keys stay cold.
 #[inline]
 pub(crate) fn after_taking(
     entry: Entry,
@@ -236,7 +236,7 @@ pub(crate) fn after_taking(
     }
 }
 
-/// The same of a cold key; none if it becomes watched.
+/// [`after_taking`] for a cold key; none if it becomes watched.
 #[inline]
 pub(super) fn cold_after_taking(
     cold: Cold,
@@ -252,36 +252,36 @@ pub(super) fn cold_after_taking(
     Some(Cold { bucket: after, share })
 }
 
-/// The same of a watched key.
+/// [`after_taking`] for a watched key.
 pub(super) fn watched_after_taking(mut watched: Watched, after: Bucket, cost: u32, now: Time) -> Watched {
     watched.bucket = after;
     watched.count_admitted(cost, now);
     watched
 }
 
-/// How long a calendar quota is known to have no tokens for the key of `entry`, if so.
+/// Nanoseconds for which a calendar quota is known to have no tokens for this key; none if it may have some.
 fn barred_ns(entry: &Entry, terms: &RuleTerms, now: Time) -> Option<u64> {
     let Entry::Watched(watched) = entry else { return None };
     Some(watched.barred_ns(now)).filter(|wait_ns| terms.is_calendar && *wait_ns > 0)
 }
 
-/// The most tokens that the entry's bucket may hold at `now`. If it may hold any, it may hold enough for the
-/// `dearest` of its requests: otherwise the fleet's shares would never let that through.
+/// Most tokens that the entry's bucket may hold at `now`. If that is not zero, it is at least the cost of the
+/// `dearest` request: otherwise divided bursts would never let that one through.
 pub(super) fn most_of(entry: &Entry, dearest: u32, terms: &RuleTerms, now: Time) -> u32 {
     let held = entry.hold_at(now).filter(|_| !terms.is_strict);
     let burst = held.map_or(terms.local_burst, |(burst, _)| burst);
     if burst == 0 { 0 } else { burst.max(dearest) }
 }
 
-/// Into how many parts the rate is cut for a request of `cost` tokens: fewer for a dear one, so that it waits as long
-/// as a request of one token would, or as it would at the whole rate if that is longer.
+/// Rate divisor for a request of `cost` tokens. It is smaller for a dear request, which so waits as long as a
+/// request of one token, or as long as at the whole rate if that is longer.
 pub(crate) fn parts_of(entry: &Entry, cost: u32, now: Time) -> u32 {
     entry.hold_at(now).map_or(1, |(_, parts)| (parts / cost.max(1)).max(1))
 }
 
-/// What a key with this admit ratio is told to wait, if it is not in debt: if its client stops, the budget
-/// lets everything through again by then. A budget's surplus or lack is made up over one second, so a ratio
-/// near 0 needs that whole second and one near 1 hardly any of it.
+/// Wait in nanoseconds for a key with this admit ratio that is not in debt. If its client stops, the budget
+/// admits everything again by then. A budget makes up a surplus or lack over one second, so a ratio near 0
+/// needs that whole second and one near 1 hardly any of it.
 fn thinned_wait_ns(ratio: AdmitRatio) -> u64 {
     let missing = u64::from(AdmitRatio::ONE.bits() - ratio.bits());
     THINNED_WAIT_NS + SECOND_NS * missing / u64::from(AdmitRatio::ONE.bits())

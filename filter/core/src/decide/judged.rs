@@ -1,44 +1,44 @@
-//! What judging a hit found.
+//! The result of judging a hit.
 
 use crate::buckets::Standing;
 use crate::buckets::algorithm::Taken;
 use crate::table::slot::Tag;
 
-/// What a hit comes to.
+/// The verdict on a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// There is room; this is how the client stands afterwards.
+    /// The tokens are there; carries the quota status without them.
     Fits(Standing),
-    /// Its bucket has too few.
+    /// The bucket has too few tokens.
     Short { wait_ns: u64 },
-    /// Its admit ratio refuses this request.
+    /// The key's admit ratio refuses this request.
     Thinned { wait_ns: u64 },
-    /// Its key is banned by the rule's penalty.
+    /// The key is banned, by the rule's penalty or by an operator.
     Banned { wait_ns: u64 },
-    /// Its rule is strict, and too few tokens that were paid for are on hand.
+    /// The rule is strict, and the POP holds too few tokens that the budget was debited for.
     Unpaid,
-    /// Its rule refuses everything while the POP is out of touch with weir-sync.
+    /// The rule fails closed, and the POP is offline.
     Denied,
 }
 
-/// What judging a hit found.
+/// The result of judging a hit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Judged {
     pub(crate) verdict: Verdict,
-    /// The tag its bucket or cells live under: its own, or an overflow cell's.
+    /// Tag of the bucket or cells: the key's own, or that of an overflow cell.
     pub(crate) tag: Tag,
-    /// Whether other keys' debts or requests count against its bucket or cell.
+    /// True if debts or requests of other keys count against this bucket or cell.
     pub(crate) is_shared: bool,
-    /// Spent entries that made room for it.
+    /// Number of spent entries that were dropped to make room.
     pub(crate) evicted: u32,
-    /// What it took, if its algorithm is not the token bucket.
+    /// Record of the tokens taken, if they are in cells or reserved.
     pub(crate) taken: Option<Taken>,
 }
 
 impl Judged {
     pub(crate) const NOT_YET: Self = Self::refused(Verdict::Unpaid, Tag::of_key(0, 0));
 
-    /// With nothing taken.
+    /// A verdict with nothing taken.
     pub(crate) const fn refused(verdict: Verdict, tag: Tag) -> Self {
         Self { verdict, tag, is_shared: false, evicted: 0, taken: None }
     }

@@ -1,4 +1,4 @@
-//! The keys of the current request: each is made and hashed once, however many rules count by it.
+//! The keys of the current request. Each is built and hashed once, even if several rules count by it.
 
 use core::net::IpAddr;
 
@@ -11,7 +11,7 @@ use weir_rules::key::KeyValue;
 use weir_rules::key::{KeySpec, MissingPart};
 use weir_rules::request::Fetched;
 
-/// Names one of the keys that a rule set counts by.
+/// Index of one of the keys that a rule set counts by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyId(u16);
 
@@ -20,28 +20,28 @@ impl KeyId {
     pub(crate) const LACKING: Self = Self(0);
 }
 
-/// The value of each key, for the last request that needed it.
+/// A cache of the keys' values, each from the last request that needed it.
 pub(crate) struct Keys {
     list: Vec<CachedKey>,
-    /// The current request's number.
+    /// Number of the current request.
     request: u64,
 }
 
 struct CachedKey {
-    /// Made of the client's address alone: still valid for the next request from the same address.
+    /// True if the key is the client's address alone. It then stays valid while the address is the same.
     is_address: bool,
-    /// The address it was made of, if so.
+    /// The address that the value was built from, if it is an address key.
     address: Option<IpAddr>,
-    /// The number of the last request that it is valid for; from 1 on.
+    /// Number of the last request that the value is valid for; starts at 1.
     request: u64,
-    /// What the hash of its parts begins with, once it was needed.
+    /// Hash state before the key's parts; built on first use.
     begun: Option<PartsHash>,
     value: KeyValue,
     hash: KeyHash,
 }
 
 impl Keys {
-    /// The keys of `rules`, and which of them each rule counts by, in the rules' order.
+    /// The distinct keys of `rules`, and the key of each rule, in rule order.
     pub(crate) fn of(rules: &RuleSet, secret: &Secret) -> (Self, Vec<KeyId>) {
         let mut specs: Vec<&KeySpec> = Vec::new();
         let mut ids = Vec::with_capacity(rules.rules().len());
@@ -68,17 +68,17 @@ impl Keys {
         (Self { list: core::iter::once(known(false)).chain(of_specs).collect(), request: 0 }, ids)
     }
 
-    /// Begins the next request.
+    /// Starts the next request.
     pub(crate) fn next_request(&mut self) {
         self.request = self.request.wrapping_add(1);
     }
 
-    /// Forgets all values, because a secret has changed.
+    /// Drops all values, because a secret has changed.
     pub(crate) fn forget(&mut self) {
         self.list.iter_mut().for_each(|known| (known.address, known.request, known.begun) = (None, 0, None));
     }
 
-    /// The hash of the request's key, or the part that it lacks.
+    /// The hash of the request's key. Fails with the part that the request lacks.
     #[inline]
     pub(crate) fn hash(
         &mut self,
@@ -104,7 +104,7 @@ impl Keys {
         self.list.first().map_or(KeyHash { place: 0, tag: 0 }, |known| known.hash)
     }
 
-    /// The value that was made last.
+    /// The value that was built last.
     pub(crate) fn value(&self, id: KeyId) -> &KeyValue {
         self.list.get(usize::from(id.0)).map_or(&KeyValue::LACKING, |known| &known.value)
     }
@@ -118,7 +118,7 @@ impl CachedKey {
         request: &mut Fetched<'_>,
         (fleet_secret, secret): (&FleetSecret, &Secret),
     ) -> Result<(), MissingPart> {
-        // If a part is missing, what is stored belongs to no request.
+        // Cleared first: if a part is missing, the cached value belongs to no request.
         (self.address, self.request) = (None, 0);
         let begun = self.begun.get_or_insert_with(|| spec.begin(fleet_secret));
         self.value = spec.value_of(request, begun)?;

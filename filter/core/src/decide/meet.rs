@@ -1,4 +1,4 @@
-//! Which rules count a request, and which buckets they name.
+//! Finding the rules that count a request, and the buckets of its keys.
 
 use super::hit::{Hit, Scratch};
 use super::keys::KeyId;
@@ -13,18 +13,18 @@ use weir_rules::mode::Mode;
 use weir_rules::request::{Fetched, Request};
 use weir_wire::time::Time;
 
-/// What to do with a request once its rules are known.
+/// The next step for a request once its rules are known.
 pub(crate) enum Met {
-    /// Judge the hits, if any. If the deny cache refuses one of them, the others may be missing.
+    /// Judge the hits, if there are any. If the local cache refuses one of them, the list may be incomplete.
     Counted,
-    /// Refuse it, whatever its rate: it is on the `deny` list.
+    /// Block the request: it is on the `deny` list.
     Blocked,
-    /// Limit it by this rule: it lacks a part of the rule's key, or has one more than once.
+    /// Limit the request by this rule: it lacks a part of the rule's key, or has that part more than once.
     Lacking(RuleIndex),
 }
 
 impl Limiter {
-    /// Finds the rules that count the request, and the buckets they name.
+    /// Finds the rules that count the request, and fills `scratch` with a hit for each.
     pub(crate) fn meet(
         &mut self,
         request: &mut dyn Request,
@@ -40,7 +40,7 @@ impl Limiter {
         self.keys.next_request();
         let mut listed = self.rules.allowed(request, conditions);
         if listed == Listed::No && !self.is_booking && self.deny_cache.is_worth_asking(now) {
-            // If rules that are cheap to match are known to refuse the client, the others need not be looked at.
+            // A refusal that is cached for a rule that is cheap to match saves matching the others.
             let cheap = self.rules.meet_cheaply(request, conditions, met).unwrap_or_default();
             for i in cheap.iter().copied().map(RuleIndex::new) {
                 let place = usize::from(i);
@@ -116,7 +116,7 @@ impl Limiter {
                 }
             };
             let is_shadow = !terms.enforcement.holds_for(self.keys.value(key), &self.fleet_secret);
-            // A request that has waited was counted when it first came.
+            // A request that has waited was counted on its first pass.
             let watched = self.touch.drawn != Drawn::NotYet;
             let list = if is_shadow { &mut *shadow } else { &mut *hits };
             let cost = terms.cost.of(request);
@@ -125,7 +125,8 @@ impl Limiter {
         Met::Counted
     }
 
-    /// Refuses a request that lacks a part of the rule's key, or has one more than once; it waits for one token's time.
+    /// Limits a request that lacks a part of the rule's key, or has it more than once. The wait is the time
+    /// of one token.
     pub(crate) fn refused_for_lacking(&mut self, rule: RuleIndex) -> Ruling {
         let wait_ns = self.rule(rule).map_or(0, |rule| rule.quota.token_ns());
         self.refused(rule, Standing::refused(wait_ns))

@@ -1,12 +1,12 @@
-//! The decision: a request goes in, an outcome comes out.
+//! The decision for one request.
 //!
 //! ```text
-//! request -> rules it meets -> keys -> [deny cache] -> slots -> judge -> commit -> decision
+//! request -> matching rules -> keys -> [local cache] -> slots -> judge -> commit -> decision
 //! ```
 //!
-//! **All or nothing.** A request that meets several rules takes from all their buckets or from none.
-//! Buckets in one slot change together, by one compare-and-swap. The limiter commits several slots
-//! one after the other, and gives back what it took if a later one turns out short.
+//! **All or nothing.** A request that several rules count consumes tokens from all of their buckets or from
+//! none. Entries in one slot change together, by one compare-and-swap. Several slots are committed one after
+//! the other; if a later one turns out short, the tokens taken in the earlier ones are given back.
 
 mod afterwards;
 mod answer;

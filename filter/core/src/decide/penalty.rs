@@ -1,8 +1,8 @@
-//! Penalties: counting a key's limited requests, and refusing it for a time.
+//! Penalties: counting a key's limited requests, and banning it for a time.
 //!
-//! Both are cells beside the key's own, in its slot, so that all workers count together and no eviction ends
-//! a ban. A key that is banned here goes on the next reports until one is answered; weir-sync tells
-//! all POPs.
+//! Both are cells beside the key's own entry, in the same slot: all workers share the count, and no eviction
+//! ends a ban. A key that is banned here is named in reports until one of them is answered; weir-sync sends
+//! the ban to all POPs.
 
 use super::hit::Hit;
 use crate::buckets::algorithm::{Answer, Cell, fixed_window};
@@ -13,20 +13,21 @@ use crate::table::{Slots, Updated};
 use weir_rules::penalty::Penalty;
 use weir_wire::time::Time;
 
-/// Which of a key's tags counts its limited requests; the tags before it are for a log's cells.
+/// Number of the cell, beside a key's own, that counts limited requests. Lower numbers are a log's cells.
 const STRIKES: u8 = 8;
-/// Which of a key's tags says that it is banned; the last of them.
+/// Number of the cell that holds a key's ban; the last one.
 const BAN: u8 = 9;
 
-/// When the ban of the key `tag` ends, if it is banned at `now`.
-// Seldom asked: out of the way of other requests.
+/// End of the ban of the key `tag`; none if it is not banned at `now`.
+// Rarely called, so it is kept out of line.
 #[inline(never)]
 pub(crate) fn banned_until(slot: &Slot, tag: Tag, now: Time) -> Option<Time> {
     let until = slot.get(tag.beside(BAN))?.bucket().refilled();
     (now < until).then_some(until)
 }
 
-/// Bans the key `tag` until then, or for as long as it is banned already. None if the slot has no room.
+/// Bans the key `tag` until `until`, or until a known ban ends if that is later. None if the slot has no
+/// room.
 pub(crate) fn put_ban(slot: &mut Slot, tag: Tag, until: Time, now: Time) -> Option<()> {
     let until = banned_until(slot, tag, now).map_or(until, |known| known.max(until));
     let cell = Cell { until, word: 0 };
@@ -34,13 +35,14 @@ pub(crate) fn put_ban(slot: &mut Slot, tag: Tag, until: Time, now: Time) -> Opti
     slot.put(tag.beside(BAN), &Entry::Cold(Cold::of_cell(cell)), now).map(|_| ())
 }
 
-/// Forgets all there is of the key `tag`: it starts anew.
+/// Removes all cells and entries of the key `tag`, so that it starts anew.
 pub(crate) fn forget(slot: &mut Slot, tag: Tag) {
     slot.forget(tag, BAN);
 }
 
 impl Limiter {
-    /// Counts a limited request of a key whose rule has a penalty, and bans the key if that was one too many.
+    /// Counts a limited request of a key whose rule has a penalty, and bans the key once its strikes are used
+    /// up.
     pub(crate) fn strike(&mut self, hit: &Hit, penalty: &Penalty, slots: &mut dyn Slots, now: Time) {
         let until = now + penalty.deny_for_ns();
         let changed = self.change_slot(hit.slot, slots, |slot| {
@@ -51,7 +53,7 @@ impl Limiter {
                 return None;
             };
             let is_over = fixed_window::standing(&penalty.strikes, after, now).remaining == 0;
-            // Once the ban is over, the key starts again from zero.
+            // After the ban the count starts again at zero.
             let after = if is_over { Cell::NEW } else { after };
             slot.put(tag, &Entry::Cold(Cold::of_cell(after)), now)?;
             if is_over {

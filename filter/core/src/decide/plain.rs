@@ -1,7 +1,7 @@
-//! Which rule sets the quick path is for, and what it needs of them.
+//! Rule sets that qualify for the quick path, prepared for it.
 //!
-//! A rule set is *plain* if each of its rules counts every request, in token buckets, at a fixed cost, and if they count by
-//! few keys. The client's address has a way of its own.
+//! A rule set is *plain* if each of its rules counts every request in token buckets at a fixed cost, and if
+//! the rules use few distinct keys. The client's address has a fast path of its own.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -23,49 +23,50 @@ use weir_rules::request::{Attribute, Fetched, Request, Values};
 use weir_wire::quota::Quota;
 use weir_wire::sharing::WhenUnsynced;
 
-/// A plain rule set, and the last request.
+/// A plain rule set, with state of the last request.
 pub(crate) struct Plain {
     pub(super) rules: Vec<PlainRule>,
-    /// The first key that is the client's address: its number among the keys.
+    /// The first key that is the client's address: its number among the keys, and its prefixes.
     address: Option<(usize, Prefixes)>,
-    /// The other keys.
+    /// All other keys.
     others: Vec<OtherKey>,
-    /// Whether the rules decide by themselves while the POP is out of touch.
+    /// True if all rules have `when_unsynced: local`, so that the quick path also serves while the POP is
+    /// offline.
     pub(super) is_local: bool,
     client: Client,
-    /// What was fetched of the last request for the other keys.
+    /// Attributes of the last request that the other keys needed.
     values: Values,
     pub(super) found: Found,
 }
 
-/// A key that has no way of its own.
+/// A key without a fast path.
 #[derive(Clone, Copy)]
 struct OtherKey {
     number: usize,
     id: KeyId,
-    /// One of the rules that count by it.
+    /// One of the rules that count by this key.
     rule: usize,
 }
 
-/// What the host said of the last client's address.
+/// The last client's address as the host gave it.
 #[derive(Default)]
 struct Client {
-    /// Room for it, where the host does not have it in memory.
+    /// Buffer for the address, for hosts that do not have it in memory.
     room: Vec<u8>,
     text: Vec<u8>,
-    /// The hash of the key that `text` is.
+    /// Hash of the address key for `text`.
     hash: Option<KeyHash>,
 }
 
-/// Where the entries of the last request are.
+/// Places of the last request's entries.
 pub(super) struct Found {
-    /// For each rule, the entry.
+    /// One entry per rule.
     pub(super) changes: Vec<Change>,
-    /// For each key, the slot; at most [`CHANGED_MAX`].
+    /// One slot per key; at most [`CHANGED_MAX`].
     pub(super) slots: Vec<u32>,
 }
 
-/// What other keys are made with.
+/// The inputs from which the other keys are built.
 pub(super) struct Making<'a> {
     pub(super) rules: &'a RuleSet,
     pub(super) keys: &'a mut Keys,
@@ -73,12 +74,12 @@ pub(super) struct Making<'a> {
     pub(super) secret: &'a Secret,
 }
 
-/// What is needed of a rule.
+/// The precomputed terms of a rule.
 pub(super) struct PlainRule {
     pub(super) salt: u64,
-    /// What its requests take.
+    /// The tokens that each request costs.
     pub(super) portion: Portion,
-    /// What its buckets lack at least, because they hold no more than the local burst.
+    /// Nanoseconds of refill that a bucket always lacks, because it holds no more than the local burst.
     pub(super) missing_ns: u64,
     pub(super) quota: Quota,
     pub(super) local_burst: u32,
@@ -86,7 +87,7 @@ pub(super) struct PlainRule {
 }
 
 impl Plain {
-    /// The plain rule set that these rules are; none if they are not.
+    /// The plain form of these rules; none if they are not plain.
     pub(crate) fn of(rules: &RuleSet, terms: &[RuleTerms]) -> Option<Box<Self>> {
         if !rules.counts_all_alike() {
             return None;
@@ -125,7 +126,7 @@ impl Plain {
         }))
     }
 
-    /// Finds where the entries of the request are; none if it lacks a key.
+    /// Finds the places of the request's entries; none if the request lacks a key.
     #[inline]
     pub(super) fn find<'a>(
         &mut self,
@@ -159,7 +160,7 @@ impl Plain {
 }
 
 impl Found {
-    /// Key `number` has this hash.
+    /// Sets the hash of key `number`.
     #[inline]
     fn put(&mut self, rules: &[PlainRule], number: usize, hash: KeyHash, slot_count: u32) {
         if let Some(slot) = self.slots.get_mut(number) {
@@ -194,7 +195,7 @@ impl PlainRule {
 }
 
 impl Client {
-    /// The hash of the client's key; none if its address cannot be read.
+    /// The hash of the client's key; none if the address cannot be read.
     #[inline]
     fn hash(&mut self, request: &mut dyn Request, prefixes: Prefixes, secret: &Secret) -> Option<KeyHash> {
         let Self { room, text: last, hash } = self;
@@ -210,22 +211,23 @@ impl Client {
     }
 }
 
-/// The hash of the key of the client with this address; none if it cannot be read.
+/// The hash of the key of this address; none if the address cannot be read.
 #[inline]
 fn hash_of_text(text: &[u8], prefixes: Prefixes, secret: &Secret) -> Option<KeyHash> {
-    // The usual form by itself: it comes in a register. One that may be IPv6 comes in memory, and is waited for.
+    // Dotted IPv4 goes first, because its result fits a register. The general result comes in memory, and
+    // reading that back stalls.
     match address::dotted(text) {
         Some(address) => Some(hash_of(address.into(), prefixes, secret)),
         None => address::parse(text).map(|address| hash_of(address, prefixes, secret)),
     }
 }
 
-/// The hash of the key that an address is: of the bytes that [`weir_rules::key::KeyValue`] has.
+/// The hash of an address key, over the bytes of its [`weir_rules::key::KeyValue`].
 #[inline]
 fn hash_of(address: IpAddr, prefixes: Prefixes, secret: &Secret) -> KeyHash {
     let (cut, bits) = prefixes.cut(address);
     let size = 2 + usize::from(bits).div_ceil(8);
-    // As numbers: bytes that are written one by one are slow to read together.
+    // Built as numbers: bytes that are written one by one are slow to read together.
     match cut {
         IpAddr::V4(v4) => {
             let octets = u128::from(v4.to_bits().swap_bytes());

@@ -1,10 +1,11 @@
-//! The quick path: most requests, where the table is the program's own memory.
+//! The quick path, for most requests where the table is in the program's own memory.
 //!
-//! A request under plain rules takes its tokens where the entries of its keys are. Everything
-//! else is left to the general path before anything is changed: a newcomer, a key that becomes watched, is thinned, or is not on this
-//! worker's list, a bucket that is short, a slot with a ban, a request that lacks a part of a key, a POP that is out of touch. Both
-//! come to the same, because what is done to an entry is done by the same functions. Only where another thread overtakes a change half-way
-//! may some of it stay: then the general path takes those tokens once more.
+//! A request under plain rules changes its entries in place. Everything else is left to the general path,
+//! before anything is changed: a new key, a key that becomes watched, is refused by its admit ratio or is
+//! missing on this worker's watch list, a short bucket, a slot with a ban, a request that lacks a part of a
+//! key, a POP that is offline. Both paths have the same result, because they call the same functions on an
+//! entry. The exception is a change that another thread overtakes half-way: part of it may remain, and the
+//! general path then takes those tokens once more.
 
 use alloc::vec::Vec;
 
@@ -26,7 +27,8 @@ use weir_rules::request::Request;
 use weir_wire::time::Time;
 
 impl PlainRule {
-    /// The entry after a request; none if this is not for the quick path. `parts` is given in a fleet.
+    /// The entry after a request; none if the general path must decide. `parts` is the fleet's rate divisor
+    /// for cold keys; none outside a fleet.
     #[inline]
     fn take(&self, cold: Cold, parts: Option<u32>, now: Time) -> Option<Cold> {
         let bucket = cold.bucket.lacking(self.missing_ns, now);
@@ -35,7 +37,7 @@ impl PlainRule {
         cold_after_taking(cold, after, unheard.as_ref(), self.cost, now)
     }
 
-    /// The same of a watched entry that is open.
+    /// [`PlainRule::take`] for a watched entry that is open.
     #[inline(never)]
     fn take_watched(&self, watched: Watched, terms: &RuleTerms, now: Time) -> Option<Watched> {
         let entry = Entry::Watched(watched);
@@ -46,8 +48,8 @@ impl PlainRule {
     }
 }
 
-/// Changes each entry as a request of its rule does; none if one of them is not for the quick path. Says whether one is
-/// watched: then the request is to be counted on the watch list, which must have its key.
+/// Changes each entry for one request; none if the general path must decide. Returns true if an entry is
+/// watched: the request must then be counted on the watch list, which has its key.
 #[inline]
 fn take_all(
     (changes, rules): (&mut [Change], &[PlainRule]),
@@ -69,19 +71,19 @@ fn take_all(
     Some(is_one_watched)
 }
 
-/// What the quick path comes to.
+/// The result of the quick path.
 #[derive(Clone, Copy)]
 pub(crate) enum Quick {
-    /// The request goes through.
+    /// The request is allowed.
     Passed,
-    /// The deny cache refuses it for this rule.
+    /// The local cache refuses the request for this rule.
     Refused(RuleIndex, Denial),
-    /// The general path is to decide it.
+    /// The general path must decide.
     Left,
 }
 
 impl Limiter {
-    /// Decides a request by the quick path, if that can.
+    /// Decides a request on the quick path, if it qualifies.
     #[inline]
     pub(crate) fn try_quickly(
         &mut self,
@@ -144,7 +146,7 @@ impl Limiter {
         Some(Quick::Passed)
     }
 
-    /// Counts the request that was just let through for those of its keys that are watched.
+    /// Counts the request just allowed for those of its keys that are watched.
     #[inline(never)]
     fn count_watched_quickly(&mut self, now: Time) {
         let Some(plain) = &self.plain else { return };
@@ -155,7 +157,7 @@ impl Limiter {
         }
     }
 
-    /// The decision that [`Quick::Refused`] is.
+    /// The decision for [`Quick::Refused`].
     pub(crate) fn refused_quickly(&mut self, rule: RuleIndex, denial: Denial, now: Time) -> Decision {
         let mut tag = 0;
         if let Some(plain) = &self.plain {
@@ -174,7 +176,7 @@ impl Limiter {
         Decision::Refuse { reason, status: self.status(by, standing, counted), jitter_s }
     }
 
-    /// What [`Limiter::try_quickly`] came to.
+    /// The decision for [`Quick::Passed`].
     pub(crate) fn passed(&self, now: Time) -> Decision {
         let all = self.plain.iter().flat_map(|plain| plain.rules.iter().zip(&plain.found.changes));
         let counted = all.zip(&self.terms).zip(0..).map(|(((rule, change), terms), i)| {

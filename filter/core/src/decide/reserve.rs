@@ -1,8 +1,9 @@
-//! What a request reserves until its response tells what it cost.
+//! Tokens that a request reserves until its cost is known.
 //!
-//! A bucket is charged for it at once. Beside the bucket, a cell counts what is reserved: so much of the bucket does not
-//! refill meanwhile. Otherwise what comes back might have refilled before, and then more than a burst could pass at once
-//! (I3). Keys counted in cells need none of this, because windows and logs say what they still hold.
+//! The bucket is charged at once. A cell beside it counts the reserved tokens, and that part of the bucket
+//! does not refill meanwhile. Otherwise the bucket could refill first and get the tokens back afterwards, and
+//! then admit more than a burst at once (I3). Keys that are counted in cells need none of this, because
+//! windows and logs record what they still hold.
 
 use super::afterwards::{Afterwards, Reserved};
 use super::cells::Cells;
@@ -19,8 +20,8 @@ use weir_wire::quota::Quota;
 use weir_wire::time::Time;
 
 impl Limiter {
-    /// Judges a hit of a rule with a bucket, of which requests may hold some; what it takes is reserved, if its rule or its
-    /// host says so.
+    /// Judges a hit on a bucket of which requests may have reserved tokens. Reserves what the hit takes, if
+    /// its rule or its host asks for that.
     pub(super) fn judge_reserving(&mut self, hit: &mut Hit, terms: &RuleTerms, slot: &mut Slot, now: Time) {
         let cell = hold(slot, hit.tag, &terms.quota, now);
         self.judge(hit, terms, slot, now);
@@ -30,14 +31,14 @@ impl Limiter {
         }
         let parts = parts_of(&slot.lodge(hit.tag, now).entry, hit.cost, now);
         let (cell, receipt) = reserved::begin(cell, hit.tag.bits(), hit.cost.saturating_mul(parts), now);
-        // If the slot has no room for the cell, nothing of it comes back.
+        // Without room for the cell, the tokens stay taken.
         let is_stored = Cells::one(hit.tag.beside(1), cell).store(slot, now).is_some();
         hit.judged.taken = is_stored.then_some(Taken { receipt, hold_ns: 0 });
     }
 }
 
 impl Reserved {
-    /// What `hit` took, if its slot is among those that were `written`.
+    /// The reservation of `hit`; nothing if its slot is not among those `written`.
     pub(super) fn by(hit: &Hit, written: &[Loaded], now: Time) -> Self {
         let is_written = |loaded: &&Loaded| loaded.index == hit.slot && loaded.is_known();
         written.iter().find(is_written).map_or(Self::NOTHING, |loaded| {
@@ -52,8 +53,8 @@ impl Reserved {
     }
 }
 
-/// Keeps what is reserved of the bucket of the key `tag` from refilling, before anything else happens to it. Returns the
-/// cell that counts it.
+/// Keeps the reserved part of the key's bucket from refilling. Call it before any other change of the bucket.
+/// Returns the cell that counts the reservations.
 pub(super) fn hold(slot: &mut Slot, tag: Tag, quota: &Quota, now: Time) -> Cell {
     let cell = Cells::at(slot, tag.beside(1), 1).first();
     let held = reserved::held(cell, now);
@@ -62,14 +63,14 @@ pub(super) fn hold(slot: &mut Slot, tag: Tag, quota: &Quota, now: Time) -> Cell 
         let least = Bucket::full_at(now + quota.token_ns().saturating_mul(held));
         let bucket = lodging.entry.bucket_mut();
         *bucket = least.max(*bucket);
-        // There is always room for a cold bucket, and a watched one has its own.
+        // Always fits: a cold bucket is never refused, and a watched entry exists already.
         let _ = slot.put_back(&lodging, &lodging.entry, now);
     }
     cell
 }
 
-/// Of the tokens of the key `tag` that `cell` counts, so many, taken `parts` times, are reserved no more. Returns how many
-/// of them still were.
+/// Releases a reservation of `tokens`, charged at the rate divisor `parts`, from the cell `cell` of the key
+/// `tag`. Returns the number of tokens that were still reserved.
 pub(super) fn end(
     cell: Cell,
     slot: &mut Slot,
@@ -78,13 +79,13 @@ pub(super) fn end(
     now: Time,
 ) -> u32 {
     let after = reserved::end(cell, receipt, tokens.saturating_mul(parts), now);
-    // The cell is there, so it has its room.
+    // Always fits: the cell exists already.
     let _ = Cells::one(tag.beside(1), after).store(slot, now);
     let ended = reserved::held(cell, now).saturating_sub(reserved::held(after, now));
     u32::try_from(ended / u64::from(parts.max(1))).unwrap_or(u32::MAX)
 }
 
-/// Gives `tokens` of what the request of `done` `reserved` back to its bucket.
+/// Gives `tokens` of the reservation of `done` back to its bucket.
 pub(super) fn return_to_bucket(
     done: &Afterwards,
     reserved: Reserved,
@@ -96,15 +97,15 @@ pub(super) fn return_to_bucket(
     let mut lodging = slot.lodge(done.place.tag, now);
     give_back_tokens(&mut lodging.entry, quota, tokens, reserved.parts, |_| 0);
     if let Entry::Watched(watched) = &mut lodging.entry {
-        // What is charged and not admitted would be on hand, should its rule become strict.
+        // Otherwise `charged - admitted` tokens would count as leased if the rule became strict.
         watched.charged = watched.charged.min(watched.admitted);
     }
     slot.put_back(&lodging, &lodging.entry, now)
 }
 
-/// Gives `tokens` back to an entry from which they were taken `parts` times. What a watched key admitted goes down to what
-/// `least` says. Budgets keep the highest count of an epoch, so if it goes below what was charged, the key pays with the
-/// difference for what it admits here next.
+/// Gives back `tokens` that were taken from an entry at the rate divisor `parts`. A watched key's admitted
+/// count goes down accordingly, but not below `least`. Budgets keep the highest count of an epoch, so if it
+/// falls below the charged count, the key pays the difference with what it admits next.
 pub(super) fn give_back_tokens(
     entry: &mut Entry,
     quota: &Quota,

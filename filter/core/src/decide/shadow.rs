@@ -1,4 +1,4 @@
-//! Rules in shadow: judged after the decision, each by itself.
+//! Rules in shadow, each judged by itself after the decision.
 
 use super::hit::Scratch;
 use super::judged::Verdict;
@@ -7,8 +7,8 @@ use crate::table::Slots;
 use weir_wire::time::Time;
 
 impl Limiter {
-    /// Judges what the rules in shadow would have said about a request that is allowed. The result changes neither
-    /// the decision nor other rules' buckets.
+    /// Judges an allowed request by the rules in shadow. The result changes neither the decision nor the
+    /// buckets of other rules.
     pub(crate) fn judge_shadows(&mut self, scratch: &mut Scratch, slots: &mut dyn Slots, now: Time) {
         self.look_up_touch(now);
         let Scratch { shadow, rooms, .. } = scratch;

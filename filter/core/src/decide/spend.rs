@@ -1,4 +1,4 @@
-//! Spending the tokens of a strict rule, which were paid for in advance, or saying how long there are none.
+//! Spending a strict rule's tokens, which the budget was debited for beforehand.
 
 use super::hit::Hit;
 use super::judged::{Judged, Verdict};
@@ -10,15 +10,16 @@ use weir_rules::algorithm::Algorithm;
 use weir_wire::sharing::WhenUnsynced;
 use weir_wire::time::{SECOND_NS, Time};
 
-/// If weir-sync had no token for a strict rule's key and did not say when it will, the client waits for the time that
-/// its tokens take to refill, but at most for this, in nanoseconds.
+/// Longest wait, in nanoseconds, for a client whose key got no tokens from weir-sync and no time for the
+/// next. The wait is the refill time of its tokens, up to this.
 const UNPAID_WAIT_NS_MAX: u64 = SECOND_NS;
-/// After this, weir-sync is asked again about a strict rule's key without tokens, in nanoseconds, so that a change
-/// made to its budget by hand is noticed. A calendar quota is not asked about again until its window ends.
+/// Time in nanoseconds after which weir-sync is asked again about a strict rule's key without tokens, so that
+/// a manual change of its budget takes effect. A calendar quota is not asked about again before its window
+/// ends.
 const BARRED_NS_MAX: u64 = 60 * SECOND_NS;
 
 impl Limiter {
-    /// Spends tokens that were paid for, if there are enough.
+    /// Spends leased tokens if there are enough. Otherwise the verdict is to acquire some, or to wait.
     pub(crate) fn spend(
         &self,
         hit: &Hit,
@@ -33,13 +34,15 @@ impl Limiter {
         let (quota, cost) = (&terms.quota, hit.cost);
         let refused = |verdict| Judged::refused(verdict, hit.tag);
         let timeout_ns = self.timeout_ns();
-        // A request in flight may last until its epoch ends, so none begins later than that long before.
+        // A request in flight may last until its epoch ends, so it must begin that long before.
         let begins_by = now + terms.in_flight.map_or(0, |flight| flight.expires_ns());
         let in_hand = self.in_hand.iter().find(|in_hand| in_hand.tag == hit.tag && begins_by < in_hand.until);
-        // One that reserves spends nothing that is for any request: it could not be given back by itself.
+        // A request that reserves does not spend shared tokens, because they could not be given back
+        // separately.
         let (on_hand, elsewhere, awaited) = match lodging.entry {
             Entry::Watched(w) if !self.reserves(hit.rule) => {
-                // Others' awaited tokens are reserved; one that has waited finds enough for all that were answered.
+                // Tokens that other requests wait for are reserved. A request that has waited finds enough
+                // for all that were answered.
                 let drawn = in_hand.filter(|in_hand| in_hand.told.epoch == w.epoch);
                 let reserved = if drawn.is_some() { 0 } else { w.awaited(timeout_ns, now) };
                 let on_hand = w.on_hand(begins_by).saturating_sub(reserved);
@@ -47,7 +50,7 @@ impl Limiter {
             }
             _ => (0, in_hand.map_or(0, |in_hand| in_hand.left), 0),
         };
-        // What clients are told they have left: what is on hand beside what the budget had as of the last answer.
+        // Clients are told the sum of the tokens held here and those that the budget had at the last reply.
         let told = |left: u32| {
             let bucket = Bucket::FULL.held_to(quota, left.saturating_add(elsewhere), now);
             refused(Verdict::Fits(Standing::allowed(bucket, quota, now)))
@@ -55,12 +58,12 @@ impl Limiter {
         if let (Entry::Watched(mut watched), true) = (lodging.entry, on_hand >= cost) {
             watched.spend(cost, now);
             watched.end_waiting(awaited);
-            // The bucket is used only out of touch, by `when_unsynced`. The entry keeps its place until the bucket is
-            // full; for a calendar quota that could take a month.
+            // The bucket is used only while the POP is offline, by `when_unsynced`. The entry stays in its
+            // slot until the bucket is full, which could take a month for a calendar quota.
             if terms.when_unsynced != WhenUnsynced::Deny && !terms.is_calendar && terms.in_flight.is_none() {
                 watched.bucket = watched.bucket.charged(quota, cost, now);
             }
-            // The entry is there, so it has its room.
+            // Always fits: the entry exists already.
             let _ = slot.put_back(&lodging, &Entry::Watched(watched), now);
             let left = watched.on_hand(begins_by).saturating_sub(watched.awaited(timeout_ns, now));
             return match &terms.in_flight {
@@ -72,7 +75,7 @@ impl Limiter {
             };
         }
         let drawn = in_hand.map_or(0, |in_hand| in_hand.tokens);
-        // What it drew for itself goes back if it draws again.
+        // Tokens that a request acquired for itself are given back if it acquires again.
         let is_over = self.touch.drawn == Drawn::Over;
         if drawn >= cost && !is_over {
             return told(0);
@@ -85,7 +88,7 @@ impl Limiter {
             return refused(Verdict::Unpaid);
         }
         let refill_ns = |tokens: u32| quota.token_ns().saturating_mul(tokens.into());
-        // Missing tokens come one after another; those of a window all at once.
+        // Missing tokens refill one after another, but those of a window all at once.
         let missing_ns =
             |tokens: u32| if terms.is_calendar { 0 } else { refill_ns(tokens.saturating_sub(1)) };
         let told_ns = if barred_ns > 0 { barred_ns.saturating_add(BAR_STEP_NS) } else { 0 };

@@ -1,4 +1,4 @@
-//! The quota status that a client is told: that of the strictest of the rules that tell theirs.
+//! The quota status for a client: that of the strictest rule among those that publish theirs.
 
 use alloc::vec::Vec;
 
@@ -12,11 +12,11 @@ use crate::buckets::Standing;
 use crate::limiter::Limiter;
 use weir_rules::key::KeyValue;
 
-/// A rule that counted the request, and the key that it counted by.
+/// A rule that counted the request, and the key it counted by.
 pub(super) type Counted = (RuleIndex, KeyId);
 
 impl Limiter {
-    /// What the client of a request that was let through is told, if one of these rules says so.
+    /// The quota status for an allowed request; none if none of these rules publishes its status.
     pub(super) fn status_of_allowed(
         &self,
         counted: impl Iterator<Item = (Counted, Standing)> + Clone,
@@ -30,14 +30,14 @@ impl Limiter {
         strictest.map(|(of, standing)| self.status(of, standing, told.map(|(counted, _)| counted)))
     }
 
-    /// What the client of a request that `rule` refused is told.
+    /// The quota status for a request that `rule` refused.
     pub(super) fn status_of_refused(&self, rule: RuleIndex, standing: Standing, hits: &[Hit]) -> QuotaStatus {
         let counted = hits.iter().map(|hit| (hit.rule, hit.key));
         let by = counted.clone().find(|(counted, _)| *counted == rule).unwrap_or((rule, KeyId::LACKING));
         self.status(by, standing, counted)
     }
 
-    /// The status of `of`, beside the policies of the other rules that counted the request.
+    /// The status of the rule `of`, with the policies of the other rules that counted the request.
     pub(super) fn status(
         &self,
         of: Counted,
@@ -62,7 +62,7 @@ impl Limiter {
     }
 }
 
-/// The rules of hits that were let through, and how the client stands with each.
+/// The rules of hits that fit, each with its quota status.
 pub(super) fn allowed(hits: &[Hit]) -> impl Iterator<Item = (Counted, Standing)> + Clone {
     hits.iter().filter_map(|hit| match hit.judged.verdict {
         Verdict::Fits(standing) => Some(((hit.rule, hit.key), standing)),

@@ -1,4 +1,4 @@
-//! The decision: look up, judge, commit, in this order.
+//! The steps of a decision: look up, judge, commit.
 
 use alloc::vec::Vec;
 
@@ -19,9 +19,9 @@ use crate::table::{Loaded, Slots, WriteError};
 use weir_rules::request::Request;
 use weir_wire::time::Time;
 
-/// How often a write that conflicts with another worker's is retried. Each retry means that some other request was
-/// decided, and slots that threads share favour one that keeps losing, so only a slot under absurd contention comes near
-/// this.
+/// Most retries of a write that conflicts with another worker's. Each retry means that another request was
+/// decided, and slots that threads share favour a writer that keeps losing. So only an extremely contended
+/// slot comes near this.
 pub(crate) const WRITES_MAX: u32 = 32;
 
 impl Limiter {
@@ -36,7 +36,7 @@ impl Limiter {
         self.decide_generally(request, slots, now)
     }
 
-    /// The same without the quick path.
+    /// [`Limiter::decide`] without the quick path.
     pub(crate) fn decide_generally(
         &mut self,
         request: &mut dyn Request,
@@ -113,7 +113,7 @@ impl Limiter {
         decision
     }
 
-    /// Looks up whether the POP is in touch with weir-sync, before the request is judged.
+    /// Reads the POP's connectivity before a request is judged.
     pub(crate) fn look_up_touch(&mut self, now: Time) {
         let (drawn, ladder) = (self.touch.drawn, self.ladder());
         let is_lost = ladder.is_none_or(|ladder| ladder.step(now) == Step::Fallback);
@@ -121,7 +121,7 @@ impl Limiter {
         self.touch = Touch { is_lost, is_lost_for_strict, drawn };
     }
 
-    /// The deny cache's answer: of the refusals that it remembers for these hits, the one that lasts longest.
+    /// The refusal with the longest wait among those that the local cache has for these hits.
     fn remembered(&mut self, hits: &[Hit], now: Time) -> Option<Ruling> {
         let denials = hits.iter().filter_map(|hit| Some((hit, self.deny_cache.get(hit.tag, hit.cost, now)?)));
         let (hit, denial) = denials.max_by_key(|(_, denial)| denial.until)?;
@@ -133,7 +133,7 @@ impl Limiter {
         Some(Ruling { is_banned: denial.is_ban, ..refused })
     }
 
-    /// Judges the hits on the table, and commits what they take.
+    /// Judges the hits on the table, and commits the tokens they take.
     fn settle(&mut self, scratch: &mut Scratch, slots: &mut dyn Slots, now: Time) -> Ruling {
         self.look_up_touch(now);
         let Scratch { hits, loaded, rooms, .. } = scratch;
@@ -177,7 +177,7 @@ impl Limiter {
         loaded
     }
 
-    /// Writes a judged slot; on a conflict, reads and judges it again. False if a hit no longer fits then.
+    /// Writes a judged slot. On a conflict, reads and judges it again; false if a hit no longer fits then.
     pub(crate) fn commit(
         &mut self,
         loaded: &mut Loaded,
@@ -211,11 +211,11 @@ impl Limiter {
     }
 }
 
-/// Notes that this slot was not written, so its hits have nothing to give back or to release.
+/// Marks a slot as not written, so that its hits have nothing to give back or to release.
 fn forget_taken(hits: &mut [Hit], loaded: &mut Loaded) {
     loaded.give_up();
     for hit in hits.iter_mut().filter(|hit| hit.slot == loaded.index) {
-        // A turn that the fleet gave is in no slot.
+        // A turn from the fleet's budget is in no slot, so it is kept.
         hit.judged.taken = hit.judged.taken.filter(|taken| taken.receipt == Receipt::NONE);
     }
 }

@@ -1,4 +1,5 @@
-//! What a decision needs of a rule, in one small struct: rules are large, and cold in the CPU's caches.
+//! The fields of a rule that decisions read, in one small struct. Rules are large, and cold in the CPU's
+//! caches.
 
 use alloc::vec::Vec;
 
@@ -13,46 +14,46 @@ use weir_wire::law::Law;
 use weir_wire::quota::Quota;
 use weir_wire::sharing::WhenUnsynced;
 
-/// The parts of a rule by which hits are found and judged.
+/// The fields of a rule that are needed to find and judge hits.
 #[allow(clippy::struct_excessive_bools, reason = "each is a question that a decision asks")]
 pub(crate) struct RuleTerms {
     pub(crate) key: KeyId,
-    /// Keeps its buckets apart from those of other rules.
+    /// Salt that keeps the rule's buckets apart from those of other rules.
     pub(crate) salt: u64,
     pub(crate) overflow: Tag,
     pub(crate) enforcement: Enforcement,
     pub(crate) cost: Cost,
     pub(crate) algorithm: Algorithm,
     pub(crate) quota: Quota,
-    /// The most that the bucket of a key holds before the fleet has heard of the key.
+    /// Most tokens that a bucket holds before the fleet has a grant for its key.
     pub(crate) local_burst: u32,
     pub(crate) is_strict: bool,
-    /// If the fleet counts its requests in flight: how many, and for how long.
+    /// Maximum number and duration of requests in flight, if the fleet counts them.
     pub(crate) in_flight: Option<Concurrency>,
-    /// Each request draws its turn.
+    /// Each request acquires its own turn in the fleet's queue.
     pub(crate) has_turns: bool,
-    /// Nothing of its budget comes back before a window ends.
+    /// The budget refills only at the end of a window.
     pub(crate) is_calendar: bool,
     pub(crate) has_penalty: bool,
-    /// A request takes nothing until its response tells what it cost.
+    /// Requests take nothing until the response states their cost.
     pub(crate) is_charged_after: bool,
-    /// A request takes tokens of a bucket until its response tells what it cost.
+    /// Requests reserve tokens of a bucket until the response states their cost.
     pub(crate) reserves: bool,
-    /// It has no limit: it only counts its requests.
+    /// The rule has no limit and only counts requests.
     pub(crate) is_unlimited: bool,
     pub(crate) when_unsynced: WhenUnsynced,
-    /// Whether an allowed response tells its client's status.
+    /// True if responses of allowed requests carry the quota status.
     pub(crate) is_told: bool,
-    /// Whether `RateLimit-Policy` names it.
+    /// True if `RateLimit-Policy` names the rule.
     pub(crate) tells_policy: bool,
-    /// Whether a part of its key may be told.
+    /// True if a part of the key may be disclosed.
     pub(crate) is_clear: bool,
-    /// The most seconds that a refusal adds to its `Retry-After`.
+    /// Most seconds that a refusal adds to its `Retry-After`.
     pub(crate) retry_after_jitter_s: u32,
 }
 
 impl RuleTerms {
-    /// The terms of every rule, in the rules' order, and the keys that they count by.
+    /// The terms of each rule, in rule order, and the keys that the rules count by.
     pub(crate) fn of(rules: &RuleSet, secret: &Secret, is_in_fleet: bool) -> (Keys, Vec<Self>) {
         let (keys, ids) = Keys::of(rules, secret);
         let of = |(rule, key)| Self::of_rule(rule, key, salt(rule, secret), is_in_fleet);
@@ -60,23 +61,23 @@ impl RuleTerms {
         (keys, all)
     }
 
-    /// What a POP may give before the fleet has heard of a key, with the quota cut into `parts`.
+    /// The POP's limits for a key without a grant, at the rate divisor `parts`.
     #[inline]
     pub(crate) fn unheard(&self, parts: u32) -> Unheard {
         Unheard { quota: self.quota, local_burst: self.local_burst, parts }
     }
 
-    /// Whether it is enforced for all of its keys.
+    /// True if the rule is enforced for all keys.
     pub(crate) fn is_enforced(&self) -> bool {
         self.enforcement == Enforcement::default() && !self.is_unlimited
     }
 
-    /// Whether a request may reserve what it takes of a bucket.
+    /// True if a host may reserve tokens under the rule.
     pub(crate) fn may_reserve(&self) -> bool {
         matches!(self.algorithm, Algorithm::TokenBucket(_)) && !self.is_strict
     }
 
-    /// Whether requests pass it without a look at a bucket.
+    /// True if the rule never looks at a bucket.
     pub(crate) fn is_off(&self) -> bool {
         self.enforcement.mode == Mode::Off || self.is_unlimited
     }
@@ -108,7 +109,7 @@ impl RuleTerms {
     }
 }
 
-/// A salt for tags: it keeps the buckets of one key under several rules apart.
+/// Salt for tags: keeps the buckets of one key under several rules apart.
 fn salt(rule: &Rule, secret: &Secret) -> u64 {
     let is_cell = !matches!(rule.algorithm, Algorithm::TokenBucket(_));
     Tag::salt(secret.hash(&rule.identity()).tag, is_cell)

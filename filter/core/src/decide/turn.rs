@@ -1,6 +1,7 @@
-//! Turns that the fleet's budget gives out: a strict leaky bucket.
+//! Turns in a queue that the fleet's budget keeps: a strict leaky bucket.
 //!
-//! Each request draws its own. Nothing of it is in the key's slot, and what is not used passes: nobody else could use it.
+//! Each request acquires its own turn. Nothing about it is stored in the key's slot. A turn that is not used
+//! is lost, because no other request could use it.
 
 use super::hit::Hit;
 use super::judged::{Judged, Verdict};
@@ -12,12 +13,12 @@ use crate::limiter::{Drawn, Limiter};
 use weir_wire::time::Time;
 
 impl Limiter {
-    /// Whether each request draws its turn under this rule.
+    /// True if each request under this rule acquires its own turn.
     pub(crate) fn has_turns(&self, rule: RuleIndex) -> bool {
         self.terms.get(usize::from(rule)).is_some_and(|terms| terms.has_turns)
     }
 
-    /// Takes the turn that was drawn for the request, if it was given one and can be held until then.
+    /// Uses the turn that was acquired for the request, if it got one and can be held until then.
     pub(super) fn take_turn(&self, hit: &Hit, terms: &RuleTerms, now: Time) -> Judged {
         let (quota, cost) = (&terms.quota, hit.cost);
         let refused = |verdict| Judged::refused(verdict, hit.tag);
@@ -27,9 +28,9 @@ impl Limiter {
         let turn_ns = quota.token_ns().saturating_mul(cost.into());
         let beyond = |until_ns: u64| until_ns.saturating_add(turn_ns).saturating_sub(quota.fill_ns());
         let drawn = self.in_hand.iter().find(|in_hand| in_hand.tag == hit.tag);
-        // A peek is told when its turn would come, and takes none.
+        // A peek returns when its turn would come, but takes none.
         let (fits, left, wait_ns, short_ns) = match drawn {
-            // A turn that comes with an answer that is over passes.
+            // The lease had ended when the reply arrived, and the turn with it.
             _ if self.touch.drawn == Drawn::Over => return refused(Verdict::Unpaid),
             None if self.touch.may_draw() => return refused(Verdict::Unpaid),
             None => (false, 0, turn_ns, turn_ns),

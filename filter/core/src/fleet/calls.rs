@@ -1,45 +1,45 @@
-//! The calls to weir-sync that are under way, and what each is for.
+//! Calls to weir-sync under way, each with its purpose.
 
 use alloc::vec::Vec;
 
 use super::saying::Told;
 use weir_wire::time::Time;
 
-/// The most reports of a worker that are under way at once; the next waits until one ends.
+/// Most reports of a worker under way at once; the next waits until one ends.
 pub const REPORTS_MAX: usize = 4;
 
-/// The most requests of one worker that wait at once; any beyond are decided without asking weir-sync.
+/// Most requests of one worker that wait at once. Any beyond are decided without asking weir-sync.
 pub const DRAWS_MAX: usize = 1_000;
 
-/// What a call is for.
+/// The purpose of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// A report.
+    /// Reports counts.
     Report,
-    /// Tokens that a request waits for.
+    /// Acquires tokens that a request waits for.
     Draw,
-    /// The document of the rule set of this version.
+    /// Fetches the document of the rule set of this version.
     Rules(u64),
 }
 
 /// A call under way.
 pub(crate) struct UnderWay {
-    /// This worker never uses a number again, so an answer goes to the call it is for, or to none. A report's number is
-    /// its sequence.
+    /// Number of the call, which this worker never reuses: a late reply matches its own call or none. A
+    /// report's number is its sequence.
     pub(crate) number: u64,
     pub(crate) purpose: Purpose,
     pub(crate) sent_at: Time,
-    /// What it said about keys.
+    /// Record of each key in the report, in the same order.
     pub(crate) told: Vec<Told>,
 }
 
-/// The calls under way, in the order of their numbers: at most [`REPORTS_MAX`] reports, [`DRAWS_MAX`] draws, and one
-/// fetch of rules.
+/// The calls under way, ordered by number: at most [`REPORTS_MAX`] reports, [`DRAWS_MAX`] calls that acquire
+/// tokens, and one fetch of rules.
 #[derive(Default)]
 pub(crate) struct Calls(Vec<UnderWay>);
 
 impl Calls {
-    /// Whether one more call for `purpose` may begin. A fetch replaces the one before.
+    /// True if one more call for `purpose` may start. A fetch replaces the previous one.
     pub(crate) fn have_room(&self, purpose: Purpose) -> bool {
         let most = match purpose {
             Purpose::Report => REPORTS_MAX,
@@ -63,7 +63,7 @@ impl Calls {
         Some(self.0.remove(at))
     }
 
-    /// Ends every call for `purpose`.
+    /// Removes every call for `purpose`.
     pub(crate) fn end_all(&mut self, purpose: Purpose) -> impl Iterator<Item = UnderWay> {
         self.0.extract_if(.., move |call| call.purpose == purpose)
     }
@@ -77,17 +77,17 @@ impl Calls {
         self.0.get(self.place(number)?)
     }
 
-    /// Those for `purpose`, in the order they were sent.
+    /// The calls for `purpose`, in the order they were sent.
     pub(crate) fn of(&self, purpose: Purpose) -> impl Iterator<Item = &UnderWay> {
         self.0.iter().filter(move |call| call.purpose == purpose)
     }
 
-    /// What the calls under way said.
+    /// The records of all keys in calls under way.
     pub(crate) fn told_mut(&mut self) -> impl Iterator<Item = &mut Told> {
         self.0.iter_mut().flat_map(|call| &mut call.told)
     }
 
-    /// When the fetch of rules under way began.
+    /// Start time of the fetch of rules under way.
     pub(crate) fn fetching_since(&self) -> Option<Time> {
         let is_fetch = |call: &&UnderWay| matches!(call.purpose, Purpose::Rules(_));
         self.0.iter().find(is_fetch).map(|call| call.sent_at)

@@ -1,11 +1,11 @@
-//! Strict rules: a request that waits while weir-sync debits the budget for it.
+//! Acquiring tokens of strict rules, while the request waits.
 //!
-//! The POP spends only tokens that were debited beforehand. If it has none on hand, the request
-//! waits for one exchange at most, bounded by a time-out, and is then decided again. If the exchange fails early, the
-//! same report is sent once more in the time that is left.
+//! A POP spends only tokens that the budget was debited for beforehand. If it holds none, the request waits
+//! for one exchange, bounded by a time-out, and is then decided again. If the exchange fails early, the same
+//! report is sent once more in the time that is left.
 //!
-//! The tokens of a draw go into the key's entry, for whatever requests come. If the slot has no place for the
-//! entry, the request draws for itself alone: so a slot full of debtors locks no newcomer out.
+//! Acquired tokens go into the key's entry, for any request. If the slot has no room for the entry, the
+//! request acquires tokens for itself alone. So a slot full of keys with debt locks no newcomer out.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -27,7 +27,7 @@ use weir_wire::messages::{Message, Reply, Report, Settled, WireError};
 use weir_wire::time::Time;
 
 impl Limiter {
-    /// What to send for a request that has just been told to wait. None if weir-sync cannot be asked.
+    /// The report for a request that must acquire tokens. None if weir-sync cannot be asked.
     fn draw(&mut self, slots: &mut dyn Slots, now: Time) -> Option<Report> {
         if !self.touch.may_draw() || !self.exchange.as_ref()?.calls.have_room(Purpose::Draw) {
             return None;
@@ -47,8 +47,8 @@ impl Limiter {
         self.say(saying, Purpose::Draw, now)
     }
 
-    /// Asks for the tokens of this request and of all that wait for the key of `hit` already, at any worker; under a
-    /// calendar quota, also for a few in advance.
+    /// Asks for the tokens of this request and of all requests that wait for the key already, at any worker.
+    /// Under a calendar quota, also for a few in advance.
     fn want(&mut self, hit: &Hit, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
         let Some(unheard) = self.unheard(hit.rule) else { return };
         let is_window = self.rule(hit.rule).is_some_and(|rule| rule.sharing.law.is_window());
@@ -56,7 +56,7 @@ impl Limiter {
         let is_again = self.touch.drawn == Drawn::Over;
         let told = Told { awaited: hit.cost, is_again, ..Told::of(place, hit.rule, now) };
         if self.reserves(hit.rule) || self.has_turns(hit.rule) {
-            // Places that others' requests in flight have are of the same epoch.
+            // Places of other requests in flight are of the same epoch, so they stay.
             if self.flight(hit.rule).is_none() {
                 self.give_back_spare(hit, saying, slots, now);
             }
@@ -64,19 +64,19 @@ impl Limiter {
         }
         let (flight, busy) = (self.flight(hit.rule), Cell::new(0));
         let updated = self.update_counted(place, flight, Some(unheard), slots, now, &|watched, in_flight| {
-            // A key that is asked for again although it is barred has spent its epoch. And out of touch, more may
-            // have been admitted than was leased; of requests in flight, that ends with them.
+            // A barred key has spent its epoch. While offline, a POP may have admitted more than was leased,
+            // except for requests in flight, which end that excess with them.
             let is_overspent = match flight {
                 Some(_) => watched.admitted < in_flight,
                 None => watched.admitted > watched.charged,
             };
-            // As has that of a window which has ended.
+            // A window that has ended has spent its epoch, too.
             let is_spent = watched.barred_ns(now) > 0 || is_window && watched.is_barred();
             if watched.is_over(now) || is_spent || is_overspent {
                 watched.begin_epoch(now);
             }
             watched.await_lease(now + timeout_ns);
-            // Places of requests in flight are drawn anew with an epoch.
+            // The new epoch also acquires the places of the requests in flight.
             watched.admitted = watched.admitted.max(in_flight);
             busy.set(in_flight);
             watched.await_tokens(hit.cost, timeout_ns, now);
@@ -101,7 +101,7 @@ impl Limiter {
         saying.add(hit.rule, told, &Said { value, watched: &watched, missing: 0, ahead }, now);
     }
 
-    /// Gives back what is on hand for the key of `hit`, if anything is, because its request is about to draw for itself.
+    /// Gives back the unused tokens of the hit's key, because its request acquires tokens for itself alone.
     fn give_back_spare(&mut self, hit: &Hit, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
         let (timeout_ns, spare) = (self.timeout_ns(), Cell::new(None));
         let updated = self.update_watched(hit.place(), None, slots, now, &|watched| {
@@ -118,30 +118,31 @@ impl Limiter {
         }
     }
 
-    /// Asks for tokens for this request alone, because it reserves them, or its key has no place in its slot or in this
-    /// worker's list. They get an epoch of their own.
+    /// Asks for tokens for this request alone, under an epoch of their own: the request reserves them, or its
+    /// key has no room in its slot or on the watch list.
     fn want_unplaced(&mut self, hit: &Hit, told: Told, unheard: &Unheard, saying: &mut Saying, now: Time) {
         let Some(epoch) = self.exchange.as_mut().map(Exchange::epoch_of_its_own) else { return };
         let watched = Watched { epoch, ..Watched::begin(&Cold::NEW, unheard, 0, now) };
         let told = Told { epoch, awaited: 0, is_unplaced: true, ..told };
         let value = self.keys.value(hit.key).as_bytes();
-        // A peek only asks for turns.
+        // A peek asks when its turn would come, and takes none.
         let ahead = if self.only_asks && self.has_turns(hit.rule) { 0 } else { hit.cost };
         saying.add(hit.rule, told, &Said { value, watched: &watched, missing: 0, ahead }, now);
     }
 
-    /// Ends what was in hand for a request that has been decided again: its `hits` spent it, if it `is_allowed`.
+    /// Ends the use of acquired tokens after their request was decided again. Its `hits` spent them if it
+    /// `is_allowed`.
     pub(crate) fn end_in_hand(&mut self, hits: &[Hit], is_allowed: bool, slots: &mut dyn Slots, now: Time) {
         while let Some(in_hand) = self.in_hand.pop() {
             let hit = hits.iter().find(|hit| hit.tag == in_hand.tag);
-            // If it was allowed, spending has ended its waiting.
+            // If it was allowed, spending the tokens has ended the wait.
             if !is_allowed || hit.is_none() {
                 self.end_waiting(&in_hand.told, slots, now);
             }
-            // In flight, it keeps its place until the budget's lease of it ends, unless its host says when it ends.
+            // A request in flight keeps its place until the lease ends, unless its host reports its end.
             let keeps = |hit: &&Hit| {
                 let is_in_flight = is_allowed && self.flight(hit.rule).is_some() && !self.reserves(hit.rule);
-                // And a turn is spent when it is given.
+                // A turn is spent when it is given.
                 is_in_flight || self.has_turns(hit.rule)
             };
             if let Some(hit) = hit.filter(|hit| in_hand.tokens > 0 && !keeps(hit)) {
@@ -161,7 +162,7 @@ impl Limiter {
         }
     }
 
-    /// The request of `told` waits no more: its tokens are for any request from now on.
+    /// Ends the wait of the request of `told`: its tokens are for any request from now on.
     fn end_waiting(&mut self, told: &Told, slots: &mut dyn Slots, now: Time) {
         if told.awaited > 0 {
             self.update_watched(told.place, None, slots, now, &|watched| {
@@ -172,8 +173,9 @@ impl Limiter {
         }
     }
 
-    /// Applies the answer to draw `number`. Returns whether any budget was asked; if not, the request is to be decided as
-    /// unanswered. On an error nothing changed, and the draw is still under way.
+    /// Applies the reply to call `number`, which acquires tokens. Returns false if weir-sync asked no budget;
+    /// the request is then to be decided as offline. On an error nothing changed, and the call is still under
+    /// way.
     pub fn drawn(
         &mut self,
         number: u64,
@@ -183,7 +185,7 @@ impl Limiter {
     ) -> Result<bool, WireError> {
         let reply = Reply::decode(bytes)?;
         let draw = self.end_answered(number, Purpose::Draw, &reply)?;
-        // One that was sent again took longer than an answer does.
+        // A call that was sent again says nothing about the usual delay.
         if let Some(exchange) = self.exchange.as_mut().filter(|exchange| exchange.lost < number) {
             exchange.took(now.nanos_since(draw.sent_at));
         }
@@ -199,8 +201,8 @@ impl Limiter {
         Ok(!matches!(reply.settled, Settled::None))
     }
 
-    /// Draw `number` failed, and its report is sent once more. The first answer may still have been sent, so what it
-    /// pushed counts as lost.
+    /// Records that call `number` failed and that its report is sent once more. The first reply may still
+    /// have been sent, so the grants pushed with it count as lost.
     pub(crate) fn draw_sent_again(&mut self, number: u64) {
         self.counters.add(Event::SyncFailed, 1);
         if let Some(exchange) = &mut self.exchange {
@@ -208,12 +210,13 @@ impl Limiter {
         }
     }
 
-    /// No request waits for draw `number` any more. The next report's answer brings what it drew.
+    /// Ends call `number`, for which no request waits any more. The reply to the next report carries the
+    /// acquired tokens.
     pub fn draw_abandoned(&mut self, number: u64, slots: &mut dyn Slots, now: Time) {
         self.give_up_draw(number, slots, now);
     }
 
-    /// Draw `number` failed at `now`.
+    /// Ends call `number`, which failed at `now`.
     pub fn draw_failed(&mut self, number: u64, slots: &mut dyn Slots, now: Time) {
         let sent_at = self.give_up_draw(number, slots, now);
         self.counters.add(Event::SyncFailed, 1);
@@ -222,20 +225,20 @@ impl Limiter {
         }
     }
 
-    /// Returns when the draw was sent, if it was under way.
+    /// Returns the time at which the call was sent, if it was under way.
     fn give_up_draw(&mut self, number: u64, slots: &mut dyn Slots, now: Time) -> Option<Time> {
         let draw = self.exchange.as_mut()?.give_up(number, Purpose::Draw)?;
         draw.told.iter().for_each(|told| self.end_waiting(told, slots, now));
         Some(draw.sent_at)
     }
 
-    /// True if what the last draw brought was over when it came, so that its request is to draw again.
+    /// True if the lease of the acquired tokens had ended on arrival, so that the request must acquire again.
     pub(crate) fn is_draw_over(&self) -> bool {
         self.in_hand.iter().any(|in_hand| in_hand.is_over)
     }
 
-    /// Decides a request that has waited; `answered` says whether weir-sync asked the budgets. It never waits
-    /// again.
+    /// Decides a request that has waited. `answered` is true if weir-sync asked the budgets. The request
+    /// never waits again.
     pub fn decide_again(
         &mut self,
         answered: bool,
@@ -246,7 +249,7 @@ impl Limiter {
         self.decide_at(if answered { Drawn::Answered } else { Drawn::InVain }, request, slots, now)
     }
 
-    /// Draws for a request that was told to wait. Call it before any other request is decided.
+    /// Acquires tokens for a request whose decision is to wait. Call it before any other request is decided.
     #[inline(never)]
     pub(crate) fn wait(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) -> Decision {
         #[cfg(feature = "takes")]
@@ -256,7 +259,7 @@ impl Limiter {
         match self.draw(slots, now) {
             Some(report) => Decision::Wait(Box::new(report)),
             None if self.touch.may_draw() => self.decide_again(false, request, slots, now),
-            // A request that has waited is not told to again. If it should be, let it through.
+            // A request that has waited must not wait again. This is unreachable; if not, it fails open.
             None => {
                 let (shadow, afterwards) = (Vec::new(), Vec::new());
                 Decision::Allow { strictest: None, told: None, shadow, hold_ns: 0, afterwards }

@@ -1,4 +1,4 @@
-//! A worker's exchange with weir-sync: its calls under way, how much it may report, and how well it is in touch.
+//! A worker's exchange with weir-sync: calls under way, the report budget in bytes, and connectivity.
 
 use alloc::vec::Vec;
 
@@ -11,11 +11,11 @@ use weir_rules::key::KeyValue;
 use weir_wire::messages::{self, BANS_MAX, Ban, POPS_MAX, Replies, Report, WORKERS_MAX};
 use weir_wire::time::{SECOND_NS, Time};
 
-/// The most bytes of keys that a POP's workers report per second, and at once. The rest is reported later.
+/// Most bytes of keys that a POP's workers report per second, and at once. The rest is reported later.
 const REPORT_BYTES_PER_S: u64 = 40_000;
-/// How long a request waits for an answer at most if nothing else is said, in nanoseconds.
+/// Default time-out of a request that waits, in nanoseconds.
 const TIMEOUT_NS: u64 = SECOND_NS;
-/// 2^32 over the golden ratio, to the nearest odd number: multiples of it are spread evenly.
+/// 2^32 divided by the golden ratio, rounded to an odd number. Multiples of it are spread evenly.
 const FIBONACCI_HALF: u32 = 0x9e37_79b1;
 
 /// A key that was banned here, and that no answered report has named yet.
@@ -24,7 +24,7 @@ pub(crate) struct BannedHere {
     rule: RuleIndex,
     value: KeyValue,
     until: Time,
-    /// The first report that may have named it.
+    /// Number of the first report that may name it.
     first_said: u64,
 }
 
@@ -32,31 +32,32 @@ pub(crate) struct BannedHere {
 pub(crate) struct Exchange {
     reporter: Reporter,
     table_id: u32,
-    /// The number of the latest call.
+    /// Number of the latest call.
     pub(crate) sequence: u64,
-    /// Live POPs, as weir-sync last said or guessed; at least 1.
+    /// Last number of live POPs from weir-sync, known or guessed; at least 1.
     pub(crate) pops: u32,
-    /// Live POPs, as weir-sync last said when it knew; 0 if it never did.
+    /// The last number of live POPs that weir-sync knew for certain; 0 before the first.
     known_pops: u32,
     pub(crate) ladder: Ladder,
     pub(crate) versions: Versions,
-    /// Until when the version of the messages before the latest is spoken, because a weir-sync did not know the latest.
+    /// End of the time in which the previous message version is used, because a weir-sync did not support the
+    /// latest.
     pub(crate) version_before_until: Time,
     pub(crate) calls: Calls,
-    /// The number of the latest report or draw that was given up.
+    /// Number of the latest report, or call for tokens, that was given up.
     pub(crate) lost: u64,
-    /// Workers of this POP that report keys, as weir-sync last said; at least 1.
+    /// Number of this POP's workers that report keys, from weir-sync's last reply; at least 1.
     workers: u32,
-    /// How long answers took lately, in nanoseconds: the longest, which fades with each answer. None before the first.
+    /// Recent time to a reply, in nanoseconds: the longest, decayed with each reply. None before the first.
     pub(crate) answers_take_ns: Option<u64>,
-    /// How long a request waits for an answer at most, in nanoseconds.
+    /// Time-out of a request that waits, in nanoseconds.
     pub(crate) timeout_ns: u64,
-    /// The bytes of keys that it may report, as of `refilled_at`.
+    /// Bytes of keys that may be reported, as of `refilled_at`.
     bytes: u64,
     refilled_at: Time,
     /// Keys that were banned here; at most [`messages::BANS_MAX`].
     pub(crate) bans: Vec<BannedHere>,
-    /// Counts the epochs drawn for requests whose keys have no place.
+    /// Number of epochs acquired for single requests.
     epochs: u32,
 }
 
@@ -84,7 +85,7 @@ impl Exchange {
         }
     }
 
-    /// weir-sync answered at `at`, and said how many POPs are live. A guess only ever raises a number that was known.
+    /// Applies a reply's number of live POPs, received at `at`. A guess never lowers a number that was known.
     pub(crate) fn hear(&mut self, pops: u32, is_guess: bool, at: Time) {
         let pops = pops.clamp(1, POPS_MAX);
         self.ladder.hear(at);
@@ -95,25 +96,25 @@ impl Exchange {
         self.ladder.guess(self.known_pops == 0);
     }
 
-    /// weir-sync said how many workers of this POP report keys; 0 says nothing.
+    /// Applies a reply's number of reporting workers of this POP; 0 changes nothing.
     pub(crate) fn hear_of_workers(&mut self, workers: u32) {
         if workers > 0 {
             self.workers = workers.min(WORKERS_MAX);
         }
     }
 
-    /// An answer took this long.
+    /// Records the time to a reply, in nanoseconds.
     pub(crate) fn took(&mut self, ns: u64) {
         self.answers_take_ns = self.answers_take_ns.map(|known| ns.max(known / 8 * 7)).or(Some(ns));
     }
 
-    /// Into how many parts a quota is cut for cold keys: two for each POP. The other half is left for warm
-    /// keys: weir-sync lets half a quota pass without a grant.
+    /// Rate divisor for cold keys: two for each POP. The other half of the quota is left for warm keys,
+    /// because weir-sync lets half a quota pass without a grant.
     pub(crate) fn cold_parts(&self) -> u32 {
         if self.pops > 1 { self.pops.saturating_mul(2) } else { 1 }
     }
 
-    /// How many bytes of keys it may report at `now`.
+    /// Bytes of keys that may be reported at `now`.
     pub(crate) fn bytes_at(&mut self, now: Time) -> u64 {
         let since_us = now.nanos_since(core::mem::replace(&mut self.refilled_at, now)) / 1_000;
         let part = REPORT_BYTES_PER_S / u64::from(self.workers.max(1));
@@ -122,41 +123,41 @@ impl Exchange {
         self.bytes
     }
 
-    /// It has reported `said` bytes of keys.
+    /// Debits `said` reported bytes.
     pub(crate) fn spend_bytes(&mut self, said: u64) {
         self.bytes = self.bytes.saturating_sub(said);
     }
 
-    /// Names an epoch that is in no entry; this worker never repeats a name. The first name is random, so that another
-    /// worker does not use the same one for the same key during the seconds that the budget remembers it.
+    /// Returns a new epoch that is in no entry. This worker never repeats one. The first is random, so that
+    /// two workers do not use the same epoch for a key during the seconds in which the budget remembers it.
     pub(crate) fn epoch_of_its_own(&mut self) -> u32 {
         self.epochs = self.epochs.wrapping_add(1);
         let worker = self.reporter.worker;
         #[allow(clippy::cast_possible_truncation, reason = "the two halves")]
         let begin = (worker ^ worker >> 32) as u32;
-        // The factor is odd, so every name comes once before any repeats.
+        // The factor is odd, so all values come once before any repeats.
         begin.wrapping_add(self.epochs.wrapping_mul(FIBONACCI_HALF))
     }
 
-    /// The number of the next call; for a report, this is its sequence.
+    /// Takes the number of the next call. For a report, this is its sequence.
     pub(crate) fn next_number(&mut self) -> u64 {
         self.sequence = self.next_sequence();
         self.sequence
     }
 
-    /// The number that the next call is going to have.
+    /// The number that the next call will have.
     pub(crate) fn next_sequence(&self) -> u64 {
         self.sequence + 1
     }
 
-    /// Ends call `number`, if it is under way for `purpose`: its answer will be ignored.
+    /// Ends call `number`, if it is under way for `purpose`. Its reply will be ignored.
     pub(crate) fn give_up(&mut self, number: u64, purpose: Purpose) -> Option<UnderWay> {
         let call = self.calls.end(number, purpose)?;
         self.lost = self.lost.max(number);
         Some(call)
     }
 
-    /// The next report, of these keys.
+    /// Builds the next report.
     pub(crate) fn next(
         &mut self,
         rules: Vec<messages::Rule>,
@@ -190,7 +191,8 @@ impl Exchange {
         }
     }
 
-    /// Takes over the keys that were banned at another worker; `to` says which rule is which. What there is no room for stays.
+    /// Takes over keys that were banned at another worker. `to` maps its rules to the rules here. Bans that
+    /// find no room stay there.
     #[cfg(feature = "own_memory")]
     pub(crate) fn take_over_bans(&mut self, other: &mut Self, to: impl Fn(RuleIndex) -> Option<RuleIndex>) {
         let first_said = self.sequence + 1;
@@ -203,17 +205,17 @@ impl Exchange {
         });
     }
 
-    /// Gives the rules new indices; keys of rules without one are dropped.
+    /// Gives the rules new indices, and drops keys of rules without one.
     pub(crate) fn renumber_bans(&mut self, to: impl Fn(RuleIndex) -> Option<RuleIndex>) {
         self.bans.retain_mut(|ban| to(ban.rule).map(|rule| ban.rule = rule).is_some());
     }
 
-    /// Report `sequence` was answered: the banned keys that it named need not be reported again.
+    /// Drops the banned keys that report `sequence` named, which was answered.
     pub(crate) fn bans_told(&mut self, sequence: u64) {
         self.bans.retain(|ban| ban.first_said > sequence);
     }
 
-    /// The banned keys for a report made at `now`. `refer` gives a rule's index in the report.
+    /// The banned keys for a report made at `now`. `refer` maps a rule to its index in the report.
     pub(crate) fn bans(&mut self, now: Time, mut refer: impl FnMut(RuleIndex) -> Option<u16>) -> Vec<Ban> {
         self.bans.retain(|ban| now < ban.until);
         let say = |ban: &BannedHere| {

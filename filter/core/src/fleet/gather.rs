@@ -1,12 +1,13 @@
-//! One edge that reports for all workers of a program: it takes over what they have to report.
+//! Reporting by one edge for all workers of a program.
 //!
 //! ```text
 //! worker -- keys with something to report, bans -> gather         -> the reporter's list -> a report
-//! worker <- denials that hold no longer         <- take_forgotten <- the reporter        <- a reply
+//! worker <- refusals that are no longer valid   <- take_forgotten <- the reporter        <- a reply
 //! ```
 //!
-//! Counts are in the slots that all share. What moves is which keys have something to report, and what they were asked
-//! for. Keys of strict rules stay: a worker draws for its requests by itself, and only it knows what its draws said.
+//! The counts are in the slots that all workers share. The reporter takes over the names of keys with
+//! something to report, and their demand. Keys of strict rules stay with their worker, which acquires tokens
+//! for its own requests and has the records of those calls.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -18,29 +19,29 @@ use crate::table::slot::Tag;
 use weir_wire::time::Time;
 
 impl Limiter {
-    /// From now on this is the reporter: it notes which denials no longer hold, for workers to be told.
+    /// Makes this the reporter: from now on it records the cached refusals that workers must drop.
     pub(crate) fn note_forgotten(&mut self) {
         self.deny_cache.note_forgotten();
     }
 
-    /// The keys whose denials no longer hold, since this was last asked: for [`Limiter::forget_denials`] of every worker.
+    /// Takes the keys whose cached refusals must be dropped, for [`Limiter::forget_denials`] of every worker.
     pub(crate) fn take_forgotten(&mut self) -> Vec<Tag> {
         self.deny_cache.take_forgotten()
     }
 
-    /// The buckets of these keys have changed.
+    /// Drops cached refusals of these keys, whose buckets have changed.
     pub(crate) fn forget_denials(&mut self, tags: &[Tag]) {
         for tag in tags {
             self.deny_cache.forget(*tag);
         }
     }
 
-    /// Takes over what `worker` has to report, as far as there is room for it; what stays there, the worker reports. Tells
-    /// it in turn what draws need to know of weir-sync.
+    /// Takes over the reports of `worker`, as far as there is room. The worker reports the rest. In return it
+    /// gets the state that acquiring tokens depends on.
     pub(crate) fn gather(&mut self, worker: &mut Self, now: Time) {
         let is_same = Arc::ptr_eq(&self.rules, &worker.rules);
         let (mine, theirs) = (&self.terms, &worker.terms);
-        // Where one of the two has replaced its rules already, an unchanged rule may have another index.
+        // If only one of the two has replaced its rules yet, an unchanged rule may have different indices.
         let to = |rule: RuleIndex| {
             let terms = theirs.get(usize::from(rule)).filter(|terms| !terms.is_strict)?;
             if is_same {
@@ -58,7 +59,7 @@ impl Limiter {
 }
 
 impl Exchange {
-    /// What the reporter knows of weir-sync, for this worker's draws.
+    /// Copies the reporter's knowledge of weir-sync, for this worker's calls.
     fn hear_through(&mut self, reporter: &Self) {
         self.version_before_until = self.version_before_until.max(reporter.version_before_until);
         self.answers_take_ns = self.answers_take_ns.or(reporter.answers_take_ns);

@@ -1,4 +1,4 @@
-//! Applying weir-sync's answers.
+//! Applying weir-sync's replies.
 
 use core::cell::Cell;
 
@@ -18,12 +18,12 @@ use weir_wire::messages::{Allowance, Grant, Leased, Message, Pushed, Reply, Wire
 use weir_wire::quota::Quota;
 use weir_wire::time::Time;
 
-/// The longest wait for tokens that is accepted, in milliseconds: more than any month.
+/// Longest wait for tokens that is accepted, in milliseconds: longer than any month.
 const WAIT_MS_MAX: u64 = 32 * 86_400_000;
 
 impl Limiter {
-    /// Applies the bytes of the reply to report `sequence`. On an error nothing changed, and the report is still under
-    /// way; it is an error, too, if the report was given up before.
+    /// Applies the bytes of the reply to report `sequence`. On an error nothing changed, and the report is
+    /// still under way. A report that was given up before is an error, too.
     pub fn apply(
         &mut self,
         sequence: u64,
@@ -44,7 +44,7 @@ impl Limiter {
         Ok(())
     }
 
-    /// Ends the call `number`, if this is its answer: one that covers all of its keys, or none.
+    /// Ends call `number` if `reply` matches it: it must cover all of the call's keys, or none.
     pub(crate) fn end_answered(
         &mut self,
         number: u64,
@@ -57,7 +57,7 @@ impl Limiter {
         sent.and_then(|calls| calls.end(number, purpose)).ok_or(WireError::Limit("sequence or grants"))
     }
 
-    /// Applies a reply to a report or draw that was sent at `sent_at` and said `told`.
+    /// Applies a reply to a report or a call for tokens that was sent at `sent_at` with the keys `told`.
     pub(crate) fn hear(
         &mut self,
         reply: &Reply,
@@ -111,8 +111,8 @@ impl Limiter {
         }
     }
 
-    /// Holds the grant that answers a report sent at `sent_at`: what was admitted since is subtracted from
-    /// its level, and what refilled since is added. Without a grant, ends what the key holds.
+    /// Applies the grant in the reply to a report sent at `sent_at`. Its level is reduced by the tokens
+    /// admitted since and raised by the refill since. Without a grant, ends the grant that the key holds.
     fn hold(
         &mut self,
         told: &Told,
@@ -133,7 +133,7 @@ impl Limiter {
                 watched.confirm(told.admitted, sent_at);
             }
             let Some(grant) = grant else { return watched.release(now) };
-            // Less than nothing, if what was reserved came back meanwhile: the budget was charged for it.
+            // Negative if reserved tokens came back meanwhile, because the budget was charged for them.
             let since = i64::from(watched.admitted) - i64::from(told.admitted);
             let level_milli = grant.level_milli.saturating_add(refilled_milli);
             watched.hold(grant, &quota, level_milli.saturating_sub(since * 1_000), now);
@@ -141,28 +141,29 @@ impl Limiter {
         self.deny_cache.forget(told.place.tag);
     }
 
-    /// Takes in tokens that a strict rule's budget was debited for. Here their lease begins when the report
-    /// was made, so it ends before it ends at weir-sync.
+    /// Adds tokens that a strict rule's budget was debited for. Their lease counts from the time the report
+    /// was made, so it ends here before it ends at weir-sync.
     fn lease(&mut self, told: &Told, leased: &Leased, sent_at: Time, slots: &mut dyn Slots, now: Time) {
         let until = sent_at + u64::from(leased.lease_ms) * 1_000_000;
         let sharing = self.rule(told.rule).map(|rule| &rule.sharing);
         let (is_strict, is_calendar) =
             sharing.map_or((false, false), |sharing| (sharing.strict, sharing.law.is_window()));
         let (is_draw, is_late) = (told.awaited > 0 || told.is_unplaced, leased.lease_ms > 0 && until <= now);
-        // Too late: the budget counts this lease as spent by now.
+        // The budget counts a lease that has ended as spent.
         if !is_strict || is_late && !is_draw {
             return;
         }
         let charged = if is_late { 0 } else { u32::try_from(leased.charged).unwrap_or(u32::MAX) };
         let wait_ms = leased.wait_ms.min(WAIT_MS_MAX);
         let more_at = now + wait_ms * 1_000_000;
-        // No later than the next window begins: the budget said so after `sent_at`, and rounded it up.
+        // Not later than the start of the next window: the budget measured the wait after `sent_at`, and
+        // rounded it up.
         let bar_at = if is_calendar { sent_at + wait_ms.saturating_sub(1) * 1_000_000 } else { more_at };
         let is_over = is_draw
             && (is_late
                 || leased.lease_ms == 0 && (wait_ms > 0 || !told.is_again)
                 || is_calendar && wait_ms > 0 && bar_at <= now);
-        // Another request for the key may have got nothing and been refused meanwhile.
+        // Another request for the key may have been refused meanwhile.
         self.deny_cache.forget(told.place.tag);
         let tokens = if told.is_unplaced { charged } else { 0 };
         let in_hand =
@@ -188,9 +189,9 @@ impl Limiter {
                     watched.end_waiting(told.awaited);
                 }
                 watched.note_left(leased.left);
-                // A shorter wait is not noted: the epoch would end with it.
+                // A shorter wait is not recorded, because the epoch would end with it.
                 if wait_ms > 0 && (is_calendar || more_at > until) {
-                    // A client that returns when it was told to must not find the key barred still.
+                    // A client that returns on time must not find the key still barred.
                     watched.bar(Time::from_nanos(bar_at.as_nanos().saturating_sub(BAR_STEP_NS)), now);
                 }
             }
@@ -202,20 +203,21 @@ impl Limiter {
             let is_over = is_over || is_other.get();
             self.in_hand.push(InHand { told: Told { awaited, ..*told }, is_over, ..in_hand });
         }
-        // What is not spent soon is given back with the next report, or with a later one for a calendar quota.
+        // Unused tokens are given back with the next report, or with a later one for a calendar quota.
         if let (Updated::Written(watched), Some(key)) = (updated, self.watch.get_mut(told.place.tag.bits()))
             && watched.on_hand(now) > 0
         {
             key.soil(now);
             if is_calendar {
-                // If its request spends all of it, the next report says so, since others may wait for it.
+                // If the request spends all of them, the next report states so, because other POPs may wait
+                // for tokens.
                 let is_spent = watched.on_hand(now) <= told.awaited;
                 key.rest(if is_spent { now } else { rest_until(watched.until) }, now);
             }
         }
     }
 
-    /// Takes in a pushed grant; this POP may not know its key yet.
+    /// Applies a pushed grant. The key may be new at this POP.
     fn learn(&mut self, rule: &str, pushed: &Pushed, slots: &mut dyn Slots, now: Time) {
         let Some(key) = self.find(rule, &pushed.value, slots.count()) else { return };
         let NamedKey { place, rule, .. } = key;
@@ -235,7 +237,7 @@ impl Limiter {
         }
     }
 
-    /// Takes in the keys that were banned elsewhere, or are to be forgotten: those with a ban of no length.
+    /// Applies bans from other POPs. A ban of zero length resets the key.
     pub(crate) fn apply_bans(&mut self, reply: &Reply, slots: &mut dyn Slots, now: Time) {
         for ban in &reply.bans {
             let Some(name) = reply.rules.get(usize::from(ban.rule)) else { continue };
@@ -245,7 +247,7 @@ impl Limiter {
                 continue;
             };
             let until = now + u64::from(ban.for_ms) * 1_000_000;
-            // If the slot has no room for a ban, this POP bans the key when it is limited too often here.
+            // If the slot has no room for a ban, this POP bans the key once it is limited too often here.
             let _ = self.change_slot(slot, slots, |slot| match ban.for_ms {
                 0 => {
                     forget(slot, tag);
@@ -257,14 +259,14 @@ impl Limiter {
         }
     }
 
-    /// The key is to be reported here, if there is room on the list.
+    /// Puts the key on the watch list to be reported, if there is room.
     pub(crate) fn learn_of(&mut self, key: &NamedKey, now: Time) {
         let has_room = self.watch.learn(key, now);
         self.counters.add(Event::SyncDropped, u32::from(!has_room));
     }
 
-    /// The key with these canonical bytes under the rule of this name. None if the rule is not in force here, or the
-    /// bytes are not a key's.
+    /// The key with these canonical bytes under the rule of this name. None if the rule is not in force, or
+    /// if the bytes are not a key's.
     pub(crate) fn find(&self, name: &str, value: &[u8], slot_count: u32) -> Option<NamedKey> {
         let index = self.rules.rules().iter().position(|rule| rule.name == name)?;
         let (terms, value) = (self.terms.get(index)?, KeyValue::from_bytes(value)?);
@@ -279,12 +281,14 @@ impl Limiter {
         self.rule(rule).filter(|rule| rule.is_shared() && !rule.sharing.strict).map(|rule| rule.quota)
     }
 
-    /// Report `sequence` failed at `now`: what it said is reported again. Returns whether weir-sync is to blame.
+    /// Ends report `sequence`, which failed at `now`. Its keys are reported again. Returns true if weir-sync
+    /// is to blame.
     pub fn report_failed(&mut self, sequence: u64, now: Time) -> bool {
         self.say_again(sequence).is_some_and(|sent_at| self.miss(sent_at, now))
     }
 
-    /// What report `sequence` said is reported again. Returns when it was sent, if it was under way.
+    /// Ends report `sequence`, and marks its keys to be reported again. Returns the time it was sent, if it
+    /// was under way.
     pub(crate) fn say_again(&mut self, sequence: u64) -> Option<Time> {
         let sent = self.exchange.as_mut()?.give_up(sequence, Purpose::Report)?;
         self.counters.add(Event::SyncFailed, 1);
@@ -293,7 +297,7 @@ impl Limiter {
     }
 }
 
-/// What a report said about these keys is to be reported again.
+/// Marks these keys to be reported again.
 pub(crate) fn unsay(watch: &mut WatchList, keys: &[Told]) {
     for told in keys {
         if let Some(key) = watch.get_mut(told.place.tag.bits()) {
@@ -302,7 +306,7 @@ pub(crate) fn unsay(watch: &mut WatchList, keys: &[Told]) {
     }
 }
 
-/// The report that said this about these keys counts as never made.
+/// Undoes a report of these keys, as if it had never been made.
 fn take_back(watch: &mut WatchList, keys: &[Told]) {
     unsay(watch, keys);
     for told in keys {

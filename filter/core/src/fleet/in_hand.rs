@@ -1,4 +1,4 @@
-//! What a draw brought for its own request, and what that keeps of it.
+//! Tokens that a call acquired for its own request, and the epochs that such a request keeps.
 
 use super::saying::Told;
 use crate::RuleIndex;
@@ -6,37 +6,39 @@ use crate::table::slot::Tag;
 use weir_rules::key::KeyValue;
 use weir_wire::time::Time;
 
-/// What a draw brought for the next decision of its request, and for nothing else.
+/// Tokens that a call acquired for the next decision of its request, and for nothing else.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InHand {
     pub(crate) tag: Tag,
-    /// What the draw said about its key. The tokens that the request waits for are reserved until that decision.
+    /// The record of the key in that call. The tokens that the request waits for are reserved until the
+    /// decision.
     pub(crate) told: Told,
-    /// If the key has no place, the tokens of its epoch: that decision spends them, or nothing does.
+    /// Tokens of an epoch for this request alone; 0 if they are in the key's entry. The decision spends them,
+    /// or nothing does.
     pub(crate) tokens: u32,
     pub(crate) until: Time,
-    /// When the budget has another token, or when the turn comes that it gave.
+    /// Time of the budget's next token, or of the turn that it gave.
     pub(crate) more_at: Time,
-    /// What the budget has left.
+    /// Tokens left in the budget.
     pub(crate) left: u32,
-    /// Whether its lease was over when it came, or its window is: the request draws again.
+    /// True if the lease had ended on arrival, or the window: the request acquires again.
     pub(crate) is_over: bool,
 }
 
-/// An epoch that a request drew for itself alone.
+/// An epoch that one request acquired for itself alone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Own {
     pub(crate) rule: RuleIndex,
     pub(crate) value: KeyValue,
     pub(crate) epoch: u32,
-    /// What was debited for it.
+    /// Tokens that the budget was debited for it.
     pub(crate) tokens: u32,
-    /// What its request cost; none while it goes on.
+    /// The cost of its request; none while that goes on.
     pub(crate) cost: Option<u32>,
-    /// When its lease ends.
+    /// End of the lease.
     pub(crate) until: Time,
-    /// The call that named it last; 0 if none did, or if it was not over then.
+    /// The last call that named it; 0 if none did, or none since its request ended.
     pub(crate) said: u64,
-    /// If its cost has to wait: not to be said before this time.
+    /// Earliest time to report its cost again, if that has to wait.
     pub(crate) again_at: Time,
 }

@@ -1,64 +1,63 @@
-//! How well a POP is in touch with weir-sync, in three steps: it goes down while nothing is heard, and
-//! back up at the first answer.
+//! A POP's connectivity with weir-sync, in three steps. It goes down step by step without replies, and back
+//! up at the first one.
 
 use weir_wire::time::{SECOND_NS, Time};
 
-/// Without an answer for this long, in nanoseconds, what a POP knows is stale.
+/// Time without a reply after which connectivity is stale, in nanoseconds.
 pub const STALE_NS: u64 = 3 * SECOND_NS / 2;
-/// Without an answer for this long, in nanoseconds, a POP falls back to its rules' `when_unsynced`, unless
-/// the configuration sets another time.
+/// Default time without a reply after which a POP falls back to its rules' `when_unsynced`, in nanoseconds.
 pub const FALLBACK_NS: u64 = 5 * SECOND_NS;
 
-/// A step of the ladder.
+/// A step of connectivity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
-    /// weir-sync answers.
+    /// weir-sync replies.
     Fresh,
-    /// It has not answered lately: grants hold as long as their leases last. Or it answers, but does not know how many
+    /// No recent reply: grants hold until their leases end. Or weir-sync replies without knowing how many
     /// POPs share a quota.
     Stale,
-    /// It has not answered for too long, or never: each rule's `when_unsynced` decides.
+    /// No reply for too long, or never: each rule's `when_unsynced` decides.
     Fallback,
 }
 
-/// When weir-sync was last heard from.
+/// The state that connectivity is computed from.
 #[derive(Clone, Copy, Debug)]
 pub struct Ladder {
     heard_at: Option<Time>,
-    /// When a call last failed that weir-sync is to blame for; zero if none ever did.
+    /// Time of the last failed call for which weir-sync is to blame; zero if there was none.
     missed_at: Time,
-    /// Whether weir-sync only guesses how many POPs there are.
+    /// True if weir-sync only guesses the number of POPs.
     is_guessing: bool,
     fallback_ns: u64,
 }
 
 impl Ladder {
-    /// On the lowest step: nothing was heard yet. It falls back after `fallback_ns` nanoseconds of silence.
+    /// Starts in fallback, without any reply. Falls back again after `fallback_ns` nanoseconds without one.
     pub const fn new(fallback_ns: u64) -> Self {
         Self { heard_at: None, missed_at: Time::ZERO, is_guessing: false, fallback_ns }
     }
 
-    /// weir-sync answered at `at`; ignored if an answer after that is known.
+    /// Records a reply at `at`; ignored if a later one is known.
     pub fn hear(&mut self, at: Time) {
         self.heard_at = self.heard_at.max(Some(at));
     }
 
-    /// Whether weir-sync only guesses how many POPs there are.
+    /// Sets whether weir-sync only guesses the number of POPs.
     pub fn guess(&mut self, is_guessing: bool) {
         self.is_guessing = is_guessing;
     }
 
-    /// A call failed at `at`; ignored if one that failed after that is known.
+    /// Records a failed call at `at`; ignored if a later one is known.
     pub fn miss(&mut self, at: Time) {
         self.missed_at = self.missed_at.max(at);
     }
 
-    /// Whether weir-sync only guesses how many POPs there are.
+    /// True if weir-sync only guesses the number of POPs.
     pub fn is_guessing(&self) -> bool {
         self.is_guessing
     }
 
-    /// When it last answered.
+    /// Time of the last reply; none before the first.
     pub fn heard_at(&self) -> Option<Time> {
         self.heard_at
     }
@@ -72,8 +71,8 @@ impl Ladder {
         }
     }
 
-    /// Whether a request should wait for weir-sync at `now`: not if that was silent for too long and a call failed
-    /// meanwhile. If none did, the POP itself may have stood still, as a virtual machine may.
+    /// True if a request should wait for weir-sync at `now`: not in fallback if a call has failed since the
+    /// last reply. If none has failed, the POP itself may have stood still, as a virtual machine may.
     pub fn may_ask(&self, now: Time) -> bool {
         self.step(now) < Step::Fallback || self.missed_at <= self.heard_at.unwrap_or_default()
     }

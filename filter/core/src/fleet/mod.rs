@@ -1,4 +1,4 @@
-//! A worker's part in the fleet: it reports what its keys admitted, and keeps to what weir-sync answers.
+//! A worker's side of the budget loop: reports of admitted tokens go out, grants and leases come in.
 //!
 //! ```text
 //! reporting -> saying -> a report -> weir-sync -> a reply -> grants

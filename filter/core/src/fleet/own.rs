@@ -1,10 +1,11 @@
-//! Epochs that one request drew for itself alone: because its slot has no place for its key, or because its cost is known
-//! only when it ends.
+//! Epochs that one request acquired for itself alone, because its slot has no room for its key, or because
+//! its cost is known only at its end.
 //!
-//! Such a request holds its epoch until then: reports ask for its tokens as before, so that they stay leased, and say of
-//! none that it is spent. When it has ended, a report says what it cost, and the budget gets back the rest, or is debited
-//! for what is lacking. That is said again until an answer confirms it, or the lease has ended; the budget then counts all
-//! that was drawn as spent, and nothing else. So what a worker that traps leaves behind costs what it drew.
+//! The request holds its epoch until it ends. Reports renew the lease of its tokens meanwhile, and count none
+//! of them as spent. After the end, a report states the cost; the budget gets back the rest, or is debited
+//! for the difference. That is repeated until a reply confirms it or the lease has ended. Once the lease has
+//! ended, the budget counts exactly the acquired tokens as spent. So a worker that traps costs the tokens
+//! that its requests had acquired.
 
 use super::exchange::Exchange;
 use super::in_hand::Own;
@@ -19,25 +20,27 @@ use weir_wire::law::Law;
 use weir_wire::messages::{Allowance, Held, KEYS_MAX};
 use weir_wire::time::{SECOND_NS, Time};
 
-/// The most epochs of a worker that requests hold, or that are not known to be over; what is drawn beyond that counts as
-/// spent.
+/// Most epochs of a worker that requests hold or whose end is not confirmed. Tokens acquired beyond that
+/// count as spent.
 pub const OWN_MAX: usize = 2_048;
-/// The most of them that one draw names.
+/// Most of these epochs that one call for tokens names.
 const SAID_MAX: usize = KEYS_MAX / 2;
-/// For how long reports say that a request goes on, in milliseconds; it is said again when half of that is left.
+/// Lease that a report asks for while a request goes on, in milliseconds. It is renewed when half of that is
+/// left.
 const HOLD_MS: u32 = 60_000;
 const RENEWED_NS: u64 = 30 * SECOND_NS;
-/// After how long a cost that has to wait is said again, in nanoseconds.
+/// Delay before a cost that the budget could not take yet is reported again, in nanoseconds.
 const WAITS_NS: u64 = 5 * SECOND_NS;
 
 impl Limiter {
-    /// Whether a request draws for itself under this rule, and holds what it drew, as its cost is known only when it ends.
+    /// True if requests under this rule acquire tokens for themselves and hold them, because their cost is
+    /// known only at the end.
     pub(crate) fn reserves(&self, rule: RuleIndex) -> bool {
         let may = |rule: &Rule| rule.sharing.strict && rule.sharing.law != Law::Turns;
         self.rule(rule).is_some_and(|rule| may(rule) && (self.is_reserving || rule.after.is_some()))
     }
 
-    /// The epoch that the request at hand drew for itself under the key `tag`.
+    /// The epoch that the current request acquired for itself under the key `tag`.
     pub(crate) fn drawn_for(&self, tag: Tag) -> Option<u32> {
         self.in_hand
             .iter()
@@ -45,14 +48,15 @@ impl Limiter {
             .map(|drawn| drawn.told.epoch)
     }
 
-    /// Keeps an epoch, to name it in reports.
+    /// Keeps an epoch, to name it in reports. Drops it if there are [`OWN_MAX`].
     pub(crate) fn keep_own(&mut self, own: Own) {
         if self.own.len() < OWN_MAX {
             self.own.push(own);
         }
     }
 
-    /// The request that holds `epoch` cost so much. If its lease has ended, what it drew stays spent.
+    /// Records the cost of the request that holds `epoch`. If its lease has ended, the acquired tokens stay
+    /// spent.
     pub(crate) fn settle_own(&mut self, epoch: u32, cost: u32) {
         match self.own.iter_mut().find(|own| own.epoch == epoch) {
             Some(own) => (own.cost, own.said) = (Some(cost), 0),
@@ -60,8 +64,8 @@ impl Limiter {
         }
     }
 
-    /// Names the epochs that are over, and in a report also those that requests hold and whose leases must be renewed. A
-    /// draw can give back, and not say that more was spent.
+    /// Adds epochs that have ended to `saying`; in a report, also those whose leases must be renewed. A call
+    /// for tokens can give back, but not state that more was spent.
     pub(crate) fn say_own(&mut self, saying: &mut Saying, is_draw: bool, now: Time) {
         let mut lost = 0;
         self.own.retain(|own| {
@@ -101,7 +105,7 @@ impl Limiter {
                 &Said { value: own.value.as_bytes(), watched: &watched, missing: 0, ahead },
                 now,
             );
-            // One that only gives back needs to say nothing of its request.
+            // An epoch that only gives back needs no statement about its request.
             if let (false, true, Ok(key)) = (is_draw, own.cost.is_none() || is_beyond, u16::try_from(key)) {
                 saying.held.push(Held { key, for_ms: if ahead > 0 { HOLD_MS } else { 0 } });
             }
@@ -111,8 +115,8 @@ impl Limiter {
         }
     }
 
-    /// weir-sync has heard what call `number`, sent at `sent_at`, said of `epoch`. It leases one that goes on, and one whose
-    /// cost has to wait.
+    /// Applies the reply to what call `number`, sent at `sent_at`, reported about `epoch`. A lease in the
+    /// reply means that the epoch goes on, or that its cost has to wait.
     pub(crate) fn hear_of_own(&mut self, epoch: u32, number: u64, allowance: &Allowance, sent_at: Time) {
         let is_it = |own: &Own| own.epoch == epoch && own.said == number;
         let Some(at) = self.own.iter().position(is_it) else { return };
@@ -124,12 +128,12 @@ impl Limiter {
                     own.again_at = sent_at + WAITS_NS;
                 }
             }
-            // It is over for the budget.
+            // The budget has closed the epoch.
             None => drop(self.own.swap_remove(at)),
         }
     }
 
-    /// Gives the rules of these epochs the indices that `to` says; epochs of rules without one are dropped.
+    /// Gives the rules of these epochs the indices from `to`, and drops epochs of rules without one.
     pub(crate) fn renumber_own(&mut self, to: impl Fn(RuleIndex) -> Option<RuleIndex>) {
         self.own.retain_mut(|own| to(own.rule).map(|rule| own.rule = rule).is_some());
     }

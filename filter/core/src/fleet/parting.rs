@@ -1,8 +1,8 @@
-//! What an ending worker leaves to the others: the names of the keys whose counts were not reported, or not confirmed
-//! by an answer.
+//! Handover from a worker that ends: the names of keys whose counts were not reported, or not confirmed by a
+//! reply.
 //!
-//! The counts are in the shared slots, but only the worker knows which keys they belong to. With the names left behind, a key
-//! that is never asked for again is still reported.
+//! The counts are in the shared slots, but only the worker has the keys' names. With the names handed over, a
+//! key that is never asked for again is still reported.
 
 use alloc::vec::Vec;
 use core::iter;
@@ -14,15 +14,16 @@ use crate::table::Slots;
 use weir_rules::sorting::sorted;
 use weir_wire::time::Time;
 
-/// The most that all ended workers together leave, in bytes. A key beyond that is reported after its next request.
+/// Most bytes that all ended workers together hand over. A key beyond that is reported after its next
+/// request.
 pub const PARTING_BYTES_MAX: usize = 64 * 1024;
 
-/// The name of a key: its rule's, and its canonical bytes.
+/// A key's name: its rule's name, and its canonical bytes.
 type Name<'a> = (&'a str, &'a [u8]);
 
 impl Limiter {
-    /// This worker ends. Returns what replaces what the workers that ended before it have `left`, or `None` if it has
-    /// nothing to add.
+    /// Ends this worker. Returns the handover that replaces `left`, the one of the workers that ended before,
+    /// or none if there is nothing to add.
     pub fn leave(&mut self, left: &[u8]) -> Option<Vec<u8>> {
         for sent in self.exchange.as_mut()?.calls.end_all(Purpose::Report) {
             unsay(&mut self.watch, &sent.told);
@@ -46,7 +47,8 @@ impl Limiter {
         Some(all)
     }
 
-    /// The next report is the last: it says all that is not known to be charged, whatever is under way.
+    /// Makes the next report the last one: it contains everything that is not confirmed, even if it is under
+    /// way.
     pub(crate) fn hurry(&mut self) {
         let Some(exchange) = &mut self.exchange else { return };
         for sent in exchange.calls.end_all(Purpose::Report) {
@@ -55,8 +57,8 @@ impl Limiter {
         self.watch.hurry();
     }
 
-    /// Takes over the keys that ended workers have `left`, to report them next. Keys of rules that are not in force
-    /// here are skipped, and so is what cannot be read.
+    /// Takes over the keys in the handover `left`, to be reported next. Keys of rules that are not in force
+    /// are skipped, and so are bytes that cannot be read.
     pub fn inherit(&mut self, left: &[u8], slots: &dyn Slots, now: Time) {
         for (rule, value) in names(left) {
             if let Some(key) = self.find(rule, value, slots.count()) {
@@ -66,7 +68,7 @@ impl Limiter {
     }
 }
 
-/// The names in `left`, up to where it cannot be read.
+/// The names in `left`, up to the first that cannot be read.
 fn names(left: &[u8]) -> impl Iterator<Item = Name<'_>> {
     let mut rest = left.get(..PARTING_BYTES_MAX).unwrap_or(left);
     iter::from_fn(move || {

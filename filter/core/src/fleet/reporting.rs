@@ -1,8 +1,8 @@
-//! Making reports: what the POP's keys admitted and were asked for.
+//! Making reports: admitted tokens and demand of the POP's keys.
 //!
-//! Counts are cumulative, in shared data, so a report may be lost, repeated or made by two workers.
-//! Nothing waits for a report that is not answered by the next tick: the next one says the same again,
-//! and whatever answers come are applied.
+//! Counts are cumulative and in shared data, so a report may be lost, repeated or made by two workers.
+//! Nothing waits for a reply: if none has come by the next tick, the next report repeats the counts, and late
+//! replies are still applied.
 
 use alloc::vec::Vec;
 use core::cell::Cell;
@@ -21,24 +21,24 @@ use weir_wire::messages::{self, Report, Version};
 use weir_wire::quota::Quota;
 use weir_wire::time::{SECOND_NS, Time};
 
-/// A report that gets neither an answer nor a failure is given up after this, in nanoseconds.
+/// Time after which a report without reply or failure is given up, in nanoseconds.
 const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;
-/// How many times a key's wait weighs that was asked for a burst meanwhile.
+/// Additional weight of a key's wait for each burst of demand in that time.
 const BURST_WEIGHT: u64 = 1_000;
 
-/// How much each nanosecond weighs for which weir-sync was not told of a key: by the parts of a burst that were asked for
-/// meanwhile beyond its even share.
+/// Weight of each nanosecond since the key was last reported. It grows with the demand since then that
+/// exceeds the key's fair share, measured in bursts.
 fn weight(quota: Quota, parts: u32, unsaid: u64, waits_ns: u64) -> u64 {
     let share = waits_ns / quota.token_ns().saturating_mul(parts.max(1).into());
     1 + unsaid.saturating_sub(share).saturating_mul(BURST_WEIGHT) / u64::from(quota.burst())
 }
 
 impl Limiter {
-    /// The report to send now; `None` if [`super::REPORTS_MAX`] are under way, or if there is nothing to say and no
-    /// need to `greet`. A greeting keeps the POP among the live ones, and its answer brings pushes; one worker of
-    /// a POP sends it each interval.
+    /// The report to send now. None if [`super::REPORTS_MAX`] are under way, or if there is nothing to report
+    /// and no need to `greet`. A greeting keeps the POP among the live ones, and its reply brings pushed
+    /// grants; one worker of a POP sends it each interval.
     ///
-    /// The caller sends it, and then calls [`Limiter::apply`] or [`Limiter::report_failed`].
+    /// The caller sends the report, and then calls [`Limiter::apply`] or [`Limiter::report_failed`].
     pub fn report(&mut self, slots: &mut dyn Slots, greet: bool, now: Time) -> Option<Report> {
         if !self.may_report(now) {
             return None;
@@ -64,8 +64,7 @@ impl Limiter {
         Some(report)
     }
 
-    /// Whether one more report may be sent. Marks what the unanswered reports under way said, to be said
-    /// again.
+    /// True if one more report may be sent. Marks the keys of unanswered reports to be reported again.
     fn may_report(&mut self, now: Time) -> bool {
         let Some(exchange) = &self.exchange else { return false };
         let is_over = |sent: &&UnderWay| now.nanos_since(sent.sent_at) >= ANSWER_NS_MAX;
@@ -80,7 +79,7 @@ impl Limiter {
         exchange.calls.have_room(Purpose::Report)
     }
 
-    /// Makes a report of `saying`; the report is under way from now on.
+    /// Builds a report, which is under way from now on.
     pub(crate) fn say(&mut self, saying: Saying, purpose: Purpose, now: Time) -> Option<Report> {
         let rules = saying.rules.iter().filter_map(|&rule| self.wire_rule(rule)).collect();
         let is_before = self.version(now) == Version::Before;
@@ -103,7 +102,7 @@ impl Limiter {
         })
     }
 
-    /// Adds what this worker was asked for to the shared entry, and says what the entry counts.
+    /// Adds this worker's demand for the key to the shared entry, and the entry's counts to the report.
     pub(super) fn tell(&mut self, tag: u64, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
         let Some(key) = self.watch.get_mut(tag) else { return };
         let NamedKey { place, rule, value } = key.name;
@@ -126,7 +125,8 @@ impl Limiter {
         let flight = self.flight(rule);
         let updated = self.update_counted(place, flight, None, slots, now, &|watched, in_flight| {
             let wish = wish.map(|wish| Wish { in_flight: flight.map(|_| in_flight), ..wish });
-            // A strict rule's budget does not need this count, and counting it would make the key a bounded rule's.
+            // A strict rule's budget does not need this count, and counting would turn the key into a bounded
+            // rule's.
             if !is_strict {
                 watched.count_asked(unadded, now);
             }
@@ -143,7 +143,7 @@ impl Limiter {
         let (watched, want) = match (updated, told.get()) {
             (Updated::Written(_), Some(told)) => told,
             (Updated::Gone, _) => return self.watch.remove(tag),
-            // It stays dirty, and is reported next time.
+            // The key stays dirty, and is reported next time.
             _ => return,
         };
         let Some(key) = self.watch.get_mut(tag) else { return };
@@ -158,8 +158,8 @@ impl Limiter {
         };
         let (epoch, admitted) = (watched.epoch, watched.admitted);
         let told = Told { epoch, admitted, asked, asked_recently, ..Told::of(place, rule, dirty_since) };
-        // Only for warm keys: others are reported every interval, and a grant may have made their bucket lack
-        // more than it gave.
+        // Only for warm keys. Others are reported every interval, and a grant may have lowered their bucket
+        // by more than was admitted.
         let unheard = self.unheard(rule).filter(|_| is_warm);
         let missing = unheard.map_or(0, |unheard| watched.missing(&unheard, now));
         saying.add(rule, told, &Said { value: value.as_bytes(), watched: &watched, missing, ahead }, now);

@@ -1,4 +1,4 @@
-//! What a report says, key by key, and what must be remembered of it until its answer comes.
+//! The contents of a report, and the record that is kept of each key until the reply.
 
 use alloc::vec::Vec;
 
@@ -8,28 +8,30 @@ use crate::table::slot::Watched;
 use weir_wire::messages::{self, Ban, Held};
 use weir_wire::time::Time;
 
-/// What a report said of one key.
+/// The record of one key in a report.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told {
     pub(crate) place: EntryPlace,
-    /// The rule's index; [`RuleIndex::NONE`] if it is not in force any more, or if the answer is to change nothing.
+    /// Index of the rule; [`RuleIndex::NONE`] if it is no longer in force, or if the reply is to change
+    /// nothing.
     pub(crate) rule: RuleIndex,
     pub(crate) epoch: u32,
     pub(crate) admitted: u32,
-    /// Tokens that this worker was asked for, and those of them that no earlier report had said.
+    /// Tokens that this worker was asked for in total, and the part of them that no earlier report contained.
     pub(crate) asked: u64,
     pub(crate) asked_recently: u64,
-    /// In a draw, the tokens that its request waits for.
+    /// Tokens that the request waits for, in a call for tokens.
     pub(crate) awaited: u32,
-    /// Whether it is an epoch that one request drew for itself.
+    /// True for an epoch that one request acquired for itself alone.
     pub(crate) is_unplaced: bool,
-    /// Whether its request had drawn before.
+    /// True if the request acquires again, because the lease of its first reply had ended.
     pub(crate) is_again: bool,
     pub(crate) dirty_since: Time,
 }
 
 impl Told {
-    /// For the key at `place` under `rule`, with something to report since `dirty_since`; all counts are zero.
+    /// A record for the key at `place` under `rule`, with something to report since `dirty_since`. All counts
+    /// are zero.
     pub(crate) fn of(place: EntryPlace, rule: RuleIndex, dirty_since: Time) -> Self {
         Self {
             place,
@@ -46,30 +48,30 @@ impl Told {
     }
 }
 
-/// What a report is going to say.
+/// A report under construction.
 #[derive(Default)]
 pub(crate) struct Saying {
-    /// The rules that keys refer to.
+    /// The rules that the keys refer to.
     pub(crate) rules: Vec<RuleIndex>,
     pub(crate) keys: Vec<messages::Key>,
     pub(crate) told: Vec<Told>,
     pub(crate) bans: Vec<Ban>,
-    /// Which of `keys` are epochs that a request holds, or held.
+    /// The keys that are epochs which a request holds, or held.
     pub(crate) held: Vec<Held>,
 }
 
-/// What is said about one key.
+/// The contents of a report about one key.
 pub(crate) struct Said<'a> {
     pub(crate) value: &'a [u8],
     pub(crate) watched: &'a Watched,
-    /// For a warm key, the tokens that its bucket lacks.
+    /// Tokens that a warm key's bucket lacks.
     pub(crate) missing: u64,
-    /// The tokens that it wants in advance.
+    /// Tokens that the key wants in advance.
     pub(crate) ahead: u32,
 }
 
 impl Saying {
-    /// Adds a key under `rule`, whatever rule the answer is for: what its entry counts, and what it wants.
+    /// Adds a key under `rule` with its entry's counts. `told` may name another rule for the reply.
     pub(crate) fn add(&mut self, rule: RuleIndex, told: Told, said: &Said<'_>, now: Time) {
         let &Said { value, watched, missing, ahead } = said;
         let Some(rule) = self.refer(rule) else { return };
@@ -77,7 +79,7 @@ impl Saying {
         // `asked` is added up only when workers report, `admitted` at once.
         let asked = u64::from(watched.asked()).max(admitted);
         let unconfirmed = admitted.saturating_sub(u64::from(watched.charged));
-        // Another worker may have admitted before this one had anything to report.
+        // Another worker may have admitted tokens before this one had anything to report.
         let span_ns = now.nanos_since(told.dirty_since).max(watched.unheard_ns(now));
         self.keys.push(messages::Key {
             rule,
@@ -98,7 +100,7 @@ impl Saying {
         self.keys.len()
     }
 
-    /// The report's index for a rule of the limiter; the rule is added if need be.
+    /// The report's index for a rule of the limiter. Adds the rule if it is new.
     pub(crate) fn refer(&mut self, rule: RuleIndex) -> Option<u16> {
         let index = self.rules.iter().position(|&known| known == rule).unwrap_or_else(|| {
             self.rules.push(rule);

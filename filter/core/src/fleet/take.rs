@@ -1,11 +1,13 @@
-//! Strict rules beside the store: a request takes its tokens from the budget itself.
+//! Consuming a strict rule's tokens directly from the budget, in hosts that are next to the store.
 //!
-//! A lease pays for a key that is asked for often. For any other key it costs two exchanges, one to draw and one to say what
-//! was spent, and an entry here that hardly anybody asks for again. A host that is one step from the store can have its
-//! requests *take* instead: what the budget gives is spent, nothing is kept here, and nothing is left to say.
+//! A lease suits a key in frequent demand. For any other key it costs two exchanges, one to acquire and one
+//! to report the spent tokens, and an entry here that is rarely used again. A host that is one step from the
+//! store can have its requests *consume* instead: the budget debits and spends the tokens in one step, and
+//! nothing is kept or reported here.
 //!
-//! Only a request that needs nothing else takes: its one strict rule has no token at all on hand for it, and all others have enough. What was
-//! taken cannot be given back, so if one of those refuses it after all, as another request was quicker, it has paid for nothing.
+//! A request consumes only if nothing else is missing: its one strict rule holds no token at all for it, and
+//! all other rules have enough. Consumed tokens cannot be given back. If another rule refuses after all,
+//! because another request was quicker, they are lost to the client.
 
 use alloc::boxed::Box;
 
@@ -24,18 +26,19 @@ use weir_wire::quota::Quota;
 use weir_wire::sharing::WhenUnsynced;
 use weir_wire::time::{SECOND_NS, Time};
 
-/// A key takes where its budget had less than one part in this many left: others need the rest.
+/// A key consumes while its budget has less than one part in this many left, because others need the rest.
 const LOW_PART: u32 = 4;
-/// How long a client waits if the budget did not say, in nanoseconds.
+/// Wait of a client if the budget named none, in nanoseconds.
 const UNKNOWN_WAIT_NS: u64 = SECOND_NS;
 
 impl Limiter {
-    /// From now on requests take where that is cheaper: the host gives what they took to [`Limiter::decide_taken`].
+    /// Lets requests consume from now on where that is cheaper. The host passes the answers to
+    /// [`Limiter::decide_taken`].
     pub(crate) fn let_take(&mut self) {
         self.takes = Some(Box::default());
     }
 
-    /// What the request at hand takes, which has just been told to wait; none if it had better draw.
+    /// The tokens to consume for the current request, which must wait; none if acquiring them is better.
     pub(crate) fn take(&mut self, now: Time) -> Option<Take> {
         let takes = self.takes.as_mut().filter(|_| self.touch.drawn == Drawn::NotYet && !self.only_asks)?;
         let scratch = self.scratch.take()?;
@@ -62,19 +65,22 @@ impl Limiter {
         self.rule(rule).is_some_and(|rule| rule.sharing.strict)
     }
 
-    /// What is held until its request ends cannot be taken, nor can a turn, which is not spent at once.
+    /// True if tokens of the rule are spent at once. Tokens that are held until the request ends cannot be
+    /// consumed, nor can turns.
     fn may_take(&self, rule: RuleIndex) -> bool {
         let is_spent = |law| matches!(law, Law::Steady | Law::Window(_) | Law::Sliding(_) | Law::Log(_));
         !self.reserves(rule) && self.rule(rule).is_some_and(|rule| is_spent(rule.sharing.law))
     }
 
-    /// Tokens that a token bucket's key draws beyond those that it needs: little, as all of it is outstanding for a while.
+    /// Tokens that a token bucket's key acquires beyond its need: few, because they are outstanding for a
+    /// while.
     pub(crate) fn chunk_beside(&self, quota: Quota) -> u32 {
         let refilled = u32::try_from(INTERVAL_NS / quota.token_ns().max(1)).unwrap_or(u32::MAX);
         if self.takes.is_some() { unsaid_of(Law::Steady, quota).min(refilled) } else { 0 }
     }
 
-    /// Decides a request again, for which the budget gave `taken` to `take`; none if it is out of reach.
+    /// Decides a request again after the budget's answer `taken` to `take`; none if the budget is out of
+    /// reach.
     pub(crate) fn decide_taken(
         &mut self,
         take: &Take,
@@ -92,7 +98,7 @@ impl Limiter {
             recent.is_low = taken.left < burst / LOW_PART;
         }
         if taken.is_some_and(|taken| taken.is_taken) {
-            // Another request may have heard since that there is no more.
+            // Another request may have been refused meanwhile.
             self.deny_cache.forget(take.tag);
         }
         let decision = self.decide_again(taken.is_some(), request, slots, now);
@@ -102,12 +108,12 @@ impl Limiter {
         decision
     }
 
-    /// What was taken for `hit`, if its request took.
+    /// The answer for the key `tag`, if the request consumed.
     pub(crate) fn taken_for(&self, tag: Tag) -> Option<Taken> {
         self.takes.as_ref()?.taken.filter(|(of, _)| *of == tag).map(|(_, taken)| taken)
     }
 
-    /// Judges `hit` by what was taken for it.
+    /// Judges `hit` by the budget's answer.
     pub(crate) fn judge_taken(
         hit: &Hit,
         taken: Taken,
@@ -124,7 +130,7 @@ impl Limiter {
         } else {
             let wait_ns = match taken.wait_ms.saturating_mul(1_000_000) {
                 0 => UNKNOWN_WAIT_NS,
-                // One that asks for more than there ever is hears when all of it is there.
+                // A request for more than the burst is told when the bucket is full.
                 _ if hit.cost > quota.burst() && !terms.is_calendar => {
                     quota.token_ns().saturating_mul(quota.burst().saturating_sub(taken.left).into())
                 }
@@ -136,8 +142,8 @@ impl Limiter {
     }
 }
 
-/// Has what was taken count for the bucket, too, that `when_unsynced` decides by, as what is spent of a lease does. Returns
-/// how many entries were evicted for it.
+/// Also charges the bucket by which `when_unsynced` decides, as spending leased tokens does. Returns the
+/// number of entries that were evicted for it.
 fn charge_bucket(cost: u32, terms: &RuleTerms, lodging: &Lodging, slot: &mut Slot, now: Time) -> u32 {
     if terms.when_unsynced == WhenUnsynced::Deny || terms.is_calendar {
         return 0;
@@ -147,11 +153,11 @@ fn charge_bucket(cost: u32, terms: &RuleTerms, lodging: &Lodging, slot: &mut Slo
         Entry::Watched(watched) => Entry::Watched(Watched { bucket, ..watched }),
         Entry::Cold(cold) => Entry::Cold(Cold { bucket, ..cold }),
     };
-    // There is room: always for a cold bucket, and a watched key has its own.
+    // Always fits: a cold bucket is never refused, and a watched key has its own room.
     slot.put_back(lodging, &entry, now).unwrap_or(0)
 }
 
-/// Whether a lease left some tokens on hand, though too few: then the request draws the rest.
+/// True if a lease left some tokens, though too few. The request then acquires the rest.
 fn has_some(scratch: &Scratch, hit: &Hit, now: Time) -> bool {
     let loaded = scratch.loaded.iter().find(|loaded| loaded.index == hit.slot);
     let entry = loaded.map(|loaded| loaded.slot.lodge(hit.tag, now).entry);

@@ -1,4 +1,4 @@
-//! What requests take, what they got, and which keys took of late.
+//! Consuming from the budget: requests, answers, and the keys that consumed recently.
 
 use alloc::vec::Vec;
 
@@ -8,53 +8,54 @@ use crate::table::slot::Tag;
 use weir_rules::key::KeyValue;
 use weir_wire::time::{SECOND_NS, Time};
 
-/// How many keys are remembered that took of late.
+/// Number of keys for which recent use is remembered.
 const KEYS: usize = 4_096;
-/// A key that had a lease this lately gets one again, in nanoseconds.
+/// Time after a lease in which the key gets another one, in nanoseconds.
 const LEASED_NS: u64 = SECOND_NS;
 
-/// What a request takes, all of it or nothing.
+/// Tokens that a request consumes from the budget, all or none.
 #[derive(Clone, Debug)]
 pub struct Take {
-    /// The rule, by its index in the rules in force.
+    /// Index of the rule in the rules in force.
     pub rule: RuleIndex,
     /// The key.
     pub value: KeyValue,
-    /// How much.
+    /// The number of tokens.
     pub tokens: u32,
     pub(super) tag: Tag,
 }
 
 impl Take {
-    /// So many tokens of the key `value`, whose entries have this tag, under `rule`.
+    /// `tokens` of the key `value` under `rule`, whose entries have this tag.
     pub(crate) fn of(rule: RuleIndex, value: KeyValue, tokens: u32, tag: Tag) -> Self {
         Self { rule, value, tokens, tag }
     }
 }
 
-/// What a budget gave to a [`Take`].
+/// A budget's answer to a [`Take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// Whether it was all there, and is spent.
+    /// True if all tokens were debited.
     pub is_taken: bool,
-    /// What the budget has left.
+    /// Tokens left in the budget.
     pub left: u32,
-    /// If it was not there: how soon it may be, in milliseconds.
+    /// Milliseconds until the missing tokens may be there; 0 if unknown.
     pub wait_ms: u64,
 }
 
-/// What a worker knows of takes.
+/// A worker's state for consuming from budgets.
 pub(crate) struct Takes {
     recent: Vec<Recent>,
-    /// What was taken for the request at hand.
+    /// The answer for the current request.
     pub(super) taken: Option<(Tag, Taken)>,
 }
 
-/// A key that took of late. Two keys at the same place displace each other, and are taken for seldom asked.
+/// A key that consumed recently. Two keys with the same place displace each other, and then count as rarely
+/// used.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Recent {
     tag: u64,
-    /// Takes since then, within an interval.
+    /// Start of the current interval, and the number of requests in it.
     since: Time,
     count: u64,
     leased_at: Option<Time>,
@@ -79,7 +80,7 @@ impl Takes {
 }
 
 impl Recent {
-    /// It is asked for again; says whether that is so often that it is worth a lease.
+    /// Counts one more request. Returns true if the key is asked for often enough to be worth a lease.
     pub(super) fn is_often(&mut self, now: Time) -> bool {
         if self.count == 0 || now.nanos_since(self.since) >= INTERVAL_NS {
             (self.since, self.count) = (now, 0);

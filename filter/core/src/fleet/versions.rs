@@ -1,27 +1,27 @@
-//! Which rule set the fleet is to run, and which one this worker runs.
+//! The rule set version that the fleet is to run, and the one that this worker runs.
 
 use weir_wire::messages::Running;
 use weir_wire::time::{SECOND_NS, Time};
 
-/// How long a worker ignores older versions after it began to run one, in nanoseconds: a weir-sync that
-/// has not heard of the newer version yet must not take the POP back.
+/// Time after a switch in which a worker ignores older versions, in nanoseconds. A weir-sync that has not
+/// received the newer version yet must not take the POP back.
 const STEP_BACK_NS: u64 = SECOND_NS;
 
-/// What a worker runs, and what it heard that it should run.
+/// The version that a worker runs, and the one that it is to run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Versions {
     pub(crate) running: Running,
-    /// Since when it runs that version.
+    /// Start time of the version in force.
     since: Time,
-    /// What the fleet is to run; 0 if no rule set was heard of.
+    /// Version that the fleet is to run; 0 if none was named.
     pub(crate) wanted: u64,
-    /// Replies to reports up to this one must not change `wanted`.
+    /// Replies to reports up to this number must not change `wanted`.
     heard_in: u64,
 }
 
 impl Versions {
-    /// The answer to report `sequence` says that the fleet is to run `version`. 0 changes nothing: that
-    /// weir-sync knows of no rule set, and the last one stays in force.
+    /// Applies the version in the reply to report `sequence`. 0 changes nothing: that weir-sync has no rule
+    /// set, and the last one stays in force.
     pub(crate) fn hear(&mut self, version: u64, sequence: u64, now: Time) {
         let is_step_back = version < self.running.version && now.nanos_since(self.since) < STEP_BACK_NS;
         if version > 0 && sequence > self.heard_in && !is_step_back {
@@ -29,7 +29,7 @@ impl Versions {
         }
     }
 
-    /// Another worker heard it, after this one's report `sequence`.
+    /// Applies a version that another worker received after this worker's report `sequence`.
     pub(crate) fn hear_of(&mut self, version: u64, sequence: u64) {
         (self.wanted, self.heard_in) = (version, sequence);
     }

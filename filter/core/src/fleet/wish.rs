@@ -1,77 +1,80 @@
-//! What a report wants for a strict rule's key: tokens ahead of its requests, or to give back what it has.
+//! Tokens that a report wants for a strict rule's key: some in advance of its requests, or to give back the
+//! rest.
 //!
-//! Under a token bucket, only a key that is asked for often is worth a lease: a token that is not used soon is
-//! given back, and the next request waits for its own. What it has spent, its next draw says; until then, or until the
-//! lease ends, that much of the burst does not refill, so only a small part of it may go unsaid. A calendar quota has
-//! long leases, and a small part of it stays on hand while the key is asked for at all, so that a steady client hardly
-//! ever waits. That part is given back shortly before the lease ends, if the key was not asked for.
+//! Under a token bucket, only a key in frequent demand is worth a lease. A token that is not used soon is
+//! given back, and the next request waits for its own. The next call for tokens states how many were spent.
+//! Until then, or until the lease ends, that part of the burst does not refill, so only a small part may go
+//! unreported. A calendar quota has long leases, and a POP keeps a small part of it while the key is asked
+//! for at all, so that a steady client rarely waits. That part is given back shortly before the lease ends,
+//! if the key was not asked for.
 
 use crate::table::slot::Watched;
 use weir_wire::law::{GIVEN_BACK_S, Law};
 use weir_wire::quota::Quota;
 use weir_wire::time::{SECOND_NS, Time};
 
-/// A strict rule's key that is asked for this often between two reports is paid for in advance. Below
-/// that, tokens that expire unused would cost more than the pauses they save.
+/// Demand between two reports, in requests, from which a strict rule's key acquires tokens in advance. Below
+/// that, tokens that expire unused would cost more than the waits they save.
 pub(super) const AHEAD_MIN: u64 = 4;
-/// The time between two reports if nothing else is said, in nanoseconds.
+/// Default time between two reports, in nanoseconds.
 #[cfg(feature = "takes")]
 pub(super) const INTERVAL_NS: u64 = SECOND_NS / 4;
-/// A key that is asked for has one part in this many of its calendar quota on hand, at least one token.
+/// A key in demand holds one part in this many of its calendar quota, but at least one token.
 const CHUNK_PART: u32 = 1_000;
 /// One part in this many of a token bucket's burst may be spent without a report of its own.
 const UNSAID_PART: u32 = 64;
-/// How long before the lease ends tokens of a calendar quota are given back, in nanoseconds.
+/// Time before the end of the lease at which tokens of a calendar quota are given back, in nanoseconds.
 const REST_NS: u64 = GIVEN_BACK_S * SECOND_NS;
 
-/// How a strict rule's key was asked for.
+/// The demand for a strict rule's key, and the limits for what it may hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish {
-    /// Tokens asked for that no answered report has said; for a calendar quota, no answered draw either, because
-    /// drawn tokens are on hand already.
+    /// Demand in tokens that no answered report contained. For a calendar quota, no answered call for tokens
+    /// either, because the acquired tokens are held already.
     pub(crate) asked: u64,
-    /// Tokens that a request takes if it does not state its cost.
+    /// Tokens that a request costs if it does not state its cost.
     pub(crate) usual_cost: u32,
-    /// Whether the worker has too many keys to hold tokens for one that is not asked for.
+    /// True if the worker has too many keys to hold tokens for one without demand.
     pub(crate) is_crowded: bool,
-    /// What is to be on hand of a calendar's quota.
+    /// Tokens to hold of a calendar quota; none for other rules.
     pub(crate) chunk: Option<u32>,
-    /// How much of a token bucket may be spent without a report of its own.
+    /// Tokens of a token bucket that may be spent without a report of their own.
     pub(crate) unsaid: u32,
-    /// If the fleet counts requests in flight: how many of this POP are.
+    /// Number of this POP's requests in flight, if the fleet counts them.
     pub(crate) in_flight: Option<u32>,
-    /// How long a request waits at most, in nanoseconds.
+    /// Time-out of a request that waits, in nanoseconds.
     pub(crate) timeout_ns: u64,
 }
 
-/// What to say about a key.
+/// What a report states about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// Nothing, because it holds nothing. A POP that needs a token draws it.
+    /// Nothing, because the key holds nothing. A POP that needs a token acquires it.
     Nothing,
-    /// Nothing before this time, unless it is asked for.
+    /// Nothing before this time, unless the key is asked for.
     Later(Time),
-    /// It wants this many tokens beyond those it spent; 0 gives back the rest of its epoch, which has ended here.
+    /// The key wants this many tokens beyond those it spent. 0 gives back the rest of its epoch, which has
+    /// ended here.
     Ahead(u32),
 }
 
-/// What is to be on hand of a calendar's quota.
+/// Tokens to hold of a calendar quota.
 pub(crate) fn chunk_of(quota: Quota) -> u32 {
     (quota.burst() / CHUNK_PART).max(1)
 }
 
-/// How much of a quota may be spent without a report of its own: none of a window's, whose epochs are long.
+/// Tokens that may be spent without a report of their own: none under windows, whose epochs are long.
 pub(crate) fn unsaid_of(law: Law, quota: Quota) -> u32 {
     if law == Law::Steady { quota.burst() / UNSAID_PART } else { 0 }
 }
 
-/// When a key of a calendar quota must be reported again if its lease ends at `until`.
+/// Time at which a key of a calendar quota must be reported again, if its lease ends at `until`.
 pub(crate) fn rest_until(until: Time) -> Time {
     Time::from_nanos(until.as_nanos().saturating_sub(REST_NS))
 }
 
 impl Wish {
-    /// What to say about `watched`, in its state before an epoch that [`Wish::ends`] was ended.
+    /// The want for `watched`, taken before an epoch that [`Wish::ends`] was ended.
     pub(crate) fn of(&self, watched: &Watched, now: Time) -> Want {
         let is_over = watched.charged == 0 || watched.is_over(now) || self.is_closed(watched);
         if is_over || self.is_spent(watched, now) {
@@ -95,21 +98,21 @@ impl Wish {
         }
     }
 
-    /// If the fleet counts requests in flight: how many places are to be free beside them. For as long as there are
-    /// requests, other POPs would wait for what is free here.
+    /// Number of places to keep free beside the requests in flight, if the fleet counts them. They are few,
+    /// because other POPs may be waiting for the places that are free here.
     pub(crate) fn free(&self, watched: &Watched, now: Time) -> Option<u32> {
         let in_flight = self.in_flight?;
         let most = if self.is_seldom_asked() { 0 } else { (in_flight / 2).saturating_add(self.usual_cost) };
         Some(most.max(watched.awaited(self.timeout_ns, now)))
     }
 
-    /// Whether the epoch ends with this report, or has ended.
+    /// True if the epoch ends with this report, or has ended.
     pub(crate) fn ends(&self, watched: &Watched, now: Time) -> bool {
         !self.is_closed(watched) && (self.gives_back(watched, now) || watched.is_over(now))
     }
 
-    /// Whether its calendar window has no tokens left. An empty token bucket refills, so its key goes on being paid
-    /// for ahead.
+    /// True if the calendar window has no tokens left. An empty token bucket refills, so its key still
+    /// acquires in advance.
     fn is_closed(&self, watched: &Watched) -> bool {
         self.chunk.is_some() && watched.is_barred()
     }
@@ -123,7 +126,7 @@ impl Wish {
         self.is_idle(watched, now) && (is_late || self.is_crowded || watched.on_hand(now) == 0)
     }
 
-    /// Whether it is not worth a lease, and no request waits for one.
+    /// True if the key is not worth a lease, and no request waits for one.
     fn is_seldom(&self, watched: &Watched, now: Time) -> bool {
         self.is_seldom_asked() && watched.awaited(self.timeout_ns, now) == 0
     }
@@ -132,7 +135,7 @@ impl Wish {
         self.asked < AHEAD_MIN * u64::from(self.usual_cost)
     }
 
-    /// Whether nothing is on hand, and so little was spent that the next draw may say it.
+    /// True if no tokens are held, and few enough were spent that the next call for tokens may report them.
     fn is_spent(&self, watched: &Watched, now: Time) -> bool {
         watched.charged <= self.unsaid && watched.on_hand(now) == 0 && self.is_seldom(watched, now)
     }

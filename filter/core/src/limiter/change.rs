@@ -1,4 +1,5 @@
-//! Changing the table outside a decision: a compare-and-swap loop for slots, and one for watched entries on top.
+//! Changes to the table outside a decision: a compare-and-swap loop for slots, and one for watched entries on
+//! top of it.
 
 use super::state::Limiter;
 use crate::RuleIndex;
@@ -10,12 +11,12 @@ use crate::table::{EntryPlace, Loaded, Slots, Updated};
 use weir_rules::algorithm::Concurrency;
 use weir_wire::time::Time;
 
-/// How often a change that conflicts with another worker's is tried. A change that fails is tried
-/// again at the next report.
+/// Most attempts of a change that conflicts with other workers' writes. A change that fails is tried again at
+/// the next report.
 const UPDATES_MAX: u32 = 8;
 
 impl Limiter {
-    /// Changes slot `index` by compare-and-swap; nothing is written if `change` returns none.
+    /// Changes slot `index` by compare-and-swap. Writes nothing if `change` returns none.
     pub(crate) fn change_slot<T>(
         &mut self,
         index: u32,
@@ -37,18 +38,19 @@ impl Limiter {
         result
     }
 
-    /// If the fleet counts the requests in flight of `rule`: how many, and for how long.
+    /// Maximum number and duration of requests in flight under `rule`, if the fleet counts them.
     pub(crate) fn flight(&self, rule: RuleIndex) -> Option<Concurrency> {
         self.terms.get(usize::from(rule)).and_then(|terms| terms.in_flight)
     }
 
-    /// What this POP may give of the quota of `rule` before the fleet has heard of a key.
+    /// The POP's limits for a key of `rule` without a grant.
     pub(crate) fn unheard(&self, rule: RuleIndex) -> Option<Unheard> {
         let parts = self.exchange.as_ref().map_or(1, Exchange::cold_parts);
         self.terms.get(usize::from(rule)).map(|terms| terms.unheard(parts))
     }
 
-    /// Changes the watched entry at `place`. If there is none and `unheard` is given, the key becomes watched first.
+    /// Changes the watched entry at `place`. If there is none and `unheard` is given, the key becomes watched
+    /// first.
     pub(crate) fn update_watched(
         &mut self,
         place: EntryPlace,
@@ -60,7 +62,8 @@ impl Limiter {
         self.update_counted(place, None, unheard, slots, now, &|watched, _| change(watched))
     }
 
-    /// The same; `change` is also told how many requests are in flight, if the fleet counts these.
+    /// [`Limiter::update_watched`] with a `change` that also gets the number of requests in flight, or 0 if
+    /// the fleet does not count them.
     pub(crate) fn update_counted(
         &mut self,
         place: EntryPlace,
@@ -75,7 +78,8 @@ impl Limiter {
             let mut watched = match slot.get(place.tag) {
                 Some(Entry::Watched(watched)) => watched,
                 Some(Entry::Cold(cold)) => begin(&cold)?,
-                // It begins with its debt; what it took of its even share before it lost its place goes unreported.
+                // The key starts with its debt. Its use of the fair share before it lost its place is not
+                // reported.
                 None => Watched { bucket: slot.lodge(place.tag, now).entry.bucket(), ..begin(&Cold::NEW)? },
             };
             let in_flight = flight.map_or(0, |flight| in_flight(slot, place.tag, &flight, now));

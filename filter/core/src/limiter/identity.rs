@@ -1,15 +1,15 @@
-//! What distinguishes this worker and its table from others.
+//! The identities of a worker and of its table.
 
 use alloc::string::String;
 
 use crate::key::Secret;
 
-/// What the workers of one proxy share besides the slots; made once per process.
+/// The identity that the workers of one proxy share besides the slots; made once per process.
 #[derive(Clone, Copy)]
 pub struct TableIdentity {
-    /// What keys are hashed with.
+    /// Secret that keys are hashed with.
     pub secret: Secret,
-    /// Names this process's table in reports; random.
+    /// Random name of this process's table in reports.
     pub table_id: u32,
 }
 
@@ -17,7 +17,7 @@ pub struct TableIdentity {
 const IDENTITY_BYTES: usize = 20;
 
 impl TableIdentity {
-    /// The identity that these bytes are: 16 of the secret, 4 of the table's name.
+    /// Decodes an identity: 16 bytes of the secret, 4 of the table's name.
     pub fn of(bytes: &[u8; IDENTITY_BYTES]) -> Self {
         let (mut secret, mut table_id) = ([0; 16], [0; 4]);
         secret.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
@@ -29,8 +29,8 @@ impl TableIdentity {
 /// This worker's name in reports.
 #[derive(Clone, Debug)]
 pub struct Reporter {
-    /// The POP's name, the same for all its workers; 1 to [`weir_wire::messages::POP_NAME_MAX`] bytes.
+    /// Name of the POP, the same for all its workers; 1 to [`weir_wire::messages::POP_NAME_MAX`] bytes.
     pub pop: String,
-    /// A random name of this worker.
+    /// Random name of this worker.
     pub worker: u64,
 }

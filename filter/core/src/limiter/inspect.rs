@@ -1,4 +1,4 @@
-//! Looking at a key's local state without changing it: for simulations and tests.
+//! Reading a key's local state without changing it, for simulations and tests.
 
 use super::state::Limiter;
 use crate::decide::slot_of;
@@ -7,7 +7,8 @@ use crate::table::{Loaded, Slots};
 use weir_rules::key::KeyValue;
 
 impl Limiter {
-    /// The entry, if there is one, of the key with the canonical bytes `value` under the rule at `rule`.
+    /// The entry of the key with the canonical bytes `value` under the rule at `rule`; none if it has no
+    /// entry.
     pub fn entry(&self, rule: usize, value: &[u8], slots: &mut dyn Slots) -> Option<Entry> {
         let salt = self.terms.get(rule)?.salt;
         let hash = self.secret.hash(KeyValue::from_bytes(value)?.as_bytes());

@@ -1,6 +1,6 @@
-//! The limiter of one worker: what it knows, from its rules to the calls under way.
+//! The limiter of one worker: its state, from the rules to the calls under way.
 //!
-//! What it decides is in [`crate::decide`], what it reports and is granted in [`crate::fleet`].
+//! Decisions are in [`crate::decide`], reports and grants in [`crate::fleet`].
 
 mod change;
 mod identity;

@@ -1,4 +1,4 @@
-//! Replacing the rules while requests come: the state of rules that did not change lives on.
+//! Replacing the rules under load. The state of unchanged rules is kept.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -12,13 +12,14 @@ use weir_rules::sorting::sorted;
 use weir_rules::{NO_RULE, RuleSet};
 
 impl Limiter {
-    /// Puts `rules` in force from now on.
+    /// Puts `rules` in force.
     ///
-    /// A rule is unchanged if its name, key, algorithm and quota are. Then its buckets keep their level, its unreported
-    /// counts are still reported, its grants and leases hold, and answers under way still apply. Watched keys of other
-    /// rules are forgotten, and answers about them change nothing. The exchange itself goes on.
+    /// A rule is unchanged if its name, key, algorithm and quota are. Its buckets then keep their level, its
+    /// unreported counts are still reported, its grants and leases hold, and replies under way still apply.
+    /// Watched keys of other rules are dropped, and replies about them change nothing. The exchange itself
+    /// goes on.
     ///
-    /// Counters are kept for rules whose name stays; a caller that needs the others' takes them before.
+    /// Counters are kept for rules whose name stays. A caller that needs the others takes them beforehand.
     pub fn replace_rules(&mut self, rules: impl Into<Arc<RuleSet>>) {
         self.replace_rules_by(rules.into());
     }
@@ -29,7 +30,7 @@ impl Limiter {
         let moved: Vec<Option<RuleIndex>> = self.terms.iter().map(|terms| indices.get(&terms.salt)).collect();
         let to = |rule: RuleIndex| moved.get(usize::from(rule)).copied().flatten();
         self.watch.renumber(to);
-        // Only under a strict rule do requests hold epochs; weir-sync refuses a report that says otherwise.
+        // Requests hold epochs only under strict rules; weir-sync refuses a report that names any other.
         let is_strict = |rule: &RuleIndex| terms.get(usize::from(*rule)).is_some_and(|terms| terms.is_strict);
         self.renumber_own(|rule| to(rule).filter(is_strict));
         for told in self.exchange.iter_mut().flat_map(|exchange| exchange.calls.told_mut()) {
@@ -43,7 +44,7 @@ impl Limiter {
         let same_name =
             |i: usize| before.get(i).and_then(|rule| named.get(&rule.name.as_str()).map(usize::from));
         self.counters.rearrange(rules.rules().len(), same_name);
-        // A rule may be looser now; and the next draw must not find hits of the old rules.
+        // A rule may be looser now. And the scratch holds hits of the old rules.
         self.deny_cache.clear();
         self.scratch = None;
         #[cfg(feature = "own_memory")]
@@ -55,15 +56,16 @@ impl Limiter {
         self.generation = self.generation.wrapping_add(1);
     }
 
-    /// Ends the conditions of the rules in force whose time is over by `now_ms` since 1970.
+    /// Ends conditions of the rules in force whose time is over at `now_ms`, in milliseconds since 1970.
     pub(crate) fn end_conditions(&mut self, now_ms: u64) {
         self.rules.end(now_ms);
-        // A client may have another tier now.
+        // A client may be in another tier now.
         self.deny_cache.clear();
         self.scratch = None;
     }
 
-    /// Makes the terms anew that a panic took along while hits were judged. Only a program goes on after a panic.
+    /// Rebuilds the terms if a panic lost them while hits were judged. Only native programs go on after a
+    /// panic.
     #[cfg(feature = "own_memory")]
     #[inline]
     pub(crate) fn mend(&mut self) {
@@ -72,18 +74,18 @@ impl Limiter {
         }
     }
 
-    /// Counts the rule sets that were in force: an index into [`Limiter::rules`] is valid only while this stays
-    /// the same.
+    /// Number of rule sets that were in force. An index into [`Limiter::rules`] is valid only while this
+    /// stays the same.
     pub fn generation(&self) -> u32 {
         self.generation
     }
 }
 
-/// Finds a rule's index by its salt or name.
+/// A map from rules' salts or names to their indices.
 struct Indices<T>(Vec<(T, RuleIndex)>);
 
 impl<T: Ord> Indices<T> {
-    /// From the rules' salts or names, in the rules' order.
+    /// From the rules' salts or names, in rule order.
     fn of(rules: impl Iterator<Item = T>) -> Self {
         Self(sorted(rules.zip((0..NO_RULE).map(RuleIndex::new)).collect()))
     }

@@ -1,4 +1,4 @@
-//! The limiter of one worker, and what it knows of the current request.
+//! The limiter of one worker.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -22,89 +22,92 @@ use weir_rules::{Rule, RuleSet};
 /// The limiter of one worker.
 #[allow(clippy::struct_excessive_bools, reason = "each is a question that a decision asks")]
 pub struct Limiter {
-    /// Every limiter of a process may have the same.
+    /// The rules in force; all limiters of a process may share them.
     pub(crate) rules: Arc<RuleSet>,
-    /// What decisions need of each rule.
+    /// The terms of each rule, in rule order.
     pub(crate) terms: Vec<RuleTerms>,
-    /// Whether a rule tells clients that are let through their status.
+    /// True if a rule sends allowed clients their quota status.
     pub(crate) is_told: bool,
-    /// Counts the rule sets that were in force; a rule's index is valid in one of them only.
+    /// Number of rule sets that were in force. A rule's index is valid in one of them only.
     pub(crate) generation: u32,
     pub(crate) secret: Secret,
     pub(crate) keys: Keys,
-    /// What hides the parts of keys that leave the POP.
+    /// Secret that hides the parts of keys that leave the POP.
     pub(crate) fleet_secret: FleetSecret,
     pub(crate) deny_cache: DenyCache,
     pub(crate) watch: WatchList,
-    /// The budget loop; none if the POP is on its own.
+    /// The budget loop; none if nothing is ever reported.
     pub(crate) exchange: Option<Exchange>,
-    /// Whether the POP is in touch with weir-sync, as far as the current request goes.
+    /// The POP's connectivity, as of the current request.
     pub(crate) touch: Touch,
-    /// What the last draw brought for its own request.
+    /// Tokens that the last call acquired for its own request.
     pub(crate) in_hand: Vec<InHand>,
-    /// Keys that the store did not answer for in the last draw: for its own request, they are decided as unanswered.
+    /// Keys that the last call got no answer for from the store. Its request decides them as offline.
     pub(crate) in_vain: Vec<Tag>,
-    /// Whether a request can be held until its turn.
+    /// True if a request can be held until its turn.
     pub(crate) may_hold: bool,
-    /// Whether requests only ask, for now: their refusals are not held against them, and rules in shadow do not see them.
+    /// True while a peek is decided: its refusals count for nothing, and rules in shadow are not judged.
     pub(crate) only_asks: bool,
-    /// Whether requests, for now, only say what has happened: their refusals are not held against them.
+    /// True while past requests are booked: their refusals count for nothing.
     pub(crate) is_booking: bool,
-    /// Whether requests, for now, reserve what they take: their hosts say later what they cost.
+    /// True while requests reserve what they take, because the host states their cost later.
     pub(crate) is_reserving: bool,
-    /// Whether any request may: then what is refused may be there again at any time.
+    /// True if any request may do so. A refused key may then have tokens again at any time.
     pub(crate) may_reserve: bool,
-    /// Epochs that one request drew for itself: it holds them, or they are not known to weir-sync as over.
+    /// Epochs that one request acquired for itself: the request holds them, or weir-sync has not confirmed
+    /// their end.
     pub(crate) own: Vec<Own>,
-    /// What requests take beside the store, if they may.
+    /// State for consuming directly from the budget; none if the host cannot.
     #[cfg(feature = "takes")]
     pub(crate) takes: Option<Box<Takes>>,
-    /// Where the jitter of the last refusal was dealt.
+    /// Number from which the last jitter was computed.
     pub(crate) dealt: u64,
     pub(crate) counters: Counters,
     pub(crate) afterwards: Vec<Afterwards>,
     /// Rules in shadow that would refuse the current request.
     pub(crate) would_refuse: Vec<RuleIndex>,
-    /// From the last decision; none before the first one, during one, and after the rules were replaced.
+    /// Scratch of the last decision; none before the first one, during one, and after the rules were
+    /// replaced.
     pub(crate) scratch: Option<Box<Scratch>>,
-    /// A slot to read into, used again.
+    /// A spare slot to read into.
     pub(crate) room: Option<Slot>,
-    /// What the quick path needs, if the rules are plain.
+    /// State of the quick path; none if the rules are not plain.
     #[cfg(feature = "own_memory")]
     pub(crate) plain: Option<Box<Plain>>,
 }
 
-/// Whether weir-sync was asked to debit a strict rule's budget for the current request.
+/// Progress of acquiring a strict rule's tokens for the current request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Drawn {
     NotYet,
-    /// The answer was over when it came: the request draws again.
+    /// The lease had ended when the reply arrived: the request acquires again.
     Over,
     Answered,
-    /// It did not answer, or has no store.
+    /// weir-sync did not reply, or has no store.
     InVain,
 }
 
-/// Whether the POP is in touch with weir-sync: looked up once in each decision that reads the table.
+/// The POP's connectivity, read once in each decision that reads the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Touch {
     /// Bounded rules apply their `when_unsynced`.
     pub(crate) is_lost: bool,
-    /// Strict rules do.
+    /// Strict rules apply their `when_unsynced`.
     pub(crate) is_lost_for_strict: bool,
     pub(crate) drawn: Drawn,
 }
 
 impl Touch {
-    /// Whether the current request may draw on a budget.
+    /// True if the current request may acquire tokens.
     pub(crate) fn may_draw(self) -> bool {
         matches!(self.drawn, Drawn::NotYet | Drawn::Over)
     }
 }
 
 impl Limiter {
-    /// A limiter for `rules`. Without a `reporter` nothing is ever reported, and keys are hidden with this process's
-    /// secret; with one, they are hashed without a secret until [`Limiter::hide_keys_with`] gives one.
+    /// Creates a limiter for `rules`. Without a `reporter` nothing is ever reported, and keys are hidden with
+    /// this process's secret. With one, they are hashed without a secret until [`Limiter::hide_keys_with`]
+    /// sets one.
     pub fn new(rules: impl Into<Arc<RuleSet>>, identity: TableIdentity, reporter: Option<Reporter>) -> Self {
         let rules = rules.into();
         let (keys, terms) = RuleTerms::of(&rules, &identity.secret, reporter.is_some());
@@ -145,7 +148,7 @@ impl Limiter {
         }
     }
 
-    /// Hashes the parts of keys with `secret`, which is the same at every POP. Call it before any decision.
+    /// Sets the secret for the parts of keys, which is the same at every POP. Call it before any decision.
     pub fn hide_keys_with(&mut self, secret: FleetSecret) {
         self.fleet_secret = secret;
         self.keys.forget();
@@ -156,7 +159,7 @@ impl Limiter {
         &self.rules
     }
 
-    /// What was counted since the counts were last taken.
+    /// Counts since they were last taken.
     pub fn counters(&mut self) -> &mut Counters {
         &mut self.counters
     }

@@ -1,32 +1,33 @@
-//! A worker's own memory of which keys cannot have a token yet. It believes each refusal for half a second at most.
+//! The local cache: refusals of keys that cannot have a token yet. Each is valid for half a second at most.
 //!
-//! With it, a flood from one key costs a table look-up only when a token may have come. It is a fixed array of pairs: of two
-//! keys at the same place the one goes that is believed least long, which only costs look-ups.
+//! With it, a flood from one key costs a table look-up only when a token may have come. It is a fixed array
+//! of pairs. Of two keys with the same place, the refusal that expires first is replaced, which only costs
+//! look-ups.
 
 use alloc::vec::Vec;
 
 use crate::table::slot::Tag;
 use weir_wire::time::{SECOND_NS, Time};
 
-/// The most keys remembered.
+/// Most keys in the cache.
 const KEYS: usize = 4_096;
-/// How long an entry is valid at most, in nanoseconds: a change that this worker does not hear of (another
-/// may have reset the bucket) is missed no longer than this.
+/// Longest validity of a refusal, in nanoseconds. A change that this worker does not see, such as a reset by
+/// another, is missed no longer than this.
 const BELIEVED_NS_MAX: u64 = SECOND_NS / 2;
 
 /// A refusal of a key, for requests of this cost or more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Denial {
-    /// What the refused request asked for. A cheaper one may fit sooner.
+    /// Cost of the refused request. A cheaper one may fit sooner.
     pub(crate) cost: u32,
-    /// Whether the key is banned.
+    /// True if the key is banned.
     pub(crate) is_ban: bool,
-    /// When that many tokens are there.
+    /// Time at which that many tokens are there.
     pub(crate) until: Time,
 }
 
 impl Denial {
-    /// A ban that ends then.
+    /// A ban that ends at `until`.
     pub(crate) const fn ban(until: Time) -> Self {
         Self { cost: 1, is_ban: true, until }
     }
@@ -41,9 +42,9 @@ struct Remembered {
 
 pub(crate) struct DenyCache {
     entries: Vec<Remembered>,
-    /// The greatest `believed_until` of all denials.
+    /// The latest `believed_until` of all refusals.
     believed_until: Time,
-    /// Keys of which something was to be forgotten, if that is noted; at most [`KEYS`].
+    /// Keys whose refusals were dropped, if that is recorded; at most [`KEYS`].
     #[cfg(feature = "own_memory")]
     forgotten: Option<Vec<Tag>>,
 }
@@ -60,19 +61,19 @@ impl DenyCache {
         }
     }
 
-    /// Whether any denial may be in force at `now`.
+    /// True if any refusal may be in force at `now`.
     pub(crate) fn is_worth_asking(&self, now: Time) -> bool {
         now < self.believed_until
     }
 
-    /// The denial in force at `now` for a request of `tag` that costs `cost`.
+    /// The refusal in force at `now` for a request of `tag` that costs `cost`.
     pub(crate) fn get(&self, tag: Tag, cost: u32, now: Time) -> Option<Denial> {
         let same =
             self.pair(tag).iter().filter(|entry| entry.tag == tag.bits() && now < entry.believed_until);
         same.map(|entry| entry.denial).find(|denial| cost >= denial.cost)
     }
 
-    /// Believes nothing of `tag` any more: its bucket has changed.
+    /// Drops the refusals of `tag`, whose bucket has changed.
     pub(crate) fn forget(&mut self, tag: Tag) {
         for entry in self.pair_mut(tag).iter_mut().filter(|entry| entry.tag == tag.bits()) {
             entry.believed_until = Time::ZERO;
@@ -83,20 +84,20 @@ impl DenyCache {
         }
     }
 
-    /// Notes from now on of which keys something is to be forgotten.
+    /// Starts to record the keys whose refusals are dropped.
     #[cfg(feature = "own_memory")]
     pub(crate) fn note_forgotten(&mut self) {
         self.forgotten = Some(Vec::new());
     }
 
-    /// The keys that were noted since this was last asked. If there were too many, denials of the others end by themselves,
-    /// in half a second.
+    /// Takes the recorded keys. If there were more than [`KEYS`], refusals of the rest expire within half a
+    /// second.
     #[cfg(feature = "own_memory")]
     pub(crate) fn take_forgotten(&mut self) -> Vec<Tag> {
         self.forgotten.as_mut().map(core::mem::take).unwrap_or_default()
     }
 
-    /// Forgets everything: other rules are in force.
+    /// Drops all refusals, because other rules are in force.
     pub(crate) fn clear(&mut self) {
         self.entries.iter_mut().for_each(|entry| (entry.tag, entry.believed_until) = (0, Time::ZERO));
     }
@@ -122,7 +123,7 @@ impl DenyCache {
     }
 }
 
-/// Where the pair of `tag` begins: tags are hashes already, so their low bits will do.
+/// Index of the pair for `tag`. Tags are hashes, so their low bits will do.
 fn place(tag: Tag) -> usize {
     #[allow(clippy::cast_possible_truncation, reason = "the low bits are as good as any")]
     let low = tag.bits() as usize;

@@ -1,4 +1,4 @@
-//! What each worker remembers by itself: refusals that still hold, and the watched keys that it has met.
+//! The memory of each worker by itself: refusals that still hold, and the watched keys that it has met.
 
 mod deny_cache;
 mod watch;

@@ -1,8 +1,8 @@
-//! The watched keys that a worker has met: what is still to be reported, and the credit for thinning.
+//! The watch list: the watched keys that a worker has met, with what is still to be reported and the credit
+//! for their admit ratio.
 //!
-//! Shared data cannot be enumerated, so each worker remembers for itself which watched keys it
-//! touched. Two workers may both report a key: counts are cumulative, and the receiver takes the
-//! maximum.
+//! Shared data cannot be enumerated, so each worker keeps its own list. Two workers may both report a key:
+//! counts are cumulative, and weir-sync takes the maximum.
 
 mod key;
 
@@ -17,37 +17,37 @@ pub(crate) use key::{WatchedKey, bytes_of};
 use weir_wire::messages::{AdmitRatio, KEYS_MAX};
 use weir_wire::time::{SECOND_NS, Time};
 
-/// The most watched keys that a worker remembers.
+/// Most watched keys on a worker's list.
 const WATCH_MAX: usize = 4_096;
-/// How many keys are looked at to find one that may make room.
+/// Number of keys that are searched for one that can make room.
 const NEIGHBOURS_MAX: usize = 8;
-/// A key that is untouched for this long is forgotten, in nanoseconds.
+/// Time after which an unused key is dropped, in nanoseconds.
 const FORGET_NS: u64 = 60 * SECOND_NS;
 
 /// The watched keys of one worker.
 #[derive(Default)]
 pub(crate) struct WatchList {
     keys: BTreeMap<u64, WatchedKey>,
-    /// The credit of all keys that found no room in the list.
+    /// Credit shared by all keys that found no room on the list.
     shared_credit: u32,
-    /// When the list was last searched for keys that are due.
+    /// Time of the last search for keys that are due.
     looked_at: Time,
 }
 
 impl WatchList {
-    /// Adds a watched key that was not asked for here, with something to report since `now`.
-    /// False if there is no room.
+    /// Adds a watched key that was not asked for here, with something to report since `now`. False if there
+    /// is no room.
     pub(crate) fn learn(&mut self, key: &NamedKey, now: Time) -> bool {
         self.entry(key, now).map(|known| known.soil(now)).is_some()
     }
 
-    /// Counts a request of `cost` tokens for a watched key; false if the key is not in the list, and none
-    /// of its neighbours can make room.
+    /// Counts a request of `cost` tokens for a watched key. False if the key is not on the list and none of
+    /// its neighbours can make room.
     pub(crate) fn touch(&mut self, key: &NamedKey, cost: u32, now: Time) -> bool {
         self.entry(key, now).map(|known| known.count(cost, now)).is_some()
     }
 
-    /// Has `take` take over each key with something to report; it says whether it did.
+    /// Offers each key with something to report to `take`, which returns true if it took the key over.
     #[cfg(feature = "own_memory")]
     pub(crate) fn hand_over(&mut self, mut take: impl FnMut(&mut WatchedKey) -> bool) {
         for key in self.keys.values_mut().filter(|key| key.dirty) {
@@ -55,14 +55,14 @@ impl WatchList {
         }
     }
 
-    /// Takes over what another worker's entry of a key has to report; here its rule is `rule`. False if there is no room.
+    /// Takes over another worker's key, whose rule is `rule` here. False if there is no room.
     #[cfg(feature = "own_memory")]
     pub(crate) fn take_over(&mut self, key: &mut WatchedKey, rule: RuleIndex, now: Time) -> bool {
         let name = NamedKey { rule, ..key.name };
         self.entry(&name, now).map(|known| known.take_over(key)).is_some()
     }
 
-    /// The key's entry, new if need be; none if there is no room for it.
+    /// The key's entry, new if necessary; none if there is no room for it.
     #[inline(never)]
     fn entry(&mut self, key: &NamedKey, now: Time) -> Option<&mut WatchedKey> {
         let bits = key.place.tag.bits();
@@ -71,30 +71,30 @@ impl WatchList {
         has_room.then(|| self.keys.entry(bits).or_insert_with(|| WatchedKey::new(key, now)))
     }
 
-    /// Counts a request of `cost` tokens for a key if it is known here.
+    /// Counts a request of `cost` tokens for a key, if it is on the list.
     pub(crate) fn touch_known(&mut self, tag: Tag, cost: u32, now: Time) {
         if let Some(key) = known(&mut self.keys, tag.bits()) {
             key.count(cost, now);
         }
     }
 
-    /// Whether a key is known here.
+    /// True if the key is on the list.
     #[cfg(feature = "own_memory")]
     pub(crate) fn knows(&self, tag: Tag) -> bool {
         self.keys.contains_key(&tag.bits())
     }
 
-    /// Adds `ratio` to the key's credit, and returns whether a whole request is due.
+    /// Adds `ratio` to the key's credit, and returns true if the credit is enough for one request.
     ///
-    /// This is error diffusion, whatever the requests cost: of any n requests in a row, ratio x n are due, give or take
-    /// one, and evenly spread. Keys that found no room in the list share one credit.
+    /// This is error diffusion, whatever the requests cost: of any n requests in a row, ratio x n are
+    /// admitted, give or take one, and evenly spread. Keys that found no room on the list share one credit.
     pub(crate) fn is_due(&mut self, tag: Tag, ratio: AdmitRatio) -> bool {
         let credit = self.credit(tag);
         *credit = credit.saturating_add(ratio.bits());
         *credit >= AdmitRatio::ONE.bits()
     }
 
-    /// The cost of the dearest request for the key, as far as it is known here.
+    /// Cost of the key's dearest request; 0 if the key is not on the list.
     pub(crate) fn dearest(&self, tag: Tag) -> u32 {
         self.keys.get(&tag.bits()).map_or(0, |key| key.dearest)
     }
@@ -106,16 +106,17 @@ impl WatchList {
         }
     }
 
-    /// Forgets one of a few keys next to `tag` that has nothing to report, preferably one that is not hot. False if
-    /// they all have something to report.
+    /// Drops one of a few keys next to `tag` that has nothing to report, preferably one that is not hot.
+    /// False if they all have something to report.
     fn make_room(&mut self, tag: Tag) -> bool {
         let quiet = self.neighbours(tag).filter(|(_, key)| !key.dirty);
         let quiet = quiet.min_by_key(|(_, key)| key.is_hot).map(|(tag, _)| *tag);
         quiet.is_some_and(|tag| self.keys.remove(&tag).is_some())
     }
 
-    /// Forgets one of a few keys next to `tag` that is not hot, even if it has something to report, for a hot one. Its
-    /// counts stay in shared data, and are reported once it is asked for and has room. False if all of the few are hot.
+    /// Drops one of a few keys next to `tag` that is not hot, even if it has something to report, to make
+    /// room for a hot one. Its counts stay in shared data, and are reported once it is asked for again and
+    /// has room. False if all of the few are hot.
     pub(crate) fn push_out_for(&mut self, tag: Tag) -> bool {
         let light = self.neighbours(tag).find(|(_, key)| !key.is_hot).map(|(tag, _)| *tag);
         light.is_some_and(|tag| self.keys.remove(&tag).is_some())
@@ -125,8 +126,8 @@ impl WatchList {
         self.keys.range(tag.bits()..).chain(self.keys.range(..tag.bits())).take(NEIGHBOURS_MAX)
     }
 
-    /// Settles the key's credit after the decision: a request that was let through uses one up; otherwise
-    /// at most one is kept.
+    /// Settles the key's credit after the decision. An admitted request uses up one; otherwise at most one is
+    /// kept.
     pub(crate) fn settle(&mut self, tag: Tag, admitted: bool) {
         let (credit, one) = (self.credit(tag), AdmitRatio::ONE.bits());
         *credit = if admitted { credit.saturating_sub(one) } else { (*credit).min(one) };
@@ -140,15 +141,16 @@ impl WatchList {
         self.keys.remove(&tag);
     }
 
-    /// Gives each key's rule the index that `to` says, and forgets keys of rules without one.
+    /// Gives each key's rule the index from `to`, and drops keys of rules without one.
     pub(crate) fn renumber(&mut self, to: impl Fn(RuleIndex) -> Option<RuleIndex>) {
         self.keys.retain(|_, key| to(key.name.rule).map(|rule| key.name.rule = rule).is_some());
     }
 
-    /// Tags of the keys to report at `now`, in at most `bytes`. If the list is filling up, every key with something to
-    /// report is due. If not all fit, hot ones go first in up to three quarters of the room, so that many others do not
-    /// keep them waiting. Of each kind those come first for which the time since their last report weighs most: `weigh` gives
-    /// the weight of such a nanosecond by the rule, the tokens asked for since, and how many nanoseconds it was.
+    /// Tags of the keys to report at `now`, in at most `bytes`. If the list is filling up, every key with
+    /// something to report is due. If not all fit, hot keys go first, in up to three quarters of the room, so
+    /// that a crowd of others cannot delay them. Within each kind, keys go by the weight of the time since
+    /// their last report. `weigh` returns the weight of a nanosecond, given the rule, the tokens asked for
+    /// since, and the number of nanoseconds.
     pub(crate) fn due(
         &mut self,
         bytes: u64,
@@ -177,7 +179,7 @@ impl WatchList {
         due.into_iter().map(|due| due.tag).collect()
     }
 
-    /// From now on every key with something to report is due.
+    /// Makes every key with something to report due.
     pub(crate) fn hurry(&mut self) {
         self.keys.values_mut().for_each(WatchedKey::hurry);
     }
@@ -187,24 +189,24 @@ impl WatchList {
         self.keys.values().filter(|key| key.dirty)
     }
 
-    /// Whether the list is filling up: it is more than half full.
+    /// True if the list is more than half full.
     pub(crate) fn is_crowded(&self) -> bool {
         self.keys.len() > WATCH_MAX / 2
     }
 
-    /// Forgets keys that were not asked for lately and have nothing to report.
+    /// Drops keys that were not asked for lately and have nothing to report.
     pub(crate) fn forget_idle(&mut self, now: Time) {
         self.keys.retain(|_, key| key.dirty || now.nanos_since(key.touched_at) < FORGET_NS);
     }
 }
 
-// Once in the module, not at each place that looks a key up.
+// Out of line: one copy in the module instead of one per look-up.
 #[inline(never)]
 fn known(keys: &mut BTreeMap<u64, WatchedKey>, tag: u64) -> Option<&mut WatchedKey> {
     keys.get_mut(&tag)
 }
 
-/// A key that is due to be reported; the most urgent is the least.
+/// A key that is due to be reported. The most urgent sorts first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
     is_hot: Reverse<bool>,
@@ -214,7 +216,7 @@ struct Due {
 }
 
 impl Due {
-    /// The most urgent of `due`, as many as fit.
+    /// The most urgent of `due`, up to `bytes`.
     fn first(due: Vec<Self>, bytes: u64) -> Vec<Self> {
         let (mut first, mut late, mut used) = (Vec::new(), Vec::new(), 0);
         // A heap's sort is a fraction of the code of a slice's.

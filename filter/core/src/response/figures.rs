@@ -1,4 +1,4 @@
-//! The figures in an answer: whole seconds, what is left, and its unit.
+//! The numbers in a response: whole seconds, tokens left, and their unit.
 
 use alloc::string::{String, ToString};
 
@@ -10,7 +10,7 @@ use weir_rules::{Reset, Rule};
 use weir_wire::law::Law;
 use weir_wire::time::SECOND_NS;
 
-/// What an answer says about `standing`, to a client that is to wait `jitter_s` longer.
+/// The numbers for `standing`, with `jitter_s` added to the client's wait.
 pub(super) fn numbers(rule: &Rule, standing: &Standing, unix_ns: u64, jitter_s: u32) -> Numbers {
     Numbers {
         more_s: seconds_up(standing.more_ns),
@@ -20,7 +20,7 @@ pub(super) fn numbers(rule: &Rule, standing: &Standing, unix_ns: u64, jitter_s: 
     }
 }
 
-/// How long until a quota that goes by windows is whole again, by the wall clock, in nanoseconds; none for other quotas.
+/// Nanoseconds until a calendar quota is whole again, by the wall clock; none for other quotas.
 pub(super) fn window_left_ns(rule: &Rule, unix_ns: u64) -> Option<u64> {
     let Law::Window(calendar) = rule.sharing.law else { return None };
     let end_us = calendar.window(unix_ns / 1_000).end_us;
@@ -38,7 +38,7 @@ fn reset_s(rule: &Rule, standing: &Standing, unix_ns: u64) -> u64 {
     }
 }
 
-/// A reset in so many seconds, as the rule has it.
+/// A reset in `seconds`, in the format that the rule configures.
 pub(super) fn reset_in(rule: &Rule, seconds: u64, unix_ns: u64) -> String {
     match rule.response.reset {
         Reset::Delta => seconds,
@@ -47,7 +47,8 @@ pub(super) fn reset_in(rule: &Rule, seconds: u64, unix_ns: u64) -> String {
     .to_string()
 }
 
-/// The seconds in which all of a rule's quota comes back, rounded up; none if it does not come back with time.
+/// Seconds in which the whole quota of a rule comes back, rounded up; none if it does not come back with
+/// time.
 pub fn window_s(rule: &Rule) -> Option<u64> {
     match rule.sharing.law {
         Law::Window(calendar) | Law::Sliding(calendar) => Some(calendar.nominal_s()),
@@ -66,7 +67,7 @@ fn window_ns(rule: &Rule) -> Option<u64> {
     }
 }
 
-/// The `qu` of a policy, empty if it counts requests, and how many of these units a token is.
+/// The `qu` of a policy (empty if it counts requests), and the number of these units in a token.
 pub(super) fn quota_unit(rule: &Rule) -> (&'static str, u64) {
     match (&rule.algorithm, rule.after.as_deref()) {
         _ if counts_in_flight(rule) => (";qu=\"concurrent-requests\"", 1),
@@ -75,7 +76,7 @@ pub(super) fn quota_unit(rule: &Rule) -> (&'static str, u64) {
     }
 }
 
-/// Whether it limits requests in flight.
+/// True if the rule limits requests in flight.
 fn counts_in_flight(rule: &Rule) -> bool {
     matches!(rule.algorithm, Algorithm::Concurrency(_)) || matches!(rule.sharing.law, Law::InFlight(_))
 }

@@ -1,9 +1,11 @@
-//! What a refused gRPC client is told: a trailers-only response, which is 200 to HTTP and has its status in headers. It is complete,
-//! so that it stays what it is behind Envoy's `grpc_web`, which gives a plain 429 another grpc-status.
+//! Responses to refused gRPC clients: trailers-only, with the HTTP status 200 and the gRPC status in headers.
+//! They are complete, so that Envoy's `grpc_web` passes them on unchanged; it would give a plain 429 another
+//! gRPC status.
 //!
-//! - `grpc-status-details-bin`: a `google.rpc.Status`, in base64 without padding. Its details are a `RetryInfo` and, if a quota
-//!   is exhausted, a `QuotaFailure` that names the rule.
-//! - `grpc-retry-pushback-ms`: when to try again (gRPC's proposal A6). Clients that have a policy of retries obey it.
+//! * `grpc-status-details-bin`: a `google.rpc.Status`, in base64 without padding. Its details are a
+//!   `RetryInfo` and, if a quota is exhausted, a `QuotaFailure` that names the rule.
+//! * `grpc-retry-pushback-ms`: the time until the next try (gRPC proposal A6). Clients with a retry policy
+//!   obey it.
 
 use alloc::borrow::{Cow, ToOwned as _};
 use alloc::format;
@@ -13,13 +15,13 @@ use alloc::vec::Vec;
 /// A header's name and value.
 type Header<'a> = (&'a str, Cow<'a, str>);
 
-/// What all that gRPC has for errors is called.
+/// Prefix of the type URLs of gRPC's error details.
 const TYPES: &str = "type.googleapis.com/google.rpc.";
 
-/// The HTTP status of every gRPC response.
+/// HTTP status of every gRPC response.
 pub const GRPC_HTTP_STATUS: u16 = 200;
 
-/// The gRPC status of a response with this status: `PERMISSION_DENIED`, `UNAVAILABLE` or `RESOURCE_EXHAUSTED`.
+/// The gRPC status for this HTTP status: `PERMISSION_DENIED`, `UNAVAILABLE` or `RESOURCE_EXHAUSTED`.
 pub const fn grpc_status(status: u16) -> u8 {
     match status {
         403 => 7,
@@ -28,7 +30,8 @@ pub const fn grpc_status(status: u16) -> u8 {
     }
 }
 
-/// The headers that make a refusal with this status and this message. A message has no letter that `grpc-message` escapes.
+/// The headers of a refusal with this HTTP status and message. The message must have no letter that
+/// `grpc-message` escapes.
 pub(super) fn grpc_refusal<'a>(status: u16, message: &str) -> [Header<'a>; 3] {
     [
         ("content-type", "application/grpc".into()),
@@ -37,7 +40,8 @@ pub(super) fn grpc_refusal<'a>(status: u16, message: &str) -> [Header<'a>; 3] {
     ]
 }
 
-/// The same, and its details. `exhausted` names the rule whose quota is exhausted, and `retry_after_s` says when to come back.
+/// [`grpc_refusal`] with details. `exhausted` names the rule whose quota is exhausted; `retry_after_s` is the
+/// time until the next try.
 pub(super) fn grpc_headers<'a>(
     status: u16,
     message: &str,
@@ -59,7 +63,7 @@ pub(super) fn grpc_headers<'a>(
         failure.bytes(1, &violation.0);
         details.any("QuotaFailure", &failure);
     }
-    // Clients read an `int` of 32 bits.
+    // Clients parse this as an `int` of 32 bits.
     let pushback_ms =
         retry_after_s.map(|seconds| seconds.saturating_mul(1_000).min(i32::MAX.unsigned_abs().into()));
     let pushback = pushback_ms.map(|ms| ("grpc-retry-pushback-ms", ms.to_string().into()));
@@ -67,7 +71,7 @@ pub(super) fn grpc_headers<'a>(
     grpc_refusal(status, message).into_iter().chain([details]).chain(pushback)
 }
 
-/// A message of protobuf, as it is written.
+/// A protobuf message being written.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
@@ -83,7 +87,7 @@ impl Message {
         self.0.extend_from_slice(bytes);
     }
 
-    /// One more of a status's details.
+    /// Adds a detail to a status.
     fn any(&mut self, name: &str, message: &Self) {
         let mut any = Self::default();
         any.bytes(1, format!("{TYPES}{name}").as_bytes());

@@ -1,19 +1,20 @@
-//! What the client is told: headers and bodies, prepared once per rule.
+//! The responses to clients: headers and bodies, prepared once per rule.
 //!
-//! - `Retry-After`: whole seconds, rounded up, at least 1 (RFC 9110, 10.2.3).
-//! - `RateLimit-Policy: "name";q=BURST;w=SECONDS`, for each rule that counted the request, and
-//!   `RateLimit: "name";r=LEFT;t=SECONDS` (draft-ietf-httpapi-ratelimit-headers-10). If other things than requests are
-//!   counted, `qu` names the unit of `q` and `r`: `"concurrent-requests"` or `"content-bytes"`. `pk` is the part of the
-//!   key that a rule logs.
-//!   For a token bucket, `q` is the burst and `w` the time in which an empty bucket fills, so that q/w is the rate;
-//!   `t` is the time until there is one more token than now, rounded up, and is never later than `Retry-After`.
-//!   For a calendar quota, `q` is the count, `w` the length of a day or of thirty days, and `t` the time until its
-//!   window ends, by the wall clock; on a refusal, `t` is `Retry-After` without its jitter.
-//! - `X-RateLimit-Limit` (the burst), `-Remaining`, and `-Reset` (when the bucket is full, or if nothing is left, when
-//!   the next request may pass; seconds from now or since 1970, as the rule says).
-//! - The body is a problem (RFC 9457) of a type that the draft registers, or the rule's own.
+//! * `Retry-After`: whole seconds, rounded up, at least 1 (RFC 9110, 10.2.3).
+//! * `RateLimit-Policy: "name";q=BURST;w=SECONDS` for each rule that counted the request, and `RateLimit:
+//!   "name";r=LEFT;t=SECONDS` (draft-ietf-httpapi-ratelimit-headers-10). If other things than requests are
+//!   counted, `qu` names the unit of `q` and `r`: `"concurrent-requests"` or `"content-bytes"`. `pk` is the
+//!   part of the key that a rule logs. For a token bucket, `q` is the burst and `w` the time in which an
+//!   empty bucket fills, so that q/w is the rate; `t` is the time until there is one more token than now,
+//!   rounded up, and is never later than `Retry-After`. For a calendar quota, `q` is the count, `w` the
+//!   length of a day or of thirty days, and `t` the time until its window ends, by the wall clock; on a
+//!   refusal, `t` is `Retry-After` without its jitter.
+//! * `X-RateLimit-Limit` (the burst), `-Remaining`, and `-Reset` (the time at which the bucket is full, or if
+//!   nothing is left, at which the next request may pass; in seconds from now or since 1970, as configured in
+//!   the rule).
+//! * The body is a problem (RFC 9457) of a type that the draft registers, or the rule's own.
 //!
-//! A jitter may raise `Retry-After`, and what says the same to gRPC, so that clients do not return together.
+//! A jitter may raise `Retry-After` and its gRPC counterparts, so that clients do not return all at once.
 
 mod figures;
 mod grpc;
@@ -38,28 +39,28 @@ use weir_wire::time::SECOND_NS;
 /// A header's name and value.
 pub type Header<'a> = (&'a str, Cow<'a, str>);
 
-/// A rule's answers, prepared as far as possible before a request comes.
+/// A rule's responses, prepared as far as possible before a request arrives.
 #[derive(Clone, Debug)]
 pub struct Answers {
     name: String,
     policy: String,
-    /// How many of the policy's units one token is.
+    /// Number of the policy's units in one token.
     units: u64,
     limit: u64,
     body: Body,
-    /// The body for a client that a penalty refuses, if the rule has none of its own.
+    /// Body for a client that a penalty refuses, if the rule has no body of its own.
     abnormal: String,
     content_type: String,
     set_headers: Vec<(String, Template)>,
-    /// What an access log says about a limited response (Envoy's `%RESPONSE_CODE_DETAILS%`).
+    /// Reason for a limited response in access logs (Envoy's `%RESPONSE_CODE_DETAILS%`).
     pub limited_details: String,
-    /// What an access log says about a denied response.
+    /// Reason for a denied response in access logs.
     pub denied_details: String,
-    /// What a limited gRPC client is told.
+    /// gRPC message of a limited response.
     limited_message: String,
-    /// What a denied gRPC client is told.
+    /// gRPC message of a denied response.
     denied_message: String,
-    /// The body of a denied response, of type [`PROBLEM_TYPE`]; its status is [`DENIED_STATUS`].
+    /// Body of a denied response, of type [`PROBLEM_TYPE`]; its status is [`DENIED_STATUS`].
     pub denial: String,
 }
 
@@ -79,7 +80,7 @@ pub struct Limited<'a> {
 }
 
 impl Answers {
-    /// Prepares the answers of `rule`.
+    /// Prepares the responses of `rule`.
     pub fn of(rule: &Rule) -> Self {
         let (name, quota, response) = (&rule.name, &rule.quota, &rule.response);
         let (status, limit) = (response.status, u64::from(quota.burst()));
@@ -115,7 +116,7 @@ impl Answers {
         }
     }
 
-    /// The headers of a denied response. They state no quota, because none was looked at. `jitter_s` raises
+    /// The headers of a denied response. They state no quota, because no bucket was read. `jitter_s` raises
     /// `Retry-After`.
     pub fn denied(&self, standing: &Standing, jitter_s: u32, is_grpc: bool) -> Vec<Header<'static>> {
         let after_s = retry_after_s(standing, jitter_s);
@@ -129,7 +130,7 @@ impl Answers {
         headers
     }
 
-    /// Whether the rule's answers depend on the wall clock; if not, it need not be read.
+    /// True if the rule's responses depend on the wall clock. If not, it need not be read.
     pub fn is_by_wall_clock(rule: &Rule) -> bool {
         rule.response.reset == Reset::Epoch || rule.sharing.law.is_window()
     }
@@ -139,19 +140,19 @@ impl Answers {
         numbers(rule, standing, unix_ns, jitter_s)
     }
 
-    /// The status of a client that was let through: a calendar's quota is whole again when its window ends, by the wall
-    /// clock `unix_ns`.
+    /// The quota status of an allowed client. A calendar quota is whole again when its window ends, by the
+    /// wall clock `unix_ns`.
     pub fn allowed(rule: &Rule, standing: &Standing, unix_ns: u64) -> Standing {
         let whole_again = |left_ns| Standing { more_ns: left_ns, full_ns: left_ns, ..*standing };
         window_left_ns(rule, unix_ns).map_or(*standing, whole_again)
     }
 
-    /// The rule's policy, for a client whose key has this `partition` that may be told.
+    /// The rule's policy, with the part of the client's key that may be disclosed.
     pub fn policy(&self, partition: &[u8]) -> String {
         format!("{}{}", self.policy, partition_key(partition))
     }
 
-    /// A limited response that tells `status`. It has no body if the client is gRPC.
+    /// A limited response with the given status. It has no body if the client is gRPC.
     pub fn limited(&self, rule: &Rule, status: &LimitedStatus<'_>) -> Limited<'_> {
         let LimitedStatus { numbers, partition, policies, is_grpc, is_banned } = status;
         let families = rule.response.headers;
@@ -167,7 +168,7 @@ impl Answers {
         }
         headers.push(("cache-control", "no-store".into()));
         for (name, value) in &self.set_headers {
-            // The client would not know it for gRPC.
+            // A gRPC client would take the response for plain HTTP.
             if *is_grpc && name == "content-type" {
                 continue;
             }
@@ -183,8 +184,8 @@ impl Answers {
         Limited { headers, body }
     }
 
-    /// The quota headers of an allowed response, and whether they replace the `lines` in which others state quotas.
-    /// `policies` are those of all rules that say so; `unix_ns` is the wall clock.
+    /// The quota headers of an allowed response. They replace `lines`, the quota headers that others have
+    /// set. `policies` are those of all rules that publish theirs; `unix_ns` is the wall clock.
     pub fn quota(
         &self,
         rule: &Rule,
@@ -215,22 +216,22 @@ impl Answers {
     }
 }
 
-/// What a limited client is told, beside what its rule always says.
+/// The variable parts of a limited response.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitedStatus<'a> {
     /// The numbers.
     pub numbers: Numbers,
-    /// The part of its key that may be told; empty if there is none.
+    /// The part of the key that may be disclosed; empty if there is none.
     pub partition: &'a [u8],
-    /// The policies of all rules that counted the request and tell theirs.
+    /// The policies of all rules that counted the request and publish theirs.
     pub policies: &'a str,
-    /// Whether it is a gRPC client: it gets no body.
+    /// True for a gRPC client, which gets no body.
     pub is_grpc: bool,
-    /// Whether a penalty refuses it.
+    /// True if the key is banned.
     pub is_banned: bool,
 }
 
-/// The parameter that tells a partition key (draft-ietf-httpapi-ratelimit-headers-10, 3.1.4).
+/// The parameter for a partition key (draft-ietf-httpapi-ratelimit-headers-10, 3.1.4).
 fn partition_key(partition: &[u8]) -> String {
     if partition.is_empty() {
         return String::new();
@@ -254,7 +255,7 @@ const REDUCED_CAPACITY: ProblemType = (
 const ABNORMAL_USAGE: ProblemType =
     ("abnormal-usage-detected", "Request not satisfied due to detection of abnormal request pattern");
 
-/// A problem of the rule `name`. A rule's name is made of letters that need no escaping, in a header or in JSON.
+/// A problem of the rule `name`. The letters of a rule's name need no escaping, in a header or in JSON.
 fn problem((kind, title): ProblemType, status: u16, name: &str, more: &str) -> String {
     format!(
         "{{\"type\":\"https://iana.org/assignments/http-problem-types#{kind}\",\"title\":\"{title}\",\
@@ -262,19 +263,19 @@ fn problem((kind, title): ProblemType, status: u16, name: &str, more: &str) -> S
     )
 }
 
-/// The status of a denied response: 503, which a limited one never has.
+/// Status of a denied response: 503, which a limited one never has.
 pub const DENIED_STATUS: u16 = 503;
 
-/// The status for a request on the `deny` list.
+/// Status for a request on the `deny` list.
 pub const BLOCKED_STATUS: u16 = 403;
 
-/// The body for a request on the `deny` list, of type [`PROBLEM_TYPE`].
+/// Body for a request on the `deny` list, of type [`PROBLEM_TYPE`].
 pub const BLOCKED_BODY: &str = "{\"type\":\"about:blank\",\"title\":\"Forbidden\",\"status\":403}";
 
-/// What a gRPC client on the `deny` list is told instead of the body.
+/// gRPC message for a request on the `deny` list.
 const BLOCKED_MESSAGE: &str = "Forbidden";
 
-/// The headers for a request on the `deny` list.
+/// Headers for a request on the `deny` list.
 pub fn blocked_headers(is_grpc: bool) -> Vec<Header<'static>> {
     let mut headers = alloc::vec![("cache-control", "no-store".into())];
     if is_grpc {
@@ -285,16 +286,16 @@ pub fn blocked_headers(is_grpc: bool) -> Vec<Header<'static>> {
     headers
 }
 
-/// Whether a request with this `content-type` is gRPC. A gRPC body can only hold messages, so a host answers in
-/// headers. gRPC-Web does not count.
+/// True if a request with this `content-type` is gRPC. gRPC-Web does not count. A gRPC body can only hold
+/// messages, so such a client is answered in headers.
 pub fn is_grpc(content_type: &[u8]) -> bool {
     content_type.strip_prefix(b"application/grpc").is_some_and(|rest| matches!(rest, [] | [b'+' | b';', ..]))
 }
 
-/// The media type of a problem.
+/// Media type of a problem.
 pub const PROBLEM_TYPE: &str = "application/problem+json";
 
-/// The media type of a rule's own body, if the rule names none.
+/// Media type of a rule's own body, if the rule names none.
 const TEXT_TYPE: &str = "text/plain; charset=utf-8";
 
 fn content_type(response: &Response) -> String {

@@ -1,8 +1,9 @@
-//! The one set of quota headers that a response has, whoever else states a quota in it: an upstream, a second Weir in
-//! the chain, Envoy's `enable_x_ratelimit_headers`.
+//! Merging quota headers: a response carries one set, even if others have stated a quota in it, such as an
+//! upstream, a second Weir in the chain, or Envoy's `enable_x_ratelimit_headers`.
 //!
-//! The strictest status is told, in all the forms that any of them uses: as `RateLimit`, and as a triple of `-limit`,
-//! `-remaining` and `-reset`. Every policy stays in `RateLimit-Policy`. A status that cannot be read counts for nothing.
+//! The strictest status is stated in all the forms that any of them uses: as `RateLimit`, and as a triple of
+//! `-limit`, `-remaining` and `-reset`. Every policy stays in `RateLimit-Policy`. A status that cannot be
+//! read is ignored.
 
 use alloc::borrow::Cow;
 use alloc::format;
@@ -23,11 +24,11 @@ pub const STATED: [&str; 8] = [
 /// The places of `RateLimit-Policy` and of `RateLimit` in [`STATED`].
 const POLICY: usize = 0;
 const STATUS: usize = 1;
-/// Where the triples begin.
+/// The places at which the triples begin.
 const TRIPLES: [usize; 2] = [2, 5];
-/// The policy's name for a status that has none.
+/// Name of the policy for a status that has none.
 const UNNAMED: &str = "\"upstream\"";
-/// A reset from here on is a Unix time; in seconds, no window is that long.
+/// A reset from here on is a Unix time; no window is that long in seconds.
 const EPOCH_S_MIN: u64 = 1_000_000_000;
 
 /// A line of a response's header: the header's place in [`STATED`], and the value.
@@ -42,13 +43,13 @@ pub(super) struct Stated {
     pub(super) member: String,
     pub(super) limit: Option<u64>,
     pub(super) remaining: u64,
-    /// Seconds until there is more.
+    /// Seconds until there are more tokens.
     pub(super) more_s: u64,
     /// The triple's reset.
     pub(super) reset: String,
 }
 
-/// The forms in which a status is told.
+/// The forms in which a status is stated.
 #[derive(Clone, Copy)]
 pub(super) struct Forms {
     /// As `RateLimit`.
@@ -58,14 +59,14 @@ pub(super) struct Forms {
 }
 
 impl Stated {
-    /// True if it has a smaller part of its limit left than the other, or as much and waits longer.
+    /// True if it has a smaller fraction of its limit left than the other, or the same and a longer wait.
     fn is_stricter(&self, other: &Self) -> bool {
         let (limit, others) = self.limit.zip(other.limit).unwrap_or((1, 1));
         let (left, others) = (wide(self.remaining, others), wide(other.remaining, limit));
         left < others || left == others && self.more_s > other.more_s
     }
 
-    /// The headers that tell it in these forms, and `policies`.
+    /// The headers that state it in these forms, and `policies`.
     pub(super) fn headers<'a>(self, policies: String, forms: Forms) -> Vec<Header<'a>> {
         let mut headers: Vec<Header<'a>> = Vec::with_capacity(STATED.len());
         let mut tell = |place: usize, value: String| {
@@ -90,14 +91,14 @@ impl Stated {
         headers
     }
 
-    /// The status of others that has no name: `remaining` of `limit`, and more in so many seconds.
+    /// A status of others without a name: `remaining` of `limit`, and more in `more_s` seconds.
     fn unnamed(limit: Option<u64>, remaining: u64, more_s: u64, reset: String) -> Self {
         Self { member: format!("{UNNAMED};r={remaining};t={more_s}"), limit, remaining, more_s, reset }
     }
 }
 
-/// The headers of a response in which others state quotas in `lines`, to replace all of these: the strictest status,
-/// `own` or theirs. `reset_of` writes a reset in so many seconds; `unix_s` is the wall clock.
+/// The headers that replace `lines`, in which others state quotas: the strictest status of `own` and theirs.
+/// `reset_of` formats a reset in a number of seconds; `unix_s` is the wall clock.
 pub(super) fn merged<'a>(
     (own, ours, mut forms): (Stated, String, Forms),
     lines: &[Line],
@@ -106,7 +107,7 @@ pub(super) fn merged<'a>(
 ) -> Vec<Header<'a>> {
     let mut policies = String::new();
     for policy in all_of(lines, POLICY) {
-        // Drafts up to 06 begin with the limit, and name none.
+        // Drafts up to 06 begin with the limit, and have no name.
         if !policy.starts_with(|c: char| c.is_ascii_digit()) {
             add(&mut policies, policy);
         }
@@ -201,7 +202,7 @@ fn number(text: &str) -> Option<u64> {
     text.get(..digits)?.parse().ok()
 }
 
-/// The parts of `text` between separators outside of its strings, without space around them; none is empty.
+/// The parts of `text` between separators outside of its strings, trimmed. Empty parts are left out.
 fn split(text: &str, separator: u8) -> Vec<&str> {
     let (mut parts, mut begin) = (Vec::new(), 0);
     let (mut is_quoted, mut is_escaped) = (false, false);

@@ -1,72 +1,74 @@
-//! One watched key, as one worker knows it: what it was asked for, how much of that is reported, and when more is due.
+//! One watched key on a worker's list: its demand, the reported part of that, and the time of its next
+//! report.
 
 use crate::table::NamedKey;
 use crate::table::slot::Tag;
 use weir_wire::messages::AdmitRatio;
 use weir_wire::time::{SECOND_NS, Time};
 
-/// The bytes that a key takes in a report besides its value, about the maximum: an epoch, and counts.
+/// Bytes of a key in a report besides its value, close to the maximum: an epoch and counts.
 const KEY_BYTES: u64 = 20;
 
-/// A warm key is reported this often, in nanoseconds.
+/// Interval of reports of a warm key, in nanoseconds.
 const WARM_NS: u64 = 2 * SECOND_NS;
-/// A warm key is reported before its turn once it was asked for more than this part of its burst: an eighth.
+/// A warm key is reported early once the demand since its last report exceeds this part of its burst: an
+/// eighth.
 const LUMP_PART: u32 = 8;
-/// The shortest span over which a rate is measured, in nanoseconds.
+/// Shortest span over which a rate is measured, in nanoseconds.
 const SPAN_NS_MIN: u64 = SECOND_NS / 4;
 
-/// A watched key, as one worker knows it.
+/// A watched key on one worker's list.
 #[derive(Clone, Debug)]
 pub(crate) struct WatchedKey {
     pub(crate) name: NamedKey,
-    /// Tokens asked for that are not yet added to the shared entry's `asked`.
+    /// Demand in tokens that is not yet added to the shared entry's `asked`.
     pub(crate) asked_unadded: u32,
-    /// Tokens that this worker was asked for; wraps.
+    /// Demand in tokens at this worker; wraps.
     pub(crate) asked: u64,
-    /// What the latest answered report or draw said of `asked`.
+    /// Value of `asked` in the latest answered report or call for tokens.
     answered: u64,
-    /// What the latest report said of it, answered or not, unless it failed.
+    /// Value of `asked` in the latest report, answered or not, unless that failed.
     said: u64,
-    /// What the latest answered report said of it, or would have said if the key had been in it.
+    /// Value of `asked` in the latest answered report, whether or not the report had to name the key.
     reported: u64,
-    /// What `asked` was when the list was last searched for keys that are due.
+    /// Value of `asked` when the list was last searched for keys that are due.
     looked: u64,
-    /// The cost of the latest request.
+    /// Cost of the latest request.
     cost: u32,
-    /// The cost of the dearest request.
+    /// Cost of the dearest request.
     pub(super) dearest: u32,
-    /// Whether something happened that no report has said.
+    /// True if something happened that no report contains.
     pub(crate) dirty: bool,
-    /// Since when, if it is dirty.
+    /// Time since which it is dirty.
     pub(crate) dirty_since: Time,
     pub(crate) touched_at: Time,
-    /// When it was last put into a report, or met.
+    /// Time at which it was last put into a report, or added to the list.
     pub(super) said_at: Time,
-    /// Whether weir-sync last called it hot, or gave it a lease.
+    /// True if weir-sync last called it hot, or gave it a lease.
     pub(super) is_hot: bool,
-    /// How it was asked for when weir-sync last called it warm; none if it is not warm.
+    /// Demand at the time when weir-sync last called it warm; none if it is not warm.
     warm: Option<Warm>,
-    /// Until then it has nothing to report, unless it is asked for.
+    /// Time before which it has nothing to report, unless it is asked for.
     rests_until: Time,
-    /// Error diffusion: the part of a request that is due, in steps of the admit ratio.
+    /// Error diffusion: the admitted fraction of a request carried over, in steps of the admit ratio.
     pub(super) credit: u32,
 }
 
 /// A key that weir-sync called warm: far from its quota.
 #[derive(Clone, Copy, Debug)]
 struct Warm {
-    /// When the report with that answer was made.
+    /// Time of the report whose reply called it warm.
     since: Time,
-    /// The rate at which it was asked for until then, in thousandths of a token per second.
+    /// Demand until then, in thousandths of a token per second.
     milli: u64,
-    /// Once more tokens than this are asked for, it is reported before its turn.
+    /// Demand in tokens above which it is reported early.
     lump: u32,
-    /// Whether it has been asked for much more lately.
+    /// True if its demand has grown much since.
     has_grown: bool,
 }
 
 impl WatchedKey {
-    /// A key that has not been asked for.
+    /// A key without demand so far.
     pub(super) fn new(name: &NamedKey, now: Time) -> Self {
         Self {
             name: *name,
@@ -89,8 +91,8 @@ impl WatchedKey {
         }
     }
 
-    /// Whether it is to be reported now: a warm key at its turn, or at once if it is asked for twice as much
-    /// as when it was called warm, or for a good part of its burst.
+    /// True if it is to be reported now. A warm key is due at its interval, and at once if its demand has
+    /// doubled since it was called warm or exceeds a good part of its burst.
     pub(super) fn is_due(&self, now: Time) -> bool {
         if now < self.rests_until && self.asked_recently() == 0 {
             return false;
@@ -100,12 +102,12 @@ impl WatchedKey {
         since_ns >= WARM_NS || warm.has_grown || self.asked_recently() > u64::from(warm.lump)
     }
 
-    /// It is due as soon as it has something to report.
+    /// Makes it due as soon as it has something to report.
     pub(super) fn hurry(&mut self) {
         (self.warm, self.rests_until) = (None, Time::ZERO);
     }
 
-    /// Notes what it was asked for in the last `since_ns` nanoseconds.
+    /// Records the demand of the last `since_ns` nanoseconds.
     pub(super) fn look(&mut self, since_ns: u64) {
         let asked = self.asked.wrapping_sub(core::mem::replace(&mut self.looked, self.asked));
         if let Some(warm) = &mut self.warm {
@@ -116,42 +118,42 @@ impl WatchedKey {
         }
     }
 
-    /// Tokens asked for since this worker's latest answered report or draw.
+    /// Demand since this worker's latest answered report or call for tokens.
     pub(crate) fn asked_recently(&self) -> u64 {
         self.asked.wrapping_sub(self.answered)
     }
 
-    /// Tokens asked for that no report of this worker has said.
+    /// Demand that no report of this worker contains.
     pub(super) fn unsaid(&self) -> u64 {
         self.asked.wrapping_sub(self.said)
     }
 
-    /// The same. From now on, they count as said.
+    /// Returns the demand that no report contains, and counts it as reported from now on.
     pub(crate) fn say_asked(&mut self) -> u64 {
         self.asked.wrapping_sub(core::mem::replace(&mut self.said, self.asked))
     }
 
-    /// About how many bytes it takes in a report.
+    /// Approximate bytes of this key in a report.
     pub(super) fn bytes(&self) -> u64 {
         bytes_of(self.name.value.as_bytes())
     }
 
-    /// A report failed that was the first to say what was asked for after `said`.
+    /// Undoes a failed report, which was the first to contain the demand after `said`.
     pub(crate) fn unsay_asked(&mut self, said: u64) {
         let (unsaid, known) = (self.asked.wrapping_sub(said), self.asked.wrapping_sub(self.said));
-        // Not if more than that is unsaid already, or if the key was forgotten and met again.
+        // Not if even more is unreported already, or if the key was dropped and added again.
         if (known..u64::MAX / 2).contains(&unsaid) {
             self.said = said;
         }
     }
 
-    /// Tokens asked for since its latest answered report. Draws do not count as reports here: however quickly they are
-    /// answered, this says how often the key is asked for.
+    /// Demand since its latest answered report. Calls for tokens do not count here, so the result is the
+    /// key's demand however quickly these are answered.
     pub(crate) fn asked_since_report(&self) -> u64 {
         self.asked.wrapping_sub(self.reported)
     }
 
-    /// A report that said `asked` was answered, or had no need to name the key.
+    /// Records that a report with the demand `asked` was answered, or did not need to name the key.
     pub(crate) fn reported(&mut self, asked: u64) {
         let is_late = asked.wrapping_sub(self.reported) > self.asked_since_report();
         if !is_late {
@@ -159,12 +161,12 @@ impl WatchedKey {
         }
     }
 
-    /// A report made at `sent_at` is answered. It said that `asked` tokens had been asked for, the new ones
-    /// since `since`. `warm_burst` is the burst of the key's rule if the answer calls it warm. Reports may be
-    /// answered out of order.
+    /// Applies the reply to a report made at `sent_at`. The report contained the demand `asked`, the new part
+    /// of it since `since`. `warm_burst` is the burst of the key's rule if the reply calls the key warm.
+    /// Replies may come out of order.
     pub(crate) fn answered(&mut self, asked: u64, since: Time, sent_at: Time, warm_burst: Option<u32>) {
         let new = asked.wrapping_sub(self.answered);
-        // It may also say more than was asked for, if the key was forgotten since, and met again.
+        // `new` also exceeds the demand if the key was dropped since, and added again.
         let is_late = new > self.asked_recently();
         if is_late {
             return;
@@ -178,7 +180,7 @@ impl WatchedKey {
             warm_burst.map(|burst| Warm { since: sent_at, milli, lump: burst / LUMP_PART, has_grown: false });
     }
 
-    /// Whether weir-sync last called it warm.
+    /// True if weir-sync last called it warm.
     pub(crate) fn is_warm(&self) -> bool {
         self.warm.is_some()
     }
@@ -196,7 +198,7 @@ impl WatchedKey {
         self.touched_at = now;
     }
 
-    /// Takes over what `other` has to report, which is the same key at another worker.
+    /// Takes over the unreported demand of `other`, the same key at another worker.
     #[cfg(feature = "own_memory")]
     pub(super) fn take_over(&mut self, other: &mut Self) {
         let unadded = core::mem::take(&mut other.asked_unadded);
@@ -208,7 +210,7 @@ impl WatchedKey {
         self.soil(other.dirty_since);
     }
 
-    /// Until `until` it has nothing to report, unless it is asked for; after that it has.
+    /// Gives it nothing to report until `until`, unless it is asked for. After that it is due.
     pub(crate) fn rest(&mut self, until: Time, now: Time) {
         self.soil(now);
         self.rests_until = until;
@@ -221,15 +223,15 @@ impl WatchedKey {
     }
 }
 
-/// The first credit comes from the key's hash. POPs have different secrets and so different hashes, so
-/// they do not all let their first request through at once.
+/// The first credit, from the key's hash. POPs have different secrets and so different hashes, which keeps
+/// them from admitting their first requests all at once.
 fn first_credit(tag: Tag) -> u32 {
     #[allow(clippy::cast_possible_truncation, reason = "any bits of a hash will do")]
     let bits = (tag.bits() >> 20) as u32;
     bits % AdmitRatio::ONE.bits()
 }
 
-/// About how many bytes the key with this value takes in a report.
+/// Approximate bytes of the key with this value in a report.
 pub(crate) fn bytes_of(value: &[u8]) -> u64 {
     KEY_BYTES + value.len() as u64
 }
