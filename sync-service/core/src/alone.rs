@@ -1,12 +1,14 @@
-//! With the store out of reach: a region goes on by itself, with its own share of every quota.
+//! Offline mode: without the store, a region continues by itself with its own share of every quota.
 //!
-//! The share is (POPs that report here) / (POPs of the fleet, as last known), so that regions which cannot hear each
-//! other admit one quota together. Each key gets a local [`Budget`] of that share. It begins where the last account
-//! from the store left off: a deficit in nanoseconds of refill is the same fraction of a budget, however large the
-//! budget is. It is charged with the same cumulative counts as the store's would be: all that no reply has confirmed.
-//! So several weir-syncs that hear the same POPs arrive at the same level. Nor does the store miss what is charged
-//! here: it stays unconfirmed, so the next report that reaches the store brings all of it, and the local budget is
-//! dropped. A store may be out of reach for some keys only (a node of a cluster is down): each goes on by itself.
+//! The share is (POPs that report here) / (POPs of the fleet, as last known), so that regions which cannot
+//! reach each other admit one quota together. Each key gets a local [`Budget`] of that share. It starts from
+//! the last account of the store: a deficit in nanoseconds of refill is the same fraction of a budget of any
+//! size. It is charged with the same cumulative counts as the store's budget would be: everything that no reply
+//! has confirmed. So several weir-syncs that receive reports of the same POPs arrive at the same level.
+//!
+//! The store misses nothing that is charged here: it stays unconfirmed, so the next report that reaches the
+//! store brings all of it, and the local budget is dropped. A store may be out of reach for some keys only (a
+//! node of a cluster is down); then each of these keys is offline by itself.
 
 use alloc::vec::Vec;
 
@@ -19,15 +21,16 @@ use crate::budget::{Account, Budget, BudgetId, Charge, Count, Demand};
 use crate::heard::Last;
 use crate::plan::Entry;
 
-/// A report may speak of all that the store has not confirmed. A local budget that hears of a bucket for the first time
-/// charges the part that was admitted within this, in microseconds; the store charges all of it.
+/// Maximum span of a first charge to a local budget, in microseconds. A report may contain everything that the
+/// store has not confirmed. A local budget that sees a bucket for the first time charges only the part admitted
+/// within this span; the store charges all of it.
 const SPAN_US_MAX: u64 = 1_000_000;
-/// Where the clock of a budget begins if nothing is known of it, in microseconds.
+/// Initial clock of a budget without a known account, in microseconds.
 const CLOCK_BEGINS_US: u64 = 1 << 50;
-/// The source of what a budget begins with; no POP has this name.
+/// Source of a local budget's opening charge; no POP has this name.
 const NOBODY: &str = "";
 
-/// A region's part of the fleet.
+/// A region's fraction of the fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     here: u32,
@@ -36,29 +39,29 @@ pub struct Share {
 }
 
 impl Share {
-    /// `here` POPs of a fleet of `fleet`; at least one, and at most all.
+    /// Share of `here` POPs in a fleet of `fleet`, at least one POP and at most all.
     pub fn new(here: u32, fleet: u32) -> Self {
         let here = here.max(1);
         Self { here, fleet: fleet.max(here), is_guess: false }
     }
 
-    /// `here` POPs of a fleet of unknown size: as far as is known, all of it.
+    /// Share of `here` POPs in a fleet of unknown size: assumes that they are all.
     pub fn guess(here: u32) -> Self {
         Self { is_guess: true, ..Self::new(here, here) }
     }
 
-    /// Whether the fleet may well be larger.
+    /// True if the size of the fleet is unknown.
     pub fn is_guess(self) -> bool {
         self.is_guess
     }
 
-    /// POPs of the fleet.
+    /// Number of POPs in the fleet.
     pub fn fleet(self) -> u32 {
         self.fleet
     }
 
-    /// The share of `quota`: rate and burst rounded down, but at least one token of burst, and no
-    /// slower than a bucket can be.
+    /// Share of `quota`: rate and burst rounded down, but a burst of at least one token, and no slower than the
+    /// slowest bucket.
     pub fn of(self, quota: Quota) -> Quota {
         let (here, fleet) = (u64::from(self.here), u64::from(self.fleet));
         let burst = (u64::from(quota.burst()) * here / fleet).max(1);
@@ -68,28 +71,28 @@ impl Share {
         Quota::from_token_ns(token_ns, burst).unwrap_or(quota)
     }
 
-    /// How POPs share the share of `quota`: while the region is alone, no other has a floor.
+    /// Sharing of the region's share of `quota`. While the region is offline, no region has a floor.
     pub fn of_sharing(self, sharing: &Sharing, quota: Quota) -> Sharing {
         let local_burst = sharing.local_burst.min(self.of(quota).burst());
         Sharing { strict: sharing.strict, local_burst, floors: Vec::new(), law: sharing.law }
     }
 }
 
-/// The budgets of a region that is alone. For a key that finds no room each report is judged by itself: by the last
-/// account and what its POP has not had confirmed.
+/// Local budgets of a region that is offline. For a key without room, each report is judged by itself, from the
+/// last account and the POP's unconfirmed counts.
 #[derive(Debug, Default)]
 pub struct Alone {
     budgets: Bounded<Local>,
 }
 
 impl Alone {
-    /// Keeps at most `budgets_max` budgets.
+    /// Creates an empty set for at most `budgets_max` budgets.
     pub fn with_budgets_max(budgets_max: usize) -> Self {
         Self { budgets: Bounded::new(budgets_max) }
     }
 
-    /// Charges what `entry` says of `pop` to the local budget, in the name of `member`. `last` is the budget's last
-    /// account from the store; the entry's quota is the share.
+    /// Charges `entry` of `pop` to the local budget in the name of `member`. `last` is the last account that
+    /// the store returned for the budget; the entry's quota is the share.
     pub fn charge(
         &mut self,
         now: Time,
@@ -106,17 +109,17 @@ impl Alone {
         }
     }
 
-    /// The account that `entry` of `pop` would have if nothing were known but `last`; nothing is charged.
+    /// Returns the account of `entry` of `pop` computed from `last` alone. Charges nothing.
     pub fn judge(&self, now: Time, entry: &Entry, last: Option<Last>, member: &str, pop: &str) -> Account {
         Local::after(last, entry, member).charge(now, entry, member, pop)
     }
 
-    /// The store has charged the budget, what was charged here among the rest: the local one is dropped.
+    /// Drops the local budget, because the store has charged everything that was charged here.
     pub fn end(&mut self, id: &BudgetId) {
         self.budgets.remove(id);
     }
 
-    /// How many budgets are kept.
+    /// Number of local budgets.
     pub fn budgets_len(&self) -> usize {
         self.budgets.len()
     }
@@ -126,28 +129,29 @@ impl Alone {
 #[derive(Debug, Default)]
 struct Local {
     budget: Budget,
-    /// When the budget's clock showed `shown_us`.
+    /// Time at which the budget's clock showed `shown_us`.
     at: Time,
     shown_us: u64,
-    /// When the account that it began from was made.
+    /// Time of the account that it started from.
     since: Option<Time>,
 }
 
 impl Local {
-    /// A budget of which `last` is known.
+    /// Creates a budget from its last known account, or a full one.
     fn after(last: Option<Last>, entry: &Entry, member: &str) -> Self {
         last.map_or_else(Self::full, |last| Self::begin(entry, last, member))
     }
 
-    /// A budget that has been full for ever: a report may speak of the time before this process began.
+    /// Creates a full budget that has been full since long ago, as a report may cover the time before this
+    /// process started.
     fn full() -> Self {
         Self { shown_us: CLOCK_BEGINS_US, ..Self::default() }
     }
 
-    /// A budget that begins as far from full as `last`, in tokens of the entry's quota.
+    /// Creates a budget with the deficit of `last`, in tokens of the entry's quota.
     ///
-    /// That is charged at the budget's time zero, in whole tokens; then the clock is set forward by what the rounding
-    /// added.
+    /// The deficit is charged at the budget's time zero, rounded up to whole tokens; then the clock is advanced
+    /// by the refill that the rounding added.
     fn begin(entry: &Entry, last: Last, member: &str) -> Self {
         let token_ns = entry.quota.token_ns();
         let tokens = last.deficit_ns.div_ceil(token_ns);
@@ -161,8 +165,8 @@ impl Local {
     }
 
     fn charge(&mut self, now: Time, entry: &Entry, member: &str, pop: &str) -> Account {
-        // For what was admitted long before this budget began, it does not know what refilled meanwhile; and what was
-        // admitted before the last account may be in that already.
+        // For tokens admitted long before this budget began, it does not have the refill of that time. Tokens
+        // admitted before the last account may already be in it.
         let since_us = self.since.map_or(u64::MAX, |since| now.nanos_since(since) / 1_000);
         let most_us = since_us.min(SPAN_US_MAX);
         let mut counts = entry.counts.clone();

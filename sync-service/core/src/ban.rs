@@ -1,19 +1,20 @@
-//! Bans: keys that a rule's penalty refuses for a while, at every POP of the fleet.
+//! Bans: keys that a rule's penalty refuses for some time, at every POP of the fleet.
 //!
-//! A POP reports a key that it banned. Its region tells its other POPs with their next replies, and the other regions
-//! through the store ([`BanList`], which all of them share). [`Bans`] is a region's side: what it heard, what the store
-//! has not heard yet, and what each POP has been told.
+//! A POP reports a key that it banned. Its region sends the ban to its other POPs with their next replies, and
+//! to the other regions through the store, as a [`BanList`] that all regions share. [`Bans`] is a region's
+//! side: all its bans, those that the store does not have yet, and those that each POP was sent.
 //!
-//! Each ban that is news gets a number, and it is noted for each POP up to which number it was told. If a reply is
-//! lost, its POP is told again from there on (see [`crate::push`]).
+//! Each new ban gets a number, and each POP has the number up to which it was sent bans. If a reply is lost,
+//! its POP is sent all bans from there on again (see [`crate::push`]).
 //!
-//! An operator bans keys, too, whatever their rule; and resets them: POPs are told to forget such a key, by a ban of no
-//! length, and so is each region ([`crate::hub::Hub::forget`]). What an operator says replaces what was said before. So a
-//! POP that may know of a longer ban is told to forget the key, and then of the ban. What a penalty says just after a key
-//! was reset does not replace that: it is of before, as a rule.
+//! Operators also ban keys, whatever their rule, and reset them. A reset is sent to POPs as a ban of length
+//! zero, which makes them forget the key; each region forgets it as well ([`crate::hub::Hub::forget`]). An
+//! operator's ban replaces an earlier one. So a POP that may have a longer ban is sent a reset first and the
+//! new ban after it. A penalty's ban that arrives just after a reset does not replace the reset, as it was most
+//! likely made before it.
 //!
-//! The bans that operators ordered are known to every region by themselves ([`Bans::stand_by`]), whatever the list has room for
-//! and whichever keys a rule counts by when it gets another tier.
+//! Bans from operators' overrides reach each region directly ([`Bans::stand_by`]). They do not depend on room
+//! in the list, nor on the key that a rule counts by after a change of tier.
 
 mod list;
 
@@ -30,57 +31,59 @@ use list::{Stands, remaining_ms};
 use crate::budget::BudgetId;
 use crate::push::{Notes, Told, index_of};
 
-/// A ban that lasts so much longer than was known is news, in microseconds. Smaller differences come from the time that
-/// reports and the store's answers are under way.
+/// A ban is news if it ends later than the known one by more than this, in microseconds. Smaller differences
+/// come from the transit times of reports and store replies.
 const LONGER_US: u64 = 1_000_000;
-/// The same in milliseconds, of orders.
+/// [`LONGER_US`] in milliseconds, for overrides.
 const SLACK_MS: u64 = LONGER_US / 1_000;
-/// A key that was reset so much later than was known was reset again, in microseconds: no answer of the store takes longer.
+/// A reset that ends later than the known one by more than this, in microseconds, is a new reset: no store
+/// reply takes longer.
 const AGAIN_US: u64 = 500_000;
-/// The most keys that the store is given at once; the rest wait for the next time.
+/// Maximum number of keys sent to the store in one exchange; the rest wait for the next one.
 pub const SHARED_MAX: usize = 1_000;
 
-/// The bans that a region knows of.
+/// The bans that a region knows.
 #[derive(Debug, Default)]
 pub struct Bans {
     list: BanList,
     news: BTreeMap<BudgetId, News>,
     by_number: BTreeMap<u64, BudgetId>,
-    /// The number of the latest news, ...
+    /// Number of the latest news.
     latest: u64,
-    /// ... and of the latest when the store was last asked: it cannot have heard of what came after that.
+    /// Value of `latest` when the store was last asked. The store cannot have any later news.
     asked: u64,
-    /// Heard from POPs or operators, and not yet in the store; whether it is an operator's word.
+    /// Keys from POPs or operators that are not in the store yet; true if an operator sent the key.
     unshared: BTreeMap<BudgetId, bool>,
-    /// The bans that operators' orders ask for, and when each order ends, in milliseconds since 1970.
+    /// Keys banned by operators' overrides, with the end of each override in milliseconds since 1970.
     ordered: BTreeMap<BudgetId, u64>,
     told: Told<UpTo>,
 }
 
-/// The most keys that orders ban at a time; beyond it, those that came last are banned as far as there is room.
+/// Maximum number of keys that overrides ban at a time; the latest beyond it are banned only as far as the list
+/// has room.
 pub const ORDERED_MAX: usize = 2_000;
 
-/// What is known of a key beside how long its ban lasts.
+/// State of a key beside the end of its ban.
 #[derive(Debug)]
 struct News {
     number: u64,
-    /// When it was heard here.
+    /// Time at which this region received it.
     heard_us: u64,
-    /// The end of the ban, or of the time for which it is told to forget the key, when it was last news.
+    /// End of the ban, or of the time for which POPs are sent the reset, when it was last news.
     until_us: u64,
     is_forgotten: bool,
-    /// Whether it replaces what was said before: POPs are to forget that.
+    /// True if it replaces earlier bans, which POPs have to forget first.
     is_anew: bool,
-    /// The POP that made the ban, and its table: it need not be told.
+    /// The POP that made the ban, with its table; that POP is not sent the ban.
     from: Option<(String, u32)>,
 }
 
-/// The number of the last news that a POP was told of.
+/// Number of the latest news that a POP was sent.
 #[derive(Debug, Default)]
 struct UpTo(u64);
 
 impl Notes for UpTo {
-    /// The number of the last news that it was told of before.
+    /// The previous value, restored if the letter is lost.
     type Letter = u64;
 
     fn take_back(&mut self, before: u64) {
@@ -97,13 +100,13 @@ impl Notes for UpTo {
 }
 
 impl Bans {
-    /// Takes in what a report at `now` says; returns whether it is news to the store.
+    /// Applies the bans of a report at `now`. Returns true if any of them is news to the store.
     pub fn hear(&mut self, now: Time, report: &Report) -> bool {
         let now_us = micros(now);
         self.expire(now_us);
         let mut is_news = false;
         for ban in &report.bans {
-            // Checked when the report was read.
+            // Decoding the report has checked the index.
             let Some(rule) = report.rules.get(usize::from(ban.rule)) else { continue };
             let id = BudgetId::new(rule.name.clone(), ban.value.clone());
             let from = Some((report.pop.clone(), report.table));
@@ -115,25 +118,26 @@ impl Bans {
         is_news
     }
 
-    /// An operator bans `id` at `now` for so long, and at least for as long as it takes until all regions have heard.
+    /// Bans `id` at `now` by an operator's request for `for_ms`, but at least for [`FORGOTTEN_MS`], the time
+    /// after which all regions have received it.
     pub fn order(&mut self, now: Time, id: BudgetId, for_ms: u32) {
         self.put(&id, micros(now), for_ms.max(FORGOTTEN_MS), false);
-        // Unless there is no room: then it is known by its order alone.
+        // Without room in the list, the ban exists by its override alone.
         if self.news.contains_key(&id) {
             self.unshared.insert(id, true);
         }
     }
 
-    /// These are the bans that operators' orders ask for, each with its end in milliseconds since 1970, which are `date_ms` at `now`.
-    /// What is missing of them is told; a ban whose order was taken back is not there any more. Returns the keys that are to
-    /// be forgotten for that.
+    /// Sets the bans that operators' overrides ask for. Each comes with its end in milliseconds since 1970;
+    /// `date_ms` is that time at `now`.
     ///
-    /// A key that was just reset stays so: its order is being taken back.
+    /// Missing bans are sent to POPs. A ban whose override was withdrawn is lifted: returns the keys that have
+    /// to be forgotten for that. A key that was just reset stays reset, since its override is being withdrawn.
     pub fn stand_by(&mut self, now: Time, date_ms: u64, orders: &[(BudgetId, u64)]) -> Vec<BudgetId> {
         let now_us = micros(now);
         self.expire(now_us);
         let all: BTreeMap<_, _> = orders.iter().cloned().collect();
-        // Those that are banned already keep their place.
+        // Keys that are banned already keep their place.
         let (known, new): (Vec<_>, Vec<_>) = all.iter().partition(|(id, _)| self.ordered.contains_key(*id));
         let wanted: BTreeMap<_, _> = known
             .into_iter()
@@ -163,23 +167,23 @@ impl Bans {
         lifted
     }
 
-    /// An operator resets `id` at `now`.
+    /// Resets `id` at `now` by an operator's request.
     pub fn reset(&mut self, now: Time, id: BudgetId) {
         self.put(&id, micros(now), FORGOTTEN_MS, true);
         self.unshared.insert(id, true);
     }
 
-    /// Whether it was heard at `since` or later that `id` is to be forgotten.
+    /// True if a reset of `id` was received at `since` or later.
     pub fn is_forgotten_since(&self, id: &BudgetId, since: Time) -> bool {
         self.news.get(id).is_some_and(|news| news.is_forgotten && news.heard_us >= micros(since))
     }
 
-    /// The bans to give to the store; each is given again until [`Self::merge`] hears that it was taken.
+    /// Returns the bans to send to the store. Each is returned again until [`Self::merge`] confirms it.
     pub fn to_share(&mut self, now: Time) -> Vec<BannedKey> {
         let now_us = micros(now);
         self.expire(now_us);
         self.asked = self.latest;
-        // What an operator says first.
+        // Operators' bans come first.
         let of = |is_order: bool| self.unshared.iter().filter(move |(_, known)| **known == is_order);
         let unshared = of(true).chain(of(false)).take(SHARED_MAX);
         let keys = unshared.filter_map(|(id, is_order)| {
@@ -194,8 +198,8 @@ impl Bans {
         keys.collect()
     }
 
-    /// Takes in the fleet's list, as it was when the store took `mine`, which it was asked last; returns the keys that are to
-    /// be forgotten, and that is news.
+    /// Merges the fleet's list, read when the store took `mine`, the keys it was last asked to add. Returns the
+    /// keys that were reset elsewhere since the last merge.
     pub fn merge(&mut self, now: Time, mine: &[BannedKey], fleet: &[BannedKey]) -> Vec<BudgetId> {
         let now_us = micros(now);
         self.expire(now_us);
@@ -203,7 +207,7 @@ impl Bans {
         for key in fleet {
             let is_shared = self.is_asked(&key.id) && mine.iter().any(|mine| mine.id == key.id);
             if self.unshared.get(&key.id) == Some(&true) && !is_shared {
-                // The store is yet to hear what an operator said here meanwhile.
+                // The store does not have an operator's newer request yet.
                 continue;
             }
             let known = self.news.get(&key.id).map(|news| (news.is_forgotten, news.until_us));
@@ -215,13 +219,13 @@ impl Bans {
                     forgotten.push(key.id.clone());
                 }
             } else if known.is_some_and(|(is_known, _)| is_known) {
-                // It was banned after that.
+                // It was banned after the reset.
                 self.put(&key.id, now_us, key.for_ms, false);
                 self.unshared.remove(&key.id);
             } else if known.is_some_and(|(_, known_us)| until_us + LONGER_US < known_us)
                 && !self.unshared.contains_key(&key.id)
             {
-                // Only an operator makes a ban shorter.
+                // Only an operator shortens a ban.
                 self.put(&key.id, now_us, key.for_ms, false);
             } else {
                 self.learn(&key.id, now_us, key.for_ms, None);
@@ -235,8 +239,8 @@ impl Bans {
         forgotten
     }
 
-    /// What the sender of `report` has not been told yet; at most [`BANS_MAX`] keys. Adds the rules that they refer to
-    /// to `rules`, as far as there is room.
+    /// Returns the bans that the sender of `report` was not sent yet, at most [`BANS_MAX`] keys. Adds the names
+    /// of their rules to `rules`, as far as there is room.
     pub fn tell(
         &mut self,
         now: Time,
@@ -275,23 +279,23 @@ impl Bans {
         })
     }
 
-    /// Until when `id` is banned, as far as is known here.
+    /// Returns the known end of the ban of `id`.
     pub fn banned_until(&self, id: &BudgetId) -> Option<Time> {
         self.list.until_us(id).map(|until_us| Time::from_nanos(until_us.saturating_mul(1_000)))
     }
 
-    /// How many keys are banned, as far as is known here.
+    /// Number of keys known to be banned.
     pub fn banned(&self) -> usize {
         self.list.banned()
     }
 
-    /// For how long `id` is banned, if it is, in milliseconds.
+    /// Remaining time of the ban of `id`, in milliseconds; none if it is not banned.
     pub fn banned_ms(&self, now: Time, id: &BudgetId) -> Option<u32> {
         let until_us = self.list.until_us(id)?;
         Some(remaining_ms(until_us, micros(now))).filter(|ms| *ms > 0)
     }
 
-    /// Notes that `id` is banned for so long from `now_us`; returns whether that is news.
+    /// Records a ban of `id` for `for_ms` from `now_us`. Returns true if that is news.
     fn learn(&mut self, id: &BudgetId, now_us: u64, for_ms: u32, from: Option<(String, u32)>) -> bool {
         let until_us = until_us(now_us, for_ms);
         let is_news = match self.news.get(id) {
@@ -310,16 +314,16 @@ impl Bans {
         false
     }
 
-    /// Whether the store was asked after what is known of `id` was news.
+    /// True if the store was asked after the latest news of `id`.
     fn is_asked(&self, id: &BudgetId) -> bool {
         self.news.get(id).is_none_or(|news| news.number <= self.asked)
     }
 
-    /// Notes what replaces all that was said of `id`.
+    /// Records a ban or a reset that replaces everything known of `id`.
     fn put(&mut self, id: &BudgetId, now_us: u64, for_ms: u32, is_forgotten: bool) {
         self.expire(now_us);
         let until_us = until_us(now_us, for_ms);
-        // A ban that lasts longer takes nothing back.
+        // A longer ban withdraws nothing, so POPs need no reset before it.
         let is_longer = |known: &News| known.until_us > until_us.saturating_add(LONGER_US);
         let is_anew =
             self.news.get(id).is_some_and(|known| known.is_anew || known.is_forgotten || is_longer(known));
@@ -330,7 +334,7 @@ impl Bans {
         }
     }
 
-    /// Gives `news` of `id` the next number.
+    /// Assigns the next number to `news` of `id`.
     fn tell_of(&mut self, id: &BudgetId, news: News) {
         self.latest += 1;
         let news = News { number: self.latest, ..news };

@@ -1,37 +1,39 @@
-//! How far above its quota a key can get, over all points of presence: the overshoot bound.
+//! Overshoot bound: how far above its quota a key can get over all points of presence.
 //!
 //! In any span t the fleet admits at most `burst + rate x t + bound` tokens for a key. What is admitted above
-//! the quota is debt, and is paid back; the bound says how deep the debt can get.
+//! the quota is debt, and is paid back; the bound limits how deep the debt can get.
 //!
 //! # The argument
 //!
 //! With rate L, burst B, N POPs, horizon H and R = [`Fleet::reach_ns`]:
 //!
-//! 1. *A POP's news is at most R old.* A POP that admits past its even share says so at its next tick, and hears the
-//!    budget's level in the answer; an exchange that fails is tried again. So between a report that was charged and the
-//!    answer to the next one that is charged pass at most 2 R: R until that is made, and R until it is answered.
-//! 2. *On one piece of news a POP admits what its bucket holds, and what refills until the next*: `b_i + 2 L R`. A
-//!    bucket holds at most the local burst b, or the whole burst B if its POP is the only one asked. Several POPs may
-//!    believe that at once, on old news: the next POP can be alone only after the last has been silent for the window W
-//!    in which demand is measured, and a POP that is no longer asked is told within R. So at most `a = 1 + R / W`,
-//!    rounded up, hold a whole burst, and the fleet `sum b_i = N b + min(N, a) (B - b)`.
-//! 3. *Below a level of `x_target - L H` nobody gets anything* (p = 0). So the known debt grows to `L H` at most, and
-//!    then by what is under way: for each POP what 2 says.
-//! 4. *The first B of it is the burst.* Either the budget was full when all this began, and has B to give; or other
-//!    POPs had drained it, and those were told the level and hold no burst themselves.
+//! 1. *A POP's grant is at most R old.* A POP that admits more than its fair share reports that at its next
+//!    tick, and receives the budget's level in the reply; an exchange that fails is tried again. So at most 2 R
+//!    pass between a report that was charged and the reply to the next one that is charged: R until the next
+//!    report is made, and R until its reply arrives.
+//! 2. *On one grant a POP admits the content of its bucket, and the refill until the next grant*: `b_i + 2 L
+//!    R`. A bucket holds at most the local burst b, or the whole burst B if its POP is the only one with
+//!    demand. Several POPs may have such a grant at once, as grants age: the next POP can be alone only after
+//!    the last has been silent for the window W in which demand is measured, and a POP without demand any more
+//!    gets a new grant within R. So at most `a = 1 + R / W`, rounded up, hold a whole burst, and the fleet `sum
+//!    b_i = N b + min(N, a) (B - b)`.
+//! 3. *Below a level of `x_target - L H` nothing is granted* (p = 0). So the known debt grows to `L H` at most,
+//!    and then by the tokens under way: for each POP those of step 2.
+//! 4. *The first B of it is the burst.* Either the budget was full when all this began, and has B to give; or
+//!    other POPs had drained it, and those received the level and hold no burst themselves.
 //!
-//! Together `sum b_i + 2 N L R + L H - B`; for a burst below `0.1 s L`, plus what `x_target` is below empty. With
-//! b = B that is `(N - 1) B` and the cost of late news.
+//! Together `sum b_i + 2 N L R + L H - B`; for a burst below `0.1 s L`, plus the depth of `x_target` below
+//! empty. With b = B that is `(N - 1) B` and the cost of late grants.
 //!
-//! # What it rests on
+//! # Assumptions
 //!
 //! - POPs that are cut off for longer than R are not included: see [`apart`].
-//! - What POPs admit without reporting it (cold keys) and what they report only now and then (warm keys) must fit the
-//!   quota together: the even shares of all POPs and the demand that makes a key hot add up to it.
-//! - Floors: a region's floor is admitted in debt too, so 3 holds for the rest only. While that region is asked
-//!   steadily its floor is less than the refill, and the debt shrinks; each time its demand jumps, its POPs
-//!   add what is under way for them once more.
-//! - What is lost (a store is flushed, a POP crashes before it reports) is never charged.
+//! - Tokens that POPs admit without reporting them (cold keys) or report with a delay (warm keys) must fit the
+//!   quota together: the fair shares of all POPs and the demand that makes a key hot add up to it.
+//! - Floors: a region's floor is admitted in debt too, so step 3 holds for the rest only. While that region has
+//!   steady demand, its floor is less than the refill, and the debt shrinks. Each time its demand jumps, its
+//!   POPs add their tokens under way once more.
+//! - Lost tokens (a store is flushed, a POP crashes before it reports) are never charged.
 
 use weir_wire::quota::Quota;
 use weir_wire::sharing::{Sharing, WhenUnsynced};
@@ -39,26 +41,26 @@ use weir_wire::sharing::{Sharing, WhenUnsynced};
 use crate::demand::WINDOW_NS;
 use crate::divide::{HORIZON_NS, target_ns};
 
-/// How many times [`Fleet::reach_ns`] of refill a POP may admit before news stops it.
+/// A POP may admit the refill of this many times [`Fleet::reach_ns`] before a new grant stops it.
 const REACHES: u128 = 2;
 
-/// How large a fleet is, and how quickly it hears.
+/// Size of a fleet, and its delays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fleet {
     /// Points of presence.
     pub pops: u32,
-    /// The time between two reports of a POP, in nanoseconds.
+    /// Time between two reports of a POP, in nanoseconds.
     pub interval_ns: u64,
-    /// The time from a POP to its weir-sync, to the store, and back, in nanoseconds.
+    /// Time from a POP to its weir-sync, to the store, and back, in nanoseconds.
     pub trip_ns: u64,
-    /// The time after which a POP gives up an exchange, in nanoseconds.
+    /// Time after which a POP gives up an exchange, in nanoseconds.
     pub timeout_ns: u64,
-    /// Exchanges in a row that may fail.
+    /// Number of consecutive exchanges that may fail.
     pub failures: u32,
 }
 
 impl Fleet {
-    /// How long a POP may act on old news, in nanoseconds.
+    /// Maximum age of a grant that a POP acts on, in nanoseconds.
     pub fn reach_ns(&self) -> u64 {
         let again_ns = self.timeout_ns.saturating_add(self.interval_ns);
         let failing_ns = again_ns.saturating_mul(u64::from(self.failures));
@@ -66,8 +68,8 @@ impl Fleet {
     }
 }
 
-/// The most tokens that `fleet` admits for one key above `burst + rate x t` in any span t, rounded up. Zero
-/// for a strict rule.
+/// Maximum number of tokens that `fleet` admits for one key above `burst + rate x t` in any span t, rounded up.
+/// Zero for a strict rule.
 pub fn bound(quota: Quota, sharing: &Sharing, fleet: &Fleet) -> u64 {
     if sharing.strict {
         return 0;
@@ -81,8 +83,9 @@ pub fn bound(quota: Quota, sharing: &Sharing, fleet: &Fleet) -> u64 {
     (held - burst).saturating_add(refill(quota, late_ns))
 }
 
-/// Tokens above `burst + rate x t` for a client that asks all POPs of `fleet` at once, while no exchange fails: their local
-/// bursts, and what each admits until it has heard of the others, rounded up. No more than [`bound`].
+/// Tokens above `burst + rate x t` for a client that sends to all POPs of `fleet` at once, while no exchange
+/// fails: the POPs' local bursts, and what each admits until it has a grant, rounded up. Never more than
+/// [`bound`].
 pub fn usual(quota: Quota, sharing: &Sharing, fleet: &Fleet) -> u64 {
     let pops = u64::from(fleet.pops.max(1));
     if sharing.strict || pops == 1 {
@@ -93,8 +96,9 @@ pub fn usual(quota: Quota, sharing: &Sharing, fleet: &Fleet) -> u64 {
     (pops.saturating_mul(local_burst).saturating_sub(burst)).saturating_add(refill(quota, first_ns))
 }
 
-/// What `apart` POPs of `fleet` that hear nothing for `span_ns` nanoseconds may add to [`bound`], rounded up:
-/// their whole rate each, their even share of the quota, or nothing. It is charged once they are back.
+/// Maximum number of tokens that `apart` POPs of `fleet`, cut off for `span_ns` nanoseconds, add to [`bound`],
+/// rounded up: their whole rate each, their fair share of the quota, or nothing. They are charged once the POPs
+/// are back.
 pub fn apart(
     quota: Quota,
     sharing: &Sharing,

@@ -6,10 +6,10 @@ use crate::budget::BudgetId;
 use crate::hashed::EntryRef;
 use crate::id::ByBudget;
 
-/// The most budgets, unless it is said otherwise.
+/// Default maximum number of budgets.
 const BUDGETS_MAX: usize = 100_000;
 
-/// A `T` for each of a bounded number of budgets.
+/// Map from budget to `T` with a maximum number of entries.
 #[derive(Debug)]
 pub(crate) struct Bounded<T> {
     budgets: ByBudget<T>,
@@ -24,7 +24,7 @@ impl<T> Default for Bounded<T> {
 }
 
 impl<T> Bounded<T> {
-    /// For at most `budgets_max` budgets.
+    /// Creates an empty map for at most `budgets_max` budgets.
     pub(crate) fn new(budgets_max: usize) -> Self {
         Self { budgets: ByBudget::default(), budgets_max, swept_at: Time::ZERO }
     }
@@ -46,14 +46,16 @@ impl<T> Bounded<T> {
     }
 
     pub(crate) fn remove(&mut self, id: &BudgetId) {
-        // Mostly there are none, and nothing is hashed for that.
+        // The map is usually empty: skip hashing the key then.
         if !self.budgets.is_empty() {
             self.budgets.remove(id);
         }
     }
 
-    /// What there is for `id`; a `new` one if there is nothing, and there is room. At most once a second, those that
-    /// are no longer needed go.
+    /// Returns the entry of `id`, inserting `new()` if it is missing and there is room. None if the map is
+    /// full.
+    ///
+    /// At most once a second, entries for which `is_needed` is false are removed first.
     pub(crate) fn get_or_insert(
         &mut self,
         now: Time,

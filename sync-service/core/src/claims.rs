@@ -1,18 +1,20 @@
-//! What a POP may claim: no more than its own buckets can have admitted.
+//! Limits on a POP's claims: no more than its own buckets can have admitted.
 //!
-//! A POP's bucket admits at most burst + rate x t (I3). So whatever a POP says it admitted of a key, a *meter* lets no
-//! more through than that: a token bucket of the key's rate that holds [`BURSTS`] bursts. It is more than one, as a POP
-//! that starts anew has a full bucket. Time counts from the POP's last report of the key, however long ago, since an
-//! honest POP reports what it admitted meanwhile; it is told by the POP's own clock, which is believed as far as ours
-//! has come. What is claimed beyond that is not charged until the meter has refilled.
+//! A POP's bucket admits at most burst + rate x t (I3). So whatever a POP reports as admitted for a key, a
+//! *meter* lets no more through: a token bucket with the key's rate that holds [`BURSTS`] bursts. It holds more
+//! than one, as a POP that restarts has a full bucket. Time counts from the POP's last report of the key,
+//! however long ago, since an honest POP reports everything it admitted meanwhile. It is measured by the POP's
+//! own clock, which may not run ahead of ours. Claims beyond that are not charged until the meter has refilled.
 //!
-//! Meters are bounded: where a POP claims more keys at once than its share, the rest is not charged until there is room.
-//! Refused is a key of a rule that is in none of the rule sets that are kept, and a ban that no rule of theirs imposes.
+//! Meters are bounded: if a POP claims more keys at once than its share, the rest is not charged until there is
+//! room. Keys of a rule that is in none of the kept rule sets are refused, and so are bans that no rule of
+//! theirs imposes.
 //!
-//! Strict rules need no meters for what they give: their budgets give no more than they have, whoever asks. But a request
-//! that held tokens may be said to have cost more than it held ([`crate::escrow`]). Its rule says how much at most, and a
-//! meter lets such costs through, each whole, while it has a token. So an honest POP waits for none of them if its requests
-//! cost no more than [`BURSTS`] times what they held: those at one time hold no more than a burst.
+//! Strict rules need no meters for leased tokens: their budgets give no more than they have, whoever asks. But
+//! a request that held tokens may be reported to have cost more than it held ([`crate::escrow`]). Its rule
+//! gives the maximum cost, and a meter lets such costs through, each whole, while it has a token. So an honest
+//! POP waits for none of them if its requests cost no more than [`BURSTS`] times the tokens they held, since
+//! the requests at one time hold no more than a burst.
 
 mod costs;
 mod meter;
@@ -38,109 +40,110 @@ use crate::divide::{HORIZON_NS, SURPLUS};
 use crate::hashed::EntryRef;
 use crate::plan::Entry;
 
-/// A POP is asked for at most so many times what a budget ever gives out in a second.
+/// Maximum demand accepted from a POP, as a multiple of the highest rate that a budget ever gives out.
 pub const DEMAND_TIMES: u64 = 100;
-/// The most keys that all POPs may claim at once, ...
+/// Maximum number of keys that all POPs may claim at once. Beyond it each POP still gets its [`EVEN_SHARE`], so
+/// that the total is at most twice this.
 pub const METERS_MAX: usize = 1 << 19;
-/// ... but each at least its even share of these, however many POPs there are: then it is twice as many at most.
+/// Number of keys that each POP may claim at once, however many POPs there are.
 pub const EVEN_SHARE: usize = METERS_MAX / POPS_MAX as usize;
 
-/// Why a claim was refused.
+/// Reason for a refused claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// It is of a rule that the fleet does not have, or with another quota.
+    /// Its rule is not in the fleet's rule sets, or has another quota there.
     Rule,
-    /// It is of a newer rule set than is known here.
+    /// Its rule set is newer than those known here.
     Newer,
-    /// More tokens than the POP's bucket can have admitted.
+    /// It has more tokens than the POP's bucket can have admitted.
     Tokens,
-    /// More keys than the POP's share.
+    /// It has more keys than the POP's share.
     Keys,
-    /// A ban that no rule imposes, or too many.
+    /// It is a ban that no rule imposes, or there are too many.
     Ban,
-    /// A request that cost more than its rule's requests can.
+    /// It is a request that cost more than its rule allows.
     Cost,
 }
 
-/// Who reports.
+/// Kind of sender of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speaker {
-    /// A POP, by its token.
+    /// A POP, identified by its token.
     Pop,
-    /// The gateway of this process. Its callers say what their requests cost, whatever the rule says of responses or a bucket
-    /// holds.
+    /// The gateway of this process. Its callers state the costs of their requests; the rule's limits on
+    /// response costs and the bucket's capacity do not apply.
     Gateway,
 }
 
-/// What a report claimed and was refused, for one reason.
+/// Refused claims of a report, for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Why.
+    /// Reason of the refusal.
     pub reason: Reason,
-    /// How many keys or bans.
+    /// Number of keys or bans.
     pub count: u64,
-    /// The rule of the first of them.
+    /// Rule of the first of them.
     pub rule: String,
-    /// What that one claimed: tokens, keys, or a ban in milliseconds.
+    /// Claim of the first of them: tokens, keys, or a ban in milliseconds.
     pub claimed: u64,
-    /// What was expected at most.
+    /// Maximum that was expected.
     pub expected: u64,
 }
 
 /// A rule that the fleet may run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownRule {
-    /// As POPs name it in reports.
+    /// The rule as reports contain it.
     pub rule: Rule,
-    /// For how long it bans a key, in milliseconds; 0 if it has no penalty.
+    /// Length of its penalty's ban in milliseconds; 0 if it has no penalty.
     pub ban_ms: u32,
-    /// The most that one request may cost.
+    /// Maximum cost of one request.
     pub cost_max: u32,
 }
 
 /// Rules of several versions, by name.
 type KnownRules = BTreeMap<String, Vec<KnownRule>>;
 
-/// What the POPs have claimed of late.
+/// Recent claims of the POPs.
 #[derive(Debug, Default)]
 pub struct Claims {
-    /// The rules of the versions that are kept, by name. Without a pushed rule set none are known, and POPs have theirs
-    /// from elsewhere.
+    /// Rules of the kept versions, by name. None without a pushed rule set; POPs then have their rules from
+    /// elsewhere.
     rules: Option<KnownRules>,
-    /// The newest of these versions.
+    /// Newest of these versions.
     newest: u64,
-    /// How many reports were looked at.
+    /// Number of reports checked.
     visits: u64,
     pops: BTreeMap<String, Pop>,
-    /// Meters of all POPs.
+    /// Number of meters of all POPs.
     meters: usize,
     swept_at: Time,
     refusals: Vec<Refusal>,
 }
 
-/// A report whose claims are looked at.
+/// A report whose claims are checked.
 pub(crate) struct Visit<'a> {
-    /// Tells it from all others.
+    /// Number that is unique to this visit.
     number: u64,
     now: Time,
-    /// When the report was made, by our clock; no later than now.
+    /// Time of the report by our clock; no later than `now`.
     made_at: Time,
-    /// The rule set that the POP runs, see [`Measure`].
+    /// Rule set that the POP runs, see [`Measure`].
     version: Option<u64>,
-    /// None where there are too many POPs.
+    /// None if there are too many POPs.
     pop: Option<&'a mut Pop>,
-    /// Meters of all POPs.
+    /// Number of meters of all POPs.
     meters: &'a mut usize,
-    /// Why claims of each of the report's rules are refused, if the fleet is not known to have it.
+    /// For each rule of the report, the reason to refuse its claims if the fleet is not known to have it.
     doubts: Vec<Option<Reason>>,
-    /// The most that a request of each of the report's rules may cost.
+    /// Maximum cost of a request, for each rule of the report.
     costs: Vec<u32>,
     speaker: Speaker,
     refusals: &'a mut Vec<Refusal>,
 }
 
 impl Claims {
-    /// The fleet has these rules, of all versions that are kept up to `newest`.
+    /// Sets the rules of all versions that are kept, up to `newest`.
     pub fn know_rules(&mut self, newest: u64, rules: Vec<KnownRule>) {
         self.newest = newest;
         let known = self.rules.insert(BTreeMap::new());
@@ -149,32 +152,32 @@ impl Claims {
         }
     }
 
-    /// The newest version of a rule that is kept.
+    /// Newest kept version of a rule.
     pub(crate) fn known(&self, rule: &str) -> Option<&Rule> {
         self.rules.as_ref()?.get(rule)?.last().map(|known| &known.rule)
     }
 
-    /// Whether the fleet may run `rule`: it is in a rule set that is kept, or none is known.
+    /// True if the fleet may run `rule`: it is in a kept rule set, or there is none.
     pub(crate) fn has(&self, rule: &Rule) -> bool {
         ban_ms(self.rules.as_ref(), rule).is_some()
     }
 
-    /// Whether the fleet may have a rule of this name.
+    /// True if the fleet may have a rule of this name.
     pub(crate) fn may_have(&self, rule: &str) -> bool {
         self.rules.as_ref().is_none_or(|rules| rules.contains_key(rule))
     }
 
-    /// What was refused since the last call.
+    /// Returns the refusals since the last call.
     pub fn refusals(&mut self) -> Vec<Refusal> {
         mem::take(&mut self.refusals)
     }
 
-    /// How many meters there are.
+    /// Number of meters.
     pub fn meters_len(&self) -> usize {
         self.meters
     }
 
-    /// Looks at what `report` claims, which arrived at `now`.
+    /// Starts checking the claims of `report`, which arrived at `now`.
     pub(crate) fn visit(&mut self, now: Time, speaker: Speaker, report: &Report) -> Visit<'_> {
         self.hear(now, report);
         self.visits += 1;
@@ -199,8 +202,8 @@ impl Claims {
         }
     }
 
-    /// Drops the bans of `report` that its POP may not announce, and shortens those that are longer than their rule's: a
-    /// POP's clock that steps back makes what is left of them longer.
+    /// Drops the bans of `report` that its POP may not announce, and shortens those that exceed their rule's. A
+    /// POP's clock that steps back prolongs them.
     pub(crate) fn check_bans(&mut self, now: Time, report: &mut Report) {
         if report.bans.is_empty() {
             return;
@@ -210,7 +213,7 @@ impl Claims {
         let Some(pop) = pops.get_mut(&report.pop) else { return report.bans.clear() };
         let of = &report.rules;
         report.bans.retain_mut(|ban| {
-            // Checked when the report was read.
+            // Decoding the report has checked the index.
             let Some(rule) = of.get(usize::from(ban.rule)) else { return false };
             let expected = ban_ms(rules.as_ref(), rule).unwrap_or(0);
             let is_believed = expected > 0 && pop.announce_ban();
@@ -222,7 +225,7 @@ impl Claims {
         });
     }
 
-    /// The store has charged these `entries` of `pop`.
+    /// Records that the store has charged these `entries` of `pop`.
     pub(crate) fn settle<'a>(&mut self, pop: &str, entries: impl Iterator<Item = &'a Entry>) {
         let Some(pop) = self.pops.get_mut(pop) else { return };
         for entry in entries {
@@ -232,20 +235,20 @@ impl Claims {
         }
     }
 
-    /// POPs forget the key `id`: what they claim of it begins anew.
+    /// Forgets the key `id` at all POPs; claims of it start anew.
     pub(crate) fn forget(&mut self, id: &BudgetId) {
         for pop in self.pops.values_mut() {
             self.meters -= usize::from(pop.meters.remove(id).is_some());
         }
     }
 
-    /// The laws of the strict rules of this name, in the versions that are kept.
+    /// Refill policies of the strict rules with this name in the kept versions.
     pub(crate) fn laws(&self, rule: &str) -> impl Iterator<Item = Law> {
         let known = self.rules.as_ref().and_then(|rules| rules.get(rule)).into_iter().flatten();
         known.map(|known| &known.rule.sharing).filter(|sharing| sharing.strict).map(|sharing| sharing.law)
     }
 
-    /// The POP of `report` is there.
+    /// Records that the POP of `report` exists.
     fn hear(&mut self, now: Time, report: &Report) {
         self.sweep(now);
         if let Some(pop) = self.pops.get_mut(&report.pop) {
@@ -255,7 +258,7 @@ impl Claims {
         }
     }
 
-    /// Forgets full meters now and then.
+    /// Drops full meters from time to time.
     fn sweep(&mut self, now: Time) {
         if now.nanos_since(self.swept_at) < SECOND_NS {
             return;
@@ -266,7 +269,8 @@ impl Claims {
         }
     }
 
-    /// Forgets the POP that has been silent for longest, of those without meters. False if there is none.
+    /// Forgets the POP that has been silent for longest, among those without meters. Returns false if there is
+    /// none.
     fn forget_silent(&mut self) -> bool {
         let idle = self.pops.iter().filter(|(_, pop)| pop.meters.is_empty());
         let silent = idle.min_by_key(|(_, pop)| pop.heard_at).map(|(name, _)| name.clone());
@@ -275,16 +279,18 @@ impl Claims {
 }
 
 impl Visit<'_> {
-    /// Why a claim of this key is refused, if the fleet is not known to have its `rule`.
+    /// Reason to refuse a claim of this key, if the fleet is not known to have its `rule`.
     pub(crate) fn doubt(&mut self, rule: &Rule, key: &Key) -> Option<Reason> {
         let reason = self.doubts.get(usize::from(key.rule)).copied().flatten()?;
         refuse(self.refusals, reason, rule, key.unconfirmed, 0);
         Some(reason)
     }
 
-    /// What is let through of what `key` claims of the budget `id`; `None` if there are too many keys. With it, the
-    /// number of its entry in the report's plan: `next`, unless the report has said something of the same bucket's
-    /// key before; and how many tokens the POP is believed to have been asked for since it reported the key last.
+    /// Limits the claim of `key` on the budget `id`. None if there are too many keys.
+    ///
+    /// Returns the number of the key's entry in the report's plan, the counts that are let through, and the
+    /// number of tokens that the POP is accepted to have been asked for since its last report of the key. The
+    /// entry is `next`, unless the report has an entry for the same key already.
     pub(crate) fn take(
         &mut self,
         id: &BudgetId,
@@ -314,18 +320,18 @@ impl Visit<'_> {
         Some((entry, passed, asked))
     }
 
-    /// What claims of a key of `rule` are measured by.
+    /// Measure for claims of keys of `rule`.
     fn measure(&self, rule: &Rule) -> Measure {
         Measure { quota: rule.quota, version: self.version }
     }
 
-    /// The most keys that the POP may claim at once.
+    /// Maximum number of keys that the POP may claim at once.
     fn share(&self) -> usize {
         if *self.meters < METERS_MAX { OF_ONE_POP_MAX } else { EVEN_SHARE }
     }
 
-    /// The meter of `id`; `None` if it is a new one, and the POP has its `share` of them. A new one is believed to speak of
-    /// `unheard_ns` before.
+    /// The meter of `id`. None if it would be new, and the POP has its `share` of meters. A new meter covers
+    /// `unheard_ns` before the report.
     fn meter(
         &mut self,
         share: usize,
@@ -334,7 +340,7 @@ impl Visit<'_> {
         measure: Measure,
     ) -> Option<&mut Meter> {
         let pop = self.pop.as_deref_mut()?;
-        // Here, as a look-up cannot know whether there has to be room.
+        // The sweep is here, because the look-up below cannot make room.
         if pop.meters.len() >= share
             && self.now.nanos_since(pop.swept_at) >= SECOND_NS
             && !pop.meters.contains_key(id)
@@ -353,8 +359,8 @@ impl Visit<'_> {
     }
 }
 
-/// What a POP can be asked for of a key at most, as far as it is believed, in thousandths of a token per second: many
-/// times what a budget ever gives out.
+/// Maximum demand accepted from a POP for one key, in thousandths of a token per second: a multiple of the
+/// highest rate that a budget gives out.
 pub(crate) fn demand_milli_max(quota: Quota) -> u64 {
     const { assert!(HORIZON_NS == SECOND_NS, "a surplus is given out within a part of a second") };
     let rate_milli = SECOND_NS * 1_000 / quota.token_ns();
@@ -362,19 +368,19 @@ pub(crate) fn demand_milli_max(quota: Quota) -> u64 {
     (rate_milli + surplus_milli).max(1_000) * DEMAND_TIMES
 }
 
-/// For how long `rule` may ban a key, in milliseconds: the longest of the versions that are kept, and any time if no rules
-/// are known. `None` if it is in none of them.
+/// Maximum length of a ban by `rule`, in milliseconds, over the kept versions; unlimited if no rules are known.
+/// None if it is in none of them.
 fn ban_ms(rules: Option<&KnownRules>, rule: &Rule) -> Option<u32> {
     let Some(rules) = rules else { return Some(u32::MAX) };
     versions(rules, rule).map(|known| known.ban_ms).max()
 }
 
-/// The most that a request of `rule` may cost, in the versions that are kept.
+/// Maximum cost of a request of `rule`, over the kept versions.
 fn cost_max(rules: Option<&KnownRules>, rule: &Rule) -> u32 {
     rules.map_or(TOKENS_MAX, |rules| versions(rules, rule).map(|known| known.cost_max).max().unwrap_or(0))
 }
 
-/// The versions of `rule` that are kept.
+/// Kept versions of `rule`.
 fn versions<'a>(rules: &'a KnownRules, rule: &'a Rule) -> impl Iterator<Item = &'a KnownRule> {
     rules.get(&rule.name).into_iter().flatten().filter(|known| known.rule == *rule)
 }

@@ -1,40 +1,40 @@
-//! A budget's own clock: the store's, without its steps.
+//! A budget's own clock: the store's clock, without its steps.
 //!
-//! The store's clock is a wall clock. It may step, as at a fail-over to a host whose clock is behind or ahead. So a
-//! budget keeps its times on a clock of its own, which never steps back. It skips a step forward that a POP's clock
-//! exposes: between two reports of one POP no more time has passed than its monotonic clock says. A mere look at a
-//! budget cannot tell; what then is more time than plausible is put off until a POP has reported. A step that the
-//! weir-sync's clock exposes ([`crate::store_clock`]) is skipped before any of that.
+//! The store's clock is a wall clock. It may step, as at a fail-over to a host whose clock is behind or ahead.
+//! So a budget keeps its times on a clock of its own, which never steps back. It skips a step forward that a
+//! POP's clock exposes: between two reports of one POP, no more time has passed than its monotonic clock shows.
+//! A read of a budget carries no POP's time; an implausibly long time is then put off until a POP has reported.
+//! A step that the weir-sync's clock exposes ([`crate::store_clock`]) is skipped before any of that.
 
 use weir_wire::time::SECOND_NS;
 
 use crate::source::DELAY_US_MAX;
 
-/// The longest that the budget of a key at rest is not looked at, in nanoseconds (see [`crate::hot`]).
+/// Longest time between two reads of the budget of a key at rest, in nanoseconds (see [`crate::hot`]).
 pub const RESTING_NS_MAX: u64 = 32 * SECOND_NS;
-/// If more than this passes between two charges, in microseconds, and more than an empty budget takes to fill, it is in
-/// doubt: no report is held up for longer, so the store's clock may have stepped forward.
+/// Longest time between two charges that is taken for granted, in microseconds, unless an empty budget takes
+/// longer to fill. No report is delayed for longer, so the store's clock may have stepped forward.
 pub const STEP_US: u64 = DELAY_US_MAX;
-/// The same where a budget in debt is only looked at, which happens at least twice in this time.
+/// The same for a read of a budget in debt, which is read at least twice in this time.
 pub const LOOK_US: u64 = 2 * RESTING_NS_MAX / 1_000;
 
-/// How far the budget's clock is from the store's.
+/// Difference between the budget's clock and the store's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Clock {
-    /// What is added to the store's clock, in microseconds.
+    /// Offset added to the store's clock, in microseconds.
     ahead_us: i64,
     /// Time of the store's clock that was put off, in microseconds.
     doubt_us: u64,
 }
 
-/// What a charge says of time.
+/// Evidence of the passed time in a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Word {
-    /// How much more time has passed since a source's last report than its POP's clock says, in microseconds.
+    /// Excess of the time since a source's last report over the time by its POP's clock, in microseconds.
     Late(i64),
-    /// It has counts, all the first of their sources: no earlier report says how much time has passed.
+    /// The charge has counts, all the first of their sources: no earlier report limits the time that passed.
     New,
-    /// It has no counts, and only looks.
+    /// The charge has no counts and only reads the budget.
     None,
 }
 
@@ -44,18 +44,18 @@ impl Clock {
         store_us.saturating_add_signed(self.ahead_us)
     }
 
-    /// What the store's clock shows at a time of the budget's.
+    /// The store's time at a time of the budget's clock.
     pub(crate) fn store_us(self, own_us: u64) -> u64 {
         own_us.saturating_add_signed(self.ahead_us.saturating_neg())
     }
 
-    /// So much time of the store's clock never was, in microseconds (see [`crate::store_clock`]).
+    /// Skips `us` microseconds of the store's clock that did not pass (see [`crate::store_clock`]).
     pub(crate) fn skip(&mut self, us: u64) {
         self.ahead_us = self.ahead_us.saturating_sub_unsigned(us);
     }
 
-    /// The budget's time at a charge for which [`Clock::own_us`] says `told_us`. The last charge was at `at_us` and
-    /// left the budget `deficit_us` from full; an empty one takes `fill_us`.
+    /// Returns the budget's time at a charge for which [`Clock::own_us`] gives `told_us`. The last charge was
+    /// at `at_us` and left the budget `deficit_us` from full; an empty one takes `fill_us` to fill.
     pub(crate) fn tell(
         &mut self,
         told_us: u64,

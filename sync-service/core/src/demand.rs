@@ -1,11 +1,12 @@
-//! Turns cumulative counts into requests per second: a sliding window per bucket, summed per budget.
+//! Demand in requests per second, measured from cumulative counts: a sliding window per bucket, summed per
+//! budget.
 //!
-//! A window holds a few samples of a cumulative count, so repeated and overtaken reports do no harm, and a
-//! bucket that falls silent fades out within [`WINDOW_NS`] by itself.
+//! A window holds a few samples of a cumulative count, so repeated and overtaken reports have no effect. A
+//! bucket that stops reporting fades out within [`WINDOW_NS`].
 //!
-//! Several weir-syncs may serve one region, and each gets only some of a POP's reports. Each counts what it is the
-//! first to hear of (what was asked for since the POP's last report, to whichever of them), so that their sum is the
-//! region's demand. A weir-sync that is the only one counts all that is new to it.
+//! Several weir-syncs may serve one region, and each receives only some of a POP's reports. Each counts the
+//! demand since the POP's previous report to any of them, so their sum is the region's demand. A weir-sync that
+//! is alone in its region counts all demand that is new to it.
 
 use alloc::vec::Vec;
 
@@ -16,70 +17,70 @@ use crate::budget::{BudgetId, COUNT_MAX, Demand, SourceId};
 use crate::scaled::scaled;
 use crate::sorted::Sorted;
 
-/// Over how long demand is measured, in nanoseconds (W in the design).
+/// Window over which demand is measured, in nanoseconds (W in the design).
 pub const WINDOW_NS: u64 = SECOND_NS / 2;
-/// The most buckets that are measured for one budget; any beyond is left out of the sum.
+/// Maximum number of buckets measured for one budget; any beyond it are left out of the sum.
 pub const BUCKETS_MAX: usize = 1_024;
-/// If a bucket was silent for this long, in nanoseconds, what is new counts as asked for just now: a bucket with demand
+/// After a silence longer than this, in nanoseconds, new demand counts as of this moment: a bucket with demand
 /// reports, so there was none before.
 const GAP_NS: u64 = 2 * WINDOW_NS;
-/// A warm key is reported about every two seconds: what comes after such a silence, in nanoseconds, was asked for all
-/// through it. If it comes sooner, the key has grown. A bucket that reports to other weir-syncs meanwhile is silent for
-/// as long at most.
+/// Silence between two reports of a warm key, in nanoseconds; it is reported about every two seconds. Demand
+/// that arrives after such a silence is spread over all of it. If the report comes sooner, the demand has
+/// grown. A bucket that also reports to other weir-syncs is silent for no longer than this.
 pub(crate) const WARM_GAP_NS: core::ops::RangeInclusive<u64> = 3 * SECOND_NS / 2..=5 * SECOND_NS / 2;
-/// After this long without a sign of another weir-sync of the region, in nanoseconds, there is none.
+/// Time without a sign of another weir-sync in the region after which there is none, in nanoseconds.
 const ALONE_NS: u64 = 10 * SECOND_NS;
-/// Samples closer than this replace each other, in nanoseconds.
+/// Samples closer together than this replace each other, in nanoseconds.
 const SPACING_NS: u64 = WINDOW_NS / 8;
-/// The most samples of a window: those inside it, the one before it, and the newest.
+/// Maximum number of samples in a window: those inside it, the one before it, and the newest.
 pub const SAMPLES_MAX: usize = 10;
 
 // One sample per spacing inside the window, one at its edge, and the newest.
 const _: () = assert!(WINDOW_NS / SPACING_NS + 2 <= SAMPLES_MAX as u64);
 
-/// The demand for each budget at the POPs that report here; for one that finds no room it is taken from the report at
-/// hand alone.
+/// Demand of each budget at the POPs that report here. For a budget without room, demand is estimated from the
+/// current report alone.
 #[derive(Debug, Default)]
 pub struct Demands {
     budgets: Bounded<Buckets>,
-    /// When it last heard of another weir-sync of the region.
+    /// Time of the last sign of another weir-sync in the region.
     others_at: Option<Time>,
 }
 
-/// One budget's buckets.
+/// Buckets of one budget.
 #[derive(Debug, Default)]
 struct Buckets {
-    /// By POP, then epoch.
+    /// Sorted by POP, then epoch.
     windows: Sorted<SourceId, Window>,
     heard_at: Time,
     is_in_debt: bool,
     is_warm: bool,
-    /// The most that one POP is believed to be asked for, in thousandths of a token per second.
+    /// Maximum demand accepted from one POP, in thousandths of a token per second.
     most_milli: u64,
 }
 
-/// What a report says of the demand for a bucket.
+/// A report's figures for the demand of one bucket.
 #[derive(Clone, Copy, Debug)]
 pub struct Said {
-    /// Tokens, since its epoch began.
+    /// Tokens asked for since the epoch began.
     pub asked: u64,
-    /// Those of them that its worker has reported to no weir-sync before.
+    /// Part of `asked` that the worker has not reported to any weir-sync before.
     pub recently: u64,
-    /// How long ago the oldest unconfirmed one was asked for, in nanoseconds.
+    /// Age of the oldest unconfirmed demand, in nanoseconds.
     pub span_ns: u64,
-    /// The most that its POP is believed to be asked for, in thousandths of a token per second.
+    /// Maximum demand accepted from the POP, in thousandths of a token per second.
     pub most_milli: u64,
 }
 
 impl Said {
-    /// The demand if nothing else is known.
+    /// Demand estimated from this report alone.
     pub(crate) fn alone(&self) -> Demand {
         let milli = per_second_milli(self.recently, WINDOW_NS).min(self.most_milli);
         Demand { milli, askers: u32::from(self.recently > 0) }
     }
 }
 
-/// Tokens.
+/// Token counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Asked for, admitted or not.
@@ -88,23 +89,23 @@ pub struct Counts {
     pub admitted: u64,
 }
 
-/// What is known of a budget once a bucket of it has reported.
+/// State of a budget after a bucket's report.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heard {
-    /// The demand for it.
+    /// Demand for the budget.
     pub(crate) demand: Demand,
-    /// What the bucket's POP is asked for, in thousandths of a token per second.
+    /// Demand at the bucket's POP, in thousandths of a token per second.
     pub(crate) own_milli: u64,
-    /// What was new to this weir-sync.
+    /// Counts that are new to this weir-sync.
     pub(crate) new: Counts,
 }
 
-/// What is known of a bucket when it reports.
+/// State of a bucket when it reports.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hearing {
-    /// The last answer called its key warm.
+    /// True if the previous reply called its key warm.
     pub is_warm: bool,
-    /// Other weir-syncs get some of its reports.
+    /// True if other weir-syncs receive some of its reports.
     pub is_shared: bool,
 }
 
@@ -114,7 +115,7 @@ impl Counts {
         self.admitted = self.admitted.saturating_add(other.admitted);
     }
 
-    /// The part of these of `part` in `whole`.
+    /// Scales both counts by `part / whole`.
     pub(crate) fn part(self, part: u64, whole: u64) -> Self {
         let of = |count: u64| {
             let part = u128::from(count) * u128::from(part.min(whole)) / u128::from(whole.max(1));
@@ -125,23 +126,25 @@ impl Counts {
 }
 
 impl Demands {
-    /// Measures for at most `budgets_max` budgets.
+    /// Creates a meter for at most `budgets_max` budgets.
     pub fn with_budgets_max(budgets_max: usize) -> Self {
         Self { budgets: Bounded::new(budgets_max), ..Self::default() }
     }
 
-    /// Another weir-sync of the region is there at `now`, and gets some of the POPs' reports.
+    /// Records at `now` that another weir-sync of the region exists and receives some of the POPs' reports.
     pub fn hear_of_others(&mut self, now: Time) {
         self.others_at = Some(now);
     }
 
-    /// Takes what a report says of a bucket, as of `now`. Returns the budget's demand.
+    /// Records a bucket's report at `now`. Returns the budget's demand.
     pub fn observe(&mut self, now: Time, id: &BudgetId, source: &SourceId, said: &Said) -> Demand {
         self.hear(now, id, source, said, 0).demand
     }
 
-    /// The same of a bucket that has `admitted` so many tokens. Other workers of its POP may tell others what they were asked
-    /// for, so of what was admitted the part of what is asked for here counts as new.
+    /// Records a bucket's report at `now`, with its cumulative count of `admitted` tokens.
+    ///
+    /// Other workers of the POP may report their demand to other weir-syncs. So of the newly admitted tokens,
+    /// the same fraction counts as new here as of the demand.
     pub(crate) fn hear(
         &mut self,
         now: Time,
@@ -161,17 +164,17 @@ impl Demands {
         Heard { demand, own_milli, new }
     }
 
-    /// A budget's demand as of `now`.
+    /// Demand of a budget at `now`.
     pub fn current(&self, now: Time, id: &BudgetId) -> Demand {
         self.budgets.get(id).map(|budget| budget.demand(now)).unwrap_or_default()
     }
 
-    /// What `pop` is asked for as of `now`, in thousandths of a token per second.
+    /// Demand at `pop` as of `now`, in thousandths of a token per second.
     pub fn of_pop(&self, now: Time, id: &BudgetId, pop: &str) -> u64 {
         self.budgets.get(id).map_or(0, |budget| budget.of_pop(now, pop))
     }
 
-    /// Whether `pop` was asked for it of late.
+    /// True if `pop` had demand for the budget recently.
     pub fn is_asked_of(&self, now: Time, id: &BudgetId, pop: &str) -> bool {
         let silence_ns = if self.is_shared(now) { *WARM_GAP_NS.end() } else { GAP_NS };
         let windows = self.budgets.get(id).into_iter().flat_map(|budget| budget.windows_of(pop));
@@ -179,29 +182,30 @@ impl Demands {
         last.any(|last| now.nanos_since(last.at) <= silence_ns)
     }
 
-    /// Notes whether a budget is in debt, for [`Demands::debts`], and whether its POPs are now told that it is warm.
+    /// Records the state of a budget: in debt or not, for [`Demands::debts`], and warm or not in the replies to
+    /// its POPs.
     pub fn note(&mut self, id: &BudgetId, is_in_debt: bool, is_warm: bool) {
         if let Some(budget) = self.budgets.get_mut(id) {
             (budget.is_in_debt, budget.is_warm) = (is_in_debt, is_warm);
         }
     }
 
-    /// Budgets heard of lately, and how many of those are in debt.
+    /// Number of budgets reported recently, and of those in debt.
     pub fn debts(&self, now: Time) -> (usize, usize) {
         let is_shared = self.is_shared(now);
         let heard = self.budgets.iter().filter(|(_, budget)| budget.is_heard(now, is_shared));
         heard.fold((0, 0), |(all, in_debt), (_, budget)| (all + 1, in_debt + usize::from(budget.is_in_debt)))
     }
 
-    /// Whether other weir-syncs get some of the POPs' reports.
+    /// True if other weir-syncs receive some of the POPs' reports.
     pub(crate) fn is_shared(&self, now: Time) -> bool {
         self.others_at.is_some_and(|at| now.nanos_since(at) < ALONE_NS)
     }
 }
 
 impl Buckets {
-    /// Takes what a report says of the bucket `source`; returns where a window of its POP is, if there is one, and what is new
-    /// of the bucket.
+    /// Records a report of the bucket `source`. Returns the index of a window of its POP, if there is one, and
+    /// the bucket's new counts.
     fn observe(
         &mut self,
         now: Time,
@@ -238,7 +242,7 @@ impl Buckets {
         (place, Counts { asked, admitted: part_of(given, asked, said.asked.saturating_sub(seen)) })
     }
 
-    /// Notes of each window whether the one before it is of the same POP.
+    /// Marks each window that follows another window of the same POP.
     fn mark_siblings(&mut self) {
         let mut before = None;
         for (source, window) in self.windows.iter_mut() {
@@ -247,12 +251,12 @@ impl Buckets {
         }
     }
 
-    /// The windows of a POP's buckets.
+    /// Windows of a POP's buckets.
     fn windows_of<'a>(&'a self, pop: &'a str) -> impl Iterator<Item = &'a Window> {
         self.windows.iter().filter(move |(source, _)| source.pop == pop).map(|(_, window)| window)
     }
 
-    /// What `pop` is asked for, in thousandths of a token per second.
+    /// Demand at `pop`, in thousandths of a token per second.
     fn of_pop(&self, now: Time, pop: &str) -> u64 {
         let milli = self.windows_of(pop).map(|window| window.milli(now)).fold(0, u64::saturating_add);
         milli.min(self.most_milli)
@@ -262,7 +266,8 @@ impl Buckets {
         self.demand_and_own(now, None).0
     }
 
-    /// The demand, and what the POP of the window at `place` is asked for of it, in thousandths of a token per second.
+    /// Demand of the budget, and the part of it at the POP of the window at `place`, in thousandths of a token
+    /// per second.
     fn demand_and_own(&self, now: Time, place: Option<usize>) -> (Demand, u64) {
         let (mut milli, mut askers, mut own_milli) = (0_u64, 0, 0);
         let (mut of_pop, mut is_own) = (0_u64, false);
@@ -279,26 +284,26 @@ impl Buckets {
         (Demand { milli: milli.min(COUNT_MAX), askers }, own_milli)
     }
 
-    /// Whether it was heard of lately.
+    /// True if it was reported recently.
     fn is_heard(&self, now: Time, is_shared: bool) -> bool {
         let kept_ns = if self.is_warm || is_shared { *WARM_GAP_NS.end() } else { GAP_NS };
         now.nanos_since(self.heard_at) <= kept_ns
     }
 }
 
-/// Samples of the demand for one bucket, as far as this weir-sync was the first to hear of it; oldest first.
+/// Samples of one bucket's demand, as far as this weir-sync was the first to receive it; oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct Window {
     samples: Vec<Sample>,
-    /// The largest count seen.
+    /// Largest count seen.
     seen: Option<u64>,
-    /// The sum of what was new here.
+    /// Sum of the demand that was new here.
     told: u64,
-    /// The largest count of admitted tokens seen.
+    /// Largest count of admitted tokens seen.
     admitted: u64,
-    /// Whether other weir-syncs were told of a part of what was asked for before the latest report.
+    /// True if a part of the demand before the latest report was reported to other weir-syncs.
     is_elsewhere: bool,
-    /// Whether the window before it, among its budget's, is of the same POP.
+    /// True if the previous window of the budget belongs to the same POP.
     is_sibling: bool,
 }
 
@@ -309,7 +314,7 @@ struct Sample {
 }
 
 impl Window {
-    /// Takes what is said at `now`.
+    /// Records a report at `now`.
     pub fn observe(&mut self, now: Time, said: &Said, hearing: Hearing) {
         let told_before = self.told;
         let gap_ns = self.samples.last().map_or(u64::MAX, |last| now.nanos_since(last.at));
@@ -323,8 +328,8 @@ impl Window {
         self.seen = self.seen.max(Some(said.asked));
         if !is_steady {
             self.samples.clear();
-            // As if the last report had come half a window ago, as far apart as reports are. Where reports were lost,
-            // as long ago as the span of this one.
+            // Assume that the previous report came half a window ago, the usual distance. If reports were lost,
+            // assume the span of this one instead.
             let span_ns = said.span_ns.clamp(WINDOW_NS / 2, *WARM_GAP_NS.end());
             let at = Time::from_nanos(now.as_nanos().saturating_sub(span_ns));
             self.samples.push(Sample { at, told: told_before });
@@ -335,13 +340,13 @@ impl Window {
         }
     }
 
-    /// What the bucket is asked for at `now`, in thousandths of a token per second.
+    /// Demand of the bucket at `now`, in thousandths of a token per second.
     pub fn milli(&self, now: Time) -> u64 {
         let [first, next, ..] = self.samples.as_slice() else { return 0 };
         let last = self.samples.last().unwrap_or(next);
         let apart_ns = next.at.nanos_since(first.at);
-        // A bucket that is warm, or that others hear too, says no more for as long again; and the workers of a POP report
-        // a warm one one after the other.
+        // A bucket that is warm, or that also reports elsewhere, stays silent for the same time again. The
+        // workers of a POP report a warm key one after the other.
         let (is_seldom, lasts_ns) = if self.is_elsewhere {
             (apart_ns > WINDOW_NS / 2, apart_ns + WINDOW_NS / 2)
         } else {
@@ -350,18 +355,18 @@ impl Window {
         if is_seldom && now.nanos_since(last.at) <= lasts_ns {
             return per_second_milli(last.told.saturating_sub(first.told), last.at.nanos_since(first.at));
         }
-        // Those outside come first, and mostly there is one.
+        // Samples outside the window come first, and usually there is one.
         let outside = self.samples.iter().take_while(|sample| now.nanos_since(sample.at) >= WINDOW_NS);
         let base = outside.last().unwrap_or(first);
         per_second_milli(last.told.saturating_sub(base.told), now.nanos_since(base.at).max(WINDOW_NS))
     }
 
-    /// The sum of what this weir-sync was the first to hear of.
+    /// Sum of the demand that this weir-sync was the first to receive.
     pub fn told(&self) -> u64 {
         self.told
     }
 
-    /// How many samples are held, at most [`SAMPLES_MAX`].
+    /// Number of samples held, at most [`SAMPLES_MAX`].
     pub fn samples_len(&self) -> usize {
         self.samples.len()
     }
@@ -370,7 +375,7 @@ impl Window {
         let newest = Sample { at: now, told: self.told };
         let previous = self.samples.len().checked_sub(2).and_then(|i| self.samples.get(i)).copied();
         match self.samples.last_mut() {
-            // Two at once, or a clock that stepped back.
+            // Two reports at the same time, or a clock that stepped back.
             Some(last) if now <= last.at => last.told = self.told,
             Some(last) if previous.is_some_and(|p| last.at.nanos_since(p.at) < SPACING_NS) => *last = newest,
             _ => self.samples.push(newest),
@@ -382,8 +387,7 @@ impl Window {
     }
 }
 
-/// Of `tokens` of a bucket, the part of those who asked for `own` of `all` that were asked for; rounded up, so that what was
-/// admitted does not look limited.
+/// Scales `tokens` of a bucket by `own / all`, rounded up so that admitted demand does not look limited.
 pub fn part_of(tokens: u64, own: u64, all: u64) -> u64 {
     if own >= all {
         return tokens;
@@ -397,7 +401,7 @@ pub fn part_of(tokens: u64, own: u64, all: u64) -> u64 {
     )
 }
 
-/// `tokens` in `span_ns` nanoseconds as thousandths of a token per second, rounded down.
+/// Converts `tokens` in `span_ns` nanoseconds to thousandths of a token per second, rounded down.
 fn per_second_milli(tokens: u64, span_ns: u64) -> u64 {
     scaled(tokens, SECOND_NS * 1_000, span_ns).min(COUNT_MAX)
 }

@@ -35,28 +35,28 @@ use crate::heat::{Heat, Weight};
 use crate::plan::Entry;
 use crate::scaled::scaled;
 
-/// Over how long a surplus is given out or a debt taken back, in nanoseconds (H in the design).
+/// Time over which a surplus is given out or a debt recovered, in nanoseconds (H in the design).
 pub const HORIZON_NS: u64 = SECOND_NS;
-/// The level to steer for (`x_target`) is one part of the burst in this many, ...
+/// Target level (`x_target`): the burst divided by this, ...
 pub const TARGET_PART: u64 = 10;
-/// ... plus this much refill, in nanoseconds, for what is admitted and not charged yet; ...
+/// ... plus this much refill, in nanoseconds, for tokens that are admitted and not charged yet; ...
 pub const TARGET_NS: u64 = SECOND_NS / 5;
-/// ... and at least this much refill below full. A small burst overflows between two charges, so its target is lower,
-/// even below empty.
+/// ... and at least this much refill below full. A small burst overflows between two charges, so its target is
+/// lower, even below empty.
 pub const BELOW_FULL_NS: u64 = SECOND_NS / 10;
 
-/// What the operator sets.
+/// Settings of grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// How long until the next grant arrives, in nanoseconds: the sync interval and a round trip.
+    /// Time until the next grant arrives, in nanoseconds: the sync interval and a round trip.
     pub interval_ns: u64,
     /// The shortest lease, in nanoseconds.
     pub lease_min_ns: u64,
     /// The longest lease, in nanoseconds.
     pub lease_max_ns: u64,
-    /// For how long a POP may spend the tokens of a strict rule that it is leased, in nanoseconds.
+    /// Time for which a POP may spend the tokens that it is leased under a strict rule, in nanoseconds.
     pub strict_lease_ns: u64,
-    /// The same for a quota of which nothing comes back before a window ends.
+    /// The same for quotas that do not refill before a window ends.
     pub calendar_lease_ns: u64,
 }
 
@@ -75,60 +75,61 @@ impl Default for Terms {
 /// A budget to divide.
 #[derive(Clone, Copy, Debug)]
 pub struct Shared<'a> {
-    /// How large it is, how POPs share it, and what the one that reports is asked for.
+    /// Quota, sharing, and the demand at the POP that reports.
     pub entry: &'a Entry,
-    /// What it is.
+    /// State of the budget.
     pub account: &'a Account,
-    /// What the region's own floor gives now; `None` stands for the floor's plain rate.
+    /// Current capacity of the region's own floor; if none, the floor's plain rate applies.
     pub own: Option<Own>,
 }
 
-/// What a region's floor gives now.
+/// Current capacity of a region's floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Own {
     /// In nanoseconds of the quota's refill per second.
     pub rate_ns: u64,
-    /// What may be taken at once, in nanoseconds of the quota's refill.
+    /// Tokens that may be taken at once, in nanoseconds of the quota's refill.
     pub level_ns: u64,
 }
 
-/// What the POPs of one region may do with a key until they hear more.
+/// Grants of a key to the POPs of one region, until the next ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Division {
-    /// How closely the key is to be watched.
+    /// How closely the key is watched.
     pub heat: Heat,
-    /// How much it matters that POPs hear of it.
+    /// Importance of pushing the key to POPs.
     pub weight: Weight,
-    /// For POPs that are asked for the key.
+    /// Grant for POPs with demand for the key.
     pub asking: Grant,
-    /// For the other POPs, where the client may turn up next.
+    /// Grant for the other POPs, where the client may appear next.
     pub elsewhere: Grant,
-    /// Whether at most one POP is asked for it.
+    /// True if at most one POP has demand for it.
     pub is_alone: bool,
 }
 
 impl Division {
-    /// Where there are too many keys to keep, the least important goes: one that rests, or whose budget lacks least.
+    /// Importance of keeping the key when there are too many: those that rest go first, then those with the
+    /// smallest deficits.
     pub(crate) fn importance(&self) -> (Heat, Weight) {
         (self.heat, self.weight)
     }
 
-    /// What to answer a POP that reports the key.
+    /// Allowance for a POP that reports the key.
     pub fn allowance(&self) -> Allowance {
         if self.heat == Heat::Warm { Allowance::Warm } else { Allowance::Hot(self.asking) }
     }
 }
 
-/// What the POPs of `region` may do with the key until the next grant. It follows from the account, so that regions
-/// agree without talking.
+/// Grants of the key to the POPs of `region` until the next ones. They are a function of the account, so that
+/// regions agree without communication.
 pub fn divide(shared: &Shared<'_>, region: &str, terms: &Terms) -> Division {
     let Shared { entry, account, own } = *shared;
     let (quota, sharing) = (entry.quota, &entry.sharing);
     let level_ns = i128::from(quota.fill_ns()) - i128::from(account.deficit_ns);
     let asked = FleetDemand::of(account, sharing, terms);
     let is_alone = asked.askers <= 1;
-    // Where one POP sees the key, its bucket is exact and needs no ratio, only the level. But a region's floor refills
-    // long before a debt is paid.
+    // If one POP has all the demand, its bucket is exact and needs no ratio, only the level. A region's floor
+    // is an exception: it refills long before a debt is paid.
     let is_exact = is_alone && (level_ns >= 0 || sharing.floor(region) == 0);
     let ratio = if is_exact { AdmitRatio::ONE } else { ratio(shared, level_ns, &asked, region) };
     let heat = Heat::of(quota, account, asked.lately_milli);
@@ -141,7 +142,7 @@ pub fn divide(shared: &Shared<'_>, region: &str, terms: &Terms) -> Division {
         parts,
         lease_ms: if heat == Heat::Resting { millis(terms.lease_max_ns) } else { lease_ms(level_ns, terms) },
     };
-    // Where neither this POP nor two others have demand, the client may turn up anywhere next.
+    // If neither this POP nor two others have demand, the client may appear anywhere next.
     let pops = if is_alone && entry.own_milli == 0 { spread } else { spread.min(asked.askers) };
     let (burst, parts) =
         if is_alone && pops <= 1 { (quota.burst(), 1) } else { hold(entry, pops, entry.own_milli, terms) };
@@ -149,8 +150,8 @@ pub fn divide(shared: &Shared<'_>, region: &str, terms: &Terms) -> Division {
     Division { heat, weight, asking: Grant { burst, parts, ..elsewhere }, elsewhere, is_alone }
 }
 
-/// The burst that a POP holds for a client that was seen at `pops` at once, and into how many parts its rate is cut.
-/// The burst is the POP's part of the whole one, or a few requests and what it is asked for until it hears more.
+/// Burst and rate divisor of a POP, for a client that was seen at `pops` POPs at once. The burst is the POP's
+/// part of the whole burst, but at least a few requests and the demand until the next grant.
 fn hold(entry: &Entry, pops: u64, asked_milli: u64, terms: &Terms) -> (u32, u32) {
     let Entry { quota, sharing, .. } = entry;
     let most = u64::from(sharing.local_burst);
@@ -162,43 +163,43 @@ fn hold(entry: &Entry, pops: u64, asked_milli: u64, terms: &Terms) -> (u32, u32)
     (u32::try_from(burst).unwrap_or(sharing.local_burst), u32::try_from(parts).unwrap_or(PARTS_MAX))
 }
 
-/// Into how many parts a rate is cut of which a POP holds so many `tokens` at least.
+/// Rate divisor for a POP that must be able to hold `tokens`.
 fn parts_of(entry: &Entry, pops: u64, asked_milli: u64, tokens: u64, terms: &Terms) -> u64 {
     let Entry { quota, sharing, .. } = entry;
     let parts = pops / UNEVEN;
     if parts <= 1 {
         return 1;
     }
-    // At its slowest it refills one token until the POP hears more; it is never slower than the POP's demand.
+    // At least one token must refill until the next grant, and the rate must not fall below the POP's demand.
     let slowest = (terms.interval_ns / quota.token_ns()).clamp(1, u64::from(PARTS_MAX));
     let quickest = SECOND_NS * 1_000 / asked_milli.saturating_mul(quota.token_ns()).max(1);
-    // Each token is charged `parts` times; the last one only has to be there.
+    // Each token is charged `parts` times, except the last one, which only has to be present.
     let most = u64::from(sharing.local_burst).saturating_sub(1) / tokens.saturating_sub(1).max(1);
     parts.min(quickest).clamp(1, slowest).min(most).max(1)
 }
 
-/// The most that is likely to come where `mean_milli`, in thousandths, is expected. Requests arrive as a Poisson
-/// process, whose deviation is the root of its mean: four times the mean is common where few are expected, and never
-/// seen where many are.
+/// Upper estimate of the number of arrivals for an expected `mean_milli`, in thousandths. Requests arrive as a
+/// Poisson process, whose deviation is the root of its mean: four times the mean is common if few are expected,
+/// and never happens if many are.
 fn likely_milli(mean_milli: u64) -> u64 {
     mean_milli.saturating_add(LUMP_DEVIATIONS * mean_milli.saturating_mul(1_000).isqrt())
 }
 
-/// A member's region: what stands before the slash.
+/// A member's region: the part before the slash.
 pub fn region_of(member: &str) -> &str {
     member.split_once('/').map_or(member, |(region, _)| region)
 }
 
-/// What a budget owes that is `deficit_ns` from full, in thousandths of a token.
+/// Debt of a budget with a deficit of `deficit_ns`, in thousandths of a token.
 pub fn debt_milli(quota: Quota, deficit_ns: u64) -> u64 {
     let debt_ns = deficit_ns.saturating_sub(quota.fill_ns());
     if debt_ns == 0 { 0 } else { scaled(debt_ns, 1_000, quota.token_ns()) }
 }
 
-/// How much of a member's demand still counts, and how many of its POPs.
+/// Part of a member's demand that still counts, and the number of its POPs with demand.
 ///
-/// A region with demand reports it every interval, and until then the last report counts in full. After that its demand
-/// fades as its window does, so that a client that moves is not counted twice.
+/// A region with demand reports it every interval, and until then the last report counts in full. After that
+/// its demand fades like its window, so that a client that moves does not count twice.
 fn still_asked(member: &Member, terms: &Terms) -> (u128, u64) {
     let (interval_us, window_us) = (terms.interval_ns / 1_000, WINDOW_NS / 1_000);
     let fade_us = window_us.saturating_sub(interval_us).max(1);
@@ -207,16 +208,16 @@ fn still_asked(member: &Member, terms: &Terms) -> (u128, u64) {
     (milli, if left_us > 0 { u64::from(member.demand.askers) } else { 0 })
 }
 
-/// What the fleet is asked for.
+/// Demand of the fleet.
 struct FleetDemand<'a> {
     /// Thousandths of a token per second.
     milli: u128,
-    /// The same, with each report in full until a warm key's next is due. A client that moves counts at several places
-    /// then, so this only tells how closely to watch.
+    /// The same, but each report counts in full until a warm key's next report is due. A client that moves then
+    /// counts at several places, so this sum only decides how closely to watch the key.
     lately_milli: u128,
-    /// By region, with the same sum as `milli`; empty where no region has a floor.
+    /// By region, with the same sum as `milli`; empty if no region has a floor.
     by_region: BTreeMap<&'a str, u128>,
-    /// POPs that are asked.
+    /// Number of POPs with demand.
     askers: u64,
 }
 
@@ -238,7 +239,7 @@ impl<'a> FleetDemand<'a> {
     }
 }
 
-/// The admit ratio of `region`. All sums here are in thousandths of a nanosecond of refill per second.
+/// Admit ratio of `region`. All sums here are in thousandths of a nanosecond of refill per second.
 fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &FleetDemand<'_>, region: &str) -> AdmitRatio {
     let Entry { quota, sharing, .. } = shared.entry;
     const { assert!(HORIZON_NS == SECOND_NS, "so that a level divided by it is a rate in the same digits") };
@@ -250,7 +251,7 @@ fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &FleetDemand<'_>, region: &
     };
     let own_sum: u128 =
         if sharing.floors.is_empty() { 0 } else { asked.by_region.iter().map(|(r, m)| own(r, *m)).sum() };
-    // L_eff, less what the regions' floors give.
+    // L_eff, less the regions' own floors.
     let beyond_ns = level_ns - target_ns(*quota);
     let rest_ns =
         i128::from(HORIZON_NS) + if beyond_ns > 0 { beyond_ns * i128::from(SURPLUS) } else { beyond_ns };
@@ -259,7 +260,7 @@ fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &FleetDemand<'_>, region: &
     if sharing.floor(region) == 0 {
         return of_rest;
     }
-    // p = q + (1 - q) own / D; a region without demand so far begins within its floor.
+    // p = q + (1 - q) own / D; a region without demand so far starts within its floor.
     let milli = asked.by_region.get(region).copied().unwrap_or(0);
     if milli == 0 {
         return AdmitRatio::ONE;
@@ -269,22 +270,22 @@ fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &FleetDemand<'_>, region: &
     AdmitRatio::from_bits(of_rest.bits() + u32::try_from(by_floor).unwrap_or(0))
 }
 
-/// For a client that was seen at many POPs, each refills this many times faster than an even division gives.
+/// For a client that was seen at many POPs, each POP refills this many times faster than by an even division.
 const UNEVEN: u64 = 5;
-/// A POP's burst covers what it is asked for until it hears more, plus this many standard deviations.
+/// A POP's burst covers its demand until the next grant, plus this many standard deviations.
 const LUMP_DEVIATIONS: u64 = 2;
-/// A POP lets through at least this many requests at once, unless that is a large part of the burst.
+/// Minimum number of requests that a POP lets through at once, unless that is a large part of the burst.
 const LUMP: u64 = 2;
-/// A surplus is given out this many times faster than a lack is made up.
+/// A surplus is given out this many times faster than a deficit is made up.
 pub(crate) const SURPLUS: u64 = 4;
 
-/// The target level.
+/// Target level in nanoseconds of refill.
 pub(crate) fn target_ns(quota: Quota) -> i128 {
     let fill_ns = quota.fill_ns();
     i128::from(fill_ns / TARGET_PART + TARGET_NS).min(i128::from(fill_ns) - i128::from(BELOW_FULL_NS))
 }
 
-/// `part / whole`; 0 if there is no part, 1 if it is at least the whole.
+/// `part / whole`; 0 if `part` is 0, 1 if it is at least `whole`.
 fn quotient(part: u128, whole: u128) -> AdmitRatio {
     if part == 0 {
         return AdmitRatio::ZERO;
@@ -297,7 +298,8 @@ fn quotient(part: u128, whole: u128) -> AdmitRatio {
 }
 
 fn level_milli(quota: Quota, level_ns: i128, own: Option<Own>) -> i64 {
-    // A slow quota may refill less than a token until the POP hears more; what the floor holds is there anyway.
+    // A slow quota may refill less than a token until the next grant, but the tokens of the floor are available
+    // anyway.
     let own_ns = own.map(|own| own.level_ns.min(LUMP * quota.token_ns()));
     let level_ns = own_ns.map_or(level_ns, |own_ns| level_ns.max(own_ns.into()));
     if let (Ok(level_ns), Ok(token_ns)) = (i64::try_from(level_ns * 1_000), i64::try_from(quota.token_ns())) {

@@ -1,4 +1,4 @@
-//! What an operator watches: what budgets owe and may owe, and how large the fleet is.
+//! Gauges for operators: debts of budgets and their bounds, and the size of the fleet.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -14,39 +14,39 @@ use crate::bound::{Fleet, bound};
 use crate::divide::Terms;
 use crate::heard::Owed;
 
-/// How long a rule that no report names is remembered, in nanoseconds.
+/// Time for which a rule that no report contains is remembered, in nanoseconds.
 const RULE_IDLE_NS: u64 = 600 * SECOND_NS;
-/// After how long a POP gives up an exchange unless its configuration says otherwise, in nanoseconds.
+/// Default time after which a POP gives up an exchange, in nanoseconds.
 const TIMEOUT_NS: u64 = SECOND_NS;
 
-/// How things stand.
+/// Gauges of a weir-sync.
 #[derive(Clone, Debug)]
 pub struct Figures {
-    /// Budgets heard of lately, ...
+    /// Number of budgets reported recently.
     pub budgets: usize,
-    /// ... and how many of those are in debt.
+    /// Number of those that are in debt.
     pub in_debt: usize,
-    /// Each rule that was heard of lately.
+    /// Figures of each rule that was reported recently.
     pub rules: BTreeMap<String, RuleFigures>,
     /// POPs that report here.
     pub pops_here: u32,
-    /// The same as a part of the fleet.
+    /// These POPs as a fraction of the fleet.
     pub share: Share,
-    /// How long ago the store answered last, in nanoseconds.
+    /// Time since the store's last answer, in nanoseconds.
     pub store_silence_ns: u64,
 }
 
-/// How the budgets of one rule stand.
+/// Figures of one rule's budgets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleFigures {
-    /// What they owe.
+    /// Their debts.
     pub owed: Owed,
-    /// How many tokens a key can get above its quota, while no exchange of a POP fails twice in a row. `None` if no
-    /// report has named the rule lately.
+    /// Maximum number of tokens that a key can get above its quota while no exchange of a POP fails twice in a
+    /// row. None if no report has contained the rule recently.
     pub bound: Option<u64>,
 }
 
-/// The rules that reports name.
+/// The rules that reports contain.
 #[derive(Debug, Default)]
 pub(crate) struct Rules(BTreeMap<String, LiveRule>);
 
@@ -58,7 +58,7 @@ struct LiveRule {
 }
 
 impl Rules {
-    /// Notes the rules that a report names; at most [`RULES_MAX`].
+    /// Records the rules of a report; at most [`RULES_MAX`].
     pub(crate) fn hear(&mut self, now: Time, rules: &[Rule]) {
         for rule in rules {
             let heard = LiveRule { quota: rule.quota, sharing: rule.sharing.clone(), heard_at: now };
@@ -70,17 +70,17 @@ impl Rules {
         }
     }
 
-    /// The quota of a rule that was heard of lately, and how POPs share it.
+    /// Quota and sharing of a rule that was reported recently.
     pub(crate) fn get(&self, rule: &str) -> Option<(Quota, Sharing)> {
         self.0.get(rule).map(|known| (known.quota, known.sharing.clone()))
     }
 
-    /// The law of the rule, if it is strict.
+    /// Refill policy of the rule; none if it is not strict.
     pub(crate) fn law(&self, rule: &str) -> Option<Law> {
         self.0.get(rule).filter(|rule| rule.sharing.strict).map(|rule| rule.sharing.law)
     }
 
-    /// How each rule stands at `now` in a fleet of `pops`, whose budgets owe `owed`.
+    /// Figures of each rule at `now` in a fleet of `pops`, for debts `owed`.
     pub(crate) fn figures(
         &mut self,
         now: Time,
@@ -89,7 +89,7 @@ impl Rules {
         terms: &Terms,
     ) -> BTreeMap<String, RuleFigures> {
         self.0.retain(|_, known| now.nanos_since(known.heard_at) <= RULE_IDLE_NS);
-        // The terms' interval already has the trip in it.
+        // The interval in the terms includes the round trip.
         let interval_ns = terms.interval_ns;
         let fleet = Fleet { pops, interval_ns, trip_ns: 0, timeout_ns: TIMEOUT_NS, failures: 1 };
         let owed = owed.into_iter().map(|(rule, owed)| (rule, RuleFigures { owed, bound: None }));

@@ -1,12 +1,12 @@
 //! A region's floor as a bucket of its own: f per cent of the rate, f per cent of the burst.
 //!
-//! A region's demand in half a second goes up and down; its bucket evens that out, so that a region that asks for its
-//! floor gets it. While the budget is in debt the bucket may go into debt too: a region that is flooded from time to
-//! time does not get its floor anew each time.
+//! A region's demand fluctuates from one half second to the next. Its bucket smooths that, so that a region
+//! whose demand equals its floor gets it. While the budget is in debt the bucket may go into debt too: a region
+//! that is flooded from time to time does not get its floor anew each time.
 //!
-//! Several weir-syncs may serve one region, and the store tells each only what its own reports were charged. So each
-//! takes from its bucket what POPs report to it as admitted; counts are cumulative, so it does not matter which heard
-//! it first.
+//! Several weir-syncs may serve one region, and the store returns to each only the charges of its own reports.
+//! So each debits its bucket by the counts that POPs report to it; counts are cumulative, so it does not matter
+//! which weir-sync received them first.
 
 use weir_wire::time::{SECOND_NS, Time};
 
@@ -16,15 +16,15 @@ use crate::divide::{Own, SURPLUS, TARGET_PART};
 use crate::plan::Entry;
 use crate::sorted::Sorted;
 
-/// The most sources of a key whose counts are known; if more come, all of them are learnt anew.
+/// Maximum number of sources of a key whose counts are known; beyond it, all of them are forgotten.
 const SOURCES_MAX: usize = 1_024;
-/// A key that nobody asked for is forgotten after this, in nanoseconds.
+/// Time after which a key without demand is forgotten, in nanoseconds.
 const IDLE_NS: u64 = 60 * SECOND_NS;
-/// What a weir-sync hears of was admitted within this, in nanoseconds: two weir-syncs hear of each POP in turn.
+/// Tokens in a report were admitted within this time, in nanoseconds: with two weir-syncs, each receives every
+/// second report of a POP.
 const HEARD_NS: u64 = SECOND_NS;
 
-/// The floors of a region's keys. A key that finds no room gets a new bucket with each charge, and nothing is evened
-/// out.
+/// Floors of a region's keys. A key without room gets a new bucket with each charge, which smooths nothing.
 #[derive(Debug, Default)]
 pub struct Floors {
     buckets: Bounded<Bucket>,
@@ -32,14 +32,14 @@ pub struct Floors {
 
 #[derive(Debug)]
 struct Bucket {
-    /// Nanoseconds of the whole quota's refill until it is full.
+    /// Deficit in nanoseconds of the whole quota's refill.
     deficit_ns: u64,
     at: Time,
-    /// The count that each source has reported as admitted.
+    /// Latest count of admitted tokens from each source.
     counts: Sorted<SourceId, u64>,
-    /// How much that grew since it was last taken.
+    /// Growth of the counts since it was last debited.
     grew: u64,
-    /// Whether a source is new here: only the store knows what is new in its count.
+    /// True if a source is new here. Only the store has the new part of its count then.
     has_new: bool,
 }
 
@@ -66,7 +66,8 @@ impl Bucket {
 }
 
 impl Floors {
-    /// What a floor of `percent` gives the region now, after `account` was charged for `entry`.
+    /// Debits the key's bucket after `account` was charged for `entry`. Returns the current capacity of a floor
+    /// of `percent`.
     pub fn charge(&mut self, now: Time, entry: &Entry, percent: u8, account: &Account) -> Option<Own> {
         if percent == 0 {
             return None;
@@ -77,20 +78,23 @@ impl Floors {
         let bucket = self.bucket(now, &entry.id).unwrap_or(&mut unknown);
         let refill_ns = part(now.nanos_since(bucket.at));
         let lacking_ns = bucket.deficit_ns.saturating_sub(refill_ns);
-        // What is heard now was admitted since the last charge, so what refilled meanwhile pays for it.
+        // These tokens were admitted since the last charge, so the refill since then pays for them.
         let spilled_ns = refill_ns.saturating_sub(bucket.deficit_ns).min(part(HEARD_NS));
         let grew = core::mem::take(&mut bucket.grew);
-        // Several reports may be under way to the store at once: the first that is charged takes what all have said.
+        // Several reports may be waiting for the store at once: the first that is charged debits the counts of
+        // all.
         let tokens = if bucket.has_new { grew.max(account.charged) } else { grew };
         bucket.has_new = bucket.counts.len() == 0;
         let taken_ns = entry.quota.token_ns().saturating_mul(tokens).saturating_sub(spilled_ns);
         let deficit_ns = lacking_ns.saturating_add(taken_ns);
-        // Unless the budget is in debt, what the region took beyond its floor is what others left, and no debt.
+        // Unless the budget is in debt, tokens beyond the region's floor are unused tokens of others, and no
+        // debt.
         let most_ns = if account.deficit_ns < entry.quota.fill_ns() { full_ns } else { u64::MAX };
         let deficit_ns = deficit_ns.min(most_ns);
         (bucket.deficit_ns, bucket.at) = (deficit_ns, now);
-        // As for the whole: a lack below a tenth is made up within a second, and what is above it is given out faster.
-        // A small bucket would else overflow between two charges, and the region get less than its floor.
+        // As for the whole budget: a level below the target is made up within a second, and a surplus is given
+        // out faster. Otherwise a small bucket would overflow between two charges, and the region would get
+        // less than its floor.
         let steered_ns = full_ns - full_ns / TARGET_PART;
         let surplus_ns = steered_ns.saturating_sub(deficit_ns).saturating_mul(SURPLUS);
         let lack_ns = deficit_ns.saturating_sub(steered_ns);
@@ -98,7 +102,7 @@ impl Floors {
         Some(Own { rate_ns, level_ns: full_ns.saturating_sub(deficit_ns) })
     }
 
-    /// A POP of the region says at `now` that it has admitted so many tokens since its bucket's epoch began.
+    /// Records at `now` that a POP of the region has admitted `admitted` tokens since its bucket's epoch began.
     pub fn hear(&mut self, now: Time, id: &BudgetId, source: &SourceId, admitted: u64) {
         if let Some(bucket) = self.bucket(now, id) {
             bucket.hear(source, admitted);
@@ -110,7 +114,7 @@ impl Floors {
         self.buckets.remove(id);
     }
 
-    /// The bucket of a key; none where there is no room for another.
+    /// The bucket of a key; none if there is no room for another.
     fn bucket(&mut self, now: Time, id: &BudgetId) -> Option<&mut Bucket> {
         let is_needed = |bucket: &Bucket| now.nanos_since(bucket.at) < IDLE_NS;
         self.buckets.get_or_insert(now, id, || Bucket::new(now), is_needed)

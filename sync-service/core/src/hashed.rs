@@ -1,20 +1,22 @@
-//! Maps by hash, for what every report asks of each of its keys.
+//! Hash maps for the code that runs for each key of a report.
 //!
-//! A look-up takes one hash of a few bytes, however many keys there are; a tree would compare the key with a dozen others.
-//! The order of such a map is another in each run: where order reaches a result, there is a tree, or what is taken out is sorted.
+//! A look-up hashes a few bytes once, however many keys there are; a tree would compare the key with a dozen
+//! others. The order of such a map differs in each run: where order affects a result, there is a tree, or the
+//! extracted items are sorted.
 //!
-//! The usual hash is quick, and its seed is where this process's memory lies: nobody who cannot see a map's order, nor time what is asked of it,
-//! can choose keys that collide. What clients choose has a stronger one, and carries it: a map of such keys hashes nothing ([`Carried`]).
+//! The default hash is fast, and its seed derives from the address space of this process. A client that can
+//! neither see a map's order nor time its look-ups cannot choose keys that collide. Keys that clients choose
+//! have a stronger hash, which they store: a map of such keys computes no hash ([`Carried`]).
 
 use core::hash::Hasher;
 
 pub use hashbrown::Equivalent;
 pub use hashbrown::hash_map::EntryRef;
 
-/// A map by hash.
+/// Hash map.
 pub type Hashed<K, V, S = hashbrown::DefaultHashBuilder> = hashbrown::HashMap<K, V, S>;
 
-/// Takes the hash that a key carries as it is.
+/// Hasher that returns the hash stored in a key unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Carried(u64);
 
@@ -27,7 +29,7 @@ impl Hasher for Carried {
         self.0 = hash;
     }
 
-    /// A key that carries its hash writes nothing else.
+    /// Keys with a stored hash write nothing else.
     fn write(&mut self, bytes: &[u8]) {
         self.0 = bytes.iter().fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
     }

@@ -1,8 +1,7 @@
-//! What a region last heard of each budget: how much it owes now, and where to go on from while the store is out of
-//! reach.
+//! Last known state of each budget in a region: for its debt at any time, and as the starting point when the
+//! store is out of reach.
 //!
-//! A full budget has nothing to remember, so only those that lack something are here, and they leave
-//! once they have refilled.
+//! Only budgets that are not full are kept; they are dropped once they have refilled.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -15,41 +14,41 @@ use crate::bounded::Bounded;
 use crate::budget::BudgetId;
 use crate::divide::debt_milli;
 
-/// How a budget stood, and when.
+/// State of a budget at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Last {
-    /// How large it is.
+    /// Its quota.
     pub quota: Quota,
     /// Nanoseconds of refill until full, at `at`.
     pub deficit_ns: u64,
-    /// When that was.
+    /// Time of that state.
     pub at: Time,
 }
 
 impl Last {
-    /// Nanoseconds of refill until full at `now`, if nothing was taken since.
+    /// Nanoseconds of refill until full at `now`, if nothing was debited since.
     pub fn deficit_ns_at(&self, now: Time) -> u64 {
         self.deficit_ns.saturating_sub(now.nanos_since(self.at))
     }
 
-    /// What the budget owes at `now`, in thousandths of a token, if nothing was taken since.
+    /// Debt of the budget at `now`, in thousandths of a token, if nothing was debited since.
     pub fn debt_milli(&self, now: Time) -> u64 {
         debt_milli(self.quota, self.deficit_ns_at(now))
     }
 }
 
-/// What the budgets of one rule owe, in thousandths of a token.
+/// Debts of one rule's budgets, in thousandths of a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owed {
-    /// All of them together, now.
+    /// Their sum now.
     pub sum_milli: u64,
-    /// The one that owes most, now: how far its key is above burst + rate x t.
+    /// The largest one now: how far its key is above burst + rate x t.
     pub deepest_milli: u64,
-    /// The most that one of them has owed so far.
+    /// The largest debt of any of them so far.
     pub most_milli: u64,
 }
 
-/// The budgets a region has heard of that are not full; one that finds no room counts as full.
+/// Budgets of a region that are not full. A budget without room counts as full.
 #[derive(Debug, Default)]
 pub struct Heard {
     budgets: Bounded<Last>,
@@ -57,12 +56,12 @@ pub struct Heard {
 }
 
 impl Heard {
-    /// Remembers at most `budgets_max` budgets.
+    /// Creates an empty set for at most `budgets_max` budgets.
     pub fn with_budgets_max(budgets_max: usize) -> Self {
         Self { budgets: Bounded::new(budgets_max), ..Self::default() }
     }
 
-    /// Notes how the budget `id` stands.
+    /// Records the state of the budget `id`.
     pub fn note(&mut self, id: &BudgetId, last: Last) {
         let debt_milli = last.debt_milli(last.at);
         if debt_milli > 0 {
@@ -79,7 +78,7 @@ impl Heard {
         }
     }
 
-    /// Notes that a budget of this rule owes so much.
+    /// Records a debt of a budget of this rule.
     fn owes(&mut self, rule: &str, debt_milli: u64) {
         if let Some(most) = self.most_milli.get_mut(rule) {
             *most = debt_milli.max(*most);
@@ -88,24 +87,24 @@ impl Heard {
         }
     }
 
-    /// How the budget `id` stood last; `None` is full, or not known.
+    /// Last state of the budget `id`. None if it is full or unknown.
     pub fn last(&self, id: &BudgetId) -> Option<Last> {
         self.budgets.get(id).copied()
     }
 
-    /// Forgets how the budget `id` stood.
+    /// Forgets the budget `id`.
     pub fn forget(&mut self, id: &BudgetId) {
         self.budgets.remove(id);
     }
 
-    /// What the budgets owe at `now`, rule by rule.
+    /// Debts of the budgets at `now`, by rule.
     pub fn owed(&self, now: Time) -> BTreeMap<String, Owed> {
         let most = |(rule, most_milli): (&String, &u64)| {
             (rule.clone(), Owed { most_milli: *most_milli, ..Owed::default() })
         };
         let mut owed: BTreeMap<String, Owed> = self.most_milli.iter().map(most).collect();
         for (id, last) in self.budgets.iter() {
-            // A rule beyond the maximum is left out, and one that has never owed anything.
+            // Rules beyond the maximum are left out, and so are those that never had a debt.
             if let Some(rule) = owed.get_mut(&id.rule) {
                 let debt_milli = last.debt_milli(now);
                 rule.sum_milli = rule.sum_milli.saturating_add(debt_milli);
@@ -115,7 +114,7 @@ impl Heard {
         owed
     }
 
-    /// How many budgets are remembered.
+    /// Number of budgets remembered.
     pub fn budgets_len(&self) -> usize {
         self.budgets.len()
     }

@@ -1,4 +1,4 @@
-//! How closely a key is to be watched, and how much it matters that POPs hear of it.
+//! Temperature of a key: how closely it is watched, and how important it is to push it to POPs.
 
 use weir_wire::quota::Quota;
 use weir_wire::time::SECOND_NS;
@@ -6,17 +6,18 @@ use weir_wire::time::SECOND_NS;
 use crate::budget::Account;
 use crate::scaled::scaled;
 
-/// The highest rank of a hot key.
+/// Highest rank of a hot key.
 pub const RANK_MAX: u8 = 4;
-/// A key is hot when it is asked for more than a half of its rate, or its level is below a half of its burst.
+/// A key is hot if its demand is more than its rate divided by this, or its deficit more than its burst divided
+/// by this.
 const HOT_PART: u64 = 2;
 
-/// How closely a key is to be watched.
+/// How closely a key is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Heat {
-    /// Far from its quota: nobody else need hear of it.
+    /// Far from its quota: no other POP needs a grant.
     Warm,
-    /// Nobody asks for it now; but its budget is far from full, or its client was seen at many POPs at once and may
+    /// Without demand now. But its budget is far from full, or its client was seen at many POPs at once and may
     /// return to all of them.
     Resting,
     /// Close to its quota.
@@ -24,7 +25,7 @@ pub enum Heat {
 }
 
 impl Heat {
-    /// The heat of a key that is asked for `demand_milli` thousandths of a token a second.
+    /// Heat of a key with a demand of `demand_milli` thousandths of a token per second.
     pub fn of(quota: Quota, account: &Account, demand_milli: u128) -> Self {
         let rate_milli = SECOND_NS * 1_000 / quota.token_ns();
         let is_busy = demand_milli.saturating_mul(u128::from(HOT_PART)) > rate_milli.into();
@@ -39,19 +40,19 @@ impl Heat {
     }
 }
 
-/// How much it matters that POPs hear of a key: what its budget lacks, in thousandths of a burst. A client that asks
-/// once for each of many keys gives each of them little weight.
+/// Importance of pushing a key to POPs: the deficit of its budget, in thousandths of a burst. A client that
+/// sends one request to each of many keys gives each of them little weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Weight(u32);
 
 impl Weight {
-    /// The weight of a key with this account.
+    /// Weight of a key with this account.
     pub fn of(quota: Quota, account: &Account) -> Self {
         let lacks = scaled(account.deficit_ns, 1_000, quota.fill_ns());
         Self(u32::try_from(lacks).unwrap_or(u32::MAX))
     }
 
-    /// The rank of a hot key on the list that regions share: by how many bursts its budget lacks. Above 1 it is in debt.
+    /// Rank of a hot key on the list that regions share, by its deficit in bursts. Above 1 it is in debt.
     pub(crate) fn rank(self) -> u8 {
         match self.0 {
             0..=1_000 => 1,

@@ -1,21 +1,23 @@
-//! A weir-sync without its IO: reports and a store's answers come in, replies and questions to the store go out.
+//! A weir-sync without its IO: reports and a store's answers come in, replies and questions to the store go
+//! out.
 //!
-//! [`Hub`] knows no clock, no store and no lock. Its driver says what time it is, and asks the store what the hub wants
-//! to know. Each question is a value of its own type, which the driver hands back with the answer. So an answer cannot
-//! go to another question, and no question is answered twice.
+//! [`Hub`] has no clock, no store and no lock. Its driver passes the time as an argument, and sends the hub's
+//! questions to the store. Each question is a value of its own type, which the driver hands back with the
+//! answer. So an answer cannot be applied to another question, and no question is answered twice.
 //!
-//! | what happens | call | the question | its answer |
+//! | event | call | question | its answer |
 //! |---|---|---|---|
-//! | a POP reports | [`Hub::report`] | [`Pending`]: charge, draw, register | [`Hub::settle`], which gives the reply |
-//! | an interval is over | [`Hub::tick`] | [`Listing`]: which keys are hot | [`Hub::listed`] |
-//! | others have hot keys | [`Hub::listed`] | [`Look`]: how their budgets stand | [`Hub::looked`] |
-//! | a ban is new, or an interval over | [`Hub::share_bans`] | [`BanListing`]: what is banned | [`Hub::bans_listed`] |
+//! | a POP reports | [`Hub::report`] | [`Pending`]: charge, draw, register | [`Hub::settle`], which returns the reply |
+//! | an interval is over | [`Hub::tick`] | [`Listing`]: the hot keys | [`Hub::listed`] |
+//! | others have hot keys | [`Hub::listed`] | [`Look`]: accounts of their budgets | [`Hub::looked`] |
+//! | a ban is new, or an interval over | [`Hub::share_bans`] | [`BanListing`]: the banned keys | [`Hub::bans_listed`] |
 //!
-//! An operator bans a key with [`Hub::ban`], and resets it with [`Hub::forget`], after the store has forgotten its budget.
-//! So what the store was asked before that, and answers later, may be of the budget that is gone, and is not passed on.
+//! An operator bans a key with [`Hub::ban`]. An operator resets a key with [`Hub::forget`], which is called
+//! once the store has forgotten its budget. An answer to a question asked before that may be about the
+//! forgotten budget, and is discarded.
 //!
-//! A question that the store does not answer is dropped, except for a report: its POP waits, and is answered out of the
-//! region's own share.
+//! A question that the store does not answer is dropped, except for a report: its POP waits for a reply, and
+//! gets one from the region's own share.
 
 mod keys;
 
@@ -41,20 +43,20 @@ use crate::pops::{FleetSize, PopNote, Pops, Sender};
 use crate::region::Region;
 use crate::statuses::Statuses;
 
-/// Which weir-sync this is, and its terms.
+/// Settings of a weir-sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Its name in the store: `region/replica`, or only the region if no other weir-sync serves it.
     pub member: String,
-    /// The terms of every grant.
+    /// Terms of all grants.
     pub terms: Terms,
-    /// How long a POP that says nothing counts as alive, in nanoseconds.
+    /// Time for which a silent POP counts as alive, in nanoseconds.
     pub pop_ttl_ns: u64,
-    /// How many POPs the fleet is expected to have, until the store or a POP says; 0 if that is not known.
+    /// Expected number of POPs in the fleet, used until the store or a POP reports one; 0 if unknown.
     pub pops_expected: u32,
 }
 
-/// The state machine of a weir-sync.
+/// State machine of a weir-sync.
 #[derive(Debug)]
 pub struct Hub {
     settings: Settings,
@@ -65,10 +67,10 @@ pub struct Hub {
     rules: Rules,
     decisions: Decisions,
     statuses: Statuses,
-    /// Warm keys that were answered since the last interval began.
+    /// Warm keys in replies since the current interval began.
     warm_keys: usize,
     store_answered_at: Time,
-    /// Whether the size of the fleet is a guess, and the driver was told so.
+    /// True if the fleet's size is a guess and the driver was notified of that.
     is_guess_told: bool,
 }
 
@@ -79,88 +81,89 @@ pub struct Pending {
     report: Report,
     plan: Plan,
     sender: Sender,
-    /// How many POPs the store has, if it need not be told of the sender.
+    /// Number of POPs in the store; set if the sender need not be registered again.
     registered: Option<u32>,
     has_bans: bool,
     refusals: Vec<Refusal>,
     asked_at: Time,
 }
 
-/// What the store made of a report. A part of it may be out of reach.
+/// The store's answers to a report. A part of the store may be out of reach.
 #[derive(Clone, Debug)]
 pub struct Answers<E> {
     /// An account for each of [`Pending::entries`].
     pub accounts: Vec<Result<Account, E>>,
-    /// What each of [`Pending::draws`] gave.
+    /// A result for each of [`Pending::draws`].
     pub drawn: Vec<Result<Drawn, E>>,
-    /// POPs of the fleet, the sender among them.
+    /// Number of POPs in the fleet, including the sender.
     pub pops: Result<u32, E>,
 }
 
-/// What became of a report.
+/// Result of a report.
 #[derive(Debug)]
 pub struct Outcome<E> {
     /// The POP that reported.
     pub pop: String,
-    /// What to answer.
+    /// Reply to the POP.
     pub reply: Reply,
-    /// What there is to count.
+    /// Facts for metrics.
     pub facts: Facts,
-    /// Why some of the report's counts are not charged, if they are not.
+    /// Reason why some of the report's counts are not charged; none if all are.
     pub error: Option<E>,
 }
 
-/// What a report and its reply were, for metrics.
+/// Facts about a report and its reply, for metrics.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts {
-    /// A newer report of the same worker was here before.
+    /// True if a newer report of the same worker arrived before.
     pub is_stale: bool,
-    /// How long before the report the oldest unconfirmed token was admitted, in milliseconds.
+    /// Age of the oldest unconfirmed token at the time of the report, in milliseconds.
     pub unconfirmed_ms: Option<u32>,
-    /// How far each charged budget is from full, in bursts; beyond 1 is debt.
+    /// Deficit of each charged budget, in bursts; above 1 it is debt.
     pub deficits: Vec<f64>,
     /// Tokens that were charged or drawn.
     pub tokens: u64,
-    /// Budgets with an admit ratio below one.
+    /// Number of budgets with an admit ratio below one.
     pub limiting: u64,
-    /// What the report claimed and was refused, by reason.
+    /// Refused claims of the report, by reason.
     pub refused: Vec<Refusal>,
-    /// The POPs that are taken for the whole fleet, because its size is not known. Said only when the guess begins.
+    /// Number of POPs assumed to be the whole fleet because its size is unknown. Set only when the guess
+    /// begins.
     pub guess: Option<u32>,
 }
 
-/// What an interval brings.
+/// Results of an interval.
 #[derive(Debug)]
 pub struct Tick {
-    /// To be put on the list that regions share.
+    /// Question to the store: the list of hot keys that regions share.
     pub listing: Listing,
-    /// To be noted in the store: what those POPs run that were heard since the last interval.
+    /// Rule sets of the POPs that reported since the last interval, to be stored.
     pub notes: Vec<PopNote>,
-    /// Keys that are hot here.
+    /// Number of keys that are hot here.
     pub hot_keys: usize,
-    /// Hot keys that found no room, or had to make room for one that mattered more, since the start.
+    /// Number of hot keys since the start that found no room or were replaced by a more important one.
     pub hot_dropped: u64,
-    /// Warm keys that were answered in the interval that is over.
+    /// Number of warm keys in replies of the past interval.
     pub warm_keys: usize,
 }
 
-/// Something to ask of the store, about each of these items.
+/// A question to the store about each of its items.
 #[derive(Debug)]
 pub struct Query<T> {
     items: Vec<T>,
     asked_at: Time,
 }
 
-/// The keys that are hot here, to be put on the list that regions share.
+/// The keys that are hot here, to be added to the list that regions share.
 pub type Listing = Query<HotKey>;
-/// Budgets to look at, because another region names them or because they rest here. Charged for no POP, these take
-/// nothing, but their accounts tell how the budgets stand.
+/// Budgets to read, because another region lists them or because they rest here. They are charged for no POP,
+/// which takes nothing and returns their accounts.
 pub type Look = Query<Entry>;
-/// What was banned here, to be put on the list that regions share.
+/// The keys that were banned here, to be added to the list that regions share.
 pub type BanListing = Query<BannedKey>;
 
 impl Hub {
-    /// A weir-sync that has heard nothing yet.
+    /// Creates a weir-sync that has received no reports yet.
     pub fn new(settings: Settings) -> Self {
         let mut fleet = FleetSize::default();
         fleet.hear(settings.pops_expected);
@@ -179,18 +182,18 @@ impl Hub {
         }
     }
 
-    /// The fleet has these rules, of all versions of the rule set that are kept, the newest being `newest`; claims of others
-    /// are refused from now on, or wait if they are of a newer one.
+    /// Sets the rules of all rule set versions that are kept, `newest` being the latest. Claims of other rules
+    /// are refused from now on, or wait if they are of a newer version.
     pub fn know_rules(&mut self, newest: u64, rules: Vec<KnownRule>) {
         self.region.claims.know_rules(newest, rules);
     }
 
-    /// A POP's report arrives at `now`, which is `unix_us` microseconds since 1970.
+    /// Handles a POP's report that arrives at `now`, which is `unix_us` microseconds since 1970.
     pub fn report(&mut self, now: Time, unix_us: u64, report: Report) -> Pending {
         self.report_of(Speaker::Pop, now, unix_us, report)
     }
 
-    /// A report of `speaker` arrives at `now`, which is `unix_us` microseconds since 1970.
+    /// Handles a report of `speaker` that arrives at `now`, which is `unix_us` microseconds since 1970.
     pub fn report_of(&mut self, speaker: Speaker, now: Time, unix_us: u64, mut report: Report) -> Pending {
         let sender = self.pops.hear(now, &report);
         self.fleet.hear(report.pops);
@@ -206,49 +209,51 @@ impl Hub {
             key.asked_recently = key.asked_recently.min(asked);
         }
         let refusals = self.region.claims.refusals();
-        // A report of no key asks whether the store is there, and how many POPs it has.
+        // A report without keys reads the number of POPs, and shows that the store is in reach.
         let registered = self.pops.registered(now, &report.pop).filter(|_| !plan.is_empty());
         Pending { report, plan, sender, registered, has_bans, refusals, asked_at: now }
     }
 
-    /// An operator bans the key `id` for so long, whatever its rule; this replaces what was known of it, a longer ban, too. The
-    /// other regions are to hear of it soon ([`Hub::share_bans`]).
+    /// Bans the key `id` for `for_ms` milliseconds by an operator's request, whatever its rule. This replaces
+    /// an earlier ban, even a longer one. [`Hub::share_bans`] should follow soon, to inform the other regions.
     pub fn ban(&mut self, now: Time, id: BudgetId, for_ms: u32) {
         self.bans.order(now, id, for_ms);
     }
 
-    /// An operator resets the key `id`, whose budget the store has forgotten: nothing of it is known from now on, and POPs
-    /// are told to forget it, and that it is not banned. The other regions are to hear of it soon ([`Hub::share_bans`]).
+    /// Resets the key `id` by an operator's request, after the store has forgotten its budget. Clears all state
+    /// of it here, and sends POPs a reset, which also lifts its ban. [`Hub::share_bans`] should follow soon, to
+    /// inform the other regions.
     pub fn forget(&mut self, now: Time, id: BudgetId) {
         self.region.forget(&id);
         self.bans.reset(now, id);
     }
 
-    /// The POPs that report here: what each runs, and for how long it has been silent, in nanoseconds.
+    /// Rule sets of the POPs that report here, each with the time since its last report in nanoseconds.
     pub fn pops(&mut self, now: Time) -> Vec<(PopNote, u64)> {
         self.pops.all(now)
     }
 
-    /// These are the bans that operators' orders ask for, each with its end in milliseconds since 1970, which are `date_ms` at `now`:
-    /// POPs are told of what is missing, and to forget the keys whose orders were taken back.
+    /// Sets the bans that operators' overrides ask for. Each comes with its end in milliseconds since 1970;
+    /// `date_ms` is that time at `now`. POPs are sent missing bans, and resets of the keys whose overrides were
+    /// withdrawn.
     pub fn stand_by(&mut self, now: Time, date_ms: u64, orders: &[(BudgetId, u64)]) {
         for id in self.bans.stand_by(now, date_ms, orders) {
             self.region.forget(&id);
         }
     }
 
-    /// Until when `id` is banned at all POPs, as far as is known here.
+    /// Returns the known end of the ban of `id` at all POPs.
     pub fn banned_until(&self, id: &BudgetId) -> Option<Time> {
         self.bans.banned_until(id)
     }
 
-    /// The laws by which POPs' strict rules of this name are known to refill.
+    /// Known refill policies of strict rules with this name.
     pub fn laws(&self, rule: &str) -> Vec<Law> {
         self.rules.law(rule).into_iter().chain(self.region.claims.laws(rule)).collect()
     }
 
-    /// The store has answered what `pending` asks, or has failed. Each key without an account goes on as if the store were
-    /// gone. POPs are told to run version `rule_set`, 0 for none.
+    /// Applies the store's answers to `pending`, and returns the reply. A key without an account is granted
+    /// from the region's own share. `rule_set` is the version that POPs should run, 0 for none.
     pub fn settle<E: Clone>(
         &mut self,
         now: Time,
@@ -289,7 +294,7 @@ impl Hub {
         let uncharged =
             plan.uncharged.iter().map(|entry| self.region.grant_uncharged(now, &report.pop, entry, share));
         let grants = plan.of_keys(&allowances, &uncharged.collect::<Vec<_>>(), &drawn);
-        // A report without keys asks the store for no more than to note its POP.
+        // A report without keys asks the store only to register its POP.
         let settled =
             if plan.is_empty() && error.is_some() { Settled::None } else { plan.settled(&accounts, &drawn) };
         self.warm_keys += grants.iter().filter(|allowance| matches!(allowance, Allowance::Warm)).count();
@@ -311,7 +316,7 @@ impl Hub {
         Outcome { pop: report.pop, reply, facts, error }
     }
 
-    /// An interval is over.
+    /// Ends an interval, and returns its results.
     pub fn tick(&mut self, now: Time) -> Tick {
         let hot = self.region.hot.to_list(now);
         Tick {
@@ -323,7 +328,8 @@ impl Hub {
         }
     }
 
-    /// The store has put `listing` on the list that regions share, which is `fleet` now. Returns what to look at.
+    /// Applies the store's answer to `listing`: `fleet` is now the list that regions share. Returns the budgets
+    /// to read; none if there are none.
     pub fn listed(&mut self, now: Time, listing: Listing, fleet: &[HotKey]) -> Option<Look> {
         let Query { items: mine, .. } = listing;
         self.store_answered_at = now;
@@ -332,8 +338,8 @@ impl Hub {
         (!items.is_empty()).then_some(Query { items, asked_at: now })
     }
 
-    /// The store has said how the budgets of `look` stand, as far as they are in reach: POPs are told with their next
-    /// replies.
+    /// Applies the accounts of the budgets in `look` that are in reach. POPs are sent grants for them with
+    /// their next replies.
     pub fn looked<E>(&mut self, now: Time, look: Look, accounts: &[Result<Account, E>]) {
         let Query { items, asked_at } = look;
         for (entry, account) in items.iter().zip(accounts) {
@@ -346,12 +352,12 @@ impl Hub {
         }
     }
 
-    /// The bans that other regions have to hear of. If the store fails, the next call returns them again.
+    /// Returns the bans to send to the other regions. If the store fails, the next call returns them again.
     pub fn share_bans(&mut self, now: Time) -> BanListing {
         Query { items: self.bans.to_share(now), asked_at: now }
     }
 
-    /// The store has put `listing` on the list of bans that regions share, which is `fleet` now.
+    /// Applies the store's answer to `listing`: `fleet` is now the list of bans that regions share.
     pub fn bans_listed(&mut self, now: Time, listing: BanListing, fleet: &[BannedKey]) {
         let Query { items: mine, .. } = listing;
         for id in self.bans.merge(now, &mine, fleet) {
@@ -359,7 +365,7 @@ impl Hub {
         }
     }
 
-    /// How things stand.
+    /// Gauges at `now`.
     pub fn figures(&mut self, now: Time) -> Figures {
         let (budgets, in_debt) = self.region.demands.debts(now);
         let share = self.share(now);
@@ -373,13 +379,13 @@ impl Hub {
         }
     }
 
-    /// The POPs that report here, as a part of the fleet as last known.
+    /// The POPs that report here as a fraction of the fleet, as last known.
     fn share(&mut self, now: Time) -> Share {
         let here = self.pops.live(now);
         self.fleet.known().map_or_else(|| Share::guess(here), |fleet| Share::new(here, fleet))
     }
 
-    /// The size of the fleet, if it is a guess by now and was none before.
+    /// Returns the size of the fleet if it has become a guess since the last call.
     fn note_guess(&mut self, share: Share) -> Option<u32> {
         let was_told = mem::replace(&mut self.is_guess_told, share.is_guess());
         (share.is_guess() && !was_told).then_some(share.fleet())
@@ -387,7 +393,8 @@ impl Hub {
 }
 
 impl Pending {
-    /// The POP that reports: it is to be registered as alive, unless it is [registered](Self::registered).
+    /// The POP that reports. It has to be registered as alive, unless it is [registered](Self::registered)
+    /// already.
     pub fn pop(&self) -> &str {
         &self.report.pop
     }
@@ -397,29 +404,30 @@ impl Pending {
         &self.report
     }
 
-    /// How many POPs the store has counted, if it was told of this one a moment ago: then that is the answer.
+    /// Number of POPs that the store counted when this POP was registered a moment ago. If present, it replaces
+    /// the store's answer.
     pub fn registered(&self) -> Option<u32> {
         self.registered
     }
 
-    /// What is to be charged.
+    /// Charges for the store.
     pub fn entries(&self) -> &[Entry] {
         &self.plan.entries
     }
 
-    /// What is to be drawn.
+    /// Draws for the store.
     pub fn draws(&self) -> &[Draw] {
         &self.plan.draws
     }
 
-    /// Whether the report brings bans that the other regions are to hear of soon ([`Hub::share_bans`]).
+    /// True if the report has bans that the other regions should receive soon ([`Hub::share_bans`]).
     pub fn has_bans(&self) -> bool {
         self.has_bans
     }
 }
 
 impl<E: Clone> Answers<E> {
-    /// Nothing but `error`, for what `pending` asks.
+    /// Answers to `pending` that are all `error`.
     pub fn failed(pending: &Pending, error: E) -> Self {
         Self {
             accounts: pending.entries().iter().map(|_| Err(error.clone())).collect(),
@@ -428,8 +436,7 @@ impl<E: Clone> Answers<E> {
         }
     }
 
-    /// Why not all was charged or drawn, if so. Whether the POP was registered only matters if there was nothing else to
-    /// do.
+    /// First error of a charge or draw. A failed registration matters only if there was nothing else to do.
     fn error(&self, plan: &Plan) -> Option<E> {
         let pops = self.pops.as_ref().err().filter(|_| plan.is_empty());
         let failed = self.accounts.iter().filter_map(|account| account.as_ref().err());
@@ -468,7 +475,7 @@ impl Facts {
 }
 
 impl<T> Query<T> {
-    /// What the store is asked about.
+    /// The items that the question is about.
     pub fn items(&self) -> &[T] {
         &self.items
     }

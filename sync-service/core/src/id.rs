@@ -1,7 +1,7 @@
-//! What budgets are called, and how what is known of one is found.
+//! Names of budgets, and maps from them.
 //!
-//! A report's key is looked up in a dozen places. So its name is hashed once, copies share it, and two copies are found to be equal
-//! by where they lie.
+//! A report's key is looked up in a dozen places. So its name is hashed once, copies share it, and two copies
+//! are compared by address first.
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -17,19 +17,19 @@ use weir_wire::time::{SECOND_NS, Time};
 
 use crate::hashed::{Carried, Equivalent, Hashed};
 
-/// Names that nobody else has are forgotten this often, in nanoseconds, ...
+/// Interval at which names without other owners are dropped, in nanoseconds.
 const SWEEP_NS: u64 = 60 * SECOND_NS;
-/// ... and when there are twice as many as then, but at least so many.
+/// Minimum number of names for an earlier sweep, which happens at twice the number left by the last one.
 const SWEEP_MIN: usize = 1_024;
 
-/// Names a budget: one rule, one key. Ordered by key, then rule: keys differ sooner.
+/// Name of a budget: one rule, one key. Ordered by key, then rule, because keys differ sooner.
 #[derive(Clone)]
 pub struct BudgetId(Arc<Name>);
 
-/// A map by the hash that a budget's name carries.
+/// Hash map that uses the hash stored in a budget's name.
 pub type ByBudget<V> = Hashed<BudgetId, V, BuildHasherDefault<Carried>>;
 
-/// What a [`BudgetId`] is.
+/// Contents of a [`BudgetId`].
 pub struct Name {
     /// The rule's name.
     pub rule: String,
@@ -38,7 +38,7 @@ pub struct Name {
     hash: u64,
 }
 
-/// A [`BudgetId`] whose parts are elsewhere, to look up what is known of a budget by hash.
+/// Borrowed form of a [`BudgetId`], for look-ups by hash.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Named<'a> {
     rule: &'a str,
@@ -47,13 +47,13 @@ pub(crate) struct Named<'a> {
 }
 
 impl BudgetId {
-    /// The budget of this rule and this key's value in canonical form.
+    /// Creates the name of a rule's budget for a key's value in canonical form.
     pub fn new(rule: String, value: Vec<u8>) -> Self {
         let hash = RuleName::new(&rule).hash(&value);
         Self(Arc::new(Name { rule, value, hash }))
     }
 
-    /// What the budget that `rule` and `value` name is ordered by.
+    /// Sort key of the budget of `rule` and `value`.
     pub(crate) fn order<'a>(rule: &'a str, value: &'a [u8]) -> (&'a [u8], &'a str) {
         (value, rule)
     }
@@ -63,7 +63,7 @@ impl BudgetId {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RuleName<'a> {
     name: &'a str,
-    /// What its keys' values are hashed with.
+    /// Seeds for hashing the values of its keys.
     keys: [u64; 2],
 }
 
@@ -74,7 +74,7 @@ impl<'a> RuleName<'a> {
         Self { name, keys: [seed, of_rule] }
     }
 
-    /// The name of this rule's budget for this key.
+    /// Name of this rule's budget for a key.
     pub(crate) fn of(&self, value: &'a [u8]) -> Named<'a> {
         Named { rule: self.name, value, hash: self.hash(value) }
     }
@@ -127,7 +127,7 @@ impl Equivalent<BudgetId> for Named<'_> {
     }
 }
 
-/// What a map by hash puts in for a key that is new.
+/// Lets a hash map insert a new key from a reference.
 impl From<&Self> for BudgetId {
     fn from(id: &Self) -> Self {
         id.clone()
@@ -146,17 +146,17 @@ impl PartialOrd for BudgetId {
     }
 }
 
-/// The names that are in use, each once.
+/// Names in use, each stored once.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     known: ByBudget<()>,
     swept_at: Time,
-    /// How many were in use then.
+    /// Number of names in use after the last sweep.
     left: usize,
 }
 
 impl Names {
-    /// The name of this rule's budget for this key.
+    /// Returns the shared name of a budget, adding it if it is new.
     pub(crate) fn get(&mut self, now: Time, named: Named<'_>) -> BudgetId {
         if let Some((known, ())) = self.known.get_key_value(&named) {
             return known.clone();
@@ -173,13 +173,13 @@ impl Names {
     }
 }
 
-/// What names are hashed with; 0 until the first one is.
+/// Seed for hashing names; 0 until it is set.
 static SEED: AtomicU64 = AtomicU64::new(0);
 
-/// Hashes names with these `random` bits, so that nobody can choose keys that collide. Called before the first name is made; without
-/// it the seed is where this process's memory lies.
+/// Sets the hash seed to `random` bits, so that nobody can choose keys that collide. It must be called before
+/// the first name is made; otherwise the seed derives from the address space of this process.
 pub fn seed(random: u64) {
-    // Names that are there already keep their hashes.
+    // Existing names keep their hashes, so only the first call sets the seed.
     let _ = SEED.compare_exchange(0, random | 1, Atomic::Relaxed, Atomic::Relaxed);
 }
 

@@ -1,4 +1,4 @@
-//! The points of presence that report here, their workers, and how many POPs the fleet has.
+//! The points of presence that report here, their workers, and the number of POPs in the fleet.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -10,23 +10,25 @@ use weir_wire::time::{SECOND_NS, Time};
 
 use crate::source::DELAY_US_MAX;
 
-/// The most workers that are remembered, of all POPs together, ...
+/// Maximum number of workers remembered, of all POPs together.
 pub const REMEMBERED_MAX: usize = 4 * POPS_MAX as usize;
-/// ... and of one.
+/// Maximum number of workers remembered of one POP.
 const OF_ONE_POP_MAX: usize = 2 * WORKERS_MAX as usize;
-/// How long a worker that says nothing is remembered, in nanoseconds: no report is held up for longer.
+/// Time for which a silent worker is remembered, in nanoseconds: no report is delayed for longer.
 const REMEMBERED_NS: u64 = DELAY_US_MAX * 1_000;
-/// A worker without a report of keys for so long, in nanoseconds, has none: a warm one is reported every two seconds.
+/// A worker without a report of keys for this time, in nanoseconds, has no keys: a warm one is reported every
+/// two seconds.
 const BUSY_NS: u64 = 5 * SECOND_NS / 2;
-/// The store has heard of a POP if it has within so long, in nanoseconds: it is not told of each draw.
+/// Time for which a POP need not be registered in the store again, in nanoseconds; the store is not sent each
+/// draw.
 const REGISTERED_NS: u64 = SECOND_NS / 10;
-/// A worker that says nothing for so long, in nanoseconds, no longer counts for what its POP runs.
+/// Time after which a silent worker no longer counts for the rule set that its POP runs, in nanoseconds.
 pub const SILENT_NS: u64 = 2 * SECOND_NS;
 
 /// POPs by name; at most [`POPS_MAX`].
 #[derive(Debug)]
 pub struct Pops {
-    /// How long a POP that says nothing counts as alive, in nanoseconds.
+    /// Time for which a silent POP counts as alive, in nanoseconds.
     ttl_ns: u64,
     known: BTreeMap<String, Pop>,
     workers_len: usize,
@@ -36,7 +38,7 @@ pub struct Pops {
 #[derive(Debug)]
 struct Pop {
     heard_at: Time,
-    /// When the store last heard of it from here, and how many POPs it counted.
+    /// Time of its last registration in the store from here, and the number of POPs that the store counted.
     registered: Option<(Time, u32)>,
     workers: BTreeMap<u64, Worker>,
 }
@@ -46,27 +48,27 @@ struct Worker {
     heard_at: Time,
     /// The number of its newest report.
     sequence: u64,
-    /// The number of the newest report that was answered.
+    /// Number of the newest report that was answered.
     answered: u64,
-    /// When it last reported a key.
+    /// Time of its last report with a key.
     keys_at: Option<Time>,
     running: Running,
-    /// Whether [`Pops::news`] has returned that since the worker was last heard.
+    /// True if [`Pops::news`] has returned this since the worker's last report.
     is_noted: bool,
 }
 
-/// What a report says of its sender.
+/// Facts about the sender of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender {
-    /// Whether this report or a newer one of the same worker is here already. Counts are cumulative, so such a report
-    /// is answered like any other.
+    /// True if this report or a newer one of the same worker arrived before. Counts are cumulative, so such a
+    /// report is answered like any other.
     pub is_stale: bool,
-    /// Workers of its POP that report keys, this one included: from 1 to [`WORKERS_MAX`]. They share what the POP may
-    /// report. 0 if the report has no key.
+    /// Number of workers of its POP that report keys, including this one: from 1 to [`WORKERS_MAX`]. They share
+    /// what the POP may report. 0 if the report has no key.
     pub busy: u32,
 }
 
-/// Which rule set a POP runs.
+/// Rule set that a POP runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PopNote {
     /// The POP's name.
@@ -78,12 +80,12 @@ pub struct PopNote {
 }
 
 impl Pops {
-    /// POPs that count as alive for so long after their last word.
+    /// Creates an empty set of POPs that count as alive for `ttl_ns` nanoseconds after their last report.
     pub fn new(ttl_ns: u64) -> Self {
         Self { ttl_ns, known: BTreeMap::new(), workers_len: 0, swept_at: Time::ZERO }
     }
 
-    /// Takes in what a report at `now` says of its sender. A POP or a worker without room is not remembered.
+    /// Records the sender of a report at `now`. A POP or a worker without room is not remembered.
     pub fn hear(&mut self, now: Time, report: &Report) -> Sender {
         self.sweep(now);
         let is_busy = !report.keys.is_empty();
@@ -107,7 +109,8 @@ impl Pops {
         sender
     }
 
-    /// `report` is answered now; returns whether it, or a newer one of its worker, was answered before.
+    /// Records that `report` is answered now. Returns true if it, or a newer one of its worker, was answered
+    /// before.
     pub fn answer(&mut self, report: &Report) -> bool {
         let pop = self.known.get_mut(&report.pop);
         let Some(worker) = pop.and_then(|pop| pop.workers.get_mut(&report.worker)) else { return false };
@@ -116,36 +119,37 @@ impl Pops {
         is_repeated
     }
 
-    /// How many POPs the store counted when it heard of `pop` just now; `None` if it has to be told.
+    /// Number of POPs that the store counted when `pop` was registered a moment ago; none if it has to be
+    /// registered again.
     pub fn registered(&self, now: Time, pop: &str) -> Option<u32> {
         let (at, pops) = self.known.get(pop)?.registered?;
         (now.nanos_since(at) < REGISTERED_NS).then_some(pops)
     }
 
-    /// The store was told of `pop` at `now`, and counted `pops`.
+    /// Records that `pop` was registered in the store at `now`, which counted `pops`.
     pub fn register(&mut self, now: Time, pop: &str, pops: u32) {
         if let Some(known) = self.known.get_mut(pop) {
             known.registered = Some((now, pops));
         }
     }
 
-    /// How many POPs spoke of late; a silent one counts for up to a second longer than it is alive.
+    /// Number of POPs that are alive. A silent one counts for up to a second longer than that.
     pub fn live(&mut self, now: Time) -> u32 {
         self.sweep(now);
         u32::try_from(self.known.len()).unwrap_or(POPS_MAX)
     }
 
-    /// What those POPs run that were heard since the last call.
+    /// Rule sets of the POPs that reported since the last call.
     pub fn news(&mut self, now: Time) -> Vec<PopNote> {
         self.known.iter_mut().filter_map(|(name, pop)| pop.news(now, name)).collect()
     }
 
-    /// What all of them run, and for how long each has been silent, in nanoseconds.
+    /// Rule sets of all POPs, each with the time since its last report in nanoseconds.
     pub fn all(&mut self, now: Time) -> Vec<(PopNote, u64)> {
         self.sweep(now);
         let note = |(name, pop): (&String, &Pop)| {
             let silent_ns = now.nanos_since(pop.heard_at);
-            // Of a silent POP, as it was when it was heard last.
+            // For a silent POP, the state at its last report.
             Some((pop.note(now.min(pop.heard_at), name)?, silent_ns))
         };
         self.known.iter().filter_map(note).collect()
@@ -166,7 +170,7 @@ impl Pops {
 }
 
 impl Pop {
-    /// How many workers have reported keys of late.
+    /// Number of workers that have reported keys recently.
     fn busy(&self, now: Time) -> u32 {
         let is_busy = |worker: &&Worker| worker.keys_at.is_some_and(|at| now.nanos_since(at) < BUSY_NS);
         let busy = self.workers.values().filter(is_busy).count();
@@ -182,7 +186,7 @@ impl Pop {
         note.filter(|_| is_news)
     }
 
-    /// What those of its workers run that are not silent; none if all are.
+    /// Rule set of those of its workers that are not silent; none if all are.
     fn note(&self, now: Time, name: &str) -> Option<PopNote> {
         let mut note: Option<PopNote> = None;
         for worker in self.workers.values().filter(|worker| worker.speaks(now)) {
@@ -212,12 +216,13 @@ impl Worker {
     }
 }
 
-/// How many POPs the fleet has, as far as a weir-sync knows.
+/// Number of POPs in the fleet, as far as a weir-sync knows.
 ///
-/// The store counts them. Before it has, if this process began without it, POPs say what they last heard, and the
-/// operator may have said how many to expect: the largest of these counts, since too large a share is the worse
-/// mistake. What the store counts replaces it all. But fewer than before are believed only once the store has counted
-/// no more for as long as a silent POP counts as live, since a store that lost its data begins at one.
+/// The store counts them. If this process started without the store, it uses the largest of the numbers that
+/// POPs last received and the number that the operator expects, since too large a share is the worse mistake. A
+/// count from the store replaces all of these. But a smaller count than before is accepted only once the store
+/// has counted no more for as long as a silent POP counts as alive, since a store that lost its data starts at
+/// one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FleetSize {
     counted: Option<Counted>,
@@ -227,17 +232,17 @@ pub struct FleetSize {
 #[derive(Clone, Copy, Debug)]
 struct Counted {
     pops: u32,
-    /// Since when the store counts fewer, and the most of what it counted since.
+    /// Time since which the store counts fewer, and its largest count since.
     fewer: Option<(Time, u32)>,
 }
 
 impl FleetSize {
-    /// A POP has heard of so many, or the operator expects them; 0 says nothing.
+    /// Records the fleet's size from a POP or from the settings; 0 is ignored.
     pub fn hear(&mut self, pops: u32) {
         self.said = self.said.max(pops.min(POPS_MAX));
     }
 
-    /// The store counts so many at `now`; a POP is live for `ttl_ns` nanoseconds after its last word.
+    /// Records the store's count at `now`; a POP is alive for `ttl_ns` nanoseconds after its last report.
     pub fn count(&mut self, now: Time, pops: u32, ttl_ns: u64) {
         let pops = pops.clamp(1, POPS_MAX);
         let known = self.counted.get_or_insert(Counted { pops: self.said, fewer: None });
@@ -251,7 +256,7 @@ impl FleetSize {
         };
     }
 
-    /// How many there are; `None` if nobody has said.
+    /// Number of POPs; none if unknown.
     pub fn known(&self) -> Option<u32> {
         self.counted.map(|counted| counted.pops).or(Some(self.said).filter(|said| *said > 0))
     }

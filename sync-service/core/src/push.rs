@@ -1,13 +1,13 @@
-//! What POPs are told without asking, until they are known to have heard it.
+//! Messages pushed to POPs until they are known to have received them.
 //!
-//! A reply that pushes something is a *letter*, with the number of the report that it answers. Its worker's next
-//! reports say up to which report it no longer waits for replies, and which was the latest whose reply it gave up on
-//! ([`weir_wire::messages::Replies`]): so the letter was heard, or lost, or is under way. What a lost letter said is
-//! told again with the next reply to that POP, whichever worker gets it. A letter of which nothing was heard for
-//! [`LOST_NS`] counts as lost, too, as its worker may be gone.
+//! A reply that pushes something is a *letter*, with the number of the report that it answers. Its worker's
+//! next reports contain the latest report whose reply it no longer waits for, and the latest whose reply it
+//! gave up on ([`weir_wire::messages::Replies`]). So a letter has arrived, is lost, or is under way. The
+//! content of a lost letter is sent again with the next reply to that POP, whichever of its workers gets it. A
+//! letter without a confirmation for [`LOST_NS`] also counts as lost, as its worker may be gone.
 //!
-//! [`Told`] keeps the letters, and some [`Notes`] of what each POP holds: the hot keys it was granted, how far it has
-//! heard of bans. A POP that lost its table has lost what it held, and is told all of it again.
+//! [`Told`] keeps the letters, and [`Notes`] of each POP's state: the hot keys it was granted, the number of
+//! the last ban it was sent. A POP that lost its table has lost its state, and is sent all of it again.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -18,33 +18,34 @@ use core::mem;
 use weir_wire::messages::{KEYS_MAX, POPS_MAX, RULES_MAX, Replies, Report};
 use weir_wire::time::{SECOND_NS, Time};
 
-/// The most notes, of all POPs together: about 80 MB. Beyond it the POP silent for longest is told everything anew.
+/// Maximum number of notes of all POPs together: about 80 MB. Beyond it, the POP that has been silent for
+/// longest is forgotten and sent everything anew.
 pub const TOLD_MAX: usize = 1 << 20;
-/// A letter of which nothing is heard for so long counts as lost, in nanoseconds.
+/// Time after which a letter without a confirmation counts as lost, in nanoseconds.
 pub const LOST_NS: u64 = 2 * SECOND_NS;
-/// The most letters to a POP that are under way; beyond it the first counts as lost.
+/// Maximum number of letters under way to a POP; beyond it the first counts as lost.
 const LETTERS_MAX: usize = 64;
 
-/// What one POP was told of one kind of news.
+/// State of one POP for one kind of message.
 pub(crate) trait Notes: Default {
-    /// What is to be taken back if a letter is lost.
+    /// Data to undo a letter that is lost.
     type Letter: Debug;
 
-    /// Counts what `letter` told as not told.
+    /// Marks the content of `letter` as not sent.
     fn take_back(&mut self, letter: Self::Letter);
 
-    /// Counts all of it as not told.
+    /// Marks everything as not sent.
     fn forget(&mut self);
 
-    /// How many notes there are.
+    /// Number of notes.
     fn len(&self) -> usize;
 }
 
-/// What the POPs were told.
+/// State of all POPs for one kind of message.
 #[derive(Debug)]
 pub(crate) struct Told<N: Notes> {
     pops: BTreeMap<String, Pop<N>>,
-    /// Notes of all POPs.
+    /// Number of notes of all POPs.
     len: usize,
 }
 
@@ -71,9 +72,12 @@ impl<N: Notes> Default for Told<N> {
 }
 
 impl<N: Notes> Told<N> {
-    /// Writes the reply to `report` with `write`, which gets the notes of its POP, and adds at most [`KEYS_MAX`]. What it
-    /// returns second is taken back if the reply is lost; `None` if nothing is told. A report that `is_repeated` was
-    /// answered before, and is told nothing: nobody would know which answer was heard.
+    /// Writes the reply to `report` with `write`, which gets the notes of its POP and adds at most [`KEYS_MAX`]
+    /// of them.
+    ///
+    /// The second value that `write` returns is taken back if the reply is lost; it is none if nothing is
+    /// pushed. If the report `is_repeated`, it was answered before, and nothing is pushed: it would be unknown
+    /// which of the answers arrived.
     pub(crate) fn tell<T: Default>(
         &mut self,
         now: Time,
@@ -92,19 +96,20 @@ impl<N: Notes> Told<N> {
         text
     }
 
-    /// Shortens all notes with `shorten`, and forgets POPs that have none left and were silent for a second.
+    /// Applies `shorten` to all notes, and forgets POPs that have none left and were silent for a second.
     pub(crate) fn sweep(&mut self, now: Time, shorten: impl Fn(&mut N)) {
         self.pops.values_mut().for_each(|pop| shorten(&mut pop.notes));
         self.pops.retain(|_, pop| pop.notes.len() > 0 || now.nanos_since(pop.heard_at) < SECOND_NS);
         self.len = self.pops.values().map(|pop| pop.notes.len()).sum();
     }
 
-    /// Notes of all POPs.
+    /// Number of notes of all POPs.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// While there are too many POPs or notes, forgets the POP that has been silent for longest, but not `pop`.
+    /// Forgets the POPs that have been silent for longest, but not `pop`, until there is room for another
+    /// report.
     fn make_room(&mut self, pop: &str) {
         let is_new = !self.pops.contains_key(pop);
         while self.len + KEYS_MAX > TOLD_MAX || is_new && self.pops.len() >= POPS_MAX as usize {
@@ -121,7 +126,7 @@ impl<N: Notes> Pop<N> {
         Self { table, heard_at: Time::ZERO, letters: Vec::new(), notes: N::default() }
     }
 
-    /// Takes in what `report` says of the letters.
+    /// Applies the confirmations in `report` to the letters.
     fn hear(&mut self, now: Time, report: &Report) {
         self.heard_at = now;
         if self.table != report.table {
@@ -137,7 +142,7 @@ impl<N: Notes> Pop<N> {
             if is_done && letter.sequence > lost {
                 continue;
             }
-            // A report that comes twice is answered twice, and only one of the answers is heard.
+            // A report that arrives twice is answered twice, and only one of the answers is read.
             let is_answer_to_it = is_its_own && letter.sequence == report.sequence;
             let is_late = at < surplus || now.nanos_since(letter.sent_at) >= LOST_NS;
             if is_done || is_answer_to_it || is_late {
@@ -149,7 +154,7 @@ impl<N: Notes> Pop<N> {
     }
 }
 
-/// The index of `rule` in `rules`; adds it if there is room.
+/// Index of `rule` in `rules`; adds it if there is room.
 pub(crate) fn index_of(rule: &str, rules: &mut Vec<String>) -> Option<u16> {
     let index = rules.iter().position(|known| known == rule).unwrap_or(rules.len());
     if index == RULES_MAX {

@@ -1,5 +1,4 @@
-//! What one region knows of budgets: a report comes in and becomes charges, the store's accounts come
-//! back and become grants.
+//! One region's state between reports: turns a report into charges, and the store's accounts into grants.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -24,7 +23,7 @@ use crate::hot::{HotKey, HotKeys};
 use crate::id::{Names, RuleName};
 use crate::plan::{Entry, Plan};
 
-/// What a region knows between reports.
+/// State of a region between reports.
 #[derive(Debug)]
 pub struct Region {
     /// `region` or `region/replica`.
@@ -32,21 +31,20 @@ pub struct Region {
     name: String,
     terms: Terms,
     names: Names,
-    /// What the POPs claim.
+    /// Limits on the claims of the POPs.
     pub claims: Claims,
     pub(crate) demands: Demands,
-    /// The keys that every POP must hear of.
+    /// Keys that are pushed to every POP.
     pub hot: HotKeys,
     floors: Floors,
     heard: Heard,
     alone: Alone,
-    /// What operators look at.
+    /// Busiest keys, for operators.
     pub(crate) busy: BusyKeys,
 }
 
 impl Region {
-    /// The region that `member` (`region` or `region/replica`) serves, which has heard nothing yet and
-    /// grants by `terms`.
+    /// Creates the region that `member` (`region` or `region/replica`) serves. It grants by `terms`.
     pub fn new(member: &str, terms: Terms) -> Self {
         Self {
             member: member.into(),
@@ -63,12 +61,12 @@ impl Region {
         }
     }
 
-    /// Takes in a POP's report at `now`: what is to be charged for it.
+    /// Records a POP's report at `now`. Returns the charges that it asks for.
     pub fn hear(&mut self, now: Time, report: &Report) -> Plan {
         self.hear_from(Speaker::Pop, now, report)
     }
 
-    /// Takes in a report of `speaker` at `now`.
+    /// Records a report from `speaker` at `now`. Returns the charges that it asks for.
     pub fn hear_from<'a>(&mut self, speaker: Speaker, now: Time, report: &'a Report) -> Plan {
         let mut plan = Plan::with_capacity(report.keys.len());
         let mut visit = self.claims.visit(now, speaker, report);
@@ -77,7 +75,7 @@ impl Region {
         let of_rule = |rule: &'a Rule| (rule, RuleName::new(&rule.name), demand_milli_max(rule.quota));
         let rules: Vec<_> = report.rules.iter().map(of_rule).collect();
         for (place, key) in report.keys.iter().enumerate() {
-            // Checked when the report was read; a key without its rule gets no entry and no grant.
+            // Decoding the report has checked the index. A key without its rule gets no entry and no grant.
             let Some(&(rule, name, most_milli)) = rules.get(usize::from(key.rule)) else {
                 plan.asked.push(0);
                 continue;
@@ -99,7 +97,7 @@ impl Region {
                 let drawn = drawn.entry((&key.value, key.rule));
                 let at = *drawn.or_insert_with(|| plan.add_draw(id, rule, lease_ns / 1_000));
                 plan.next_claim(at, claim);
-                // Of strict rules reports do not say what was asked for.
+                // Reports carry no demand for strict rules.
                 plan.asked.push(0);
                 continue;
             }
@@ -129,51 +127,53 @@ impl Region {
         plan
     }
 
-    /// What is granted at `now` for entries that are charged.
+    /// Grants at `now` for charged entries.
     pub fn grant(&mut self, now: Time, entries: &[Entry], accounts: &[Account]) -> Vec<Allowance> {
         entries.iter().zip(accounts).map(|(entry, account)| self.grant_one(now, entry, account)).collect()
     }
 
-    /// What is granted at `now` for an entry that is charged.
+    /// Grant at `now` for a charged entry.
     pub fn grant_one(&mut self, now: Time, entry: &Entry, account: &Account) -> Allowance {
         self.alone.end(&entry.id);
-        // This member is one of them.
+        // This member is in the account, too.
         if account.members.len() > 1 && account.members.iter().any(|member| self.is_replica(&member.name)) {
             self.demands.hear_of_others(now);
         }
         self.allow(now, entry, entry, account)
     }
 
-    /// What POPs here may do with a budget that stands so.
+    /// Grants of a budget with this account to the POPs here.
     pub(crate) fn divide(&self, entry: &Entry, account: &Account) -> Division {
         divide(&Shared { entry, account, own: None }, &self.name, &self.terms)
     }
 
-    /// Notes for operators what is new of `pop`, of a budget that then stood so.
+    /// Records for operators the new counts of `pop`, and the account of the budget after its charge.
     pub(crate) fn note_use(&mut self, now: Time, pop: &str, entry: &Entry, new: Counts, account: &Account) {
         let last = Last { quota: entry.quota, deficit_ns: account.deficit_ns, at: now };
-        // The store charges what all workers of a POP admitted to the first that reports it, perhaps to another weir-sync.
+        // The store charges tokens of all workers of a POP to the first report that carries them, which may
+        // have gone to another weir-sync.
         let admitted = if self.demands.is_shared(now) { new.admitted } else { account.charged };
         let counts = Counts { admitted, ..new };
         self.busy.hear(now, pop, &entry.id, &Use { counts, last, askers: entry.demand.askers });
     }
 
-    /// The same of a budget that the store did not charge, which stands as this region last granted it.
+    /// Records for operators the new counts of a budget that the store did not charge; its state is that of the
+    /// region's last grant.
     pub(crate) fn note_use_alone(&mut self, now: Time, pop: &str, entry: &Entry, counts: Counts) {
         let last = self.heard.last(&entry.id);
         let last = last.unwrap_or(Last { quota: entry.quota, deficit_ns: 0, at: now });
         self.busy.hear(now, pop, &entry.id, &Use { counts, last, askers: entry.demand.askers });
     }
 
-    /// Notes for operators how a budget stands.
+    /// Records for operators the state of a budget.
     pub(crate) fn note_look(&mut self, now: Time, entry: &Entry, account: &Account) {
         self.busy.look(&entry.id, Last { quota: entry.quota, deficit_ns: account.deficit_ns, at: now });
     }
 
-    /// The same of a strict budget.
+    /// Records for operators a draw on a strict budget.
     pub(crate) fn note_draw(&mut self, now: Time, pop: &str, draw: &Draw, drawn: &Drawn) {
         let last = Last { quota: draw.quota, deficit_ns: drawn.deficit_ns, at: now };
-        // Reports do not say what a strict rule limited, only what POPs wanted and are not given.
+        // Reports do not contain the requests that a strict rule limited, only the tokens that POPs wanted.
         let wanted = draw
             .claims
             .iter()
@@ -184,34 +184,34 @@ impl Region {
         };
         let unmet = wanted.map(unmet).fold(0, u64::saturating_add);
         let unmet = unmet.min(DEMAND_TIMES * u64::from(draw.quota.burst()));
-        // What was spent was given before.
+        // Spent tokens were debited by earlier draws.
         let counts = Counts { asked: drawn.given.saturating_add(unmet), admitted: drawn.given };
         self.busy.hear(now, pop, &draw.id, &Use { counts, last, askers: 1 });
     }
 
-    /// Whether it is another weir-sync of this region.
+    /// True if it is another weir-sync of this region.
     fn is_replica(&self, member: &str) -> bool {
         member != self.member && region_of(member) == self.name
     }
 
-    /// What is granted at `now` for an entry of `pop` that the store did not charge: it is charged to this region's
-    /// `share` (see [`crate::alone`]). Nothing is lent in advance, since nothing can be debited.
+    /// Grant at `now` for an entry of `pop` that the store did not charge. The entry is charged to this
+    /// region's `share` (see [`crate::alone`]). Nothing is leased, since nothing can be debited.
     pub fn grant_alone(&mut self, now: Time, pop: &str, whole: &Entry, share: Share) -> Allowance {
         let entry = part(whole, share);
         let account = self.alone.charge(now, &entry, self.heard.last(&entry.id), &self.member, pop);
         self.allow(now, whole, &entry, &account)
     }
 
-    /// What is granted at `now` for an entry of `pop` that is not sent to the store, since its POP may not claim it now.
-    /// It is judged by itself, out of this region's `share`: nothing of it is kept, and no other POP is told.
+    /// Grant at `now` for an entry of `pop` that is not sent to the store, because the POP may not claim it
+    /// now. It is computed from this region's `share`; nothing is stored, and no other POP is sent it.
     pub fn grant_uncharged(&self, now: Time, pop: &str, whole: &Entry, share: Share) -> Allowance {
         let entry = part(whole, share);
         let account = self.alone.judge(now, &entry, self.heard.last(&entry.id), &self.member, pop);
         divide(&Shared { entry: &entry, account: &account, own: None }, &self.name, &self.terms).allowance()
     }
 
-    /// The allowance for an entry, after `account` was charged. For a region that is alone the entry has its share of
-    /// the quota; other regions know a hot key by the `whole`.
+    /// Allowance for an entry after `account` was charged. For a region that is offline, `entry` has its share
+    /// of the quota; other regions know a hot key by `whole`.
     fn allow(&mut self, now: Time, whole: &Entry, entry: &Entry, account: &Account) -> Allowance {
         self.heard.note(&entry.id, Last { quota: entry.quota, deficit_ns: account.deficit_ns, at: now });
         let own = self.floors.charge(now, entry, entry.sharing.floor(&self.name), account);
@@ -221,7 +221,7 @@ impl Region {
         division.allowance()
     }
 
-    /// The store has forgotten the budget `id`: so does this region.
+    /// Forgets the budget `id`, which the store has forgotten.
     pub(crate) fn forget(&mut self, id: &BudgetId) {
         self.hot.forget(id);
         self.heard.forget(id);
@@ -231,12 +231,12 @@ impl Region {
         self.busy.forget(id);
     }
 
-    /// What the known budgets owe at `now`, rule by rule.
+    /// Debts of the known budgets at `now`, by rule.
     pub fn owed(&self, now: Time) -> BTreeMap<String, Owed> {
         self.heard.owed(now)
     }
 
-    /// What the sender of `report` is to be told beside what it asked for: rule names, and grants.
+    /// Rule names and grants to push to the sender of `report` beside the keys it reported.
     pub fn pushes(&mut self, now: Time, report: &Report, is_repeated: bool) -> (Vec<String>, Vec<Pushed>) {
         let name = |key: &Key| {
             let rule = report.rules.get(usize::from(key.rule))?;
@@ -246,7 +246,7 @@ impl Region {
         self.pushes_beside(now, report, is_repeated, asked.iter())
     }
 
-    /// The same, where it `asked` for these.
+    /// Rule names and grants to push to the sender of `report`, which `asked` for these budgets.
     pub(crate) fn pushes_beside<'a>(
         &mut self,
         now: Time,
@@ -258,8 +258,8 @@ impl Region {
         self.hot.pushes(now, report, is_repeated, asked, |id| demands.is_asked_of(now, id, &report.pop))
     }
 
-    /// Entries that charge nothing, to look at budgets: of the fleet's hot keys and the keys that rest here, those
-    /// whose accounts this region has not seen lately.
+    /// Entries that charge nothing, to read budgets: of the fleet's hot keys and of the keys that rest here,
+    /// those whose accounts this region has not seen recently.
     pub fn peeks(&mut self, now: Time, fleet: &[HotKey]) -> Vec<Entry> {
         let unseen = self.hot.to_look_at(now, fleet, self.terms.interval_ns);
         let entry = |HotKey { id, quota, sharing, .. }| {
@@ -270,7 +270,7 @@ impl Region {
     }
 }
 
-/// A region's `share` of an entry.
+/// Returns the entry scaled to a region's `share`.
 fn part(whole: &Entry, share: Share) -> Entry {
     Entry {
         quota: share.of(whole.quota),
@@ -279,7 +279,7 @@ fn part(whole: &Entry, share: Share) -> Entry {
     }
 }
 
-/// What `report` counts of `key`.
+/// Counts of `key` in `report`.
 fn count(report: &Report, key: &Key) -> Count {
     Count {
         epoch: report.epoch(key),
@@ -291,7 +291,7 @@ fn count(report: &Report, key: &Key) -> Count {
     }
 }
 
-/// An entry of its own for a key that its POP may not claim now.
+/// Separate entry for a key that its POP may not claim now.
 fn uncharged(id: BudgetId, rule: &Rule, report: &Report, key: &Key, demand: Demand) -> Entry {
     let counts = alloc::vec![count(report, key)];
     let own_milli = demand.milli;

@@ -1,7 +1,7 @@
-//! Fractions of numbers, for what every report asks of each of its keys: in 64 bits where that fits, as a division of 128 bits
-//! takes several times as long.
+//! Fractions of numbers for the code that runs for each key of a report. They use 64 bits where the product
+//! fits, as a 128-bit division takes several times as long.
 
-/// `number` x `times` / `over`, rounded down; what is larger than a number can be is the largest. By zero it is divided as by one.
+/// Returns `number * times / over`, rounded down and saturated at `u64::MAX`. `over == 0` counts as 1.
 pub(crate) fn scaled(number: u64, times: u64, over: u64) -> u64 {
     let over = over.max(1);
     number.checked_mul(times).map_or_else(

@@ -1,13 +1,13 @@
-//! A map for few pairs: in order of the keys, in one piece of memory.
+//! Map for a few pairs, sorted by key in contiguous memory.
 //!
-//! Most budgets have one source or a few, and one member. A tree would allocate a node with room for eleven for each,
-//! and need an owned key for a look-up; this takes little more than it holds, and looks up by anything in the keys'
-//! order.
+//! Most budgets have one source or a few, and one member. A tree would allocate a node with room for eleven
+//! pairs for each, and need an owned key for a look-up. This map takes little more memory than its pairs, and
+//! compares by any function that agrees with the keys' order.
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-/// Pairs by key. Among n, finding one takes O(log n), and inserting one O(n).
+/// Sorted pairs. Among n, finding one takes O(log n), and inserting one O(n).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sorted<K, V> {
     pairs: Vec<(K, V)>,
@@ -20,19 +20,19 @@ impl<K, V> Default for Sorted<K, V> {
 }
 
 impl<K, V> Sorted<K, V> {
-    /// The value of the key that `order` finds equal, or the place where it belongs. `order` compares a key with the
-    /// one that is looked for.
+    /// Returns the value of the key that `order` finds equal, or the position to insert it. `order` compares a
+    /// key with the one that is looked for.
     pub(crate) fn find(&mut self, order: impl FnMut(&K) -> Ordering) -> Result<&mut V, Vacancy> {
         let found = self.place(order);
         found.and_then(|at| self.at(at).ok_or(Vacancy(at)))
     }
 
-    /// Where [`Sorted::find`] finds it.
+    /// Returns the index of the key that `order` finds equal, or the position to insert it.
     pub(crate) fn place(&self, mut order: impl FnMut(&K) -> Ordering) -> Result<usize, Vacancy> {
         self.pairs.binary_search_by(|(key, _)| order(key)).map_err(Vacancy)
     }
 
-    /// What [`Sorted::find`] finds, of a key that is likely at `guess`.
+    /// Like [`Sorted::find`], for a key that is likely at the index `guess`.
     pub(crate) fn find_near(
         &mut self,
         guess: usize,
@@ -43,16 +43,16 @@ impl<K, V> Sorted<K, V> {
         found.and_then(|at| self.at(at).ok_or(Vacancy(at)))
     }
 
-    /// The value at this place.
+    /// Value at this index.
     pub(crate) fn at(&mut self, place: usize) -> Option<&mut V> {
         self.pairs.get_mut(place).map(|(_, value)| value)
     }
 
-    /// Puts a pair where [`Sorted::find`] said that it belongs, and returns the place; nothing may have been put or removed
-    /// since.
+    /// Inserts a pair at the position from [`Sorted::find`], and returns its index. No pair may have been
+    /// inserted or removed since.
     pub(crate) fn put(&mut self, Vacancy(at): Vacancy, key: K, value: V) -> usize {
         if self.pairs.len() == self.pairs.capacity() {
-            // By a half: there are many of these, and most stay small.
+            // Grows by a half: there are many of these, and most stay small.
             self.pairs.reserve_exact(self.pairs.len() / 2 + 1);
         }
         let at = at.min(self.pairs.len());
@@ -77,7 +77,7 @@ impl<K, V> Sorted<K, V> {
     }
 }
 
-/// Where a key that is not there belongs.
+/// Position to insert a missing key.
 #[derive(Debug)]
 pub(crate) struct Vacancy(usize);
 

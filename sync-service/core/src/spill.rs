@@ -1,18 +1,18 @@
-//! The refill that a full budget lost, and what late reports may claim of it.
+//! Unused refill: the refill that a full budget lost, which late reports may claim.
 
 use alloc::vec::Vec;
 
-/// The most spans of being full that a budget remembers; beyond it the shortest goes first.
+/// Maximum number of full spans that a budget remembers; beyond it the shortest is dropped first.
 pub const SPILLS_MAX: usize = 8;
-/// How long a span is remembered once it is over, in microseconds: as long as a report may have been held up.
+/// Time for which a span is remembered after its end, in microseconds: the longest delay of a report.
 pub const SPILL_KEPT_US: u64 = 10_000_000;
 
-/// The spans in which the budget was full and lost its refill, as far as no late report has claimed them; on the
-/// budget's clock, in microseconds. In order; none is empty, no two touch.
+/// Spans in which the budget was full and lost its refill, as far as no late report has claimed them; in
+/// microseconds of the budget's clock. They are sorted, not empty, and do not touch.
 ///
-/// Tokens admitted while the budget was not full, or full for less time than they cost, would have been refilled by the
-/// next time that it was. So late reports claim lost refill oldest first, from when their tokens may have been
-/// admitted, and nothing is claimed twice.
+/// Tokens admitted while the budget was not full, or was full for less time than they cost, would have been
+/// refilled by the next time that it was full. So late reports claim unused refill oldest first, starting at
+/// the time when their tokens may have been admitted, and no refill is claimed twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spill {
     spans: Vec<Span>,
@@ -31,7 +31,7 @@ impl Span {
 }
 
 impl Spill {
-    /// The budget was full from `from_us` until `to_us`, which is now.
+    /// Records that the budget was full from `from_us` until now, `to_us`.
     pub(crate) fn add(&mut self, from_us: u64, to_us: u64) {
         match self.spans.last_mut() {
             Some(last) if last.to_us >= from_us => last.to_us = last.to_us.max(to_us),
@@ -41,7 +41,7 @@ impl Spill {
         self.bound();
     }
 
-    /// Claims up to `price_us` of what spilled since `since_us`; returns how much that was.
+    /// Claims up to `price_us` of the unused refill since `since_us`; returns the amount claimed.
     pub(crate) fn claim(&mut self, since_us: u64, price_us: u64) -> u64 {
         if self.spans.is_empty() || price_us == 0 {
             return 0;
@@ -65,7 +65,7 @@ impl Spill {
         claimed_us
     }
 
-    /// Forgets the shortest spans, the earliest among equals first, but never the latest.
+    /// Drops the shortest spans, the earliest of equal ones first, but never the latest.
     fn bound(&mut self) {
         while self.spans.len() > SPILLS_MAX {
             let but_last = self.spans.iter().take(self.spans.len() - 1);

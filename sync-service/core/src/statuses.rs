@@ -1,4 +1,4 @@
-//! How POPs are, as they say about once a second: their ladders, their clocks, and the versions of their modules.
+//! Status of the POPs, as each reports it about once a second: connectivity, clock, and version of the module.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -8,27 +8,27 @@ use core::cmp::Reverse;
 use weir_wire::messages::{POPS_MAX, Report};
 use weir_wire::time::{SECOND_NS, Time};
 
-/// A POP that says nothing for so long is forgotten, in nanoseconds.
+/// Time after which a silent POP is forgotten, in nanoseconds.
 const SILENT_NS: u64 = 60 * SECOND_NS;
 
-/// How a POP is.
+/// A POP's last status report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PopStatus {
     /// Its name.
     pub pop: String,
-    /// The step of its ladder: 0 fresh, 1 stale, 2 fallback.
+    /// Its connectivity: 0 fresh, 1 stale, 2 fallback.
     pub step: u8,
-    /// How far its wall clock was ahead of ours when its report arrived, in milliseconds; none if it has no clock.
+    /// Lead of its wall clock over ours when its report arrived, in milliseconds; none if it has no clock.
     pub clock_ms: Option<i64>,
     /// The version of its module.
     pub module: String,
-    /// Why it runs no newer rule set, if it refused one; else empty.
+    /// Reason why it refused a newer rule set; empty if it did not.
     pub refusal: String,
-    /// How long ago it said so, in milliseconds.
+    /// Age of this status, in milliseconds.
     pub age_ms: u64,
 }
 
-/// How the POPs are that report here.
+/// Status of the POPs that report here.
 #[derive(Debug, Default)]
 pub struct Statuses {
     pops: BTreeMap<String, (Time, PopStatus)>,
@@ -36,7 +36,7 @@ pub struct Statuses {
 }
 
 impl Statuses {
-    /// Takes in what `report` says, which arrives at `now`, `unix_us` microseconds since 1970.
+    /// Records the status in `report`, which arrives at `now`, `unix_us` microseconds since 1970.
     pub fn hear(&mut self, now: Time, unix_us: u64, report: &Report) {
         self.sweep(now);
         let Some(status) = &report.status else { return };
@@ -56,7 +56,8 @@ impl Statuses {
         self.pops.insert(report.pop.clone(), (now, said));
     }
 
-    /// How they are: of more than `most`, those that are worst in touch, and then those whose clocks are farthest off.
+    /// Status of at most `most` POPs. If there are more, those with the worst connectivity come first, then
+    /// those with the largest clock errors.
     pub fn said(&self, now: Time, most: usize) -> Vec<PopStatus> {
         let aged = |(at, said): &(Time, PopStatus)| {
             let age_ms = now.nanos_since(*at) / 1_000_000;
@@ -70,7 +71,7 @@ impl Statuses {
         all
     }
 
-    /// Forgets those that are silent, at most once a second.
+    /// Forgets silent POPs, at most once a second.
     fn sweep(&mut self, now: Time) {
         if now.nanos_since(self.swept_at) >= SECOND_NS {
             self.swept_at = now;
@@ -79,7 +80,7 @@ impl Statuses {
     }
 }
 
-/// What all weir-syncs heard, by POP: of several, the last word.
+/// Merges the statuses from all weir-syncs, by POP; the newest one wins.
 pub fn together(said: impl IntoIterator<Item = PopStatus>) -> BTreeMap<String, PopStatus> {
     let mut pops: BTreeMap<String, PopStatus> = BTreeMap::new();
     for status in said {

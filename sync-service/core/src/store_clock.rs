@@ -1,65 +1,68 @@
-//! What a weir-sync knows of its store's clock.
+//! A weir-sync's estimate of its store's clock.
 //!
-//! The store's clock is a wall clock: it may jump ahead, as at a fail-over to a host whose clock is wrong, and would then
-//! refill every budget. A weir-sync has a clock of its own that never steps. So it can say how late the store's can be by
-//! now, and that a time which the store's clock passed over never was. It says so with each charge and each draw.
+//! The store's clock is a wall clock. It may jump ahead, as at a fail-over to a host whose clock is wrong, and
+//! would then refill every budget. A weir-sync has a clock of its own that never steps. So it computes the latest
+//! time that the store's clock can show, and can detect time that the store's clock skipped. It sends both with
+//! each charge and each draw.
 //!
-//! **A call that comes when the clock shows more than that is refused**, and nothing is written: either the clock has
-//! jumped, or the call is late, because the store hung before it carried it out. The store's answer is what its clock
-//! shows. A weir-sync that still waits for it knows which of the two it was, and sends the call again; one that has given
-//! up has sent it again already, or will. So a store that hung takes nothing off anybody's time.
+//! **A call that arrives when the clock shows more than the latest time is refused**, and nothing is written.
+//! Either the clock has jumped, or the call is late because the store hung before it executed it. The store
+//! answers with its clock's time. A weir-sync that still waits for the answer can distinguish the two cases,
+//! and sends the call again; one that has given up has sent it again already, or will. So time for which a
+//! store hung still counts as time.
 //!
-//! **A jump that a caller has seen** is taken off what has passed for the budget, once, since the budget's own times go on
-//! from there.
+//! **A jump that a caller has seen** is subtracted from the time that passed for the budget. This happens once,
+//! since the budget's own times continue from there.
 //!
-//! **What a jump gives.** A budget that is charged or drawn on by a weir-sync that was in touch with the store before the
-//! jump refills by no more than the time that passed, whoever else does so before or after, and in whichever order. A jump
-//! of less than [`MARGIN_US`] (and a thousandth of the time since the last answer) is taken for time. A weir-sync that is
-//! started later goes by its machine's wall clock at first, and so does not fill budgets either unless that clock is ahead
-//! as well.
+//! **Effect of a jump.** A budget that is charged or drawn on by a weir-sync that was in contact with the store
+//! before the jump refills by no more than the time that passed, whoever else uses the budget before or after,
+//! and in whichever order. A jump of less than [`MARGIN_US`] (and a thousandth of the time since the last
+//! answer) counts as time. A weir-sync that starts later goes by its machine's wall clock at first, and so does
+//! not fill budgets either unless that clock is ahead as well.
 
-/// How much more than expected is taken for time, in microseconds. It is longer than weir-sync usually waits for an
-/// answer, so that a call which is merely slow is not sent twice; nor are those to several servers whose clocks are so far
-/// apart.
+/// Tolerance for the expected time, in microseconds; a smaller jump counts as time. It is longer than weir-sync
+/// usually waits for an answer, so that a slow call is not sent twice. Calls to several servers whose clocks
+/// differ by less are not sent twice either.
 pub const MARGIN_US: u64 = 1_000_000;
 /// Clocks may differ in pace by one part in this many.
 const PACE_PART: u64 = 1_000;
 
-/// How far the store's clock has jumped ahead, as far as that was seen.
+/// Observed jumps of the store's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Jump {
-    /// Whoever was there before the clock showed this, in microseconds, may have been there before the jumps.
+    /// Clock time up to which records may be from before the jumps, in microseconds.
     pub seen_us: u64,
-    /// How far all jumps have taken it that were not taken back, in microseconds.
+    /// Total length of all jumps that were not reverted, in microseconds.
     pub length_us: u64,
 }
 
-/// What a weir-sync says of the store's clock when it sends a call.
+/// A weir-sync's bounds on the store's clock, sent with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// The latest that the clock can show, in microseconds; if it shows more, it has jumped, or the call is late.
+    /// Latest time that the clock can show, in microseconds. If it shows more, it has jumped, or the call is
+    /// late.
     pub latest_us: u64,
-    /// The jumps that were seen.
+    /// Jumps that were observed.
     pub jump: Jump,
 }
 
 impl Bounds {
-    /// The time of a call that is carried out when the clock shows `now_us`; none if it is refused.
+    /// Time of a call that is executed when the clock shows `now_us`; none if it is refused.
     pub fn at(self, now_us: u64) -> Option<StoreTime> {
         (now_us <= self.latest_us).then_some(StoreTime { now_us, jump: self.jump })
     }
 }
 
-/// What the store's clock shows at a call, and what the caller says of it.
+/// Time of the store's clock at a call, with the jumps that the caller observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreTime {
-    /// What it shows, in microseconds.
+    /// Time shown, in microseconds.
     pub now_us: u64,
-    /// The jumps that the caller has seen.
+    /// Jumps that the caller observed.
     jump: Jump,
 }
 
-/// A clock that never steps.
+/// Time of a clock that never steps.
 impl From<u64> for StoreTime {
     fn from(now_us: u64) -> Self {
         Self { now_us, jump: Jump::default() }
@@ -67,46 +70,46 @@ impl From<u64> for StoreTime {
 }
 
 impl StoreTime {
-    /// How much of the time since the store's clock showed `since_us` never was, in microseconds.
+    /// Part of the time since the store's clock showed `since_us` that did not pass, in microseconds.
     ///
-    /// If it showed that only after the caller had seen the jumps, what passed has passed. If it showed that after a jump
-    /// that the caller had not seen yet, the jump is taken off as well, as far as so much has passed: that gives less, and
-    /// never more.
+    /// If the clock showed `since_us` only after the caller had observed the jumps, all of the time passed. If
+    /// it showed that after a jump that the caller had not observed yet, the jump is subtracted as well, up to
+    /// the time that passed: that refills less, and never more.
     pub(crate) fn skipped_us(&self, since_us: u64) -> u64 {
         let known_us = if since_us <= self.jump.seen_us { self.jump.length_us } else { 0 };
         known_us.min(self.now_us.saturating_sub(since_us))
     }
 }
 
-/// The clock of one server, as its answers show it. Times of the weir-sync's own are microseconds of a clock that never
-/// steps.
+/// Clock of one server, as its answers show it. The weir-sync's own times are microseconds of a clock that
+/// never steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreClock {
-    /// What it showed last, ...
+    /// Time in the last answer.
     shown_us: u64,
-    /// ... when the call was sent that says so, ...
+    /// Own time at which that call was sent.
     sent_us: u64,
-    /// ... and when its answer came.
+    /// Own time at which its answer arrived.
     answered_us: u64,
-    /// Whether it is known, not guessed.
+    /// False until the first answer: the time is then a guess.
     is_heard: bool,
     jump: Jump,
 }
 
 impl StoreClock {
-    /// A clock that was not heard yet; the best guess at it is `unix_us`.
+    /// Creates a clock without an answer yet, guessed to show `unix_us` at `own_us`.
     pub fn new(unix_us: u64, own_us: u64) -> Self {
         let (shown_us, sent_us, answered_us) = (unix_us, own_us, own_us);
         Self { shown_us, sent_us, answered_us, is_heard: false, jump: Jump::default() }
     }
 
-    /// What to say with a call that is sent at `own_us`.
+    /// Bounds for a call that is sent at `own_us`.
     pub fn bounds(&self, own_us: u64) -> Bounds {
         Bounds { latest_us: self.latest_us(own_us), jump: self.jump }
     }
 
-    /// A call that was sent at `sent_us` and answered by `own_us` says that the clock showed `shown_us`. Returns by how
-    /// much that is later than it can be, if it is: the clock has jumped.
+    /// Records an answer: a call sent at `sent_us` and answered by `own_us` shows that the clock was at
+    /// `shown_us`. Returns the length of the jump, if that time is later than possible.
     pub fn hear(&mut self, sent_us: u64, own_us: u64, shown_us: u64) -> Option<u64> {
         if sent_us < self.sent_us {
             // Its answer was overtaken.
@@ -117,11 +120,12 @@ impl StoreClock {
             (expected_us.saturating_sub(shown_us), shown_us.saturating_sub(expected_us));
         let has_jumped = shown_us > self.latest_us(own_us);
         if has_jumped {
-            // Where its time was guessed, the jump may be long ago, and who was there since is not punished.
+            // If the previous time was a guess, the jump may be long ago; records made since then must not lose
+            // time.
             let seen_us = if self.is_heard { shown_us } else { self.latest_us(sent_us) };
             self.jump = Jump { seen_us, length_us: self.jump.length_us.saturating_add(jumped_us) };
         } else if self.is_back(sent_us, shown_us) {
-            // It is right again, or nearly so, and will show these times once more.
+            // The clock is right again, or nearly so, and will show these times once more.
             self.jump = Jump { seen_us: shown_us, length_us: self.jump.length_us.saturating_sub(back_us) };
         }
         (self.shown_us, self.sent_us, self.answered_us) = (shown_us, sent_us, own_us);
@@ -129,19 +133,19 @@ impl StoreClock {
         has_jumped.then_some(jumped_us)
     }
 
-    /// Whether a call that was sent at `sent_us` shows that the clock stepped back, though the one before may have been
-    /// carried out just before it was answered, and this one as soon as it was sent.
+    /// True if a call sent at `sent_us` proves that the clock stepped back, even if the previous call was
+    /// executed just before its answer and this one as soon as it was sent.
     fn is_back(&self, sent_us: u64, shown_us: u64) -> bool {
         let least_us = self.shown_us.saturating_add(sent_us).saturating_sub(self.answered_us);
         least_us.saturating_sub(shown_us) > MARGIN_US
     }
 
-    /// What it shows at a time of our own if it does not jump.
+    /// Time that the clock shows at the own time `own_us` if it does not jump.
     fn expected_us(&self, own_us: u64) -> u64 {
         self.shown_us.saturating_add(own_us.saturating_sub(self.sent_us))
     }
 
-    /// The latest that it can show then.
+    /// Latest time that the clock can show at `own_us`.
     fn latest_us(&self, own_us: u64) -> u64 {
         let passed_us = own_us.saturating_sub(self.sent_us);
         self.expected_us(own_us).saturating_add(passed_us / PACE_PART + MARGIN_US)

@@ -7,7 +7,7 @@ use core::fmt::Write as _;
 
 use weir_wire::messages::KEY_BYTES_MAX;
 
-/// A text that is not what was expected: written by another version, or by another program.
+/// Error for a text in an unexpected form, written by another version or another program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextError(pub(crate) &'static str);
 
@@ -19,12 +19,13 @@ impl fmt::Display for TextError {
 
 impl core::error::Error for TextError {}
 
-/// Writes bytes in hex.
+/// Formats bytes in hex.
 #[derive(Clone, Copy, Debug)]
 pub struct Hex<'a>(pub &'a [u8]);
 
 impl Hex<'_> {
-    /// Adds them to `text`, as for each key that is charged: formatting takes several times as long.
+    /// Appends the digits to `text`. It is called for each charged key, and formatting would take several times
+    /// as long.
     pub fn add_to(self, text: &mut String) {
         text.extend(self.digits());
     }
@@ -41,7 +42,7 @@ impl fmt::Display for Hex<'_> {
     }
 }
 
-/// Reads a key's value that [`Hex`] has written; it has 1 to [`KEY_BYTES_MAX`] bytes.
+/// Parses a key's value written by [`Hex`]; it has 1 to [`KEY_BYTES_MAX`] bytes.
 pub(crate) fn value_of(text: &str) -> Option<Vec<u8>> {
     let is_hex = text.bytes().all(|b| b.is_ascii_hexdigit());
     if !is_hex || !(2..=2 * KEY_BYTES_MAX).contains(&text.len()) {

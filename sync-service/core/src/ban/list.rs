@@ -12,46 +12,46 @@ use crate::budget::BudgetId;
 use crate::push::LOST_NS;
 use crate::text::{Hex, TextError, value_of};
 
-/// The most keys on a list; beyond it, those that end soonest go first.
+/// Maximum number of keys on a list; beyond it, those that end soonest are dropped first.
 pub const BANS_KEPT_MAX: usize = 10_000;
 
-/// For how long it is told that a key is to be forgotten, in milliseconds. No longer than after which a lost message is
-/// told again, whether it was lost or not: a POP that hears of it twice forgets twice.
+/// Time for which a reset is sent, in milliseconds. It does not exceed [`LOST_NS`], after which a message that
+/// is not confirmed is sent again even if it arrived: a POP that receives a reset twice forgets the key twice.
 #[allow(clippy::cast_possible_truncation, reason = "two seconds")]
 pub const FORGOTTEN_MS: u32 = (LOST_NS / 1_000_000) as u32;
 
-/// What is said of a key.
+/// State that a message gives a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Said {
-    /// It is banned, by its rule's penalty: for longer, if it is banned already. Not just after it was forgotten, when POPs
-    /// may still speak of before.
+    /// Banned by its rule's penalty; extends an earlier ban. Ignored just after a reset, when POPs may still
+    /// report bans from before it.
     #[default]
     Banned,
-    /// An operator bans it, whatever was said before.
+    /// Banned by an operator; replaces the earlier state.
     Ordered,
-    /// An operator resets it: it is banned no more, and POPs forget it.
+    /// Reset by an operator: the key is not banned any more, and POPs forget it.
     Forgotten,
 }
 
-/// A key that is banned or to be forgotten, as regions tell each other of it. Its text form is `<rule> <value in hex>`,
-/// without the time, and ` -` behind it if it is to be forgotten.
+/// A banned or reset key as regions exchange it. Its text form is `<rule> <value in hex>`, without the time,
+/// followed by ` -` if it is a reset.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BannedKey {
     /// The rule and the key.
     pub id: BudgetId,
-    /// For how long from now, in milliseconds; at most [`BAN_MS_MAX`].
+    /// Remaining time in milliseconds; at most [`BAN_MS_MAX`].
     pub for_ms: u32,
-    /// What is said of it. A list does not say which bans are an operator's.
+    /// State of the key. Keys that a list returns do not distinguish an operator's bans.
     pub said: Said,
 }
 
 impl BannedKey {
-    /// Whether it is to be forgotten.
+    /// True if it is a reset.
     pub fn is_forgotten(&self) -> bool {
         self.said == Said::Forgotten
     }
 
-    /// Until when it stands on the list if it is put there at `now_us`.
+    /// Returns the end of an entry that is added to the list at `now_us`.
     fn until_us(&self, now_us: u64) -> u64 {
         now_us.saturating_add(u64::from(self.for_ms.min(BAN_MS_MAX)) * 1_000)
     }
@@ -64,13 +64,13 @@ impl fmt::Display for BannedKey {
     }
 }
 
-/// The end of the text of a key that is to be forgotten.
+/// Suffix of a reset key's text form.
 pub const FORGOTTEN: &str = " -";
 
 impl FromStr for BannedKey {
     type Err = TextError;
 
-    /// Reads a key, with a ban of 0 ms.
+    /// Parses a key; its ban has 0 ms.
     fn from_str(text: &str) -> Result<Self, TextError> {
         let (text, said) = match text.strip_suffix(FORGOTTEN) {
             Some(text) => (text, Said::Forgotten),
@@ -82,23 +82,23 @@ impl FromStr for BannedKey {
     }
 }
 
-/// What is said of each key, and until when, on some clock in microseconds; at most [`BANS_KEPT_MAX`] keys. Used within a
-/// region, and by a store without a better one.
+/// State and end of each key, on any one clock in microseconds; at most [`BANS_KEPT_MAX`] keys. Used within a
+/// region, and by stores without a list of their own.
 #[derive(Debug, Default)]
 pub struct BanList {
     stands: BTreeMap<BudgetId, Stands>,
-    /// The same, soonest end first, then by text, ...
+    /// Ends of the keys that are not in `kept`, soonest first, then by text.
     by_end: BTreeSet<End>,
-    /// ... but for those of `kept`.
+    /// Ends of the keys in `kept`.
     kept_by_end: BTreeSet<End>,
-    /// What no other key takes the place of.
+    /// Keys that are not dropped in favour of others.
     kept: BTreeSet<BudgetId>,
 }
 
-/// When something ends to stand on the list, and of which key.
+/// End of an entry, and the rule and value of its key.
 type End = (u64, String, Vec<u8>);
 
-/// What stands on the list.
+/// An entry of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stands {
     pub(super) until_us: u64,
@@ -106,7 +106,7 @@ pub(super) struct Stands {
 }
 
 impl BanList {
-    /// Puts what a region says on the list at `now_us`; returns all that is on it.
+    /// Adds a region's keys to the list at `now_us`; returns all keys on it.
     pub fn exchange(&mut self, mine: &[BannedKey], now_us: u64) -> Vec<BannedKey> {
         self.expire(now_us);
         for key in mine {
@@ -120,7 +120,7 @@ impl BanList {
         self.live(now_us)
     }
 
-    /// All that stands at `now_us` for a millisecond or more.
+    /// All entries that have a millisecond or more left at `now_us`.
     pub fn live(&self, now_us: u64) -> Vec<BannedKey> {
         let live = self.stands.iter().filter_map(|(id, stands)| {
             let for_ms = remaining_ms(stands.until_us, now_us);
@@ -130,8 +130,8 @@ impl BanList {
         live.collect()
     }
 
-    /// Bans `id` until `until_us`, or as long as it already is, if that is longer; not while it is to be forgotten. Returns
-    /// those that went: their time is over at `now_us`, or they end soonest and there is no room.
+    /// Bans `id` until `until_us`, unless a longer ban or a reset is on the list. Returns the dropped keys:
+    /// those that have ended at `now_us`, and those that end soonest if there is no room.
     pub fn add(&mut self, id: &BudgetId, until_us: u64, now_us: u64) -> Vec<BudgetId> {
         let is_longer = |known: &Stands| !known.is_forgotten && until_us > known.until_us;
         if self.stands.get(id).is_none_or(is_longer) {
@@ -140,7 +140,7 @@ impl BanList {
         self.expire(now_us)
     }
 
-    /// Puts `id` on the list until `until_us`, whatever was said of it before. Returns those that went.
+    /// Puts `id` on the list until `until_us`, replacing its entry. Returns the dropped keys.
     pub fn put(&mut self, id: &BudgetId, until_us: u64, is_forgotten: bool, now_us: u64) -> Vec<BudgetId> {
         self.remove(id);
         self.stands.insert(id.clone(), Stands { until_us, is_forgotten });
@@ -153,7 +153,7 @@ impl BanList {
         gone
     }
 
-    /// Drops those whose time is over at `now_us`, and returns them.
+    /// Drops the entries that have ended at `now_us`, and returns their keys.
     pub fn expire(&mut self, now_us: u64) -> Vec<BudgetId> {
         let mut gone = Vec::new();
         let first_of =
@@ -165,22 +165,22 @@ impl BanList {
         gone
     }
 
-    /// What stands of `id`.
+    /// Returns the entry of `id`.
     pub(super) fn stands(&self, id: &BudgetId) -> Option<Stands> {
         self.stands.get(id).copied()
     }
 
-    /// Until when `id` is banned.
+    /// Returns the end of the ban of `id`; none if it is not banned or was reset.
     pub fn until_us(&self, id: &BudgetId) -> Option<u64> {
         self.stands(id).filter(|stands| !stands.is_forgotten).map(|stands| stands.until_us)
     }
 
-    /// How many are banned.
+    /// Number of banned keys.
     pub fn banned(&self) -> usize {
         self.stands.values().filter(|stands| !stands.is_forgotten).count()
     }
 
-    /// From now on no other key takes the place of these.
+    /// Sets the keys that are not dropped in favour of others.
     pub(super) fn keep(&mut self, kept: BTreeSet<BudgetId>) {
         let before = core::mem::take(&mut self.kept);
         let moved: Vec<_> =
@@ -198,7 +198,7 @@ impl BanList {
         self.kept = kept;
     }
 
-    /// Drops the ban that ends first, or, if there are only keys to forget, the first of these; what is kept last.
+    /// Drops the ban that ends first, or the first reset if there are no bans. Keys in `kept` are dropped last.
     fn pop_first(&mut self) -> Option<BudgetId> {
         let is_ban = |id: &BudgetId| self.until_us(id).is_some();
         let ban = self.by_end.iter().map(id_of).find(is_ban);
@@ -226,7 +226,8 @@ fn id_of((_, rule, value): &End) -> BudgetId {
     BudgetId::new(rule.clone(), value.clone())
 }
 
-/// Whole milliseconds from `now_us` to `until_us`, rounded down: a ban that is passed on and on gets no longer.
+/// Whole milliseconds from `now_us` to `until_us`, rounded down, so that a ban gets no longer by being passed
+/// on.
 pub(super) fn remaining_ms(until_us: u64, now_us: u64) -> u32 {
     u32::try_from(until_us.saturating_sub(now_us) / 1_000).unwrap_or(BAN_MS_MAX).min(BAN_MS_MAX)
 }

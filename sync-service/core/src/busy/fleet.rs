@@ -1,4 +1,4 @@
-//! What weir-syncs tell each other of their busy keys, and what that is together.
+//! Messages between weir-syncs about their top keys, and the fleet's top keys merged from them.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -11,33 +11,33 @@ use super::meter::Rates;
 use crate::budget::BudgetId;
 use crate::divide::region_of;
 
-/// One weir-sync's word on a busy key.
+/// One weir-sync's figures for a top key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BusyKey {
-    /// Whose budget.
+    /// The budget's name.
     pub id: BudgetId,
-    /// How large it is.
+    /// Its quota.
     pub quota: Quota,
-    /// What the POPs that report there are asked for.
+    /// Rates at the POPs that report to that weir-sync.
     pub rates: Rates,
-    /// The budget's level, in thousandths of a token, with what has refilled since ...
+    /// The budget's level in thousandths of a token, including the refill since `age_ms`.
     pub level_milli: i64,
-    /// ... it was heard of, so long ago, in milliseconds.
+    /// Age of the state that the level is based on, in milliseconds.
     pub age_ms: u64,
-    /// For how long it has been limited, if it is, in milliseconds.
+    /// Time for which it has been limited, in milliseconds; none if it is not.
     pub limited_ms: Option<u64>,
-    /// POPs that are asked for it there.
+    /// Number of POPs there with demand for it.
     pub askers: u32,
-    /// Those that are asked most.
+    /// POPs with the highest demand.
     pub pops: Vec<(String, Rates)>,
 }
 
-/// One weir-sync's word on its busy keys.
+/// One weir-sync's message about its top keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Said {
-    /// Keys.
+    /// The keys.
     pub keys: Vec<BusyKey>,
-    /// What a key may have that is not among them.
+    /// Upper limits for a key that is not among them.
     pub unseen: Unseen,
 }
 
@@ -47,64 +47,64 @@ impl From<BusyKey> for Said {
     }
 }
 
-/// The most that a key has which is not listed, in thousandths of its burst per second.
+/// Upper limits for a key that is not listed, in thousandths of its burst per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unseen {
-    /// Limited.
+    /// Limited tokens.
     pub limited_milli: u64,
-    /// Admitted.
+    /// Admitted tokens.
     pub admitted_milli: u64,
 }
 
-/// By what keys are sorted.
+/// Sort order of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sort {
-    /// Those that are limited most first.
+    /// By limited requests, most first.
     #[default]
     Limited,
-    /// Those that are admitted most first.
+    /// By admitted requests, most first.
     Admitted,
-    /// Those that owe most first.
+    /// By debt, largest first.
     Debt,
 }
 
-/// A key as the whole fleet has it.
+/// A top key of the whole fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetKey {
-    /// Whose budget.
+    /// The budget's name.
     pub id: BudgetId,
-    /// How large it is.
+    /// Its quota.
     pub quota: Quota,
-    /// What all POPs are asked for.
+    /// Rates over all POPs.
     pub rates: Rates,
-    /// The budget's level, in thousandths of a token, as of the newest word on it.
+    /// The budget's level in thousandths of a token, from the newest state of it.
     pub level_milli: i64,
-    /// How old that is, in milliseconds.
+    /// Age of that state, in milliseconds.
     pub age_ms: u64,
-    /// For how long it has been limited, if it is, in milliseconds.
+    /// Time for which it has been limited, in milliseconds; none if it is not.
     pub limited_ms: Option<u64>,
-    /// Where it is asked for, by region.
+    /// Figures by region.
     pub regions: BTreeMap<String, InRegion>,
 }
 
-/// A key in one region.
+/// Figures of a key in one region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InRegion {
-    /// What the region's POPs are asked for.
+    /// Rates over the region's POPs.
     pub rates: Rates,
-    /// POPs that are asked for it.
+    /// Number of POPs with demand for it.
     pub askers: u32,
-    /// Those that are asked most, the one that is asked most first.
+    /// POPs with the highest demand, the highest first.
     pub pops: Vec<(String, Rates)>,
 }
 
 impl BusyKey {
-    /// Whether there is anything to see.
+    /// True if it has any demand, limited request or debt.
     pub(super) fn is_worth_telling(&self) -> bool {
         self.rates != Rates::default() || self.limited_ms.is_some() || self.level_milli < 0
     }
 
-    /// Thousandths of a token as thousandths of its burst.
+    /// Converts thousandths of a token to thousandths of its burst.
     fn in_bursts(&self, milli: u64) -> u64 {
         milli / u64::from(self.quota.burst().max(1))
     }
@@ -122,8 +122,8 @@ fn measure(sort: Sort, rates: Rates, level_milli: i64) -> u64 {
     }
 }
 
-/// Of `all`, the first `most` that are limited, and half as many that are admitted and that owe; half of each by
-/// tokens, and half by bursts, as rules may count different things.
+/// Selects from `all` the first `most` keys by limited requests, and half as many each by admitted requests and
+/// by debt. Half of each are selected by tokens and half by bursts, as rules may count different things.
 pub(super) fn first(all: Vec<BusyKey>, most: usize) -> Said {
     let (mut told, mut unseen) = (Vec::new(), Unseen::default());
     told.resize(all.len(), false);
@@ -151,8 +151,8 @@ pub(super) fn first(all: Vec<BusyKey>, most: usize) -> Said {
     Said { keys: told.into_iter().map(|(key, _)| key).collect(), unseen }
 }
 
-/// What members (`region/replica`) said of their keys, together: each key with what all of them heard of it, and the most
-/// that another one may have.
+/// Merges the messages from members (`region/replica`): sums the figures for each key, and the upper limits for
+/// keys that are not listed.
 pub fn together<'a>(said: impl IntoIterator<Item = (&'a str, Said)>) -> (Vec<FleetKey>, Unseen) {
     let (mut keys, mut unseen) = (BTreeMap::new(), Unseen::default());
     for (member, Said { keys: of_member, unseen: there }) in said {
@@ -189,7 +189,7 @@ impl FleetKey {
         }
     }
 
-    /// Once all have been added.
+    /// Completes the sums, once all messages have been added.
     fn whole(mut self) -> Self {
         self.rates = self.rates.whole();
         for there in self.regions.values_mut() {
@@ -200,7 +200,7 @@ impl FleetKey {
         self
     }
 
-    /// Adds what a weir-sync of `region` said.
+    /// Adds figures from a weir-sync of `region`.
     fn add(&mut self, region: &str, said: BusyKey) {
         self.rates.add(said.rates);
         self.limited_ms = self.limited_ms.max(said.limited_ms);

@@ -1,21 +1,21 @@
-//! How much a key is asked for and admitted in a second, from the counts of reports as they come.
+//! Rates of a key's demand and admitted tokens, from the counts of reports as they arrive.
 //!
-//! This is a sliding window of [`WINDOW_NS`] in constant room: what was counted in the window that goes on, and the part of
-//! the one before that still lies within the last [`WINDOW_NS`], as if that had come evenly. Counts come in bunches, of the
-//! time since the last report: such a bunch is divided where a window ends, and the rate is that as of the last report, until
-//! the next one of a warm key is overdue.
+//! This is a sliding window of [`WINDOW_NS`] in constant memory: the counts of the current window, and the part
+//! of the previous one that is within the last [`WINDOW_NS`], as if its counts had arrived evenly. A report's
+//! counts cover the time since the previous report. They are divided at the end of a window, and the rate is
+//! that at the last report, until the next report of a warm key is overdue.
 
 use weir_wire::time::{SECOND_NS, Time};
 
 use crate::demand::{Counts, WARM_GAP_NS};
 
-/// Over how long rates are measured, in nanoseconds.
+/// Length of the window over which rates are measured, in nanoseconds.
 pub const WINDOW_NS: u64 = 5 * SECOND_NS;
-/// A key that was not known is taken for one that was asked for so long before its first report, in nanoseconds.
+/// Assumed time of demand before the first report of an unknown key, in nanoseconds.
 const FIRST_NS: u64 = SECOND_NS / 4;
-/// Rates are measured over no less than this, in nanoseconds.
+/// Minimum time over which rates are measured, in nanoseconds.
 const SPAN_NS_MIN: u64 = SECOND_NS;
-/// After so much silence a key is no longer asked for, in nanoseconds.
+/// Silence after which a key has no demand any more, in nanoseconds.
 const SILENT_NS: u64 = *WARM_GAP_NS.end();
 
 /// Thousandths of a token per second.
@@ -30,36 +30,36 @@ pub struct Rates {
 /// Counts of the last seconds.
 #[derive(Clone, Debug)]
 pub(super) struct Meter {
-    /// When it began to count, ...
+    /// Start of the first window.
     began: Time,
-    /// ... when the window began that goes on, ...
+    /// Start of the current window.
     from: Time,
-    /// ... and when it was counted last.
+    /// Time of the last counts.
     heard_at: Time,
     current: Counts,
     before: Counts,
 }
 
 impl Rates {
-    /// What is not admitted.
+    /// Rate of limited tokens.
     pub fn limited_milli(&self) -> u64 {
         self.asked_milli.saturating_sub(self.admitted_milli)
     }
 
-    /// The same, of which at least what was admitted was asked for: a bucket counts at once what it admits, but what is asked
-    /// for when a worker reports, and after an outage of the store some is charged twice.
+    /// Raises the demand to the admitted tokens if it is lower. A bucket counts admitted tokens at once, but
+    /// demand only when a worker reports, and after an outage of the store some tokens are charged twice.
     #[must_use]
     pub fn whole(self) -> Self {
         Self { asked_milli: self.asked_milli.max(self.admitted_milli), ..self }
     }
 
-    /// No more than `most_milli` each.
+    /// Limits both rates to `most_milli`.
     pub(super) fn at_most(self, most_milli: u64) -> Self {
         let Self { asked_milli, admitted_milli } = self;
         Self { asked_milli: asked_milli.min(most_milli), admitted_milli: admitted_milli.min(most_milli) }
     }
 
-    /// Both together.
+    /// Adds the rates of `other`.
     pub fn add(&mut self, other: Self) {
         self.asked_milli = self.asked_milli.saturating_add(other.asked_milli);
         self.admitted_milli = self.admitted_milli.saturating_add(other.admitted_milli);
@@ -67,13 +67,13 @@ impl Rates {
 }
 
 impl Meter {
-    /// One that has counted nothing yet, of a key that is new at `now`.
+    /// Creates a meter without counts for a key that is new at `now`.
     pub(super) fn new(now: Time) -> Self {
         let began = Time::from_nanos(now.as_nanos().saturating_sub(FIRST_NS));
         Self { began, from: began, heard_at: now, current: Counts::default(), before: Counts::default() }
     }
 
-    /// Counts what came since the last report.
+    /// Adds the counts since the last report.
     pub(super) fn add(&mut self, now: Time, counts: Counts) {
         let end = self.from + WINDOW_NS;
         if now >= end + WINDOW_NS {
@@ -92,7 +92,7 @@ impl Meter {
         self.heard_at = self.heard_at.max(now);
     }
 
-    /// What the last seconds give for one.
+    /// Rates over the last seconds.
     pub(super) fn rates(&self, now: Time) -> Rates {
         let at = self.heard_at.max(Time::from_nanos(now.as_nanos().saturating_sub(SILENT_NS)));
         let passed_ns = at.nanos_since(self.from);
@@ -113,7 +113,7 @@ impl Meter {
         Rates { asked_milli: milli(counts.asked), admitted_milli: milli(counts.admitted) }
     }
 
-    /// How long nothing was counted, in nanoseconds.
+    /// Time since the last counts, in nanoseconds.
     pub(super) fn silent_ns(&self, now: Time) -> u64 {
         now.nanos_since(self.heard_at)
     }

@@ -1,12 +1,13 @@
-//! Busy keys: those that this weir-sync hears most of, in bounded room, for operators.
+//! Top keys: the busiest keys that this weir-sync sees in reports, in bounded memory, for operators.
 //!
-//! A key that is limited anywhere is in reports, as it is above its even share there. So what reports say of keys is enough to
-//! tell who is limited: nothing is asked of POPs for it, and a cold key costs nothing. Of each key the last seconds are
-//! measured ([`Rates`]), in all and at a few POPs, beside how its budget stood last.
+//! A key that is limited anywhere is in reports, as it is above its fair share there. So reports are enough to
+//! list the keys that are limited: POPs are sent no questions for it, and a cold key costs nothing. The rates
+//! of each key over the last seconds are measured ([`Rates`]), in total and at a few POPs, beside the last
+//! state of its budget.
 //!
-//! There is room for [`KEYS_MAX`] keys. Two weights say which ones have it, of what is limited and of what is admitted
-//! ([`weights`]), and a few places are for budgets in debt. [`fleet`] has what weir-syncs tell each other of these, and puts
-//! it together.
+//! There is room for [`KEYS_MAX`] keys. Two weights decide which ones are kept, one of limited and one of
+//! admitted tokens ([`weights`]), and a few places are for budgets in debt. [`fleet`] has the messages between
+//! weir-syncs, and merges them.
 
 pub mod fleet;
 mod meter;
@@ -31,32 +32,32 @@ pub use crate::demand::Counts;
 use crate::heard::Last;
 use crate::id::ByBudget;
 
-/// The most keys.
+/// Maximum number of keys.
 pub const KEYS_MAX: usize = 4 * KEPT;
-/// The most keys that are kept for their debt alone.
+/// Maximum number of keys that are kept for their debt alone.
 pub const IN_DEBT_MAX: usize = KEPT / 2;
-/// The most POPs of a key.
+/// Maximum number of POPs tracked per key.
 pub const POPS_MAX: usize = 6;
-/// A key that nobody asks for is forgotten after this, unless it is in debt, in nanoseconds.
+/// Time after which a key without demand is forgotten, unless it is in debt, in nanoseconds.
 const IDLE_NS: u64 = 60 * SECOND_NS;
-/// A key is no longer limited once it was not for so long, in nanoseconds.
+/// Time without a limited request after which a key no longer counts as limited, in nanoseconds.
 const UNLIMITED_NS: u64 = 10 * SECOND_NS;
 
-// What has weight, or a place for its debt, fits, and leaves room for as many newcomers.
+// Keys with a weight, or kept for their debt, fit, and leave room for as many newcomers.
 const _: () = assert!(2 * KEPT + IN_DEBT_MAX < KEYS_MAX);
 
-/// What one report says of one key.
+/// One report's figures for one key.
 #[derive(Clone, Copy, Debug)]
 pub struct Use {
-    /// What is new.
+    /// New counts.
     pub counts: Counts,
-    /// How the budget stands with it.
+    /// State of the budget after them.
     pub last: Last,
-    /// POPs that are asked for it.
+    /// Number of POPs with demand for it.
     pub askers: u32,
 }
 
-/// The busy keys of one weir-sync.
+/// Top keys of one weir-sync.
 #[derive(Debug, Default)]
 pub struct BusyKeys {
     keys: ByBudget<Known>,
@@ -64,7 +65,7 @@ pub struct BusyKeys {
     halved_at: Time,
 }
 
-/// What is known of a key.
+/// State of a key.
 #[derive(Debug)]
 struct Known {
     meter: Meter,
@@ -72,16 +73,16 @@ struct Known {
     pops: Vec<(String, Meter)>,
     askers: u32,
     last: Last,
-    /// Of what is limited, and of what is admitted.
+    /// Weights of limited and of admitted tokens.
     weights: [u64; 2],
-    /// Tokens that were admitted and not yet asked for: those of workers that report later.
+    /// Tokens that were admitted and are not in the demand yet, which their workers report later.
     early: u64,
-    /// Since when it has been limited, and when it was last.
+    /// Time since which it has been limited, and time of its last limited request.
     limited: Option<(Time, Time)>,
 }
 
 impl BusyKeys {
-    /// Takes in what a report of `pop` says of the key `id` at `now`.
+    /// Records a report's figures of `pop` for the key `id` at `now`.
     pub fn hear(&mut self, now: Time, pop: &str, id: &BudgetId, said: &Use) {
         self.halve(now);
         if let Some(known) = self.keys.get_mut(id) {
@@ -98,24 +99,24 @@ impl BusyKeys {
         self.keys.insert(id.clone(), known);
     }
 
-    /// The budget of `id` was looked at.
+    /// Updates the state of the budget of `id` after it was read.
     pub fn look(&mut self, id: &BudgetId, last: Last) {
         if let Some(known) = self.keys.get_mut(id) {
             known.last = last;
         }
     }
 
-    /// The key `id` is forgotten.
+    /// Forgets the key `id`.
     pub fn forget(&mut self, id: &BudgetId) {
         self.keys.remove(id);
     }
 
-    /// What to tell of the busiest keys: at most `most` of those that are limited, and half as many each of those that are
-    /// admitted most and that owe most.
+    /// Message to other weir-syncs: at most `most` keys by limited requests, and half as many each by admitted
+    /// requests and by debt.
     pub fn said(&self, now: Time, most: usize) -> Said {
         let said = |(id, known): (&BudgetId, &Known)| known.said(now, id);
         let mut all: Vec<BusyKey> = self.keys.iter().map(said).filter(BusyKey::is_worth_telling).collect();
-        // Of equals, the same ones are told each time.
+        // Sorted, so that the same ones of equal keys are chosen each time.
         all.sort_unstable_by(|a, b| a.id.cmp(&b.id));
         let mut said = fleet::first(all, most);
         let [limited, admitted] = self.worn.map(Worn::unseen_milli);
@@ -124,17 +125,17 @@ impl BusyKeys {
         said
     }
 
-    /// What is known of the key `id`.
+    /// State of the key `id`; none if it is not kept.
     pub fn get(&self, now: Time, id: &BudgetId) -> Option<BusyKey> {
         self.keys.get(id).map(|known| known.said(now, id))
     }
 
-    /// How many keys there are; at most [`KEYS_MAX`].
+    /// Number of keys; at most [`KEYS_MAX`].
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Whether there are none.
+    /// True if there are no keys.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
@@ -151,7 +152,7 @@ impl BusyKeys {
         });
     }
 
-    /// Makes room: those that weigh least go, unless they are among the few that owe most.
+    /// Makes room: drops the keys with the lowest weights, except those with the largest debts.
     fn prune(&mut self, now: Time) {
         for of in 0..self.worn.len() {
             let weights = self.keys.values().filter_map(|known| known.weights.get(of).copied());
@@ -202,7 +203,7 @@ impl Known {
         self.hear_pop(now, pop, counts);
     }
 
-    /// Counts at `pop`. If there are too many POPs, the one that is asked for least makes room.
+    /// Adds counts at `pop`. If there are too many POPs, the one with the least demand is replaced.
     fn hear_pop(&mut self, now: Time, pop: &str, counts: Counts) {
         if let Some((_, meter)) = self.pops.iter_mut().find(|(name, _)| name == pop) {
             return meter.add(now, counts);
@@ -217,7 +218,7 @@ impl Known {
         self.pops.push((pop.into(), meter));
     }
 
-    /// What it owes, in thousandths of a burst.
+    /// Its debt, in thousandths of a burst.
     fn owes(&self, now: Time) -> u64 {
         self.last.debt_milli(now) / u64::from(self.last.quota.burst().max(1))
     }
@@ -225,7 +226,7 @@ impl Known {
     fn said(&self, now: Time, id: &BudgetId) -> BusyKey {
         let Last { quota, at, .. } = self.last;
         let limited = self.limited.filter(|(_, last)| now.nanos_since(*last) < UNLIMITED_NS);
-        // As far as POPs are believed.
+        // Rates beyond the accepted maximum are cut.
         let most_milli = demand_milli_max(quota);
         let pops = self.pops.iter().map(|(pop, meter)| (pop.clone(), meter.rates(now).at_most(most_milli)));
         let mut pops: Vec<_> = pops.filter(|(_, rates)| rates.asked_milli > 0).collect();

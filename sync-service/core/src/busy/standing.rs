@@ -1,4 +1,4 @@
-//! How one budget stands, when an operator asks.
+//! State of one budget, for an operator's query.
 
 use weir_wire::law::Law;
 use weir_wire::quota::Quota;
@@ -7,42 +7,42 @@ use crate::divide::Division;
 use crate::escrow::{Draw, Drawn};
 use crate::plan::Entry;
 
-/// What to ask the store of one key; it takes nothing.
+/// Question to the store about one key; it debits nothing.
 #[derive(Clone, Debug)]
 pub enum Question {
-    /// Of a budget that POPs share.
+    /// About a shared budget.
     Shared(Entry),
-    /// Of a strict budget.
+    /// About a strict budget.
     Strict(Draw),
 }
 
-/// How a budget stands.
+/// State of a budget.
 #[derive(Clone, Debug)]
 pub struct Standing {
-    /// How large it is.
+    /// Its quota.
     pub quota: Quota,
-    /// By what law it refills.
+    /// Its refill policy.
     pub law: Law,
-    /// Its tokens, in thousandths; below zero it owes.
+    /// Its level in thousandths of a token; negative if it is in debt.
     pub level_milli: i64,
     /// Nanoseconds of refill until it is full.
     pub deficit_ns: u64,
-    /// By how many bursts it was overdrawn of late; 0 if that is not remembered.
+    /// Its recent fan-out in bursts; 0 if none is remembered.
     pub spread: u32,
     /// Tokens that are leased to POPs and not known to be spent.
     pub outstanding: u64,
-    /// What POPs of this region may do with it; none of a strict budget.
+    /// Grants to POPs of this region; none for a strict budget.
     pub division: Option<Division>,
 }
 
-/// The tokens of a budget that is `deficit_ns` from full, in thousandths; below zero it owes.
+/// Level of a budget with a deficit of `deficit_ns`, in thousandths of a token; negative if it is in debt.
 pub fn level_milli(quota: Quota, deficit_ns: u64) -> i64 {
     let lacks = u128::from(deficit_ns) * 1_000 / u128::from(quota.token_ns());
     let lacks = i64::try_from(lacks).unwrap_or(i64::MAX);
     (i64::from(quota.burst()) * 1_000).saturating_sub(lacks)
 }
 
-/// What the store said to `draw`.
+/// State of a strict budget, from the result of a draw.
 impl From<(&Draw, &Drawn)> for Standing {
     fn from((draw, drawn): (&Draw, &Drawn)) -> Self {
         Self {

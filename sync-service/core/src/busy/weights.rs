@@ -1,13 +1,14 @@
-//! Which keys are worth a place: heavy hitters of a stream, in bounded room.
+//! Weights that select the keys to keep: heavy hitters of a stream, in bounded memory.
 //!
-//! A key's weight grows by what is counted of it. Where there are too many keys, the weight of the one at the end of those that
-//! are kept is taken from all of them, and those that have none left go: the algorithm of Misra and Gries ("Finding repeated
-//! elements", 1982; "Space-Saving", Metwally et al. 2005, is the same in other words), many decrements at a time as in
-//! Anderson et al., "A High-Performance Algorithm for Identifying Frequent Items in Data Streams" (2017). Each time, what is
-//! taken from one is taken from [`KEPT`] others, too. So a key lacks at most a part of 1 / [`KEPT`] of all that was
-//! counted, and keys that come once cannot crowd out one that comes often, however many they are.
+//! A key's weight grows by its counts. When there are too many keys, the weight of the first key beyond the
+//! [`KEPT`] heaviest is subtracted from all of them, and keys without a weight left are dropped. This is the
+//! algorithm of Misra and Gries ("Finding repeated elements", 1982; "Space-Saving", Metwally et al. 2005, is
+//! the same in other words), with many decrements at a time as in Anderson et al., "A High-Performance
+//! Algorithm for Identifying Frequent Items in Data Streams" (2017). Each subtraction from one key is also made
+//! from [`KEPT`] others. So a key lacks at most a fraction of 1 / [`KEPT`] of all counts, and keys that occur
+//! once cannot displace one that occurs often, however many they are.
 //!
-//! Every [`HALF_NS`] all weights are halved, so that what counts is the last seconds.
+//! Every [`HALF_NS`] all weights are halved, so that only the last seconds count.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -16,25 +17,25 @@ use weir_wire::time::SECOND_NS;
 
 use crate::scaled::scaled;
 
-/// Keys that keep a weight where there are too many.
+/// Number of keys that keep a weight when there are too many.
 pub const KEPT: usize = 512;
-/// How often weights are halved, in nanoseconds.
+/// Interval at which weights are halved, in nanoseconds.
 pub const HALF_NS: u64 = 10 * SECOND_NS;
-/// A burst's weight.
+/// Weight of a burst.
 const BURST_WEIGHT: u64 = 1 << 20;
 
-/// The weight of `tokens` of a quota with this burst. In bursts, a rule that counts bytes does not outweigh one that counts
-/// requests.
+/// Weight of `tokens` of a quota with this burst. In units of bursts, a rule that counts bytes does not
+/// outweigh one that counts requests.
 pub(super) fn weight(tokens: u64, burst: u32) -> u64 {
     scaled(tokens, BURST_WEIGHT, burst.into()).min(1 << 60)
 }
 
-/// What was taken from all weights, of late.
+/// Recent sum of the subtractions from all weights.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Worn(u64);
 
 impl Worn {
-    /// What to take from each of `weights` so that at most [`KEPT`] have any left.
+    /// Returns the amount to subtract from each of `weights` so that at most [`KEPT`] have any left.
     pub(super) fn wear(&mut self, weights: impl Iterator<Item = u64>) -> u64 {
         let mut weights: Vec<_> = weights.filter(|weight| *weight > 0).map(Reverse).collect();
         if weights.len() <= KEPT {
@@ -49,8 +50,8 @@ impl Worn {
         self.0 /= 2;
     }
 
-    /// The most that a key can have counted that has no weight, in thousandths of a burst per second. A steady rate weighs at
-    /// least what it gives in [`HALF_NS`].
+    /// Upper limit for a key without a weight, in thousandths of a burst per second. A steady rate weighs at
+    /// least its tokens of [`HALF_NS`].
     pub(super) fn unseen_milli(self) -> u64 {
         let milli = u128::from(self.0) * 1_000 * u128::from(SECOND_NS)
             / (u128::from(BURST_WEIGHT) * u128::from(HALF_NS));

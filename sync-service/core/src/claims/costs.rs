@@ -1,4 +1,4 @@
-//! What requests are said to have cost that held tokens of a strict rule's budget.
+//! Limits on the reported costs of requests that held tokens of a strict rule's budget.
 
 use weir_wire::messages::{Key, Rule};
 use weir_wire::quota::TOKENS_MAX;
@@ -7,11 +7,13 @@ use super::{Claims, Reason, Speaker, Visit, refuse};
 use crate::budget::BudgetId;
 use crate::escrow::{Claim, Draw};
 
-/// For how long an epoch is held whose cost has to wait, in microseconds; its POP says the cost again long before.
+/// Time for which an epoch is held whose cost has to wait, in microseconds; its POP reports the cost again long
+/// before.
 const WAITS_US: u64 = 60_000_000;
 
 impl Claims {
-    /// The store was out of reach for this draw of `pop`: the costs that it says are going to be said again, and pass anew.
+    /// Takes back the costs in this draw of `pop`, because the store was out of reach: they will be reported
+    /// and checked again.
     pub(crate) fn take_back_costs(&mut self, pop: &str, draw: &Draw) {
         let Some(meter) = self.pops.get_mut(pop).and_then(|pop| pop.meters.get_mut(&draw.id)) else { return };
         for claim in draw.claims.iter().filter(|claim| claim.is_settled() && claim.admitted > 1) {
@@ -21,9 +23,12 @@ impl Claims {
 }
 
 impl Visit<'_> {
-    /// What is asked of the budget `id` for `key`, of which `claim` says what a request has cost. A cost beyond the rule's
-    /// is cut to that. One that the meter has no token for waits: so far a token of it is known to be spent, and it goes on
-    /// holding what it holds. Its POP hears that the epoch is not over, and says the cost again.
+    /// Limits the cost of a request: returns the claim on the budget `id` to draw for `key`, whose `claim`
+    /// reports the cost. A cost beyond the rule's maximum is cut to that.
+    ///
+    /// A cost that the meter has no token for has to wait. Until then the claim counts one token as spent and
+    /// keeps what it holds. The reply shows its POP that the epoch is not over, and the POP reports the cost
+    /// again.
     pub(crate) fn cost(&mut self, id: &BudgetId, rule: &Rule, key: &Key, claim: Claim) -> Claim {
         if !claim.is_settled() || self.speaker == Speaker::Gateway {
             return claim;
@@ -33,17 +38,17 @@ impl Visit<'_> {
             refuse(self.refusals, Reason::Cost, rule, claim.admitted, most);
         }
         let claim = Claim { admitted: claim.admitted.min(most), ..claim };
-        // Whoever holds an epoch holds a token at least.
+        // A request that holds an epoch holds at least one token.
         if claim.admitted <= 1 || self.is_metered(id, rule, claim) {
             return claim;
         }
         Claim { admitted: 1, ahead: 1, held_us: Some(WAITS_US), ..claim }
     }
 
-    /// Whether the meter lets the cost through.
+    /// True if the meter lets the cost through.
     fn is_metered(&mut self, id: &BudgetId, rule: &Rule, claim: Claim) -> bool {
         let (now, made_at, share, measure) = (self.now, self.made_at, self.share(), self.measure(rule));
-        // What requests cost is said as they end, not for a time before.
+        // Costs are reported as requests end, so they cover no time before the report.
         let Some(meter) = self.meter(share, id, 0, measure) else {
             refuse(self.refusals, Reason::Keys, rule, share as u64 + 1, share as u64);
             return false;

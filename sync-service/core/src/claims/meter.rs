@@ -1,4 +1,4 @@
-//! What a POP has claimed of one key, and what is let through of what it claims next.
+//! A meter: what a POP has claimed of one key, and how much of its next claim is let through.
 
 use alloc::vec::Vec;
 
@@ -10,76 +10,77 @@ use crate::budget::COUNT_MAX;
 use crate::scaled::scaled;
 use crate::source::Count;
 
-/// How many bursts a POP may claim at once, ...
+/// Number of bursts that a POP may claim at once.
 pub const BURSTS: u64 = 4;
-/// ... and how much more of the rate, in nanoseconds: reports are held up, one more than another.
+/// Additional claim in nanoseconds of refill, because delays of reports differ.
 pub const LATE_NS: u64 = 2 * SECOND_NS;
-/// A POP's clock may be quicker by one part in this many.
+/// A POP's clock may be faster by one part in this many.
 const DRIFT_PART: u64 = 64;
-/// How many epochs of a key are told apart: reports overtake each other.
+/// Number of epochs of a key that are tracked, since reports overtake each other.
 const EPOCHS_MAX: usize = 4;
 
-/// What a POP has claimed of a key.
+/// Claims of a POP on one key.
 #[derive(Debug)]
 pub(super) struct Meter {
-    /// What it is measured by: its rule's quota when it was last reported, ...
+    /// Quota of its rule in the last report.
     quota: Quota,
-    /// ... and the newest rule set that a quota was taken from.
+    /// Newest rule set that a quota was taken from.
     version: Option<u64>,
-    /// What it lacks of being full, in nanoseconds of refill, or holds beyond, if negative, ...
+    /// Deficit in nanoseconds of refill at time `at`; negative if it holds more than full.
     lacks_ns: i64,
-    /// ... at this time.
+    /// Time of `lacks_ns`.
     at: Time,
-    /// When its key was last reported, by our clock.
+    /// Time of the key's last report, by our clock.
     heard_at: Time,
     epochs: Vec<Counted>,
     planned: Planned,
     asked: Asked,
 }
 
-/// What its POP was asked for, as far as that is believed.
+/// Demand reported by the POP, as far as it is accepted.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
-    /// The epoch of the last report, and what was asked for since it began.
+    /// Epoch of the last report, and the demand since the epoch began.
     epoch: u64,
     seen: u64,
-    /// For how long the POP may have been asked for the most that is believed, in nanoseconds.
+    /// Time for which the POP may have had the maximum accepted demand, in nanoseconds.
     credit_ns: u64,
 }
 
-/// Where the last report that claimed the key has its entry.
+/// Position of the key's entry in the plan of the last report that claimed it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Planned {
     visit: u64,
-    /// Its rule's number in the report.
+    /// The rule's index in the report.
     rule: u16,
     entry: usize,
 }
 
-/// What a claim is measured by.
+/// Quota and rule set version that a claim is checked against.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measure {
     /// The rule's quota, as the POP reports it.
     pub(super) quota: Quota,
-    /// The rule set that the POP runs; none if the fleet has none: then the POP's rules are its own, and are believed.
+    /// Rule set that the POP runs. None if the fleet has none: the POP's rules are then its own, and are
+    /// accepted.
     pub(super) version: Option<u64>,
 }
 
-/// The tokens of an epoch that were let through.
+/// Tokens of an epoch that were let through.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
     epoch: u64,
     passed: u64,
-    /// The part of them that the store has charged.
+    /// Part of them that the store has charged.
     settled: u64,
 }
 
-/// What of a key's counts is let through.
+/// Part of a key's counts that is let through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Passed {
     pub(crate) admitted: u64,
     pub(crate) unconfirmed: u64,
-    /// Whether that is not all: the rest has to wait until the meter has refilled.
+    /// True if that is not all; the rest has to wait until the meter has refilled.
     pub(crate) is_clipped: bool,
 }
 
@@ -88,7 +89,7 @@ impl Passed {
 }
 
 impl Meter {
-    /// One that is full at `made_at`, and has what refilled in `unheard_ns` before.
+    /// Creates a meter that is full at `made_at` and has `unheard_ns` of refill beyond.
     pub(super) fn new(made_at: Time, unheard_ns: u64, measure: Measure) -> Self {
         let Measure { quota, version } = measure;
         Self {
@@ -103,7 +104,7 @@ impl Meter {
         }
     }
 
-    /// The number of the key's entry in the plan of the report that this `visit` is about; `next` if it has none yet.
+    /// Number of the key's entry in the plan of the report of this `visit`; `next` if it has none yet.
     pub(super) fn entry(&mut self, visit: u64, rule: u16, next: usize) -> usize {
         if (self.planned.visit, self.planned.rule) != (visit, rule) {
             self.planned = Planned { visit, rule, entry: next };
@@ -111,8 +112,8 @@ impl Meter {
         self.planned.entry
     }
 
-    /// Tokens that its POP is believed to have been asked for since it reported `key` last: at most `most_milli`
-    /// thousandths a second, over no more than `span_ns`. To be called before the meter is refilled.
+    /// Number of tokens that the POP is accepted to have been asked for since it reported `key` last: at most
+    /// `most_milli` thousandths a second, over at most `span_ns`. Must be called before the meter is refilled.
     pub(super) fn asked(&mut self, now: Time, epoch: u64, key: &Key, most_milli: u64, span_ns: u64) -> u64 {
         let Asked { epoch: known, seen, credit_ns } = self.asked;
         let new = if known == epoch { key.asked.saturating_sub(seen) } else { 0 };
@@ -125,8 +126,8 @@ impl Meter {
         asked
     }
 
-    /// Its key is reported at `now`, in a report made at `made_at`. Refills up to then; returns how many tokens of
-    /// `measure` there are.
+    /// Refills for a report received at `now` and made at `made_at`. Returns the number of tokens of `measure`
+    /// that the meter holds.
     pub(super) fn refill(&mut self, now: Time, made_at: Time, measure: Measure) -> u64 {
         self.heard_at = now;
         let passed_ns = made_at.nanos_since(self.at);
@@ -137,9 +138,9 @@ impl Meter {
         u64::try_from(holds_ns).unwrap_or(0) / self.quota.token_ns()
     }
 
-    /// A quota that is changed by a newer rule set gives the POP a new bucket, and so a full meter. A POP goes back and forth
-    /// while its workers take a rule set over one after the other, or because it lies: what is lacking is then as many
-    /// tokens as before.
+    /// Changes the quota. A quota from a newer rule set gives the POP a new bucket, and so a full meter.
+    /// Otherwise the deficit stays the same number of tokens: a POP switches back and forth while its workers
+    /// adopt a rule set one after the other, or because it lies.
     fn measure_by(&mut self, Measure { quota, version }: Measure) {
         if quota == self.quota {
             return;
@@ -155,7 +156,7 @@ impl Meter {
         self.quota = quota;
     }
 
-    /// The store has charged these counts.
+    /// Records that the store has charged these counts.
     pub(super) fn settle(&mut self, counts: &[Count]) {
         for count in counts {
             if let Some(known) = self.epochs.iter_mut().find(|known| known.epoch == count.epoch) {
@@ -164,23 +165,23 @@ impl Meter {
         }
     }
 
-    /// Whether nothing is lost with it at `now`: it is full, and its key was not reported for a while, which is longer if
-    /// the store has not charged all that was let through.
+    /// True if dropping it at `now` loses nothing: it is full, and its key was not reported for `kept_ns`, or
+    /// for `unsettled_kept_ns` if the store has not charged all that was let through.
     pub(super) fn is_over(&self, now: Time, kept_ns: u64, unsettled_kept_ns: u64) -> bool {
         let is_settled = self.epochs.iter().all(|counted| counted.settled >= counted.passed);
         let kept_ns = if is_settled { kept_ns } else { unsettled_kept_ns };
         self.lacks_ns <= nanos(now.nanos_since(self.at)) && now.nanos_since(self.heard_at) >= kept_ns
     }
 
-    /// How many tokens of an epoch `key` claims that were not let through before.
+    /// Number of tokens of an epoch that `key` claims and that were not let through before.
     pub(super) fn claimed(&self, epoch: u64, key: &Key) -> u64 {
         let known = self.epochs.iter().find(|known| known.epoch == epoch);
         let admitted = key.admitted.min(COUNT_MAX);
         known.map_or(key.unconfirmed.min(admitted), |known| admitted.saturating_sub(known.passed))
     }
 
-    /// Lets the `cost` of the request that held an epoch through, if it `holds` a token: then it may lack more than it holds
-    /// when full. What was let through before is not taken again.
+    /// Lets the `cost` of a request that held an epoch through, if it `holds` a token. The deficit may then
+    /// exceed the capacity. Tokens let through before are not taken again.
     pub(super) fn pass_whole(&mut self, epoch: u64, cost: u64, holds: u64) -> bool {
         let key = Key { admitted: cost, unconfirmed: cost, ..Key::default() };
         let claimed = self.claimed(epoch, &key);
@@ -188,12 +189,13 @@ impl Meter {
             return false;
         }
         self.pass(epoch, &key, claimed, claimed);
-        // The store has it, or the POP says it again.
+        // Either the store has the cost, or the POP reports it again.
         self.epochs.iter_mut().for_each(|known| known.settled = known.passed);
         true
     }
 
-    /// The store has not heard of the `cost` of an epoch, which was let through: it is going to be said again.
+    /// Takes back the `cost` of an epoch that was let through and did not reach the store; it will be reported
+    /// again.
     pub(super) fn take_back_whole(&mut self, epoch: u64, cost: u64) {
         let known = self.epochs.iter().position(|known| known.epoch == epoch);
         let passed = known.map_or(cost, |at| self.epochs.remove(at).passed);
@@ -201,7 +203,7 @@ impl Meter {
         self.lacks_ns = self.lacks_ns.min(self.lacks_ns.saturating_sub(price_ns).max(0));
     }
 
-    /// Lets `taken` of the `claimed` tokens through. More than it holds when full is not kept for the next claim.
+    /// Lets `taken` of the `claimed` tokens through. A surplus above full is not kept for the next claim.
     pub(super) fn pass(&mut self, epoch: u64, key: &Key, claimed: u64, taken: u64) -> Passed {
         let price_ns = nanos(taken.saturating_mul(self.quota.token_ns()));
         self.lacks_ns = self.lacks_ns.saturating_add(price_ns).max(0);

@@ -1,4 +1,4 @@
-//! What one POP has claimed: its meters, its clock, its bans.
+//! Claims of one POP: its meters, its clock, its bans.
 
 use core::mem;
 
@@ -10,35 +10,35 @@ use crate::ban::BANS_KEPT_MAX;
 use crate::id::ByBudget;
 use crate::source::MADE_MS_MAX;
 
-/// How far back a POP's first word of a key may reach, in nanoseconds, beside the time for which the POP itself was
-/// silent: it may have had more urgent keys to report.
+/// Maximum age of a POP's first claim of a key, in nanoseconds, in addition to the time for which the POP
+/// itself was silent: it may have had more urgent keys to report.
 pub const SPAN_NS: u64 = 30 * SECOND_NS;
-/// The most keys that one POP may claim at once.
+/// Maximum number of keys that one POP may claim at once.
 pub const OF_ONE_POP_MAX: usize = 65_536;
-/// A meter that is full is kept for so long after its key was last reported, in nanoseconds; ...
+/// Time for which a full meter is kept after the last report of its key, in nanoseconds.
 pub(super) const KEPT_NS: u64 = 10 * SECOND_NS;
-/// ... and for so long if the store has not charged all that it let through, and the POP has at most half its share: the
-/// POP claims that again, which a new meter would not know.
+/// The same if the store has not charged all that it let through, and the POP has at most half its share of
+/// meters: the POP claims those tokens again, which a new meter would not recognise.
 const UNSETTLED_KEPT_NS: u64 = 120 * SECOND_NS;
-/// The most bans that a POP may announce at once, as many as a list keeps, in nanoseconds of their refill; ...
+/// Capacity for bans that a POP may announce at once, in nanoseconds of their refill: as many as a list keeps.
 const BANS_NS: u64 = 10 * SECOND_NS;
-/// ... and how soon it may announce one more.
+/// Refill time of one ban, in nanoseconds.
 const BAN_NS: u64 = BANS_NS / BANS_KEPT_MAX as u64;
 
 const MS_NS: u64 = SECOND_NS / 1_000;
 
-/// What one POP has claimed.
+/// Claims of one POP.
 #[derive(Debug)]
 pub(super) struct Pop {
     pub(super) heard_at: Time,
-    /// How long it was silent, of which so much may still have to be reported, in nanoseconds.
+    /// Part of its last silence that it may still have to report, in nanoseconds.
     silence_ns: u64,
     table: u32,
-    /// How far our clock is ahead of its table's by its quickest report, in milliseconds.
+    /// Minimum difference between our clock and its table's over its reports, in milliseconds.
     ahead_ms: i64,
     pub(super) meters: ByBudget<Meter>,
     pub(super) swept_at: Time,
-    /// What it lacks of all bans that it may announce, in nanoseconds of their refill, when it was last heard.
+    /// Deficit of its ban allowance when it last reported, in nanoseconds of refill.
     bans_lack_ns: u64,
 }
 
@@ -65,23 +65,23 @@ impl Pop {
         self.table = report.table;
     }
 
-    /// When `report`, which was heard, was made by our clock.
+    /// Time by our clock at which `report`, which was recorded, was made.
     pub(super) fn made_at(&self, report: &Report) -> Time {
         let ms = made_ms(report).saturating_add(self.ahead_ms);
         Time::from_nanos(u64::try_from(ms).unwrap_or(0).saturating_mul(MS_NS))
     }
 
-    /// How long before its first report `key` may have been admitted, in nanoseconds.
+    /// Age of `key`'s oldest admission at its first report, in nanoseconds, as far as it is accepted.
     pub(super) fn unheard_ns(&self, key: &Key) -> u64 {
         (u64::from(key.span_ms) * MS_NS).min(self.span_ns())
     }
 
-    /// How far back its reports may reach, in nanoseconds.
+    /// Maximum age of the admissions that its reports may contain, in nanoseconds.
     pub(super) fn span_ns(&self) -> u64 {
         SPAN_NS + self.silence_ns
     }
 
-    /// Whether it may announce one more ban now.
+    /// True if it may announce one more ban now, which is then counted.
     pub(super) fn announce_ban(&mut self) -> bool {
         let has_room = self.bans_lack_ns + BAN_NS <= BANS_NS;
         if has_room {
@@ -90,7 +90,7 @@ impl Pop {
         has_room
     }
 
-    /// Forgets the meters that are full; returns how many those were.
+    /// Drops full meters; returns their number.
     pub(super) fn sweep(&mut self, now: Time) -> usize {
         self.swept_at = now;
         let before = self.meters.len();
@@ -104,7 +104,7 @@ fn made_ms(report: &Report) -> i64 {
     report.made_ms.min(MADE_MS_MAX).cast_signed()
 }
 
-/// How far our clock is ahead of that of the POP's table, in milliseconds, if `report` took no time.
+/// Difference between our clock and that of the POP's table, in milliseconds, if `report` took no time.
 fn ahead_ms(now: Time, report: &Report) -> i64 {
     (now.as_nanos() / MS_NS).cast_signed().saturating_sub(made_ms(report))
 }

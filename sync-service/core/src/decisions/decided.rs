@@ -1,8 +1,8 @@
-//! Requests, by what was decided.
+//! Request counts by decision.
 
 use weir_wire::messages::RuleCounts;
 
-/// Requests, by what was decided; or as many thousandths of a request per second.
+/// Request counts by decision; or rates, in thousandths of a request per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decided {
     /// Let through.
@@ -11,12 +11,12 @@ pub struct Decided {
     pub limited: u64,
     /// Let through by a rule in shadow, which would have limited them.
     pub shadow: u64,
-    /// Refused, as the POP was out of touch with weir-sync.
+    /// Refused because the POP had no contact with weir-sync.
     pub denied: u64,
 }
 
 impl Decided {
-    /// Each number, and the same of `other`, put together.
+    /// Combines each count with the same count of `other`.
     pub(super) fn with(self, other: Self, each: impl Fn(u64, u64) -> u64) -> Self {
         Self {
             allowed: each(self.allowed, other.allowed),
@@ -34,7 +34,7 @@ impl Decided {
         self.with(other, u64::saturating_sub)
     }
 
-    /// The part of these of `part` in `whole`.
+    /// Scales all counts by `part / whole`.
     pub(super) fn part(self, part: u64, whole: u64) -> Self {
         let of = |count: u64, _| {
             let part = u128::from(count) * u128::from(part) / u128::from(whole.max(1));

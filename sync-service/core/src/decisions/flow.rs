@@ -1,23 +1,23 @@
-//! Counts that come in lumps, as a rate.
+//! Conversion of counts that arrive in lumps to a rate.
 
 use weir_wire::time::{SECOND_NS, Time};
 
 use super::decided::Decided;
 
-/// Over how many seconds rates are measured.
+/// Length of the window over which rates are measured, in seconds.
 pub const WINDOW_S: u64 = 5;
-/// The seconds that are kept: the window, and those to come.
+/// Number of seconds kept: the window, and those to come.
 const SECONDS: usize = 48;
-/// A lump is spread over no more than this, in milliseconds.
+/// Maximum time over which a lump is spread, in milliseconds.
 const SPREAD_MS_MAX: u64 = 40_000;
 
-/// What each second has of the counts.
+/// Counts by second.
 #[derive(Clone, Debug)]
 pub(super) struct Flow {
     seconds: [Decided; SECONDS],
-    /// The second that goes on.
+    /// The current second.
     at_s: u64,
-    /// The first second that it has something of.
+    /// The first second with any counts.
     began_s: u64,
 }
 
@@ -58,11 +58,11 @@ impl Flow {
         self.seconds.get_mut(index(second))
     }
 
-    /// Time goes on: what is before the window makes room.
+    /// Advances the current second; seconds before the window are reused.
     fn turn(&mut self, now: Time) {
         let now_s = now.as_nanos() / SECOND_NS;
         let passed = now_s.saturating_sub(self.at_s).min(SECONDS as u64);
-        // A second that becomes the last one to come has the room of the one that leaves the window.
+        // A second that becomes the last one to come reuses the slot of the one that leaves the window.
         for ahead in 0..passed {
             let last = now_s - ahead + SECONDS as u64 - WINDOW_S - 1;
             if let Some(slot) = self.slot(last) {

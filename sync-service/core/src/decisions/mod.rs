@@ -1,11 +1,13 @@
-//! What rules decide: how many requests a second each rule lets through, limits, or refuses, as POPs say.
+//! Decisions per rule: how many requests a second each rule lets through, limits, or refuses, as POPs report
+//! them.
 //!
-//! Once a second a POP says what its rules have decided since its process began ([`Status`]). What came since it said so last
-//! is spread over the time until it says so again, so that what is heard in lumps shows as a rate ([`flow`]).
+//! Once a second a POP reports the decisions of its rules since its process started ([`Status`]). The
+//! difference to its previous report is spread over the time until the next one, so that counts that arrive in
+//! lumps become a rate ([`flow`]).
 //!
-//! The reports of a POP may go to several weir-syncs in turn, and each then sees what was decided since the POP last spoke to
-//! *it*. So each counts no more than what the POP decided in one of its own turns: together they count all of it. What
-//! was decided in a turn whose report was lost is counted in part, or not at all.
+//! A POP's reports may go to several weir-syncs in turn, and each then sees the decisions since the POP's last
+//! report to *it*. So each counts no more than the POP decided in one of its own turns: together they count all
+//! of it. Decisions of a turn whose report was lost are counted in part, or not at all.
 //!
 //! [`Status`]: weir_wire::messages::Status
 
@@ -24,43 +26,44 @@ use self::flow::Flow;
 pub use self::flow::WINDOW_S;
 use crate::divide::region_of;
 
-/// The most rules of all POPs together whose last counts are remembered.
+/// Maximum number of rules of all POPs together whose last counts are remembered.
 pub const COUNTS_MAX: usize = 200_000;
-/// The tables of one POP that are told apart: an Envoy that restarts hands over to the next for a while.
+/// Number of tables tracked per POP: an Envoy that restarts runs beside its successor for a while.
 const TABLES_MAX: usize = 2;
-/// A POP or a rule of which nothing is said for so long is forgotten, in nanoseconds; ...
+/// Minimum silence after which a POP or a rule is forgotten, in nanoseconds.
 const SILENT_NS: u64 = 60 * SECOND_NS;
-/// ... a rule that is said seldom, after so many of its turns, ...
+/// A rule that is reported at long intervals is forgotten after this many of them.
 const SILENT_TURNS: u64 = 4;
-/// ... but never later than this.
+/// Maximum silence before a rule is forgotten, in nanoseconds.
 const SILENT_NS_MAX: u64 = 600 * SECOND_NS;
-/// A POP that has said nothing of a rule here for this many of its turns does not run it: it may speak to several weir-syncs.
+/// A POP that has not reported a rule here for this many of its turns does not run it. It may report to several
+/// weir-syncs in turn.
 const TURNS_MAX: u32 = 15;
-/// How much later than others a report may come, in milliseconds: a POP is not believed that more time has passed.
+/// Maximum additional delay of a report, in milliseconds: a POP's clock is not accepted beyond that.
 const LATE_MS: u64 = 5_000;
-/// The most requests a second that a POP is believed to decide by one rule.
+/// Maximum number of requests a second that a POP is accepted to decide by one rule.
 const PER_SECOND_MAX: u64 = 10_000_000;
 
-/// The name under which requests are counted that the list `deny` refused. No rule has a name with a blank.
+/// Name under which requests refused by the list `deny` are counted. No rule's name contains a blank.
 pub const DENY_LIST: &str = "deny list";
 
-/// What a rule decides.
+/// Decisions per second of one rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleRates {
     /// The rule's name.
     pub rule: String,
     /// Thousandths of a request per second, over the last [`WINDOW_S`].
     pub milli: Decided,
-    /// POPs that run it.
+    /// Number of POPs that run it.
     pub pops: u32,
 }
 
-/// What the POPs of one weir-sync decide.
+/// Decisions of the POPs that report to one weir-sync.
 #[derive(Debug, Default)]
 pub struct Decisions {
     rules: BTreeMap<String, Rule>,
     pops: BTreeMap<String, Vec<Table>>,
-    /// Counts of all tables.
+    /// Number of counts of all tables.
     counts: usize,
     swept_at: Time,
 }
@@ -69,20 +72,20 @@ pub struct Decisions {
 struct Rule {
     flow: Flow,
     kept_until: Time,
-    /// All that was counted, ...
+    /// All decisions counted.
     total: Decided,
-    /// ... and the part of it that [`Decisions::news`] has returned.
+    /// Part of them that [`Decisions::news`] has returned.
     told: Decided,
 }
 
-/// What a process of a POP said last.
+/// Last report of one of a POP's processes.
 #[derive(Debug)]
 struct Table {
     name: u32,
     heard_at: Time,
-    /// When it was first heard, and the report's time by the POP's clock.
+    /// Time of its first report, here and by the POP's clock.
     began: (Time, u64),
-    /// How often it says something of each rule.
+    /// Interval at which it reports each rule.
     every_ms: u32,
     rules: BTreeMap<String, Said>,
 }
@@ -96,7 +99,7 @@ struct Said {
 }
 
 impl Decisions {
-    /// Takes in what `report` says at `now` of the rules that are known.
+    /// Records the decisions in `report` at `now`, of the rules that are known.
     pub fn hear(&mut self, now: Time, report: &Report, is_known: impl Fn(&str) -> bool) {
         self.sweep(now);
         let Some(status) = &report.status else { return };
@@ -110,11 +113,11 @@ impl Decisions {
         }
     }
 
-    /// What each rule decides, as far as POPs say it here.
+    /// Decisions per second of each rule, as far as POPs report them here.
     pub fn rates(&self, now: Time) -> Vec<RuleRates> {
         let mut pops: BTreeMap<&str, u32> = BTreeMap::new();
         for tables in self.pops.values() {
-            // Of two tables, one is that of a process which ends.
+            // If there are two tables, one belongs to a process that is ending.
             let newest = tables.iter().max_by_key(|table| table.heard_at);
             for rule in newest.into_iter().flat_map(|table| table.runs(now)) {
                 *pops.entry(rule).or_default() += 1;
@@ -128,7 +131,7 @@ impl Decisions {
         self.rules.iter().map(of).collect()
     }
 
-    /// What was decided since the last call, rule by rule.
+    /// Returns the decisions since the last call, by rule.
     pub fn news(&mut self) -> Vec<(String, Decided)> {
         let news = |(name, rule): (&String, &mut Rule)| {
             let new = rule.total.minus(core::mem::replace(&mut rule.told, rule.total));
@@ -137,12 +140,12 @@ impl Decisions {
         self.rules.iter_mut().map(news).collect()
     }
 
-    /// How many counts are remembered; at most [`COUNTS_MAX`].
+    /// Number of counts remembered; at most [`COUNTS_MAX`].
     pub fn counts_len(&self) -> usize {
         self.counts
     }
 
-    /// The place of the report's table among those of its POP; none without room.
+    /// Index of the report's table among those of its POP; none if there is no room.
     fn table(&mut self, now: Time, report: &Report, every_ms: u32) -> Option<usize> {
         if !self.pops.contains_key(&report.pop) && self.pops.len() >= POPS_MAX as usize {
             return None;
@@ -193,7 +196,7 @@ impl Decisions {
         rule.add(now, new, passed_ms, table.every_ms);
     }
 
-    /// Forgets what is silent, at most once a second.
+    /// Forgets silent POPs, tables and rules, at most once a second.
     fn sweep(&mut self, now: Time) {
         if now.nanos_since(self.swept_at) < SECOND_NS {
             return;
@@ -218,7 +221,7 @@ impl Rule {
         Self { flow: Flow::new(now), kept_until, total: Decided::default(), told: Decided::default() }
     }
 
-    /// A POP decided this in the time that passed since it last spoke, which it does every `every_ms`.
+    /// Counts a POP's decisions of the last `passed_ms`. It reports every `every_ms`.
     fn add(&mut self, now: Time, new: Decided, passed_ms: u64, every_ms: u32) {
         let every_ms = u64::from(every_ms.max(1));
         let is_ours = passed_ms <= every_ms + every_ms / 2;
@@ -229,13 +232,13 @@ impl Rule {
 }
 
 impl Table {
-    /// The latest time by the POP's clock that is believed.
+    /// Latest accepted time of the POP's clock.
     fn latest_ms(&self, now: Time) -> u64 {
         let (heard_at, made_ms) = self.began;
         made_ms.saturating_add(now.nanos_since(heard_at) / 1_000_000 + LATE_MS)
     }
 
-    /// The rules that it has spoken of lately.
+    /// Rules that it has reported recently.
     fn runs(&self, now: Time) -> impl Iterator<Item = &str> {
         let turns_ns = u64::from(self.every_ms.max(1)) * u64::from(TURNS_MAX) * 1_000_000;
         let lately =
@@ -244,19 +247,19 @@ impl Table {
     }
 }
 
-/// After what silence a rule is forgotten that is said every `every_ms`.
+/// Silence after which a rule is forgotten that is reported every `every_ms`.
 fn silent_ns(every_ms: u32) -> u64 {
     (SILENT_TURNS * u64::from(every_ms) * 1_000_000).clamp(SILENT_NS, SILENT_NS_MAX)
 }
 
-/// What members (`region/replica`) say of rules, together.
+/// Merges the rates from members (`region/replica`).
 pub fn together<'a>(said: impl IntoIterator<Item = (&'a str, Vec<RuleRates>)>) -> Vec<RuleRates> {
     let mut rules: BTreeMap<String, (Decided, BTreeMap<&str, u32>)> = BTreeMap::new();
     for (member, rates) in said {
         for RuleRates { rule, milli, pops } in rates {
             let (sum, regions) = rules.entry(rule).or_default();
             *sum = sum.plus(milli);
-            // The POPs of a region may speak to all its weir-syncs.
+            // The POPs of a region may report to all its weir-syncs.
             let there = regions.entry(region_of(member)).or_default();
             *there = (*there).max(pops);
         }

@@ -1,4 +1,4 @@
-//! What is asked of a strict budget, and what it answers.
+//! Draws on a strict budget, and their results.
 
 use alloc::vec::Vec;
 
@@ -13,93 +13,95 @@ use crate::budget::{BudgetId, COUNT_MAX, DEFICIT_NS_MAX};
 pub const LEASE_US_MIN: u64 = 1_000;
 /// The longest lease, in microseconds.
 pub const LEASE_US_MAX: u64 = 10_000_000;
-/// The longest lease under a law of windows, in microseconds.
+/// Longest lease under a refill policy of windows, in microseconds.
 pub const CALENDAR_LEASE_US_MAX: u64 = 600_000_000;
-/// The longest that a request may hold an epoch without saying so again, in microseconds.
+/// Longest time for which a request may hold an epoch without confirmation, in microseconds.
 pub const HELD_US_MAX: u64 = HELD_MS_MAX as u64 * 1_000;
-/// A lease lasts longer for the budget than for the POP by one part in this many: the POP's clock may be slower by so
-/// much.
+/// A lease lasts longer for the budget than for the POP by one part in this many, the tolerance for a slower
+/// clock of the POP.
 pub const DRIFT_PART: u64 = 64;
-/// What a token is worth under any law by which none refills, in nanoseconds of refill.
+/// Value of a token under any policy that does not refill continuously, in nanoseconds of refill.
 pub const WINDOW_TOKEN_NS: u64 = 1_000;
 
-/// How soon to ask again for tokens that others hold and may give back, in microseconds, at least.
+/// Shortest wait before asking again for tokens that others hold and may give back, in microseconds.
 pub const ASK_AGAIN_US: u64 = 1_000_000;
-/// How soon to ask again for a place in flight, in microseconds: requests end at any time, and POPs report that as often.
+/// Wait before asking again for a place in flight, in microseconds: requests end at any time, and POPs report
+/// at this interval.
 const ASK_FOR_A_PLACE_US: u64 = 250_000;
-/// How long a window is remembered after its end, in microseconds, at least and at most; in between, for as long as it
-/// lasted. The store's clock may step back by so much without beginning a window again.
+/// Minimum and maximum time for which a window is remembered after its end, in microseconds; in between, as
+/// long as it lasted. The store's clock may step back by that time without starting a window again.
 const WINDOW_KEPT_US: (u64, u64) = (60_000_000, 3_600_000_000);
 
-/// Names a strict budget in a store. A rule that changes to another law gets another budget.
+/// Name of a strict budget in a store. A rule whose refill policy changes gets another budget.
 pub type EscrowId = (Law, BudgetId);
 
-/// What one report wants of one strict budget.
+/// A report's draw on one strict budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draw {
-    /// Which budget.
+    /// The budget's name.
     pub id: BudgetId,
-    /// How large it is.
+    /// Its quota.
     pub quota: Quota,
-    /// How long the POP may spend what it is given, in microseconds; held between [`LEASE_US_MIN`] and
-    /// [`LEASE_US_MAX`], or [`CALENDAR_LEASE_US_MAX`] under a law of windows.
+    /// Time for which the POP may spend the tokens, in microseconds; clamped between [`LEASE_US_MIN`] and
+    /// [`LEASE_US_MAX`], or [`CALENDAR_LEASE_US_MAX`] under a policy of windows.
     pub lease_us: u64,
-    /// How it refills.
+    /// Its refill policy.
     pub law: Law,
-    /// The window that it is by the clock of the weir-sync that draws. Needed for months only; without it nothing is
+    /// Current window by the clock of the weir-sync that draws. Needed for months only; without it nothing is
     /// drawn on these.
     pub window: Option<Window>,
     /// A claim for each of the POP's epochs, usually one; or claims that lease nothing.
     pub claims: Vec<Claim>,
 }
 
-/// What a POP wants for an epoch.
+/// A POP's claim for one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// The epoch.
     pub epoch: u64,
     /// Tokens spent since the epoch began.
     pub admitted: u64,
-    /// How many tokens beyond those it wants debited. Zero gives the epoch back.
+    /// Number of tokens to debit beyond those. Zero gives the epoch back.
     pub ahead: u32,
-    /// If one request holds the epoch: for how long it may go on, in microseconds; held between [`LEASE_US_MIN`] and
-    /// [`HELD_US_MAX`], whatever the lease. When the epoch is given back, more may have been spent than was debited.
+    /// Set if one request holds the epoch: the time for which it may continue, in microseconds, clamped between
+    /// [`LEASE_US_MIN`] and [`HELD_US_MAX`], whatever the lease. When the epoch is given back, more may have
+    /// been spent than was debited.
     pub held_us: Option<u64>,
-    /// What it asks for.
+    /// Kind of the claim.
     pub kind: Kind,
 }
 
-/// What a claim asks for. All but a lease are done at once, and are for no epoch.
+/// Kind of a claim. All but a lease are executed at once, and belong to no epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Tokens that its POP may spend while a lease lasts.
+    /// Acquires tokens that the POP may spend while a lease lasts.
     Lease,
-    /// All of `ahead`, debited as spent, or nothing.
+    /// Consumes all of `ahead`, or nothing.
     Take,
-    /// All of `ahead`, debited as spent whatever the level is: what was spent without asking.
+    /// Consumes all of `ahead` whatever the level is: tokens that were spent without a lease.
     Charge,
-    /// `ahead` is given back, up to a full budget.
+    /// Gives `ahead` back, up to a full budget.
     Refund,
 }
 
-/// What a strict budget is after a draw.
+/// State of a strict budget after a draw.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drawn {
-    /// Nanoseconds of refill until full, under the law of turns until the last turn is over; under a law of windows, what
-    /// the tokens that count would take at the quota's rate.
+    /// Nanoseconds of refill until full. For queues, the time until the last turn is over; under a policy of
+    /// windows, the counted tokens at the quota's rate.
     pub deficit_ns: u64,
-    /// Tokens leased and not known to be spent.
+    /// Tokens that are leased and not known to be spent.
     pub outstanding: u64,
     /// Tokens that this draw debited.
     pub given: u64,
     /// The store's clock at the draw, in microseconds.
     pub now_us: u64,
-    /// An answer to each claim, in order.
+    /// A result for each claim, in order.
     pub leases: Vec<Leased>,
 }
 
 impl Drawn {
-    /// Whole tokens that a budget of `quota` has left by the rate.
+    /// Whole tokens left in a budget of `quota`, at its rate.
     pub fn left(&self, quota: Quota) -> u32 {
         let left_ns = quota.fill_ns().saturating_sub(self.deficit_ns);
         u32::try_from(left_ns / quota.token_ns()).unwrap_or(u32::MAX)
@@ -107,34 +109,34 @@ impl Drawn {
 }
 
 impl Draw {
-    /// The budget that it draws on.
+    /// Name of the budget.
     pub fn escrow(&self) -> EscrowId {
         (self.law, self.id.clone())
     }
 
-    /// For how long a POP may spend what it is given, in microseconds.
+    /// Time for which a POP may spend the tokens, in microseconds.
     pub fn leased_us(&self) -> u64 {
         let most_us = if self.law.windows().is_none() { LEASE_US_MAX } else { CALENDAR_LEASE_US_MAX };
-        // A request may begin at the end of its lease, and then goes on for some time.
+        // A request may begin at the end of its lease, and then continues for some time.
         self.lease_us.clamp(LEASE_US_MIN, most_us) + self.law.expires_us()
     }
 
-    /// For how long it counts as outstanding, in microseconds: a little longer.
+    /// Time for which the tokens count as outstanding, in microseconds; slightly longer than the lease.
     pub fn held_us(&self) -> u64 {
         longer_us(self.leased_us())
     }
 
-    /// Whether it leases nothing: then it is about the window that it is, however soon that ends.
+    /// True if it leases nothing: it then applies to the current window, however soon that ends.
     pub(super) fn is_of_the_moment(&self) -> bool {
         self.claims.is_empty() || self.claims.iter().any(Claim::is_at_once)
     }
 
-    /// What a token is worth by the law, in nanoseconds of refill.
+    /// Value of a token under the policy, in nanoseconds of refill.
     pub fn token_ns(&self) -> u64 {
         if self.law.is_by_rate() { self.quota.token_ns() } else { WINDOW_TOKEN_NS }
     }
 
-    /// What [`Drawn::deficit_ns`] says of a budget that is `deficit_ns` from full by its law.
+    /// Converts a deficit under the policy to [`Drawn::deficit_ns`].
     pub fn told_ns(&self, deficit_ns: u64) -> u64 {
         if self.law.is_by_rate() {
             return deficit_ns;
@@ -142,8 +144,8 @@ impl Draw {
         price_ns(deficit_ns / WINDOW_TOKEN_NS, self.quota.token_ns())
     }
 
-    /// How soon to ask again for tokens that others hold and may give back, in microseconds. A POP that is not asked for what
-    /// it has of a window's count keeps it for a while; whoever asks twice more by then gets it.
+    /// Wait before asking again for tokens that others hold and may give back, in microseconds. A POP without
+    /// demand keeps its tokens of a window's count for a while; a POP that asks twice more by then gets them.
     pub fn ask_again_us(&self) -> u64 {
         match self.law {
             Law::InFlight(_) => ASK_FOR_A_PLACE_US,
@@ -155,21 +157,22 @@ impl Draw {
         }
     }
 
-    /// For how long a window is remembered after its end, in microseconds. One that slides counts for another one.
+    /// Time for which a window is remembered after its end, in microseconds. A sliding window counts for one
+    /// more window.
     pub fn kept_us(&self) -> u64 {
         let length_us = self.law.windows().map_or(0, Calendar::longest_us);
         let counts_us = if let Law::Sliding(_) = self.law { length_us } else { 0 };
         counts_us + length_us.clamp(WINDOW_KEPT_US.0, WINDOW_KEPT_US.1)
     }
 
-    /// How much of `us` is whole windows, in microseconds; none if they are not of one length.
+    /// Length of the whole windows in `us` microseconds, in microseconds; 0 if windows differ in length.
     pub(super) fn whole_windows_us(&self, us: u64) -> u64 {
         let even = self.law.windows().filter(|calendar| calendar.even().is_some());
         let length_us = even.map_or(0, Calendar::longest_us);
         us.checked_div(length_us).map_or(0, |windows| windows * length_us)
     }
 
-    /// When the window ends that the store's clock is in at `now_us`, if that is known.
+    /// End of the window that the store's clock is in at `now_us`; none if unknown.
     pub(super) fn end_us(&self, now_us: u64) -> Option<u64> {
         let calendar = self.law.windows()?;
         match calendar.even() {
@@ -180,48 +183,48 @@ impl Draw {
 }
 
 impl Claim {
-    /// What is claimed for a POP's `epoch`, of which no request is known to hold it: tokens spent, and wanted beyond them.
+    /// Claim for a POP's `epoch` that no request is known to hold: tokens spent, and tokens wanted beyond them.
     pub const fn of(epoch: u64, admitted: u64, ahead: u32) -> Self {
         Self { epoch, admitted, ahead, held_us: None, kind: Kind::Lease }
     }
 
-    /// Takes so many tokens, or none.
+    /// Claim that consumes `tokens`, or none.
     pub const fn take(tokens: u32) -> Self {
         Self::at_once(Kind::Take, tokens)
     }
 
-    /// A claim of this kind, which is not a lease, for so many tokens.
+    /// Claim of a kind other than a lease, for `tokens`.
     pub const fn at_once(kind: Kind, tokens: u32) -> Self {
         Self { kind, ..Self::of(0, 0, tokens) }
     }
 
-    /// Whether it leases nothing.
+    /// True if it leases nothing.
     pub fn is_at_once(&self) -> bool {
         self.kind != Kind::Lease
     }
 
-    /// If a request holds the epoch: for how long the POP may spend its tokens, in microseconds.
+    /// Time for which the POP may spend its tokens if a request holds the epoch, in microseconds; else none.
     pub fn leased_us(&self) -> Option<u64> {
         self.held_us.map(|us| us.clamp(LEASE_US_MIN, HELD_US_MAX))
     }
 
-    /// Whether the request that held the epoch has ended.
+    /// True if the request that held the epoch has ended.
     pub fn is_settled(&self) -> bool {
         self.held_us.is_some() && self.ahead == 0
     }
 
-    /// Tokens spent, within what a record holds.
+    /// Tokens spent, clamped to the maximum of a record.
     pub fn spent(&self) -> u64 {
         self.admitted.min(COUNT_MAX)
     }
 }
 
-/// For how long a lease counts for the budget, in microseconds.
+/// Time for which a lease of `leased_us` counts for the budget, in microseconds.
 pub fn longer_us(leased_us: u64) -> u64 {
     leased_us + leased_us.div_ceil(DRIFT_PART)
 }
 
-/// What tokens are worth, in nanoseconds of refill, within what a deficit holds.
+/// Value of `tokens` in nanoseconds of refill, clamped to the maximum deficit.
 pub(super) fn price_ns(tokens: u64, token_ns: u64) -> u64 {
     tokens.saturating_mul(token_ns).min(DEFICIT_NS_MAX)
 }

@@ -1,25 +1,25 @@
-//! What was spent under a law by which each token comes back by itself: when, and how many.
+//! Log of spent tokens, for refill policies where each token comes back by itself.
 
 use alloc::collections::VecDeque;
 
-/// Tokens that count on, by when they end to, on the store's clock in microseconds.
+/// Counted tokens, sorted by the time at which they expire, in microseconds of the store's clock.
 ///
-/// They are added in the order in which they end: what is spent is heard of in the order of the draws, and what a lease's
-/// end makes spent, before the draw that finds it ended.
+/// They are added in that order: spent tokens are reported in the order of the draws, and tokens that count as
+/// spent because their lease ended are added before the draw that finds it ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Log {
     ends: VecDeque<(u64, u64)>,
 }
 
 impl Log {
-    /// `tokens` more count until `end_us`.
+    /// Adds `tokens` that count until `end_us`.
     pub(super) fn add(&mut self, end_us: u64, tokens: u64) {
         if tokens > 0 {
             self.ends.push_back((end_us, tokens));
         }
     }
 
-    /// Forgets what does not count any more at `now_us`; returns how many tokens that is.
+    /// Drops the tokens that have expired at `now_us`; returns their number.
     pub(super) fn fade(&mut self, now_us: u64) -> u64 {
         let mut faded = 0;
         while let Some((_, tokens)) = self.ends.pop_front_if(|(end_us, _)| *end_us <= now_us) {
@@ -28,7 +28,7 @@ impl Log {
         faded
     }
 
-    /// Removes `tokens` of those that were spent last; returns how many there were.
+    /// Removes up to `tokens` of those that were spent last; returns the number removed.
     pub(super) fn remove(&mut self, tokens: u64) -> u64 {
         let mut rest = tokens;
         while rest > 0
@@ -43,17 +43,17 @@ impl Log {
         tokens - rest
     }
 
-    /// When the next of them ends to count.
+    /// Time at which the next of them expires.
     pub(super) fn first_us(&self) -> Option<u64> {
         self.ends.front().map(|(end_us, _)| *end_us)
     }
 
-    /// All times, to move them.
+    /// All times, to shift them.
     pub(super) fn times_mut(&mut self) -> impl Iterator<Item = &mut u64> {
         self.ends.iter_mut().map(|(end_us, _)| end_us)
     }
 
-    /// How many of them are told apart.
+    /// Number of entries.
     pub(super) fn len(&self) -> usize {
         self.ends.len()
     }

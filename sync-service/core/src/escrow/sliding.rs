@@ -1,7 +1,7 @@
-//! The sliding window's arithmetic: what the window before counts for, and when that is little enough.
+//! Arithmetic of the sliding window: the weight of the previous window, and when it is low enough.
 //!
-//! Times are in steps of [`STEP_US`], of which any window has a whole number, so that the products of Redis's script, which
-//! counts in doubles, are exact.
+//! Times are in steps of [`STEP_US`], of which any window has a whole number, so that the products in the Redis
+//! script, which counts in doubles, are exact.
 
 use weir_wire::calendar::LENGTH_S_MAX;
 use weir_wire::quota::TOKENS_MAX;
@@ -11,14 +11,15 @@ pub const STEP_US: u64 = 4_000;
 
 const _: () = assert!(LENGTH_S_MAX as u64 * (1_000_000 / STEP_US) * TOKENS_MAX as u64 <= 1 << 53);
 
-/// What `before` tokens of the window before count for, if the window lasts for `left_us` more of its `length_us`.
+/// Weight of `before` tokens of the previous window, if the current one lasts for another `left_us` of its
+/// `length_us`.
 pub(super) fn weighed(before: u64, left_us: u64, length_us: u64) -> u64 {
     let left = left_us.min(length_us).div_ceil(STEP_US);
     (before * left).div_ceil(length_us / STEP_US)
 }
 
-/// With how much left of a window of `length_us` the `before` tokens of the one before begin to count for `room` or
-/// less, in microseconds.
+/// Remaining time of a window of `length_us` at which `before` tokens of the previous one start to weigh `room`
+/// or less, in microseconds.
 pub(super) fn room_at_us(before: u64, room: u64, length_us: u64) -> u64 {
     match (room * (length_us / STEP_US)).checked_div(before) {
         Some(left) => left.saturating_mul(STEP_US).min(length_us),

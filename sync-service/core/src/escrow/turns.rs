@@ -1,17 +1,19 @@
-//! Turns in a queue that the whole fleet keeps: virtual scheduling, as in ITU-T I.371, annex A.
+//! Turns in a queue of the whole fleet: virtual scheduling, as in ITU-T I.371, annex A.
 
 use weir_wire::messages::Leased;
 
 use super::draw::price_ns;
 use super::{Claim, Draw, Escrow, Lease, NO_LEASE, full_ns};
 
-/// Nanoseconds in a millisecond, in which a POP is told how long to wait.
+/// Nanoseconds in a millisecond, the unit of a POP's wait.
 const MS_NS: u64 = 1_000_000;
 
 impl Escrow {
-    /// Gives a claim a turn as long as all tokens that it wants, after all turns that were given before, if the queue has
-    /// places for it; else nothing. Returns how many tokens that is, too. The answer says how long to wait for the turn, or
-    /// for places, rounded up to a millisecond. One that wants nothing is told when a turn would come.
+    /// Gives a claim a turn for all its tokens, after all earlier turns, if the queue has places for it; else
+    /// nothing. Also returns the number of tokens.
+    ///
+    /// The result contains the wait for the turn, or for places, rounded up to a millisecond. For a claim of
+    /// zero tokens it is the wait that a turn would have.
     pub(super) fn take_turn(&mut self, draw: &Draw, claim: Claim, lease: Lease) -> (Leased, u64) {
         if claim.spent() > 0 {
             return (NO_LEASE, 0);

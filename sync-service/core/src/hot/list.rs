@@ -1,5 +1,5 @@
-//! The list of hot keys that regions share through a store: a key is on it for a while after a region
-//! named it, with all that another region needs to divide its budget without having seen the rule.
+//! List of hot keys that regions share through a store. A key stays on it for some time after a region added
+//! it, with all data that another region needs to divide its budget without having seen the rule.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -16,27 +16,29 @@ use crate::budget::BudgetId;
 use crate::heat::RANK_MAX;
 use crate::text::{Hex, TextError, value_of};
 
-/// The most hot keys a region keeps; beyond it those that rest go first, then those that matter least.
+/// Maximum number of hot keys of a region; beyond it, keys that rest are dropped first, then those with the
+/// lowest weight.
 pub const HOT_MAX: usize = 4_096;
 
-/// How long a key stays on the list after a region last named it, in milliseconds.
+/// Time for which a key stays on the list after a region last added it, in milliseconds.
 pub const LISTED_MS: u64 = 1_000;
 
-/// A hot key as regions tell each other of it. Its text form is
-/// `<nanoseconds a token>:<burst>:<local burst>:<floors>:<value in hex>:<rule>`, floors as
-/// `<region>=<percent>,...`; of one that rests, with `~` before it. Strict rules have no hot keys.
+/// A hot key as regions exchange it. Its text form is `<nanoseconds a token>:<burst>:<local
+/// burst>:<floors>:<value in hex>:<rule>`, floors as `<region>=<percent>,...`; a key that rests has `~` before
+/// it. Strict rules have no hot keys.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HotKey {
-    /// Whose budget.
+    /// The budget's name.
     pub id: BudgetId,
-    /// How large it is.
+    /// Its quota.
     pub quota: Quota,
     /// How POPs share it.
     pub sharing: Sharing,
-    /// Nobody asks for it in the region that named it: it is to be known, and need not be looked at.
+    /// True if the region that added it has no demand for it: other regions keep it, and need not read its
+    /// budget.
     pub rests: bool,
-    /// Where the list is full, keys of a lower rank leave it first; up to [`RANK_MAX`]. Only the store gets it: keys on
-    /// the list have rank 0.
+    /// Rank from 0 to [`RANK_MAX`]; on a full list, keys with a lower rank are replaced first. It is only sent
+    /// to the store: keys read from the list have rank 0.
     pub rank: u8,
 }
 
@@ -76,7 +78,7 @@ fn parse(text: &str) -> Option<HotKey> {
 }
 
 fn floors(text: &str) -> Option<Vec<Floor>> {
-    // One more than there may be, so that too many are not read, but refused.
+    // One more than allowed, so that a longer list is refused and not cut.
     let parts = text.split(',').filter(|part| !part.is_empty()).take(FLOORS_MAX + 1);
     let floor = |part: &str| {
         let (region, percent) = part.split_once('=')?;
@@ -85,21 +87,22 @@ fn floors(text: &str) -> Option<Vec<Floor>> {
     parts.map(floor).collect()
 }
 
-/// Digits only: `parse` alone would take a sign.
+/// Parses digits only; `parse` alone would accept a sign.
 fn number(text: &str) -> Option<u64> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// The list of hot keys, for a store without a better one.
+/// List of hot keys, for stores without one of their own.
 #[derive(Debug, Default)]
 pub struct HotList {
-    /// The rank that each key has there, and until when it is listed, on the store's clock in milliseconds.
+    /// Rank of each key and end of its listing, in milliseconds of the store's clock.
     listed: BTreeMap<HotKey, (u8, u64)>,
 }
 
 impl HotList {
-    /// Puts a region's hot keys on the list at `now_us`; returns all that are on it, at most [`HOT_MAX`]. On a full list,
-    /// a newcomer takes the place of one of a lower rank, of these the one that would leave first, or stays out.
+    /// Adds a region's hot keys to the list at `now_us`; returns all keys on it, at most [`HOT_MAX`]. On a full
+    /// list, a new key replaces one with a lower rank, and of these the one that ends first. If there is none,
+    /// it is not added.
     pub fn exchange(&mut self, mine: &[HotKey], now_us: u64) -> Vec<HotKey> {
         let over_ms = now_us / 1_000;
         let until_ms = over_ms.saturating_add(LISTED_MS);
@@ -124,7 +127,7 @@ impl HotList {
         self.listed.keys().cloned().collect()
     }
 
-    /// The one that makes room, and its rank.
+    /// The key to replace next, and its rank.
     fn first(&self) -> Option<(u8, HotKey)> {
         let first = self.listed.iter().min_by_key(|(key, turn)| (**turn, *key));
         first.map(|(key, (rank, _))| (*rank, key.clone()))

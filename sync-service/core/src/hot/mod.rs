@@ -1,10 +1,11 @@
-//! Hot keys: which keys are hot, and which POPs have to hear of them.
+//! Hot keys of a region, and the POPs that have to be sent grants for them.
 //!
-//! A key is hot when the fleet asks for a large part of its quota, or its level has fallen: then every POP must hold an
-//! allowance for it before its client arrives there. Regions hear of each other's hot keys through the store
-//! ([`HotList`]), and tell their POPs with the next reply. A key rests when nobody asks for it, and its budget is far
-//! from full or was spread over many POPs. POPs are told of it too, but at leisure, since its allowance does not
-//! change. Its budget is looked at ever more seldom, and at once when another region names it as hot.
+//! A key is hot when its demand is a large part of its quota, or its level has fallen: then every POP must hold
+//! a grant for it before its client arrives there. Regions exchange their hot keys through the store
+//! ([`HotList`]), and push grants to their POPs with the next replies. A key rests when it has no demand, and
+//! its budget is far from full or has a remembered fan-out. Its grants are pushed too, but less often, since
+//! they do not change. Its budget is read at growing intervals, and at once when another region lists it as
+//! hot.
 
 mod list;
 mod told;
@@ -33,29 +34,29 @@ use crate::id::ByBudget;
 use crate::plan::Entry;
 use crate::push::{Told, index_of};
 
-/// Among how many keys one is chosen that has to make room.
+/// Number of keys from which the one to replace is chosen.
 const NEIGHBOURS_MAX: usize = 8;
-/// The most keys that are looked at together because their time has come; all get their turn within [`RESTING_NS`].
+/// Maximum number of resting keys whose budgets are read together; all get their turn within [`RESTING_NS`].
 const RESTING_PEEKS_MAX: usize = HOT_MAX / 8;
 
-/// The hot and resting keys that a region knows, and what its POPs hold of them.
+/// Hot and resting keys of a region, and the grants of them that its POPs hold.
 #[derive(Debug, Default)]
 pub struct HotKeys {
-    /// By their serials: in the order in which they came.
+    /// By serial number: in the order of arrival.
     tracked: BTreeMap<u64, Tracked>,
     serials: ByBudget<u64>,
     told: Told<Held>,
     swept_at: Time,
-    /// Keys that found no room, or had to make it.
+    /// Number of keys that found no room, or were replaced.
     dropped: u64,
-    /// The last serial that was given to a key.
+    /// Last serial number assigned.
     serial: u64,
-    /// From which serial on the next key is looked for that has to make room.
+    /// Serial number from which the search for the next key to replace starts.
     next_leaving: u64,
 }
 
 impl HotKeys {
-    /// Notes what a budget's newest account says: a key that is hot or rests is kept, a warm one goes.
+    /// Updates a key from its budget's newest account: a hot or resting key is kept, a warm one dropped.
     pub fn note(&mut self, entry: &Entry, division: &Division, now: Time) {
         if division.heat == Heat::Warm {
             self.forget(&entry.id);
@@ -76,8 +77,8 @@ impl HotKeys {
         self.tracked.get_mut(self.serials.get(id)?)
     }
 
-    /// Drops the key that matters least among a few, which are others each time. False if none matters less than the
-    /// newcomer, which then stays out.
+    /// Drops the least important of a few keys, which are different ones each time. Returns false if none is
+    /// less important than the newcomer, which is then not kept.
     fn make_room(&mut self, newcomer: &Division) -> bool {
         self.dropped += 1;
         let from = self.next_leaving;
@@ -93,27 +94,27 @@ impl HotKeys {
         self.serials.remove(id).is_some_and(|serial| self.tracked.remove(&serial).is_some())
     }
 
-    /// Drops a key, whose budget is full again. What POPs were told of it does not matter: they forget it.
+    /// Drops a key, whose budget is full again. POPs need not be notified: they forget it as well.
     pub fn forget(&mut self, id: &BudgetId) {
         self.remove(id);
     }
 
-    /// How many found no room, or had to make it.
+    /// Number of keys that found no room, or were replaced.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// How many notes there are of what POPs were told; at most [`crate::push::TOLD_MAX`].
+    /// Number of notes of pushed grants; at most [`crate::push::TOLD_MAX`].
     pub fn told_len(&self) -> usize {
         self.told.len()
     }
 
-    /// What the other regions have to hear of; [`HotKeys::are_listed`] says that the store has it.
+    /// Keys to add to the list that regions share; [`HotKeys::are_listed`] confirms them.
     pub fn to_list(&self, now: Time) -> Vec<HotKey> {
         self.tracked.values().filter(|known| known.is_to_be_named(now)).map(Tracked::named).collect()
     }
 
-    /// The store has put these keys on the list at `now`.
+    /// Records that the store has put these keys on the list at `now`.
     pub fn are_listed(&mut self, now: Time, keys: &[HotKey]) {
         for key in keys {
             if let Some(known) = self.get_mut(&key.id) {
@@ -122,16 +123,16 @@ impl HotKeys {
         }
     }
 
-    /// Which of the fleet's hot keys and the keys that rest here to look at: what is hot anywhere if its account is
-    /// older than `age_ns`, what rests when its time has come.
+    /// Keys whose budgets have to be read: hot keys of the fleet if their accounts are older than `age_ns`, and
+    /// resting keys of this region at their intervals.
     pub fn to_look_at(&mut self, now: Time, fleet: &[HotKey], age_ns: u64) -> Vec<HotKey> {
         self.are_listed(now, fleet);
         let mut unseen = Vec::new();
         for key in fleet {
             match self.get(&key.id) {
-                // A region that knows the key learns nothing from its resting elsewhere.
+                // A key that rests elsewhere brings nothing new to a region that has it.
                 Some(known) if key.rests || now.nanos_since(known.at) < age_ns => {}
-                // The quota that POPs here have is newer.
+                // The quota that POPs here report is newer.
                 Some(known) if known.is_reported(now) => unseen.push(known.named()),
                 _ => unseen.push(key.clone()),
             }
@@ -141,8 +142,9 @@ impl HotKeys {
         unseen
     }
 
-    /// What the sender of `report` has to be told beside what it `asked` for: rule names, and grants. A key that it
-    /// `is_asked` for is left out while all requests are let through: the last answer is better.
+    /// Rule names and grants to push to the sender of `report` beside the keys it `asked` for. A key that its
+    /// POP has demand for is left out while all requests are let through: the last reply for it is more
+    /// precise.
     pub(crate) fn pushes<'a>(
         &mut self,
         now: Time,
@@ -172,7 +174,7 @@ impl HotKeys {
         });
         let (mut rules, mut pushed) = (Vec::new(), Vec::new());
         for known in due {
-            // There is room for the rule of every key that is told.
+            // There is room for the rule of every pushed key.
             const { assert!(KEYS_MAX <= RULES_MAX) };
             let Some(rule) = index_of(&known.id.rule, &mut rules) else { break };
             let (value, quota, grant) = (known.id.value.clone(), known.quota, known.grant(now));
@@ -181,7 +183,7 @@ impl HotKeys {
         (rules, pushed)
     }
 
-    /// Forgets what nobody confirms, at most once a second.
+    /// Forgets keys without a recent account, at most once a second.
     fn sweep(&mut self, now: Time) {
         if now.nanos_since(self.swept_at) < SECOND_NS {
             return;

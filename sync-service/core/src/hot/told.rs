@@ -1,6 +1,6 @@
-//! What the POPs were told of hot keys, so that they are told again in time, and no more often.
+//! Grants pushed to POPs, so that each is repeated in time, and no more often.
 //!
-//! A POP is told no more than [`PUSH_BYTES_PER_S`]: first what is in debt, then what is new.
+//! A POP is sent at most [`PUSH_BYTES_PER_S`]: keys in debt first, then new ones.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -14,25 +14,25 @@ use super::tracked::Tracked;
 use crate::heat::Weight;
 use crate::push::Notes;
 
-/// The most bytes of pushed keys that a POP is sent in a second, and at once.
+/// Maximum number of bytes of pushed keys sent to a POP in a second, and at once.
 pub const PUSH_BYTES_PER_S: u64 = 40_000;
-/// What a pushed key takes beside its value, in bytes, at most or nearly: a rule's index, a quota, a grant.
+/// Size of a pushed key without its value, in bytes, at most or nearly: the index of a rule, a quota, a grant.
 const PUSHED_BYTES: u64 = 32;
-/// A grant is the same while its ratio differs by less than one part in this many.
+/// A grant counts as unchanged while its ratio differs by less than one part in this many.
 const SAME_PART: u32 = 16;
 
-/// What one POP was told.
+/// Grants that one POP holds.
 #[derive(Debug)]
 pub(super) struct Held {
-    /// By the version of its worker's rules, as it takes no grant for another quota than its rule's, and by
-    /// [`Tracked::serial`].
+    /// Keyed by the version of its worker's rules, since a worker accepts a grant only for its own rule's
+    /// quota, and by [`Tracked::serial`].
     told: BTreeMap<(u64, u64), Told>,
-    /// How many bytes it may be sent, as of `refilled_at`.
+    /// Number of bytes that it may be sent, at `refilled_at`.
     bytes: u64,
     refilled_at: Time,
 }
 
-/// What a POP was told of a key.
+/// A pushed grant of a key.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     quota: Quota,
@@ -40,9 +40,9 @@ struct Told {
     at: Time,
 }
 
-/// A key that its POP is to be told of.
+/// A key to push.
 struct Due<'a> {
-    /// The largest first: what is in debt, then what is new, then what was told longest ago.
+    /// Priority, largest first: keys in debt, then new keys, then those pushed longest ago.
     turn: (bool, bool, u64, Weight),
     known: &'a Tracked,
 }
@@ -72,8 +72,8 @@ impl Notes for Held {
 }
 
 impl Held {
-    /// Picks those of `known` keys, which are in the order of their serials, to tell the POP now, which runs this version; at
-    /// most [`KEYS_MAX`]. They count as told.
+    /// Selects from `known` keys, sorted by serial number, those to push now to a POP that runs this version;
+    /// at most [`KEYS_MAX`]. Counts them as pushed.
     pub(super) fn due<'a>(
         &mut self,
         version: u64,
@@ -100,7 +100,7 @@ impl Held {
             due.select_nth_unstable_by_key(most, |due| Reverse(due.turn));
             due.truncate(most);
         }
-        // In any case: `most` leaves out the values' bytes, so fewer may fit.
+        // Sorted even if all are selected: `most` does not include the values' bytes, so fewer may fit.
         due.sort_by_key(|due| Reverse(due.turn));
         let mut now_told = Vec::with_capacity(due.len());
         for Due { known, .. } in due {
@@ -118,7 +118,7 @@ impl Held {
         now_told
     }
 
-    /// Forgets what is to be told again anyway.
+    /// Forgets the grants that are due to be repeated anyway.
     pub(super) fn sweep(&mut self, now: Time) {
         self.told.retain(|_, told| now.nanos_since(told.at) < told.lease_ns());
     }
@@ -132,12 +132,13 @@ impl Held {
 }
 
 impl Told {
-    /// How long the POP may hold the grant; half of that later it is told again.
+    /// Time for which the POP may hold the grant, in nanoseconds; it is repeated after half of that.
     fn lease_ns(&self) -> u64 {
         u64::from(self.grant.lease_ms) * 1_000_000
     }
 
-    /// Whether it still holds for what is known now. The level does not count: a bucket goes on from what it was told.
+    /// True if the grant is still valid for the key's state. The level does not count, since a bucket continues
+    /// from the level it was sent.
     fn is_same(&self, known: &Tracked) -> bool {
         let (told, new) = (&self.grant, &known.division.elsewhere);
         let (before, after) = (told.ratio.bits(), new.ratio.bits());

@@ -1,4 +1,4 @@
-//! A key that is hot or rests, as a region tracks it.
+//! A hot or resting key, as a region tracks it.
 
 use weir_wire::messages::{AdmitRatio, Grant};
 use weir_wire::quota::Quota;
@@ -12,31 +12,32 @@ use crate::divide::Division;
 use crate::heat::Heat;
 use crate::plan::Entry;
 
-/// How soon a region looks at the budget of a key that has come to rest, in nanoseconds, and names it to the other
-/// regions. Each time after that takes twice as long, up to [`RESTING_NS_MAX`].
+/// Interval after which a region first reads the budget of a key that has come to rest, in nanoseconds, and
+/// lists the key for the other regions. The interval doubles each time, up to [`RESTING_NS_MAX`].
 pub const RESTING_NS: u64 = 2 * SECOND_NS;
-/// For how long a key counts as reported, in nanoseconds: hot keys are reported every interval.
+/// Time for which a key counts as reported, in nanoseconds: hot keys are reported every interval.
 const REPORTED_NS: u64 = SECOND_NS;
-/// A key is forgotten if nobody has seen its account for so long after its turn to be looked at, in nanoseconds.
+/// Time without a new account after its budget was due to be read, in nanoseconds, until a key is forgotten.
 const LOST_NS: u64 = 10 * SECOND_NS;
 
-/// What is known of a key.
+/// State of a key.
 #[derive(Clone, Debug)]
 pub(super) struct Tracked {
     pub(super) id: BudgetId,
     pub(super) quota: Quota,
     sharing: Sharing,
     pub(super) division: Division,
-    /// When its account was last seen.
+    /// Time of its last account.
     pub(super) at: Time,
-    /// When a POP of this region last reported it.
+    /// Time of the last report of it from a POP of this region.
     reported_at: Time,
-    /// When it was last seen on the shared list or put there.
+    /// Time at which it was last seen on the shared list or added to it.
     pub(super) listed_at: Time,
-    /// How long after `at` it is to be looked at, and after `listed_at` named again, if it rests.
+    /// Interval after `at` at which its budget is read, and after `listed_at` at which it is listed again if it
+    /// rests.
     look_ns: u64,
-    /// A short name of the key while it is tracked, as there is a note of it for each POP that holds it. Who came later has a
-    /// higher one.
+    /// Short name of the key while it is tracked, since each POP that holds it has a note of it. Later keys
+    /// have higher ones.
     pub(super) serial: u64,
 }
 
@@ -57,7 +58,8 @@ impl Tracked {
         new
     }
 
-    /// Takes over the newer account of `entry`, unless that is of a quota from the list that POPs here do not have.
+    /// Updates the key from the newer account of `entry`, unless that has a quota from the list that POPs here
+    /// do not report.
     pub(super) fn renew(&mut self, entry: &Entry, division: &Division, now: Time) {
         if entry.is_reported() {
             self.reported_at = now;
@@ -73,40 +75,40 @@ impl Tracked {
         self.sharing.clone_from(&entry.sharing);
     }
 
-    /// Whether its POPs thin no requests out: each admits what its bucket holds.
+    /// True if its POPs refuse no requests by ratio: each admits the content of its bucket.
     pub(super) fn is_open(&self) -> bool {
         self.division.is_alone || self.division.elsewhere.ratio == AdmitRatio::ONE
     }
 
-    /// Whether nobody asks for it.
+    /// True if it has no demand.
     fn rests(&self) -> bool {
         self.division.heat != Heat::Hot
     }
 
-    /// Whether a POP of this region reported it of late: its quota is that of its rule.
+    /// True if a POP of this region reported it recently; its quota is then its rule's.
     pub(super) fn is_reported(&self, now: Time) -> bool {
         now.nanos_since(self.reported_at) < REPORTED_NS
     }
 
-    /// Whether the other regions have to hear of it now: if it is hot, because POPs here report it; if it rests, because
-    /// nobody has named it for a while. If a region named hot keys that it only knows from the list, they would stay
-    /// there for ever, with a quota that no POP has any more.
+    /// True if it has to be listed for the other regions now: a hot key if POPs here report it, a resting one
+    /// if no region has listed it for a while. Hot keys known only from the list are not listed again: they
+    /// would stay there for ever, with a quota that no POP has any more.
     pub(super) fn is_to_be_named(&self, now: Time) -> bool {
         let is_due = now.nanos_since(self.listed_at) >= self.look_ns && !self.is_lost(now);
         if self.rests() { is_due } else { self.is_reported(now) }
     }
 
-    /// Whether nobody has seen its account for so long that its time to be looked at has come.
+    /// True if its last account is old enough for its budget to be read.
     pub(super) fn is_to_be_looked_at(&self, now: Time) -> bool {
         now.nanos_since(self.at) >= self.look_ns
     }
 
-    /// Whether nobody has seen its account for so long that POPs are no longer told of it.
+    /// True if its last account is too old to push grants.
     pub(super) fn is_lost(&self, now: Time) -> bool {
         now.nanos_since(self.at) >= self.look_ns + LOST_NS
     }
 
-    /// What POPs without requests for the key are to hold at `now`, with what has refilled since the account was seen.
+    /// Grant at `now` for POPs without demand for the key, including the refill since the account.
     pub(super) fn grant(&self, now: Time) -> Grant {
         let grant = self.division.elsewhere;
         let refilled = self.quota.refill_micro(now.nanos_since(self.at)) / 1_000;

@@ -1,4 +1,4 @@
-//! What operators ask a weir-sync of keys: which are busy, and how one stands.
+//! Operators' queries about keys: the top keys, and the state of one key.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -19,7 +19,8 @@ use crate::plan::{Entry, Plan};
 use crate::statuses::PopStatus;
 
 impl Hub {
-    /// Notes for operators what became of a report of `pop`, as far as the store said when it was asked at `asked_at`.
+    /// Records for operators the charges and draws of a report of `pop`, as answered by the store, which was
+    /// asked at `asked_at`.
     pub(super) fn note_uses<E>(
         &mut self,
         now: Time,
@@ -44,39 +45,39 @@ impl Hub {
         }
     }
 
-    /// The busiest keys that were heard of here: up to `most` that are limited, and half as many that are admitted and that
-    /// owe most.
+    /// Top keys reported here: up to `most` by limited requests, and half as many each by admitted requests and
+    /// by debt.
     pub fn busy(&self, now: Time, most: usize) -> Said {
         self.region.busy.said(now, most)
     }
 
-    /// What is known here of the key `id`, if it is busy.
+    /// State of the key `id`; none if it is not a top key.
     pub fn busy_key(&self, now: Time, id: &BudgetId) -> Option<BusyKey> {
         self.region.busy.get(now, id)
     }
 
-    /// What each rule decides, as far as POPs say it here.
+    /// Decisions per second of each rule, as far as POPs report them here.
     pub fn rates(&self, now: Time) -> Vec<RuleRates> {
         self.decisions.rates(now)
     }
 
-    /// How the POPs are that report here, as they say: at most so many.
+    /// Status of the POPs that report here, at most `most` of them.
     pub fn statuses(&self, now: Time, most: usize) -> Vec<PopStatus> {
         self.statuses.said(now, most)
     }
 
-    /// What was decided since the last call, rule by rule, as far as POPs say it here.
+    /// Decisions since the last call, by rule, as far as POPs report them here.
     pub fn decided(&mut self) -> Vec<(String, Decided)> {
         self.decisions.news()
     }
 
-    /// For how long `id` is banned, if it is, in milliseconds.
+    /// Remaining time of the ban of `id`, in milliseconds; none if it is not banned.
     pub fn banned_ms(&self, now: Time, id: &BudgetId) -> Option<u32> {
         self.bans.banned_ms(now, id)
     }
 
-    /// What to ask the store of the key `id` at `now`, which is `unix_us` microseconds since 1970. None if no POP has reported
-    /// its rule of late, and no rule set that is kept has it.
+    /// Question to the store about the key `id` at `now`, which is `unix_us` microseconds since 1970. None if
+    /// its rule was not reported recently and is in no rule set that is kept.
     pub fn question(&self, now: Time, unix_us: u64, id: &BudgetId) -> Option<Question> {
         let (quota, sharing) = self.terms_of(&id.rule)?;
         if !sharing.strict {
@@ -88,17 +89,18 @@ impl Hub {
         Some(Question::Strict(Draw { id, quota, lease_us: LEASE_US_MIN, law, window, claims }))
     }
 
-    /// Which rules of `report` the fleet may run: those of the rule sets that are kept, or all while none is known.
+    /// For each rule of `report`, true if the fleet may run it: if it is in a rule set that is kept, or if
+    /// there is none.
     pub fn known_rules(&self, report: &Report) -> Vec<bool> {
         report.rules.iter().map(|rule| self.region.claims.has(rule)).collect()
     }
 
-    /// Whether POPs have reported keys of the rule of late.
+    /// True if POPs have reported keys of the rule recently.
     pub fn is_reported(&self, rule: &str) -> bool {
         self.rules.get(rule).is_some()
     }
 
-    /// What the store said to `entry`.
+    /// Quota status of a shared budget, from the store's answer to `entry`.
     pub fn shared_standing(&self, entry: &Entry, account: &Account) -> Standing {
         let division = self.region.divide(entry, account);
         Standing {
@@ -112,7 +114,7 @@ impl Hub {
         }
     }
 
-    /// The quota of a rule, and how POPs share it: as they reported it last, or as the newest rule set has it.
+    /// Quota and sharing of a rule: as last reported, or else from the newest rule set.
     fn terms_of(&self, rule: &str) -> Option<(Quota, Sharing)> {
         let known = || self.region.claims.known(rule).map(|rule| (rule.quota, rule.sharing.clone()));
         self.rules.get(rule).or_else(known)
