@@ -63,7 +63,7 @@ pub(super) fn hold(slot: &mut Slot, tag: Tag, quota: &Quota, now: Time) -> Cell 
         let least = Bucket::full_at(now + quota.token_ns().saturating_mul(held));
         let bucket = lodging.entry.bucket_mut();
         *bucket = least.max(*bucket);
-        // Always fits: a cold bucket is never refused, and a watched entry exists already.
+        // Always fits: a slot has room for any cold bucket, and a watched entry exists already.
         let _ = slot.put_back(&lodging, &lodging.entry, now);
     }
     cell

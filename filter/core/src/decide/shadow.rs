@@ -1,4 +1,4 @@
-//! Rules in shadow, each judged by itself after the decision.
+//! Rules in shadow, which are judged one by one after the decision.
 
 use super::hit::Scratch;
 use super::judged::Verdict;

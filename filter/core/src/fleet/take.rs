@@ -153,7 +153,7 @@ fn charge_bucket(cost: u32, terms: &RuleTerms, lodging: &Lodging, slot: &mut Slo
         Entry::Watched(watched) => Entry::Watched(Watched { bucket, ..watched }),
         Entry::Cold(cold) => Entry::Cold(Cold { bucket, ..cold }),
     };
-    // Always fits: a cold bucket is never refused, and a watched key has its own room.
+    // Always fits: a slot has room for any cold bucket, and a watched entry exists already.
     slot.put_back(lodging, &entry, now).unwrap_or(0)
 }
 

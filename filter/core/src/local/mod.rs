@@ -1,4 +1,4 @@
-//! The memory of each worker by itself: refusals that still hold, and the watched keys that it has met.
+//! State that each worker keeps for itself: refusals that still hold, and the watched keys that it has met.
 
 mod deny_cache;
 mod watch;
