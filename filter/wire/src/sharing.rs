@@ -1,4 +1,4 @@
-//! How POPs share a rule's quota: the local burst of a POP, and the floors of regions.
+//! Sharing of a rule's quota among POPs: the local burst of a POP, and the floors of regions.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,7 +13,7 @@ pub const FLOORS_MAX: usize = 32;
 /// Longest name of a region, in bytes.
 pub const REGION_NAME_MAX: usize = 64;
 
-/// How POPs share a rule's quota.
+/// Sharing of a rule's quota among POPs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Sharing {
     /// True if a POP spends only tokens that were debited from the budget beforehand.

@@ -58,7 +58,7 @@ pub struct Rule {
     pub enforcement: Enforcement,
     /// Conditions and duration of a ban of limited keys.
     pub penalty: Option<Penalty>,
-    /// How POPs share the quota.
+    /// Sharing of the quota among POPs.
     pub sharing: Sharing,
     /// Behaviour of a POP in fallback, after too long a time without weir-sync.
     pub when_unsynced: WhenUnsynced,
