@@ -26,7 +26,7 @@ pub(crate) struct Worker {
     /// Requests that wait for their turns.
     pub(crate) held: HashMap<u32, StreamScheduler>,
     numbered: u32,
-    /// `None` if the POP works alone.
+    /// `None` if no weir-sync is configured.
     caller: Option<Arc<Caller>>,
 }
 
@@ -136,7 +136,7 @@ impl Worker {
         self.edge.end(open, &mut self.seat, now());
     }
 
-    /// The caller of weir-sync; `None` if the POP works alone.
+    /// The caller of weir-sync; `None` if no weir-sync is configured.
     pub(crate) fn caller(&self) -> Option<Arc<Caller>> {
         self.caller.clone()
     }

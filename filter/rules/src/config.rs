@@ -31,7 +31,7 @@ pub struct Config {
     pub rules: Arc<RuleSet>,
     /// Number of addresses that the table tracks.
     pub addresses: u32,
-    /// The exchange with weir-sync; `None` if the POP works alone.
+    /// The exchange with weir-sync; `None` if no weir-sync is configured.
     pub sync: Option<SyncConfig>,
     /// True if the decision and its rule are written to the host's filter state, for access logs.
     pub filter_state: bool,
