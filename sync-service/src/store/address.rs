@@ -1,11 +1,11 @@
-//! Where Redis is, read from what `--store` says.
+//! Addresses of Redis, parsed from the setting `--store`.
 //!
-//! | form | what is there |
+//! | form | meaning |
 //! |---|---|
 //! | `redis://[user:password@]host[:port][/database]` | one server |
 //! | `unix:///run/redis.sock[?user=..&pass=..&db=..]` | one server, on this machine |
-//! | `redis+cluster://[user:password@]host[:port],host[:port]` | the cluster that these are nodes of |
-//! | `redis+sentinel://[user:password@]host[:port],host[:port]/master[/database]` | one server, which sentinels name |
+//! | `redis+cluster://[user:password@]host[:port],host[:port]` | the cluster that has these nodes |
+//! | `redis+sentinel://[user:password@]host[:port],host[:port]/master[/database]` | one server, named by sentinels |
 //!
 //! `rediss` is TLS, and `valkey` and `valkeys` are the same as `redis` and `rediss`, alone and before a `+`.
 
@@ -15,7 +15,7 @@ use std::fmt;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 use url::Url;
 
-/// What is expected of an address.
+/// Text of the expected forms, for errors.
 const EXPECTED: &str = "expected `memory`, redis://[user:password@]host[:port][/database], \
                         redis+cluster://host[:port],host[:port], redis+sentinel://host[:port],host[:port]/master-name, each \
                         with rediss for TLS, or \
@@ -23,25 +23,25 @@ const EXPECTED: &str = "expected `memory`, redis://[user:password@]host[:port][/
 const PORT: u16 = 6_379;
 const SENTINEL_PORT: u16 = 26_379;
 
-/// Where Redis is.
+/// Address of Redis.
 #[derive(Clone, Debug)]
 pub struct Address {
     scheme: String,
     kind: Kind,
-    /// The servers, or the sentinels; none for a socket.
+    /// Servers or sentinels; empty for a socket.
     nodes: Vec<Node>,
-    /// The first server, with all that a connection begins with.
+    /// Connection settings for the first server.
     info: ConnectionInfo,
 }
 
-/// Who knows where the servers are.
+/// Method to find the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// There is one.
+    /// The address is that of the only server.
     One,
-    /// Each of a cluster's nodes knows.
+    /// Any node of a cluster lists its nodes.
     Cluster,
-    /// Sentinels know the master of this name.
+    /// Sentinels return the address of the master with this name.
     Sentinel(String),
 }
 
@@ -59,7 +59,7 @@ impl Node {
         Self { host: host.into(), port }
     }
 
-    /// Reads `host:port`; an IPv6 address may stand in brackets.
+    /// Parses `host:port`; an IPv6 address may stand in brackets.
     pub(super) fn read(text: &str) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -74,12 +74,12 @@ impl fmt::Display for Node {
     }
 }
 
-/// Where servers are reached that cluster nodes or sentinels announce under other addresses.
+/// Map from the addresses that cluster nodes or sentinels announce to those under which they are reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeMap(BTreeMap<Node, Node>);
 
 impl NodeMap {
-    /// Reads `announced=reached` pairs, separated by commas; each is a host and a port.
+    /// Parses `announced=reached` pairs, separated by commas; each is a host and a port.
     pub fn read(text: &str) -> Result<Self, String> {
         let expected = |pair: &str| {
             format!(
@@ -101,7 +101,7 @@ impl NodeMap {
 }
 
 impl Address {
-    /// Reads a URL. The error says what was expected, and does not repeat the text: it may hold a password.
+    /// Parses a URL. The error contains the expected forms and not the text, which may contain a password.
     pub fn read(text: &str) -> Result<Self, String> {
         let (scheme, rest) = text.split_once("://").ok_or(EXPECTED)?;
         if matches!(scheme, "unix" | "redis+unix" | "valkey+unix") {
@@ -149,17 +149,17 @@ impl Address {
         Ok(Self { scheme: scheme.into(), kind, nodes, info })
     }
 
-    /// Whether it is reached over TLS.
+    /// True if it is reached over TLS.
     pub fn is_tls(&self) -> bool {
         matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
     }
 
-    /// Whether sentinels know where it is.
+    /// True if it is found through sentinels.
     pub fn has_sentinels(&self) -> bool {
         matches!(self.kind, Kind::Sentinel(_))
     }
 
-    /// Whether it holds a password.
+    /// True if it contains a password.
     pub fn has_password(&self) -> bool {
         self.info.redis_settings().password().is_some()
     }
@@ -168,17 +168,17 @@ impl Address {
         &self.kind
     }
 
-    /// The servers, or the sentinels.
+    /// Servers or sentinels.
     pub(super) fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// What a connection to the first of them begins with.
+    /// Connection settings for the first of them.
     pub(super) fn info(&self) -> &ConnectionInfo {
         &self.info
     }
 
-    /// The same at another server.
+    /// The same settings for another server.
     pub(super) fn info_of(&self, Node { host, port }: &Node) -> ConnectionInfo {
         let (host, port) = (host.clone(), *port);
         let addr = match self.info.addr() {
@@ -192,7 +192,7 @@ impl Address {
 }
 
 impl fmt::Display for Address {
-    /// Without user and password.
+    /// Omits user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nodes: Vec<_> = self.nodes.iter().map(Node::to_string).collect();
         write!(f, "{}://{}", self.scheme, nodes.join(","))?;
@@ -207,14 +207,14 @@ impl fmt::Display for Address {
     }
 }
 
-/// What a URL of one server says.
+/// Connection settings from a URL of one server.
 fn info(text: &str) -> Result<ConnectionInfo, String> {
     let because = |problem: &dyn fmt::Display| format!("{EXPECTED} ({problem})");
     let url = Url::parse(text).map_err(|error| because(&error))?;
     url.into_connection_info().map_err(|error| because(&error))
 }
 
-/// The master's name at the begin of `path`, and the rest.
+/// Splits the master's name off the beginning of `path`.
 fn master(path: &str) -> Result<(String, String), String> {
     let rest = path.strip_prefix('/').unwrap_or_default();
     let (name, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
@@ -224,7 +224,7 @@ fn master(path: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), rest.to_owned()))
 }
 
-/// An `@` after the host's end shows that a part of the password was taken for the host.
+/// Refuses an `@` after the end of the host: a part of the password was parsed as the host then.
 fn check_signs(rest: &str) -> Result<(), String> {
     let Some(at) = rest.find(['/', '?', '#']) else { return Ok(()) };
     let (_, after) = rest.split_at(at);

@@ -1,23 +1,23 @@
--- Puts a region's bans and the keys to forget on the list that all regions share, and returns what changed
--- on it of late, or all: the same as weir_budget::ban::BanList::exchange.
+-- Adds a region's bans and resets to the list that all regions share, and returns the recent changes of the list, or
+-- all of it. The same as weir_budget::ban::BanList::exchange.
 --
--- KEYS[1]   the list, a sorted set: keys by when their ban ends, in microseconds; or, of a key to forget, by
---           when it is no longer told
--- KEYS[2]   a sorted set of the same keys by when they were last banned, in microseconds
--- ARGV[1]   since when changes are asked for, in microseconds; 0 for the whole list
--- ARGV[2..] two per key: for how long it is banned or told, in microseconds, behind a ! if an operator bans
---           it; and the key as weir_budget::ban::BannedKey writes itself
+-- KEYS[1]   the list, a sorted set: keys by the end of their ban in microseconds; reset keys by the time until which
+--           the reset is sent
+-- KEYS[2]   a sorted set of the same keys by the time of their latest change, in microseconds
+-- ARGV[1]   time from which to return changes, in microseconds; 0 for the whole list
+-- ARGV[2..] two per key: the length of its ban or reset in microseconds, after a ! if an operator bans it; and its
+--           text form (weir_budget::ban::BannedKey)
 --
 -- Returns   {now_us, {key, until_us, key, until_us, ...}}
 --
--- The maxima in capitals are set in front of this text.
+-- The limits in capitals are defined in lines before this text.
 
 local key, changed = KEYS[1], KEYS[2]
 local since = tonumber(ARGV[1])
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 
--- tostring() keeps 14 digits only.
+-- tostring() keeps only 14 digits.
 local function whole(number)
   return string.format('%.0f', number)
 end
@@ -64,11 +64,11 @@ for i = 2, #ARGV, 2 do
   end
 end
 drop(redis.call('ZRANGEBYSCORE', key, '-inf', whole(now)))
--- From the future: the clock has stepped back since.
+-- An end too far ahead: the clock has stepped back since.
 drop(redis.call('ZRANGEBYSCORE', key, '(' .. whole(now + BAN_US_MAX), '+inf'))
 local over = redis.call('ZCARD', key) - BANS_KEPT_MAX
 if over > 0 then
-  -- Bans go first. Keys to forget are told for a moment, so they are the first few of all.
+  -- Bans are dropped before resets. Resets end soon, so they are among the first of all.
   local bans, others = {}, {}
   for _, member in ipairs(redis.call('ZRANGE', key, 0, over + 999)) do
     table.insert(is_forgotten(member) and others or bans, member)

@@ -1,18 +1,18 @@
--- Keeps what each weir-sync says of its busy keys for a while, and returns what all of them said.
+-- Stores the top keys of a weir-sync for some time, or returns those of all.
 --
--- KEYS[1]   a hash: what is said, by the weir-sync's name
--- KEYS[2]   a sorted set: their names by when they said it, in milliseconds
--- ARGV[1..] nothing, to be told what there is; or the name of a weir-sync, and what it says, which may be empty
+-- KEYS[1]   a hash: top keys as text, by the weir-sync's name
+-- KEYS[2]   a sorted set: names by the time at which their top keys were stored, in milliseconds
+-- ARGV[1..] nothing, to read all; or the name of a weir-sync, and its text, which is removed if empty
 --
--- Returns   {name, said, name, said, ...} if nothing was said, else {}
+-- Returns   {name, text, name, text, ...} when reading, else {}
 --
--- The maxima in capitals are set in front of this text.
+-- The limits in capitals are defined in lines before this text.
 
 local said, times = KEYS[1], KEYS[2]
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
--- tostring() keeps 14 digits only.
+-- tostring() keeps only 14 digits.
 local function whole(number)
   return string.format('%.0f', number)
 end
@@ -41,7 +41,7 @@ if ARGV[1] then
   end
 end
 drop(redis.call('ZRANGEBYSCORE', times, '-inf', whole(now - SAID_MS)))
--- From the future: the clock has stepped back since.
+-- Times in the future: the clock has stepped back since.
 drop(redis.call('ZRANGEBYSCORE', times, '(' .. whole(now), '+inf'))
 local over = redis.call('ZCARD', times) - MEMBERS_MAX
 if over > 0 then

@@ -1,67 +1,68 @@
-//! A canary in a store: a rule set beside the current version, for a part of the POPs. The store knows not for which.
+//! Canaries in a store: a rule set beside the current version, for some of the POPs. The selection of POPs is
+//! opaque to the store.
 //!
-//! There is one at a time. While it runs, the current version stays what it is: whoever puts another is refused.
+//! There is at most one at a time. While it runs, the current version cannot be replaced.
 
-/// A change of it.
+/// A change of the canary.
 #[derive(Clone, Copy, Debug)]
 pub enum Change<'a> {
-    /// Begins one, if there is none.
+    /// Begins a canary, if there is none.
     Begin {
         /// Its document, as JSON.
         document: &'a str,
-        /// What is kept beside it.
+        /// Text stored beside it.
         text: &'a str,
-        /// The version that must be the current one; `None` begins it beside any.
+        /// Version that must be the current one; none for any.
         expected: Option<u64>,
     },
-    /// Makes its document the next version.
+    /// Makes the canary's document the next version.
     Promote {
-        /// Which one must run; `None` promotes any.
+        /// Number of the canary that must run; none for any.
         id: Option<u64>,
-        /// What makes the version, for people.
+        /// Note for people about the origin of the version.
         note: &'a str,
     },
-    /// Ends it.
+    /// Ends the canary.
     TakeBack {
-        /// Which one must run; `None` takes any back.
+        /// Number of the canary that must run; none for any.
         id: Option<u64>,
     },
-    /// Puts a rule set as the next version, and ends it if it runs.
+    /// Stores a rule set as the next version, and ends the canary if there is one.
     PutOver {
         /// The document, as JSON.
         document: &'a str,
-        /// The version that must be the current one.
+        /// Version that must be the current one.
         expected: u64,
-        /// What makes the version, for people.
+        /// Note for people about the origin of the version.
         note: &'a str,
     },
 }
 
-/// What became of a change.
+/// Result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It runs, under this number.
+    /// The canary has begun, under this number.
     Begun(u64),
-    /// It has ended, and this version is the current one now.
+    /// The canary has ended, and this version is the current one now.
     Put(u64),
-    /// The one of this number has ended.
+    /// The canary with this number has ended.
     TakenBack(u64),
     /// Another version than the expected one is current, 0 if there is none. Nothing changed.
     Conflict(u64),
-    /// The one of this number runs. Nothing changed.
+    /// The canary with this number runs. Nothing changed.
     Runs(u64),
-    /// None runs. Nothing changed.
+    /// No canary runs. Nothing changed.
     Missing,
 }
 
-/// The one that runs.
+/// The current canary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// Its number: milliseconds since 1970, or more than any before it.
+    /// Its number: milliseconds since 1970, but always larger than any earlier one.
     pub id: u64,
-    /// When it began, in milliseconds since 1970, by the store's clock.
+    /// Start time in milliseconds since 1970, by the store's clock.
     pub at_ms: u64,
-    /// What is kept beside it.
+    /// Text stored beside it.
     pub text: String,
     /// Its document, as JSON.
     pub document: String,

@@ -1,8 +1,9 @@
-//! How many keys of a rule a weir-sync keeps alive in Redis: no more than its ceiling.
+//! Limit on the number of live keys per rule that a weir-sync keeps in Redis.
 //!
-//! Whoever can make up a rule's keys (addresses, header values) makes up keys in Redis. Each lives until its budget is
-//! full and a little longer, so a flood of them takes memory that is not this rule's alone. A key that a weir-sync would
-//! make beyond the ceiling is not sent there: it goes on as if its part of the store were out of reach.
+//! A client that can make up a rule's keys (addresses, header values) makes up keys in Redis. Each lives
+//! slightly longer than its budget needs to fill, so a flood of them takes memory from other rules and
+//! programs. A key beyond the limit is not sent to Redis; it is handled as if its part of the store were out of
+//! reach.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault};
@@ -14,16 +15,16 @@ use weir_budget::hashed::{Carried, Hashed};
 
 use super::StoreError;
 
-/// How often keys that have expired are looked for, if there is no room.
+/// Minimum interval between two searches for expired keys when there is no room.
 const SWEEP: Duration = Duration::from_secs(1);
-/// How often it is logged that a rule has too many.
+/// Minimum interval between two log lines about one rule's limit.
 const PAUSE: Duration = Duration::from_mins(1);
-/// How long a key counts that Redis says nothing of.
+/// Assumed lifetime of a key until Redis has answered.
 const UNTIL_HEARD: Duration = Duration::from_mins(1);
-/// The most rules; without a rule set in the store, POPs may name any.
+/// Maximum number of rules; without a rule set in the store, POPs may report any.
 const RULES_MAX: usize = 10_000;
 
-/// The keys that are alive.
+/// Live keys in Redis.
 #[derive(Debug)]
 pub(super) struct Ceiling {
     most: usize,
@@ -35,25 +36,25 @@ type Rules = HashMap<String, Keys>;
 /// The keys of one rule.
 #[derive(Debug)]
 struct Keys {
-    /// By the hashes of their names, until when each lives.
+    /// End of each key's life, by the hash of its name.
     alive: Hashed<u64, Instant, BuildHasherDefault<Carried>>,
     swept_at: Instant,
     warned_at: Option<Instant>,
 }
 
 impl Ceiling {
-    /// For at most so many keys of each rule.
+    /// Creates a limit of `most` keys for each rule.
     pub(super) fn new(most: usize) -> Self {
         Self { most, rules: Mutex::default() }
     }
 
-    /// Whether there is room for each of these keys. One that has room counts from now on.
+    /// Returns for each key if there is room for it. A key with room counts from now on.
     pub(super) fn admit<'a>(&self, ids: impl Iterator<Item = &'a BudgetId>) -> Vec<Result<(), StoreError>> {
         let now = Instant::now();
         self.with(|rules| ids.map(|id| self.admit_at(rules, now, id)).collect())
     }
 
-    /// Redis keeps each of these keys for so long.
+    /// Sets the time for which Redis keeps each of these keys.
     pub(super) fn keep<'a>(&self, kept: impl Iterator<Item = (&'a BudgetId, Duration)>) {
         self.keep_at(Instant::now(), kept);
     }
@@ -104,13 +105,13 @@ impl Ceiling {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Rules) -> T) -> T {
-        // Nothing that runs under this lock panics; should it, what it guards is still good.
+        // Nothing panics while it holds this lock; if it did, the data would still be valid.
         work(&mut self.rules.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Keys {
-    /// Forgets those that have expired; returns how many are left.
+    /// Drops expired keys; returns the number left.
     fn sweep(&mut self, now: Instant) -> usize {
         self.swept_at = now;
         self.alive.retain(|_, until| *until > now);
@@ -118,7 +119,7 @@ impl Keys {
     }
 }
 
-/// What its name carries.
+/// Hash stored in the budget's name.
 fn hash_of(id: &BudgetId) -> u64 {
     BuildHasherDefault::<Carried>::default().hash_one(id)
 }

@@ -1,4 +1,4 @@
-//! The clocks of a store's servers, as their answers show them, by a clock of this process that never steps (see
+//! Clocks of a store's servers, estimated from their answers by this process's monotonic clock (see
 //! [`weir_budget::store_clock`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,34 +9,36 @@ use redis::{Arg, Cmd, Value};
 use weir_budget::budget::COUNT_MAX;
 use weir_budget::store_clock::{Bounds, StoreClock};
 
-/// How many arguments tell a script what is known of the clock.
+/// Number of script arguments for the bounds of the clock.
 pub(super) const TOLD: usize = 3;
-/// The bytes of a double.
+/// Size of a double in bytes.
 pub(super) const DOUBLE: usize = 8;
-/// The error by which they refuse a call, as the clock shows more than it says that it can; it says what it shows.
+/// Error code with which scripts refuse a call because their clock is past the latest possible time. The
+/// error's text is the clock's time.
 pub(super) const LATE: &str = "LATE";
 
-/// How a script is told what is known of the clock, and says what it shows.
+/// Encoding of the bounds in a script's arguments, and of the clock in its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// By its last arguments; the row that it answers says so at this place.
+    /// The bounds are the last arguments, and the answer is a row with the time at this index.
     Row(usize),
-    /// By the doubles that its last argument begins with; its answer begins with one, too.
+    /// The bounds are doubles at the beginning of the last argument, and the answer begins with the time as a
+    /// double.
     Packed,
 }
 
-/// The clocks of all servers.
+/// Clocks of all servers.
 #[derive(Debug)]
 pub struct Clocks {
     /// Zero of this process's own time.
     started: Instant,
     jumps: AtomicU64,
-    /// The one that was heard last: a server that takes over is expected to show the same.
+    /// The clock with the latest answer: a server that takes over is expected to show the same time.
     last: Mutex<StoreClock>,
 }
 
 impl Clocks {
-    /// Nothing was heard yet: the machine's wall clock is the best guess.
+    /// Creates the set without any answer yet: the machine's wall clock is the initial guess.
     pub fn new() -> Self {
         let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let unix_us = u64::try_from(unix.as_micros()).unwrap_or(u64::MAX);
@@ -47,7 +49,7 @@ impl Clocks {
         }
     }
 
-    /// How often one of them was found ahead.
+    /// Number of times that a clock was found ahead.
     pub fn jumps(&self) -> u64 {
         self.jumps.load(Ordering::Relaxed)
     }
@@ -57,14 +59,14 @@ impl Clocks {
     }
 }
 
-/// The clock of one server, or of those that take over from each other under one name.
+/// Clock of one server, or of those that take over from each other under one name.
 #[derive(Debug)]
 pub struct ServerClock {
     all: Arc<Clocks>,
     known: Mutex<StoreClock>,
 }
 
-/// What was known of a clock when a call was sent.
+/// Bounds of a clock at the time when a call was sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Told {
     sent_us: u64,
@@ -72,7 +74,7 @@ pub struct Told {
 }
 
 impl Told {
-    /// Tells it to a script that goes by it; `tail` is the rest of its last argument.
+    /// Adds the bounds to a script's arguments; `tail` is the rest of its last argument.
     pub fn add_to(&self, command: &mut Cmd, way: Way, tail: &[u8]) {
         match way {
             Way::Row(_) => drop(command.arg(&self.numbers())),
@@ -80,7 +82,7 @@ impl Told {
         }
     }
 
-    /// The same command, but told this.
+    /// Returns the same command with these bounds.
     pub fn instead(&self, command: &Cmd, way: Way) -> Cmd {
         let (args, mut again) = (command.args_iter(), Cmd::new());
         let told_len = if way == Way::Packed { 1 } else { TOLD };
@@ -103,14 +105,14 @@ impl Told {
     }
 }
 
-/// Whole numbers below 2^53, as the doubles that a script reads.
+/// Encodes whole numbers below 2^53 as doubles for a script.
 pub(super) fn doubles(numbers: &[u64]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(numbers.len() * DOUBLE);
     add_doubles(&mut bytes, numbers);
     bytes
 }
 
-/// Adds the same to `bytes`.
+/// Appends whole numbers below 2^53 to `bytes`, as doubles for a script.
 pub(super) fn add_doubles(bytes: &mut Vec<u8>, numbers: &[u64]) {
     for number in numbers {
         #[allow(clippy::cast_precision_loss, reason = "below 2^53")]
@@ -118,7 +120,7 @@ pub(super) fn add_doubles(bytes: &mut Vec<u8>, numbers: &[u64]) {
     }
 }
 
-/// A whole number, as a script writes it: a double.
+/// Parses a whole number that a script wrote as a double.
 pub(super) fn whole(bytes: &[u8]) -> Option<u64> {
     let number = f64::from_le_bytes(bytes.try_into().ok()?);
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast of a float saturates")]
@@ -126,19 +128,19 @@ pub(super) fn whole(bytes: &[u8]) -> Option<u64> {
 }
 
 impl ServerClock {
-    /// The clock of a server that was not heard yet.
+    /// Creates the clock of a server that has not answered yet.
     pub fn new(all: Arc<Clocks>) -> Self {
         let known = *lock(&all.last);
         Self { all, known: Mutex::new(known) }
     }
 
-    /// What to tell with a call that is sent now.
+    /// Returns the bounds for a call that is sent now.
     pub fn tell(&self) -> Told {
         let sent_us = self.all.own_us();
         Told { sent_us, bounds: lock(&self.known).bounds(sent_us) }
     }
 
-    /// The answers to calls that were told this; each says what the clock shows.
+    /// Updates the clock from the answers to calls that were sent with these bounds.
     pub fn hear(&self, told: Told, rows: &[Value], way: Way) {
         let Some(shown_us) = rows.iter().rev().find_map(|row| shown_us(row, way)) else { return };
         let (own_us, mut known) = (self.all.own_us(), lock(&self.known));
@@ -156,7 +158,7 @@ impl ServerClock {
     }
 }
 
-/// What the clock showed when a call was refused, if it was.
+/// Time of the clock if the answer refuses a call as late; none otherwise.
 pub(super) fn late_us(answer: &Value) -> Option<u64> {
     let Value::ServerError(error) = answer else { return None };
     error.details().filter(|_| error.code() == LATE)?.parse().ok()
@@ -174,6 +176,6 @@ fn shown_us(answer: &Value, way: Way) -> Option<u64> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // Nothing that runs under these locks panics; should it, what they guard is still good.
+    // Nothing panics while it holds these locks; if it did, the data would still be valid.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

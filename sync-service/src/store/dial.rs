@@ -1,7 +1,7 @@
-//! Opening connections: to one server, to the one that sentinels name, to each of a cluster.
+//! Opens connections: to a single server, to the master that sentinels name, and to each node of a cluster.
 //!
-//! The files with the passwords and the certificates are read for each connection. So what is put in their place is used
-//! from the next connection on.
+//! Files with passwords and certificates are read for each connection, so a replaced file is used from the next
+//! connection on.
 
 use std::fs;
 use std::io;
@@ -22,30 +22,31 @@ use super::StoreError;
 use super::address::{Address, Kind, Node, NodeMap};
 use super::trouble::explain;
 
-/// How often sentinels are asked whether the master is still the one.
+/// Interval at which sentinels are asked for the master.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How many threads may read files. On a disk that hangs, a time-out ends the wait for them, and not the reading.
+/// Maximum number of threads that read files. On a disk that hangs, a time-out ends the wait for a thread, but
+/// not its reading.
 const READERS_MAX: usize = 2;
 
-/// What a connection begins with, beside the address: files, by their paths.
+/// Paths of the files for a connection's login and TLS.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
-    /// The password, instead of one in the URL.
+    /// Password file, instead of a password in the URL.
     pub password: Option<String>,
-    /// The password of the sentinels, if it is another, ...
+    /// Password file for the sentinels, if their password differs.
     pub sentinel_password: Option<String>,
-    /// ... and the name (no file) of the user it is of; without one, of their default user.
+    /// User name for that password (not a file); the sentinels' default user if there is none.
     pub sentinel_user: Option<String>,
-    /// Certificates (PEM) to trust, instead of the system's.
+    /// Trusted certificates (PEM), instead of the system's.
     pub ca: Option<String>,
-    /// The client's certificate (PEM), ...
+    /// Client certificate (PEM).
     pub client_cert: Option<String>,
-    /// ... and its private key (PEM).
+    /// Private key of the client certificate (PEM).
     pub client_key: Option<String>,
 }
 
-/// Why no connection can ever be opened.
+/// Reason why no connection can ever be opened.
 #[derive(Debug, Error)]
 pub enum DialError {
     /// The address cannot be used.
@@ -54,13 +55,13 @@ pub enum DialError {
     /// A file cannot be read.
     #[error("{0}: cannot read {1}: {2}")]
     File(&'static str, String, io::Error),
-    /// A file holds something else.
+    /// A file has unexpected content.
     #[error("{0}: expected {2} in {1}")]
     Content(&'static str, String, &'static str),
-    /// The client refuses the settings.
+    /// The client library refuses the settings.
     #[error("store: {0}")]
     Client(#[from] RedisError),
-    /// This process ends.
+    /// This process is stopping.
     #[error("store: weir-sync is stopping")]
     Stopping,
 }
@@ -71,33 +72,33 @@ pub struct Dialer {
     address: Address,
     files: Files,
     map: NodeMap,
-    /// One for each thread that may read files.
+    /// One permit for each thread that may read files.
     readers: Arc<Semaphore>,
 }
 
-/// A server that can be connected to.
+/// A server to connect to.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) client: Client,
-    /// Where it is.
+    /// Its address.
     pub(super) server: String,
-    /// The same as sentinels named it, if they did.
+    /// Its address from sentinels, if they were used.
     pub(super) named: Option<Node>,
 }
 
-/// Who a connection says it is.
+/// Login of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Login {
-    /// Nobody: most sentinels have no passwords.
+    /// No login: most sentinels have no passwords.
     Nobody,
-    /// The user of the servers.
+    /// The servers' user.
     Server,
-    /// The user of the sentinels, which is that of the servers if there is no other.
+    /// The sentinels' user; the servers' if there is no other.
     Sentinel,
 }
 
 impl Dialer {
-    /// Fails if the URL or a file cannot be used.
+    /// Creates a dialer. Fails if the URL or a file cannot be used.
     pub fn new(url: &str, files: Files, map: NodeMap) -> Result<Self, DialError> {
         let address = Address::read(url).map_err(DialError::Address)?;
         let readers = Arc::new(Semaphore::new(READERS_MAX));
@@ -112,18 +113,18 @@ impl Dialer {
         &self.address
     }
 
-    /// A client of one of a cluster's nodes.
+    /// Client of a node of a cluster.
     pub(super) async fn client_of(self: &Arc<Self>, node: &Node) -> Result<Client, DialError> {
         let mapped = self.map.get(node).unwrap_or(node);
         self.client(self.address.info_of(mapped), Login::Server).await
     }
 
-    /// Whether the one server may be another each time.
+    /// True if the address may lead to another server each time.
     pub(super) fn is_asking(&self) -> bool {
         self.address.has_sentinels()
     }
 
-    /// The one server there is; sentinels may take `limit` to name it.
+    /// Finds the server; sentinels may take `limit` to name it.
     pub(super) async fn find(self: &Arc<Self>, limit: Duration) -> Result<Found, StoreError> {
         if let Kind::Sentinel(master) = self.address.kind() {
             let (node, _) = self.ask_sentinels(master, limit).await?;
@@ -134,8 +135,9 @@ impl Dialer {
         Ok(Found { client, server: self.address.to_string(), named: None })
     }
 
-    /// Why the master that sentinels `named` is not to be used any longer, as soon as most of all sentinels name another:
-    /// it may be cut off from them, and still answer here. Each question may take `limit`.
+    /// Waits until a majority of all sentinels names another master than the one that they `named`, and returns
+    /// that as an error: the old master may be cut off from them, and still answer here. Each question may take
+    /// `limit`.
     pub(super) async fn replaced(self: &Arc<Self>, named: &Node, limit: Duration) -> StoreError {
         let Kind::Sentinel(master) = self.address.kind() else { return std::future::pending().await };
         loop {
@@ -146,19 +148,19 @@ impl Dialer {
                         "the sentinels' master is {node}, and no longer {named}"
                     ));
                 }
-                // A few sentinels may be cut off themselves.
+                // A minority of sentinels may be cut off themselves.
                 _ => {}
             }
         }
     }
 
-    /// A client, made where reading files holds up nobody.
+    /// Creates a client on a thread where reading files blocks no task.
     async fn client(self: &Arc<Self>, info: ConnectionInfo, login: Login) -> Result<Client, DialError> {
         let dialer = Arc::clone(self);
-        // Nobody closes it.
+        // The semaphore is never closed.
         let reader = Arc::clone(&self.readers).acquire_owned().await.map_err(|_| DialError::Stopping)?;
         let making = move || {
-            // Until the files are read, though nobody may wait for that any longer.
+            // Held until the files are read, even after the caller's time-out.
             let _reader = reader;
             dialer.open(info, login)
         };
@@ -166,7 +168,7 @@ impl Dialer {
         made.unwrap_or(Err(DialError::Stopping))
     }
 
-    /// A client that gives a user and a password: those of `info`, or of the files.
+    /// Creates a client that logs in with the user and password of `info` or of the files.
     fn open(&self, info: ConnectionInfo, login: Login) -> Result<Client, DialError> {
         let settings = match (login, &self.files.password, &self.files.sentinel_password) {
             (Login::Nobody, ..) => RedisConnectionInfo::default(),
@@ -208,8 +210,8 @@ impl Dialer {
         Ok(Client::build_with_tls(info, TlsCertificates { client_tls, root_cert })?)
     }
 
-    /// The master that most sentinels name within `limit`, and whether these are most of all. All are asked at once: one
-    /// that is cut off may name that of long ago.
+    /// Returns the master that most sentinels name within `limit`, and true if they are a majority of all. All
+    /// are asked at once, since one that is cut off may name a former master.
     async fn ask_sentinels(
         self: &Arc<Self>,
         master: &str,
@@ -230,7 +232,7 @@ impl Dialer {
             match answer {
                 Ok((at, Ok(node))) => named.push((at, node)),
                 Ok((at, Err(reason))) => reasons.push((at, reason)),
-                // It cannot panic, and nobody aborts it.
+                // The task cannot panic, and is never aborted.
                 Err(_) => {}
             }
             if let Some((node, times)) = most(&named)
@@ -239,14 +241,14 @@ impl Dialer {
                 return Ok((node.clone(), true));
             }
         }
-        // The first sentinel's reason, lest each try gives another.
+        // The first sentinel's reason, so that the reason does not change from try to try.
         reasons.sort_by_key(|(at, _)| *at);
         let reason = reasons.into_iter().next().map_or(StoreError::Connecting, |(_, reason)| reason);
         most(&named).map(|(node, _)| (node.clone(), false)).ok_or(reason)
     }
 
-    /// The master as one sentinel names it, or why it does not. Without a password of the sentinels' own, none is given;
-    /// a sentinel that then asks for one gets the servers'.
+    /// Returns the master that one sentinel names. Without a password of the sentinels' own, the first try has
+    /// no login; a sentinel that refuses that gets the servers' login.
     async fn ask_sentinel(self: &Arc<Self>, sentinel: &Node, master: &str) -> Result<Node, StoreError> {
         let info = self.address.info_of(sentinel);
         let with = async |login| {
@@ -279,7 +281,7 @@ impl Dialer {
     }
 }
 
-/// The node that was named most often, and how often; of several, that which the sentinel listed first has named.
+/// The node named most often, and its number of votes; on a tie, the vote of the sentinel listed first wins.
 fn most(named: &[(usize, Node)]) -> Option<(&Node, usize)> {
     let times = |node: &Node| named.iter().filter(|(_, other)| other == node).count();
     let rank = |(at, node): &&(usize, Node)| (times(node), std::cmp::Reverse(*at));
@@ -292,12 +294,12 @@ impl From<DialError> for StoreError {
     }
 }
 
-/// A connection; `limit` is what its opening may take, and is not kept here.
+/// Opens a connection. `limit` is only used in the error: the caller limits the time.
 pub(super) async fn connect(client: &Client, limit: Duration) -> Result<MultiplexedConnection, StoreError> {
     unlimited(client).await.map_err(|error| explain(&error, limit))
 }
 
-/// A connection without any limits: those that wait for it, and for answers, have theirs.
+/// Opens a connection without time-outs: its callers have their own.
 async fn unlimited(client: &Client) -> RedisResult<MultiplexedConnection> {
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     client.get_multiplexed_async_connection_with_config(&config).await
@@ -312,7 +314,7 @@ fn read(setting: &'static str, path: &str) -> Result<Vec<u8>, DialError> {
     fs::read(path).map_err(|error| DialError::File(setting, path.to_owned(), error))
 }
 
-/// A file that has nothing but a password in it.
+/// Reads a file that contains a password and nothing else.
 fn read_password(setting: &'static str, path: &str) -> Result<String, DialError> {
     let other = |expected| DialError::Content(setting, path.to_owned(), expected);
     let text = String::from_utf8(read(setting, path)?).map_err(|_| other("UTF-8"))?;
@@ -320,7 +322,8 @@ fn read_password(setting: &'static str, path: &str) -> Result<String, DialError>
     if password.is_empty() { Err(other("a password")) } else { Ok(password.to_owned()) }
 }
 
-/// A file that has `label` in it; the client would take one without for one of no certificates.
+/// Reads a file that must contain `label`. The client library would accept one without it as an empty list of
+/// certificates.
 fn read_pem(
     setting: &'static str,
     path: &str,

@@ -1,40 +1,46 @@
--- Draws on one strict budget: the same as weir_budget::escrow::Escrow::draw, atomically and by Redis's
--- clock.
+-- Draws on one strict budget: the same as weir_budget::escrow::Escrow::draw, atomically and by Redis's clock.
 --
--- KEYS[1]   the budget, a hash: deficit_us and deficit_ns (nanoseconds of refill until full, split so
---           that a double holds each part exactly; of a window, a microsecond for each token that was debited
---           in it and not given back; of a log, for each that counts), end_us (when the window ends; 0 under the steady law), before (of a window that
---           slides, how many were debited in the one before and not given back), log (of a log, "<until_us> <tokens> " for
---           what is spent and counts, by time), at_us,
---           outstanding (tokens leased and not known to be spent), next_us (before which no lease ends),
---           last_us (after which none does), and per epoch that tokens are leased to
---           "holder:<epoch>:<pop>" = "<charged> <spent> <until_us>"
+-- KEYS[1]   the budget, a hash:
+--             deficit_us, deficit_ns  nanoseconds of refill until full, split so that a double holds each part
+--                                     exactly; of a window, a microsecond for each token that was debited in it and
+--                                     not given back; of a log, a microsecond for each token that counts
+--             end_us                  end of the window; 0 with continuous refill
+--             before                  of a sliding window, tokens debited in the previous window and not given back
+--             log                     of a log, "<until_us> <tokens> " for each group of spent tokens that count, by
+--                                     time
+--             at_us                   time of the last draw
+--             outstanding             tokens leased and not known to be spent
+--             next_us                 time before which no lease ends
+--             last_us                 time after which no lease ends
+--             holder:<epoch>:<pop>    "<charged> <spent> <until_us>", for each epoch with leased tokens
 -- ARGV[1]   the POP that claims
 -- ARGV[2]   whole microseconds in which a token refills
 -- ARGV[3]   and the nanoseconds beyond them, below 1000
--- ARGV[4]   tokens that the full budget holds
--- ARGV[5]   for how long a POP may spend what it is given, in microseconds
--- ARGV[6]   for how long that counts as outstanding
--- ARGV[7]   the law of refill: 'steady', 'window', 'sliding', 'log' or 'turns', which refills steadily, too, and leases nothing
--- ARGV[8]   how long windows are at most, in microseconds; of a log, for how long a token counts once it is spent
---           (0 for requests in flight: a place is free once its POP says that it is spent)
--- ARGV[9]   how long after 1970 began one of them begins, in microseconds; -1 if they are not of one length
--- ARGV[10..12] in that case, where they begin and end, by the clock of the weir-sync that draws: the start of one, its end,
---           the next one's end
--- ARGV[13]  how soon to ask again for tokens that others hold, in microseconds
--- ARGV[14]  for how long a window is kept after its end, in microseconds
--- ARGV[15..] five per claim: epoch (16 hex digits), tokens spent, how many more are wanted (none gives the epoch back);
---           and if a request holds the epoch, for how long the POP may spend its tokens and for how long these count as
---           outstanding, in microseconds, else 0 and 0. One that leases nothing has 'take', 'charge' or 'refund' for its epoch
--- and last, what the caller knows of the store's clock, in microseconds (weir_budget::store_clock): the latest that it can
---           show; what it showed when it was seen to have jumped, and how far it has
+-- ARGV[4]   tokens of the full budget
+-- ARGV[5]   length of a lease for the POP, in microseconds
+-- ARGV[6]   time for which leased tokens count as outstanding, in microseconds
+-- ARGV[7]   the refill policy: 'steady' (continuous), 'window', 'sliding', 'log' or 'turns' (a queue), which refills
+--           continuously, too, and leases nothing
+-- ARGV[8]   maximum length of windows in microseconds; of a log, the time for which a spent token counts (0 for
+--           requests in flight: a place is free once its POP reports it as spent)
+-- ARGV[9]   start of one of the windows after 1970, in microseconds; -1 if they differ in length
+-- ARGV[10..12] if they differ, their boundaries by the clock of the weir-sync that draws: the start of one, its end,
+--           and the end of the next one
+-- ARGV[13]  wait before asking again for tokens that others hold, in microseconds
+-- ARGV[14]  time for which a window is kept after its end, in microseconds
+-- ARGV[15..] five per claim: epoch (16 hex digits), or 'take', 'charge' or 'refund' for claims that lease nothing;
+--           tokens spent; tokens wanted beyond them (0 gives the epoch back); and if a request holds the epoch, the
+--           length of its lease for the POP and the time for which its tokens count as outstanding, in microseconds,
+--           else 0 and 0
+-- and last, the caller's bounds on the store's clock, in microseconds (weir_budget::store_clock): the latest time
+--           that it can show; the time at which its latest jump was observed; and the length of all its jumps
 --
--- Returns   {deficit_us, deficit_ns, outstanding, given, now_us, left,
---            {charged or -1 per claim}, {milliseconds to wait for more per claim, 0 where it got all; or for the turn that it got},
---            {milliseconds to spend it in per claim}};
---            or, if the clock shows more than it can, the error "LATE <now_us>", and nothing is written
+-- Returns   {deficit_us, deficit_ns, outstanding, given, now_us, left, {charged or -1 per claim},
+--           {milliseconds to wait for more per claim, 0 if it got all; in a queue, for its turn},
+--           {milliseconds of its lease per claim}};
+--           or, if the clock is past its latest possible time, the error "LATE <now_us>", and nothing is written
 --
--- The maxima in capitals, from the constants of weir_budget, are set in front of this text.
+-- The limits in capitals are constants of weir_budget, defined in lines before this text.
 
 local key, pop = KEYS[1], ARGV[1]
 local token_us, token_ns, burst = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -49,15 +55,16 @@ local latest, jump_seen, jumped = tonumber(ARGV[LAST + 1]), tonumber(ARGV[LAST +
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
--- The clock has jumped, or the caller has given up since. It knows which, and asks again if it still wants to.
+-- The clock has jumped, or the call is late. The caller can distinguish the two, and repeats the call if it
+-- still waits.
 if now > latest then
   return {err = string.format('LATE %.0f', now)}
 end
 
--- Known epochs by their fields, how many there are in all, and those to be written.
+-- Known epochs by field name, the total number of epochs, and the epochs to write.
 local holders, holders_len, updates = {}, 0, {}
 
--- tostring() keeps 14 digits only.
+-- tostring() keeps only 14 digits.
 local function whole(number)
   return string.format('%.0f', number)
 end
@@ -78,8 +85,9 @@ if is_sliding or is_log then
   HEAD[#HEAD + 1] = is_sliding and 'before' or 'log'
 end
 
--- Reads the budget's numbers, its log and the claims' epochs; nil where one of the first is missing. One of the numbers is a sum over
--- all epochs, which holds until the next lease may end: so most draws cost the same, however many epochs there are.
+-- Reads the budget's numbers, its log and the claims' epochs; nil if a number or the log is missing.
+-- `outstanding` is a sum over all epochs that holds until the next lease may end. So most draws cost the same,
+-- however many epochs there are.
 local function read_budget()
   local fields = {unpack(HEAD)}
   for i = FIRST, LAST, EACH do
@@ -125,12 +133,13 @@ local function forget(ended_us)
   end
 end
 
--- How much of the time since the clock showed `since` never was: it jumped ahead, as the caller has seen.
+-- Part of the time since the clock showed `since` that did not pass, according to the jumps that the caller
+-- observed.
 local function skipped(since)
   return math.min(since <= jump_seen and jumped or 0, math.max(0, now - since))
 end
 
--- The clock has stepped by so much: leases last as long as they had left, and no longer.
+-- Shifts all leases by a step of the clock: they last as long as they had left, and no longer.
 local function step(by_us)
   for field, holder in pairs(holders) do
     holder[3] = math.max(0, holder[3] + by_us)
@@ -138,7 +147,7 @@ local function step(by_us)
   end
 end
 
--- Whether one more epoch can be put on record; where it is tight, those that have ended make room.
+-- True if one more epoch can be recorded; if there are too many, those that ended are dropped.
 local function has_room()
   if holders_len >= HOLDERS_MAX then
     read_all()
@@ -150,8 +159,8 @@ local function has_room()
   return holders_len < HOLDERS_MAX
 end
 
--- A claim's epoch, and how many more of its tokens the claim says are spent; nil where the claim is refused. A new epoch
--- needs a lease.
+-- A claim's epoch, and the increase of its spent tokens; nil if the claim is refused. A new epoch needs a
+-- lease.
 local function claimed(field, spent, ahead, may_lease)
   local holder = holders[field]
   if holder and now - holder[3] >= ENDED_KEPT_US then
@@ -173,7 +182,7 @@ local function claimed(field, spent, ahead, may_lease)
   return holder, more
 end
 
--- Ends an epoch, and returns how many tokens it gives back.
+-- Ends an epoch, and returns the number of tokens that it gives back.
 local function give_back(field, holder)
   local unspent = holder[1] - holder[2]
   holder[2], holder[3] = holder[1], now
@@ -181,12 +190,12 @@ local function give_back(field, holder)
   return unspent
 end
 
--- How many tokens an epoch lacks of what is claimed for it.
+-- Number of tokens that an epoch lacks for its claim.
 local function needed(holder, spent, ahead)
   return math.max(0, math.min(spent + ahead, COUNT_MAX) - holder[1])
 end
 
--- Gives tokens to an epoch, which may spend all of its own until `until_us`. Returns whether it has any.
+-- Adds tokens to an epoch, which may spend all its tokens until `until_us`. Returns true if it has any.
 local function lease(field, holder, tokens, until_us)
   holder[1] = holder[1] + tokens
   holder[3] = math.max(holder[3], until_us)
@@ -200,12 +209,12 @@ local function lease(field, holder, tokens, until_us)
   return true
 end
 
--- Whether one time, in microseconds and nanoseconds beyond them, is longer than another.
+-- True if one time, in microseconds and nanoseconds beyond them, is longer than the other.
 local function longer(us, ns, than_us, than_ns)
   return us > than_us or us == than_us and ns > than_ns
 end
 
--- What tokens are worth, within what a deficit holds.
+-- Value of `tokens`, clamped to the maximum deficit.
 local function price(tokens)
   local ns = tokens * token_ns
   local us = tokens * token_us + math.floor(ns / 1000)
@@ -218,30 +227,30 @@ end
 local head = read_budget() or {0, 0, 0, now, 0, COUNT_MAX, now, 0, is_new = true}
 local deficit_us, deficit_ns, end_us, at, outstanding, next_us, last_us, before = unpack(head, 1, #HEAD)
 local log = is_log and not head.is_new and before or ''
--- Something else lay under our name, and what was given is unknown: it may have been everything.
+-- The key has another type, and the number of debited tokens is unknown: assume all.
 local is_lost = head.is_new and redis.call('DEL', key) > 0
 if is_lost then
   deficit_us, deficit_ns = price(burst)
 end
 
--- Of a log: so many tokens may have been spent as late as at `us`.
+-- Adds `tokens` to the log, which may have been spent as late as at `us`.
 local function note_spent(us, tokens)
   if is_log and tokens > 0 then
     log = log .. whole(us + longest_us) .. ' ' .. whole(tokens) .. ' '
   end
 end
--- What was given may be spent until its lease ends.
+-- The debited tokens may be spent until their leases end.
 if is_lost then
   note_spent(now + held_us, burst)
 end
 
--- When the first of a log ends to count, how many that is, and where the next begins.
+-- Expiry and number of the first tokens in the log, and the position of the next entry.
 local function first_of_log(from)
   local until_us, tokens, next = string.match(log, '^(%d+) (%d+) ()', from)
   return tonumber(until_us), tonumber(tokens), next
 end
 
--- Lets go what does not count any more.
+-- Drops the tokens that have expired.
 local function fade()
   local from = 1
   local until_us, tokens, next = first_of_log(from)
@@ -252,7 +261,7 @@ local function fade()
   log = string.sub(log, from)
 end
 
--- Refills steadily up to a time, never to more than the burst less what is outstanding.
+-- With continuous refill: refills up to a time, never to more than the burst less the outstanding tokens.
 local function pass(to)
   if not is_steady then
     return
@@ -282,12 +291,12 @@ if step_us ~= 0 or now >= next_us then
       return whole(math.max(0, tonumber(until_us) + step_us)) .. ' ' .. tokens .. ' '
     end)
     at = at + step_us
-    -- The window ends where windows do.
+    -- The window is shifted by whole windows, so that it ends where windows do.
     if phase >= 0 and end_us > 0 then
       end_us = math.max(0, end_us + step_us - math.fmod(step_us, longest_us))
     end
   end
-  -- What a lease held up begins to refill when it ends.
+  -- Refill that a lease held up begins when the lease ends.
   local ends = {}
   outstanding, next_us, last_us = 0, COUNT_MAX, now
   for _, holder in pairs(holders) do
@@ -313,8 +322,8 @@ end
 pass(now)
 fade()
 
--- When the window ends that Redis's clock is in: the one that was entered, while it lasts; else, if all are of one
--- length, that one's; else the first boundary ahead, if it is near enough.
+-- End of the current window by Redis's clock: of the window that was entered, while it lasts; else, if windows
+-- have one length, of the window at this time; else the next boundary, if it is near enough.
 local function window_ends()
   if now < end_us then
     return end_us
@@ -332,7 +341,8 @@ local function window_ends()
   return ends - now > longest_us and now or ends
 end
 
--- What may have been spent later than at `us`: what epochs did not give back whose leases ended after it, or go on.
+-- Tokens that may have been spent later than at `us`: those not given back of leases that ended after it, or go
+-- on.
 local function held_after(us)
   local tokens = 0
   if last_us > us then
@@ -352,7 +362,7 @@ if not (is_steady or is_log) then
   if left_us < held_us then
     leased_us, until_us = math.floor(left_us * DRIFT_PART / (DRIFT_PART + 1)), ends
   end
-  -- A draw that leases nothing is about the window that it is, however soon that ends.
+  -- A draw that leases nothing applies to the current window, however soon that ends.
   local is_of_the_moment = FIRST > LAST
   for i = FIRST, LAST, EACH do
     is_of_the_moment = is_of_the_moment or AT_ONCE[ARGV[i]]
@@ -361,7 +371,7 @@ if not (is_steady or is_log) then
     if end_us > 0 and end_us + longest_us == ends then
       before = math.min(deficit_us, TOKENS_MAX)
     else
-      -- Nobody drew in the window before, but what requests held may have been spent in it.
+      -- The previous window had no draws, but tokens held by requests may have been spent in it.
       before = is_sliding and math.min(held_after(ends - 2 * longest_us), TOKENS_MAX) or 0
     end
     end_us = ends
@@ -375,20 +385,20 @@ if is_read then
   forget(ENDED_KEPT_US)
 end
 
--- What the window before still counts for, if this one lasts for so much more; steps of both are whole, so that the
--- product is exact.
+-- Weight of the previous window, if the current one lasts for another `left` microseconds. Both are whole
+-- steps, so that the product is exact.
 local steps = longest_us / STEP_US
 local function weighed(left)
   return math.ceil(before * math.ceil(math.min(left, longest_us) / STEP_US) / steps)
 end
 
--- With how much left of a window the tokens of the one before begin to count for `room` or less.
+-- Remaining time of a window at which `tokens` of the previous one start to weigh `room` or less.
 local function room_at(tokens, room)
   return tokens == 0 and longest_us or math.min(longest_us, math.floor(room * steps / tokens) * STEP_US)
 end
 
--- How soon so many tokens fit a sliding window: once enough of the window before has faded, or of this one when it is
--- the one before.
+-- Time until `tokens` fit a sliding window: once enough of the previous window has faded, or of this one when
+-- it is the previous one.
 local function fades(tokens)
   local room = math.max(0, burst - tokens)
   if deficit_us <= room then
@@ -397,7 +407,7 @@ local function fades(tokens)
   return left_us + longest_us - room_at(deficit_us, room)
 end
 
--- Whole tokens that may be given. A quotient of doubles may be off by one; products are exact.
+-- Whole tokens that may be debited. A quotient of doubles may be off by one; products are exact.
 local full_us, full_ns = price(burst)
 local function level()
   if is_sliding then
@@ -423,7 +433,7 @@ end
 
 local given = 0
 
--- Adds tokens to what is lacking.
+-- Adds tokens to the deficit.
 local function debit(tokens)
   local us, ns = price(tokens)
   deficit_ns = deficit_ns + ns
@@ -431,13 +441,13 @@ local function debit(tokens)
   deficit_ns = deficit_ns % 1000
 end
 
--- A time in whole microseconds.
+-- Rounds a time up to whole microseconds.
 local function rounded_up(us, ns)
   return us + math.ceil(ns / 1000)
 end
 
--- Gives a turn as long as all tokens that are wanted, after all turns that were given before, if there are places for it.
--- Answers as below; on no record but what is lacking. A claim that wants nothing is told when a turn would come.
+-- Gives a turn for all wanted tokens, after all earlier turns, if the queue has places for it. Returns the same
+-- as `answer`; the deficit is its only record. A claim of zero tokens gets the wait that a turn would have.
 local function take_turn(spent, ahead)
   if lease_ms == 0 or spent > 0 then
     return REFUSED, 0, 0
@@ -453,7 +463,7 @@ local function take_turn(spent, ahead)
   return ahead, math.ceil(rounded_up(begins_us, begins_ns) / 1000), lease_ms
 end
 
--- Debits tokens, whatever is left.
+-- Adds tokens to the deficit, whatever the level is.
 local function debit_all(tokens)
   debit(tokens)
   if deficit_us >= DEFICIT_US_MAX then
@@ -461,7 +471,7 @@ local function debit_all(tokens)
   end
 end
 
--- Gives tokens back to the level.
+-- Subtracts tokens from the deficit.
 local function credit(tokens)
   local us, ns = price(tokens)
   if longer(us, ns, deficit_us, deficit_ns) then
@@ -473,7 +483,8 @@ local function credit(tokens)
   end
 end
 
--- Ends an epoch whose request cost more than was debited for it, and debits the rest, whatever is left. Returns how much.
+-- Ends an epoch whose request cost more than was debited for it, and debits the rest, whatever the level is.
+-- Returns the number of tokens debited.
 local function overdraw(field, holder, spent)
   local unspent = holder[3] > now and holder[1] - holder[2] or 0
   outstanding = outstanding - unspent
@@ -485,12 +496,13 @@ local function overdraw(field, holder, spent)
   return tokens
 end
 
--- Whether an epoch's last count is known: what it cost was said, and is said once.
+-- True if an epoch's final count is known: a request's cost is charged once.
 local function is_over(holder)
   return holder[3] <= now and holder[2] == holder[1]
 end
 
--- How soon there may be so many tokens, more than there are, for one that has `own` of those that are outstanding.
+-- Time until there may be `tokens`, more than there are now, for a claim that has `own` of the outstanding
+-- tokens.
 local function wait(tokens, own)
   local wait_us = is_sliding and fades(tokens) or left_us
   if is_log then
@@ -502,12 +514,13 @@ local function wait(tokens, own)
   return outstanding > own and math.min(wait_us, ask_again_us) or wait_us
 end
 
--- Whether a token can be spent as it is debited: not where it is unknown which window it would count in, nor in flight.
+-- True if a token can be consumed: it has to be known which window it counts in, and requests in flight must
+-- hold theirs.
 local function may_take()
   return not (is_log and longest_us == 0) and (is_steady or is_log or now < end_us)
 end
 
--- Debits all of these tokens as spent, or nothing; the same as `answer`.
+-- Consumes all of `tokens`, or none. Returns the same as `answer`.
 local function take(tokens)
   if not may_take() then
     return REFUSED, 0, 0
@@ -521,7 +534,7 @@ local function take(tokens)
   return tokens, 0, 0
 end
 
--- Debits all of these tokens as spent, whatever is left; the same as `answer`.
+-- Consumes all of `tokens`, whatever the level is. Returns the same as `answer`.
 local function charge(tokens)
   if not may_take() then
     return REFUSED, 0, 0
@@ -532,7 +545,7 @@ local function charge(tokens)
   return tokens, 0, 0
 end
 
--- Removes so many of the tokens that were spent last from the log. Returns how many there were.
+-- Removes up to `tokens` of those that were spent last from the log. Returns the number removed.
 local function remove_from_log(tokens)
   local rest = tokens
   while rest > 0 do
@@ -549,8 +562,8 @@ local function remove_from_log(tokens)
   return tokens - rest
 end
 
--- Gives tokens back, as many as are missing and not outstanding; the same as `answer`. A turn or a place in flight does not
--- come back so.
+-- Gives tokens back, at most the deficit less the outstanding ones. Returns the same as `answer`. Turns and
+-- places in flight cannot be given back this way.
 local function refund(tokens)
   if is_turns or not may_take() then
     return REFUSED, 0, 0
@@ -567,7 +580,8 @@ local function refund(tokens)
   return tokens, 0, 0
 end
 
--- Answers one claim: all that was debited for its epoch, how long to wait for more, and for how long it may be spent.
+-- Handles one claim. Returns the sum of tokens debited for its epoch, the wait for more, and the length of the
+-- lease, both in milliseconds.
 local function answer(field, spent, ahead, hold_us, hold_until_us)
   if is_turns then
     return take_turn(spent, ahead)
@@ -582,7 +596,7 @@ local function answer(field, spent, ahead, hold_us, hold_until_us)
   if hold_us > 0 then
     ms, ends_us = math.floor(hold_us / 1000), now + hold_until_us
   end
-  -- The next window has a lease, and begins soon.
+  -- Leases begin again with the next window, which is near.
   if ms == 0 and ahead > 0 then
     return REFUSED, math.ceil(left_us / 1000), 0
   end
@@ -606,7 +620,7 @@ local function answer(field, spent, ahead, hold_us, hold_until_us)
   if lease(field, holder, tokens, ends_us) then
     next_us, last_us = math.min(next_us, holder[3]), math.max(last_us, holder[3])
   end
-  -- With no whole token left.
+  -- No whole token is left.
   local wait_us = tokens < need and wait(1, holder[1] - holder[2]) or 0
   return holder[1], math.ceil(wait_us / 1000), ms
 end
@@ -626,7 +640,7 @@ for i = FIRST, LAST, EACH do
   end
 end
 
--- A log that was lost counts until later than its leases say.
+-- The tokens of a lost log count until after the last lease in it.
 if is_log then
   last_us = math.max(last_us, (first_of_log(1) or 0) - longest_us)
 end
@@ -640,18 +654,19 @@ if not head.is_new or is_lost or given > 0 then
     written[#written + 1] = name == 'log' and log or whole(values[i])
   end
   for field, holder in pairs(updates) do
-    -- Epochs whose leases the clock moved may have been forgotten since.
+    -- Epochs that were shifted with the clock may have been dropped since.
     if holders[field] then
       written[#written + 1] = field
       written[#written + 1] = whole(holder[1]) .. ' ' .. whole(holder[2]) .. ' ' .. whole(holder[3])
     end
   end
   redis.call('HSET', key, unpack(written))
-  -- Keep it until it is full with nothing leased, and until late reports have come; a window, for as long as the
-  -- clock may step back.
+  -- Keep it until it is full with nothing leased and until late reports have arrived; a window, for as long as
+  -- the clock may step back.
   local full_us = is_log and longest_us or deficit_us
   local kept_us = math.max(0, last_us - now) + full_us + (deficit_ns > 0 and 1 or 0) + ENDED_KEPT_US
-  -- Redis drops keys by its clock, too: one that jumps ahead forgets only what would have been full soon.
+  -- Redis expires keys by its clock, too: if it jumps ahead, only budgets that would have been full soon are
+  -- lost.
   kept_us = kept_us + math.min(STEP_KEPT_US, STEP_KEPT_TIMES * full_us)
   if not (is_steady or is_log) then
     kept_us = math.max(0, end_us - now, last_us - now) + window_kept_us

@@ -1,16 +1,17 @@
--- Puts a region's hot keys on the list that all regions share, and returns what came onto it and what left it of late,
--- or all of it: the list is that of weir_budget::hot::HotList::exchange.
+-- Adds a region's hot keys to the list that all regions share, and returns the recent changes of the list, or all of
+-- it. The same as weir_budget::hot::HotList::exchange.
 --
--- KEYS[1]   the list, a sorted set: keys by their rank, and within a rank by when they leave the list, in milliseconds
--- KEYS[2]   a sorted set of keys by when they came onto the list or left it, in milliseconds
--- ARGV[1]   since when changes are asked for, in milliseconds; 0 for the whole list
--- ARGV[2..] two for each hot key of the region: its rank, and the key as weir_budget::hot::HotKey writes itself
+-- KEYS[1]   the list, a sorted set: keys by rank, and within a rank by the end of their listing, in milliseconds
+-- KEYS[2]   a sorted set of keys by the time at which they were added to the list or left it, in milliseconds
+-- ARGV[1]   time from which to return changes, in milliseconds; 0 for the whole list
+-- ARGV[2..] two for each hot key of the region: its rank, and its text form (weir_budget::hot::HotKey)
 --
--- Returns   {now_ms, {key, ...}, {key, ...}}: those on the list, and those that are not
+-- Returns   {now_ms, {key, ...}, {key, ...}}: keys on the list, and keys that left it
 --
--- The maxima in capitals are set in front of this text.
+-- The limits in capitals are defined in lines before this text.
 
--- More milliseconds than any clock shows until 2109; a double holds a few times as many exactly.
+-- More milliseconds than any clock shows until 2109. The product with the highest rank still fits a double
+-- exactly.
 local RANK = 4398046511104
 
 local key, changed = KEYS[1], KEYS[2]
@@ -18,7 +19,7 @@ local since = tonumber(ARGV[1])
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
--- tostring() keeps 14 digits only.
+-- tostring() keeps only 14 digits.
 local function whole(number)
   return string.format('%.0f', number)
 end
@@ -36,7 +37,8 @@ local function drop(gone)
     redis.call('ZADD', changed, whole(now), member)
   end
 end
--- Drop what is over in each rank, and what is from the future: the clock has stepped back since.
+-- Drop the keys that have ended, rank by rank, and those whose end is too far ahead: the clock has stepped back
+-- since.
 local above = '-inf'
 for rank = 0, RANK_MAX do
   local over = rank * RANK + now
@@ -45,7 +47,7 @@ for rank = 0, RANK_MAX do
 end
 drop(redis.call('ZRANGEBYSCORE', key, above, '+inf'))
 
--- On a full list, a newcomer takes the place of one of a lower rank, or stays out.
+-- On a full list, a new key replaces one of a lower rank; if there is none, it is not added.
 local room, first = HOT_MAX - redis.call('ZCARD', key), nil
 for i = 2, #ARGV, 2 do
   local rank, member = tonumber(ARGV[i]), ARGV[i + 1]

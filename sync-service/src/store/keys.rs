@@ -1,4 +1,4 @@
-//! What keys are called.
+//! Names of keys in Redis.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use weir_budget::text::Hex;
 use weir_wire::calendar::Calendar;
 use weir_wire::law::Law;
 
-/// The names of a fleet's keys, all of which begin with its prefix.
+/// Names of a fleet's keys, all of which begin with its prefix.
 #[derive(Clone, Debug)]
 pub struct Keys(Arc<str>);
 
@@ -17,21 +17,21 @@ impl Default for Keys {
     }
 }
 
-/// The prefix unless another one is set.
+/// Default prefix.
 pub const PREFIX: &str = "weir";
 
 impl Keys {
-    /// Those of the fleet with this prefix.
+    /// Creates the names of the fleet with this prefix.
     pub fn new(prefix: &str) -> Self {
         Self(prefix.into())
     }
 
-    /// The name of what a fleet has one of.
+    /// Name of a key that a fleet has one of.
     pub fn one(&self, name: &str) -> String {
         format!("{}:{name}", self.0)
     }
 
-    /// The same of what lies in the slot of `beside`, which it has one of, too.
+    /// Name of a key that a fleet has one of, in the cluster slot of `beside`, another such key.
     pub fn beside(&self, beside: &str, name: &str) -> String {
         self.one(&format!("{{{}}}:{name}", self.one(beside)))
     }
@@ -46,7 +46,7 @@ impl Keys {
         self.under("", id)
     }
 
-    /// The name of the hash of a strict budget: it names the law by which the budget refills, too.
+    /// Name of a strict budget's hash. It contains the refill policy.
     pub fn escrow(&self, law: Law, id: &BudgetId) -> String {
         let (kind, calendar) = match law {
             Law::Steady => return self.under("strict:", id),
@@ -65,7 +65,7 @@ impl Keys {
         self.under(&format!("{kind}{windows}:"), id)
     }
 
-    /// The name of what there is for each key of a rule.
+    /// Name of a key that exists once for each key of a rule.
     fn under(&self, kind: &str, id: &BudgetId) -> String {
         let bytes = self.0.len() + kind.len() + id.rule.len() + 2 * id.value.len() + 4;
         let mut key = String::with_capacity(bytes);
@@ -78,7 +78,7 @@ impl Keys {
     }
 }
 
-/// The name of a budget, under the usual prefix.
+/// Name of a budget, under the default prefix.
 pub fn budget_key(id: &BudgetId) -> String {
     Keys::default().budget(id)
 }
@@ -88,7 +88,7 @@ pub fn budget_hash_key(id: &BudgetId) -> String {
     Keys::default().budget_hash(id)
 }
 
-/// The name of the hash of a strict budget, under the usual prefix.
+/// Name of a strict budget's hash, under the default prefix.
 pub fn escrow_key(law: Law, id: &BudgetId) -> String {
     Keys::default().escrow(law, id)
 }

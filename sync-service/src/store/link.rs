@@ -1,12 +1,12 @@
-//! The connection to Redis: opened, watched and reopened in the background.
+//! Connection to Redis that is opened, probed and reopened in the background.
 //!
-//! While a server is out of reach, asking for the connection fails at once with the reason: a report never waits for a
-//! reconnect. A connection counts as good once the scripts are loaded and the probe, which calls the same commands,
-//! went through. So a replica, a full or loading Redis, a user with too few rights and a cluster's node are found out,
-//! with the reason.
+//! While a server is out of reach, a request for the connection fails at once with the reason: a report never
+//! waits for a reconnect. A connection counts as good once the scripts are loaded and the probe, which calls
+//! the same commands, has succeeded. So a replica, a full or loading Redis, a user with too few rights and a
+//! cluster's node are detected, with the reason.
 //!
-//! Redis may be far away: what can be sent together is. An answer's time-out comes on top of the shortest round trip of
-//! late: that is the distance, and only what goes beyond it is Redis being slow.
+//! Redis may be far away, so commands are sent together where possible. The time-out of an answer is added to
+//! the shortest recent round trip: that is the distance, and only time beyond it is slowness of Redis.
 
 mod episode;
 mod eviction;
@@ -37,7 +37,7 @@ use probe::{judge, probe};
 pub use state::Open;
 use state::State;
 
-/// A connection that mends itself; the background work ends when this is dropped.
+/// A connection that is reopened when it fails. The background task ends when this is dropped.
 #[derive(Debug)]
 pub struct Link {
     /// The server's clock.
@@ -50,8 +50,8 @@ pub struct Link {
 }
 
 impl Link {
-    /// Starts connecting; `scripts` are loaded on every new connection. An answer may take `response_timeout` beside
-    /// the round trip. Must run inside tokio.
+    /// Starts connecting; `scripts` are loaded on every new connection. An answer may take `response_timeout`
+    /// in addition to the round trip. Must be called inside a tokio runtime.
     pub fn new(
         place: Place,
         keys: Keys,
@@ -66,7 +66,7 @@ impl Link {
         Self { clock, place, keys, state, failed, task: tokio::spawn(keeper.run()) }
     }
 
-    /// The connection, or at once why there is none.
+    /// Returns the connection, or at once the reason why there is none.
     pub fn connection(&self) -> Result<Open, StoreError> {
         match &*self.state.borrow() {
             State::Up { open, .. } => Ok(open.clone()),
@@ -75,15 +75,15 @@ impl Link {
         }
     }
 
-    /// The connection, once it was tried to open one; waits for that `until` then at most.
+    /// Returns the connection after the first attempt to open one; waits for that at most `until`.
     pub async fn opened(&self, until: Instant) -> Result<Open, StoreError> {
         let mut states = self.state.subscribe();
-        // Either the link's own state says why there is none, or it is still being opened.
+        // On a time-out the link's state has the reason, or it is still opening.
         let _ = timeout_at(until, states.wait_for(|state| !matches!(state, State::Opening))).await;
         self.connection()
     }
 
-    /// Whether it is known that there is no connection.
+    /// True if there is known to be no connection.
     pub fn is_down(&self) -> bool {
         matches!(&*self.state.borrow(), State::Down(_))
     }
@@ -93,11 +93,11 @@ impl Link {
         let mut states = self.state.subscribe();
         let is_newer =
             |state: &State| matches!(state, State::Up { open, .. } if open.generation > generation);
-        // Fails where the link is gone, and then nobody waits.
+        // Fails if the link is gone, and then there is nothing to wait for.
         let _ = states.wait_for(is_newer).await;
     }
 
-    /// Another connection to where this leads, and where that is.
+    /// Opens another connection to the link's server, and returns that server's address, too.
     pub async fn another(&self, open: &Open) -> Result<(String, MultiplexedConnection), StoreError> {
         let limit = open.limit * OPEN_TIMEOUT_FACTOR;
         let opening = async {
@@ -108,24 +108,25 @@ impl Link {
         timeout(limit, opening).await.unwrap_or_else(|_| Err(StoreError::Unreachable(NOT_TAKEN.into())))
     }
 
-    /// What the connection is probed with; nothing of its answers is kept.
+    /// Commands of a probe; their answers are not needed.
     pub fn probe(&self) -> Pipeline {
         probe(&self.place, &self.keys)
     }
 
-    /// What an error of a probe means; a slot that has just moved is no trouble of the server.
+    /// Converts an error of a probe. A slot that has just moved is no failure of the server.
     pub fn judge(&self, error: &RedisError, limit: Duration) -> Result<(), StoreError> {
         judge(&self.place, error, limit)
     }
 
-    /// Has the connection probed soon.
+    /// Requests a probe of the connection.
     pub fn probe_soon(&self) {
         self.failed.notify_one();
     }
 
-    /// Tells that an exchange over the connection `used` failed, and why. If Redis was out of reach or slow, the
-    /// connection counts as gone until it has answered a probe, and is replaced if it does not: so one report pays for
-    /// finding out, and the others do not wait. A refusal may be of one exchange; the probe finds one of all.
+    /// Reports that an exchange over the connection `used` failed. If Redis was out of reach or slow, the
+    /// connection is down until it has answered a probe, and is replaced if it does not. So only one report
+    /// waits for the time-out, and the others fail at once. A refusal may concern one exchange only; a refusal
+    /// of all is found by the probe.
     pub fn failed(&self, used: &Open, reason: StoreError) {
         let is_gone = matches!(reason, StoreError::Unreachable(_) | StoreError::Slow(_));
         let is_down = self.state.send_if_modified(|state| match state {
@@ -137,7 +138,7 @@ impl Link {
                 }
                 is_gone
             }
-            // An earlier connection failed, or it is known already.
+            // An earlier connection failed, or the failure is known already.
             _ => false,
         });
         if is_down {
@@ -147,7 +148,7 @@ impl Link {
 }
 
 impl fmt::Display for Link {
-    /// Where it leads, without user and password.
+    /// Omits user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.place.fmt(f)
     }

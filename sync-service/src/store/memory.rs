@@ -1,7 +1,6 @@
-//! The embedded store: budgets in this process, for one region and for trying things out.
+//! Embedded store: budgets in this process, for one region and for trials.
 //!
-//! It forgets everything when the process ends; the next reports then charge what no reply has
-//! confirmed.
+//! Its data ends with the process. The next reports then charge everything that no reply has confirmed.
 
 mod busy;
 mod escrows;
@@ -34,18 +33,18 @@ use notes::Notes;
 use orders::Orders;
 use rules::Rules;
 
-/// The earliest time that the store's clock begins at, in microseconds: not zero, as reports may speak of the time
-/// before this process began.
+/// Minimum start of the store's clock, in microseconds. It is not zero, as reports may cover the time before
+/// this process started.
 const CLOCK_BEGINS_US: u64 = 1 << 50;
 
 /// Budgets in memory.
 #[derive(Debug)]
 pub struct Memory {
     state: Mutex<State>,
-    /// When the store began, ...
+    /// Start of the store.
     started: Instant,
-    /// ... and what its clock showed then, in microseconds since 1970, so that calendar quotas have the calendar's
-    /// windows. From then on it is monotonic.
+    /// Time of the store's clock at `started`, in microseconds since 1970, so that calendar quotas have the
+    /// calendar's windows. From then on it is monotonic.
     begins_us: u64,
     pop_ttl_us: u64,
 }
@@ -53,11 +52,12 @@ pub struct Memory {
 #[derive(Debug)]
 struct State {
     budgets: ByBudget<Placed>,
-    /// The budgets by when they can be forgotten without loss: full ones first, deep debts and remembered spreads last.
-    /// A budget that was charged since may stand too early here: it is put right when its turn comes.
+    /// The budgets by the time at which they can be dropped without loss: full ones first, deep debts and
+    /// remembered fan-outs last. The entry of a budget that was charged since may be too early; it is corrected
+    /// when it comes first.
     expiry: BTreeSet<(u64, BudgetId)>,
     escrows: Escrows,
-    /// POPs by name, with when they were last heard of.
+    /// POPs by name, with the time of their last report.
     pops: BTreeMap<String, u64>,
     hot: HotList,
     bans: BanList,
@@ -68,18 +68,18 @@ struct State {
     busy: Busy,
 }
 
-/// A budget, and where it stands.
+/// A budget, with its key in `expiry`.
 #[derive(Debug, Default)]
 struct Placed {
     budget: Budget,
-    /// Under which time it is in [`State::expiry`]; never later than when the budget expires.
+    /// Its time in [`State::expiry`]; never later than the end of the budget's life.
     expiry_us: u64,
 }
 
 impl Memory {
-    /// Keeps at most `budgets_max` budgets (at least one) and as many strict ones, and counts a POP as
-    /// alive for `pop_ttl` after its last word. Beyond the maximum, the budget that is closest to full is
-    /// forgotten; a strict one only once it is full.
+    /// Creates a store of at most `budgets_max` budgets (at least one) and as many strict ones. A POP counts as
+    /// alive for `pop_ttl` after its last report. Beyond the maximum, the budget that is closest to full is
+    /// dropped; a strict one only once it is full.
     pub fn new(budgets_max: usize, pop_ttl: Duration) -> Self {
         let state = State {
             budgets: ByBudget::default(),
@@ -99,7 +99,7 @@ impl Memory {
         Self { state: Mutex::new(state), started: Instant::now(), begins_us, pop_ttl_us: micros(pop_ttl) }
     }
 
-    /// How many budgets are kept now.
+    /// Number of budgets.
     pub fn budgets_len(&self) -> usize {
         self.with(|state| state.budgets.len())
     }
@@ -109,7 +109,7 @@ impl Memory {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
-        // Nothing in here panics; should it, the budgets are still good.
+        // Nothing here panics; if it did, the budgets would still be valid.
         work(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -117,7 +117,7 @@ impl Memory {
 impl Store for Memory {
     fn charge<'a>(&'a self, batch: &'a Batch<'a>) -> Each<'a, Account> {
         let accounts = self.with(|state| {
-            // Under the lock, so that charges see time in order.
+            // The clock is read under the lock, so that charges see time in order.
             let now_us = self.now_us();
             state.forget_expired(now_us);
             batch.entries.iter().map(|entry| Ok(state.charge(now_us, batch, entry))).collect()
@@ -234,7 +234,7 @@ impl State {
             let account = kept.budget.charge(now_us, &charge);
             let expires_us = kept.budget.expires_us();
             if expires_us < kept.expiry_us {
-                // Seldom: another quota, or a clock that stepped back.
+                // This is rare: another quota, or a clock that stepped back.
                 if let Some((_, id)) = self.expiry.take(&(kept.expiry_us, entry.id.clone())) {
                     kept.expiry_us = expires_us;
                     self.expiry.insert((expires_us, id));
@@ -259,7 +259,7 @@ impl State {
     fn change_canary(&mut self, since_1970: Duration, change: &canary::Change<'_>) -> canary::Outcome {
         let had_canary = self.rules.canary().is_some();
         let outcome = self.rules.change_canary(since_1970, change);
-        // The editions that follow have other numbers than those that it had.
+        // Later revisions must not reuse the numbers of the canary's.
         let passed = match (change, outcome) {
             (canary::Change::TakeBack { .. }, canary::Outcome::TakenBack(_)) => 2,
             (canary::Change::PutOver { .. }, canary::Outcome::Put(_)) if had_canary => 1,
@@ -284,7 +284,7 @@ impl State {
         while self.forget_first(now_us) {}
     }
 
-    /// Forgets the budget that expires first, if that is by `until_us`.
+    /// Drops the budget that expires first, if it expires by `until_us`. Returns true if one was dropped.
     fn forget_first(&mut self, until_us: u64) -> bool {
         while self.expiry.first().is_some_and(|(expiry_us, _)| *expiry_us <= until_us) {
             let Some((expiry_us, id)) = self.expiry.pop_first() else { return false };
@@ -312,7 +312,7 @@ impl State {
     }
 }
 
-/// The wall clock.
+/// Wall clock.
 fn since_1970() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }

@@ -1,8 +1,9 @@
-//! Where the budgets live: one trait, an embedded store ([`memory`]) and Redis ([`redis`]).
+//! Stores of budgets: one trait, an embedded store ([`memory`]) and Redis ([`redis`]).
 //!
-//! A store only does what must be atomic: charge a budget, draw on a strict one, count the live POPs, put a rule set.
-//! It keeps its own clock, so that all that share it agree on the time. Both stores do the same to the bit, and one
-//! test suite (`tests/tests/stores/`) runs over both, and over clusters and sentinels of the latter.
+//! A store only does what must be atomic: charge a budget, draw on a strict one, count the live POPs, put a
+//! rule set. It has its own clock, so that all weir-syncs that share it agree on the time. Both stores compute
+//! the same to the bit. One test suite (`tests/tests/stores/`) runs over both, and over clusters and sentinels
+//! of Redis.
 
 pub mod address;
 pub mod canary;
@@ -34,158 +35,162 @@ use crate::fleet::Seen;
 use orders::{Change, Current, Orders};
 use rules::{Kept, Put, Stored};
 
-/// What a store's method returns.
+/// Future of a store's method.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// The same for each of several things that were asked, in their order: a part of a store may be out of reach.
+/// Future of a method with several items: a result for each, in order, since a part of a store may be out of
+/// reach.
 pub type Each<'a, T> = Pin<Box<dyn Future<Output = Vec<Result<T, StoreError>>> + Send + 'a>>;
 
-/// For how long it counts what a weir-sync said of its busy keys, in milliseconds.
+/// Time for which a weir-sync's top keys count, in milliseconds.
 pub const BUSY_MS: u64 = 5_000;
-/// Of how many weir-syncs that is kept; beyond it, what is oldest goes first.
+/// Maximum number of weir-syncs whose top keys are kept; beyond it, the oldest are dropped first.
 pub const BUSY_MEMBERS_MAX: usize = weir_budget::budget::MEMBERS_MAX;
 
-/// What one report says, budget by budget.
+/// Charges of one report.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     /// The member that charges: `region/replica`.
     pub member: &'a str,
-    /// The POP that the counts are of.
+    /// The POP whose counts these are.
     pub pop: &'a str,
-    /// A charge per budget.
+    /// One entry per budget.
     pub entries: &'a [Entry],
 }
 
-/// Keeps budgets. Every method answers within the store's time-out.
+/// Storage of budgets. Every method returns within the store's time-out.
 pub trait Store: Send + Sync {
-    /// Charges every entry (see [`weir_budget::budget::Budget::charge`]) and returns an account for
-    /// each. One that fails may have been charged; charging again is harmless.
+    /// Charges every entry (see [`weir_budget::budget::Budget::charge`]) and returns an account for each. An
+    /// entry that fails may have been charged; charging it again is harmless.
     fn charge<'a>(&'a self, batch: &'a Batch<'a>) -> Each<'a, Account>;
 
-    /// Draws on strict budgets in the name of `pop` (see [`weir_budget::escrow::Escrow::draw`]) and
-    /// returns what each gave. One that fails may have given; the next draw's answer contains it.
+    /// Draws on strict budgets in the name of `pop` (see [`weir_budget::escrow::Escrow::draw`]) and returns the
+    /// results. A draw that fails may have debited tokens; the next draw's result includes them.
     fn draw<'a>(&'a self, pop: &'a str, draws: &'a [Draw]) -> Each<'a, Drawn>;
 
-    /// Forgets the budget of `id`, and the strict ones by each of `laws`: the next charge or draw finds it full. Fails if
-    /// not all of it is done, which may be done again.
+    /// Forgets the budget of `id`, and the strict ones under each of `laws`: the next charge or draw finds it
+    /// full. Fails if any part fails, and may then be repeated.
     fn forget<'a>(&'a self, id: &'a BudgetId, laws: &'a [Law]) -> Answer<'a, ()>;
 
-    /// Notes that `pop` is alive and returns how many POPs are, at least 1. Beyond
-    /// [`weir_wire::messages::POPS_MAX`], those heard of longest ago go first.
+    /// Records that `pop` is alive and returns the number of live POPs, at least 1. Beyond
+    /// [`weir_wire::messages::POPS_MAX`], those that reported longest ago are dropped first.
     fn register<'a>(&'a self, pop: &'a str) -> Answer<'a, u32>;
 
-    /// Puts a region's hot keys on the list that all share and returns the list (see
+    /// Adds a region's hot keys to the list that all regions share, and returns the list (see
     /// [`weir_budget::hot::HotList`]).
     fn hot<'a>(&'a self, mine: &'a [HotKey]) -> Answer<'a, Vec<HotKey>>;
 
-    /// Puts a region's bans and the keys to forget on the list that all share and returns the list, in no order: for how
-    /// long from now each is banned, or told to be forgotten (see [`weir_budget::ban::BanList`]).
+    /// Adds a region's bans and resets to the list that all regions share, and returns the list in no
+    /// particular order, each with its remaining time (see [`weir_budget::ban::BanList`]).
     fn bans<'a>(&'a self, mine: &'a [BannedKey]) -> Answer<'a, Vec<BannedKey>>;
 
-    /// Puts a rule set as a new version (see [`rules`]), or says why not.
+    /// Stores a rule set as a new version (see [`rules`]), or returns the reason for refusing it.
     fn put_rules<'a>(&'a self, put: &'a Put<'a>) -> Answer<'a, Stored>;
 
-    /// Begins or ends a canary, or says why not (see [`canary`]).
+    /// Begins or ends a canary (see [`canary`]), or returns the reason for refusing that.
     fn change_canary<'a>(&'a self, change: &'a canary::Change<'a>) -> Answer<'a, canary::Outcome>;
 
-    /// The canary that runs, if one does.
+    /// Returns the current canary; none if there is none.
     fn canary(&self) -> Answer<'_, Option<canary::Kept>>;
 
-    /// The current version of the rule set, if one was ever put.
+    /// Returns the current version of the rule set; none if none was ever put.
     fn rules_version(&self) -> Answer<'_, Option<u64>>;
 
-    /// The document of a version that is kept.
+    /// Returns the document of a version; none if it is not kept.
     fn get_rules(&self, version: u64) -> Answer<'_, Option<String>>;
 
-    /// The versions that are kept, the newest first.
+    /// Returns the kept versions, the newest first.
     fn kept_rules(&self) -> Answer<'_, Vec<Kept>>;
 
-    /// The version of the rule set, and the numbers of the orders and of the canary, of one moment.
+    /// Returns the version of the rule set and the numbers of the overrides and of the canary, read at one
+    /// moment.
     fn current(&self) -> Answer<'_, Current>;
 
-    /// Drops the orders that have ended, makes `change`, if there is one, and says how they are (see [`orders`]).
+    /// Drops the overrides that have ended, makes `change`, if there is one, and returns all overrides (see
+    /// [`orders`]).
     fn orders<'a>(&'a self, change: Option<&'a Change<'a>>) -> Answer<'a, Orders>;
 
-    /// Notes what `member` (`region/replica`) has heard of POPs; each note expires as a POP does.
+    /// Stores the rule sets that `member` (`region/replica`) has from its POPs' reports; each note expires like
+    /// a POP.
     fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> Answer<'a, ()>;
 
-    /// Every POP of the fleet that has a note (see [`crate::fleet::seen`]), by name.
+    /// Returns every POP of the fleet that has a note (see [`crate::fleet::seen`]), by name.
     fn fleet(&self) -> Answer<'_, Vec<Seen>>;
 
-    /// Keeps for [`BUSY_MS`] what `member` (`region/replica`) says of its busy keys (see [`crate::keys::shared`]), in place of
-    /// what it said before; an empty text is none.
+    /// Stores for [`BUSY_MS`] the top keys of `member` (`region/replica`, see [`crate::keys::shared`]),
+    /// replacing its previous ones; an empty text removes them.
     fn say_busy<'a>(&'a self, member: &'a str, text: &'a str) -> Answer<'a, ()>;
 
-    /// What every member says of its busy keys, and its name.
+    /// Returns the name and the top keys of every member.
     fn busy(&self) -> Answer<'_, Vec<(String, String)>>;
 
-    /// How often the store's clock jumped ahead.
+    /// Number of times that the store's clock jumped ahead.
     fn clock_jumps(&self) -> u64 {
         0
     }
 
-    /// Whether it outlives this process.
+    /// True if its data outlives this process.
     fn is_lasting(&self) -> bool {
         true
     }
 
-    /// Whether the store is in reach; an error says why not.
+    /// Succeeds if the store is in reach.
     fn ping(&self) -> Answer<'_, ()>;
 
-    /// The servers in reach that draws go to, where they count only once a replica has them.
+    /// Servers in reach whose draws count only once a replica confirms them.
     fn masters(&self) -> Vec<Master> {
         Vec::new()
     }
 }
 
-/// A server whose replicas are waited for.
+/// A server with draws that wait for a replica.
 #[derive(Clone, Debug)]
 pub struct Master {
-    /// Where it is.
+    /// Its address.
     pub server: String,
-    /// Whether a replica has confirmed what was sent last; an error says why none has.
+    /// Result of the last confirmation: an error if no replica confirmed it.
     pub confirms: Result<(), StoreError>,
 }
 
-/// Why a store did not answer. None of the texts holds a password.
+/// Error of a store. None of the texts contains a password.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum StoreError {
-    /// Nothing was tried yet.
+    /// No connection was tried yet.
     #[error("the store is out of reach: not connected yet")]
     Connecting,
-    /// There is no connection, and why.
+    /// There is no connection, for this reason.
     #[error("the store is out of reach: {0}")]
     Unreachable(String),
-    /// No answer in time.
+    /// There was no answer within this time, in milliseconds.
     #[error("the store did not answer within {0} ms")]
     Slow(u128),
-    /// It is done, but no replica has it yet.
+    /// The draw was made, but no replica confirmed it within this time, in milliseconds.
     #[error(
         "no replica has confirmed a draw within {0} ms; see that the server has a replica, and that it is in step (INFO \
          replication), or raise store_wait_ms"
     )]
     Unconfirmed(u128),
-    /// The store answered with an error.
+    /// The store returned an error.
     #[error("the store refused: {0}")]
     Refused(String),
-    /// It would be one key of its rule too many.
+    /// The rule has this many keys, the maximum, and this would be one more.
     #[error("the rule has {0} keys in the store, the most that store_keys_max allows")]
     Full(usize),
-    /// The store answered with something else than what was expected.
+    /// The store returned an unexpected answer.
     #[error("the store's answer is not what was expected: {0}")]
     Nonsense(&'static str),
 }
 
 impl StoreError {
-    /// Every kind.
+    /// Labels of all kinds.
     pub const KINDS: [&str; 6] = ["unreachable", "slow", "unconfirmed", "refused", "full", "nonsense"];
 
-    /// Whether the store did not answer at all, or not in time.
+    /// True if the store did not answer at all, or not in time.
     pub fn is_out_of_reach(&self) -> bool {
         matches!(self, Self::Connecting | Self::Unreachable(_) | Self::Slow(_))
     }
 
-    /// Whether what was asked may have been done: only the answer was lost.
+    /// True if the operation may have been carried out, with only the answer lost.
     pub fn may_be_done(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::Slow(_) | Self::Unconfirmed(_) | Self::Nonsense(_) => true,
@@ -193,7 +198,7 @@ impl StoreError {
         }
     }
 
-    /// The error's kind, as a metric's label.
+    /// Label of the error's kind, for metrics.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Connecting | Self::Unreachable(_) => "unreachable",

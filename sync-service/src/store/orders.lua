@@ -1,18 +1,20 @@
--- Drops the orders that have ended, changes one, and returns all.
+-- Drops the overrides that have ended, changes one, and returns all.
 --
--- KEYS[1]   the rule sets, a hash: current (a version), the number of the orders: orders, and while a canary runs, its number: canary
--- KEYS[2]   the orders, a hash in the same slot: name to `<id> <put at> <ends at> <text>`, both times in
+-- KEYS[1]   the rule sets, a hash: current (a version), orders (the number of the overrides), and while a canary
+--           runs, canary (its number)
+-- KEYS[2]   the overrides, a hash in the same slot: name to `<id> <put at> <ends at> <text>`, both times in
 --           milliseconds since 1970
 -- ARGV[1]   put, drop, or empty to change nothing
--- ARGV[2]   the order's name
+-- ARGV[2]   the override's name
 -- ARGV[3]   to put: its text
--- ARGV[4]   for how many milliseconds it is in force, ...
--- ARGV[5]   ... or, if that is empty, until when
+-- ARGV[4]   its length in milliseconds, ...
+-- ARGV[5]   ... or, if that is empty, its end in milliseconds since 1970
 --
--- Returns   {the current version or 0, the orders' number, the canary's or 0, now in milliseconds, 0 or 1 if there is no
---           room or 2 if there is none of that name, {name, value, name, value, ...}}
+-- Returns   {the current version or 0, the overrides' number, the canary's number or 0, now in milliseconds, the
+--           result, {name, value, name, value, ...}}; the result is 0 if the change was made, 1 if there is no room,
+--           or 2 if there is no override with that name
 --
--- The maxima in capitals are set in front of this text.
+-- The limits in capitals are defined in lines before this text.
 
 local rules, key = KEYS[1], KEYS[2]
 local what, name, text, for_ms, until_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -20,10 +22,10 @@ local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local known = redis.call('HMGET', rules, 'current', 'orders', 'canary')
 local number = tonumber(known[2] or '0')
--- Of two numbers, one is of the canary's edition.
+-- One of two numbers is reserved for the canary's revision.
 local step = known[3] and 2 or 1
 
--- tostring() keeps 14 digits only.
+-- tostring() keeps only 14 digits.
 local function whole(number)
   return string.format('%.0f', number)
 end

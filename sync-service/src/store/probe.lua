@@ -1,10 +1,10 @@
--- Calls what the other scripts call, on keys of its own: a Redis that refuses any of it is of no use.
+-- Calls the commands of the other scripts, on keys of its own: a Redis that refuses any of them cannot be used.
 --
 -- KEYS[1]   a hash
--- KEYS[2]   a string, then a sorted set. At one server that is no cluster it is named so that the two would be in different slots: a
---           node of a cluster refuses that. At a node of a cluster, both are in a slot of this node.
+-- KEYS[2]   a string, then a sorted set. At a single server its name would be in another slot than the hash, which a
+--           node of a cluster refuses. At a node of a cluster, both are in a slot of this node.
 --
--- Returns   OK, or the first error, with the command that it is about
+-- Returns   OK, or the first error, with the command that caused it
 
 local hash, set = KEYS[1], KEYS[2]
 local refused

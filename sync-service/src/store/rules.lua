@@ -1,21 +1,25 @@
--- Puts a rule set as a new version; begins and ends a canary.
+-- Stores a rule set as a new version; begins and ends a canary.
 --
--- KEYS[1]   the rule sets, a hash: current (a version), file (the document that a file has put last),
---           document:<version> (JSON) and note:<version> (`<seconds since 1970> <what made it>`); of a canary, while one
---           runs: canary (its number), canary:document and canary:note (`<milliseconds since 1970> <text>`); canaries (the number of the last
---           one), orders (the number of the orders)
--- ARGV[1]   put; put over, which ends a canary, while put is refused; begin, promote or take back a canary
+-- KEYS[1]   the rule sets, a hash: current (a version), file (the last document that came from a file),
+--           document:<version> (JSON) and note:<version> (`<seconds since 1970> <its origin>`); while a canary runs,
+--           canary (its number), canary:document and canary:note (`<milliseconds since 1970> <text>`); canaries (the
+--           number of the last one), orders (the number of the overrides)
+-- ARGV[1]   put, which fails while a canary runs; put over, which ends a canary; begin, promote or take back a canary
 -- ARGV[2]   the document, to put or to begin
 -- ARGV[3]   the version that must be current, 0 if there must be none, or empty
--- ARGV[4]   what makes the version; to begin, the canary's text
+-- ARGV[4]   the origin of the version; to begin, the canary's text
 -- ARGV[5]   1 if it comes from a file
 -- ARGV[6]   to promote or take back, the number of the canary that must run, or empty
 --
--- Returns   1, the new version; 0, the current version where a file says nothing new; -1, the current version where it is
---           another than ARGV[3]; 2, the number of the canary that begins; 3, that of the one that was taken back; -2, that of
---           the one that runs, where it is another or none must; or -3, 0 if none runs
+-- Returns   {1, the new version};
+--           {0, the current version} if a file has nothing new;
+--           {-1, the current version} if it differs from ARGV[3];
+--           {2, the number of the canary that begins};
+--           {3, the number of the canary that was taken back};
+--           {-2, the number of the canary that runs} if it is another one or none must run;
+--           {-3, 0} if none runs
 --
--- The maxima in capitals are set in front of this text.
+-- The limits in capitals are defined in lines before this text.
 
 local key, what, document, expected, note, from_file, id =
   KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1', ARGV[6]
@@ -25,7 +29,7 @@ local canaries, orders = tonumber(known[3] or '0'), tonumber(known[4] or '0')
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
--- tostring() keeps 14 digits only.
+-- tostring() keeps only 14 digits.
 local function whole(number)
   return string.format('%.0f', number)
 end
@@ -43,7 +47,7 @@ local function put(document)
   return {1, version}
 end
 
--- Ends the canary; the editions that follow have numbers so much higher, and none that it had.
+-- Ends the canary. Increases the overrides' number, so that later revisions do not reuse the canary's numbers.
 local function end_canary(by)
   redis.call('HDEL', key, 'canary', 'canary:document', 'canary:note')
   if by > 0 then

@@ -1,4 +1,4 @@
-//! A stream of Redis that lines are appended to, over a connection of its own.
+//! Redis Stream to which lines are appended, over a connection of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,25 +13,25 @@ use super::dial::{DialError, Dialer, Files, connect};
 use super::trouble::explain;
 use crate::trail::event::Line;
 
-/// How much longer than an answer opening a connection may take: name look-up, TLS, password.
+/// Time-out for opening a connection, as a multiple of an answer's: name look-up, TLS, password.
 const OPEN_TIMES: u32 = 4;
-/// The most nodes of a cluster that are asked for the key's own.
+/// Maximum number of redirects between nodes of a cluster.
 const REDIRECTS_MAX: usize = 5;
 
-/// Where the stream is, and how long it gets.
+/// Settings of a stream.
 #[derive(Clone, Debug)]
 pub struct StreamSettings {
-    /// The address of Redis, as a store's.
+    /// Address of Redis, in the form of a store's.
     pub url: String,
     /// The stream's key.
     pub key: String,
-    /// What connections begin with.
+    /// Files for login and TLS.
     pub files: Files,
-    /// Where nodes are reached that are announced elsewhere.
+    /// Map from announced to reachable addresses.
     pub nodes: NodeMap,
-    /// How long an answer may take.
+    /// Time-out of an answer.
     pub response_timeout: Duration,
-    /// About how many entries are kept.
+    /// Approximate number of entries kept.
     pub entries_max: usize,
 }
 
@@ -43,19 +43,19 @@ pub struct Stream {
     limit: Duration,
     entries_max: usize,
     connection: Option<MultiplexedConnection>,
-    /// The node of a cluster that said it has the key.
+    /// Node of a cluster that serves the key, from its redirect.
     node: Option<Node>,
 }
 
 impl Stream {
-    /// Fails if the address or a file cannot be used; nothing is opened yet.
+    /// Creates it without connecting. Fails if the address or a file cannot be used.
     pub fn new(settings: StreamSettings) -> Result<Self, DialError> {
         let StreamSettings { url, key, files, nodes, response_timeout, entries_max } = settings;
         let dialer = Arc::new(Dialer::new(&url, files, nodes)?);
         Ok(Self { dialer, key, limit: response_timeout, entries_max, connection: None, node: None })
     }
 
-    /// Appends `lines`. If it fails, some of them may be there.
+    /// Appends `lines`. If it fails, some of them may have been appended.
     pub async fn append(&mut self, lines: &[Line]) -> Result<(), StoreError> {
         for _ in 0..REDIRECTS_MAX {
             match self.try_append(lines).await {
@@ -75,7 +75,7 @@ impl Stream {
         Err(StoreError::Refused("the cluster's nodes disagree about who has the stream".into()))
     }
 
-    /// Appends `lines`, or returns the node of a cluster that has the key.
+    /// Appends `lines`, or returns the node of a cluster that serves the key.
     async fn try_append(&mut self, lines: &[Line]) -> Result<Option<Node>, StoreError> {
         let limit = self.limit;
         if self.connection.is_none() {
@@ -109,7 +109,7 @@ impl Stream {
     }
 }
 
-/// The node that has the key, if that is what the error says.
+/// The node that serves the key, if the error is a redirect.
 fn moved(error: &RedisError) -> Option<Node> {
     let error = match error.clone().into_server_errors().as_deref() {
         Some([(_, first), ..]) => RedisError::from(first.clone()),

@@ -1,17 +1,18 @@
--- Takes from strict budgets: the same as a draw.lua that is given one take for each of them, where that is simple. Most takes
--- are, and this costs a third. Where a lease may have ended, a window begins, the clock has stepped, leases alone hold a refill
--- up or the budget is not one that draw.lua wrote, it changes nothing and says so.
+-- Consumes tokens of strict budgets: the same as draw.lua with one take for each of them, at a third of the cost, but
+-- only for simple cases, which most are. For a budget where a lease may have ended, a window begins, the clock has
+-- stepped or leases alone hold up a refill, or that draw.lua did not write, it changes nothing and returns -1.
 --
--- KEYS      the budgets, as draw.lua keeps them: under the steady law, or of windows
--- ARGV      four per budget: tokens that are wanted, all or none; tokens that the full budget holds; whole microseconds in
---           which one refills, and the nanoseconds beyond them (0 and 0 where none does: in a window)
--- and last, as for draw.lua, what the caller knows of the store's clock
+-- KEYS      the budgets, as draw.lua keeps them: with continuous refill or windows
+-- ARGV      four per budget: tokens wanted, all or none; tokens of the full budget; whole microseconds in which a
+--           token refills, and the nanoseconds beyond them (0 and 0 for windows)
+-- and last, as for draw.lua, the caller's bounds on the store's clock
 --
--- Returns   {now_us, and five per budget: 1 if they are taken, 0 if there are too few, -1 for draw.lua to say;
---            deficit_us, deficit_ns, outstanding; and where there are too few, the microseconds until they have refilled}
---            or, if the clock shows more than it can, the error "LATE <now_us>", and nothing is written
+-- Returns   {now_us, and five per budget: 1 if the tokens were consumed, 0 if there are too few, -1 if draw.lua has
+--           to decide; deficit_us, deficit_ns, outstanding; and if there are too few, the microseconds until there
+--           are enough}; or, if the clock is past its latest possible time, the error "LATE <now_us>", and nothing
+--           is written
 --
--- The maxima in capitals, from the constants of weir_budget, are set in front of this text.
+-- The limits in capitals are constants of weir_budget, defined in lines before this text.
 
 local call, pcall, floor, format = redis.call, redis.pcall, math.floor, string.format
 local last = #ARGV
@@ -25,7 +26,7 @@ if now > latest then
 end
 local NO_LEASE_ENDS = format('%.0f', COUNT_MAX)
 
--- What so many tokens are worth, in microseconds and nanoseconds beyond them, within what a deficit holds.
+-- Value of `tokens` in microseconds and remaining nanoseconds, clamped to the maximum deficit.
 local function price(tokens, token_us, token_ns)
   local ns = tokens * token_ns
   local us = tokens * token_us + floor(ns / 1000)
@@ -35,7 +36,7 @@ local function price(tokens, token_us, token_ns)
   return us, ns % 1000
 end
 
--- Whether there is nothing under this name, and so a budget that is full.
+-- True if there is nothing under this name, so that the budget is full.
 local function is_new(key, known)
   for i = 1, 7 do
     if known[i] then
@@ -92,7 +93,7 @@ local function take(key, tokens, burst, token_us, token_ns)
   end
   if tokens > 0 and (more_us > full_us or more_us == full_us and more_ns > full_ns) then
     if is_held_up then
-      -- What did not refill is to be written.
+      -- The refill that was held up has to be written.
       return -1, 0, 0, 0, 0
     end
     local wait_us = refills and more_us - full_us + math.ceil((more_ns - full_ns) / 1000) or tonumber(known[3]) - now
@@ -105,7 +106,7 @@ local function take(key, tokens, burst, token_us, token_ns)
       keep(key, more_us)
     end
   elseif refills and now + more_us + 1 + math.min(STEP_KEPT_US, STEP_KEPT_TIMES * more_us) > last_us + ENDED_KEPT_US then
-    -- It was last kept until so long after `last_us`.
+    -- It is kept until ENDED_KEPT_US after `last_us` and a margin, so that is extended here.
     call('HSET', key, 'deficit_us', format('%.0f', more_us), 'deficit_ns', more_ns, 'at_us', now_text,
       'last_us', format('%.0f', math.max(last_us, now)))
     keep(key, more_us + math.max(0, last_us - now))

@@ -1,4 +1,4 @@
-//! What an error of Redis means to an operator.
+//! Explanations of Redis errors for operators.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 use super::StoreError;
 use super::clock::LATE;
 
-/// What Redis answers to an unknown user, and to a connection without one.
+/// Error codes for an unknown user, and for a connection without one.
 const STRANGER_CODES: [&str; 2] = ["NOAUTH", "WRONGPASS"];
-/// What versions of Redis answer to a script whose user may not call what it calls.
+/// Error texts of different Redis versions for a script whose user lacks the right to one of its commands.
 const FORBIDDEN: [&str; 3] = ["NOPERM", "ACL failure", "user executing the script"];
 
-/// What rustls says of certificates, and what to do.
+/// Error texts of rustls about certificates, each with its remedy.
 const TLS: [(&str, &str); 5] = [
     ("UnknownIssuer", "set store_ca_file to the certificate that signed the store's"),
     ("CaUsedAsEndEntity", "set store_ca_file to the certificate that signed the store's"),
@@ -27,9 +27,9 @@ const TLS: [(&str, &str); 5] = [
     ),
 ];
 
-/// Why there was no answer within `limit`, or not the one that was asked for.
+/// Converts an error of a call with this time limit.
 pub(super) fn explain(error: &RedisError, limit: Duration) -> StoreError {
-    // Refused as late, and again: by now it is.
+    // The call was refused as late twice, so it is late now.
     if error.is_timeout() || error.code() == Some(LATE) {
         return StoreError::Slow(limit.as_millis());
     }
@@ -71,7 +71,7 @@ fn is_any(said: &str, words: &[&str]) -> bool {
     words.iter().any(|word| said.contains(word))
 }
 
-/// The error in Redis's own words, if it has any: without its place in a pipeline.
+/// Text of the server's error, if there is one, without its index in a pipeline.
 fn said(error: &RedisError) -> String {
     match error.clone().into_server_errors().as_deref() {
         Some([(_, first), ..]) => first.to_string(),

@@ -1,4 +1,5 @@
-//! What is logged of a server: a reason once an episode of trouble, however many connections that takes.
+//! Rate limit of log lines about a server: each reason once per episode of failures, however many connections
+//! fail.
 
 use std::mem::{discriminant, take};
 use std::time::Duration;
@@ -7,12 +8,12 @@ use tokio::time::Instant;
 
 use crate::store::StoreError;
 
-/// An episode is over once everything was good for so long.
+/// An episode is over once everything has worked for this time.
 const CALM: Duration = Duration::from_secs(10);
-/// The most reasons of an episode that are logged.
+/// Maximum number of reasons logged per episode.
 const REASONS_MAX: usize = 8;
 
-/// An episode of trouble, or none.
+/// An episode of failures, or none.
 #[derive(Debug, Default)]
 pub struct Episode {
     said: Vec<StoreError>,
@@ -20,7 +21,7 @@ pub struct Episode {
 }
 
 impl Episode {
-    /// Something failed; returns whether to log the reason.
+    /// Records a failure. Returns true if its reason is to be logged.
     pub fn is_news(&mut self, reason: &StoreError) -> bool {
         self.good_since = None;
         let is_news = self.said.len() < REASONS_MAX && !self.said.iter().any(|said| is_same(said, reason));
@@ -30,19 +31,19 @@ impl Episode {
         is_news
     }
 
-    /// Everything is good at `now`; returns whether to log that an episode is over.
+    /// Records at `now` that everything works. Returns true if the end of an episode is to be logged.
     pub fn is_over(&mut self, now: Instant) -> bool {
         let since = *self.good_since.get_or_insert(now);
         now.duration_since(since) >= CALM && !take(&mut self.said).is_empty()
     }
 
-    /// Whether something failed lately.
+    /// True during an episode.
     pub fn is_on(&self) -> bool {
         !self.said.is_empty()
     }
 }
 
-/// A time-out is the same reason, however long it was.
+/// A time-out is the same reason for any length.
 fn is_same(one: &StoreError, other: &StoreError) -> bool {
     match one {
         StoreError::Slow(_) | StoreError::Unconfirmed(_) => discriminant(one) == discriminant(other),

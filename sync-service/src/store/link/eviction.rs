@@ -1,4 +1,4 @@
-//! What Redis drops when its memory is full.
+//! Warning about Redis's eviction policy.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use tokio::time::timeout;
 use crate::store::StoreError;
 use crate::store::trouble::explain;
 
-/// Warns if Redis may drop what Weir keeps in it. Returns whether it has answered at all; that the user may not ask is
-/// an answer, too.
+/// Logs a warning if Redis may evict Weir's keys. Returns true if it answered at all, even with a missing
+/// right.
 pub(super) async fn look(connection: &MultiplexedConnection, limit: Duration) -> bool {
     let mut connection = connection.clone();
     let mut command = redis::cmd("INFO");
@@ -29,7 +29,7 @@ pub(super) async fn look(connection: &MultiplexedConnection, limit: Duration) ->
     true
 }
 
-/// The policy by which keys are dropped, if any are.
+/// The eviction policy, if it can evict keys; else none.
 fn dropping(info: &str) -> Option<&str> {
     let value =
         |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);

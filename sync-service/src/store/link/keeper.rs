@@ -1,4 +1,4 @@
-//! What keeps a connection: opens it, probes it, and opens another when it is no longer good.
+//! Background task of a link: opens a connection, probes it, and opens another when it fails.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -23,22 +23,22 @@ use crate::store::keys::Keys;
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 /// The longest pause before connecting again.
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
-/// The same where the server may be another one each time: somebody else may have taken over.
+/// The same for an address that may lead to another server each time: another one may have taken over.
 const BACKOFF_MAX_ASKING: Duration = Duration::from_millis(250);
-/// How often an idle connection is probed.
+/// Interval at which an idle connection is probed.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-/// How much longer than one answer opening a connection may take at first: name look-up, TLS, password.
+/// Initial time-out for opening a connection, as a multiple of an answer's: name look-up, TLS, password.
 pub(super) const OPEN_TIMEOUT_FACTOR: u32 = 4;
-/// The part of that which finding out where the server is may take.
+/// Finding the server may take this fraction of it.
 pub(super) const FIND_PART: u32 = 2;
-/// The longest that opening a connection may take. What takes too long is tried again with twice the time.
+/// Longest time-out for opening a connection. After a time-out the next try gets twice the time.
 const OPEN_TIMEOUT_MAX: Duration = Duration::from_secs(10);
-/// Why a connection could not be opened in time; without the time, which changes from try to try.
+/// Reason for a connection that could not be opened in time. It omits the time, which differs from try to try.
 pub(super) const NOT_TAKEN: &str = "it takes no connection, or does not answer on it";
-/// The longest round trip that is added to an answer's time-out; what takes longer is no distance.
+/// Longest round trip that is added to an answer's time-out; beyond it, the server is slow and not far away.
 const ROUND_TRIP_MAX: Duration = Duration::from_secs(2);
 
-/// What runs in the background of a link.
+/// Background task of a link.
 pub(super) struct Keeper {
     place: Place,
     keys: Keys,
@@ -46,26 +46,27 @@ pub(super) struct Keeper {
     scripts: Arc<[String]>,
     failed: Arc<Notify>,
     state: Arc<watch::Sender<State>>,
-    /// Where the latest connection leads.
+    /// Address of the latest connection's server.
     server: String,
     episode: Episode,
     round_trips: RoundTrips,
-    /// The number of the latest connection.
+    /// Number of the latest connection.
     generation: u64,
 }
 
 /// A connection that was just opened.
 struct Opened {
     connection: MultiplexedConnection,
-    /// How long the way there and back took.
+    /// Measured round trip.
     round_trip: Duration,
-    /// The server as sentinels named it, if they did.
+    /// Address of the server from sentinels, if they were used.
     named: Option<Node>,
 }
 
 impl Keeper {
-    /// `scripts` are loaded on every new connection. An answer may take `response_timeout` beside the round trip. Tells
-    /// `state` how it goes; `failed` is notified when others made it so.
+    /// Creates the task. `scripts` are loaded on every new connection. An answer may take `response_timeout` in
+    /// addition to the round trip. `state` is set to the connection's state; `failed` is notified by others
+    /// that found a failure.
     pub(super) fn new(
         (place, keys): (Place, Keys),
         response_timeout: Duration,
@@ -86,7 +87,7 @@ impl Keeper {
         }
     }
 
-    /// Keeps the connection until it is aborted.
+    /// Keeps the connection open until the task is aborted.
     pub(super) async fn run(mut self) {
         let mut backoff = BACKOFF_MIN;
         let (mut patience, mut is_memory_seen) = (self.patience(), false);
@@ -111,7 +112,7 @@ impl Keeper {
                     reason
                 }
                 Err(reason) => {
-                    // Another server may be found next time, which answers sooner.
+                    // Next time, sentinels may return another server, which answers sooner.
                     if tried_at.elapsed() >= patience && !self.place.is_asking() {
                         patience = (patience * 2).min(self.patience_max());
                     }
@@ -126,12 +127,12 @@ impl Keeper {
         }
     }
 
-    /// How long an answer may take: its time, and the way there and back.
+    /// Time limit of an answer: its own time and the round trip.
     fn limit(&self) -> Duration {
         self.response_timeout + self.round_trips.shortest().min(ROUND_TRIP_MAX)
     }
 
-    /// How long opening a connection may take.
+    /// Time limit for opening a connection.
     fn patience(&self) -> Duration {
         (self.limit() * OPEN_TIMEOUT_FACTOR).min(self.patience_max())
     }
@@ -152,7 +153,7 @@ impl Keeper {
         }
     }
 
-    /// A connection that works, or why there is none.
+    /// Opens a connection and checks that it works.
     async fn open(&mut self, limit: Duration) -> Result<Opened, StoreError> {
         self.server = self.place.to_string();
         let work = async {
@@ -160,7 +161,7 @@ impl Keeper {
             self.server = found.server;
             let mut connection = connect(&found.client, limit).await?;
             let sent_at = Instant::now();
-            // All that it begins with, in one go: Redis may be far away.
+            // Sent in one pipeline, as Redis may be far away.
             let mut greeting = probe(&self.place, &self.keys);
             for script in &*self.scripts {
                 greeting.cmd("SCRIPT").arg("LOAD").arg(script).ignore();
@@ -175,7 +176,7 @@ impl Keeper {
         }
     }
 
-    /// Returns why the connection is no longer good.
+    /// Probes the connection until it fails, and returns the reason.
     async fn watch(&mut self, mut connection: MultiplexedConnection, named: Option<Node>) -> StoreError {
         let (place, limit) = (self.place.clone(), self.patience() / FIND_PART);
         let mut replaced = pin!(place.replaced(named, limit));
@@ -191,7 +192,7 @@ impl Keeper {
             };
             let is_refused = refused.is_some();
             if let Some(reason) = refused {
-                // Nobody else would hear of what the probe does not find.
+                // The probe does not find this refusal, so nothing else would log it.
                 self.say(&reason);
             }
             let (sent_at, limit) = (Instant::now(), self.limit());
@@ -207,7 +208,7 @@ impl Keeper {
             if !is_refused && self.episode.is_over(Instant::now()) {
                 tracing::info!(server = self.server, "the store answers again as it should");
             }
-            // A connection that failed during this probe waits for the next.
+            // A connection that failed during this probe waits for the next one.
             if told || matches!(&*self.state.borrow(), State::Up { .. }) {
                 self.rise(&connection);
             }

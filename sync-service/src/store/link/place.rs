@@ -1,4 +1,4 @@
-//! Where a link leads.
+//! Target of a link.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,38 +8,38 @@ use crate::store::StoreError;
 use crate::store::address::Node;
 use crate::store::dial::{Dialer, Found};
 
-/// Where a link leads.
+/// Target of a link.
 #[derive(Clone, Debug)]
 pub enum Place {
-    /// To the one server that there is.
+    /// The only server.
     Only(Arc<Dialer>),
-    /// To a node of a cluster.
+    /// A node of a cluster.
     Node(Arc<Dialer>, Node, Arc<Tag>),
 }
 
-/// A hash tag of the slots that a node of a cluster serves: what its probes write goes there.
+/// Hash tag of a slot that a node of a cluster serves, for the keys that its probes write.
 #[derive(Debug)]
 pub struct Tag(Mutex<String>);
 
 impl Tag {
-    /// This one at first.
+    /// Creates it with an initial value.
     pub fn new(tag: &str) -> Self {
         Self(Mutex::new(tag.to_owned()))
     }
 
-    /// Another one from now on.
+    /// Replaces the tag.
     pub fn set(&self, tag: &str) {
         tag.clone_into(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// The one for now.
+    /// The current tag.
     pub(super) fn get(&self) -> String {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl Place {
-    /// A client of the server, found within `limit`.
+    /// Returns a client of the server, found within `limit`.
     pub(super) async fn find(&self, limit: Duration) -> Result<Found, StoreError> {
         match self {
             Self::Only(dialer) => dialer.find(limit).await,
@@ -49,13 +49,13 @@ impl Place {
         }
     }
 
-    /// Whether it may be another server each time.
+    /// True if it may lead to another server each time.
     pub(super) fn is_asking(&self) -> bool {
         matches!(self, Self::Only(dialer) if dialer.is_asking())
     }
 
-    /// Why the server that sentinels `named` is not to be used any longer, as soon as they name another; `limit` is how
-    /// long they may take to answer.
+    /// Waits until sentinels name another server than the one that they `named`, and returns that as an error.
+    /// Each answer of theirs may take `limit`.
     pub(super) async fn replaced(&self, named: Option<Node>, limit: Duration) -> StoreError {
         match (self, named) {
             (Self::Only(dialer), Some(named)) => dialer.replaced(&named, limit).await,
@@ -65,7 +65,7 @@ impl Place {
 }
 
 impl fmt::Display for Place {
-    /// Without user and password.
+    /// Omits user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Only(dialer) => dialer.address().fmt(f),

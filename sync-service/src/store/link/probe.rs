@@ -1,4 +1,4 @@
-//! What shows whether a server can be used: a script that calls what the others call.
+//! Probe of a server: a script that calls the commands of all others.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use crate::store::StoreError;
 use crate::store::keys::Keys;
 use crate::store::trouble::explain;
 
-/// Calls what the scripts call: a replica, a full or loading Redis and a user's lack of rights show.
+/// Commands of a probe. They call the commands of all scripts, which detects a replica, a full or loading Redis
+/// and a user with too few rights.
 pub(super) fn probe(place: &Place, keys: &Keys) -> Pipeline {
     let (text, keys) = (include_str!("../probe.lua"), names(place, keys));
     let mut pipeline = Pipeline::new();
@@ -18,7 +19,7 @@ pub(super) fn probe(place: &Place, keys: &Keys) -> Pipeline {
     pipeline
 }
 
-/// What a probe writes; it expires by itself. A node of a cluster refuses those of the one server.
+/// Keys that a probe writes; they expire. A node of a cluster refuses the keys for a single server.
 fn names(place: &Place, keys: &Keys) -> [String; 2] {
     match place {
         Place::Only(_) => ["probe", "{probe}:set"].map(|name| keys.one(name)),
@@ -29,7 +30,7 @@ fn names(place: &Place, keys: &Keys) -> [String; 2] {
     }
 }
 
-/// What an error of a probe means. A slot that has just moved to another node is no trouble of this one.
+/// Converts an error of a probe. A slot that has just moved to another node is no failure of this one.
 pub(super) fn judge(place: &Place, error: &RedisError, limit: Duration) -> Result<(), StoreError> {
     let has_moved = matches!(
         error.kind(),

@@ -1,14 +1,15 @@
-//! How far away a server is.
+//! Distance of a server, measured as its shortest recent round trip.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// For how long the shortest round trip counts as the distance: for so long a store that moved away may seem slow.
+/// Time for which the shortest round trip counts as the distance. A store that moved farther away may seem slow
+/// for this time.
 const KEPT: Duration = Duration::from_mins(1);
 
-/// Recent round trips that no later one was as short as: the first is the shortest.
+/// Recent round trips that are shorter than all later ones: the first is the shortest.
 #[derive(Default)]
 pub(super) struct RoundTrips(VecDeque<(Instant, Duration)>);
 
@@ -23,7 +24,7 @@ impl RoundTrips {
         }
     }
 
-    /// Zero while none is known.
+    /// Shortest recent round trip; zero if none is known.
     pub(super) fn shortest(&self) -> Duration {
         self.0.front().map_or(Duration::ZERO, |(_, took)| *took)
     }

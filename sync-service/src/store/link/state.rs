@@ -1,4 +1,4 @@
-//! How it stands with a connection.
+//! State of a connection.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use crate::store::StoreError;
 pub struct Open {
     /// The connection itself.
     pub connection: MultiplexedConnection,
-    /// How long an answer may take: the store's time-out and the way there and back.
+    /// Time limit of an answer: the store's time-out and the round trip.
     pub limit: Duration,
-    /// The connection's number.
+    /// Number of the connection.
     pub generation: u64,
 }
 
 impl Open {
-    /// A connection that no link has.
+    /// Creates it for a connection that belongs to no link.
     pub fn new(connection: MultiplexedConnection, limit: Duration) -> Self {
         Self { connection, limit, generation: 0 }
     }
 }
 
-/// How it stands with a connection.
+/// State of a connection.
 #[derive(Clone)]
 pub(super) enum State {
     Opening,

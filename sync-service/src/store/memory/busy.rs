@@ -1,10 +1,10 @@
-//! What weir-syncs say of their busy keys, in memory.
+//! Top keys of weir-syncs, in memory.
 
 use std::collections::BTreeMap;
 
 use crate::store::{BUSY_MEMBERS_MAX, BUSY_MS};
 
-/// What each says, by its name, and when it said so.
+/// Text of each weir-sync, by its name, with the time at which it was stored.
 #[derive(Debug, Default)]
 pub(super) struct Busy(BTreeMap<String, (u64, String)>);
 

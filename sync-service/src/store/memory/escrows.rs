@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use weir_budget::escrow::{Draw, Drawn, Escrow, EscrowId, NO_LEASE};
 
-/// The strict budgets of a store.
+/// Strict budgets of a store.
 ///
-/// Unlike other budgets, one that is not full is never forgotten before its time: a new one would give again what it
-/// has given. If there are too many, a newcomer gets nothing.
+/// Unlike other budgets, one that is not full is never dropped early: a new one would give the same tokens
+/// again. If there are too many, a new one gets no tokens.
 #[derive(Debug)]
 pub(super) struct Escrows {
     by_id: HashMap<Arc<EscrowId>, Escrow>,
-    /// The same, by when they are full with nothing leased.
+    /// The same budgets by the time at which they are full with nothing leased.
     full: BTreeSet<(u64, Arc<EscrowId>)>,
     max: usize,
 }
@@ -34,7 +34,8 @@ impl Escrows {
         drawn
     }
 
-    /// The strict budget of `draw`, out of the store; a new one where there is none and there is room.
+    /// Takes the strict budget of `draw` out of the store, or creates it. None if there is no room for a new
+    /// one.
     fn take(&mut self, now_us: u64, draw: &Draw) -> Option<(Arc<EscrowId>, Escrow)> {
         let id = draw.escrow();
         if let Some((id, escrow)) = self.by_id.remove_entry(&id) {
@@ -48,7 +49,7 @@ impl Escrows {
         Some((Arc::new(id), Escrow::default()))
     }
 
-    /// Forgets a strict budget, whatever was given of it.
+    /// Drops a strict budget, whatever was debited from it.
     pub(super) fn forget(&mut self, id: &EscrowId) {
         if let Some((id, escrow)) = self.by_id.remove_entry(id) {
             self.full.remove(&(escrow.full_us(), id));
@@ -59,7 +60,7 @@ impl Escrows {
         while self.forget_first(|first| first.expires_us() <= now_us) {}
     }
 
-    /// Forgets the one that is full first if it `may` go; says whether it did.
+    /// Drops the budget that is full first, if `may` allows it; returns true if it was dropped.
     fn forget_first(&mut self, may: impl FnOnce(&Escrow) -> bool) -> bool {
         let Some((full_us, id)) = self.full.first().cloned() else { return false };
         if !self.by_id.get(&id).is_none_or(may) {

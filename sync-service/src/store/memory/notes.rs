@@ -1,4 +1,4 @@
-//! What weir-syncs have heard of their POPs, in memory.
+//! Rule sets of POPs as weir-syncs stored them, in memory.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use weir_budget::pops::PopNote;
 
 use crate::fleet::{NOTES_MAX, Note, Seen, seen};
 
-/// The notes by member and POP, each with its time.
+/// Notes by member and POP, each with its time.
 #[derive(Debug, Default)]
 pub(super) struct Notes(BTreeMap<(String, String), (PopNote, u64)>);
 

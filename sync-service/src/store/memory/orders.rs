@@ -1,11 +1,11 @@
-//! Orders in memory.
+//! Overrides in memory.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::store::orders::{Change, Kept, ORDERS_MAX, Outcome};
 
-/// The orders that are kept, by name.
+/// Overrides by name.
 #[derive(Debug, Default)]
 pub(super) struct Orders {
     number: u64,
@@ -13,12 +13,13 @@ pub(super) struct Orders {
 }
 
 impl Orders {
-    /// Their number.
+    /// Number of the latest change.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Changes them `since_1970`, and drops those that have ended. While a canary runs, they count by two.
+    /// Makes a change at the time `since_1970`, and drops the overrides that have ended. While a canary runs,
+    /// each change adds two to the number.
     pub(super) fn change(
         &mut self,
         since_1970: Duration,
@@ -55,14 +56,14 @@ impl Orders {
         Outcome::Done
     }
 
-    /// The oldest first.
+    /// All overrides, the oldest first.
     pub(super) fn kept(&self) -> Vec<Kept> {
         let mut kept: Vec<_> = self.kept.values().cloned().collect();
         kept.sort_by_key(|order| order.id);
         kept
     }
 
-    /// Gives them a new number, so much higher than the one before it.
+    /// Increases the number by `step`, and returns it.
     pub(super) fn pass(&mut self, now_ms: u64, step: u64) -> u64 {
         self.number = if self.number > 0 { self.number + step } else { now_ms.max(1) };
         self.number

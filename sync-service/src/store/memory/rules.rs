@@ -7,14 +7,14 @@ use super::orders::millis;
 use crate::store::canary::{self, Change, Outcome};
 use crate::store::rules::{Kept, Put, Stored, VERSIONS_KEPT};
 
-/// The versions that are kept.
+/// Kept versions, and the canary.
 #[derive(Debug, Default)]
 pub(super) struct Rules {
     versions: BTreeMap<u64, Version>,
-    /// The document that a file has put last.
+    /// The last document that came from a file.
     file: Option<String>,
     canary: Option<canary::Kept>,
-    /// The number of the last one.
+    /// Number of the last canary.
     canaries: u64,
 }
 
@@ -26,7 +26,7 @@ struct Version {
 }
 
 impl Rules {
-    /// Puts a rule set `since_1970`.
+    /// Stores a rule set at the time `since_1970`.
     pub(super) fn put(&mut self, since_1970: Duration, put: &Put<'_>) -> Stored {
         let current = self.version().unwrap_or_default();
         if put.expected.is_some_and(|expected| expected != current) {
@@ -47,7 +47,7 @@ impl Rules {
         Stored::New(self.add(since_1970, put.document.to_owned(), put.note))
     }
 
-    /// A new version.
+    /// Adds a new version.
     fn add(&mut self, since_1970: Duration, document: String, note: &str) -> u64 {
         let version = self.version().map_or_else(|| millis(since_1970).max(1), |version| version + 1);
         let new = Version { document, at_s: since_1970.as_secs(), note: note.to_owned() };
@@ -58,7 +58,7 @@ impl Rules {
         version
     }
 
-    /// Begins or ends a canary `since_1970`.
+    /// Begins or ends a canary at the time `since_1970`.
     pub(super) fn change_canary(&mut self, since_1970: Duration, change: &Change<'_>) -> Outcome {
         let (current, now_ms) = (self.version().unwrap_or_default(), millis(since_1970));
         let runs = self.canary.as_ref().map(|canary| canary.id);
@@ -90,13 +90,13 @@ impl Rules {
         }
     }
 
-    /// Ends the canary, which must be that of this number, if one is given.
+    /// Ends the canary. If a number is given, it must be the canary's.
     fn end(&mut self, id: Option<u64>) -> Result<canary::Kept, Outcome> {
         let canary = self.canary.take_if(|canary| id.is_none_or(|id| id == canary.id));
         canary.ok_or_else(|| self.canary.as_ref().map_or(Outcome::Missing, |canary| Outcome::Runs(canary.id)))
     }
 
-    /// The canary that runs.
+    /// The current canary.
     pub(super) fn canary(&self) -> Option<&canary::Kept> {
         self.canary.as_ref()
     }
@@ -109,7 +109,7 @@ impl Rules {
         self.versions.get(&version).map(|version| version.document.as_str())
     }
 
-    /// The newest first.
+    /// Kept versions, the newest first.
     pub(super) fn kept(&self) -> Vec<Kept> {
         let kept = |(&version, of): (&u64, &Version)| Kept { version, at_s: of.at_s, note: of.note.clone() };
         self.versions.iter().rev().map(kept).collect()

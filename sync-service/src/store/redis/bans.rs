@@ -8,24 +8,24 @@ use super::exchange::Call;
 use super::script::{Lua, with_maxima};
 use crate::store::keys::Keys;
 
-/// The list, and when its keys were last banned; in one slot of a cluster.
+/// Names of the list and of the times of its latest changes, in one cluster slot.
 fn names(keys: &Keys) -> [String; 2] {
     ["{boxed}", "{boxed}:changed"].map(|name| keys.one(name))
 }
 
-/// What the script returns: `now_us`, and keys with when their bans end.
+/// Answer of the script: `now_us`, and keys with the ends of their bans.
 pub(super) type Row = (u64, Vec<(String, u64)>);
 
-/// The bans on the list.
+/// Bans on the list.
 pub(super) type Known = ChangedList<BanList>;
 
-/// The script, with the maxima in front.
+/// The script, preceded by its limits.
 pub(super) fn script() -> String {
     let maxima = [("BANS_KEPT_MAX", BANS_KEPT_MAX as u64), ("BAN_US_MAX", u64::from(BAN_MS_MAX) * 1_000)];
     format!("local FORGOTTEN = '{FORGOTTEN}'\n{}", with_maxima(&maxima, include_str!("../bans.lua")))
 }
 
-/// One call of the script.
+/// Creates a call of the script.
 pub(super) fn call(script: &Lua, keys: &Keys, since_ms: u64, mine: &[BannedKey]) -> Call {
     let mut call = Call::of(script, &names(keys));
     call.arg(since_ms * 1_000);
@@ -37,11 +37,11 @@ pub(super) fn call(script: &Lua, keys: &Keys, since_ms: u64, mine: &[BannedKey])
     call
 }
 
-/// Takes in what the script said of the changes since `since_ms`; returns all that is banned.
+/// Applies the script's answer with the changes since `since_ms`; returns all bans.
 pub(super) fn list(known: &Known, since_ms: u64, (now_us, rows): &Row) -> Vec<BannedKey> {
     known.heard(since_ms, now_us / 1_000, |list| {
         for (text, until_us) in rows {
-            // What cannot be read was put there by a newer version, or by another program.
+            // Keys that cannot be parsed are from a newer version or another program.
             if let Ok(key) = text.parse::<BannedKey>() {
                 list.put(&key.id, *until_us, key.is_forgotten(), *now_us);
             }

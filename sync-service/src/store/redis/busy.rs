@@ -1,4 +1,4 @@
-//! What weir-syncs say of their busy keys, in Redis: a hash, and when each was said.
+//! Top keys of weir-syncs in Redis: a hash, and the time of each entry.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use super::servers::Servers;
 use crate::store::keys::Keys;
 use crate::store::{BUSY_MEMBERS_MAX, BUSY_MS, StoreError};
 
-/// What is said, and when; in one slot of a cluster.
+/// Names of the hash and the times, in one cluster slot.
 fn names(keys: &Keys) -> [String; 2] {
     ["{busy}", "{busy}:times"].map(|name| keys.one(name))
 }
 
-/// The script, with the maxima in front.
+/// The script, preceded by its limits.
 pub(super) fn script() -> String {
     let maxima = [("SAID_MS", BUSY_MS), ("MEMBERS_MAX", BUSY_MEMBERS_MAX as u64)];
     with_maxima(&maxima, include_str!("../busy.lua"))

@@ -1,31 +1,31 @@
-//! A list in Redis that is read by its changes.
+//! List in Redis that is read incrementally.
 //!
-//! The list may be long and is asked for every interval, so Redis says what changed since it was last asked. Now and
-//! then it says all of it, which makes good what was lost on the way, by a clock that stepped back, or by a weir-sync of
-//! an older version, which may note no changes.
+//! The list may be long and is read every interval, so Redis returns the changes since the last read. From time
+//! to time it returns the whole list. That repairs changes lost on the way, lost by a clock that stepped back,
+//! or not recorded by a weir-sync of an older version.
 
 use std::sync::{Mutex, PoisonError};
 
-/// How far back changes are asked for, in milliseconds: the clocks of two Redis servers may differ by as much, and
-/// answers may overtake each other.
+/// Overlap of two reads, in milliseconds: the clocks of two Redis servers may differ by this, and answers may
+/// overtake each other.
 const OVERLAP_MS: u64 = 1_000;
-/// After this, in milliseconds, the whole list is asked for.
+/// Interval at which the whole list is read, in milliseconds.
 pub(super) const WHOLE_MS: u64 = 10_000;
 
-/// The list as last heard from Redis.
+/// The list as last read from Redis.
 #[derive(Debug, Default)]
 pub(super) struct ChangedList<L>(Mutex<State<L>>);
 
 #[derive(Debug, Default)]
 struct State<L> {
     list: L,
-    /// When that was, and when all of it was asked for, on Redis's clock; zero if never.
+    /// Time of the last read, and of the last read of the whole list, on Redis's clock; zero if never.
     at_ms: u64,
     whole_at_ms: u64,
 }
 
 impl<L: Default> ChangedList<L> {
-    /// Since when to ask for changes, in milliseconds of Redis's clock; 0 for the whole list.
+    /// Time from which to read changes, in milliseconds of Redis's clock; 0 for the whole list.
     pub(super) fn since_ms(&self) -> u64 {
         self.with(|state| {
             let is_whole_due = state.at_ms.saturating_sub(state.whole_at_ms) >= WHOLE_MS;
@@ -33,21 +33,21 @@ impl<L: Default> ChangedList<L> {
         })
     }
 
-    /// At `now_ms` Redis said what changed since `since_ms`. `take_in` adds that to the list, which is empty if all was
-    /// asked for, and says what is on it.
+    /// Applies Redis's answer of `now_ms` with the changes since `since_ms`. `take_in` adds them to the list,
+    /// which is empty if the whole list was read, and returns its content.
     pub(super) fn heard<T>(&self, since_ms: u64, now_ms: u64, take_in: impl FnOnce(&mut L) -> T) -> T {
         self.with(|state| {
             if since_ms == 0 {
                 (state.list, state.whole_at_ms) = (L::default(), now_ms);
             }
-            // If the clock stepped back, everything is asked for anew.
+            // If the clock stepped back, the next read is of the whole list.
             state.at_ms = if now_ms < since_ms { 0 } else { now_ms };
             take_in(&mut state.list)
         })
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut State<L>) -> T) -> T {
-        // Nothing in here panics; should it, the list is still good.
+        // Nothing here panics; if it did, the list would still be valid.
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

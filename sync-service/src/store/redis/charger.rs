@@ -1,5 +1,5 @@
-//! Charges of budgets: reports that wait at the same moment go together, their counts of one budget beside each other, and several
-//! budgets in one call.
+//! Charges of budgets. Reports that wait at the same moment are sent together: counts of one budget are joined,
+//! and several budgets go in one call.
 
 use std::iter;
 use std::mem;
@@ -16,34 +16,36 @@ use super::servers::Servers;
 use super::trips::Trips;
 use crate::store::StoreError;
 
-/// The most counts that go in one call: Redis does nothing else meanwhile.
+/// Maximum number of counts in one call, during which Redis does nothing else.
 const COUNTS_MAX: usize = 64;
-/// The most budgets that go in one call: with these a call costs little beside what it charges.
+/// Maximum number of budgets in one call. At this number, the overhead of a call is small compared to its
+/// charges.
 const BUDGETS_MAX: usize = 16;
 
 /// Sends charges to one server (see [`Trips`]).
 #[derive(Debug)]
 pub(super) struct Charger(Trips<Asked>);
 
-/// What a report charges, and who waits for it.
+/// Charges of a report, and the channel for their results.
 struct Asked {
     charges: Vec<Charging>,
     answer: oneshot::Sender<Vec<Result<Account, StoreError>>>,
 }
 
-/// What is charged to one budget, and whose charges are in it, by their numbers in the trip.
+/// The joined charge of one budget, and the indexes of its charges in the trip.
 struct Joined {
     charging: Charging,
     charges: Vec<usize>,
 }
 
 impl Charger {
-    /// Sends calls of `script` to `servers`, of which there is one. Must run inside tokio.
+    /// Creates the sender of calls of `script` to `servers`, which is a single server. Must be called inside a
+    /// tokio runtime.
     pub(super) fn new(servers: Arc<Servers>, script: Arc<Lua>) -> Self {
         Self(Trips::new(
             |asked: &Asked| asked.answer.is_closed(),
             move |asked| {
-                // A task of its own: what comes back of many charges takes a while to read.
+                // A task of its own, as reading the answers to many charges takes a while.
                 let mut tasks = JoinSet::new();
                 tasks.spawn(trip(asked, Arc::clone(&servers), Arc::clone(&script)));
                 async move { drop(tasks.join_next().await) }
@@ -51,7 +53,7 @@ impl Charger {
         ))
     }
 
-    /// What became of each of `charges`, in their order.
+    /// Sends `charges`; returns their results in order.
     pub(super) async fn charge(&self, charges: Vec<Charging>) -> Vec<Result<Account, StoreError>> {
         let (count, (answer, answered)) = (charges.len(), oneshot::channel());
         self.0.ask(Asked { charges, answer }).await;
@@ -59,7 +61,7 @@ impl Charger {
     }
 }
 
-/// Sends these, and tells their reports what became of them.
+/// Sends the charges, and returns the results to their reports.
 async fn trip(asked: Vec<Asked>, servers: Arc<Servers>, script: Arc<Lua>) {
     let (mut charges, mut waiting) = (Vec::new(), Vec::with_capacity(asked.len()));
     for asked in asked {
@@ -90,16 +92,16 @@ async fn trip(asked: Vec<Asked>, servers: Arc<Servers>, script: Arc<Lua>) {
     }
     let mut known = known.into_iter();
     for (count, answer) in waiting {
-        // Its POP may have given up meanwhile.
+        // The report may have timed out meanwhile.
         let _ = answer.send(known.by_ref().take(count).collect());
     }
 }
 
-/// Puts the counts of one budget beside each other, as long as there is room and they go by one quota.
+/// Joins the counts of each budget, as long as there is room and they have the same quota.
 fn join(charges: Vec<Charging>) -> Vec<Joined> {
     let before = same_before(&charges);
     let mut budgets: Vec<Joined> = Vec::with_capacity(charges.len());
-    // Where each charge is among these.
+    // Index of each charge among these.
     let mut places: Vec<usize> = Vec::with_capacity(charges.len());
     for (n, (charging, before)) in charges.into_iter().zip(before).enumerate() {
         let place = before.and_then(|before| places.get(before).copied());
@@ -118,13 +120,13 @@ fn join(charges: Vec<Charging>) -> Vec<Joined> {
     budgets
 }
 
-/// Of each charge, which one before it was the last of the same budget.
+/// For each charge, the index of the previous one of the same budget.
 fn same_before(charges: &[Charging]) -> Vec<Option<usize>> {
     let mut last_of: Hashed<&str, usize> = Hashed::with_capacity(charges.len());
     charges.iter().enumerate().map(|(n, charging)| last_of.insert(&charging.key, n)).collect()
 }
 
-/// Divides budgets among calls, in their order: as many go in one as there is room for and are of one member.
+/// Divides budgets among calls, in order: a call takes budgets of one member while there is room.
 fn in_calls(budgets: Vec<Joined>) -> Vec<Vec<Joined>> {
     let (mut calls, mut call, mut counts) = (Vec::new(), Vec::<Joined>::new(), 0);
     for budget in budgets {

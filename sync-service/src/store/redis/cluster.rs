@@ -1,7 +1,7 @@
-//! A Redis Cluster: calls go where their keys are.
+//! Redis Cluster: sends calls to the masters of their keys.
 //!
-//! What goes to one master goes in one pipeline, and to all masters at once. A master that is out of reach fails its
-//! own calls, at once while its link is down. A call whose key has moved is sent there.
+//! Calls to one master go in one pipeline, and to all masters concurrently. A master that is out of reach fails
+//! its own calls, at once while its link is down. A call whose key has moved is sent to the new node.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -21,31 +21,31 @@ use crate::store::address::Node;
 use crate::store::link::Open;
 use crate::store::{Master, StoreError};
 
-/// How often a call is sent again that a server could not take.
+/// Number of times that a call is sent again if a server could not take it.
 const RETRIES: usize = 2;
-/// How long to wait before that, in milliseconds: at least, and less than this.
+/// Pause before that, in milliseconds: at least the start, and less than the end.
 const PAUSE_MS: Range<u32> = 20..100;
 
-/// The masters of a cluster. The background work ends when this is dropped.
+/// Masters of a cluster. The background task ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Cluster {
     nodes: Arc<Nodes>,
     task: JoinHandle<()>,
 }
 
-/// A call that has no answer yet.
+/// A call without an answer yet.
 struct Waiting {
-    /// Its number among all.
+    /// Its index among all calls.
     at: usize,
     call: Call,
-    /// The node to send it to, if it is not that of its slot.
+    /// Node to send it to, if that differs from the node of its slot.
     redirected: Option<Node>,
 }
 
-/// What came back of a call: a value, and from where; or why nothing did.
+/// Result of a call: a value and its origin, or the reason why there is none.
 type Came = Result<(Value, Arc<Way>), StoreError>;
 
-/// The server that answered, and over which connection.
+/// The server and the connection that an answer came from.
 struct Way {
     server: Arc<Server>,
     open: Open,
@@ -58,13 +58,13 @@ impl Drop for Cluster {
 }
 
 impl Cluster {
-    /// Starts connecting. Must run inside tokio.
+    /// Starts connecting. Must be called inside a tokio runtime.
     pub(super) fn new(reach: Reach) -> Self {
         let nodes = Arc::new(Nodes::new(reach));
         Self { task: tokio::spawn(Arc::clone(&nodes).follow()), nodes }
     }
 
-    /// What each of `calls` of `script` gave.
+    /// Sends `calls` of `script`; returns their results in order.
     pub(super) async fn send(
         &self,
         calls: Vec<Call>,
@@ -148,29 +148,29 @@ impl Cluster {
             });
         }
         while let Some(trip) = trips.join_next().await {
-            // It cannot panic, and nobody aborts it.
+            // The task cannot panic, and is never aborted.
             came.extend(trip.unwrap_or_default());
         }
         came
     }
 
-    /// Whether a master is in reach; an error says why none is.
+    /// Succeeds if a master is in reach.
     pub(super) fn ping(&self) -> Result<(), StoreError> {
         self.nodes.ping()
     }
 
-    /// The masters in reach, and whether a replica confirms what is drawn there, where that is waited for.
+    /// Masters in reach, with the result of their last confirmation by a replica, if draws wait for one.
     pub(super) fn masters(&self) -> Vec<Master> {
         self.nodes.masters()
     }
 }
 
-/// What to do about an answer.
+/// Reaction to an answer.
 enum Next {
     Take,
-    /// The key is at this node, or is being moved there.
+    /// Send it to this node, which has the key or, if true, is receiving it.
     Go(Node, bool),
-    /// Somebody is about to take over: send it again a little later, to whoever has the slot then.
+    /// A fail-over is under way: send it again a little later, to the slot's node at that time.
     Pause,
 }
 
@@ -201,12 +201,12 @@ fn next(answer: &Value) -> Next {
     }
 }
 
-/// What a call gave in the end.
+/// Final result of a call.
 fn outcome(came: Came) -> Result<Value, StoreError> {
     use ServerErrorKind as Kind;
     let (value, way) = came?;
     if let Some(ErrorKind::Server(Kind::Moved | Kind::Ask | Kind::TryAgain)) = error_kind(&value) {
-        // No node is to blame.
+        // No node is at fault.
         let reason =
             "its cluster is moving this key from node to node, and none of those that were asked has it";
         return Err(StoreError::Refused(reason.into()));
@@ -215,7 +215,7 @@ fn outcome(came: Came) -> Result<Value, StoreError> {
 }
 
 fn pause() -> Duration {
-    // Calls that failed together need not come back together.
+    // Pauses vary, so that calls that failed together do not return together.
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let more_ms = now.subsec_micros() % (PAUSE_MS.end - PAUSE_MS.start);
     Duration::from_millis((PAUSE_MS.start + more_ms).into())

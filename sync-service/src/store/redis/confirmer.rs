@@ -1,8 +1,9 @@
-//! Draws that count once a replica has them, too.
+//! Draws that count only once a replica has them.
 //!
-//! `WAIT` holds its connection up until a replica has all that went over it before. So these draws have one of their own.
-//! Those that come while it is held up are gathered, and go as one pipeline with one `WAIT` at its end. After a second
-//! without draws a probe goes in their place: it is known that no replica answers before a draw is in need of one.
+//! `WAIT` blocks its connection until a replica has everything that was sent over it before. So these draws
+//! have a connection of their own. Draws that arrive while it is blocked are collected, and go as one pipeline
+//! with one `WAIT` at its end. After a second without draws a probe is sent instead, so that a missing replica
+//! is found before a draw needs it.
 
 use std::mem::take;
 use std::sync::Arc;
@@ -19,22 +20,22 @@ use super::script::Lua;
 use crate::store::link::{Episode, Link, Open};
 use crate::store::{Master, StoreError};
 
-/// The most reports whose draws wait to be sent.
+/// Maximum number of reports whose draws wait to be sent.
 const ASKED_MAX: usize = 256;
-/// With so many draws no more reports' go together: what a server does in a small part of its time. If all were sent at
-/// once that come after an outage, none might be in time.
+/// A pipeline with this number of draws takes no more reports: a server executes it in a small part of its
+/// time-out. If all draws after an outage were sent at once, all of them might be late.
 const CALLS_MAX: usize = 2_000;
-/// After so long without draws a probe goes in their place.
+/// Time without draws after which a probe is sent.
 const IDLE: Duration = Duration::from_secs(1);
-/// How much longer than it was told Redis may wait: it looks for what has waited long enough ten times a second.
+/// Time by which Redis may exceed the time of a `WAIT`: it checks ten times a second which ones have ended.
 const LATE: Duration = Duration::from_millis(100);
-/// How long to wait before a connection is opened again.
+/// Pause before a connection is opened again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What the calls of one report gave, or why nothing did.
+/// Results of one report's calls, or the reason why there are none.
 type Came = Result<Vec<Value>, StoreError>;
 
-/// Sends draws to one server. The background work ends when this is dropped.
+/// Sends draws to one server. The background task ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Confirmer {
     wait: Duration,
@@ -43,7 +44,7 @@ pub(super) struct Confirmer {
     task: JoinHandle<()>,
 }
 
-/// The draws of one report.
+/// Draws of one report.
 struct Asked {
     calls: Vec<Call>,
     answer: oneshot::Sender<Came>,
@@ -56,7 +57,8 @@ impl Drop for Confirmer {
 }
 
 impl Confirmer {
-    /// Sends calls of `script` to where `link` leads; a replica may take `wait`. Must run inside tokio.
+    /// Creates the sender of calls of `script` over `link`; a replica may take `wait`. Must be called inside a
+    /// tokio runtime.
     pub(super) fn new(link: Arc<Link>, script: Arc<Lua>, wait: Duration) -> Self {
         let (asked, asking) = mpsc::channel(ASKED_MAX);
         let (said, master) =
@@ -74,32 +76,32 @@ impl Confirmer {
         Self { wait, asked, master, task: tokio::spawn(work.run()) }
     }
 
-    /// What each of `calls` gave, once a replica has it.
+    /// Sends `calls`; returns their results once a replica has them.
     pub(super) async fn send(&self, calls: Vec<Call>) -> Came {
         let (answer, answered) = oneshot::channel();
-        // The other end is there for as long as this is.
+        // The receiver lives as long as this sender.
         let _ = self.asked.send(Asked { calls, answer }).await;
         answered.await.unwrap_or(Err(StoreError::Connecting))
     }
 
-    /// How much longer than others these calls may take.
+    /// Time that these calls may take in addition to others.
     pub(super) fn patience(&self) -> Duration {
         patience(self.wait)
     }
 
-    /// What was heard last of the server's replicas.
+    /// Last known state of the server's replicas.
     pub(super) fn master(&self) -> Master {
         self.master.borrow().clone()
     }
 }
 
-/// How much longer than others calls may take for which a replica may take `wait`: as long as the trip before theirs
-/// waits, and theirs.
+/// Time that calls which wait for a replica may take in addition to others: the `WAIT` of the exchange before
+/// theirs, and their own.
 pub(super) fn patience(wait: Duration) -> Duration {
     (wait + LATE) * 2
 }
 
-/// What runs in the background of a [`Confirmer`].
+/// Background task of a [`Confirmer`].
 struct Work {
     link: Arc<Link>,
     script: Arc<Lua>,
@@ -108,13 +110,13 @@ struct Work {
     said: watch::Sender<Master>,
     /// The connection that waits.
     own: Option<MultiplexedConnection>,
-    /// The number of the link's connection that it was opened beside.
+    /// Number of the link's connection at the time when `own` was opened.
     beside: u64,
     episode: Episode,
 }
 
 impl Work {
-    /// Takes what comes until it is aborted.
+    /// Handles draws until the task is aborted.
     async fn run(mut self) {
         loop {
             let mut asked = self.gather().await;
@@ -125,7 +127,7 @@ impl Work {
             let mut rest = came.map(Vec::into_iter);
             for (asked, count) in asked.into_iter().zip(counts) {
                 let its_own = rest.as_mut().map(|rest| rest.take(count).collect());
-                // Its report may have given up meanwhile.
+                // The report may have timed out meanwhile.
                 let _ = asked.answer.send(its_own.map_err(|reason| reason.clone()));
             }
             if self.own.is_none() {
@@ -134,7 +136,7 @@ impl Work {
         }
     }
 
-    /// What is to go together now; nothing if a probe is due.
+    /// Collects the draws that are sent together now; none if a probe is due.
     async fn gather(&mut self) -> Vec<Asked> {
         let mut next = tokio::select! {
             next = self.asked.recv() => next,
@@ -143,7 +145,7 @@ impl Work {
         };
         let (mut gathered, mut count) = (Vec::new(), 0);
         while let Some(asked) = next {
-            // Its report may have given up meanwhile.
+            // The report may have timed out meanwhile.
             if !asked.answer.is_closed() {
                 count += asked.calls.len();
                 gathered.push(asked);
@@ -166,24 +168,24 @@ impl Work {
         let came = timeout(limit, sent).await.unwrap_or(Err(StoreError::Slow(limit.as_millis())));
         if let Err(StoreError::Unreachable(_) | StoreError::Slow(_)) = came {
             self.own = None;
-            // It may be the server.
+            // The server itself may have failed.
             self.link.probe_soon();
         }
         came
     }
 
-    /// Sends a probe, for a replica to have what it writes.
+    /// Sends a probe, and waits for a replica to have its writes.
     async fn probe(&self, open: &Open) -> Came {
         let mut probe = self.link.probe();
         add_wait(&mut probe, self.wait);
         match probe.query_async(&mut open.connection.clone()).await {
             Ok(values) => confirmed(values, open, self.wait),
-            // That a slot moves says nothing of replicas.
+            // A slot that moves is no failure of replicas.
             Err(error) => self.link.judge(&error, open.limit).map(|()| Vec::new()),
         }
     }
 
-    /// The connection that waits, opened anew beside each one of the link.
+    /// The connection that waits, opened anew for each new connection of the link.
     async fn open(&mut self) -> Result<Open, StoreError> {
         let open = self.link.connection()?;
         if self.beside != open.generation {
@@ -202,14 +204,14 @@ impl Work {
         Ok(self.own.insert(connection).clone())
     }
 
-    /// Notes whether a replica answered; `failed` is why not.
+    /// Records the result of an exchange with a replica; `failed` is its error.
     fn hear(&mut self, failed: Option<&StoreError>) {
         let server = self.said.borrow().server.clone();
         match failed {
             None if self.episode.is_over(Instant::now()) => {
                 tracing::info!(server, "a replica of the store confirms draws again");
             }
-            // What is wrong with the server itself its link says.
+            // A failure of the server itself is logged by its link.
             Some(reason) if self.link.connection().is_ok() && self.episode.is_news(reason) => {
                 tracing::warn!(kind = reason.kind(), server, "strict rules get nothing: {reason}");
             }

@@ -18,15 +18,16 @@ use super::script::{Lua, with_maxima};
 use crate::store::StoreError;
 use crate::store::keys::Keys;
 
-/// A budget that is not full is kept longer by so many times the time until it is, but never by more than
+/// A budget that is not full is kept longer by this many times its deficit, but by no more than
 /// [`STEP_KEPT_US`].
 pub(super) const STEP_KEPT_TIMES: u64 = 3;
 
-/// What the script returns: `deficit_us`, `deficit_ns`, `outstanding`, `given`, `now_us`, `left`, and for each claim all
-/// that was debited for its epoch, or -1 where there is no lease, how long to wait for more, and how long it may be spent.
+/// Answer of the script: `deficit_us`, `deficit_ns`, `outstanding`, `given`, `now_us`, `left`. Then for each
+/// claim the sum of tokens debited for its epoch, or -1 without a lease; the wait for more; and the length of
+/// the lease.
 pub(super) type Row = (u64, u64, u64, u64, u64, u32, Vec<i64>, Vec<u64>, Vec<u32>);
 
-/// The script, with weir-budget's maxima in front.
+/// The script, preceded by limits of weir-budget.
 pub fn script() -> String {
     let maxima = [
         ("COUNT_MAX", COUNT_MAX),
@@ -43,7 +44,7 @@ pub fn script() -> String {
     with_maxima(&maxima, include_str!("../draw.lua"))
 }
 
-/// A call of the script for a draw.
+/// Creates a call of the script for a draw.
 pub(super) fn call(script: &Lua, keys: &Keys, pop: &str, draw: &Draw) -> Call {
     let mut call = Call::of(script, &[keys.escrow(draw.law, &draw.id)]);
     call.arg(pop).arg(draw.token_ns() / 1_000).arg(draw.token_ns() % 1_000).arg(draw.quota.burst());
@@ -75,12 +76,12 @@ pub(super) fn call(script: &Lua, keys: &Keys, pop: &str, draw: &Draw) -> Call {
     call
 }
 
-/// How long a window is at most, or for how long a token counts once it is spent, in microseconds.
+/// Maximum length of a window, or the time for which a spent token counts, in microseconds.
 fn length_us(law: Law) -> u64 {
     law.windows().map(Calendar::longest_us).or(law.counts_us()).unwrap_or(0)
 }
 
-/// How long Redis keeps the budget at most, if nothing is drawn again.
+/// Maximum time for which Redis keeps the budget without another draw.
 pub(super) fn kept(draw: &Draw, drawn: &Drawn) -> Duration {
     let held_us =
         draw.claims.iter().filter_map(Claim::leased_us).map(longer_us).fold(draw.held_us(), u64::max);
@@ -97,7 +98,7 @@ pub(super) fn kept(draw: &Draw, drawn: &Drawn) -> Duration {
     Duration::from_micros(us.min(COUNT_MAX))
 }
 
-/// What the script said of one draw.
+/// Result of a draw from the script's answer.
 pub(super) fn drawn(draw: &Draw, row: &Row) -> Result<Drawn, StoreError> {
     let (deficit_us, rest_ns, outstanding, given, now_us, left, charged, waits, leases) = row;
     if [charged.len(), waits.len(), leases.len()] != [draw.claims.len(); 3] {

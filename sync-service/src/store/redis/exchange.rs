@@ -1,4 +1,4 @@
-//! One trip over one connection: calls of a script, each with its own answer.
+//! One exchange over one connection: calls of a script, each with its own answer.
 
 use std::mem::replace;
 use std::time::Duration;
@@ -13,34 +13,34 @@ use crate::store::trouble::explain;
 
 /// The command that runs a script.
 const EVALSHA: &str = "EVALSHA";
-/// As many digits as the number of a call's keys has at most.
+/// Maximum number of digits of a call's key count.
 const DIGITS_MAX: usize = 20;
-/// What goes before a call whose key is being moved to the server that is asked.
+/// Command before a call whose key is being moved to the called server.
 const ASKING: &str = "ASKING";
 
-/// A command, and the key that says which server of a cluster it is for.
+/// A command, and the key that selects the server of a cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) key: String,
     pub(super) command: Cmd,
-    /// What its last argument ends with, behind what is known of the server's clock, if its script is told so.
+    /// End of its last argument, after the bounds of the server's clock, if its script takes them.
     pub(super) tail: Vec<u8>,
-    /// The key is being moved to the server that is asked, which is told that we know.
+    /// True if the key is being moved to the called server; the call is then preceded by [`ASKING`].
     pub(super) is_asking: bool,
 }
 
 impl Call {
-    /// A command for the server of `key`.
+    /// Creates a command for the server of `key`.
     pub(super) fn new(name: &str, key: &str) -> Self {
         Self { key: key.to_owned(), command: redis::cmd(name), tail: Vec::new(), is_asking: false }
     }
 
-    /// Runs a script on `keys`, which are all of one slot.
+    /// Creates a call of a script on `keys`, which are all in one slot.
     pub(super) fn of<K: AsRef<str> + ToRedisArgs>(script: &Lua, keys: &[K]) -> Self {
         Self::with_room(script, keys, 0, 0)
     }
 
-    /// The same, with room for so many arguments more, of so many bytes in all.
+    /// Creates the same call with room for `args` more arguments of `bytes` bytes in all.
     pub(super) fn with_room<K: AsRef<str> + ToRedisArgs>(
         script: &Lua,
         keys: &[K],
@@ -66,10 +66,12 @@ impl Call {
     }
 }
 
-/// Sends `calls` of `script` over a connection to where `link` leads, and returns an answer for each, which may be an
-/// error. Those that find the script lost are sent once more behind it, which is harmless, and those that are refused as late
-/// once more as well, now that the server's clock was heard. With `wait`, answers count only once a replica has what the
-/// calls did, which it may take so long for.
+/// Sends `calls` of `script` over a connection of `link`, and returns an answer for each, which may be an
+/// error.
+///
+/// Calls that fail because the script is not loaded are sent once more after loading it, which is harmless.
+/// Calls that were refused as late are sent once more, too, as the server's clock is known by then. With
+/// `wait`, answers count only once a replica has the calls' effects, and it may take that time.
 pub(super) async fn exchange(
     link: &Link,
     open: &Open,
@@ -100,7 +102,7 @@ pub(super) async fn exchange(
     Ok(values)
 }
 
-/// Sends those calls once more that were refused as late, now that the server's clock was heard.
+/// Sends the calls once more that were refused as late, now that the server's clock is known.
 async fn send_late_again(
     link: &Link,
     open: &Open,
@@ -123,7 +125,7 @@ async fn send_late_again(
     Ok(())
 }
 
-/// The kind of an answer that is an error.
+/// The kind of an answer that is an error; none for other answers.
 pub(super) fn error_kind(value: &Value) -> Option<ErrorKind> {
     match value {
         Value::ServerError(error) => Some(RedisError::from(error.clone()).kind()),
@@ -131,8 +133,8 @@ pub(super) fn error_kind(value: &Value) -> Option<ErrorKind> {
     }
 }
 
-/// Commands, and whether the keys of each are being moved to the server that is asked, which is told that we know; the text
-/// of `script` goes before them where the server has lost it.
+/// Pipeline of commands. A command with `true` is preceded by [`ASKING`], because its key is being moved to the
+/// called server. `script` is loaded first, if the server has lost it.
 fn pipeline(script: Option<&Lua>, calls: impl Iterator<Item = (Cmd, bool)>) -> Pipeline {
     let mut pipeline = Pipeline::with_capacity(calls.size_hint().0);
     if let Some(script) = script {
@@ -148,7 +150,7 @@ fn pipeline(script: Option<&Lua>, calls: impl Iterator<Item = (Cmd, bool)>) -> P
     pipeline
 }
 
-/// What a [`pipeline`] was made of.
+/// Commands that a [`pipeline`] was made of.
 fn sent(pipeline: &Pipeline) -> impl Iterator<Item = (&Cmd, bool)> {
     let mut is_next_asking = false;
     pipeline.cmd_iter().filter_map(move |command| {
@@ -158,7 +160,8 @@ fn sent(pipeline: &Pipeline) -> impl Iterator<Item = (&Cmd, bool)> {
     })
 }
 
-/// What each of `calls` gave, errors among them, once a replica has it, too, if that is waited for.
+/// Sends `calls` and returns their answers, including errors. With `wait`, they count only once a replica has
+/// their effects.
 async fn query(calls: &mut Pipeline, open: &Open, wait: Option<Duration>) -> Result<Vec<Value>, StoreError> {
     if let Some(wait) = wait {
         add_wait(calls, wait);
@@ -171,12 +174,12 @@ async fn query(calls: &mut Pipeline, open: &Open, wait: Option<Duration>) -> Res
     }
 }
 
-/// Has the server wait at the end of `calls` until a replica has what they did.
+/// Adds a `WAIT` for one replica to the end of `calls`.
 pub(super) fn add_wait(calls: &mut Pipeline, wait: Duration) {
     calls.cmd("WAIT").arg(1).arg(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
 }
 
-/// What calls gave at whose end was a wait, or why that does not count.
+/// Answers of a pipeline that ended in `WAIT`; an error if no replica confirmed.
 pub(super) fn confirmed(
     mut values: Vec<Value>,
     open: &Open,

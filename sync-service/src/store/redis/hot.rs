@@ -1,4 +1,4 @@
-//! The list of hot keys in Redis: two sorted sets, changed by one script.
+//! List of hot keys in Redis: two sorted sets, changed by one script.
 
 use std::collections::BTreeSet;
 
@@ -9,21 +9,21 @@ use super::exchange::Call;
 use super::script::{Lua, with_maxima};
 use crate::store::keys::Keys;
 
-/// The list, and when it changed; in one slot of a cluster, that of the list's name.
+/// Names of the list and of its changes, in one cluster slot, that of the list's name.
 fn names(keys: &Keys) -> [String; 2] {
     [keys.one("hot"), keys.beside("hot", "changed")]
 }
 
-/// How long a change is kept, in milliseconds: for longer than it may be asked for.
+/// Time for which a change is kept, in milliseconds: longer than any read goes back.
 const CHANGES_KEPT_MS: u64 = 2 * WHOLE_MS;
 
-/// What the script returns: `now_ms`, keys on the list, and keys that are not.
+/// Answer of the script: `now_ms`, keys on the list, and keys that left it.
 pub(super) type Row = (u64, Vec<String>, Vec<String>);
 
-/// The keys on the list.
+/// Keys on the list.
 pub(super) type Known = ChangedList<BTreeSet<HotKey>>;
 
-/// The script, with the maxima in front.
+/// The script, preceded by its limits.
 pub(super) fn script() -> String {
     let maxima = [
         ("HOT_MAX", HOT_MAX as u64),
@@ -34,7 +34,7 @@ pub(super) fn script() -> String {
     with_maxima(&maxima, include_str!("../hot.lua"))
 }
 
-/// One call of the script.
+/// Creates a call of the script.
 pub(super) fn call(script: &Lua, keys: &Keys, since_ms: u64, mine: &[HotKey]) -> Call {
     let mut call = Call::of(script, &names(keys));
     call.arg(since_ms);
@@ -44,10 +44,10 @@ pub(super) fn call(script: &Lua, keys: &Keys, since_ms: u64, mine: &[HotKey]) ->
     call
 }
 
-/// Takes in what the script said of the changes since `since_ms`; returns the list.
+/// Applies the script's answer with the changes since `since_ms`; returns the list.
 pub(super) fn list(known: &Known, since_ms: u64, (now_ms, on, off): &Row) -> Vec<HotKey> {
     known.heard(since_ms, *now_ms, |list| {
-        // What cannot be read was put there by a newer version, or by another program.
+        // Keys that cannot be parsed are from a newer version or another program.
         for key in off.iter().filter_map(|text| text.parse().ok()) {
             list.remove(&key);
         }

@@ -1,6 +1,6 @@
-//! The masters of a cluster: a [`Server`] each, and which keys are whose.
+//! Masters of a cluster: a [`Server`] each, and the map from keys to masters.
 //!
-//! Which slots are whose is asked every second, of all masters, and whenever an answer shows that it changed.
+//! All masters are asked for the map of slots every second, and whenever an answer shows that it changed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,23 +22,23 @@ use crate::store::link::{Episode, Open, Place, Tag};
 use crate::store::trouble::explain;
 use crate::store::{Master, StoreError};
 
-/// How often to ask which slots are whose.
+/// Interval at which the map of slots is read.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// The shortest time between two such questions.
+/// Minimum time between two reads.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
-/// How long a link to a node without slots is kept after a call last went there: slots may be on their way to it.
+/// Time for which a link to a node without slots is kept after its last call: slots may be on their way to it.
 const IDLE_MAX: Duration = Duration::from_secs(10);
-/// How long a seed may take to answer, if no master is in reach.
+/// Time-out for an answer of a seed, if no master is in reach.
 const SEED_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The masters of a cluster.
+/// Masters of a cluster.
 #[derive(Debug)]
 pub(super) struct Nodes {
     reach: Reach,
     shards: Mutex<Shards>,
     /// Notified when an answer shows that slots have moved.
     stale: Notify,
-    /// Whether it was logged that the user may not ask for everything.
+    /// True if the missing right to `CLUSTER INFO` was logged.
     is_lack_told: AtomicBool,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Nodes {
 struct Shards {
     slots: Slots,
     links: BTreeMap<Node, Shard>,
-    /// Why nothing is known of the slots.
+    /// Reason why the map of slots is unknown.
     trouble: StoreError,
 }
 
@@ -54,7 +54,7 @@ struct Shards {
 struct Shard {
     server: Arc<Server>,
     tag: Arc<Tag>,
-    /// When a call last went there.
+    /// Time of its last call.
     used_at: Instant,
 }
 
@@ -66,7 +66,7 @@ impl Nodes {
         Self { reach, shards, stale: Notify::new(), is_lack_told: AtomicBool::new(false) }
     }
 
-    /// Whether a master is in reach; an error says why none is.
+    /// Succeeds if a master is in reach.
     pub(super) fn ping(&self) -> Result<(), StoreError> {
         let shards = self.shards();
         let mut reason = shards.trouble.clone();
@@ -79,7 +79,7 @@ impl Nodes {
         Err(reason)
     }
 
-    /// Those in reach, and whether a replica confirms what is drawn there, where that is waited for.
+    /// Masters in reach, with the result of their last confirmation by a replica, if draws wait for one.
     pub(super) fn masters(&self) -> Vec<Master> {
         let shards = self.shards();
         let masters = shards.slots.nodes();
@@ -87,7 +87,7 @@ impl Nodes {
         served.filter_map(|(_, shard)| shard.server.master()).collect()
     }
 
-    /// The master that serves `key`.
+    /// Master that serves `key`.
     pub(super) fn master_of(&self, key: &str) -> Result<Node, StoreError> {
         let shards = self.shards();
         match shards.slots.node_of(slot_of(key)) {
@@ -97,7 +97,7 @@ impl Nodes {
         }
     }
 
-    /// The server at `node`. One that took over is known by its answers before anybody says that slots are its own.
+    /// The server at `node`. A redirect may lead to a node that took over before it is in the map of slots.
     pub(super) fn server_at(&self, node: &Node) -> Arc<Server> {
         let mut shards = self.shards();
         let shard = shards.links.entry(node.clone()).or_insert_with(|| self.connect(node, "probe"));
@@ -105,17 +105,17 @@ impl Nodes {
         Arc::clone(&shard.server)
     }
 
-    /// Has it asked soon which slots are whose.
+    /// Requests an early read of the map of slots.
     pub(super) fn look_soon(&self) {
         self.stale.notify_one();
     }
 
     fn shards(&self) -> MutexGuard<'_, Shards> {
-        // Nothing that runs under this lock panics; should it, what it guards is still good.
+        // Nothing panics while it holds this lock; if it did, the data would still be valid.
         self.shards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the slots up to date.
+    /// Keeps the map of slots up to date.
     pub(super) async fn follow(self: Arc<Self>) {
         let mut episode = Episode::default();
         loop {
@@ -123,7 +123,7 @@ impl Nodes {
                 Ok(view) => {
                     let now = Instant::now();
                     self.take(view, now);
-                    // What was wrong with the nodes themselves their links say.
+                    // Failures of the nodes themselves are logged by their links.
                     episode.is_over(now);
                 }
                 Err(reason) => {
@@ -139,12 +139,12 @@ impl Nodes {
                 }
             }
             sleep(LOOK_PAUSE).await;
-            // A timeout is a look that is due.
+            // A time-out means that the next read is due.
             let _ = timeout(LOOK_INTERVAL, self.stale.notified()).await;
         }
     }
 
-    /// Which slots are whose, as the masters say that are in reach; the seeds are asked, too, if none of these serves keys.
+    /// Reads the map of slots from the masters in reach, and from the seeds if none of these serves keys.
     async fn look(self: &Arc<Self>) -> Result<View, StoreError> {
         let known = |(node, shard): (&Node, &Shard)| (node.clone(), Arc::clone(&shard.server.link));
         let links: Vec<_> = self.shards().links.iter().map(known).collect();
@@ -178,7 +178,7 @@ impl Nodes {
         View::best(&views).cloned().ok_or(reason)
     }
 
-    /// Says once that the user may not ask which view is the latest.
+    /// Logs once that the user has no right to read which view is the latest.
     fn tell_lack(&self) {
         if !self.is_lack_told.swap(true, Ordering::Relaxed) {
             let server = self.reach.dialer.address().to_string();
@@ -201,14 +201,14 @@ impl Nodes {
         timeout(SEED_TIMEOUT, asking).await.unwrap_or_else(|_| Err(slow()))
     }
 
-    /// Goes by `view` from `now` on: new masters are connected to, old ones left. A node that serves no keys changes
-    /// nothing of what is known.
+    /// Adopts `view` at `now`: connects to new masters and drops old ones. The view of a node that serves no
+    /// keys is ignored, unless nothing is known yet.
     fn take(&self, View { is_ok, slots, .. }: View, now: Instant) {
         {
             let mut shards = self.shards();
             let is_news = shards.slots != slots && (is_ok || shards.links.is_empty());
             if is_ok {
-                // Even if it is no news: a call that was on its way may have connected to an old master again.
+                // Even without a change: a call that was on its way may have connected to an old master again.
                 let masters = slots.nodes();
                 shards.links.retain(|node, shard| {
                     let is_used = now.duration_since(shard.used_at) < IDLE_MAX;
@@ -234,7 +234,7 @@ impl Nodes {
         Shard { server: Arc::new(self.reach.server(place)), tag, used_at: Instant::now() }
     }
 
-    /// The most that calls may take together, also if they wait for a replica.
+    /// Maximum time that calls may take together. Confirmed calls also wait for a replica.
     pub(super) fn limit(&self, is_confirmed: bool) -> Duration {
         let shards = self.shards();
         let limits = shards
@@ -248,7 +248,7 @@ impl Nodes {
     }
 }
 
-/// What each of `questions` gave, in their order.
+/// Runs `questions` concurrently; returns their results in order.
 async fn all<T: Send + 'static>(
     questions: impl Iterator<Item = impl Future<Output = T> + Send + 'static>,
 ) -> Vec<T> {
@@ -261,7 +261,7 @@ async fn all<T: Send + 'static>(
     answers.into_iter().map(|(_, answer)| answer).collect()
 }
 
-/// What the node at `host` says of its cluster.
+/// Reads the view of the node at `host`.
 async fn ask_view(open: &Open, host: &str) -> Result<View, StoreError> {
     let mut questions = redis::pipe();
     questions.cmd("CLUSTER").arg("INFO").cmd("CLUSTER").arg("SLOTS").ignore_errors();
@@ -275,7 +275,7 @@ async fn ask_view(open: &Open, host: &str) -> Result<View, StoreError> {
     let slots = slots.map_err(explained)?;
     let info = match info {
         Ok(info) => Some(info),
-        // The user may be that of a version before, which did not ask for this.
+        // The user's rights may be those for an older version, which did not use this command.
         Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => None,
         Err(error) => return Err(explained(error)),
     };

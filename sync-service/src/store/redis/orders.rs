@@ -1,4 +1,4 @@
-//! Orders in Redis: one hash beside the rule sets, changed by one script.
+//! Overrides in Redis: one hash beside the rule sets, changed by one script.
 
 use std::sync::Arc;
 
@@ -10,20 +10,20 @@ use crate::store::StoreError;
 use crate::store::keys::Keys;
 use crate::store::orders::{Change, Current, Kept, ORDERS_MAX, Orders, Outcome, Until};
 
-/// The rule sets, and the orders; in one slot of a cluster.
+/// Names of the rule sets and the overrides, in one cluster slot.
 fn names(keys: &Keys) -> [String; 2] {
     [keys.one(RULES), keys.beside(RULES, "orders")]
 }
 
-/// What the script returns.
+/// Answer of the script.
 type Row = (u64, u64, u64, u64, u64, Vec<(String, String)>);
 
-/// The script, with its maximum in front.
+/// The script, preceded by its limit.
 pub(super) fn script() -> String {
     with_maxima(&[("ORDERS_MAX", ORDERS_MAX as u64)], include_str!("../orders.lua"))
 }
 
-/// All numbers, of one moment.
+/// Reads version and numbers at one moment.
 pub(super) async fn current(
     servers: &Servers,
     script: &Arc<Lua>,
@@ -62,7 +62,7 @@ pub(super) async fn change(
         2 => Outcome::Missing,
         _ => return Err(StoreError::Nonsense("another outcome of a change of orders")),
     };
-    // What cannot be read was put there by another program.
+    // Overrides that cannot be parsed are from another program.
     let mut kept: Vec<Kept> = rows.into_iter().filter_map(|(name, value)| kept(name, &value)).collect();
     kept.sort_by_key(|order| order.id);
     let current = Current { version: Some(version).filter(|version| *version > 0), orders, canary };

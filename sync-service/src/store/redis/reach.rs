@@ -1,4 +1,4 @@
-//! What every connection of a store is made with.
+//! Settings shared by all connections of a store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,24 +11,24 @@ use crate::store::dial::Dialer;
 use crate::store::keys::Keys;
 use crate::store::link::{Link, Place};
 
-/// How servers are reached.
+/// Settings for reaching servers.
 #[derive(Clone, Debug)]
 pub(super) struct Reach {
     pub(super) dialer: Arc<Dialer>,
-    /// The names of what is written there.
+    /// Names of the keys there.
     pub(super) keys: Keys,
-    /// How long an answer may take, beside the round trip.
+    /// Time-out of an answer, in addition to the round trip.
     pub(super) response_timeout: Duration,
-    /// What is loaded on each new connection.
+    /// Scripts that are loaded on each new connection.
     pub(super) scripts: Arc<[String]>,
-    /// The script of the calls that count once a replica has what they did, and how long that may take; without this none
-    /// is waited for.
+    /// Script of the calls that count only once a replica has their effects, and the time that may take; none
+    /// if no call waits for a replica.
     pub(super) confirmed: Option<(Arc<Lua>, Duration)>,
     pub(super) clocks: Arc<Clocks>,
 }
 
 impl Reach {
-    /// A server at `place`. Starts connecting; must run inside tokio.
+    /// Creates a server at `place`, and starts connecting. Must be called inside a tokio runtime.
     pub(super) fn server(&self, place: Place) -> Server {
         let clock = ServerClock::new(Arc::clone(&self.clocks));
         let (keys, scripts) = (self.keys.clone(), Arc::clone(&self.scripts));

@@ -10,10 +10,10 @@ use crate::store::canary::{self, Change, Outcome};
 use crate::store::keys::Keys;
 use crate::store::rules::{Kept, Put, Stored, VERSIONS_KEPT};
 
-/// The hash of the rule sets.
+/// Name of the rule sets' hash.
 pub(super) const RULES: &str = "rules";
 
-/// The script, with its maximum in front.
+/// The script, preceded by its limit.
 pub(super) fn script() -> String {
     with_maxima(&[("VERSIONS_KEPT", VERSIONS_KEPT as u64)], include_str!("../rules.lua"))
 }
@@ -83,7 +83,7 @@ pub(super) async fn canary(
     Ok(Some(canary::Kept { id, at_ms, text: text.to_owned(), document }))
 }
 
-/// A number, or nothing.
+/// A number as text; empty if there is none.
 fn or_empty(number: Option<u64>) -> String {
     number.map_or_else(String::new, |number| number.to_string())
 }

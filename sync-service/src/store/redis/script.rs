@@ -1,15 +1,15 @@
-//! The scripts that Redis runs.
+//! Lua scripts in Redis.
 
 use redis::{Cmd, Script};
 
 use crate::store::clock::Way;
 
-/// A script, and what Redis knows it by.
+/// A script with its hash.
 #[derive(Clone, Debug)]
 pub(super) struct Lua {
     script: Script,
     text: String,
-    /// If it goes by the server's clock: how it is told of that, and says what it shows.
+    /// Encoding of the clock's bounds and time, if the script uses the server's clock.
     way: Option<Way>,
 }
 
@@ -18,7 +18,7 @@ impl Lua {
         Self { script: Script::new(text), text: text.into(), way: None }
     }
 
-    /// One that goes by the server's clock.
+    /// Creates a script that uses the server's clock.
     pub(super) fn timed(text: &str, way: Way) -> Self {
         Self { way: Some(way), ..Self::new(text) }
     }
@@ -27,12 +27,12 @@ impl Lua {
         self.way
     }
 
-    /// What `EVALSHA` names it by.
+    /// Name of the script for `EVALSHA`.
     pub(super) fn get_hash(&self) -> &str {
         self.script.get_hash()
     }
 
-    /// Loads it.
+    /// Command that loads it.
     pub(super) fn load(&self) -> Cmd {
         let mut load = redis::cmd("SCRIPT");
         load.arg("LOAD").arg(&self.text);
@@ -40,7 +40,7 @@ impl Lua {
     }
 }
 
-/// A script's text, with these maxima in front.
+/// A script's text, preceded by these limits as constants.
 pub(super) fn with_maxima(maxima: &[(&str, u64)], text: &str) -> String {
     let lines = maxima.iter().map(|(name, value)| format!("local {name} = {value}\n"));
     lines.chain([text.to_owned()]).collect()

@@ -16,23 +16,24 @@ use crate::store::{Master, StoreError};
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) link: Arc<Link>,
-    /// Without this no replica is waited for.
+    /// If there is none, no draw waits for a replica.
     pub(super) confirmer: Option<Confirmer>,
 }
 
-/// How calls are sent.
+/// Options for sending calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Manner {
-    /// When all trips of the calls are to be over: until then a link that is being opened is waited for. Without this, the
-    /// link's own limit is all there is, and the link has to be open.
+    /// Deadline of all exchanges of the calls; a link that is being opened is waited for until then. If there
+    /// is none, the link's own limit applies, and the link has to be open.
     pub(super) until: Option<Instant>,
-    /// Answers count only once a replica has what the calls did, where the store is to wait for that.
+    /// True if answers count only once a replica has the calls' effects. Has no effect if the store does not
+    /// wait for replicas.
     pub(super) is_confirmed: bool,
 }
 
 impl Server {
-    /// What each of `calls` of `script` gave, which may be an error, and over which connection. Fails if there is none, or
-    /// no answer in time.
+    /// Sends `calls` of `script`; returns their answers, which may be errors, and the connection that was used.
+    /// Fails if there is no connection, or no answer in time.
     pub(super) async fn send(
         &self,
         calls: Vec<Call>,
@@ -58,9 +59,9 @@ impl Server {
         match answer.unwrap_or(Err(StoreError::Slow(longest.as_millis()))) {
             Ok(values) => Ok((open, values)),
             Err(reason) => {
-                // A server that was given little of its time may be in time.
+                // A server that got only a part of its time might have answered in time.
                 let is_its_own = !matches!(reason, StoreError::Slow(_)) || limit >= longest / 2;
-                // The connection that waits is the confirmer's to mend; others' calls go on.
+                // The confirmer reopens its own connection; calls of others continue.
                 if is_its_own && confirmer.is_none() {
                     self.link.failed(&open, reason.clone());
                 }
@@ -69,7 +70,7 @@ impl Server {
         }
     }
 
-    /// What was answered over `open`; the link hears of a refusal.
+    /// Result of an answer that came over `open`. A refusal is reported to the link.
     pub(super) fn given(&self, value: Value, open: &Open) -> Result<Value, StoreError> {
         let Value::ServerError(error) = value else { return Ok(value) };
         let reason = explain(&RedisError::from(error), open.limit);
@@ -77,7 +78,8 @@ impl Server {
         Err(reason)
     }
 
-    /// Whether a replica confirms what is drawn here; `None` if it is not asked to, or the server itself is out of reach.
+    /// Result of the last confirmation by a replica; none if draws do not wait for one, or the server itself is
+    /// out of reach.
     pub(super) fn master(&self) -> Option<Master> {
         let confirmer = self.confirmer.as_ref().filter(|_| !self.link.is_down())?;
         Some(confirmer.master())

@@ -1,4 +1,4 @@
-//! One Redis, or a cluster of them: where calls go, and what they give.
+//! Servers of a store: one Redis, or a cluster.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) enum Servers {
 }
 
 impl Servers {
-    /// Starts connecting. Must run inside tokio.
+    /// Starts connecting. Must be called inside a tokio runtime.
     pub(super) fn new(reach: Reach) -> Self {
         if *reach.dialer.address().kind() == Kind::Cluster {
             return Self::Cluster(Cluster::new(reach));
@@ -29,7 +29,7 @@ impl Servers {
         Self::One(reach.server(Place::Only(Arc::clone(&reach.dialer))))
     }
 
-    /// What each of `calls` of `script` gave.
+    /// Sends `calls` of `script`; returns their results in order.
     pub(super) async fn send<T: FromRedisValue>(
         &self,
         calls: Vec<Call>,
@@ -38,7 +38,7 @@ impl Servers {
         self.send_in(calls, script, Manner::default()).await
     }
 
-    /// The same, once a replica has what they did, where the store is to wait for that.
+    /// The same, but the results count only once a replica has the calls' effects, if the store waits for that.
     pub(super) async fn send_confirmed<T: FromRedisValue>(
         &self,
         calls: Vec<Call>,
@@ -69,7 +69,7 @@ impl Servers {
         }
     }
 
-    /// What the one call gave.
+    /// Sends one call; returns its result.
     pub(super) async fn send_one<T: FromRedisValue>(
         &self,
         call: Call,
@@ -78,7 +78,7 @@ impl Servers {
         self.send(vec![call], script).await.pop().unwrap_or(Err(StoreError::Nonsense("no answer")))
     }
 
-    /// Whether a server is in reach; an error says why not.
+    /// Succeeds if a server is in reach.
     pub(super) fn ping(&self) -> Result<(), StoreError> {
         match self {
             Self::One(server) => server.link.connection().map(|_| ()),
@@ -86,7 +86,7 @@ impl Servers {
         }
     }
 
-    /// The masters in reach, and whether a replica confirms what is drawn there, where that is waited for.
+    /// Masters in reach, with the result of their last confirmation by a replica, if draws wait for one.
     pub(super) fn masters(&self) -> Vec<Master> {
         match self {
             Self::One(server) => server.master().into_iter().collect(),

@@ -1,4 +1,4 @@
-//! Which node of a cluster serves which keys.
+//! Map from keys to the nodes of a cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,25 +6,26 @@ use redis::Value;
 
 use crate::store::address::Node;
 
-/// How many slots a cluster has.
+/// Number of slots in a cluster.
 const SLOTS: u16 = 16_384;
-/// The most names that are tried until each node has one in a slot of its own.
+/// Maximum number of names that are tried to find one in a slot of each node.
 const NAMES_MAX: u32 = 20_000;
 
-/// What one of a cluster's nodes says of it.
+/// A node's view of its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct View {
-    /// Whether the node serves keys: one that is cut off from most masters does not.
+    /// True if the node serves keys; one that is cut off from most masters does not.
     pub(super) is_ok: bool,
-    /// The latest change of a master that the node has heard of; `None` if it may not be asked for that.
+    /// Epoch of the latest change of a master that the node has received; none if the user has no right to read
+    /// it.
     pub(super) epoch: Option<u64>,
-    /// Which slots are whose.
+    /// Map from slots to masters.
     pub(super) slots: Slots,
 }
 
 impl View {
-    /// Reads the answers to `CLUSTER INFO` and `CLUSTER SLOTS` of the node at `host`. A node that refused the first is
-    /// taken for one that serves keys, and for the one that is furthest behind.
+    /// Parses the answers to `CLUSTER INFO` and `CLUSTER SLOTS` of the node at `host`. A node that refused the
+    /// first is assumed to serve keys, and to be the furthest behind.
     pub(super) fn read(info: Option<&str>, slots: &Value, host: &str) -> Option<Self> {
         let slots = Slots::read(slots, host)?;
         let Some(info) = info else { return Some(Self { is_ok: true, epoch: None, slots }) };
@@ -34,16 +35,16 @@ impl View {
         Some(Self { is_ok, epoch: Some(epoch), slots })
     }
 
-    /// The one to go by: of a node that serves keys, rather than of one that does not; the latest; and what most say. A
-    /// master that was replaced while it was cut off, or hung, still takes itself for one.
+    /// Selects the view to use: of nodes that serve keys rather than others; then the latest; then the most
+    /// frequent. A master that was replaced while it was cut off, or hung, still considers itself one.
     pub(super) fn best(views: &[Self]) -> Option<&Self> {
         let agree = |view: &Self| views.iter().filter(|other| other.slots == view.slots).count();
-        // Of several, the first, lest each look takes another.
+        // The first of equal views, so that each read selects the same.
         views.iter().rev().max_by_key(|view| (view.is_ok, view.epoch, agree(view)))
     }
 }
 
-/// The masters and their slots.
+/// Masters and their slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Slots(Vec<Range>);
 
@@ -54,7 +55,7 @@ struct Range {
     node: Node,
 }
 
-/// A key's slot: a checksum (CRC-16/XMODEM) of what stands in its braces, or of all of it.
+/// A key's slot: a checksum (CRC-16/XMODEM) of the part in braces, or of the whole key.
 pub(super) fn slot_of(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);
@@ -64,7 +65,7 @@ pub(super) fn slot_of(key: &str) -> u16 {
 }
 
 impl Slots {
-    /// Reads the answer to `CLUSTER SLOTS` of the node at `host`, which may leave out its own address.
+    /// Parses the answer to `CLUSTER SLOTS` of the node at `host`, which may leave out its own address.
     pub(super) fn read(answer: &Value, host: &str) -> Option<Self> {
         let Value::Array(rows) = answer else { return None };
         let mut ranges = rows.iter().map(|row| range(row, host)).collect::<Option<Vec<_>>>()?;
@@ -72,18 +73,18 @@ impl Slots {
         (!ranges.is_empty()).then_some(Self(ranges))
     }
 
-    /// The master that serves a slot.
+    /// Master that serves a slot.
     pub(super) fn node_of(&self, slot: u16) -> Option<&Node> {
         let at = self.0.partition_point(|range| range.last < slot);
         self.0.get(at).filter(|range| range.first <= slot).map(|range| &range.node)
     }
 
-    /// The masters.
+    /// All masters.
     pub(super) fn nodes(&self) -> BTreeSet<&Node> {
         self.0.iter().map(|range| &range.node).collect()
     }
 
-    /// The masters, and for each a hash tag whose slot it serves.
+    /// For each master, a hash tag whose slot it serves.
     pub(super) fn tags(&self) -> BTreeMap<&Node, String> {
         let mut tags: BTreeMap<_, _> = self.0.iter().map(|range| (&range.node, None)).collect();
         let mut missing = tags.len();
@@ -101,7 +102,7 @@ impl Slots {
     }
 }
 
-/// `[first, last, [host, port, ...], ...]`: the master comes first.
+/// Parses `[first, last, [host, port, ...], ...]`: the master comes first.
 fn range(row: &Value, asked: &str) -> Option<Range> {
     let Value::Array(row) = row else { return None };
     let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = row.as_slice() else { return None };

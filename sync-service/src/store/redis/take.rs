@@ -1,4 +1,4 @@
-//! Takes from strict budgets: those that wait at the same moment go in one call of one script.
+//! Consumption from strict budgets: requests that wait at the same moment go in one call of one script.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use super::trips::Trips;
 use crate::store::StoreError;
 use crate::store::keys::Keys;
 
-/// The most that go in one call: Redis does nothing else meanwhile.
+/// Maximum number of requests in one call, during which Redis does nothing else.
 const CALL_MAX: usize = 64;
-/// How many numbers the script says of each.
+/// Number of values in the script's answer for each request.
 const SAID: usize = 5;
 
-/// The script, with weir-budget's maxima in front.
+/// The script, preceded by limits of weir-budget.
 pub fn script() -> String {
     let maxima = [
         ("COUNT_MAX", COUNT_MAX),
@@ -34,33 +34,34 @@ pub fn script() -> String {
     with_maxima(&maxima, include_str!("../take.lua"))
 }
 
-/// Sends takes to one server (see [`Trips`]).
+/// Sends requests to one server (see [`Trips`]).
 #[derive(Debug)]
 pub(super) struct Taker {
     trips: Trips<Asked>,
     keys: Keys,
 }
 
-/// One take that waits.
+/// A request that waits.
 struct Asked {
     key: String,
     wants: [u64; 4],
     answer: oneshot::Sender<Result<Said, StoreError>>,
 }
 
-/// What the script said of one take.
+/// Result of one request.
 struct Said {
     now_us: u64,
-    /// Whether it got what it wants; none if the script of draws is to say.
+    /// True if all tokens were consumed; none if the general script has to decide.
     is_taken: Option<bool>,
     deficit_ns: u64,
     outstanding: u64,
-    /// If there was too little: when it has refilled.
+    /// Time until enough tokens have refilled, if there were too few.
     refills_us: u64,
 }
 
 impl Taker {
-    /// Sends calls of `script` to `servers`, of which there is one. Must run inside tokio.
+    /// Creates the sender of calls of `script` to `servers`, which is a single server. Must be called inside a
+    /// tokio runtime.
     pub(super) fn new(servers: Arc<Servers>, script: Arc<Lua>, keys: Keys) -> Self {
         let trips = Trips::new(
             |asked: &Asked| asked.answer.is_closed(),
@@ -69,8 +70,8 @@ impl Taker {
         Self { trips, keys }
     }
 
-    /// What each of `draws` gave, in their order; none where that is not as simple as the script's are. All of them are
-    /// of a kind that it knows: [`is_known`].
+    /// Sends `draws`, for all of which [`is_known`] is true; returns their results in order. None if a draw
+    /// needs the general script.
     pub(super) async fn take(&self, draws: &[&Draw]) -> Vec<Result<Option<Drawn>, StoreError>> {
         let mut waiting = Vec::with_capacity(draws.len());
         for draw in draws {
@@ -89,12 +90,12 @@ impl Taker {
     }
 }
 
-/// Whether it is one take, by a law that the script knows.
+/// True if the draw is one consumption, under a refill policy that the script implements.
 pub(super) fn is_known(draw: &Draw) -> bool {
     wants(draw).is_some()
 }
 
-/// What the script is told of `draw`; none if that is not one take of a kind that it knows.
+/// The script's arguments for `draw`; none if it is not one consumption of a kind that the script implements.
 fn wants(draw: &Draw) -> Option<[u64; 4]> {
     let [claim] = draw.claims.as_slice() else { return None };
     let token_ns = match draw.law {
@@ -106,7 +107,7 @@ fn wants(draw: &Draw) -> Option<[u64; 4]> {
     (claim.kind == Kind::Take).then_some(wants)
 }
 
-/// Sends these, and tells their requests what they got.
+/// Sends the requests, and returns their results.
 async fn trip(asked: Vec<Asked>, servers: Arc<Servers>, script: Arc<Lua>) {
     let calls = asked.chunks(CALL_MAX).map(|asked| call(&script, asked)).collect();
     let rows: Vec<Result<Vec<i64>, StoreError>> = servers.send(calls, &script).await;
@@ -128,7 +129,7 @@ fn call(script: &Lua, asked: &[Asked]) -> Call {
     call
 }
 
-/// What a row says of the take at this place of its call.
+/// Result of the request at this index of its call, from the call's answer.
 fn said(row: &[i64], place: usize) -> Result<Said, StoreError> {
     let read = || {
         let (now_us, rest) = row.split_first()?;
@@ -147,7 +148,7 @@ fn said(row: &[i64], place: usize) -> Result<Said, StoreError> {
     read().ok_or(StoreError::Nonsense("another number of takes"))
 }
 
-/// What `draw`, a take, gave.
+/// Converts the result of `draw`.
 fn drawn(draw: &Draw, said: &Said, is_taken: bool) -> Drawn {
     let given = draw.claims.first().map_or(0, |claim| if is_taken { claim.ahead.into() } else { 0 });
     let wait_us =

@@ -1,4 +1,4 @@
-//! Trips to one server: what waits at the same moment goes together.
+//! Exchanges with one server that combine everything that waits at the same moment.
 
 use std::fmt;
 use std::iter;
@@ -11,16 +11,16 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::timeout;
 
-/// The most that waits to be sent.
+/// Maximum number of requests that wait to be sent.
 const ASKED_MAX: usize = 4_096;
-/// The most trips that are under way at once.
+/// Maximum number of exchanges under way.
 const TRIPS_MAX: usize = 64;
-/// What comes while a trip is under way waits for its end, so that it goes together; but usually no longer than this: Redis may be
-/// far away, and nobody's answer is to wait for long.
+/// Maximum time for which requests wait for the end of the current exchange, so that they are sent together.
+/// Redis may be far away, and no answer should be delayed for long.
 const NEAR: Duration = Duration::from_millis(5);
 
-/// Sends what is asked, trip after trip: what comes while one is under way goes with the next, and while it takes long, with one
-/// beside it. The background work ends when this is dropped.
+/// Sends requests in exchanges. Requests that arrive during an exchange are sent with the next one, or beside
+/// it if it takes long. The background task ends when this is dropped.
 pub(super) struct Trips<T> {
     asked: mpsc::Sender<T>,
     task: JoinHandle<()>,
@@ -39,7 +39,8 @@ impl<T> Drop for Trips<T> {
 }
 
 impl<T: Send + 'static> Trips<T> {
-    /// Trips that `go` makes. What `is_given_up` meanwhile is not sent. Must run inside tokio.
+    /// Creates the sender; `go` makes an exchange. Requests that were given up according to `is_given_up` are
+    /// not sent. Must be called inside a tokio runtime.
     pub(super) fn new<G, F>(is_given_up: fn(&T) -> bool, go: G) -> Self
     where
         G: Fn(Vec<T>) -> F + Send + 'static,
@@ -49,9 +50,9 @@ impl<T: Send + 'static> Trips<T> {
         Self { asked, task: tokio::spawn(run(asking, is_given_up, go)) }
     }
 
-    /// Sends it with the next trip.
+    /// Sends a request with the next exchange.
     pub(super) async fn ask(&self, asked: T) {
-        // The other end is there for as long as this is.
+        // The receiver lives as long as this sender.
         let _ = self.asked.send(asked).await;
     }
 }
@@ -68,12 +69,12 @@ where
             count = asking.recv_many(&mut asked, ASKED_MAX), if trips.len() < TRIPS_MAX => if count == 0 { return },
             Some(()) = trips.next() => continue,
         }
-        // Those that came with this one are about to ask, too.
+        // Tasks woken together with this one may be about to send as well.
         yield_now().await;
         let room = ASKED_MAX.saturating_sub(asked.len());
         asked.extend(iter::from_fn(|| asking.try_recv().ok()).take(room));
         asked.retain(|asked| !is_given_up(asked));
-        // A call of nothing is refused, and the link would hear of it.
+        // A call without requests would be refused, and the link would report a failure.
         if !asked.is_empty() {
             trips.push(go(mem::take(&mut asked)));
             let _ = timeout(NEAR, trips.next()).await;
