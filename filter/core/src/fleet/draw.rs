@@ -64,13 +64,13 @@ impl Limiter {
         }
         let (flight, busy) = (self.flight(hit.rule), Cell::new(0));
         let updated = self.update_counted(place, flight, Some(unheard), slots, now, &|watched, in_flight| {
-            // A barred key has spent its epoch. While offline, a POP may have admitted more than was leased,
-            // except for requests in flight, which end that excess with them.
+            // While offline, a POP may admit more than was leased. For requests in flight, that excess ends with
+            // them.
             let is_overspent = match flight {
                 Some(_) => watched.admitted < in_flight,
                 None => watched.admitted > watched.charged,
             };
-            // A window that has ended has spent its epoch, too.
+            // A barred key that gets a request again has spent its epoch, and so has one whose window has ended.
             let is_spent = watched.barred_ns(now) > 0 || is_window && watched.is_barred();
             if watched.is_over(now) || is_spent || is_overspent {
                 watched.begin_epoch(now);

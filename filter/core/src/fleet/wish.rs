@@ -46,7 +46,7 @@ pub(crate) struct Wish {
     pub(crate) timeout_ns: u64,
 }
 
-/// What a report states about a key.
+/// Content of a report about a strict rule's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
     /// Nothing, because the key holds nothing. A POP that needs a token acquires it.
@@ -74,7 +74,7 @@ pub(crate) fn rest_until(until: Time) -> Time {
 }
 
 impl Wish {
-    /// The want for `watched`, taken before an epoch that [`Wish::ends`] was ended.
+    /// The want for a key in the state `watched`, as it was before an epoch that [`Wish::ends`] was ended.
     pub(crate) fn of(&self, watched: &Watched, now: Time) -> Want {
         let is_over = watched.charged == 0 || watched.is_over(now) || self.is_closed(watched);
         if is_over || self.is_spent(watched, now) {
