@@ -1,4 +1,5 @@
-//! Who may report for which POP, who may read and change the rule set, and who may ask the gateway.
+//! Access control: who may report for which POP, who may read and change the rule set, and who may ask the
+//! gateway.
 
 pub mod credentials;
 
@@ -9,14 +10,14 @@ use hyper::header::{AUTHORIZATION, HeaderMap};
 use crate::config::token::TokenSource;
 use credentials::{Asks, Credential, Credentials, Door, Pops, Role, Scope};
 
-/// The tokens for reports, those of operators, and those of services that ask the gateway.
+/// Tokens for reports, for operators, and for services that ask the gateway.
 #[derive(Debug)]
 pub struct Access {
     pops_source: TokenSource,
     admins_source: TokenSource,
     checks_source: TokenSource,
     held: RwLock<Held>,
-    /// What everybody has where no token is set.
+    /// Credential of every reporter if no token is set.
     anyone: Option<Arc<Credential<Pops>>>,
 }
 
@@ -41,24 +42,24 @@ impl Held {
     }
 }
 
-/// Why an operator may not do what is asked.
+/// Reason to refuse an operator or a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// There are no tokens for operators.
+    /// No operator tokens are set.
     Closed,
     /// The token is missing or wrong.
     Unknown,
     /// The token of this name may only read.
     ReadOnly(String),
-    /// The token of this name is not for this door of the gateway.
+    /// The token of this name is not for this endpoint of the gateway.
     Door(String, Door),
-    /// There are no tokens for this door of the gateway.
+    /// No tokens are set for this endpoint of the gateway.
     NoTokens(Door),
 }
 
 impl Access {
-    /// Reads all tokens. Without tokens for POPs, anyone may report, unless `has_certificates`: then those may
-    /// that show one. Fails with everything that is wrong, each with its setting.
+    /// Reads all tokens. If there are none for POPs, anyone may report; with `has_certificates`, any client
+    /// that presents a certificate. Fails with all errors, each with its setting.
     pub fn read(
         pops: &TokenSource,
         admins: &TokenSource,
@@ -79,13 +80,13 @@ impl Access {
         Ok(Self { pops_source, admins_source, checks_source, held: RwLock::new(held), anyone })
     }
 
-    /// What a request that carries `given` may report.
+    /// Credential for reports that matches the token `given` with a request.
     pub fn reporter(&self, given: Option<&[u8]>) -> Option<Arc<Credential<Pops>>> {
         let token = given.and_then(|given| self.held().pops.find(given).cloned());
         token.or_else(|| self.anyone.clone())
     }
 
-    /// The operator whose token a request carries, if it may do what needs this role.
+    /// Operator whose token a request carries, if its role includes `needed`.
     pub fn operator(&self, given: Option<&[u8]>, needed: Role) -> Result<Arc<Credential<Role>>, Refused> {
         let held = self.held();
         if held.admins.is_empty() {
@@ -99,8 +100,9 @@ impl Access {
         }
     }
 
-    /// The name of the token that a request carries, if it may ask at this door of the gateway. Without tokens, anyone may
-    /// ask for what the rules say; a limit of its own takes a token.
+    /// Credential whose token a request carries, if it may use this endpoint of the gateway. Without any
+    /// tokens, the endpoint for checks is open to all, and the credential is none; limits named by the caller
+    /// always take a token.
     pub fn asker(&self, given: Option<&[u8]>, door: Door) -> Result<Option<Arc<Credential<Asks>>>, Refused> {
         let held = self.held();
         if held.checks.is_empty() {
@@ -119,7 +121,7 @@ impl Access {
         !self.held().checks.is_empty()
     }
 
-    /// True if the gateway has several callers, as far as their tokens tell.
+    /// True if the gateway has several callers, according to their tokens.
     pub fn has_askers(&self) -> bool {
         self.held().checks.len() > 1
     }
@@ -155,7 +157,7 @@ impl Access {
     }
 }
 
-/// The tokens of `source`; what is wrong begins with the setting.
+/// Tokens of `source`; an error begins with the setting.
 fn of<S: Scope>(setting: &str, source: &TokenSource) -> Result<Arc<Credentials<S>>, String> {
     Credentials::read(source).map(Arc::new).map_err(|wrong| format!("{setting}: {wrong}"))
 }
@@ -167,7 +169,7 @@ fn reread<S: Scope>(setting: &str, source: &TokenSource, before: Arc<Credentials
     })
 }
 
-/// The token that a request carries; the scheme's case does not matter (RFC 9110, 11.1).
+/// Token that a request carries; the scheme's case does not matter (RFC 9110, 11.1).
 pub fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let value = headers.get(AUTHORIZATION)?.as_bytes();
     let (scheme, token) = value.split_at_checked("Bearer ".len())?;

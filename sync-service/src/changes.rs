@@ -1,4 +1,4 @@
-//! What a new rule set changes.
+//! Differences between two rule sets.
 
 mod lines;
 
@@ -7,32 +7,32 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// How one document differs from another.
+/// Differences between two documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Changes {
-    /// The names of rules that only the new one has.
+    /// Names of rules that only the new document has.
     pub added: Vec<String>,
-    /// The names of rules that only the old one has.
+    /// Names of rules that only the old document has.
     pub removed: Vec<String>,
-    /// The rules that both have, and that are not the same.
+    /// Rules of both documents that differ.
     pub changed: Vec<Changed>,
-    /// Whether rules that both have stand in another order.
+    /// True if the rules of both documents are in another order.
     pub is_reordered: bool,
-    /// The fields beside the rules that are not the same.
+    /// Fields outside of the rules that differ.
     pub fields: Vec<String>,
 }
 
-/// A rule that is not the same.
+/// A rule that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Changed {
     /// Its name.
     pub rule: String,
-    /// Its fields that are not the same.
+    /// Its fields that differ.
     pub fields: Vec<String>,
 }
 
 impl Changes {
-    /// What `new` changes of `old`, two documents; a document that is no object has no rules.
+    /// Computes the changes from `old` to `new`; a document that is no object has no rules.
     pub fn between(old: &Value, new: &Value) -> Self {
         let (old_rules, new_rules) = (rules(old), rules(new));
         let (in_old, in_new): (ByName<'_>, ByName<'_>) =
@@ -66,12 +66,12 @@ fn rules(document: &Value) -> Vec<Named<'_>> {
     rules.filter_map(|rule| Some((rule.get("name")?.as_str()?, rule))).collect()
 }
 
-/// The names of the rules that are not among the others.
+/// Names of the rules that are not among the others.
 fn only(rules: &[Named<'_>], others: &ByName<'_>) -> Vec<String> {
     rules.iter().map(|(name, _)| *name).filter(|name| !others.contains_key(name)).map(str::to_owned).collect()
 }
 
-/// The fields that are not the same in both.
+/// Fields that differ.
 fn differing(old: &Map<String, Value>, new: &Map<String, Value>) -> Vec<String> {
     let gone = old.keys().filter(|field| !new.contains_key(*field));
     let others = new.iter().filter(|(field, value)| old.get(*field) != Some(value)).map(|(field, _)| field);

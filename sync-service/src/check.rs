@@ -1,4 +1,4 @@
-//! `weir-sync check FILE...`: judges files of rules without a fleet, and explains them.
+//! `weir-sync check FILE...`: checks rule files without a fleet, and explains them.
 
 mod embedded;
 pub mod explain;
@@ -26,17 +26,17 @@ use crate::input::STDIN;
 
 /// The command's name.
 pub const NAME: &str = "check";
-/// The most new keys a second, of one POP, that a table is worked out for.
+/// Maximum number of new keys a second at one POP that the table's size is computed for.
 const NEWCOMERS_MAX: u64 = 10_000_000;
 /// A millisecond, in nanoseconds.
 const MS_NS: u64 = SECOND_NS / 1_000;
 
-/// What becomes of the files.
+/// Result for all files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// All are good.
+    /// All are valid.
     Good,
-    /// One has errors, or warnings that it must not have.
+    /// One has errors, or warnings that are forbidden.
     Bad,
     /// One cannot be read.
     Unread,
@@ -47,24 +47,24 @@ impl From<Verdict> for ExitCode {
         match verdict {
             Verdict::Good => Self::SUCCESS,
             Verdict::Bad => Self::from(1),
-            // As where the command line is wrong.
+            // The same code as for a wrong command line.
             Verdict::Unread => Self::from(2),
         }
     }
 }
 
-/// What is said of the files.
+/// Output of the command.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// What becomes of them.
+    /// Result for all files.
     pub verdict: Verdict,
-    /// For the standard output.
+    /// Text for the standard output.
     pub page: String,
-    /// For the standard error output; empty, or it ends with a line end.
+    /// Text for the standard error; empty, or ends with a line end.
     pub errors: String,
 }
 
-/// What programs are told.
+/// Output as JSON.
 #[derive(Serialize)]
 struct Told<'a> {
     is_good: bool,
@@ -73,7 +73,7 @@ struct Told<'a> {
     files: Vec<judged::Told<'a>>,
 }
 
-/// What the command line looks like.
+/// Command line of the command.
 pub fn command() -> Command {
     let number = |name: &'static str, value: &'static str, default: &'static str, max: u64| {
         let range = RangedU64ValueParser::<u64>::new().range(1..=max);
@@ -105,7 +105,7 @@ pub fn command() -> Command {
         )
 }
 
-/// What to say of the files; an error if the command line is no good.
+/// Checks the files; an error if the command line is wrong.
 pub fn run(matches: &ArgMatches) -> Result<Answer, String> {
     let judge = judge(matches)?;
     let files: Vec<&str> =
@@ -127,7 +127,7 @@ pub fn run(matches: &ArgMatches) -> Result<Answer, String> {
     if matches.get_flag("json") {
         let files = files.iter().map(Judged::told).collect();
         let told = Told { is_good: verdict == Verdict::Good, errors, warnings, files };
-        // Texts and numbers alone, which can always be written.
+        // Texts and numbers can always be serialised.
         let page = serde_json::to_string_pretty(&told).unwrap_or_default() + "\n";
         return Ok(Answer { verdict, page, errors: String::new() });
     }
@@ -161,13 +161,13 @@ fn judge(matches: &ArgMatches) -> Result<Judge, String> {
     })
 }
 
-/// The document in a file, which may be a plugin configuration; an error is a line for each thing that is wrong, with
-/// its place in the file and its rule.
+/// Reads the document in a file, which may be a plugin configuration. An error has a line per problem, with its
+/// place in the file and its rule.
 pub fn read(path: &str) -> Result<Document, String> {
     Judged::document(path)
 }
 
-/// The same of a file that was read already, if anything is wrong.
+/// Checks the content of a file that was read already; none if it is valid.
 pub(crate) fn errors(path: &str, bytes: &[u8]) -> Option<String> {
     Judged::errors_in(path, bytes)
 }

@@ -1,4 +1,4 @@
-//! Counts what POPs claimed and were refused, and warns of it once a minute for each POP and reason.
+//! Metrics and log of claims that POPs made and were refused, logged once a minute for each POP and reason.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,14 +10,14 @@ use weir_wire::messages::Rule;
 
 use crate::metrics::{Metrics, RefusedClaim};
 
-/// How often a refusal is logged again.
+/// Minimum interval between two log lines about the same POP and reason.
 const PAUSE: Duration = Duration::from_mins(1);
-/// The most POPs and reasons that are told apart; those beyond count together.
+/// Maximum number of pairs of POP and reason; those beyond it are counted together.
 const SEEN_MAX: usize = 10_000;
-/// The POP that those beyond count for.
+/// Name of the POP for those beyond the maximum.
 const OTHERS: &str = "";
 
-/// The refusals so far.
+/// Refusals so far.
 #[derive(Debug, Default)]
 pub struct RefusedClaims(Mutex<HashMap<(String, Reason), Seen>>);
 
@@ -28,7 +28,7 @@ struct Seen {
 }
 
 impl RefusedClaims {
-    /// Counts what `pop` was refused, and logs what is not logged yet.
+    /// Counts the refusals of `pop`, and logs those that are due.
     pub fn note(&self, pop: &str, refused: &[Refusal], metrics: &Metrics) {
         for refusal in refused {
             let pop = self.log_at(Instant::now(), pop, refusal);
@@ -37,9 +37,9 @@ impl RefusedClaims {
         }
     }
 
-    /// Logs a refusal, unless that was done within the last minute. Returns the POP that it counts for.
+    /// Logs a refusal, unless that was done within the last minute. Returns the POP that it is counted for.
     fn log_at(&self, now: Instant, pop: &str, refusal: &Refusal) -> String {
-        // Nothing that runs under this lock panics; should it, what it guards is still good.
+        // Nothing panics while it holds this lock; if it did, the data would still be valid.
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut key = (pop.to_owned(), refusal.reason);
         if seen.len() >= SEEN_MAX && !seen.contains_key(&key) {
@@ -59,7 +59,7 @@ impl RefusedClaims {
     }
 }
 
-/// The rules that POPs may report, of one rule set.
+/// Rules of a rule set that POPs may report.
 pub fn known_rules(rules: &RuleSet) -> impl Iterator<Item = KnownRule> {
     rules.rules().iter().map(|rule| KnownRule {
         rule: Rule { name: rule.name.clone(), quota: rule.quota, sharing: rule.sharing.clone() },

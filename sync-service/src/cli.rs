@@ -1,8 +1,9 @@
-//! The commands that ask a weir-sync that runs, over its HTTP API: they change nothing but through it.
+//! Commands that use the HTTP API of a running weir-sync; they change nothing except through it.
 //!
-//! [`rules`], [`fleet`], [`keys`], [`top`], [`orders`] and [`explain`] each are a group of commands. [`api`] reads where the weir-sync is and who asks, and turns what it
-//! refuses into a sentence that says what to do; [`crate::http_client`] is the HTTP below. What a command says is [`said`], and
-//! [`table`] and [`time`] are how people read it.
+//! [`rules`], [`fleet`], [`keys`], [`top`], [`orders`] and [`explain`] are groups of commands. [`api`] reads
+//! the address and the token, and turns an error of the API into a sentence with its remedy;
+//! [`crate::http_client`] is the HTTP client below it. [`said`] is the output of a command, and [`table`] and
+//! [`time`] format it.
 
 mod api;
 mod completions;
@@ -25,7 +26,7 @@ use tokio::runtime;
 
 use self::said::{Answered, Failure, Verdict};
 
-/// What the command lines look like.
+/// Command lines of these commands.
 pub fn commands() -> impl Iterator<Item = Command> {
     let asking = [
         rules::command(),
@@ -38,7 +39,7 @@ pub fn commands() -> impl Iterator<Item = Command> {
     asking.into_iter().chain(orders::commands()).chain([completions::command()])
 }
 
-/// Runs the command of this name, if it is one of these; `whole` is what weir-sync's command line looks like.
+/// Runs the command of this name; none if it is not one of these. `whole` is weir-sync's command line.
 pub fn run(name: &str, matches: &ArgMatches, whole: impl FnOnce() -> Command) -> Option<ExitCode> {
     let answered = match name {
         completions::NAME => completions::run(matches, whole()),
@@ -54,12 +55,12 @@ pub fn run(name: &str, matches: &ArgMatches, whole: impl FnOnce() -> Command) ->
     Some(tell(answered))
 }
 
-/// What comes of it, in a runtime of its own.
+/// Runs `answer` in a runtime of its own.
 fn ask(answer: impl Future<Output = Answered>) -> Answered {
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::unusable(format!("cannot start: {error}")))?;
     let answered = runtime.block_on(answer);
-    // Dropping it would wait for a name that is being looked up.
+    // Dropping the runtime would wait for a name look-up.
     runtime.shutdown_background();
     answered
 }
@@ -74,7 +75,7 @@ fn tell(answered: Answered) -> ExitCode {
         let _ = writeln!(std::io::stderr(), "{}", notes.trim_end());
     }
     let written = write!(std::io::stdout(), "{page}").and_then(|()| std::io::stdout().flush());
-    // A page that is cut off must not pass for a whole one, but for a reader who has seen enough.
+    // An output that is cut off must not look complete, unless its reader has closed the pipe.
     match (verdict, written) {
         (Verdict::Done, Err(error)) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             let _ = writeln!(std::io::stderr(), "cannot write the answer: {error}");

@@ -1,8 +1,9 @@
-//! Connections: each has a seat, and is held to its share of time and memory.
+//! Connections of a listener: each has a seat, and limits on time and memory.
 //!
-//! A connection that does not send a byte in time, does not take its answers in time, or sends a head without end is closed. If
-//! all seats are taken and one more comes, a connection that has shown no token and waits for a request
-//! [gives up its seat](seats). The newcomer waits only while all of these are being answered.
+//! A connection that does not send a byte in time, does not read its responses in time, or sends a head without
+//! end is closed. If all seats are taken and another connection arrives, a connection that has presented no
+//! token and waits for a request [gives up its seat](seats). The new connection waits only while all of these
+//! are being answered.
 
 mod arriving;
 mod seats;
@@ -42,31 +43,33 @@ use seats::{Seat, Seats};
 use timely::Timely;
 use together::{Gathered, Together};
 
-/// Has Envoy take the one that answers out of its load balancing at once, not only at the next health check.
+/// Header with which Envoy removes the sender from its load balancing at once, not only at the next health
+/// check.
 pub const GO_ELSEWHERE: HeaderName = HeaderName::from_static("x-envoy-immediate-health-check-fail");
-/// How long to pause when a connection cannot be accepted (out of file descriptors, mostly).
+/// Pause after a connection could not be accepted, usually for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// The most bytes of a request's head, and so of what is read ahead.
+/// Maximum size of a request's head, and so of the read buffer, in bytes.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
-/// The most bytes of a request's head over HTTP/2, where many are there at a time; a field counts for 32 more than it
-/// has.
+/// Maximum size of a request's head over HTTP/2, where a connection has many at a time; each field counts for
+/// 32 more bytes than it has.
 const FIELDS_BYTES_MAX: u32 = 8 * 1024;
-/// The most fields of a head over HTTP/2, as over HTTP/1.1: there each takes a byte, if it was sent before.
+/// Maximum number of fields of a head over HTTP/2, the same as over HTTP/1.1: with HTTP/2 a field that was sent
+/// before takes one byte.
 pub const FIELDS_MAX: usize = 100;
-/// How long a known connection that gives up its seat has for its last answer. A guest has what its socket takes at
-/// once.
+/// Time that a known connection has for its last response when it gives up its seat. A connection without a
+/// token gets what its socket accepts at once.
 const LAST_WORDS: Duration = Duration::from_millis(10);
-/// The most requests at a time on a connection of HTTP/2.
+/// Maximum number of concurrent requests on an HTTP/2 connection.
 const STREAMS_MAX: u32 = 1_000;
-/// The most answers at a time, on one connection, that do not end by themselves.
+/// Maximum number of concurrent responses without an end of their own, per connection.
 pub const LASTING_MAX: usize = 16;
 
-/// What requests travel in.
+/// Protocol of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/1.1: one request at a time.
     Http1,
-    /// HTTP/2: many at a time, as gRPC needs.
+    /// HTTP/2: many requests at a time, as gRPC needs.
     Http2,
 }
 
@@ -80,19 +83,19 @@ impl Protocol {
     }
 }
 
-/// What each connection of a listener may take.
+/// Limits of a listener and its connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at a time.
+    /// Maximum number of connections.
     pub connections_max: u32,
-    /// How long until the first byte.
+    /// Time until the first byte.
     pub first_byte_timeout: Duration,
-    /// How long until a request's head is whole, or begins after the last one. A connection of HTTP/2 may be idle for
-    /// longer, but its client must answer a ping as often.
+    /// Time until a request's head is complete, or begins after the previous request. An HTTP/2 connection may
+    /// be idle for longer, but its client must answer a ping at this interval.
     pub header_timeout: Duration,
-    /// How long the client may take nothing of an answer.
+    /// Time for which the client may read nothing of a response.
     pub write_timeout: Duration,
-    /// How long the client may take for an answer.
+    /// Time for which the client may take to read a response.
     pub answer_timeout: Duration,
 }
 
@@ -101,11 +104,11 @@ pub struct Limits {
 pub struct Peer {
     /// Its address.
     pub address: SocketAddr,
-    /// What its certificate is good for, if it showed one.
+    /// Credential of its certificate, if it presented one.
     pub certificate: Option<Arc<Credential<Pops>>>,
-    /// Free places for answers that do not end by themselves.
+    /// Permits for responses without an end of their own.
     lasting: Arc<Semaphore>,
-    /// What outlives the connection does not keep its seat.
+    /// Weak, so that a response which outlives the connection does not keep its seat.
     seat: Weak<Seat>,
     on_the_way: Arc<OnTheWay>,
 }
@@ -126,7 +129,7 @@ impl Peer {
         peer
     }
 
-    /// True once it has shown a token of any kind, or a certificate.
+    /// True once it has presented a token of any kind, or a certificate.
     pub fn is_known(&self) -> bool {
         self.on_the_way.is_known()
     }
@@ -138,45 +141,45 @@ impl Peer {
         }
     }
 
-    /// Looks for a token in the head of its next request.
+    /// Looks for a token in the head of a request.
     fn look_at(&self, headers: &HeaderMap, secrets: Option<&Secrets>) {
-        // One that found no room among the known may find it now.
+        // A connection that found no room among the known ones may find it now.
         let is_seated = self.is_known() && self.seat.upgrade().is_none_or(|seat| seat.is_known());
         if !is_seated && secrets.is_some_and(|secrets| secrets.access.knows(bearer(headers))) {
             self.become_known();
         }
     }
 
-    /// A place for an answer that does not end by itself. The connection has few: each takes memory, and needs no more
-    /// requests.
+    /// Acquires a permit for a response without an end of its own. The connection has few, because each takes
+    /// memory for as long as the client likes.
     pub fn lasting(&self) -> Result<OwnedSemaphorePermit, TryAcquireError> {
         Arc::clone(&self.lasting).try_acquire_owned()
     }
 }
 
-/// The connections of one listener.
+/// Connections of one listener.
 #[derive(Debug)]
 pub struct Connections {
     limits: Limits,
     protocol: Protocol,
-    /// What connections are secured with, if they are.
+    /// Certificates and tokens of the listener, if it has any.
     secrets: Option<Arc<Secrets>>,
     free: Arc<Semaphore>,
     seats: Arc<Seats>,
-    /// Changes when the connections that there are shall end.
+    /// Changes when the current connections have to end.
     ending: watch::Sender<()>,
     open: Gauge,
 }
 
 impl Connections {
-    /// None yet, to be secured as `secrets` say; `open` counts them.
+    /// Creates the set without connections, secured by `secrets`; `open` counts them.
     pub fn new(limits: Limits, secrets: Option<Arc<Secrets>>, open: Gauge, protocol: Protocol) -> Self {
         let free = Arc::new(Semaphore::new(limits.connections_max as usize));
         let seats = Arc::new(Seats::new(limits.connections_max as usize));
         Self { limits, protocol, secrets, free, seats, ending: watch::Sender::new(()), open }
     }
 
-    /// Accepts until `shutdown` is done, and has `answer` answer what is asked.
+    /// Accepts connections until `shutdown` completes, and answers their requests with `answer`.
     pub async fn accept<A, F, B>(&self, listener: TcpListener, answer: A, shutdown: impl Future<Output = ()>)
     where
         A: Fn(Request<Arriving>, Arc<Peer>) -> F + Clone + Send + Sync + 'static,
@@ -203,29 +206,29 @@ impl Connections {
         }
     }
 
-    /// How many there are.
+    /// Number of connections.
     pub fn count(&self) -> usize {
         (self.limits.connections_max as usize).saturating_sub(self.free.available_permits())
     }
 
-    /// Closes those that wait for a request, and the others once their requests have ended.
+    /// Closes the connections that wait for a request, and the others once their requests have ended.
     pub fn send_away(&self) {
         self.ending.send_replace(());
     }
 
-    /// Sends all away that there are; returns whether all have gone within `limit`.
+    /// Closes all current connections; returns true if all have ended within `limit`.
     pub async fn drain(&self, limit: Duration) -> bool {
         self.send_away();
         timeout(limit, self.free.acquire_many(self.limits.connections_max)).await.is_ok()
     }
 
-    /// Leave to take a seat, if need be that of a guest. The semaphore is never closed.
+    /// Acquires a seat, if necessary that of a connection without a token. The semaphore is never closed.
     async fn seat(&self) -> Option<OwnedSemaphorePermit> {
         loop {
             if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
                 return Some(permit);
             }
-            // If none waits, the next that begins to wait is closed.
+            // If none of them waits for a request, the next that starts to wait is closed.
             let begins = self.seats.begins.notified();
             let is_closing = self.seats.close_guest();
             tokio::select! {
@@ -300,7 +303,7 @@ impl Connections {
     }
 }
 
-/// Logs why a guest's connection was closed.
+/// Logs the reason for closing a connection without a token.
 fn refused_too_many(secrets: Option<&Secrets>, peer: SocketAddr) {
     let reason =
         "a connection without a token, with too many requests at a time or answers that it does not take";
@@ -309,11 +312,11 @@ fn refused_too_many(secrets: Option<&Secrets>, peer: SocketAddr) {
     }
 }
 
-/// Lets a connection that gives up its `seat` end, within `limit` unless it is answering.
+/// Lets a connection that gives up its `seat` end, within `limit` unless it is answering a request.
 async fn last_words(limit: Duration, connection: impl Future<Output = Result<(), Failure>>, seat: &Seat) {
     let mut connection = pin!(connection);
     let ended = timeout(limit, connection.as_mut()).await;
-    // A request may have arrived just when the seat was taken from it.
+    // A request may have arrived just when the seat was taken away.
     if ended.is_err() && seat.is_busy() {
         log(connection.await);
     }
@@ -325,8 +328,8 @@ fn log(result: Result<(), Failure>) {
     }
 }
 
-/// A connection from its first byte on, secured if there is TLS, and what its certificate is good for; `None` if there
-/// is nothing to serve.
+/// Prepares a connection from its first byte on: TLS, if there is any, and the credential of its certificate.
+/// None if there is nothing to serve.
 async fn begun(
     stream: TcpStream,
     limits: Limits,
@@ -335,7 +338,7 @@ async fn begun(
     on_the_way: &Arc<OnTheWay>,
 ) -> Option<(Stream, Option<Arc<Credential<Pops>>>)> {
     let address = stream.peer_addr().ok()?;
-    // The byte stays in the stream. Readiness alone would say less: it may come without a byte.
+    // The byte stays in the stream. Readiness is not enough, as it may come without a byte.
     stream.peek(&mut [0]).await.ok()?;
     // Replies are small and awaited; without this they may wait for an acknowledgement.
     let _ = stream.set_nodelay(true);
@@ -360,7 +363,7 @@ async fn begun(
             }
             Some((timely(Box::pin(stream)), bearer.map(Arc::new)))
         }
-        // Such as a client that speaks plain HTTP, or one whose certificate is not of our authorities.
+        // For example a client with plain HTTP, or with a certificate of an unknown authority.
         Err(error) if error.kind() == ErrorKind::InvalidData => {
             secrets.refusals.log(address.ip(), &format!("a connection without valid TLS: {error}"));
             None
@@ -372,7 +375,7 @@ async fn begun(
     }
 }
 
-/// What serves a connection of `protocol`, with our limits; its requests are `gathered`.
+/// HTTP server of `protocol` with our limits; its tasks go to `gathered`.
 fn limited(limits: Limits, protocol: Protocol, gathered: Gathered) -> auto::Builder<Gathered> {
     let mut builder = auto::Builder::new(gathered);
     let mut http1 = builder.http1();
@@ -387,7 +390,7 @@ fn limited(limits: Limits, protocol: Protocol, gathered: Gathered) -> auto::Buil
     }
 }
 
-/// Why a connection ended early, or an answer's body broke off.
+/// Reason for the early end of a connection or of a response's body.
 type Failure = Box<dyn Error + Send + Sync>;
 
 /// A connection, secured or not.
@@ -395,7 +398,7 @@ trait Duplex: AsyncRead + AsyncWrite + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Send> Duplex for T {}
 
-/// What hyper reads from.
+/// Stream that hyper reads from.
 type Stream = TokioIo<Timely<Pin<Box<dyn Duplex>>>>;
 
 #[cfg(test)]

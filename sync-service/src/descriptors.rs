@@ -1,14 +1,16 @@
-//! File descriptors: each connection takes one, and what the system allows may be less than connections want.
+//! File descriptors: each connection takes one, and the system's limit may be lower than the wanted number of
+//! connections.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors for all else: the store, files that are read, connections to the pages' own address.
+/// Descriptors for other uses: the store, files, connections to the server's own address.
 const OTHERS: u64 = 128;
-/// Connections that there may be in any case.
+/// Minimum number of connections.
 const CONNECTIONS_MIN: usize = 16;
 
-/// How many connections there may be: `wanted`, or as many as leave descriptors for all else. Asks the system for as many
-/// descriptors as it grants without privileges; the usual limit is there for programs that cannot count beyond 1024.
+/// Returns the number of connections: `wanted`, or as many as leave descriptors for other uses. Raises the
+/// process's limit as far as possible without privileges; the usual limit is there for programs that cannot
+/// handle more than 1024.
 pub fn connections_max(wanted: usize) -> u32 {
     let limit = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });

@@ -1,4 +1,4 @@
-//! A rule set as operators write it: one document, JSON or YAML.
+//! Rule sets as operators write them: one document, JSON or YAML.
 
 mod full_forms;
 
@@ -12,32 +12,32 @@ use crate::input::FILE_BYTES_MAX;
 use crate::misread::{Misread, position};
 use crate::{strict_json, yaml};
 
-// The limit holds for a document as it arrives, and for the JSON that is kept and fetched.
+// The limit holds for a document as it arrives, and for the JSON that is stored and fetched.
 pub(crate) use full_forms::steps;
 pub use weir_rules::document::DOCUMENT_BYTES_MAX;
 
-/// How a document is written.
+/// Format of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// JSON.
     Json,
     /// YAML 1.2.
     Yaml,
-    /// What begins with a brace and can be read as JSON is JSON, the rest YAML.
+    /// A text that begins with a brace and can be parsed as JSON is JSON, the rest YAML.
     Either,
 }
 
-/// What is wrong with a document.
+/// Error in a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is no JSON or YAML.
+    /// It is neither JSON nor YAML.
     Text(Misread),
-    /// It is, but says what it must not.
+    /// It has invalid fields.
     Fields(Vec<ConfigError>),
 }
 
 impl Fault {
-    /// Each error, with the field that it is about.
+    /// All errors, each with its field.
     fn into_errors(self) -> Vec<ConfigError> {
         match self {
             Self::Text(misread) => nowhere(misread.to_string()),
@@ -46,7 +46,7 @@ impl Fault {
     }
 }
 
-/// A good document.
+/// A valid document.
 #[derive(Clone, Debug)]
 pub struct Document {
     value: Value,
@@ -61,7 +61,7 @@ impl PartialEq for Document {
 }
 
 impl Document {
-    /// Reads a document; every error with its place.
+    /// Parses a document. Returns every error with its place.
     pub fn read(bytes: &[u8], form: Form) -> Result<Self, Vec<ConfigError>> {
         Self::judge(bytes, form).map_err(Fault::into_errors)
     }
@@ -73,7 +73,7 @@ impl Document {
         Ok(document)
     }
 
-    /// The document that a value is; every error with its place.
+    /// Converts a value to a document. Returns every error with its place.
     pub fn of_value(value: Value) -> Result<Self, Vec<ConfigError>> {
         let document = Self::of(value).map_err(Fault::into_errors)?;
         judge_size(document.text().len(), " as JSON").map_err(Fault::into_errors)?;
@@ -89,12 +89,12 @@ impl Document {
         Ok(Self { value, rules, short_forms })
     }
 
-    /// The document as compact JSON, the same for all documents that say the same.
+    /// The document as compact JSON, which is the same for all equal documents.
     pub fn text(&self) -> String {
         self.value.to_string()
     }
 
-    /// The document as it was written, but for the short forms, which are written out.
+    /// The document as it was written, with short forms expanded.
     pub fn value(&self) -> &Value {
         &self.value
     }
@@ -104,22 +104,22 @@ impl Document {
         &self.rules
     }
 
-    /// The short forms that it was written with.
+    /// Short forms in the original text.
     pub fn short_forms(&self) -> &[ShortForm] {
         &self.short_forms
     }
 
-    /// The rules, without the document.
+    /// Converts the document to its rules.
     pub fn into_rules(self) -> RuleSet {
         self.rules
     }
 
-    /// Whether the rules are enforced at all.
+    /// True if the rules are enforced at all.
     pub fn is_enforced(&self) -> bool {
         self.rules.is_enforced()
     }
 
-    /// The same with its rules enforced, or all of them off.
+    /// Returns the same document with its rules enforced, or all of them off.
     #[must_use]
     pub fn with_enforce(mut self, enforce: bool) -> Self {
         if let Some(object) = self.value.as_object_mut() {
@@ -129,25 +129,26 @@ impl Document {
     }
 }
 
-/// What a plugin configuration has beside its rules.
+/// Fields of a plugin configuration beside its rules.
 const OF_A_PLUGIN: [&str; 3] = ["table", "filter_state", "sync"];
 
-/// A good file: a document, or a whole plugin configuration.
+/// A valid file: a document, or a whole plugin configuration.
 #[derive(Debug)]
 pub struct Whole {
-    /// The rules, and what the fleet's document may have beside them.
+    /// The rules, and other fields of the fleet's document.
     pub document: Document,
-    /// The plugin configuration, if it is one.
+    /// The plugin configuration, if the file is one.
     pub plugin: Option<Config>,
 }
 
 impl Whole {
-    /// Whether an object may be a plugin configuration of Weir, rather than of another plugin.
+    /// True if an object may be a plugin configuration of Weir, rather than of another plugin.
     pub(crate) fn is_of_weir(value: &Value) -> bool {
         ["rules", "sync", "table"].iter().any(|name| value.get(name).is_some())
     }
 
-    /// Reads a document, or what has fields beside it that only a plugin configuration has: as the filter reads that.
+    /// Parses a document, or a plugin configuration if it has fields that only these have. The latter is parsed
+    /// as the filter does it.
     pub fn read(bytes: &[u8], form: Form) -> Result<Self, Fault> {
         if bytes.len() > FILE_BYTES_MAX {
             return Err(Fault::Fields(nowhere(format!("expected at most {FILE_BYTES_MAX} bytes"))));
@@ -160,7 +161,7 @@ impl Whole {
         }
     }
 
-    /// Reads a plugin configuration as the filter does.
+    /// Parses a plugin configuration as the filter does.
     pub(crate) fn of_plugin(mut fields: Map<String, Value>) -> Result<Self, Fault> {
         let json = Value::Object(fields.clone()).to_string();
         if json.len() > CONFIG_BYTES_MAX {
@@ -186,7 +187,7 @@ pub(crate) fn value(bytes: &[u8], form: Form) -> Result<Value, Misread> {
     }
 }
 
-/// Whether an object that is neither was to be JSON, to judge by its first field.
+/// True if an object that is neither JSON nor YAML was probably meant to be JSON, judging by its first field.
 fn is_json_meant(bytes: &[u8]) -> bool {
     let rest = bytes.trim_ascii_start().strip_prefix(b"{").unwrap_or_default();
     rest.trim_ascii_start().first().is_none_or(|byte| matches!(byte, b'"' | b'}'))
@@ -194,9 +195,9 @@ fn is_json_meant(bytes: &[u8]) -> bool {
 
 fn of_json(error: &serde_json::Error, bytes: &[u8]) -> Misread {
     let text = error.to_string();
-    // The library ends with the place.
+    // The library's text ends with the position.
     let problem = text.rsplit_once(" at line ").map_or(&*text, |(problem, _)| problem);
-    // It counts bytes; a line that breaks off has its end as its column.
+    // The library counts bytes. For a line that breaks off, its column is the line's end.
     let lines: usize =
         bytes.split_inclusive(|byte| *byte == b'\n').take(error.line() - 1).map(<[u8]>::len).sum();
     let end = (lines + error.column().saturating_sub(1)).min(bytes.len());

@@ -1,4 +1,4 @@
-//! `weir-sync explain FILE`: which rules, and which of their keys, a request would hit.
+//! `weir-sync explain FILE`: lists the rules that count a request, with its keys.
 
 mod request;
 mod why;
@@ -18,12 +18,12 @@ use crate::check::explain::key::part;
 use crate::check::read;
 use request::Described;
 
-/// The flag that asks a fleet in place of a file.
+/// Flag to ask a fleet instead of reading a file.
 pub const LIVE: &str = "live";
 /// The command's name.
 pub const NAME: &str = "explain";
 
-/// What the command line looks like.
+/// Command line of the command.
 pub fn command() -> Command {
     let one = |name: &'static str, value: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_name(value).help(help)
@@ -60,12 +60,12 @@ pub fn command() -> Command {
         .arg(one("key-secret-file", "FILE", "The file of the POPs' sync.key_secret, for their keys' bytes"))
 }
 
-/// The request that the command line describes, as weir-sync takes it; an error is a line for each thing that is wrong.
+/// The request that the command line describes, as JSON for weir-sync. An error has a line per problem.
 pub fn described(matches: &ArgMatches) -> Result<Value, String> {
     Ok(Described::of(matches)?.json())
 }
 
-/// What to print; an error if the file or the request is no good: a line for each thing that is wrong.
+/// Explains the request. An error of the file or the request has a line per problem.
 pub fn run(matches: &ArgMatches) -> Result<String, String> {
     let mut request = Described::of(matches)?;
     let secret = match matches.get_one::<String>("key-secret-file") {
@@ -93,7 +93,7 @@ fn secret(path: &str) -> Result<FleetSecret, String> {
     Ok(FleetSecret::derive(text.as_bytes()))
 }
 
-/// What the lists and each rule make of the request.
+/// Explanation of the lists and each rule for the request.
 fn told(rules: &RuleSet, request: &mut Described, secret: &FleetSecret) -> Vec<String> {
     let (mut values, mut room, mut met) = (Values::default(), Bits::default(), Vec::new());
     let mut fetched = Fetched::new(request, rules.attributes(), &mut values);
@@ -136,7 +136,8 @@ fn told(rules: &RuleSet, request: &mut Described, secret: &FleetSecret) -> Vec<S
     lines
 }
 
-/// What each rule makes of a request that meets those at the places `met`; an error is why it does not count it.
+/// Explanation of each rule for a request that meets the rules at the indexes `met`; an error is the reason why
+/// a rule does not count it.
 fn judged<'a>(
     rules: &'a RuleSet,
     met: &[u16],
@@ -156,13 +157,13 @@ fn judged<'a>(
     (0u16..).zip(rules.rules()).map(&mut judge).collect()
 }
 
-/// The names of the rules that do not count a request, and why, each.
+/// Names of the rules that do not count a request, each with the reason.
 pub fn others(rules: &RuleSet, met: &[u16], request: &mut Fetched<'_>) -> Vec<(String, String)> {
     let judged = judged(rules, met, request, &FleetSecret::UNKEYED);
     judged.into_iter().filter_map(|(rule, judged)| Some((rule.name.clone(), judged.err()?))).collect()
 }
 
-/// What a rule makes of a request that it matches; an error is why it does not count it.
+/// Explanation of a rule that matches a request; an error is the reason why it does not count it.
 fn counted(
     rule: &Rule,
     attributes: &Attributes,
@@ -210,7 +211,7 @@ fn counted(
     Ok(format!("key {parts}; bytes {}; {cost}; {mode}{unsure}", Hex(key.as_bytes())))
 }
 
-/// The key's parts and the request's values, in the order they were written.
+/// The key's parts and the request's values, in the order in which they were written.
 fn parts(key: &KeySpec, attributes: &Attributes, request: &mut Fetched<'_>) -> String {
     if key.is_all() {
         return "of all requests".into();
@@ -231,7 +232,7 @@ fn parts(key: &KeySpec, attributes: &Attributes, request: &mut Fetched<'_>) -> S
     told.collect::<Vec<_>>().join(", ")
 }
 
-/// The first part that the request lacks.
+/// First part that the request lacks.
 fn lacks(key: &KeySpec, attributes: &Attributes, lacking: MissingPart, request: &mut Fetched<'_>) -> String {
     if lacking == MissingPart::ClientAddress {
         return "a client address".into();
@@ -241,7 +242,7 @@ fn lacks(key: &KeySpec, attributes: &Attributes, lacking: MissingPart, request: 
     lacking.next().map_or_else(String::new, |(one, _)| part(one, attributes))
 }
 
-/// Why a rule does not count the request; `chosen` is the variant of it that does.
+/// Reason why a rule does not count the request; `chosen` is the variant of it that does.
 fn uncounted(
     rule: &Rule,
     chosen: Option<&Rule>,

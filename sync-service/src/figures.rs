@@ -1,12 +1,12 @@
-//! The live figures of a region that are worked out when `/metrics` is read.
+//! Gauges of a region that are computed when `/metrics` is read.
 
 use weir_budget::figures::Figures;
 use weir_wire::time::SECOND_NS;
 
 use crate::metrics::{ByRule, FloatGauge, Metrics, OfRule};
 
-/// Brings `metrics` up to date with how things stand. Rules that are gone leave the page, which must not be made
-/// meanwhile.
+/// Updates `metrics` from `figures`. Removes rules that are gone, so the page must not be written at the same
+/// time.
 pub fn show(figures: &Figures, metrics: &Metrics) {
     metrics.budgets.set(i64::try_from(figures.budgets).unwrap_or(i64::MAX));
     metrics.budgets_in_debt.set(i64::try_from(figures.in_debt).unwrap_or(i64::MAX));
@@ -25,12 +25,12 @@ pub fn show(figures: &Figures, metrics: &Metrics) {
     }
 }
 
-/// A rule's gauge of `family`. Owned: a reference would hold the family's lock.
+/// A rule's gauge of `family`. It is owned, because a reference would hold the family's lock.
 fn row(family: &ByRule, rule: &str) -> FloatGauge {
     family.get_or_create_owned(&OfRule { rule: rule.to_owned() })
 }
 
-/// How many wholes `number` parts make, if `whole` parts are one.
+/// Converts `number` parts to wholes of `whole` parts each.
 #[allow(clippy::cast_precision_loss, reason = "a metric")]
 fn parts(number: u64, whole: u64) -> f64 {
     number as f64 / whole as f64

@@ -1,21 +1,21 @@
-//! Which rule sets the points of presence run, as the notes in a store say.
+//! Rule sets that POPs run, from the notes in a store.
 //!
-//! Each interval, a weir-sync notes in the store what it has heard since the last one, so every weir-sync can answer
-//! for the whole fleet. A POP has several workers, which may run different rule sets for a moment, and report to
-//! different replicas; the POP then counts as running the lowest version.
+//! Each interval, a weir-sync stores what it received from its POPs since the last one, so every weir-sync can
+//! answer for the whole fleet. A POP has several workers, which may run different rule sets for a moment, and
+//! report to different replicas; the POP then counts as running the lowest version.
 
 use std::collections::BTreeMap;
 
 use weir_budget::pops::SILENT_NS;
 use weir_wire::messages::POPS_MAX;
 
-/// The most notes that a store keeps; beyond it, the oldest go first.
+/// Maximum number of notes in a store; beyond it, the oldest are dropped first.
 pub const NOTES_MAX: usize = 2 * POPS_MAX as usize;
 
 /// A note in a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Note<'a> {
-    /// The weir-sync that made it: `region/replica`.
+    /// The weir-sync that wrote it: `region/replica`.
     pub member: &'a str,
     /// The POP that it is about.
     pub pop: &'a str,
@@ -23,29 +23,29 @@ pub struct Note<'a> {
     pub version: u64,
     /// See [`weir_budget::pops::PopNote`].
     pub refused: u64,
-    /// When it was made, in microseconds of the store's clock.
+    /// Time at which it was written, in microseconds of the store's clock.
     pub at_us: u64,
 }
 
-/// A POP as the whole fleet sees it.
+/// A POP as seen by the whole fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// Its name.
     pub pop: String,
-    /// The region of the weir-sync that has heard of it last.
+    /// Region of the weir-sync with the newest note.
     pub region: String,
-    /// That weir-sync.
+    /// That weir-sync's replica name.
     pub replica: String,
     /// See [`weir_budget::pops::PopNote`].
     pub version: u64,
     /// See [`weir_budget::pops::PopNote`].
     pub refused: u64,
-    /// How long ago that was, in microseconds.
+    /// Age of the newest note, in microseconds.
     pub age_us: u64,
 }
 
-/// What `notes` say at `now_us`, by POP. If one replica made several notes of a POP, the latest counts; if several
-/// replicas did, the lowest version counts, among all that are about as new as the newest.
+/// Summary of `notes` at `now_us`, by POP. Of several notes from one replica, the latest counts. Of notes from
+/// several replicas, the lowest version counts, among all that are about as new as the newest.
 pub fn seen<'a>(notes: impl Iterator<Item = Note<'a>>, now_us: u64) -> Vec<Seen> {
     let mut latest: BTreeMap<(&str, &str), Note<'_>> = BTreeMap::new();
     for note in notes {

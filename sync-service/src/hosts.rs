@@ -1,8 +1,9 @@
-//! The hosts that a listener answers to.
+//! Hosts that a listener answers to.
 //!
-//! A page of the web can have a browser ask a loopback address under a name of the page's own, and then read the answer
-//! (DNS rebinding). The browser says that name. So a loopback listener that asks for no token answers to its own names
-//! alone: its addresses, `localhost`, and names without a dot, which no page has. POPs ask by the name of a cluster.
+//! A web page can make a browser send requests to a loopback address under a name of the page's own, and then
+//! read the responses (DNS rebinding). The browser sends that name as the host. So a loopback listener without
+//! tokens answers to its own names only: its addresses, `localhost`, and names without a dot, which no page
+//! has. POPs use the name of a cluster.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,37 +12,39 @@ use hyper::{StatusCode, Uri};
 
 use crate::problem::Problem;
 
-/// Said of another host.
+/// Error text for another host.
 pub(crate) const EXPECTED: &str = "expected a host of this listener's own: a loopback address, localhost or a name without a \
     dot. Set a token (token_file, check_token_file) to have it asked by other names";
 
-/// The hosts of one listener.
+/// Hosts of one listener.
 #[derive(Clone, Copy, Debug)]
 pub struct Hosts {
     is_bounded: bool,
 }
 
 impl Hosts {
-    /// Those of a listener at `address`, which `needs_token` for all that is worth asking or not.
+    /// Hosts of a listener at `address`; `needs_token` is true if all of its data needs a token.
     pub fn of(address: SocketAddr, needs_token: bool) -> Self {
         Self { is_bounded: address.ip().is_loopback() && !needs_token }
     }
 
-    /// True if a request asks by hosts of the listener's own, or by none, as no browser does.
+    /// True if all hosts of a request are the listener's own. A request without a host is accepted, since no
+    /// browser sends one.
     pub fn are_own(self, uri: &Uri, headers: &HeaderMap) -> bool {
         let named = headers.get_all(HOST).iter().map(|host| host.to_str().ok());
         let mut hosts = uri.authority().map(|authority| Some(authority.as_str())).into_iter().chain(named);
         !self.is_bounded || hosts.all(|host| host.is_some_and(is_own))
     }
 
-    /// Refuses a request that asks by another host.
+    /// Refuses a request with another host.
     pub fn judge(self, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
         let is_own = self.are_own(uri, headers);
         is_own.then_some(()).ok_or_else(|| Problem::new(StatusCode::MISDIRECTED_REQUEST, EXPECTED))
     }
 }
 
-/// True if `host`, which may have a port, is an address of the loopback interface or a name that no page has.
+/// True if `host`, which may have a port, is an address of the loopback interface or a name that no web page
+/// has.
 fn is_own(host: &str) -> bool {
     if let Some((address, rest)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         return (rest.is_empty() || rest.starts_with(':')) && is_loopback(address);

@@ -1,5 +1,5 @@
-//! One request over a connection of its own, by hyper's client for HTTP/1.1: commands and collectors are asked seldom and one
-//! after the other, so a pool, as hyper-util has one, would hold nothing.
+//! HTTP/1.1 client for one request per connection. Commands and collectors send requests rarely and one after
+//! the other, so a pool, as in hyper-util, would be of no use.
 
 use std::io;
 use std::time::Duration;
@@ -16,44 +16,44 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-/// The largest answer, in bytes: about 10,000 POPs, the most that a fleet has.
+/// Maximum size of a response, in bytes: about 10,000 POPs, the most that a fleet has.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// Why there is no answer.
+/// Reason why there is no response.
 #[derive(Debug, Error)]
 pub(crate) enum ClientError {
-    /// There is no connection.
+    /// The connection failed.
     #[error("{0}")]
     Connect(io::Error),
-    /// It cannot be secured.
+    /// The TLS handshake failed.
     #[error("no TLS: {0}")]
     Tls(io::Error),
-    /// It broke off, or what came is no HTTP.
+    /// The connection broke off, or the response is not HTTP.
     #[error("{0}")]
     Http(#[from] hyper::Error),
-    /// The answer is too large, or broke off.
+    /// The response is too large, or broke off.
     #[error("{0}")]
     Body(String),
-    /// It takes too long.
+    /// There was no response within this time, in seconds.
     #[error("no answer within {0} s")]
     Late(u64),
 }
 
-/// Where to ask.
+/// Server to send requests to.
 #[derive(Clone)]
 pub(crate) struct Peer {
     /// A name or an address.
     pub(crate) host: String,
     /// Its port.
     pub(crate) port: u16,
-    /// What the connection is secured with, if it is.
+    /// TLS connector and server name; none for plain HTTP.
     pub(crate) tls: Option<(TlsConnector, ServerName<'static>)>,
-    /// How long all of it may take.
+    /// Time limit for the whole exchange.
     pub(crate) patience: Duration,
 }
 
 impl Peer {
-    /// The whole answer to `request`.
+    /// Sends `request`, and returns the complete response.
     pub(crate) async fn exchange(
         &self,
         request: Request<Full<Bytes>>,

@@ -1,6 +1,8 @@
-//! `weir-sync import ratelimit FILE...`: rules that decide as a configuration of envoyproxy/ratelimit says.
+//! `weir-sync import ratelimit FILE...`: converts a configuration of envoyproxy/ratelimit to rules with the
+//! same decisions.
 //!
-//! [`config`] reads the files, [`limits`] finds which descriptors each limit counts, [`rules`] writes the rules.
+//! [`config`] reads the files, [`limits`] finds the descriptors that each limit counts, [`rules`] writes the
+//! rules.
 
 mod config;
 mod limits;
@@ -12,10 +14,10 @@ use crate::input::{self, FILE_BYTES_MAX};
 
 /// The command's name.
 pub const NAME: &str = "import";
-/// The name of the program whose configuration is read.
+/// Name of the program whose configuration is read.
 const RATELIMIT: &str = "ratelimit";
 
-/// What the command line looks like.
+/// Command line of the command.
 pub fn command() -> Command {
     let files = Arg::new("file").value_name("FILE").required(true).action(ArgAction::Append).num_args(1..);
     let ratelimit = Command::new(RATELIMIT)
@@ -27,7 +29,7 @@ pub fn command() -> Command {
         .subcommand(ratelimit)
 }
 
-/// What to print: rules as YAML; an error is a line for each thing that cannot be said in rules.
+/// Returns rules as YAML. An error has a line for each thing that rules cannot express.
 pub fn run(matches: &ArgMatches) -> Result<String, String> {
     let paths = matches.subcommand_matches(RATELIMIT).and_then(|matches| matches.get_many::<String>("file"));
     let mut files = Vec::new();
@@ -54,8 +56,8 @@ fn read(path: &str) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|error| format!("expected UTF-8: {error}"))
 }
 
-/// The rules, as YAML, for `files` of envoyproxy/ratelimit, each with its name and its text. An error is a line for each
-/// thing that cannot be said in rules, with its place.
+/// Converts `files` of envoyproxy/ratelimit, each with its name and its text, to rules as YAML. An error has a
+/// line for each thing that rules cannot express, with its place.
 pub fn ratelimit(files: &[(&str, &str)]) -> Result<String, String> {
     let domains = config::read(files)?;
     rules::write(&domains)

@@ -5,13 +5,12 @@ use std::io::{self, Read as _};
 
 use weir_rules::document::DOCUMENT_BYTES_MAX;
 
-/// The largest file: a plugin configuration, which is a rule set and some more fields.
+/// Maximum size of a file: a plugin configuration, which is a rule set and some more fields.
 pub(crate) const FILE_BYTES_MAX: usize = 2 * DOCUMENT_BYTES_MAX;
-/// Stands for the standard input where a command takes a file.
+/// File name that stands for the standard input.
 pub(crate) const STDIN: &str = "-";
 
-/// The bytes of the file at `path`, or of the standard input; if there are more than `bytes_max`, just enough of them to
-/// tell.
+/// Reads the file at `path`, or the standard input. Of a larger file it returns `bytes_max + 1` bytes.
 pub(crate) fn read(path: &str, bytes_max: usize) -> io::Result<Vec<u8>> {
     let most = bytes_max as u64 + 1;
     let mut bytes = Vec::new();

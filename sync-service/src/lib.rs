@@ -1,20 +1,20 @@
-//! weir-sync: takes reports from the points of presence, charges the budgets, answers with grants.
+//! weir-sync: receives reports from the points of presence, charges the budgets, and replies with grants.
 //!
-//! A report's way: [`server`] accepts it, [`routes`] checks its path and its token, [`report`] reads it, gives it to
-//! weir-budget's hub, has a [`store`] charge what the hub says, and encodes the reply. The thin binary only reads the
-//! [`config`] and waits for a signal.
+//! The path of a report: [`server`] accepts it, [`routes`] checks its path and its token, and [`report`] decodes it and
+//! passes it to weir-budget's hub. A [`store`] makes the hub's charges, and the reply is encoded. The thin binary only reads
+//! the [`config`] and waits for a signal.
 //!
-//! A rule set's way: [`document`] reads it, [`rules`] puts it into the store and tells the POPs of it with their next
-//! replies, together with the [`orders`] of operators, [`fleet`] knows which ones they run. [`rules_file`] watches a file of
-//! rules, [`check`] judges one, [`explain`] says what it does with a request, [`import`] writes one from another rate limiter's
-//! configuration. [`cli`] has the commands that ask a weir-sync that runs.
+//! The path of a rule set: [`document`] parses it, and [`rules`] puts it into the store. POPs get the new revision, which
+//! includes the overrides of operators ([`orders`]), with their next replies; [`fleet`] lists the revision that each POP
+//! runs. [`rules_file`] watches a rule file, [`check`] checks one, [`explain`] applies one to a request, and [`import`]
+//! converts one from another rate limiter's configuration. [`cli`] has the commands for a running weir-sync.
 //!
-//! What changes, and what is decided, is written to the [`trail`].
+//! Changes and decisions are written to the audit log ([`trail`]).
 //!
-//! A [`gateway`] is a point of presence in this process: it decides requests for services that ask, and its reports are
-//! answered here.
+//! A [`gateway`] is a point of presence in this process: it decides requests for services, and its reports are handled
+//! here.
 //!
-//! The arithmetic of budgets is weir-budget's. This crate knows the clock, the sockets and the stores.
+//! The arithmetic of budgets is in weir-budget. This crate has the clock, the sockets and the stores.
 //!
 //! ```
 //! use std::{sync::Arc, time::Duration};

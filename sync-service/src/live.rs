@@ -1,4 +1,4 @@
-//! What is streamed to those who look at the page at `/`, and how many they may be.
+//! Stream of live data for the console at `/`, and its limits.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -8,18 +8,18 @@ use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use tokio::sync::{Mutex, MutexGuard, OwnedSemaphorePermit, Semaphore};
 
-/// Where the stream is.
+/// Path of the stream.
 pub const PATH: &str = "/v1/live";
-/// The most streams at a time.
+/// Maximum number of concurrent streams.
 pub const LISTENERS_MAX: usize = 32;
 
-/// A body that is sent as it comes about.
+/// Body that is sent as it is produced.
 pub type Stream = UnsyncBoxBody<Bytes, Infallible>;
 
-/// An event, and when it was found out.
+/// An event, and the time at which it was computed.
 type Known = Option<(Instant, Bytes)>;
 
-/// What all streams share.
+/// State shared by all streams.
 #[derive(Debug)]
 pub struct Live {
     places: Arc<Semaphore>,
@@ -33,12 +33,12 @@ impl Default for Live {
 }
 
 impl Live {
-    /// A place for one more stream, if there is one.
+    /// Acquires a place for another stream; none if there are too many.
     pub fn place(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.places).try_acquire_owned().ok()
     }
 
-    /// The event that all streams said last. It is held while the next is found out, once for all.
+    /// Last event of all streams. The lock is held while the next event is computed, once for all streams.
     pub async fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().await
     }

@@ -1,5 +1,4 @@
-//! The binary: reads the configuration, starts the logs, serves until a signal; or judges a file of rules, or asks a
-//! weir-sync that runs.
+//! The binary: reads the configuration, starts logging, and serves until a signal; or runs a command.
 
 use std::fmt::Display;
 use std::io::Write as _;
@@ -16,7 +15,7 @@ use weir_sync::secrets::Secrets;
 use weir_sync::server::{self, Listening, RunError};
 use weir_sync::{check, cli, explain, import};
 
-/// Each report allocates many small values; mimalloc is faster at that than the system's allocator.
+/// Each report allocates many small values, at which mimalloc is faster than the system's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -69,7 +68,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Judges files of rules.
+/// Checks rule files.
 fn judge(matches: &ArgMatches) -> ExitCode {
     match check::run(matches) {
         Ok(answer) => {
@@ -108,7 +107,7 @@ fn start_logs(config: &Config) {
 fn serve(config: Config, secrets: Secrets) -> Result<(), Box<dyn std::error::Error>> {
     let runtime = Runtime::new()?;
     let served = runtime.block_on(serve_until_signal(config, secrets));
-    // Dropping it would wait for a file that is being read, whose disk may not answer.
+    // Dropping the runtime would wait for a file read on a disk that may not answer.
     runtime.shutdown_background();
     served
 }
@@ -122,7 +121,7 @@ async fn serve_until_signal(config: Config, secrets: Secrets) -> Result<(), Box<
     let (ready, address) = oneshot::channel();
     let (stop, stopped) = oneshot::channel();
     let shutdown = async {
-        // An error would mean that nobody waits for signals, as after the second.
+        // An error would mean that the sender is gone, as after a second signal.
         let _ = stopped.await;
     };
     let stopped_twice = async {
@@ -132,7 +131,7 @@ async fn serve_until_signal(config: Config, secrets: Secrets) -> Result<(), Box<
     };
     let announce = async {
         if let Ok(Listening { address, ops, grpc }) = address.await {
-            // For scripts that asked for port 0, as the logs go to stderr. The reader may have closed the pipe.
+            // For scripts that set port 0, since the logs go to stderr. The reader may have closed the pipe.
             let _ = writeln!(std::io::stdout(), "listening on {address}");
             let _ = ops.map(|ops| writeln!(std::io::stdout(), "pages for operators on {ops}"));
             let _ = grpc.map(|grpc| writeln!(std::io::stdout(), "gRPC on {grpc}"));
@@ -148,7 +147,7 @@ async fn serve_until_signal(config: Config, secrets: Secrets) -> Result<(), Box<
     }
 }
 
-/// The signals that mean something here.
+/// Signals that are handled.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -156,7 +155,7 @@ struct Signals {
 }
 
 impl Signals {
-    /// Waits for one that asks to stop; meanwhile `secrets` are read again where one asks for it.
+    /// Waits for a signal to stop; meanwhile reads `secrets` again on SIGHUP.
     async fn stop(&mut self, secrets: &Secrets) {
         loop {
             tokio::select! {

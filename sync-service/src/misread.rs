@@ -1,13 +1,13 @@
-//! What cannot be read as JSON or YAML, and where in its text that shows.
+//! Error for a text that is not valid JSON or YAML, with its position.
 
 use std::fmt;
 
-/// Why a text cannot be read.
+/// Reason why a text cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misread {
-    /// The line and the column, in characters, both from 1.
+    /// Line and column, in characters, both from 1.
     pub at: Option<(u64, u64)>,
-    /// What was expected, and what was found.
+    /// Expected and found text.
     pub problem: String,
 }
 
@@ -19,7 +19,7 @@ impl fmt::Display for Misread {
     }
 }
 
-/// The line and the column of a place in a text, both from 1.
+/// Line and column of the end of `before`, both from 1.
 pub(crate) fn position(before: &[u8]) -> (u64, u64) {
     let mut lines = before.split(|byte| *byte == b'\n');
     let last = lines.next_back().unwrap_or_default();

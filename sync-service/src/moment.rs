@@ -1,19 +1,20 @@
-//! Times as people read and write them: RFC 3339.
+//! Times as text: RFC 3339.
 
 use std::time::SystemTime;
 
 use prost_types::Timestamp;
 
-/// The end of the year 9999: RFC 3339 has no later ones.
+/// End of the year 9999: RFC 3339 has no later ones.
 const LAST_MS: u64 = 253_402_300_799_999;
 
-/// The wall clock, in milliseconds since 1970.
+/// Wall clock, in milliseconds since 1970.
 pub fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A time in milliseconds since 1970, in UTC: `2026-11-23T11:12:13.456Z`, or `2026-11-23T11:12:13Z` for a whole second.
+/// Formats a time in milliseconds since 1970, in UTC: `2026-11-23T11:12:13.456Z`, or `2026-11-23T11:12:13Z` for
+/// a whole second.
 pub fn text(unix_ms: u64) -> String {
     let ms = unix_ms.min(LAST_MS);
     let seconds = i64::try_from(ms / 1_000).unwrap_or_default();
@@ -21,9 +22,9 @@ pub fn text(unix_ms: u64) -> String {
     Timestamp { seconds, nanos }.to_string()
 }
 
-/// The time that a text names, in milliseconds since 1970; `None` if it names none, or one before.
+/// Parses a time to milliseconds since 1970. None if it is not a time, or before 1970.
 pub fn read(text: &str) -> Option<u64> {
-    // The library also reads dates, and times of no zone.
+    // The library also accepts dates, and times without a zone.
     let (_, clock) = text.split_once(['T', 't'])?;
     let has_zone = clock.contains(['Z', 'z', '+', '-']);
     let Timestamp { seconds, nanos } = has_zone.then(|| text.parse().ok())??;

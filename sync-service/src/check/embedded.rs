@@ -1,30 +1,31 @@
-//! Plugin configurations inside other files: a bootstrap of Envoy, a `WasmPlugin`, an `EnvoyExtensionPolicy`.
+//! Plugin configurations embedded in other files: a bootstrap of Envoy, a `WasmPlugin`, an
+//! `EnvoyExtensionPolicy`.
 
 use serde_json::{Map, Value};
 
 use crate::document::{Form, Whole, value};
 use crate::yaml;
 
-/// The types of the filters that Weir is, as their names end.
+/// Suffixes of the types of Envoy filters that can contain Weir, each with the pointer to its configuration.
 const FILTERS: [(&str, &str); 2] = [
     (".filters.http.wasm.v3.Wasm", "/config/configuration"),
     (".filters.http.dynamic_modules.v3.DynamicModuleFilter", "/filter_config"),
 ];
-/// The fields one of which the document of an Envoy or of Kubernetes has.
+/// Fields of which a document of Envoy or Kubernetes has at least one.
 const OF_A_HOST: [&str; 5] = ["kind", "static_resources", "resources", "@type", "typed_config"];
 
-/// A plugin configuration, and where in its file it is.
+/// A plugin configuration, with its place in the file.
 pub(super) struct Embedded {
-    /// The number of the YAML document that it is in, from 0.
+    /// Index of its YAML document, from 0.
     pub(super) document: usize,
-    /// The place of the configuration in the document.
+    /// Its place in the document.
     pub(super) place: String,
     /// The configuration.
     pub(super) value: Value,
 }
 
-/// The plugin configurations in a file of Envoy or Kubernetes: at least one, or an error. `None` of a file that is a
-/// configuration itself, or cannot be read.
+/// Plugin configurations in a file of Envoy or Kubernetes: at least one, or an error. None for a file that is a
+/// configuration itself, or cannot be parsed.
 pub(super) fn of(bytes: &[u8]) -> Option<Result<Vec<Embedded>, String>> {
     let documents = match value(bytes, Form::Either) {
         Ok(document) => vec![document],
@@ -44,7 +45,7 @@ pub(super) fn of(bytes: &[u8]) -> Option<Result<Vec<Embedded>, String>> {
     Some(if found.is_empty() { Err(expected.into()) } else { Ok(found) })
 }
 
-/// Hands each plugin configuration in `value` to `found`, with its place.
+/// Passes each plugin configuration in `value` to `found`, with its place.
 fn search(value: &Value, place: &str, found: &mut dyn FnMut(String, Value)) {
     match value {
         Value::Object(fields) => {
@@ -65,7 +66,7 @@ fn search(value: &Value, place: &str, found: &mut dyn FnMut(String, Value)) {
     }
 }
 
-/// The configuration of the object that a filter is, and where in it: as a pointer.
+/// Pointer to the configuration in a filter's object, and the configuration.
 fn of_object(value: &Value, fields: &Map<String, Value>) -> Option<(String, Value)> {
     let named = |name: &str| fields.get(name).and_then(Value::as_str);
     let pointer = match named("type_url").or(named("@type")) {
@@ -80,7 +81,8 @@ fn of_object(value: &Value, fields: &Map<String, Value>) -> Option<(String, Valu
         None => return None,
     };
     let configuration = value.pointer(&pointer)?;
-    // A StringValue's text is JSON; what a Struct has is under `value`, too, if it is written with its type.
+    // The text of a StringValue is JSON. A Struct that is written with its type has its content under `value`,
+    // too.
     let (pointer, configuration) =
         match configuration.get("value").filter(|_| configuration.get("@type").is_some()) {
             Some(inner) => (pointer + "/value", inner),

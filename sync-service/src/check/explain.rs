@@ -1,4 +1,4 @@
-//! What a rule does, in sentences.
+//! Explanations of rules in sentences.
 
 pub mod amount;
 pub mod condition;
@@ -11,7 +11,7 @@ use weir_rules::matching::Condition;
 use weir_rules::variant::Tier;
 use weir_rules::{Rule, RuleSet};
 
-/// What a rule set does before any rule is looked at; a line each.
+/// Effects of a rule set's fields before any rule applies; a line each.
 pub fn lists(rules: &RuleSet) -> Vec<String> {
     let requests = |condition| condition::requests(condition, rules.attributes());
     let mut told = Vec::new();
@@ -27,7 +27,7 @@ pub fn lists(rules: &RuleSet) -> Vec<String> {
     told
 }
 
-/// What `rule`, one of `rules`, does, a sentence each; the first names it.
+/// Explains `rule`, one of `rules`, a sentence each; the first contains its name.
 pub fn sentences(rule: &Rule, rules: &RuleSet) -> Vec<String> {
     if !rule.is_written() {
         return made(rule, rules);
@@ -53,12 +53,12 @@ pub fn sentences(rule: &Rule, rules: &RuleSet) -> Vec<String> {
     told
 }
 
-/// The rules that the written one `base` made: by `tiers` and `wider`.
+/// Rules that the written rule `base` generates by `tiers` and `wider`.
 fn made_by<'a>(base: &'a Rule, rules: &'a RuleSet) -> impl Iterator<Item = &'a Rule> {
     rules.rules().iter().filter(|rule| rule.place() == base.place() && !rule.is_written())
 }
 
-/// A rule that a written one made.
+/// Explains a generated rule.
 fn made(rule: &Rule, rules: &RuleSet) -> Vec<String> {
     let base = rules.rules().iter().find(|base| base.place() == rule.place() && base.is_written());
     let base = base.map_or("", |base| &base.name);
@@ -91,7 +91,7 @@ fn tiers(base: &Rule, rules: &RuleSet) -> Vec<String> {
     told
 }
 
-/// Which requests a tier is for.
+/// Requests that a tier applies to.
 fn of_tier(tier: &Tier, rule: &Rule, rules: &RuleSet) -> String {
     let requests = condition::requests(&tier.when, rules.attributes());
     let Some(keys) = &tier.keys else { return requests };

@@ -1,4 +1,4 @@
-//! What is wrong with a file, or should be changed in it, and where.
+//! Errors and warnings of a file, with their positions.
 
 use serde::Serialize;
 use weir_rules::reading::ConfigError;
@@ -7,35 +7,35 @@ use super::place::{Part, Places};
 use super::warn::Warning;
 use crate::document::Fault;
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Severity {
     /// The file is refused.
     Error,
-    /// The file is taken, but says what cannot be intended.
+    /// The file is accepted, but has something that cannot be intended.
     Warning,
 }
 
 /// One error or warning.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
-    /// How bad it is.
+    /// Its severity.
     pub(super) severity: Severity,
-    /// The line of its place, from 1; none if it has no place.
+    /// Line of its place, from 1; none if it has no place.
     pub(super) line: Option<u64>,
-    /// The column, in characters from 1.
+    /// Column, in characters from 1.
     pub(super) column: Option<u64>,
     /// The field: `rules[0].rate`; empty if it is about the whole file.
     pub(super) place: String,
-    /// The name of the rule that it is in, if it is in one that has a name.
+    /// Name of the rule that contains it; none outside of rules, or if the rule has no name.
     pub(super) rule: Option<String>,
-    /// What was expected and what was found, or what is not as it was meant.
+    /// Description of the problem: expected and found values, or an unintended effect.
     pub(super) problem: String,
 }
 
 impl Finding {
-    /// What is wrong with a file that is read only in part, or not at all.
+    /// Error about a file that could not be read, or only in part.
     pub(super) fn of_file(problem: String) -> Self {
         Self {
             severity: Severity::Error,
@@ -47,7 +47,7 @@ impl Finding {
         }
     }
 
-    /// What is wrong with a part of a file of these bytes.
+    /// Errors of a part of a file with this content.
     pub(super) fn errors(fault: Fault, bytes: &[u8], part: Part<'_>) -> Vec<Self> {
         match fault {
             Fault::Text(misread) => {
@@ -68,7 +68,7 @@ impl Finding {
         Self { line, column, place, rule, ..Self::of_file(problem) }
     }
 
-    /// What should be changed in a part of a file of these bytes.
+    /// Warnings about a part of a file with this content.
     pub(super) fn warnings(warnings: Vec<Warning>, bytes: &[u8], part: Part<'_>) -> Vec<Self> {
         if warnings.is_empty() {
             return Vec::new();
@@ -81,7 +81,7 @@ impl Finding {
         warnings.into_iter().map(finding).collect()
     }
 
-    /// As a line about `file`, in the form that editors know.
+    /// Formats the finding as a line about `file`, in the form that editors parse.
     pub(super) fn told(&self, file: &str) -> String {
         let Self { severity, line, column, place, rule, problem } = self;
         let at = [line, column].into_iter().flatten().map(|number| format!(":{number}"));

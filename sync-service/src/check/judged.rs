@@ -1,4 +1,4 @@
-//! A file, judged.
+//! Result of checking a file.
 
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ use super::warn;
 use crate::document::{Document, Form, Whole};
 use crate::input::{self, FILE_BYTES_MAX};
 
-/// A file, and what became of it.
+/// A file, and its result.
 pub(super) struct Judged<'a> {
     file: &'a str,
     outcome: Outcome,
@@ -21,11 +21,11 @@ enum Outcome {
     Unread(Vec<Finding>),
     /// It has these errors.
     Bad(Vec<Finding>),
-    /// It is good, but for these warnings.
+    /// It is valid, with these warnings.
     Good(Box<Whole>, Vec<Finding>),
 }
 
-/// What programs are told of a file.
+/// Result as JSON.
 #[derive(Serialize)]
 pub(super) struct Told<'a> {
     file: &'a str,
@@ -34,7 +34,7 @@ pub(super) struct Told<'a> {
 }
 
 impl<'a> Judged<'a> {
-    /// What is judged in the file at this path, of which there may be several; `-` is the standard input.
+    /// Checks the file at this path, which may contain several configurations; `-` is the standard input.
     pub(super) fn all(file: &'a str) -> Vec<Self> {
         let bytes = match Self::read(file) {
             Ok(bytes) => bytes,
@@ -71,7 +71,7 @@ impl<'a> Judged<'a> {
         )
     }
 
-    /// The first document in a good file; else a line for each thing that is wrong.
+    /// The first document in a valid file; otherwise an error with a line per problem.
     pub(super) fn document(file: &'a str) -> Result<Document, String> {
         let first = Self::all(file).into_iter().next();
         match first.map(|first| (first.errors(), first.outcome)) {
@@ -94,12 +94,12 @@ impl<'a> Judged<'a> {
         })
     }
 
-    /// A line for each thing that is wrong with the file of these bytes, if there is any.
+    /// Checks the content of a file; returns a line per problem, or none if it is valid.
     pub(super) fn errors_in(file: &'a str, bytes: &[u8]) -> Option<String> {
         Self::judge(file, bytes).err().map(|bad| bad.errors())
     }
 
-    /// Whether it could be read at all.
+    /// True if it could be read at all.
     pub(super) fn is_read(&self) -> bool {
         !matches!(self.outcome, Outcome::Unread(_))
     }
@@ -108,14 +108,14 @@ impl<'a> Judged<'a> {
         matches!(self.outcome, Outcome::Good(..))
     }
 
-    /// What is wrong with it, or should be changed.
+    /// Its errors or warnings.
     pub(super) fn findings(&self) -> &[Finding] {
         match &self.outcome {
             Outcome::Unread(findings) | Outcome::Bad(findings) | Outcome::Good(_, findings) => findings,
         }
     }
 
-    /// A good file, explained, and its warnings; none of one with errors.
+    /// Explanation and warnings of a valid file; none if it has errors.
     pub(super) fn page(&self, judge: &Judge) -> Option<String> {
         let Outcome::Good(whole, warnings) = &self.outcome else { return None };
         let page = judge.page(self.file, whole);
@@ -124,13 +124,13 @@ impl<'a> Judged<'a> {
         Some(page + gap + &warnings)
     }
 
-    /// A line for each thing that is wrong.
+    /// A line per error.
     pub(super) fn errors(&self) -> String {
         let findings = if self.is_good() { &[] } else { self.findings() };
         findings.iter().map(|finding| finding.told(self.file)).collect::<Vec<_>>().join("\n")
     }
 
-    /// For programs.
+    /// Result as JSON.
     pub(super) fn told(&self) -> Told<'_> {
         Told { file: self.file, is_good: self.is_good(), findings: self.findings() }
     }

@@ -1,4 +1,4 @@
-//! What each rule of a good file does, and how far a fleet can get above its quota.
+//! Explanation of each rule of a valid file, and the worst case of a fleet's overshoot.
 
 use serde_json::Value;
 use weir_budget::bound::{Fleet, bound, usual};
@@ -14,18 +14,18 @@ use weir_wire::sharing::WhenUnsynced;
 use super::{explain, table};
 use crate::document::Whole;
 
-/// What the rules are judged for.
+/// Parameters of the explanation.
 pub(super) struct Judge {
     /// The fleet.
     pub(super) fleet: Fleet,
-    /// The fleet, in words.
+    /// Description of the fleet.
     pub(super) called: String,
     /// New keys a second.
     pub(super) newcomers: u64,
 }
 
 impl Judge {
-    /// The rules of the file at `path`, explained; without warnings.
+    /// Explains the rules of the file at `path`; without warnings.
     pub(super) fn page(&self, path: &str, whole: &Whole) -> String {
         let Self { fleet, called, newcomers } = self;
         let set = whole.document.rules();
@@ -48,7 +48,8 @@ impl Judge {
             lines.extend(sentences.map(|sentence| format!("  {sentence}")));
             let in_full = rule.is_written().then(|| read_as(whole, &format!("rules[{}].", rule.place())));
             lines.extend(in_full.flatten().map(|in_full| format!("  {in_full}")));
-            // How many newcomers a key for all has, or a wider key for many clients, nobody can say.
+            // The number of new keys is unknown for a key that all requests share, and for a wider key that
+            // many clients share.
             let has_many = rule.is_written() && !rule.key.is_all();
             let needed = table::needed(rule, *newcomers).filter(|_| has_many);
             lines.extend(needed.map(|needed| format!("  {needed}")));
@@ -64,7 +65,7 @@ impl Judge {
     }
 }
 
-/// The short forms below `place` in the form that Weir keeps; with no place, those outside of the rules.
+/// The short forms below `place` in their full form; for an empty place, those outside of the rules.
 fn read_as(whole: &Whole, place: &str) -> Option<String> {
     let is_here = |form: &&ShortForm| {
         if place.is_empty() { !form.place.starts_with("rules[") } else { form.place.starts_with(place) }
@@ -78,7 +79,7 @@ fn read_as(whole: &Whole, place: &str) -> Option<String> {
     (!forms.is_empty()).then(|| format!("Read as {}.", forms.join(", ")))
 }
 
-/// A value as in YAML on one line.
+/// Formats a value as YAML on one line.
 fn flow(value: &Value) -> String {
     match value {
         Value::Array(items) => format!("[{}]", items.iter().map(flow).collect::<Vec<_>>().join(", ")),
@@ -96,7 +97,7 @@ fn flow(value: &Value) -> String {
     }
 }
 
-/// What a plugin configuration says beside its rules.
+/// Describes the fields of a plugin configuration beside its rules.
 fn of_plugin(plugin: &Config) -> String {
     let addresses = plugin.addresses;
     let sync = plugin.sync.as_ref().map_or_else(
@@ -110,7 +111,7 @@ fn of_plugin(plugin: &Config) -> String {
     format!("A plugin configuration: a table of {addresses} addresses; {sync}.")
 }
 
-/// How much a key can get above what the rule says; none if the rule limits nothing.
+/// Overshoot of a key over the rule's quota in the worst case; none if the rule limits nothing.
 fn worst_case(rule: &Rule, fleet: &Fleet) -> Option<String> {
     if rule.variant.is_unlimited() || rule.enforcement.mode != Mode::Enforce {
         return None;
@@ -123,7 +124,7 @@ fn worst_case(rule: &Rule, fleet: &Fleet) -> Option<String> {
     let pops = u64::from(fleet.pops);
     let at_all = u64::from(rule.algorithm.limit()) * pops;
     let told = match &rule.algorithm {
-        // One POP counts all that there is, and no other's news is late.
+        // A single POP counts everything, and no other's counts are late.
         _ if pops == 1 && rule.sharing.law == Law::Steady => "0, as one POP counts everything.".into(),
         Algorithm::TokenBucket(_) => match bound(rule.quota, &rule.sharing, fleet) {
             0 if rule.when_unsynced == WhenUnsynced::Deny => "no key gets above its quota.".into(),

@@ -1,4 +1,4 @@
-//! Where in a file a place is: its line and its column, and the rule that it is in.
+//! Positions of places in a file: line and column, and the rule that contains them.
 
 use std::fmt;
 
@@ -9,23 +9,23 @@ use serde_saphyr::Spanned;
 use crate::document::steps;
 use crate::yaml::budget;
 
-/// A file of rules with the position of each value. JSON is read as YAML, which it is.
+/// A rule file with the position of each value. JSON is parsed as YAML, of which it is a subset.
 pub(super) struct Places<'a> {
     root: Option<Spanned<Node>>,
-    /// What stands before each place: where in the file the rules are.
+    /// Prefix of each place: the place of the rules in the file.
     prefix: &'a str,
 }
 
-/// A part of a file: one of its documents, and a place in that.
+/// Part of a file: a place in one of its documents.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Part<'a> {
-    /// The number of the document, from 0.
+    /// Index of the document, from 0.
     pub(super) document: usize,
     /// The place.
     pub(super) place: &'a str,
 }
 
-/// A value, as far as places go through it.
+/// A value, with the structure that places refer to.
 enum Node {
     Map(Vec<(String, Spanned<Node>)>),
     List(Vec<Spanned<Node>>),
@@ -40,7 +40,7 @@ impl<'a> Places<'a> {
         Self::within(bytes, Part::default())
     }
 
-    /// The places of a part of a file.
+    /// Positions of a part of a file; empty if it cannot be parsed.
     pub(super) fn within(bytes: &[u8], part: Part<'a>) -> Self {
         let options = serde_saphyr::options! { budget: budget() };
         let text = str::from_utf8(bytes).ok();
@@ -49,7 +49,8 @@ impl<'a> Places<'a> {
         Self { root, prefix: part.place }
     }
 
-    /// The line and the column of `place`, as in `rules[0].rate`, or of what it would be in; none of the whole file.
+    /// Line and column of `place`, such as `rules[0].rate`, or of its innermost part that exists; none for the
+    /// whole file.
     pub(super) fn position(&self, place: &str) -> Option<(u64, u64)> {
         let mut at = self.root.as_ref().filter(|_| !place.is_empty() || !self.prefix.is_empty())?;
         for step in steps(self.prefix).chain(steps(place)) {
@@ -60,7 +61,7 @@ impl<'a> Places<'a> {
         Some((at.line(), at.column())).filter(|(line, _)| *line > 0)
     }
 
-    /// The name of the rule that `place` is in.
+    /// Name of the rule that contains `place`.
     pub(super) fn rule(&self, place: &str) -> Option<&str> {
         let number = place.strip_prefix("rules[")?.split(']').next()?;
         let root = steps(self.prefix).try_fold(self.root.as_ref()?, |at, step| at.value.within(step))?;
@@ -77,7 +78,7 @@ impl Node {
         match self {
             Self::Map(fields) => {
                 let find = |step: &str| fields.iter().find(|(name, _)| name == step).map(|(_, value)| value);
-                // What is said of `path` may be said of a list of one, too; `methods` may be written `method`.
+                // An error about `path` may be about a list of one, and `methods` may be written `method`.
                 let other = if step == "path" { "paths" } else { "method" };
                 find(step).or_else(|| find(other).filter(|_| matches!(step, "path" | "methods")))
             }

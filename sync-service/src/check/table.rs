@@ -1,4 +1,4 @@
-//! How large a table a rule needs, for so many new keys a second.
+//! Size of the table that a rule needs for a number of new keys a second.
 
 use weir_rules::Rule;
 use weir_rules::algorithm::Algorithm;
@@ -9,12 +9,13 @@ use weir_wire::time::SECOND_NS;
 
 use super::explain::amount::{article, span};
 
-/// Buckets that a slot tells apart, for each that has a place in it.
+/// Number of buckets that a slot can distinguish, per entry that it has room for.
 const BUCKETS_PER_PLACE: u64 = 3;
-/// The part of a slot's places that cells may take.
+/// Fraction of a slot's entries that cells may take.
 const CELLS_PART: (u64, u64) = (14, 16);
 
-/// How much of the table `newcomers` a second take that ask `rule` once each; none if the rule keeps nothing of them.
+/// Size of the table for `newcomers` a second with one request each under `rule`; none if the rule stores
+/// nothing for them.
 pub(super) fn needed(rule: &Rule, newcomers: u64) -> Option<String> {
     if rule.variant.is_unlimited() || rule.enforcement.mode == Mode::Off {
         return None;
@@ -40,10 +41,10 @@ fn is_bucket(rule: &Rule) -> bool {
     matches!(rule.algorithm, Algorithm::TokenBucket(_))
 }
 
-/// For how long, in nanoseconds, one request is remembered.
+/// Time for which one request is remembered, in nanoseconds.
 fn lasts_ns(rule: &Rule) -> Option<u64> {
     match &rule.algorithm {
-        // A key that has no place draws its tokens all the same.
+        // A key without an entry acquires tokens as well.
         Algorithm::TokenBucket(_) if rule.sharing.law != Law::Steady => None,
         Algorithm::TokenBucket(_) if rule.sharing.strict && rule.when_unsynced == WhenUnsynced::Deny => None,
         Algorithm::TokenBucket(quota) => {
@@ -55,7 +56,7 @@ fn lasts_ns(rule: &Rule) -> Option<u64> {
         Algorithm::SlidingWindow(window) => Some(window.length_ns().saturating_mul(2)),
         Algorithm::SlidingLog(log) => Some(log.window().length_ns()),
         Algorithm::LeakyBucket(_) => Some(rule.quota.token_ns()),
-        // For as long as its requests take.
+        // As long as its requests take, which is unknown.
         Algorithm::Concurrency(_) => None,
     }
 }

@@ -1,6 +1,7 @@
-//! What is allowed in a rule set but cannot be intended: rules that match nothing, and rules that never limit.
+//! Warnings about valid rule sets that cannot be intended: rules that match nothing, and rules that never
+//! limit.
 //!
-//! It only warns of what is certain; a rule set without a warning may have such rules all the same.
+//! Warnings are only given if they are certain; a rule set without a warning may still have such rules.
 
 mod contradiction;
 mod spellings;
@@ -18,11 +19,11 @@ use weir_wire::sharing::WhenUnsynced;
 pub use self::warning::Warning;
 use self::written::of_condition;
 
-/// Said of a condition that excludes itself.
+/// Text for a condition that excludes itself.
 const NOT_HOLDS: &str = "never matches: its not holds wherever the rest does";
 
-/// Each rule, list entry and tier that can never match, each rule that can never be the one that limits, and what a client
-/// can evade by writing the same in another way.
+/// Warns of each rule, list entry and tier that can never match, of each rule that can never be the one that
+/// limits, and of rules that a client can evade by another spelling.
 pub fn warnings(set: &RuleSet) -> Vec<Warning> {
     let rules = set.rules();
     let mut warnings = of_lists(set);
@@ -48,7 +49,7 @@ pub fn warnings(set: &RuleSet) -> Vec<Warning> {
     warnings
 }
 
-/// What should not be as it is in a plugin configuration beside its rules.
+/// Warns of the fields of a plugin configuration beside its rules.
 pub fn of_plugin(plugin: &Config) -> Option<Warning> {
     let problem = "keys that are not addresses leave the POP under a hash that anybody can compute: expected key_secret, \
                    the same at every POP";
@@ -82,7 +83,7 @@ fn of_lists(set: &RuleSet) -> Vec<Warning> {
     warnings
 }
 
-/// Whether a condition holds for every client's address of a family, and asks for nothing else.
+/// True if a condition matches all clients' addresses of a family, and tests nothing else.
 fn is_everybody(Condition { all, any, not, end }: &Condition) -> bool {
     let is_plain = any.is_empty() && not.is_none() && end.is_never();
     let mut tests = all.tests();
@@ -90,7 +91,7 @@ fn is_everybody(Condition { all, any, not, end }: &Condition) -> bool {
     is_plain && is_whole && tests.next().is_none()
 }
 
-/// The entry of allow or deny that always decides before this rule, if there is one.
+/// Entry of allow or deny that always applies before this rule; none if there is none.
 fn before(rule: &Rule, set: &RuleSet) -> Option<String> {
     let holds = |list: &[Condition]| list.iter().position(|wide| contains(wide, &rule.matches));
     let allowed = holds(set.allow()).map(|i| format!("never counts: allow[{i}] holds wherever it does"));
@@ -112,7 +113,7 @@ fn of_rule(rule: &Rule, set: &RuleSet, at: &dyn Fn(&str) -> String) -> Vec<Warni
     warnings
 }
 
-/// Whether a condition's `not` holds wherever the rest of it does.
+/// True if a condition's `not` holds wherever the rest of it does.
 fn excludes_itself(condition: &Condition) -> bool {
     let Condition { all, any, not, .. } = condition;
     not.as_ref().is_some_and(|not| {
@@ -120,10 +121,10 @@ fn excludes_itself(condition: &Condition) -> bool {
     })
 }
 
-/// Whether `rule` never has to limit a request that `other` does not limit: `other` counts all that it counts, in
-/// buckets that hold no more and refill no faster.
+/// True if `rule` never limits a request that `other` does not limit: `other` counts all requests that it
+/// counts, in buckets that hold no more and refill no faster.
 fn shadows(other: &Rule, rule: &Rule) -> bool {
-    // Every field by name, so that a new one has to be handled here.
+    // Each field is named, so that a new one has to be handled here.
     let Rule {
         name: _,
         matches,
@@ -142,7 +143,7 @@ fn shadows(other: &Rule, rule: &Rule) -> bool {
         when_unsynced,
         response: _,
     } = rule;
-    // Algorithms that say more than a rate and a burst must be the same.
+    // Algorithms with more parameters than rate and burst must be equal.
     let are_buckets = |a: &Algorithm, b: &Algorithm| {
         matches!((a, b), (Algorithm::TokenBucket(_), Algorithm::TokenBucket(_)))
     };
@@ -162,7 +163,8 @@ fn shadows(other: &Rule, rule: &Rule) -> bool {
         }
         _ => false,
     };
-    // Budgets of two laws cannot be compared by rate and burst: one in flight is not one a window.
+    // Budgets with different refill policies cannot be compared by rate and burst: one request in flight is not
+    // one per window.
     let is_tighter = other.sharing.law == sharing.law
         && other.quota.burst() <= quota.burst()
         && other.quota.token_ns() >= quota.token_ns()
@@ -173,7 +175,7 @@ fn shadows(other: &Rule, rule: &Rule) -> bool {
     is_alike && is_wider && is_tighter && contains(&other.matches, matches)
 }
 
-/// Whether `wide` holds wherever `narrow` does.
+/// True if `wide` holds wherever `narrow` does.
 fn contains(wide: &Condition, narrow: &Condition) -> bool {
     let is_plain = wide.any.is_empty() && wide.not.is_none() && wide.end.is_never();
     wide == narrow || is_plain && clause_contains(&wide.all, &narrow.all)
@@ -183,7 +185,7 @@ fn clause_contains(wide: &Clause, narrow: &Clause) -> bool {
     wide.tests().all(|wide| narrow.tests().any(|narrow| test_contains(wide, narrow)))
 }
 
-/// Whether `wide` holds wherever `narrow` does; `false` may be wrong.
+/// True if `wide` certainly holds wherever `narrow` does.
 fn test_contains(wide: &Test, narrow: &Test) -> bool {
     match (wide, narrow) {
         (Test::Methods(wide), Test::Methods(narrow)) | (Test::Routes(wide), Test::Routes(narrow)) => {

@@ -1,4 +1,4 @@
-//! The configuration of envoyproxy/ratelimit as it is written, checked.
+//! Configuration of envoyproxy/ratelimit, parsed and checked.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -7,7 +7,7 @@ use weir_wire::quota::TOKENS_MAX;
 
 use crate::yaml;
 
-/// A domain: its descriptors, of all files that name it.
+/// A domain with its descriptors from all files.
 pub(super) struct Domain {
     pub(super) name: String,
     pub(super) nodes: Vec<Node>,
@@ -15,36 +15,36 @@ pub(super) struct Domain {
 
 /// A descriptor: an entry that a request's descriptor may have at this depth.
 pub(super) struct Node {
-    /// The file and the line that it is in.
+    /// File and line.
     pub(super) place: String,
     pub(super) key: String,
     pub(super) value: Value,
     pub(super) limit: Option<Limit>,
-    /// What may follow it.
+    /// Entries that may follow it.
     pub(super) nodes: Vec<Self>,
-    /// Whether all values that match its wildcard are counted together.
+    /// True if all values that match its wildcard are counted together.
     pub(super) is_shared: bool,
-    /// What is lost without harm.
+    /// Texts of warnings about fields that are dropped without harm.
     pub(super) lost: Vec<&'static str>,
 }
 
-/// The values that an entry may have.
+/// Values that an entry may have.
 #[derive(PartialEq, Eq)]
 pub(super) enum Value {
-    /// Any.
+    /// Any value.
     Any,
-    /// This one.
+    /// This value.
     Is(String),
-    /// Those that match this text, in which `*` stands for any text.
+    /// Values that match this text, in which `*` stands for any text.
     Like(String),
 }
 
-/// How much is allowed.
+/// A rate limit.
 pub(super) struct Limit {
     pub(super) place: String,
     pub(super) amount: Amount,
     pub(super) name: Option<String>,
-    /// The names of the limits that do not count what this one counts.
+    /// Names of the limits that do not count the requests that this one counts.
     pub(super) replaces: Vec<String>,
     pub(super) is_in_shadow: bool,
 }
@@ -116,7 +116,7 @@ struct Replaced {
     name: Option<String>,
 }
 
-/// Reads `files`, each with its name. An error is a line for each thing that is wrong.
+/// Parses `files`, each with its name. An error has a line per problem.
 pub(super) fn read(files: &[(&str, &str)]) -> Result<Vec<Domain>, String> {
     let (mut domains, mut errors) = (Vec::<Domain>::new(), Vec::new());
     for (name, text) in files {
@@ -146,7 +146,7 @@ fn parse(text: &str) -> Result<File, String> {
         .map_err(|error| format!("expected a configuration of envoyproxy/ratelimit: {error}"))
 }
 
-/// Adds what is `written` in `file` to `nodes`, its descriptors at one depth.
+/// Adds the descriptors `written` in `file` to `nodes`, the descriptors at one depth.
 fn take(
     written: Option<Vec<Spanned<Descriptor>>>,
     file: &str,

@@ -1,34 +1,36 @@
-//! Which descriptors each limit counts.
+//! Descriptors that each limit counts.
 //!
-//! A request's descriptor is looked up entry by entry: at each depth first the value itself, then the wildcards in the
-//! order they are written, then the key without a value; there is no way back. So a limit counts the descriptors with
-//! the keys on its way whose values meet it, unless one of the siblings that come first takes them.
+//! A request's descriptor is looked up entry by entry: at each depth first the value itself, then the wildcards
+//! in the order in which they are written, then the key without a value; there is no backtracking. So a limit
+//! counts the descriptors with the keys on its path whose values match it, unless a sibling with precedence
+//! takes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::config::{Domain, Limit, Node, Value};
 
-/// A limit, and what it counts.
+/// A limit, with the descriptors that it counts.
 pub(super) struct Counted<'a> {
     pub(super) limit: &'a Limit,
-    /// The way to it: a descriptor of each depth.
+    /// Path to it: a descriptor of each depth.
     pub(super) way: Vec<&'a Node>,
-    /// What it does not count: siblings of those on the way that come first.
+    /// Exceptions: siblings of those on the path that have precedence.
     pub(super) first: Vec<First<'a>>,
-    /// The ways to the limits that replace it.
+    /// Paths to the limits that replace it.
     pub(super) replaced_by: Vec<Vec<&'a Node>>,
 }
 
-/// Siblings that come first; all have one key.
+/// Siblings with precedence; all have one key.
 #[derive(Clone)]
 pub(super) enum First<'a> {
-    /// Those with these values.
+    /// Key, and values.
     Values(&'a str, Vec<&'a str>),
-    /// That with this wildcard.
+    /// Key, and wildcard.
     Wildcard(&'a str, &'a str),
 }
 
-/// The limits of a domain, in the order they are written. An error is a line for each thing that rules cannot say.
+/// The limits of a domain, in the order in which they are written. An error has a line for each thing that
+/// rules cannot express.
 pub(super) fn of(domain: &Domain) -> Result<Vec<Counted<'_>>, String> {
     let mut limits = Vec::new();
     walk(&domain.nodes, &mut Vec::new(), &[], &mut limits);
@@ -79,7 +81,7 @@ fn walk<'a>(nodes: &'a [Node], way: &mut Vec<&'a Node>, first: &[First<'a>], lim
     }
 }
 
-/// The siblings of the node at `place` that come before it.
+/// Siblings of the node at the index `place` that have precedence.
 fn before(place: usize, nodes: &[Node]) -> Vec<First<'_>> {
     let node = &nodes[place];
     let of_key = |(_, other): &(usize, &Node)| other.key == node.key;
@@ -100,7 +102,7 @@ fn before(place: usize, nodes: &[Node]) -> Vec<First<'_>> {
     values.into_iter().chain(wildcards).collect()
 }
 
-/// Whether `value` matches `wildcard`.
+/// True if `value` matches `wildcard`.
 fn matches(wildcard: &str, value: &str) -> bool {
     let Some((head, rest)) = wildcard.split_once('*') else { return wildcard == value };
     let Some(mut left) = value.strip_prefix(head) else { return false };
@@ -112,7 +114,7 @@ fn matches(wildcard: &str, value: &str) -> bool {
     left.ends_with(tail)
 }
 
-/// Whether a value can match both wildcards: surely not if they begin otherwise.
+/// True if a value may match both wildcards; certainly false if their beginnings differ.
 fn overlap(one: &str, other: &str) -> bool {
     let head = |wildcard: &str| wildcard.split('*').next().unwrap_or_default().to_owned();
     let (one, other) = (head(one), head(other));

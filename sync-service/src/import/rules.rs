@@ -1,7 +1,8 @@
 //! Writes rules for limits.
 //!
-//! What only a gateway knows of a request are claims under `ratelimit`: `domain`, `entries` (the keys of its
-//! descriptor), `entry` and a key (the value of that entry), `beside` (the other descriptors of the request).
+//! Data about a request that only a gateway has is in claims under `ratelimit`: `domain`, `entries` (the keys
+//! of its descriptor), `entry` and a key (the value of that entry), `beside` (the other descriptors of the
+//! request).
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -13,14 +14,14 @@ use super::config::{Amount, Domain, Node, Unit, Value};
 use super::limits::{self, Counted, First};
 use crate::document::{Document, Form};
 
-/// The longest name of a rule, in bytes.
+/// Maximum length of a rule's name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
-/// Any text of a key or a value in `beside`.
+/// Regular expression for any key or value in `beside`.
 const ANY_BESIDE: &str = "(?:[^%,;=]|%..)*";
-/// A name that no entry has under `ratelimit`: nothing has this claim.
+/// Claim that no request has, because no entry has this name under `ratelimit`.
 const NOTHING: &str = "[ratelimit, nothing]";
 
-/// The rules for `domains`; an error is a line for each thing that cannot be said in rules.
+/// Writes the rules for `domains`. An error has a line for each thing that rules cannot express.
 pub(super) fn write(domains: &[Domain]) -> Result<String, String> {
     let mut written = Written::default();
     let mut errors = Vec::new();
@@ -50,7 +51,7 @@ pub(super) fn write(domains: &[Domain]) -> Result<String, String> {
     if errors.is_empty() { Ok(written.text) } else { Err(errors.join("\n")) }
 }
 
-/// Comments for what is lost without harm.
+/// Writes comments for fields that are dropped without harm.
 fn note(nodes: &[Node], text: &mut String) {
     for node in nodes {
         for what in &node.lost {
@@ -60,10 +61,10 @@ fn note(nodes: &[Node], text: &mut String) {
     }
 }
 
-/// What is written so far.
+/// Output so far.
 struct Written {
     text: String,
-    /// Where each rule's limit is.
+    /// Place of each rule's limit.
     places: Vec<String>,
     names: BTreeSet<String>,
 }
@@ -100,7 +101,7 @@ impl Written {
         }
         self.except(counted);
         if count == 0 {
-            // A request that lacks a part of its key is limited at once, and no request has this one.
+            // A request that lacks a part of its key is limited at once, and every request lacks this one.
             let _ = writeln!(self.text, "  key: [{{jwt_claim: {NOTHING}}}]\n  missing: limit\n  rate: 1/d");
             return;
         }
@@ -109,7 +110,7 @@ impl Written {
         let _ = writeln!(self.text, "  key: [{key}]\n  {}", amount(count, unit));
     }
 
-    /// What the rule does not count.
+    /// Writes the exceptions of the rule.
     fn except(&mut self, counted: &Counted<'_>) {
         let replaced =
             counted.replaced_by.iter().map(|way| test("beside", &format!("regex: {}", quoted(&beside(way)))));
@@ -130,7 +131,7 @@ impl Written {
         }
     }
 
-    /// A name for the rule: the limit's own, or its way's.
+    /// Name for the rule: the limit's own, or one from its path.
     fn name(&mut self, domain: &Domain, counted: &Counted<'_>) -> String {
         let entries = counted.way.iter().map(|node| match &node.value {
             Value::Any => node.key.clone(),
@@ -160,7 +161,7 @@ fn in_words(node: &Node) -> String {
     }
 }
 
-/// What the rule counts: descriptors of this domain with these keys, whose values are as the way says.
+/// Conditions of the rule: descriptors of this domain with these keys, whose values match the path.
 fn tests(domain: &Domain, way: &[&Node]) -> Vec<String> {
     let equals = |text: &str| format!("equals: {}", quoted(text));
     let keys: Vec<_> = way.iter().map(|node| encoded(&node.key)).collect();
@@ -183,7 +184,7 @@ fn first(first: &First<'_>) -> String {
     }
 }
 
-/// The part of the key for an entry whose values are counted apart.
+/// Part of the rule's key for an entry whose values are counted separately.
 fn part(node: &Node) -> Option<String> {
     let is_apart = matches!(node.value, Value::Any | Value::Like(_)) && !node.is_shared;
     is_apart.then(|| format!("{{jwt_claim: [ratelimit, entry, {}]}}", quoted(&node.key)))
@@ -209,7 +210,7 @@ fn like(wildcard: &str) -> String {
     }
 }
 
-/// A regular expression for descriptors on this way, among the others of the request.
+/// Regular expression for descriptors on this path, among the others of the request.
 fn beside(way: &[&Node]) -> String {
     let entries = way.iter().map(|node| {
         let value = match &node.value {
@@ -224,7 +225,7 @@ fn beside(way: &[&Node]) -> String {
     format!(";{};", entries.collect::<Vec<_>>().join(","))
 }
 
-/// A key or a value as it is written in `entries` and `beside`, where commas and the like stand between them.
+/// A key or a value as it is written in `entries` and `beside`, with the separators percent-encoded.
 fn encoded(text: &str) -> String {
     let of = |c| match c {
         '%' => "%25".into(),
@@ -236,13 +237,13 @@ fn encoded(text: &str) -> String {
     text.chars().map(of).collect()
 }
 
-/// A regular expression for this text.
+/// Regular expression that matches this text.
 fn escaped(text: &str) -> String {
     let is_special = |c: char| r"\.+*?()|[]{}^$#&-~".contains(c);
     text.chars().flat_map(|c| is_special(c).then_some('\\').into_iter().chain([c])).collect()
 }
 
-/// A rule's name in YAML: as it is, unless that reads as a number or the like.
+/// A rule's name in YAML: unquoted, unless it could be parsed as a number or another type.
 fn named(name: &str) -> String {
     let is_word = ["null", "true", "false", "yes", "no", "on", "off", "y", "n"].contains(&name);
     let is_text = name.starts_with(|c: char| c.is_ascii_lowercase()) && !is_word;
@@ -254,7 +255,7 @@ fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// How much the rule allows: as many in each unit as envoyproxy/ratelimit, whose days are those of UTC.
+/// Rate of the rule: as many requests in each unit as envoyproxy/ratelimit allows, whose days are in UTC.
 fn amount(count: u32, unit: Unit) -> String {
     let time = match unit {
         Unit::Second => "s",

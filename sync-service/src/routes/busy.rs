@@ -1,4 +1,4 @@
-//! Who is limited, and how much each rule decides, for operators.
+//! Routes for operators: top keys, and the decisions of rules.
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ use crate::orders::order::Standing;
 use crate::problem::{Problem, json as response};
 
 impl Routes {
-    /// The busiest and most limited keys of the fleet.
+    /// Lists the top keys of the fleet.
     pub(super) async fn busy_keys(&self, request: &Request) -> Answered {
         self.operator(request.headers(), Role::Read)?;
         let asked = Asked::read(request.uri().query().unwrap_or_default()).map_err(Problem::malformed)?;
@@ -32,13 +32,13 @@ impl Routes {
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 
-    /// How much each rule decides.
+    /// Returns the decisions per second of each rule.
     pub(super) async fn rates(&self, request: &Request) -> Answered {
         self.operator(request.headers(), Role::Read)?;
         Ok(response(StatusCode::OK, JSON, &self.exchange.pops_say().await.0.answer()))
     }
 
-    /// How the keys of a request stand, which is said as for a check.
+    /// Returns the state of a request's keys. The body has the same form as for a check.
     pub(super) async fn keys_of(&self, request: Request) -> Answered {
         self.operator(request.headers(), Role::Read)?;
         let body = self.json(request).await?;
@@ -63,7 +63,7 @@ impl Routes {
                 found = of_one;
                 continue;
             }
-            // Those that only a canary has.
+            // Add the keys that only a canary has.
             let is_new = |key: &FoundKey| !found.keys.contains(key);
             let more: Vec<_> = of_one.keys.into_iter().filter(is_new).collect();
             found.keys.extend(more);
@@ -98,13 +98,13 @@ impl Routes {
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 
-    /// How one key stands.
+    /// Returns the state of one key.
     pub(super) async fn one_key(&self, request: &Request) -> Answered {
         self.operator(request.headers(), Role::Read)?;
         let (rule, key) = named(request.uri().path())?;
         let ids = match self.ids(&rule, &key).await {
             Err(problem) if problem.status == StatusCode::BAD_REQUEST => return Err(problem),
-            // No rule set has a rule of this name, or none can be had: POPs may have told of it.
+            // No rule set has a rule of this name, or none can be read. POPs may have reported it.
             Err(_) => which::unknown(&rule, &key)?,
             Ok(ids) => ids,
         };
@@ -119,18 +119,18 @@ impl Routes {
         })?;
         let orders = self.orders_known().await;
         let mut answer = told(&one, &orders);
-        // They count apart.
+        // Keys of tiers are counted separately.
         answer["tiers"] = own.iter().chain(&tiers).map(|one| told(one, &orders)).collect::<Vec<_>>().into();
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 
-    /// The orders in force; none while the store is out of reach.
+    /// Overrides in force; none while the store is out of reach.
     async fn orders_known(&self) -> Vec<Standing> {
         self.exchange.rules.orders().await.unwrap_or_default()
     }
 }
 
-/// One key, and the orders about it.
+/// A key, with the overrides about it.
 fn told(one: &One, orders: &[Standing]) -> Value {
     let mut told = answer::one(one, moment::now_ms());
     told["orders"] = orders::of_key(orders, &one.id).into();

@@ -1,4 +1,4 @@
-//! The canary: a rule set for a part of the POPs.
+//! Routes of the canary: a rule set for some of the POPs.
 
 use hyper::StatusCode;
 use hyper::header::{HeaderMap, IF_MATCH};
@@ -19,7 +19,7 @@ use crate::rules::fleet::Fleet;
 use crate::rules::{Change, ChangeError, Tried};
 
 impl Routes {
-    /// Begins a canary; without a `change` it is only tried.
+    /// Begins a canary; without a `change` it is a dry run.
     pub(super) async fn begin_canary(
         &self,
         document: &Document,
@@ -55,7 +55,7 @@ impl Routes {
         Ok(tagged(response(StatusCode::CREATED, JSON, &answer), canary.id))
     }
 
-    /// The canary that runs, and how far it has come.
+    /// Returns the current canary and its progress.
     pub(super) async fn get_canary(&self, request: &Request) -> Answered {
         self.operator(request.headers(), Role::Read)?;
         judge_query(request)?;
@@ -94,7 +94,7 @@ impl Routes {
         Ok(changed(StatusCode::OK, version))
     }
 
-    /// Ends the canary: its POPs run what the others do.
+    /// Ends the canary: its POPs return to the current version.
     pub(super) async fn take_back(&self, request: &Request, peer: &Peer) -> Answered {
         let change = self.change(request.headers(), peer, "")?;
         judge_query(request)?;
@@ -106,7 +106,7 @@ impl Routes {
     }
 }
 
-/// The canary that a change is about: any by `Some(None)`, none if that is not said.
+/// Number of the canary in `If-Match`: `Some(None)` for any, none without the header.
 #[allow(clippy::option_option, reason = "what is said may be that any will do")]
 fn of_header(headers: &HeaderMap) -> Result<Option<Option<u64>>, Problem> {
     match headers.get(IF_MATCH).map(|value| value.as_bytes().trim_ascii()) {
@@ -119,7 +119,7 @@ fn of_header(headers: &HeaderMap) -> Result<Option<Option<u64>>, Problem> {
     }
 }
 
-/// What operators are told of the canary of `fleet`; null if none runs.
+/// JSON for operators about the canary of `fleet`; null if none runs.
 pub(super) fn canary(fleet: &Fleet) -> Value {
     let Some((canary, edition)) = &fleet.canary else { return Value::Null };
     let pops = fleet.pops.iter().filter(|pop| fleet.is_canary(pop));

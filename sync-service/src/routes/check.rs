@@ -1,4 +1,4 @@
-//! The gateway over HTTP: services ask about a request before they serve it.
+//! HTTP routes of the gateway: services check a request before they serve it.
 
 use std::sync::Arc;
 
@@ -13,15 +13,15 @@ use crate::problem::{Problem, json as response};
 use crate::store::StoreError;
 use crate::strict_json;
 
-/// The media type of what is asked and answered.
+/// Media type of requests and responses.
 const JSON: &str = "application/json";
 
-/// The body says what it must not.
+/// Problem for a body with invalid fields.
 fn invalid(errors: &[ConfigError]) -> Problem {
     Problem::invalid(format!("the body has {} errors; nothing was checked", errors.len()), errors)
 }
 
-/// A reservation that cannot be settled.
+/// Problem for a reservation that cannot be settled.
 fn unsettled(error: &SettleError) -> Problem {
     let status = match error {
         SettleError::Unknown => StatusCode::NOT_FOUND,
@@ -32,7 +32,7 @@ fn unsettled(error: &SettleError) -> Problem {
 }
 
 impl Routes {
-    /// Answers one check, or each of a list in its order.
+    /// Answers one check, or each of a list in order.
     pub(super) async fn check(&self, request: Request) -> Answered {
         let gateway = self.open_gateway()?;
         let asker = self.asker(request.headers(), Door::Check)?;
@@ -48,7 +48,7 @@ impl Routes {
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 
-    /// Charges what a request cost that was reserved for, or each of a list.
+    /// Charges the cost of a request with a reservation, or of each of a list.
     pub(super) async fn settle(&self, request: Request) -> Answered {
         let gateway = self.open_gateway()?;
         self.asker(request.headers(), Door::Check)?;
@@ -66,7 +66,7 @@ impl Routes {
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 
-    /// Answers a check against a limit that its caller names, or each of a list in its order.
+    /// Answers a check against a limit in the request itself, or each of a list in order.
     pub(super) async fn check_limits(&self, request: Request) -> Answered {
         let gateway = self.open_gateway()?;
         self.asker(request.headers(), Door::Limit)?;
@@ -86,7 +86,7 @@ impl Routes {
                 answers.into_iter().next().map_or(Ok(Value::Null), |answer| Ok(json::limit(&answer?)));
             return answer.map(|answer| response(StatusCode::OK, JSON, &answer));
         }
-        // One that failed does not take the others' answers away.
+        // In a list, the failure of one check does not affect the others.
         let answer = |answer: Result<_, StoreError>| match answer {
             Ok(answer) => json::limit(&answer),
             Err(error) => serde_json::json!({"error": error.to_string()}),
@@ -94,13 +94,13 @@ impl Routes {
         Ok(response(StatusCode::OK, JSON, &Value::Array(answers.into_iter().map(answer).collect())))
     }
 
-    /// The gateway, if there is one.
+    /// The gateway; a problem if there is none.
     fn open_gateway(&self) -> Result<&Arc<Gateway>, Problem> {
         let detail = "there is no gateway here: set `gateway: on` for this weir-sync";
         self.gateway.as_ref().ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, detail))
     }
 
-    /// The JSON that a request brings.
+    /// Parses the JSON body of a request.
     pub(super) async fn json(&self, request: Request) -> Result<Value, Problem> {
         if !essence(request.headers()).eq_ignore_ascii_case(JSON.as_bytes()) {
             return Err(Problem::media_type(JSON));

@@ -1,5 +1,5 @@
-//! The console: the page at `/`, and the stream of events that it shows. The page itself has no secrets, and so needs no
-//! token; what it asks for does.
+//! The console: the page at `/`, and its stream of events. The page itself contains no secrets and needs no
+//! token; its requests do.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -28,14 +28,14 @@ use crate::problem::{Problem, text};
 use crate::rules::fleet::Fleet;
 use crate::statuses;
 
-/// How often a stream says how things stand. All streams say the same, which is found out once.
+/// Interval at which a stream sends the state. All streams send the same, which is computed once.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How much younger than that, or than `metrics_interval_ms`, it must be to be said again: ticks come early, too.
+/// Tolerance for the age of a state that is sent again instead of computed, because ticks may come early.
 const SLACK: Duration = Duration::from_millis(100);
-/// The most POPs that a stream names: those first that do not run the current version, or are silent.
+/// Maximum number of POPs in an event; those that do not run the current version, or are silent, come first.
 const POPS_MAX: usize = 200;
 
-/// A file of the page: its path, its media type and what it holds.
+/// A file of the page: its path, its media type and its content.
 type File = (&'static str, &'static str, &'static str);
 
 macro_rules! files {
@@ -44,7 +44,7 @@ macro_rules! files {
     };
 }
 
-/// The page's files.
+/// Files of the page.
 const FILES: [File; 17] = files! {
     "/" "html" "index.html",
     "/console.css" "css" "console.css",
@@ -64,11 +64,11 @@ const FILES: [File; 17] = files! {
     "/uplot.css" "css" "uplot/uPlot.min.css",
     "/uplot.js" "javascript" "uplot/uPlot.iife.min.js",
 };
-/// What the page may do: run, show and ask what comes from here, and nothing else.
+/// Content security policy: the page may only run, show and request content from this server.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// A stream, and who listens to it.
+/// State of a stream.
 struct Listener {
     routes: Arc<Routes>,
     headers: HeaderMap,
@@ -77,7 +77,7 @@ struct Listener {
 }
 
 impl Routes {
-    /// A file of the page, if there is one at this path.
+    /// Serves a file of the page; none if there is none at this path.
     pub(super) fn file(request: &Request) -> Option<Answered> {
         let (_, media_type, content) = FILES.iter().find(|(path, ..)| *path == request.uri().path())?;
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -95,7 +95,7 @@ impl Routes {
         Some(Ok(response))
     }
 
-    /// Streams how things stand, for as long as the token is good and this weir-sync does not drain.
+    /// Streams the state for as long as the token is valid and this weir-sync does not drain.
     pub(super) fn live(self: &Arc<Self>, request: &Request) -> Result<hyper::Response<Stream>, Problem> {
         if request.method() != Method::GET {
             return Err(Problem::method_not_allowed("GET"));
@@ -122,7 +122,7 @@ impl Routes {
         Ok(response)
     }
 
-    /// How things stand, as an event; found out anew if what is known is old.
+    /// Event with the current state, which is computed again if the last one is too old.
     async fn standing(&self) -> Bytes {
         let mut known = self.live.known().await;
         let age_max = self.metrics_interval.saturating_sub(SLACK).max(INTERVAL.saturating_sub(SLACK));
@@ -136,7 +136,7 @@ impl Routes {
     async fn found_out(&self) -> Value {
         let exchange = &self.exchange;
         let asked_at = Instant::now();
-        // A trip to the store and back, twice at once.
+        // This measures two consecutive round trips to the store.
         let fleet = exchange.fleet().await;
         let took = asked_at.elapsed();
         let trouble = fleet.as_ref().map_or_else(Some, |fleet| fleet.offline.as_ref());
@@ -173,10 +173,10 @@ impl Routes {
 }
 
 impl Listener {
-    /// The next event; none if the stream is to end.
+    /// Next event; none if the stream ends.
     async fn next(&mut self) -> Option<Bytes> {
         self.ticks.tick().await;
-        // A token that was taken out of its file listens no more.
+        // The stream ends when its token is removed from the file.
         let may = self.routes.secrets.access.operator(bearer(&self.headers), Role::Read);
         if may.is_err() || self.routes.is_draining() {
             return None;
@@ -185,12 +185,12 @@ impl Listener {
     }
 }
 
-/// An event of a stream. JSON is one line.
+/// Encodes an event. JSON is one line.
 fn event(name: &str, data: &Value) -> Bytes {
     format!("event: {name}\ndata: {data}\n\n").into()
 }
 
-/// The fleet, with the POPs that an operator must see first.
+/// JSON of the fleet. If there are too many POPs, those that need attention are included.
 fn of_fleet(fleet: &Fleet) -> Value {
     let seen = &fleet.pops;
     let is_current = |pop: &&Seen| fleet.is_current(pop);

@@ -1,4 +1,4 @@
-//! How one version of the rule set differs from another.
+//! Route for the differences between two versions of the rule set.
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::changes::Changes;
 use crate::problem::{Problem, json as response};
 use crate::rules::Held;
 
-/// Two versions; one that is not named is the current one.
+/// Two versions; none stands for the current one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Pair {
     from: Option<u64>,
@@ -20,7 +20,7 @@ struct Pair {
 }
 
 impl Routes {
-    /// What a version changes of another.
+    /// Returns the changes from one version to another.
     pub(super) async fn differences(&self, request: &Request) -> Answered {
         self.operator(request.headers(), Role::Read)?;
         let query = request.uri().query().unwrap_or_default();
@@ -30,7 +30,7 @@ impl Routes {
             ))
         })?;
         let (from, to) = (self.held(pair.from).await?, self.held(pair.to).await?);
-        // Reading large rule sets takes a while.
+        // Parsing large rule sets takes a while.
         let compare = move || {
             let [old, new] =
                 [&from, &to].map(|held| serde_json::from_slice::<Value>(&held.document).unwrap_or_default());
@@ -43,7 +43,7 @@ impl Routes {
         Ok(response(StatusCode::OK, JSON, &spawn_blocking(compare).await.map_err(unread)?))
     }
 
-    /// A version, or the current one.
+    /// Returns a version, or the current one.
     pub(super) async fn held(&self, version: Option<u64>) -> Result<Held, Problem> {
         let rules = &self.exchange.rules;
         match version {

@@ -1,17 +1,17 @@
-//! The paths of orders.
+//! Paths of overrides.
 
 use crate::orders::order::Kind;
 
-/// A path of orders.
+/// A path of overrides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// All orders.
+    /// All overrides.
     All,
-    /// Those of a kind.
+    /// All of one kind.
     Of(Kind),
-    /// One of a kind: its number, or its address.
+    /// One of a kind, by its number or its address.
     One(Kind, String),
-    /// The override of a rule's key.
+    /// The rate override of a rule's key.
     Override(String, String),
 }
 

@@ -1,4 +1,4 @@
-//! Orders: bans and allows, which operators put, list and lift.
+//! Routes of overrides: operators put, list and lift them.
 
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -52,7 +52,7 @@ impl Routes {
         Ok(response(StatusCode::OK, JSON, &json!({"orders": orders, "lost": self.exchange.lost_edition()})))
     }
 
-    /// Puts an order; the path says whom it is about, or the body.
+    /// Puts an override. Its subject is in the path or in the body.
     async fn put_order(
         &self,
         request: Request,
@@ -77,7 +77,7 @@ impl Routes {
             let detail = format!("the order has {} errors; nothing was changed", errors.len());
             Problem::invalid(detail, &errors)
         })?;
-        // Either place will do.
+        // The reason may be in the body or in the comment.
         if asked.reason.is_empty() {
             asked.reason.clone_from(&change.comment);
         }
@@ -85,7 +85,7 @@ impl Routes {
         let banned = match &mut asked.subject {
             Subject::Key { rule, key } if kind == Kind::Ban => {
                 let ids = self.ids(rule, key).await?;
-                // It is listed as all keys are.
+                // The key is stored in the form in which keys are listed.
                 *key = ids.first().map(|id| name::show(&id.value)).unwrap_or_default();
                 ids
             }
@@ -96,7 +96,7 @@ impl Routes {
         if !banned.is_empty() {
             let Order { at_ms, until_ms, .. } = standing.order;
             let for_ms = u32::try_from(until_ms.saturating_sub(at_ms)).unwrap_or(BAN_MS_MAX).min(BAN_MS_MAX);
-            // The POPs that report here are told all the same.
+            // The POPs that report here are notified even if the store is out of reach.
             let shared = self.exchange.ban_keys(&banned, for_ms).await;
             shared.or_else(|error| if error.is_out_of_reach() { Ok(()) } else { Err(error) })?;
         }
@@ -111,7 +111,7 @@ impl Routes {
         let rules = &self.exchange.rules;
         let standing = rules.order(kind, which).await.map_err(|error| self.not_ordered(error))?;
         if let (Kind::Ban, Subject::Key { rule, key }) = (kind, standing.order.said.subject) {
-            // Before the order is gone: if this fails, it is there to be lifted again.
+            // Before the override is dropped: if this fails, it can be lifted again.
             let banned = match self.ids(&rule, &key).await {
                 // Its rule is gone, and may come back.
                 Err(problem) if problem.status.is_client_error() => which::unknown(&rule, &key)?,
@@ -127,7 +127,7 @@ impl Routes {
 }
 
 impl Routes {
-    /// Why an order is not put or dropped: the store may have lost what POPs run.
+    /// Problem for an override that is not put or lifted: the store may have lost the rule set that POPs run.
     fn not_ordered(&self, error: ChangeError) -> Problem {
         let is_about_none = matches!(error, ChangeError::None | ChangeError::NoOrder);
         match self.exchange.lost_edition().filter(|_| is_about_none) {
@@ -137,7 +137,7 @@ impl Routes {
     }
 }
 
-/// The order that a path names, by its number or by its address.
+/// The override in a path, by its number or its address.
 fn which_of(text: &str) -> Result<Which, Problem> {
     if let Some(id) = number(text).filter(|_| !text.is_empty()) {
         return Ok(Which::Id(id));
@@ -149,20 +149,20 @@ fn which_of(text: &str) -> Result<Which, Problem> {
     Ok(Which::About(Subject::of(address)))
 }
 
-/// The key that a path names.
+/// The key in a path.
 fn key_of(rule: String, value: &str) -> Result<Subject, Problem> {
     let key = decoded(value)?;
     let fits = (1..=KEY_TEXT_BYTES_MAX).contains(&key.len());
     if fits { Ok(Subject::Key { rule, key }) } else { Err(Problem::malformed(EXPECTED_KEY)) }
 }
 
-/// What a part of a path stands for.
+/// Decodes a percent-encoded part of a path.
 fn decoded(part: &str) -> Result<String, Problem> {
     let text = name::from_path(part);
     text.ok_or_else(|| Problem::malformed(format!("expected percent-encoded UTF-8, found {part:?}")))
 }
 
-/// The longest key in a path, in bytes.
+/// Maximum length of a key in a path, in bytes.
 const KEY_TEXT_BYTES_MAX: usize = 1_024;
 const EXPECTED_KEY: &str = "expected a key of the rule, of at most 1024 bytes";
 

@@ -1,4 +1,4 @@
-//! One key of a rule, which operators reset.
+//! Route that resets one key of a rule.
 
 use hyper::StatusCode;
 use serde_json::json;
@@ -16,7 +16,7 @@ use crate::rules::ChangeError;
 use crate::trail::event::Changed;
 
 impl Routes {
-    /// Resets a key everywhere: its budget, and what POPs know of it.
+    /// Resets a key everywhere: its budget, and its state at POPs.
     pub(super) async fn forget_key(&self, request: &Request, peer: &Peer) -> Answered {
         let change = self.change(request.headers(), peer, "")?;
         judge_query(request)?;
@@ -28,7 +28,7 @@ impl Routes {
         forgotten.inspect_err(|error| self.exchange.trail.change_failed(error, told.clone()))?;
         tracing::info!(rule, key, author = change.author, comment = change.comment, "a key was reset");
         self.exchange.trail.change(told);
-        // The key is banned no more, so no order says so.
+        // The reset lifts the key's ban, so its override is dropped, too.
         let banned = Which::About(Subject::Key { rule: rule.clone(), key: key.clone() });
         match self.exchange.rules.drop_order(Kind::Ban, &banned, &change).await {
             Ok(_) | Err(ChangeError::NoOrder) => {}
@@ -38,12 +38,12 @@ impl Routes {
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 
-    /// The keys that `value` names under `rule` and its tiers, of which there is at least one.
+    /// Keys with the text `value` under `rule` and its tiers, of which there is at least one.
     pub(super) async fn ids(&self, rule: &str, value: &str) -> Result<Vec<BudgetId>, Problem> {
-        // With the tiers that orders add.
+        // Including the tiers that overrides add.
         let rule_sets = self.exchange.rules.in_force().await?;
         let mut each = rule_sets.iter().map(|rule_set| which::keys(rule_set, rule, value));
-        // POPs may run their own configuration's rules, of which nothing is known here.
+        // POPs may run the rules of their own configuration, which are unknown here.
         let Some(first) = each.next() else { return Ok(which::unknown(rule, value)?) };
         let (mut ids, mut error) = (Vec::new(), None);
         for found in each.chain([first]) {
@@ -54,12 +54,12 @@ impl Routes {
         }
         ids.sort();
         ids.dedup();
-        // A rule may be in one of them alone.
+        // A rule may be in only one of the rule sets.
         error.filter(|_| ids.is_empty()).map_or(Ok(ids), |error| Err(error.into()))
     }
 }
 
-/// The rule and the key that a path names. The last part may have a slash: that of a network.
+/// Rule and key in a path. The last part may contain a slash, which belongs to a network.
 pub(super) fn named(path: &str) -> Result<(String, String), Problem> {
     let parts = path.strip_prefix(KEY_PATH).and_then(|rest| rest.split_once('/'));
     let text = |part: &str| name::from_path(part).filter(|text| !text.is_empty());

@@ -1,4 +1,4 @@
-//! The fleet's rule set, which operators change and POPs fetch.
+//! Routes of the fleet's rule set: operators change it, and POPs fetch it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,16 +32,16 @@ use crate::store::StoreError;
 use crate::store::rules::Kept;
 use crate::strict_json;
 
-/// The largest body of a request with a single field, in bytes.
+/// Maximum size of a body with a single field, in bytes.
 pub(super) const ORDER_BYTES_MAX: usize = 4_096;
-/// The most orders that an answer to a rule set names.
+/// Maximum number of overrides listed in the response to a new rule set.
 const LOST_ORDERS_MAX: usize = 20;
-/// The media type of every answer.
+/// Media type of all responses.
 pub(super) const JSON: &str = "application/json";
-/// What a change must say.
+/// Error text for a change without a precondition.
 const EXPECTED_CONDITION: &str = "expected `If-Match: \"N\"` with the version that this replaces, `If-Match: *` to \
     replace any, or `If-None-Match: *` for the first";
-/// What a rule set may be put as.
+/// Media types of a rule set.
 const FORMS: [(&str, Form); 2] = [(JSON, Form::Json), ("application/yaml", Form::Yaml)];
 
 impl Routes {
@@ -56,7 +56,7 @@ impl Routes {
         let Wanted { is_trial, audience } =
             request.uri().query().map(Wanted::read).transpose()?.unwrap_or_default();
         let change = if is_trial {
-            // It changes nothing.
+            // A dry run changes nothing.
             self.operator(request.headers(), Role::Read)?;
             comment(request.headers())?;
             None
@@ -68,7 +68,7 @@ impl Routes {
         let (_, form) = *form.ok_or_else(|| Problem::media_type("application/json` or `application/yaml"))?;
         let expected = self.expected(request.headers()).await?;
         let body = self.read(request.into_body(), DOCUMENT_BYTES_MAX).await?;
-        // That may take long, and who may only read may ask for it.
+        // Checking may take long, and a token that may only read can request it: one dry run at a time.
         let turn = if is_trial { Some(Arc::clone(&self.judging).lock_owned().await) } else { None };
         let (document, mut warnings) = judged(turn, body, form).await?;
         warnings.extend(lost_orders(&self.exchange.rules.lost_orders(&document).await));
@@ -123,12 +123,12 @@ impl Routes {
         Ok(tagged(response(StatusCode::OK, JSON, &answer), version))
     }
 
-    /// Adds to the `answer` to a change what an operator should know of it.
+    /// Adds notes for the operator to the response to a change.
     pub(super) fn add_note(&self, answer: &mut Value, offline: Option<&StoreError>) {
         (answer["offline"], answer["note"]) = (offline.is_some().into(), self.exchange.note(offline).into());
     }
 
-    /// The change that a request asks for: by an operator who may, with a comment if there is one.
+    /// The change in a request, by an operator with the right to it, with the comment if there is one.
     pub(super) fn change(&self, headers: &HeaderMap, peer: &Peer, note: &str) -> Result<Change, Problem> {
         let operator = self.operator(headers, Role::Write)?;
         let (author, comment) = (operator.name.clone(), comment(headers)?);
@@ -148,7 +148,7 @@ impl Routes {
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 
-    /// The only field of a JSON body, which must be `name`; `expected` says what the body looks like.
+    /// The only field of a JSON body, which must be `name`; `expected` describes the body for errors.
     async fn order<T>(
         &self,
         request: Request,
@@ -166,7 +166,7 @@ impl Routes {
         order.ok_or_else(|| Problem::malformed(format!("expected {expected}")))
     }
 
-    /// The version that must be current for a change (RFC 9110, 13.1), `None` if any will do.
+    /// Version that must be current for a change (RFC 9110, 13.1); none for any.
     pub(super) async fn expected(&self, headers: &HeaderMap) -> Result<Option<u64>, Problem> {
         let text = |name: HeaderName| headers.get(name).map(|value| value.as_bytes().trim_ascii());
         let unreadable =
@@ -185,7 +185,7 @@ impl Routes {
     }
 }
 
-/// What operators are told of a POP of `fleet`.
+/// JSON for operators about a POP of `fleet`.
 pub(super) fn pop(seen: &Seen, fleet: &Fleet) -> Value {
     json!({
         "name": seen.pop,
@@ -199,7 +199,7 @@ pub(super) fn pop(seen: &Seen, fleet: &Fleet) -> Value {
     })
 }
 
-/// What an operator says of a change.
+/// An operator's comment on a change.
 fn comment(headers: &HeaderMap) -> Result<String, Problem> {
     let comment = headers.get(COMMENT).map_or(&b""[..], |value| value.as_bytes());
     let comment = str::from_utf8(comment).ok().filter(|comment| comment.len() <= COMMENT_BYTES_MAX);
@@ -209,8 +209,8 @@ fn comment(headers: &HeaderMap) -> Result<String, Problem> {
     Ok(comment.trim().into())
 }
 
-/// A document and what cannot be intended in it, which may take long to find out. `turn` is held until it is, whether the
-/// client stays or not.
+/// Parses a document and collects its warnings, which may take long. `turn` is held until then, even if the
+/// client disconnects.
 async fn judged(
     turn: Option<OwnedMutexGuard<()>>,
     body: Bytes,
@@ -228,7 +228,7 @@ async fn judged(
     spawn_blocking(judge).await.map_err(unjudged)?
 }
 
-/// Warnings of orders that a rule set leaves without effect.
+/// Warnings about overrides that a rule set leaves without effect.
 fn lost_orders(lost: &[Standing]) -> Vec<Warning> {
     let warning = |standing: &Standing| {
         let rule = match &standing.order.said.subject {
@@ -259,23 +259,23 @@ fn wanted(query: &str) -> Result<u64, Problem> {
         .ok_or_else(|| Problem::malformed(format!("expected `?version=N`, found `?{query}`")))
 }
 
-/// Refuses a query, which may be meant for a dry run: only a rule set that is put has one.
+/// Refuses a query: it may be meant for a dry run, which only the PUT of a rule set has.
 pub(super) fn judge_query(request: &Request) -> Result<(), Problem> {
     let Some(query) = request.uri().query() else { return Ok(()) };
     Err(Problem::malformed(format!("expected no query, found `?{query}`: nothing was changed")))
 }
 
-/// What the query of a PUT asks for.
+/// Options in the query of a PUT.
 #[derive(Default)]
 struct Wanted {
-    /// Whether the change is only tried.
+    /// True for a dry run.
     is_trial: bool,
-    /// The POPs that it is for, if not for all.
+    /// POPs of a canary; none for all POPs.
     audience: Option<Audience>,
 }
 
 impl Wanted {
-    /// Any other query is refused: it may be meant for a dry run.
+    /// Parses the query. Any other query is refused, as it may be meant for a dry run.
     fn read(query: &str) -> Result<Self, Problem> {
         let unreadable = || {
             Problem::malformed(format!(
@@ -308,7 +308,7 @@ impl Wanted {
     }
 }
 
-/// POPs by their names.
+/// A list of POPs.
 fn pops(names: &str) -> Option<Audience> {
     let names: BTreeSet<String> = names.split(',').map(str::to_owned).collect();
     let fit = names.len() <= POPS_MAX && names.iter().all(|name| name_fits(name, POP_NAME_MAX));
@@ -328,7 +328,7 @@ pub(super) fn changed(status: StatusCode, version: u64) -> Response {
     tagged(response(status, JSON, &json!({"version": version})), version)
 }
 
-/// `response` with the version's entity tag.
+/// Adds the version's entity tag to `response`.
 pub(super) fn tagged(mut response: Response, version: u64) -> Response {
     if let Ok(tag) = HeaderValue::try_from(format!("\"{version}\"")) {
         response.headers_mut().insert(ETAG, tag);

@@ -1,4 +1,4 @@
-//! What a canary is, and which POPs run it.
+//! A canary's document and its POPs.
 
 use std::collections::BTreeSet;
 
@@ -9,21 +9,21 @@ use serde_json::{Value, json};
 use crate::fleet::Seen;
 use crate::store::canary::Kept;
 
-/// The most POPs that a canary names.
+/// Maximum number of POPs in a canary's list.
 pub const POPS_MAX: usize = 100;
 
-/// Some POPs by their names, or all of a region.
+/// POPs of a canary: by name, or all of a region.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Audience {
-    /// These.
+    /// The POPs with these names.
     Pops(BTreeSet<String>),
-    /// Those that report to the weir-syncs of this region.
+    /// The POPs that report to the weir-syncs of this region.
     Region(String),
 }
 
 impl Audience {
-    /// Whether a POP of it reports to a weir-sync of `region`.
+    /// True if it includes `pop`, which reports to a weir-sync of `region`.
     pub fn covers(&self, pop: &str, region: &str) -> bool {
         match self {
             Self::Pops(names) => names.contains(pop),
@@ -31,7 +31,7 @@ impl Audience {
         }
     }
 
-    /// The part of it that is not among the POPs `seen`, if any.
+    /// Part of it that is not among the POPs `seen`; none if all are.
     pub fn unheard(&self, seen: &[Seen]) -> Option<Self> {
         match self {
             Self::Pops(names) => {
@@ -46,45 +46,45 @@ impl Audience {
     }
 }
 
-/// What a store keeps beside a canary's document.
+/// Text that a store keeps beside a canary's document.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) struct Said {
-    /// Which POPs run it.
+    /// Its POPs.
     pub(super) audience: Audience,
-    /// The name of the token that it was begun with.
+    /// Name of the token with which it was begun.
     #[serde(default)]
     pub(super) author: String,
-    /// What its author says of it.
+    /// Its author's comment.
     #[serde(default)]
     pub(super) comment: String,
 }
 
-/// The canary that runs.
+/// The current canary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Canary {
-    /// Its number: no other has the same.
+    /// Its number, which is unique.
     pub id: u64,
-    /// When it began, in milliseconds since 1970.
+    /// Start time, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Which POPs run it.
+    /// Its POPs.
     pub audience: Audience,
-    /// The name of the token that it was begun with.
+    /// Name of the token with which it was begun.
     pub author: String,
-    /// What its author says of it.
+    /// Its author's comment.
     pub comment: String,
-    /// What it says, as JSON.
+    /// Its rule set, as JSON.
     pub document: Bytes,
 }
 
 impl Canary {
-    /// What a store has kept. None if it was kept by a weir-sync that knows other audiences.
+    /// Parses a stored canary. None if it was stored by a newer weir-sync with other kinds of audiences.
     pub(super) fn read(kept: Kept) -> Option<Self> {
         let Kept { id, at_ms, text, document } = kept;
         let Said { audience, author, comment } = serde_json::from_str(&text).ok()?;
         Some(Self { id, at_ms, audience, author, comment, document: document.into() })
     }
 
-    /// Which POPs run it, and its number, for operators.
+    /// Its POPs and its number, as JSON for operators.
     pub fn told(&self) -> Value {
         let mut told = json!(self.audience);
         told["id"] = self.id.into();

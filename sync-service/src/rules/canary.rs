@@ -1,6 +1,6 @@
-//! A canary: a rule set that a part of the POPs runs beside the version that the others run, until it is promoted or taken
-//! back. There is one at a time. While it runs, no other version is put, so that what is promoted was tried beside what it
-//! replaces; only the kill switch goes before it.
+//! Canaries: a rule set that some POPs run beside the current version, until it is promoted or withdrawn. There
+//! is at most one at a time. While it runs, no other version can be put, so that the promoted version was tried
+//! beside the one that it replaces. The kill switch is the only exception.
 
 use std::sync::Arc;
 
@@ -17,12 +17,13 @@ use crate::store::canary::{self as store, Outcome};
 use crate::trail::event::Changed;
 
 impl RuleSets {
-    /// The canary that runs, from the store.
+    /// Reads the current canary from the store.
     pub async fn canary(&self) -> Result<Option<Arc<Canary>>, StoreError> {
         Ok(self.store.canary().await?.and_then(Canary::read).map(Arc::new))
     }
 
-    /// Whether a canary of `document` may begin beside the `expected` version, or any; and what it would change of it.
+    /// Checks if a canary of `document` may begin beside the `expected` version, or any. Returns its changes to
+    /// that version.
     pub async fn try_canary(
         &self,
         document: &Document,
@@ -61,7 +62,7 @@ impl RuleSets {
         let Tried { current: version, changes, .. } = self.try_canary(document, &audience, expected).await?;
         let Change { author, comment, .. } = change.clone();
         let said = Said { audience, author, comment };
-        // Texts alone, which can always be written.
+        // Texts can always be serialised.
         let (text, kept) = (document.text(), serde_json::to_string(&said).unwrap_or_default());
         let begin = store::Change::Begin { document: &text, text: &kept, expected: Some(version) };
         let lost =
@@ -81,7 +82,7 @@ impl RuleSets {
         Ok((canary, version))
     }
 
-    /// Makes the canary's document the next version; `id` is the one that must run, if one is given.
+    /// Makes the canary's document the next version. If `id` is given, it must be the canary's.
     pub async fn promote(&self, id: Option<u64>, change: &Change) -> Result<u64, ChangeError> {
         let canary = self.canary().await?.ok_or(ChangeError::NoCanary)?;
         if id.is_some_and(|id| id != canary.id) {
@@ -99,7 +100,7 @@ impl RuleSets {
         }
     }
 
-    /// Ends the canary, which changes nothing else; `id` is the one that must run, if one is given.
+    /// Ends the canary; nothing else changes. If `id` is given, it must be the canary's.
     pub async fn take_back(&self, id: Option<u64>, change: &Change) -> Result<Arc<Canary>, ChangeError> {
         let canary = self.canary().await?.ok_or(ChangeError::NoCanary)?;
         if id.is_some_and(|id| id != canary.id) {
@@ -118,7 +119,8 @@ impl RuleSets {
         }
     }
 
-    /// Puts `document` as the version after `expected` in the store, and ends the canary if one runs; nobody is told.
+    /// Stores `document` as the version after `expected`, and ends the canary if there is one. Does not notify
+    /// POPs.
     pub(super) async fn put_over(
         &self,
         document: &Document,
@@ -132,7 +134,8 @@ impl RuleSets {
         }
     }
 
-    /// Has the store make a change; should its answer be lost, the trail hears what it was.
+    /// Makes a change in the store. If the answer is lost, the change `told` is written to the audit log as
+    /// failed.
     async fn change_canary(
         &self,
         change: &store::Change<'_>,
@@ -142,12 +145,12 @@ impl RuleSets {
     }
 }
 
-/// The end of a canary, as the trail tells of it.
+/// Audit log entry for the end of a canary.
 pub(super) fn taken_back(canary: &Canary, change: &Change) -> Changed {
     Changed { note: "take back".into(), target: Some(canary.told()), ..change.told("canary") }
 }
 
-/// Why a change was not made.
+/// Error for a change that was not made.
 fn refusal(outcome: Outcome) -> ChangeError {
     match outcome {
         Outcome::Conflict(0) => ChangeError::None,
@@ -160,8 +163,8 @@ fn refusal(outcome: Outcome) -> ChangeError {
     }
 }
 
-/// Strict rules of the same name must have the same quota in both rule sets: POPs of both draw on one budget, which keeps its
-/// promise by one quota.
+/// Errors for strict rules whose quota differs from the rule of the same name in the other rule set. POPs of
+/// both rule sets draw on one budget, which can guarantee only one quota.
 fn strict_errors(old: &RuleSet, new: &RuleSet) -> Vec<ConfigError> {
     let differs = |rule: &weir_rules::Rule| {
         let before = old.rules().iter().find(|before| before.name == rule.name)?;

@@ -1,4 +1,4 @@
-//! Who changes a rule set, and why.
+//! Author and reason of a change of the rule set.
 
 use std::net::IpAddr;
 
@@ -6,17 +6,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::trail::event::Changed;
 
-/// What made a version, kept beside it.
+/// Origin of a version, stored beside it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Change {
-    /// Which kind of change it was.
+    /// Kind of the change.
     pub note: String,
-    /// The name of the token that made it.
+    /// Name of the token that made it.
     pub author: String,
-    /// What its author says of it.
+    /// Its author's comment.
     pub comment: String,
-    /// Where the request for it came from; only the trail keeps that.
+    /// Address that the request for it came from; only in the audit log.
     #[serde(skip)]
     pub peer: Option<IpAddr>,
 }
@@ -27,19 +27,19 @@ impl Change {
         Self { note, ..self.clone() }
     }
 
-    /// As the trail tells of it.
+    /// The change as an audit log entry.
     pub(crate) fn told(&self, what: &'static str) -> Changed {
         let Self { note, author, comment, peer } = self.clone();
         Changed { what, author, peer, comment, note, ..Changed::default() }
     }
 
-    /// As a store keeps it.
+    /// The change as stored text.
     pub(super) fn text(&self) -> String {
-        // Strings alone, which can always be written.
+        // Strings can always be serialised.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// What a store has kept. A version from before authors were kept has a note alone.
+    /// Parses a stored change. Versions stored before authors were recorded have only a note.
     pub fn read(text: &str) -> Self {
         serde_json::from_str(text).unwrap_or_else(|_| Self { note: text.to_owned(), ..Self::default() })
     }

@@ -1,4 +1,4 @@
-//! What POPs are told to run: a version of the rule set, with the orders that change it.
+//! Revisions that POPs run: a version of the rule set, with the overrides that change it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::orders::compose::{Composed, Effect, compose};
 use crate::orders::order::Standing;
 use crate::orders::{Order, banned};
 
-/// The most editions that are kept, for POPs that were just told of them.
+/// Maximum number of revisions kept, for POPs that received their numbers and fetch them.
 const EDITIONS_KEPT: usize = 8;
 
 /// A version and its document.
@@ -23,7 +23,7 @@ const EDITIONS_KEPT: usize = 8;
 pub(super) struct Base {
     pub(super) version: u64,
     pub(super) text: Bytes,
-    /// What it says; none if that cannot be read any more. Then no POP can run it either.
+    /// The parsed document; none if it cannot be parsed any more. Then no POP can run it either.
     pub(super) document: Option<Document>,
 }
 
@@ -37,7 +37,7 @@ impl Base {
         Self { version, text: document.text().into(), document: Some(document) }
     }
 
-    /// The same with all rules on or off, if it can be read.
+    /// The same version with all rules on or off, if it can be parsed.
     pub(super) fn with_enforce(&self, enforce: bool) -> Self {
         match &self.document {
             Some(document) => Self::of(self.version, document.clone().with_enforce(enforce)),
@@ -46,25 +46,25 @@ impl Base {
     }
 }
 
-/// What POPs are told to run.
+/// A revision that POPs run.
 #[derive(Debug)]
 pub(super) struct Edition {
-    /// What names it: no other edition has the same, and a later one has a higher one.
+    /// Unique number; later revisions have higher ones.
     pub(super) number: u64,
-    /// The version of the rule set.
+    /// Version of the rule set.
     pub(super) version: u64,
     pub(super) document: Bytes,
-    /// The orders, and what comes of each.
+    /// The overrides, with the effect of each.
     pub(super) standings: Vec<Standing>,
     pub(super) rules: Vec<KnownRule>,
-    /// The keys that orders ban, and until when; none if the rule set cannot be read.
+    /// Keys that overrides ban, with their ends; none if the rule set cannot be parsed.
     pub(super) banned: Option<Vec<(BudgetId, u64)>>,
-    /// What the document says; none if it cannot be read.
+    /// The parsed document; none if it cannot be parsed.
     pub(super) rule_set: Option<Arc<RuleSet>>,
 }
 
 impl Edition {
-    /// That of `base` with these `orders`. It may take a moment.
+    /// Computes the revision of `base` with these `orders`. May take a while.
     pub(super) fn of(number: u64, base: &Base, orders: &[Order]) -> Self {
         let Composed { document, effects } = match &base.document {
             Some(document) if !orders.is_empty() => compose(document, orders),
@@ -85,7 +85,7 @@ impl Edition {
         }
     }
 
-    /// That of `base` as it is.
+    /// Revision of `base` without changes.
     fn plain(number: u64, base: &Base, orders: &[Order]) -> Self {
         let why = || Some("the rule set cannot be read".to_owned());
         let stand = |order: &Order| Standing { order: order.clone(), without_effect: why() };
@@ -101,14 +101,14 @@ impl Edition {
     }
 }
 
-/// A canary, and what its POPs are told to run.
+/// A canary, and the revision of its POPs.
 #[derive(Clone, Debug)]
 pub(super) struct Trial {
     pub(super) canary: Arc<Canary>,
     pub(super) edition: Arc<Edition>,
 }
 
-/// The latest editions.
+/// Latest revisions.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     latest: VecDeque<Arc<Edition>>,
@@ -117,17 +117,17 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// What POPs are told to run, but for those of a canary.
+    /// Revision of the POPs that are not in a canary.
     pub(super) fn current(&self) -> Option<&Arc<Edition>> {
         self.current.as_ref()
     }
 
-    /// The canary that runs.
+    /// The current canary.
     pub(super) fn canary(&self) -> Option<&Trial> {
         self.canary.as_ref()
     }
 
-    /// The edition of this number.
+    /// The revision with this number.
     pub(super) fn find(&self, number: u64) -> Option<&Arc<Edition>> {
         self.latest.iter().find(|edition| edition.number == number)
     }

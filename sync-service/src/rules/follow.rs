@@ -1,4 +1,4 @@
-//! Keeping up with the store: which rule set, which canary and which orders are current.
+//! Follows the store: reads the current rule set, canary and overrides, and notifies POPs.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,9 +14,10 @@ use crate::store::StoreError;
 use crate::store::orders::{Change, Orders};
 
 impl RuleSets {
-    /// Hears from the store what is current, and tells POPs. A store that has lost its data changes nothing.
+    /// Reads the current state from the store, and notifies POPs of changes. A store that has lost its data
+    /// changes nothing.
     pub async fn listen(&self) -> Result<(), StoreError> {
-        // One after the other, so that what is heard later counts.
+        // One at a time, so that the latest answer counts.
         let mut followed = self.followed.lock().await;
         let mut current = self.store.current().await?;
         if !followed.offline.is_empty() {
@@ -25,7 +26,7 @@ impl RuleSets {
         }
         self.is_missing.store(current.version.is_none(), Ordering::Relaxed);
         if current.orders != followed.current.orders || followed.is_due() {
-            // The store drops those that have ended.
+            // The store drops overrides that have ended.
             let orders = self.store.orders(None).await?;
             followed.hear(&orders);
             current = orders.current;
@@ -38,7 +39,7 @@ impl RuleSets {
         let base = match &followed.base {
             Some(base) if base.version == version => Arc::clone(base),
             _ => {
-                // Dropped since: the next interval hears of a newer one.
+                // It was dropped since; the next interval reads a newer one.
                 let Some(text) = self.store.get_rules(version).await? else { return Ok(()) };
                 Arc::new(Base::read(version, text))
             }
@@ -48,7 +49,7 @@ impl RuleSets {
             return Ok(());
         }
         let (canary, orders) = (followed.canary.clone(), Arc::clone(&followed.orders));
-        // With a large rule set that takes a while. Should it fail, what POPs run runs on.
+        // Composing a large rule set takes a while. If it fails, POPs keep their revision.
         let made = spawn_blocking(move || {
             let edition = Arc::new(Edition::of(current.edition(), &base, &orders));
             let trial = canary.zip(current.canary_edition()).map(|((canary, base), number)| Trial {
@@ -64,7 +65,8 @@ impl RuleSets {
         Ok(())
     }
 
-    /// Reads the canary `id` that runs beside `version`; 0 is none. False if it has ended since: the next interval hears of that.
+    /// Reads the canary `id` that runs beside `version`; 0 is none. Returns false if it has ended since; the
+    /// next interval reads that.
     async fn follow_canary(
         &self,
         followed: &mut Followed,
@@ -92,14 +94,14 @@ impl RuleSets {
         Ok(true)
     }
 
-    /// Changes the orders in the store, and tells POPs.
+    /// Changes the overrides in the store, and notifies POPs.
     pub(super) async fn change(&self, change: &Change<'_>) -> Result<Orders, StoreError> {
         let changed = self.store.orders(Some(change)).await?;
         self.listen_now().await;
         Ok(changed)
     }
 
-    /// The same without a word of what fails: it is made good at the next interval.
+    /// The same as [`Self::listen`] without an error: a failure is repaired at the next interval.
     pub(super) async fn listen_now(&self) {
         if let Err(error) = self.listen().await {
             tracing::debug!(%error, "POPs are told of a change once the store answers");

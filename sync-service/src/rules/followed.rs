@@ -1,4 +1,4 @@
-//! What was last heard from the store.
+//! State last read from the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,33 +12,33 @@ use crate::moment;
 use crate::orders::Order;
 use crate::store::orders::{Current, Orders};
 
-/// What was last heard.
+/// State last read from the store.
 #[derive(Debug, Default)]
 pub(super) struct Followed {
-    /// What the edition is made of that POPs are told to run.
+    /// Numbers of the revision that POPs run.
     pub(super) current: Current,
-    /// The rule set.
+    /// Rule set.
     pub(super) base: Option<Arc<Base>>,
-    /// The canary, and what it says, if one runs.
+    /// Canary, with its rule set, if one runs.
     pub(super) canary: Option<(Arc<Canary>, Arc<Base>)>,
-    /// The orders.
+    /// Overrides.
     pub(super) orders: Arc<[Order]>,
-    /// What was changed since while the store was out of reach.
+    /// Changes made since while the store was out of reach.
     pub(super) offline: Vec<OfflineChange>,
-    /// The store's clock, as it was heard with them.
+    /// The store's clock, read with the overrides.
     pub(super) clock: Option<Clock>,
-    /// When the first of them ends.
+    /// Time at which the first override ends.
     ends_at: Option<Instant>,
 }
 
-/// A change that the store has not heard of yet.
+/// A change that the store does not have yet.
 #[derive(Clone, Debug)]
 pub(super) enum OfflineChange {
-    /// The kill switch.
+    /// A use of the kill switch.
     Enforce(bool, Change),
-    /// An order is put.
+    /// A new override.
     Put(Order),
-    /// An order is lifted.
+    /// An override that was lifted.
     Lift(Order),
 }
 
@@ -50,14 +50,14 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// What it says now.
+    /// Its time now.
     pub(super) fn now_ms(self) -> u64 {
         self.ms.saturating_add(u64::try_from(self.read_at.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 }
 
 impl Followed {
-    /// Takes in what the store says of orders.
+    /// Updates the overrides from the store's answer.
     pub(super) fn hear(&mut self, orders: &Orders) {
         self.orders = orders.kept.iter().filter_map(Order::read).collect();
         self.clock = Some(Clock { read_at: Instant::now(), ms: orders.now_ms });
@@ -66,14 +66,14 @@ impl Followed {
         self.ends_at = left.and_then(|left| Instant::now().checked_add(left));
     }
 
-    /// Whether one of them has ended.
+    /// True if an override has ended.
     pub(super) fn is_due(&self) -> bool {
         self.ends_at.is_some_and(|at| at <= Instant::now())
     }
 }
 
 impl Followed {
-    /// The orders that were last heard, with the changes that the store has not heard of.
+    /// Overrides last read from the store, with the changes that it does not have yet.
     pub(super) fn all_orders(&self) -> Arc<[Order]> {
         let is_order = |change: &OfflineChange| !matches!(change, OfflineChange::Enforce(..));
         if !self.offline.iter().any(is_order) {
@@ -92,7 +92,7 @@ impl Followed {
         orders.into()
     }
 
-    /// What the kill switch was last set to offline.
+    /// Last setting of the kill switch while offline; none if it was not used.
     pub(super) fn enforced(&self) -> Option<bool> {
         let enforced = |change: &OfflineChange| match change {
             OfflineChange::Enforce(enforce, _) => Some(*enforce),

@@ -9,22 +9,22 @@ use crate::document::Document;
 use crate::store::StoreError;
 use crate::trail::event::Changed;
 
-/// How often a change is tried again after another writer was quicker.
+/// Maximum number of attempts after conflicts with other writers.
 const TRIES_MAX: u32 = 5;
 
-/// What the kill switch made in the store.
+/// Result of the kill switch in the store.
 pub(super) struct Enforced {
     version: u64,
-    /// What it says, if it is new.
+    /// The new document; none if nothing changed.
     document: Option<Document>,
     /// The canary that it ended.
     canary: Option<Arc<Canary>>,
 }
 
 impl RuleSets {
-    /// Puts the current document with all its rules on or off; if they already are, puts nothing. A canary is taken back by
-    /// switching rules off: no POP enforces any then. Without the store, the POPs that report here are told; returns the
-    /// version, and why the store has not heard of it.
+    /// Stores the current document with all its rules on or off, unless they already are. Switching rules off
+    /// also withdraws a canary, so that no POP enforces any rules. Without the store, only the POPs that report
+    /// here are notified. Returns the version, and the store's error if it does not have the change.
     pub async fn enforce(
         &self,
         enforce: bool,
@@ -49,8 +49,8 @@ impl RuleSets {
         }
     }
 
-    /// The same in the store; nobody is told. Where there is no rule set, rules are switched off by one that limits nobody: POPs
-    /// may run one that the store has lost.
+    /// The same in the store, without notifying POPs. If there is no rule set, rules are switched off by
+    /// storing one that limits nobody: POPs may run one that the store has lost.
     pub(super) async fn enforce_in_store(
         &self,
         enforce: bool,
@@ -83,7 +83,7 @@ impl RuleSets {
         }
     }
 
-    /// Tells the log and the trail of what the kill switch made.
+    /// Writes the result of the kill switch to the log and the audit log.
     pub(super) async fn tell_of_enforced(&self, made: &Enforced, change: &Change) {
         let Some(document) = &made.document else { return };
         self.known().add(made.version, known_rules(document.rules()).collect());

@@ -1,4 +1,4 @@
-//! The rules that POPs may run: those of the versions that are kept, and of the latest editions.
+//! Rules that POPs may run: those of the kept versions and of the latest revisions.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,20 @@ use weir_budget::claims::KnownRule;
 
 use crate::store::rules::VERSIONS_KEPT;
 
-/// The lowest number of an edition that is made offline. Those of the store are far below it, and a double holds all.
+/// Lowest number of a revision that is made offline. Numbers from the store are far below it, and a double
+/// holds all of them exactly.
 pub const OFFLINE_NUMBER_MIN: u64 = 1 << 52;
-/// The rules, by version and by edition.
+/// Rules by version and by revision.
 #[derive(Default)]
 pub(super) struct Known {
     versions: BTreeMap<u64, Vec<KnownRule>>,
-    /// Those that only orders make, by the edition's number.
+    /// Rules that only overrides make, by the revision's number.
     editions: BTreeMap<u64, Vec<KnownRule>>,
-    /// Those that only orders make which the store has not heard of.
+    /// Rules made only by overrides that the store does not have.
     offline: Vec<KnownRule>,
-    /// Whether all versions were looked at that the store had at first.
+    /// True if all versions were read that the store had at the start.
     pub(super) is_complete: bool,
-    /// Whether [`Known::news`] has returned them.
+    /// True if [`Known::news`] has returned them.
     is_told: bool,
 }
 
@@ -28,7 +29,7 @@ impl Known {
         self.is_told &= insert(&mut self.versions, version, rules);
     }
 
-    /// Adds the rules of the edition `number`; those of its version are known.
+    /// Adds the rules of the revision `number`, beyond those of versions.
     pub(super) fn add_edition(&mut self, number: u64, rules: impl Iterator<Item = KnownRule>) {
         let is_new = |rule: &KnownRule| !self.versions.values().any(|known| known.contains(rule));
         let rules: Vec<_> = rules.filter(is_new).collect();
@@ -40,7 +41,8 @@ impl Known {
         self.is_told &= insert(&mut self.editions, number, rules);
     }
 
-    /// Whether the rules of this version or edition are known, or none are known yet. The store knows no edition made offline.
+    /// True if the rules of this version or revision are known, or if the initial versions were not all read
+    /// yet. Revisions made offline are not in the store, and count as known.
     pub(super) fn has(&self, number: u64) -> bool {
         number >= OFFLINE_NUMBER_MIN
             || !self.is_complete
@@ -48,12 +50,12 @@ impl Known {
             || self.editions.contains_key(&number)
     }
 
-    /// Whether a version of this number is known.
+    /// True if a version with this number is known.
     pub(super) fn is_version(&self, number: u64) -> bool {
         self.versions.contains_key(&number)
     }
 
-    /// The highest number that is known, and all rules, if there are new ones since the last call.
+    /// Returns the highest known number and all rules, if there are new ones since the last call.
     pub(super) fn news(&mut self) -> Option<(u64, Vec<KnownRule>)> {
         if !self.is_complete || std::mem::replace(&mut self.is_told, true) {
             return None;
@@ -66,7 +68,7 @@ impl Known {
     }
 }
 
-/// Whether that was known already.
+/// Adds rules; returns true if they were known already.
 fn insert(known: &mut BTreeMap<u64, Vec<KnownRule>>, number: u64, rules: Vec<KnownRule>) -> bool {
     let is_known = known.insert(number, rules.clone()) == Some(rules);
     while known.len() > VERSIONS_KEPT {

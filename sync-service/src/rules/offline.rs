@@ -1,5 +1,6 @@
-//! Changes that operators make while the store is out of reach: told to the POPs that report here, and made in the store once it
-//! answers again. Other weir-syncs, those of the same region included, hear of them only then.
+//! Changes that operators make while the store is out of reach. The POPs that report here are notified, and the
+//! store gets the changes once it answers again. Other weir-syncs, including those of the same region, receive
+//! them only then.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
@@ -15,9 +16,9 @@ use crate::moment;
 use crate::store::StoreError;
 use crate::store::orders::{self as store, Current, ORDERS_MAX, Outcome, Until};
 
-/// The most changes that wait for the store.
+/// Maximum number of changes that wait for the store.
 const CHANGES_MAX: usize = ORDERS_MAX;
-/// A rule set that limits nobody, for the kill switch where no rule set is known.
+/// Rule set that limits nobody, for the kill switch if no rule set is known.
 const OFF: &str =
     r#"{"enforce": false, "rules": [{"name": "none", "key": ["all"], "rate": "1/s", "mode": "shadow"}]}"#;
 
@@ -27,8 +28,8 @@ pub(super) fn off() -> Result<Document, ChangeError> {
 }
 
 impl RuleSets {
-    /// Keeps `change`, which the store did not take for this `error`, and tells the POPs that report here. Fails with `error`
-    /// if the store is in reach, or nothing is known that could be changed.
+    /// Keeps `change`, which the store failed to make with this `error`, and notifies the POPs that report
+    /// here. Fails with `error` if the store is in reach, or if there is no known rule set to change.
     pub(super) async fn change_offline(
         &self,
         change: OfflineChange,
@@ -45,8 +46,8 @@ impl RuleSets {
         self.tell_offline(&followed).await
     }
 
-    /// Tells POPs of an edition with the changes that the store has not heard of. Its number comes of its content, so that
-    /// weir-syncs that are told the same tell the same.
+    /// Notifies POPs of a revision with the changes that the store does not have. Its number is a hash of its
+    /// content, so that weir-syncs with the same changes use the same number.
     async fn tell_offline(&self, followed: &Followed) -> Result<(), ChangeError> {
         let enforced = followed.enforced();
         let base = match (&followed.base, enforced) {
@@ -65,14 +66,14 @@ impl RuleSets {
             let trial = canary.map(|(canary, base)| Trial { canary, edition: of(&base) });
             (of(&base), trial)
         });
-        // Should it fail, what POPs run runs on.
+        // If it fails, POPs keep their revision.
         if let Ok((edition, trial)) = made.await {
             self.tell(edition, trial);
         }
         Ok(())
     }
 
-    /// Has the store hear of what was changed before, if it can: the last word counts.
+    /// Makes earlier offline changes in the store, if it is in reach, so that the latest change wins.
     pub(super) async fn catch_up_first(&self) {
         let waits = !self.followed.lock().await.offline.is_empty();
         if waits {
@@ -80,7 +81,8 @@ impl RuleSets {
         }
     }
 
-    /// Makes the changes in the store that it has not heard of. What cannot be made any more is dropped.
+    /// Makes the changes in the store that it does not have. Changes that are not possible any more are
+    /// dropped.
     pub(super) async fn catch_up(&self, followed: &mut Followed) -> Result<(), StoreError> {
         while let Some(change) = followed.offline.first().cloned() {
             match self.make(&change).await {
@@ -91,7 +93,7 @@ impl RuleSets {
                 }
             }
             followed.offline.remove(0);
-            // Whatever is current now, POPs are told anew.
+            // Forces the next read to notify POPs, whatever is current then.
             followed.current = Current::default();
         }
         Ok(())
@@ -112,7 +114,7 @@ impl RuleSets {
                 }
             }
             OfflineChange::Lift(order) => {
-                // It may have ended meanwhile.
+                // The override may have ended meanwhile.
                 self.store.orders(Some(&store::Change::Drop(&order.said.name()))).await?;
             }
         }
@@ -120,7 +122,7 @@ impl RuleSets {
     }
 }
 
-/// The number of an offline edition.
+/// Number of an offline revision.
 fn number_of(document: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     document.hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! Orders: put, dropped, listed.
+//! Overrides: put, lifted, listed.
 
 use std::sync::Arc;
 
@@ -19,30 +19,30 @@ use crate::store::orders::{self as store, Outcome};
 use crate::trail::event::Changed;
 
 impl RuleSets {
-    /// All orders, and what comes of each; the oldest first.
+    /// All overrides, with the effect of each; the oldest first.
     pub async fn orders(&self) -> Result<Vec<Standing>, StoreError> {
         self.listen_if_in_reach().await?;
         let followed = self.followed.lock().await;
         let told = self.told().current().cloned();
         let standings = told.map(|edition| edition.standings.clone()).unwrap_or_default();
-        // Those about which there is no rule set to change.
+        // Without a rule set, overrides have nothing to change.
         let lost = |order: &Order| Standing { order: order.clone(), without_effect: Some(NO_RULES.into()) };
         Ok(if standings.is_empty() { followed.all_orders().iter().map(lost).collect() } else { standings })
     }
 
-    /// What was last told of orders, without asking the store.
+    /// Overrides of the current revision, without reading the store.
     pub fn standings(&self) -> Vec<Standing> {
         self.told().current().map(|edition| edition.standings.clone()).unwrap_or_default()
     }
 
-    /// The orders in force that would be without effect if this were the rule set, and why.
+    /// Overrides in force that would have no effect with this rule set, with the reason.
     pub async fn lost_orders(&self, document: &Document) -> Vec<Standing> {
         let in_force = |standing: &Standing| standing.without_effect.is_none();
-        // Without the store nothing can be put either.
+        // Without the store, no rule set can be put either.
         let standings = self.orders().await.unwrap_or_default();
         let orders: Vec<Order> =
             standings.into_iter().filter(in_force).map(|standing| standing.order).collect();
-        // Who switches all rules off knows that.
+        // If all rules are switched off, the operator intends that.
         if orders.is_empty() || !document.is_enforced() {
             return Vec::new();
         }
@@ -56,8 +56,8 @@ impl RuleSets {
         spawn_blocking(judge).await.unwrap_or_default()
     }
 
-    /// Puts an order, in place of the one about the same address or key if there is one. Without the store, the POPs that report
-    /// here are told; then it returns why the store has not heard of it.
+    /// Puts an override, replacing the one about the same address or key. Without the store, only the POPs that
+    /// report here are notified, and the store's error is returned, too.
     pub async fn put_order(
         &self,
         kind: Kind,
@@ -65,7 +65,7 @@ impl RuleSets {
         change: &Change,
     ) -> Result<(Standing, Option<StoreError>), ChangeError> {
         let (base, orders) = self.heard().await?;
-        // Of a store that lost its data POPs run the last edition, and are told of no other.
+        // If the store has lost its data, POPs run the last revision, and get no other.
         let base = base.filter(|_| !self.is_missing()).ok_or(ChangeError::None)?;
         let said = Said {
             kind,
@@ -101,7 +101,7 @@ impl RuleSets {
         Ok((Standing { order, without_effect: effect.why_none() }, offline))
     }
 
-    /// An order of this kind.
+    /// Returns an override of this kind.
     pub async fn order(&self, kind: Kind, which: &Which) -> Result<Standing, ChangeError> {
         let all = self.orders().await?;
         let (base, _) = self.heard().await?;
@@ -118,7 +118,7 @@ impl RuleSets {
         found.ok_or(ChangeError::NoOrder)
     }
 
-    /// Drops an order of this kind; without the store, as [`Self::put_order`].
+    /// Lifts an override of this kind. Without the store, the same applies as for [`Self::put_order`].
     pub async fn drop_order(
         &self,
         kind: Kind,
@@ -152,13 +152,13 @@ impl RuleSets {
         Ok((standing, offline))
     }
 
-    /// The keys that orders ban, each with the end of its ban in milliseconds since 1970, and what time it is now; none as long
-    /// as that is not known.
+    /// Keys that overrides ban, each with the end of its ban, and the time now, both in milliseconds since
+    /// 1970. None while the time is unknown.
     pub async fn banned(&self) -> Option<(u64, Vec<(BudgetId, u64)>)> {
         let clock = self.followed.lock().await.clock?;
         let told = self.told();
         let mut banned = told.current()?.banned.clone()?;
-        // Under the rules of a canary, too.
+        // Includes keys under the rules of a canary.
         banned.extend(told.canary().and_then(|trial| trial.edition.banned.clone()).unwrap_or_default());
         drop(told);
         banned.sort();
@@ -166,14 +166,14 @@ impl RuleSets {
         Some((clock.now_ms(), banned))
     }
 
-    /// The rule set and the orders, as last heard.
+    /// Rule set and overrides as last read.
     async fn heard(&self) -> Result<(Option<Arc<Base>>, Arc<[Order]>), StoreError> {
         self.listen_if_in_reach().await?;
         let followed = self.followed.lock().await;
         Ok((followed.base.clone(), followed.all_orders()))
     }
 
-    /// Hears from the store; if it is out of reach, what was heard last will do.
+    /// Reads the store; if it is out of reach, the last known state is used.
     async fn listen_if_in_reach(&self) -> Result<(), StoreError> {
         let heard = self.listen().await;
         let is_known = self.followed.lock().await.base.is_some();
@@ -181,13 +181,13 @@ impl RuleSets {
     }
 }
 
-/// A change of an order, as the trail tells of it.
+/// Audit log entry for a change of an override.
 fn told(what: &'static str, note: &str, order: &Order, change: &Change) -> Changed {
     let (until, target) = (Some(order.until_ms), Some(order.said.target()));
     Changed { note: note.into(), until, target, ..change.told(what) }
 }
 
-/// A subject in the words in which it is listed, if the rule set has it: a key may be written in several ways.
+/// A subject in its listed form, if the rule set has it: a key may be written in several ways.
 fn as_listed(base: &Base, kind: Kind, subject: &Subject) -> Subject {
     match (subject, &base.document) {
         (Subject::Key { rule, key }, Some(document)) if kind == Kind::Override => {
@@ -198,7 +198,7 @@ fn as_listed(base: &Base, kind: Kind, subject: &Subject) -> Subject {
     }
 }
 
-/// What would come of an order beside those that there are. Fails if there would be errors.
+/// Effect that an override would have beside the existing ones. Fails if there would be errors.
 async fn try_order(
     base: Arc<Base>,
     orders: Arc<[Order]>,
@@ -218,5 +218,5 @@ async fn try_order(
     }
 }
 
-/// Why an order without a rule set changes nothing.
+/// Reason why an override has no effect without a rule set.
 const NO_RULES: &str = "there is no rule set: POPs run their own configuration's";

@@ -1,4 +1,4 @@
-//! In words: how much a rule allows, how that is counted, and what a request takes of it.
+//! Descriptions of a rule's quota, its algorithm, and the cost of a request.
 
 use weir_rules::Rule;
 use weir_rules::after::After;
@@ -15,7 +15,7 @@ use super::condition::{named, source};
 /// A day, an hour and a minute, in seconds.
 const UNITS: [(u64, &str); 3] = [(86_400, "day"), (3_600, "hour"), (60, "minute")];
 
-/// What the tier that `rule` is has instead of its rule's quota.
+/// Description of the change that the tier of `rule` makes to its rule's quota.
 pub fn of_tier(tier: &Tier, rule: &Rule) -> String {
     let limit = rule.algorithm.limit();
     match (&tier.change, rule.sharing.law.windows(), rule.rate) {
@@ -32,7 +32,7 @@ pub fn of_tier(tier: &Tier, rule: &Rule) -> String {
     }
 }
 
-/// How much each key gets.
+/// Description of each key's quota.
 pub fn allowance(rule: &Rule) -> String {
     let limit = rule.algorithm.limit();
     let rate = || match rule.rate {
@@ -89,12 +89,13 @@ pub fn allowance(rule: &Rule) -> String {
     }
 }
 
-/// The most that any window as long as the rule's sees, if that is more than the rule's number.
+/// Maximum in any window as long as the rule's, if that exceeds the rule's number.
 pub fn in_any_window(rule: &Rule) -> Option<String> {
     let limit = u64::from(rule.algorithm.limit());
     let rate = rule.rate.map(|rate| (u64::from(rate.count()), span(rate.span().nanos())));
     let (most, length) = match (rule.sharing.law, &rule.algorithm) {
-        // At the end of one window and the beginning of the next; a sliding one forgets the last as the next goes by.
+        // At the end of one window and the beginning of the next. A sliding window forgets the previous one
+        // while the current one passes.
         (Law::Window(calendar) | Law::Sliding(calendar), _) => (2 * limit, window(calendar)),
         (Law::Steady, Algorithm::FixedWindow(window) | Algorithm::SlidingWindow(window)) => {
             (2 * limit, span(window.length_ns()))
@@ -114,7 +115,7 @@ pub fn in_any_window(rule: &Rule) -> Option<String> {
     Some(format!("{at} any {length} up to {most} {what}."))
 }
 
-/// How many wait for their turns, after when those go on that have theirs.
+/// Description of a queue: the requests that go on, and the number of those that wait for their turns.
 fn turns(rule: &Rule, go_on: &str) -> String {
     match rule.quota.burst() - 1 {
         0 => format!("{go_on}; none waits, the rest is limited at once"),
@@ -127,7 +128,7 @@ fn turns(rule: &Rule, go_on: &str) -> String {
     }
 }
 
-/// How long a window is, in words: `month`, `15 minutes`.
+/// Length of a window in words: `month`, `15 minutes`.
 fn window(calendar: Calendar) -> String {
     match calendar.even() {
         None => "month".into(),
@@ -136,7 +137,7 @@ fn window(calendar: Calendar) -> String {
     }
 }
 
-/// When its windows begin.
+/// Description of the times at which windows begin.
 fn begins(calendar: Calendar) -> String {
     let at = |seconds: u32| format!("{:02}:{:02}", seconds / 3_600, seconds / 60 % 60);
     match calendar {
@@ -157,7 +158,7 @@ fn begins(calendar: Calendar) -> String {
     }
 }
 
-/// What a request takes, unless that is one token.
+/// Description of a request's cost; none if it is one token.
 pub fn cost(rule: &Rule, attributes: &Attributes) -> Option<String> {
     if let Some(after) = rule.after.as_deref() {
         let charged = match after {
@@ -184,7 +185,7 @@ pub fn cost(rule: &Rule, attributes: &Attributes) -> Option<String> {
     (rule.cost != Cost::Fixed(1)).then(|| format!("A request takes {}.", taken(rule, attributes)))
 }
 
-/// What a request takes when it comes.
+/// Tokens that a request takes when it arrives.
 fn taken(rule: &Rule, attributes: &Attributes) -> String {
     match rule.cost {
         Cost::Fixed(1) => "a token".into(),
@@ -196,7 +197,7 @@ fn taken(rule: &Rule, attributes: &Attributes) -> String {
     }
 }
 
-/// What a response costs that says so somewhere.
+/// Cost of a response whose header or metadata contains it.
 fn said(place: &str, default: Option<u32>, max: u32, rule: &Rule) -> String {
     let default = match default {
         Some(default) => default.to_string(),
@@ -223,7 +224,7 @@ pub fn span(ns: u64) -> String {
     }
 }
 
-/// `a minute`, `15 minutes`.
+/// A length of time with an article or a number: `a minute`, `15 minutes`.
 pub fn article(span: &str) -> String {
     let article = if span == "hour" { "an" } else { "a" };
     if span.contains(' ') { span.into() } else { format!("{article} {span}") }

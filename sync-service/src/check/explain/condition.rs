@@ -5,16 +5,16 @@ use weir_rules::request::{Attribute, Attributes, Duplicates, Folding, Source, Va
 
 use crate::moment;
 
-/// How many items of a list are named.
+/// Maximum number of list items that are named.
 const NAMED_MAX: usize = 5;
 
-/// `requests ...` that meet the condition; `every request` where it asks for nothing.
+/// `requests ...` that meet the condition; `every request` if it is empty.
 pub fn requests(condition: &Condition, attributes: &Attributes) -> String {
     let phrases = phrases(condition, attributes);
     if phrases.is_empty() { "every request".into() } else { format!("requests {}", phrases.join(" and ")) }
 }
 
-/// What a request must be: a phrase for each test.
+/// A phrase for each test of the condition.
 fn phrases(condition: &Condition, attributes: &Attributes) -> Vec<String> {
     let Condition { all, any, not, end } = condition;
     let clause = |clause: &Clause| {
@@ -87,7 +87,7 @@ pub fn value_of(value: &ValueOf, attributes: &Attributes) -> String {
     format!("{which}{}", source(&value.source, attributes))
 }
 
-/// The kind and name of where a value is: `header x-key`.
+/// Kind and name of a value's source: `header x-key`.
 pub fn source(source: &Source, attributes: &Attributes) -> String {
     match source {
         Source::Cookie(_, name) => format!("cookie {name}"),
@@ -106,7 +106,7 @@ pub fn quoted<'a>(values: impl Iterator<Item = &'a str>) -> String {
     named(values.map(|value| format!("{value:?}")), "or")
 }
 
-/// `a, b or c`; a long list ends with how many more there are.
+/// `a, b or c`; a long list ends with the number of further items.
 pub fn named(items: impl Iterator<Item = String>, or: &str) -> String {
     let mut items: Vec<_> = items.collect();
     if items.len() > NAMED_MAX + 1 {

@@ -1,4 +1,4 @@
-//! In words: whether a rule is enforced, how POPs share it, and what it answers.
+//! Descriptions of a rule's enforcement, its sharing among POPs, and its response.
 
 use weir_rules::algorithm::Algorithm;
 use weir_rules::mode::Mode;
@@ -9,10 +9,10 @@ use weir_wire::sharing::{Sharing, WhenUnsynced};
 use super::amount::{article, span};
 use super::condition::named;
 
-/// How many characters of a body are shown.
+/// Maximum number of characters of a body that are shown.
 const BODY_CHARS_MAX: usize = 60;
 
-/// Whether it is enforced, unless it always is.
+/// Description of its enforcement; none if it is always enforced.
 pub(super) fn enforcement(rule: &Rule) -> Option<String> {
     match (rule.enforcement.mode, rule.enforcement.percent) {
         (Mode::Off, _) => Some("Off: it is not looked at.".into()),
@@ -24,7 +24,7 @@ pub(super) fn enforcement(rule: &Rule) -> Option<String> {
     }
 }
 
-/// Which clients are refused for longer.
+/// Description of its penalty.
 pub(super) fn penalty(rule: &Rule) -> Option<String> {
     let penalty = rule.penalty?;
     let (after, within, deny_for) = (penalty.after(), span(penalty.within_ns()), span(penalty.deny_for_ns()));
@@ -36,7 +36,7 @@ pub(super) fn penalty(rule: &Rule) -> Option<String> {
     ))
 }
 
-/// How POPs share the quota, a sentence each.
+/// Description of its sharing among POPs, a sentence each.
 pub(super) fn sharing(rule: &Rule) -> Vec<String> {
     if !matches!(rule.algorithm, Algorithm::TokenBucket(_)) {
         return vec!["Each POP counts for itself.".into()];
@@ -66,7 +66,7 @@ pub(super) fn sharing(rule: &Rule) -> Vec<String> {
     told
 }
 
-/// What it answers, where that is not the default: a sentence each.
+/// Description of its response, as far as that differs from the default; a sentence each.
 pub(super) fn response(rule: &Rule) -> Vec<String> {
     let Response {
         status,

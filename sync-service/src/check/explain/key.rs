@@ -6,17 +6,17 @@ use weir_rules::request::Attributes;
 
 use super::condition::value_of;
 
-/// What a rule with this key counts by.
+/// Description of a rule's key.
 pub fn key(key: &KeySpec, attributes: &Attributes) -> String {
     if key.is_all() {
         return "in one bucket".into();
     }
-    // All of them: there are at most eight.
+    // All parts, of which there are at most eight.
     let parts: Vec<_> = key.parts().map(|one| part(one, attributes)).collect();
     format!("by {}", parts.join(" and "))
 }
 
-/// What becomes of a request that lacks a part.
+/// Effect of a request that lacks a part of the key.
 pub fn missing(missing: Missing, key: &KeySpec) -> Option<String> {
     let of = if key.parts().count() == 1 { "without it" } else { "without one of these" };
     let does = match missing {
@@ -27,7 +27,7 @@ pub fn missing(missing: Missing, key: &KeySpec) -> Option<String> {
     (!key.is_all()).then_some(does)
 }
 
-/// A part in words.
+/// Description of a part.
 pub fn part(part: KeyPart<'_>, attributes: &Attributes) -> String {
     match part {
         KeyPart::ClientAddress(Prefixes { ipv4, ipv6 }) => {

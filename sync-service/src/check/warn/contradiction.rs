@@ -1,11 +1,11 @@
-//! Conditions that no request can meet, as far as their text tells.
+//! Conditions that no request can meet, as far as their text shows.
 
 use weir_rules::matching::{Clause, Condition, PathMatch, Test, ValueTest, Written};
 use weir_rules::request::{Attributes, Folding};
 
 use crate::check::explain::condition::source;
 
-/// Why no request meets both `condition` and `also`; none where one might.
+/// Reason why no request meets both `condition` and `also`; none if one may.
 pub(super) fn of(condition: &Condition, also: Option<&Condition>, attributes: &Attributes) -> Option<String> {
     let both = || std::iter::once(condition).chain(also);
     let base: Vec<&Clause> = both().map(|condition| &condition.all).collect();
@@ -18,19 +18,19 @@ pub(super) fn of(condition: &Condition, also: Option<&Condition>, attributes: &A
     })
 }
 
-/// Why no request meets a clause.
+/// Reason why no request meets a clause; none if one may.
 pub(super) fn of_clause(clause: &Clause, attributes: &Attributes) -> Option<String> {
     of_clauses(&[clause], attributes)
 }
 
-/// Why no request meets all of `clauses`.
+/// Reason why no request meets all of `clauses`; none if one may.
 fn of_clauses(clauses: &[&Clause], attributes: &Attributes) -> Option<String> {
     let tests: Vec<&Test> = clauses.iter().flat_map(|clause| clause.tests()).collect();
     let pairs = tests.iter().enumerate().flat_map(|(i, a)| tests[i + 1..].iter().map(move |b| (*a, *b)));
     pairs.into_iter().find_map(|(a, b)| exclusion(a, b, attributes))
 }
 
-/// Why no request passes both tests.
+/// Reason why no request passes both tests; none if one may.
 fn exclusion(a: &Test, b: &Test, attributes: &Attributes) -> Option<String> {
     let in_both = |what: &str| format!("no request is in both of its lists of {what}");
     let are_apart = |a: &[String], b: &[String]| a.iter().all(|text| !b.contains(text));
@@ -49,9 +49,9 @@ fn exclusion(a: &Test, b: &Test, attributes: &Attributes) -> Option<String> {
     }
 }
 
-/// Whether no path meets both; globs are not judged.
+/// True if certainly no path matches both; never true for globs.
 fn paths_are_apart(a: &PathMatch, b: &PathMatch) -> bool {
-    // Folded in full: either may take for the same path what the other does not.
+    // With all foldings, because either test may treat two paths as one that the other distinguishes.
     let folded = |path: &PathMatch| {
         let folded = Folding::ALL.of(path.written().text().as_bytes());
         String::from_utf8_lossy(&folded).trim_end_matches('/').to_owned()
@@ -66,7 +66,7 @@ fn paths_are_apart(a: &PathMatch, b: &PathMatch) -> bool {
     }
 }
 
-/// Whether no value passes both tests; regular expressions are not judged.
+/// True if certainly no value passes both tests; never true for regular expressions.
 fn values_are_apart(a: &ValueTest, b: &ValueTest) -> bool {
     use ValueTest::{In, Prefix, Present};
     match (a, b) {

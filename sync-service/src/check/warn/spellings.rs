@@ -1,4 +1,4 @@
-//! Rules that a client can evade by writing the same in another way.
+//! Rules that a client can evade by another spelling.
 
 use weir_rules::key::{KeyPart, KeySpec, Part};
 use weir_rules::matching::{Clause, Condition, Test};
@@ -6,10 +6,11 @@ use weir_rules::request::{Attributes, Duplicates, Folding, Source};
 
 use super::warning::Warning;
 
-/// How `/login` is spelled, for each of [`Folding::NAMES`].
+/// Another spelling of `/login` for each of [`Folding::NAMES`].
 const SPELLINGS: [&str; 4] = ["/LOGIN", "/login/", "/login;a", "/%6Cogin"];
 
-/// Each path that is refused or counted in one spelling alone. Paths in `not` are let off, and stay out.
+/// Warns of each path that is refused or counted in one spelling only. Paths in `not` are exempt from the rule,
+/// and are not checked.
 pub(super) fn of_condition(condition: &Condition, at: &dyn Fn(&str) -> String) -> Vec<Warning> {
     let mut warnings = of_clause(&condition.all, at);
     for (i, clause) in condition.any.iter().enumerate() {
@@ -38,7 +39,7 @@ fn of_clause(clause: &Clause, at: &dyn Fn(&str) -> String) -> Vec<Warning> {
     warnings
 }
 
-/// Each key of credentials that a client may send twice, which makes another key.
+/// Warns of each credential in a key that a client may send twice, which makes another key.
 pub(super) fn of_key(key: &KeySpec, attributes: &Attributes, at: &dyn Fn(&str) -> String) -> Vec<Warning> {
     let is_open = |part: KeyPart<'_>| {
         let KeyPart::Other(Part::Value(value)) = part else { return false };

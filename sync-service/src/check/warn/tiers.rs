@@ -1,4 +1,4 @@
-//! Tiers that never apply, or leave nothing to their rule.
+//! Tiers that never apply, or leave no requests to their rule.
 
 use weir_rules::matching::Condition;
 use weir_rules::variant::Tier;
@@ -8,13 +8,13 @@ use super::contradiction;
 use super::warning::Warning;
 use super::written::of_condition;
 
-/// What an earlier tier leaves nothing of to a later one.
+/// Requests that an earlier tier takes from a later one.
 enum Taken<'a> {
     All,
     Key(&'a str),
 }
 
-/// What `later` never gets, since `tier` stands before it.
+/// Requests that `later` never gets, because `tier` comes before it.
 fn taken<'a>(tier: &Tier, later: &'a Tier) -> Option<Taken<'a>> {
     if !asks_nothing(tier) && tier.when != later.when {
         return None;
@@ -25,12 +25,12 @@ fn taken<'a>(tier: &Tier, later: &'a Tier) -> Option<Taken<'a>> {
     if keys.iter().all(|key| has(&key)) { Some(Taken::All) } else { keys.iter().find(has).map(Taken::Key) }
 }
 
-/// Whether the tier's `when` holds for every request.
+/// True if the tier's `when` holds for every request.
 fn asks_nothing(tier: &Tier) -> bool {
     tier.when == Condition::default()
 }
 
-/// Each tier of `rule`, and each list of a tier's keys, that never applies.
+/// Warns of each tier of `rule`, and of each list of a tier's keys, that never applies.
 pub(super) fn of(rule: &Rule, set: &RuleSet, at: &dyn Fn(&str) -> String) -> Vec<Warning> {
     let (matches, attributes) = (&rule.matches, set.attributes());
     let is_own = |other: &&Rule| other.place() == rule.place() && other.variant.wider_times.is_none();

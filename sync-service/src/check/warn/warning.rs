@@ -1,17 +1,17 @@
-//! A warning, and where it belongs.
+//! A warning about a rule set, with its place.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// What is allowed, but cannot be intended.
+/// Part of a valid rule set that cannot be intended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Warning {
-    /// Where: `rules[0].match`.
+    /// Its place, such as `rules[0].match`.
     pub place: String,
-    /// The name of the rule that it is in, if it is in one.
+    /// Name of the rule that contains it; none outside of rules.
     pub rule: Option<String>,
-    /// What is not as it was meant.
+    /// Description of the problem.
     pub problem: String,
 }
 
@@ -20,7 +20,7 @@ impl Warning {
         Self { place, rule: None, problem: problem.into() }
     }
 
-    /// The same, of this rule.
+    /// The same warning, in this rule.
     pub(super) fn of_rule(self, name: &str) -> Self {
         Self { rule: Some(name.to_owned()), ..self }
     }

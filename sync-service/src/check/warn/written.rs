@@ -1,4 +1,4 @@
-//! What no request has, in a condition as it is written.
+//! Texts in conditions that no request can have.
 
 use weir_rules::matching::{Clause, Condition, PathMatch, Test, Written};
 use weir_rules::request::Attributes;
@@ -6,7 +6,8 @@ use weir_rules::request::Attributes;
 use super::contradiction;
 use super::warning::Warning;
 
-/// What no request has, in a condition and in those within it; `at` names one of its fields, with a dot before.
+/// Warns of texts in a condition and in its nested conditions that no request can have. `at` returns the place
+/// of a field, which begins with a dot.
 pub(super) fn of_condition(
     condition: &Condition,
     attributes: &Attributes,
@@ -64,7 +65,7 @@ fn of_clause(clause: &Clause, at: &dyn Fn(&str) -> String) -> Vec<Warning> {
     warnings
 }
 
-/// A path that looks like a pattern, and is compared to the letter.
+/// Warns of a path that looks like a pattern, but is compared literally.
 fn of_pattern(written: &Written) -> Option<String> {
     let (Written::Exact(path) | Written::Prefix(path)) = written else { return None };
     let found = path.chars().find(|letter| "(|^$".contains(*letter));
