@@ -235,7 +235,7 @@ impl Claims {
         }
     }
 
-    /// Forgets the key `id` at all POPs; claims of it start anew.
+    /// Forgets the key `id` at all POPs; later claims start from zero.
     pub(crate) fn forget(&mut self, id: &BudgetId) {
         for pop in self.pops.values_mut() {
             self.meters -= usize::from(pop.meters.remove(id).is_some());

@@ -95,7 +95,7 @@ pub struct Own {
 /// Grants of a key to the POPs of one region, until the next ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Division {
-    /// How closely the key is watched.
+    /// Temperature of the key.
     pub heat: Heat,
     /// Importance of pushing the key to POPs.
     pub weight: Weight,

@@ -12,7 +12,7 @@ pub const RANK_MAX: u8 = 4;
 /// by this.
 const HOT_PART: u64 = 2;
 
-/// How closely a key is watched.
+/// Temperature of a key, which decides how closely it is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Heat {
     /// Far from its quota: no other POP needs a grant.

@@ -17,7 +17,7 @@ pub struct Entry {
     pub id: BudgetId,
     /// Its quota.
     pub quota: Quota,
-    /// How POPs share it.
+    /// Its sharing among POPs.
     pub sharing: Sharing,
     /// Demand of the region.
     pub demand: Demand,

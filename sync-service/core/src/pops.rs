@@ -19,8 +19,8 @@ const REMEMBERED_NS: u64 = DELAY_US_MAX * 1_000;
 /// A worker without a report of keys for this time, in nanoseconds, has no keys: a warm one is reported every
 /// two seconds.
 const BUSY_NS: u64 = 5 * SECOND_NS / 2;
-/// Time for which a POP need not be registered in the store again, in nanoseconds; the store is not sent each
-/// draw.
+/// Time for which the registration of a POP in the store counts, in nanoseconds, so that not every draw has to
+/// register it.
 const REGISTERED_NS: u64 = SECOND_NS / 10;
 /// Time after which a silent worker no longer counts for the rule set that its POP runs, in nanoseconds.
 pub const SILENT_NS: u64 = 2 * SECOND_NS;

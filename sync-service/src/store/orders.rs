@@ -101,7 +101,7 @@ pub struct Kept {
 pub struct Orders {
     /// Version and numbers.
     pub current: Current,
-    /// That moment, in milliseconds since 1970, by the store's clock.
+    /// Time of that moment, in milliseconds since 1970, by the store's clock.
     pub now_ms: u64,
     /// Result of the change.
     pub outcome: Outcome,

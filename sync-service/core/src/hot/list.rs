@@ -32,7 +32,7 @@ pub struct HotKey {
     pub id: BudgetId,
     /// Its quota.
     pub quota: Quota,
-    /// How POPs share it.
+    /// Its sharing among POPs.
     pub sharing: Sharing,
     /// True if the region that added it has no demand for it: other regions keep it, and need not read its
     /// budget.
