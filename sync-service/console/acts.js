@@ -1,14 +1,14 @@
-// What can be done about a key, an address or a network: each asks first.
+// Actions on a key, an address or a network. Each asks for confirmation first.
 
 import { ask, commented, keyPath } from './api.js';
 import { question } from './question.js';
 
 const KINDS = { ban: 'bans', allow: 'allows' };
-/** How long bans, allows and overrides last; the first is meant unless another is chosen. */
+/** Durations of bans, allows and other rates. The first is the default. */
 const SPANS = [['1h', '1 hour'], ['15m', '15 minutes'], ['1d', '1 day'], ['7d', '7 days']];
 const forHow = { name: 'for', label: 'For how long?', options: SPANS };
 
-/** Makes a change, and tells all parts of the page that there was one. */
+/** Makes a change and fires `changed`, so that all parts of the page update. */
 async function change(path, options) {
   await ask(path, options);
   document.dispatchEvent(new Event('changed'));
@@ -62,7 +62,7 @@ export function override(rule, key, present) {
   });
 }
 
-/** Whom an order is about. */
+/** Subject of an override, as text. */
 export const subject = (one) => one.address || `${one.key} of ${one.rule}`;
 
 export function lift(one) {
@@ -73,7 +73,7 @@ export function lift(one) {
   });
 }
 
-/** An order about an address or a network, of either kind. */
+/** Bans or allows an address or a network, by the user's choice. */
 export function banOrAllow() {
   question({
     title: 'Ban or allow', verb: 'Order it', isCalm: true, text: 'In force at every POP within a second.',

@@ -1,23 +1,23 @@
-// Asks weir-sync. The paths are relative, so that a proxy may put the page under any path.
+// Client of weir-sync's HTTP API. Paths are relative, so that a proxy may serve the console under any path.
 
 const KEY = 'weir-token';
 
-/** What a weir-sync said that it refuses. */
+/** A refusal of weir-sync, with the status and the detail of the response. */
 export class Refused extends Error {
   constructor(status, detail) { super(detail); this.status = status; }
 }
 
-/** The operator's token: it stays in the tab. */
+/** The operator's token, kept only for the lifetime of the tab. */
 export const token = {
   get: () => sessionStorage.getItem(KEY),
   set: (text) => sessionStorage.setItem(KEY, text),
   forget: () => sessionStorage.removeItem(KEY),
 };
 
-/** Ends what takes longer than weir-sync ever does: the connection is dead. */
+/** Signal that aborts a request after 30 s. weir-sync always answers sooner, so the connection is dead by then. */
 export const patience = () => AbortSignal.timeout(30000);
 
-/** The answer, if it is good; else throws what weir-sync said. */
+/** Sends a request and returns a successful response. Throws `Refused` for any other. */
 export async function ask(path, { method = 'GET', headers = {}, body, signal = patience() } = {}) {
   const all = { ...headers };
   if (token.get()) all.authorization = `Bearer ${token.get()}`;
@@ -32,12 +32,12 @@ export async function ask(path, { method = 'GET', headers = {}, body, signal = p
   throw new Refused(answer.status, [detail, ...errors].join('\n'));
 }
 
-/** The same as JSON. */
+/** Sends a request and parses the response as JSON. */
 export const json = async (path, options) => (await ask(path, options)).json();
 
-/** The header that says why: a header holds bytes, so UTF-8, a character for each. */
+/** Header with the operator's comment. Header values are bytes, so each UTF-8 byte becomes one character. */
 export const commented = (comment) => comment
   ? { 'weir-comment': String.fromCharCode(...new TextEncoder().encode(comment)) } : {};
 
-/** The path of a key of a rule. */
+/** Path of a rule's key. */
 export const keyPath = (rule, key) => `v1/keys/${encodeURIComponent(rule)}/${encodeURIComponent(key)}`;

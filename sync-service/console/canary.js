@@ -1,4 +1,4 @@
-// A rule set that some POPs run first: how far it has come, and buttons to promote it or to take it back.
+// The canary: its progress, with buttons to promote it and to take it back.
 
 import { ask, commented, json } from './api.js';
 import { $, say } from './dom.js';
@@ -8,7 +8,7 @@ let shown = null;
 
 const where = (canary) => canary.region ? `the POPs of ${canary.region}` : (canary.pops || []).join(', ');
 
-/** Shows the canary of the fleet, if one runs. */
+/** Shows the fleet's canary, if there is one. */
 export function showCanary(canary) {
   shown = canary || null;
   $('canary').hidden = !canary;
@@ -34,7 +34,7 @@ function takeBack() {
     ask('v1/rules/canary', { method: 'DELETE', headers: { 'if-match': `"${canary.id}"`, ...commented(comment) } }));
 }
 
-/** Asks, with what the canary changes. */
+/** Asks for confirmation and shows the canary's changes. */
 function about(title, text, verb, isCalm, act) {
   const done = async (said) => { await act(said); document.dispatchEvent(new Event('changed')); };
   question({ title, text, verb, isCalm, diff: changes(), act: done });

@@ -1,4 +1,4 @@
-// The page at `/`: what `/v1/live` streams, what can be asked, and the changes that operators make most.
+// The console at `/`: live data from `/v1/live`, queries, and an operator's most common changes.
 
 import { Refused, ask, token } from './api.js';
 import { $, say } from './dom.js';
@@ -9,9 +9,9 @@ import { listOrders, refreshOrders, startOrders, tickOrders } from './orders.js'
 import { showStanding } from './standing.js';
 import { listVersions, startVersions } from './versions.js';
 
-/** How long after a stream that ended the next one begins, in milliseconds. */
+/** Pause before a stream that ended is opened again, in milliseconds. */
 const PAUSE_MS = 2000;
-/** An event comes each second. A stream that says nothing for so long is dead, whatever its connection says. In milliseconds. */
+/** Silence after which a stream is considered dead, in milliseconds. weir-sync sends an event every second. */
 const SILENCE_MS = 8000;
 
 let stream = null;
@@ -31,7 +31,7 @@ function show(live) {
   refreshKeys();
   tickOrders();
   listOrders();
-  // The edition changes with each version of the rule set, and with each order.
+  // The revision changes with each version of the rule set and with each override.
   if (live.fleet && live.fleet.version !== edition) {
     edition = live.fleet.version;
     refreshOrders();
@@ -39,7 +39,7 @@ function show(live) {
   }
 }
 
-/** Who asks, and what that may do. */
+/** Shows the operator's name and applies the role. */
 function you({ name, role }) {
   say('you', role === 'read' ? `${name}, who may only look` : name);
   document.body.classList.toggle('reads', role === 'read');
@@ -47,7 +47,7 @@ function you({ name, role }) {
 
 const EVENTS = { standing: show, you };
 
-/** Reads events until the stream ends: fetch, not EventSource, as a token goes in a header. */
+/** Reads events until the stream ends. EventSource cannot send the token in a header, so this uses fetch. */
 async function listen(signal) {
   const own = new AbortController();
   const giveUp = () => own.abort(new Error(`nothing was heard for ${SILENCE_MS / 1000} s`));
@@ -72,7 +72,7 @@ async function listen(signal) {
     throw own.signal.aborted ? own.signal.reason : error;
   } finally {
     clearTimeout(silence);
-    // Also if an event could not be shown: weir-sync has few streams.
+    // Also frees the stream if an event could not be shown, because weir-sync limits their number.
     own.abort();
   }
 }

@@ -1,11 +1,11 @@
-// Elements. All that is shown is built from text nodes, so that no name of a rule or a POP is ever read as HTML.
+// Construction of elements. All content becomes text nodes, so that names of rules and POPs are never parsed as HTML.
 
 export const $ = (id) => document.getElementById(id);
 
-/** Changes a text only where it differs: screen readers read what changes. */
+/** Sets an element's text only if it differs, because screen readers announce each change. */
 export const say = (id, text) => { const element = $(id); if (element.textContent !== text) element.textContent = text; };
 
-/** An element: `make('p', {className: 'note'}, 'text', child)`. */
+/** Creates an element: `make('p', {className: 'note'}, 'text', child)`. */
 export function make(tag, fields = {}, ...children) {
   const { data = {}, ...rest } = fields;
   const made = Object.assign(document.createElement(tag), rest);
@@ -14,7 +14,7 @@ export function make(tag, fields = {}, ...children) {
   return made;
 }
 
-/** A button; `label` is what it is called where its text alone does not say it. */
+/** Creates a button. `label` is its accessible name, for use without the context. */
 export function button(text, label, act, kind = '') {
   const made = make('button', { type: 'button', textContent: text, className: kind });
   made.setAttribute('aria-label', label);
@@ -22,14 +22,14 @@ export function button(text, label, act, kind = '') {
   return made;
 }
 
-/** A cell. What it is a cell of is shown beside it where the table is too narrow for columns. */
+/** Creates a table cell. `label` is its column, shown beside the cell if the table is too narrow for columns. */
 export function cell(label, content, kind = '') {
   return make('td', { className: kind, data: { label } }, content);
 }
 
 /**
- * Shows `list` as the rows of the body `id`. A row is made once for each `name(item)`, by `cells(item)`, and made anew
- * only if its item has changed; so what has the focus keeps it.
+ * Shows `list` as the rows of the table body `id`. The row of each `name(item)` is created by `cells(item)`, and
+ * updated only if the item has changed, so that focus is preserved.
  */
 export function rows(id, list, name, cells) {
   const body = $(id);
@@ -52,7 +52,7 @@ export function rows(id, list, name, cells) {
   if (focused !== document.activeElement && body.contains(focused)) focused.focus({ preventScroll: true });
 }
 
-/** Puts new cells in place of those that differ: one with a button that is the same stays. */
+/** Replaces the cells that differ. An unchanged cell keeps its button. */
 function refresh(tr, made) {
   made.forEach((cell, place) => {
     const old = tr.children[place];
@@ -61,17 +61,17 @@ function refresh(tr, made) {
   while (tr.children.length > made.length) tr.lastChild.remove();
 }
 
-// Figures, as people read them.
+// Formatting of numbers and times.
 
 export const number = (value, digits = 0) => value == null ? '\u2013' : value.toLocaleString('en', { maximumFractionDigits: digits });
 
-/** A rate: three digits are enough. */
+/** Formats a rate with about three digits. */
 export function rate(value) {
   if (value == null) return '\u2013';
   return number(value, value >= 100 ? 0 : value >= 10 ? 1 : 2);
 }
 
-/** A span, in words. */
+/** Formats a duration. */
 export function span(seconds) {
   if (seconds < 10) return `${seconds.toFixed(1)} s`;
   if (seconds < 120) return `${Math.floor(seconds)} s`;
@@ -81,8 +81,8 @@ export function span(seconds) {
 
 export const ago = (seconds) => `${span(seconds)} ago`;
 
-/** How long it is until a time, or since it, in seconds, by this machine's clock. */
+/** Seconds until a time by this machine's clock; negative if it has passed. */
 export const secondsUntil = (time) => (Date.parse(time) - Date.now()) / 1000;
 
-/** A time, as people read it. */
+/** Formats a time. */
 export const clock = (time) => new Date(time).toISOString().replace('T', ' ').replace(/\.\d+Z$/, ' UTC');

@@ -1,13 +1,13 @@
-// What becomes of a request, and why.
+// Explanation of the decision on a described request.
 
 import { json } from './api.js';
 import { $, button, make, number } from './dom.js';
 import { figures, lookAt } from './key.js';
 
-/** How many rules that do not count a request are listed. */
+/** Maximum number of listed rules that do not count the request. */
 const OTHERS_MAX = 20;
 
-/** The request that the form describes. */
+/** Request described in the form. */
 function request() {
   const asked = {};
   for (const name of ['method', 'path', 'host', 'address']) {

@@ -1,16 +1,16 @@
-// One key: how it stands, and buttons for what can be done about it.
+// Dialog for one key: its state, with buttons for actions.
 
 import { allowAddress, banAddress, banKey, override, reset } from './acts.js';
 import { json, keyPath } from './api.js';
 import { $, button, cell, make, number, rate, rows, say, secondsUntil, span } from './dom.js';
 
-/** Whether the key is one that an override can name: an address, a network, or all. */
+/** True if a key can be given another rate: an address, a network, `all`, or a single value. */
 const isNamed = (key) => !key.startsWith('hex:') && !key.includes(' text:') && key !== 'lacking';
 
-/** How many looks there were: only the last one is shown. */
+/** Number of requests so far. Only the answer to the last one is shown. */
 let looks = 0;
 
-/** Shows how a key stands. */
+/** Opens the dialog for a key. */
 export async function lookAt(rule, key) {
   const dialog = $('key');
   const look = ++looks;
@@ -50,7 +50,7 @@ function show(one) {
   ]);
 }
 
-/** What is known of a key: name, text, kind. */
+/** Figures of a key, each as name, text and kind. */
 export function figures(one) {
   const list = [['Asked for', `${rate(one.asked_per_s)}/s`], ['Admitted', `${rate(one.admitted_per_s)}/s`],
     ['Limited', `${rate(one.limited_per_s)}/s`, one.limited_per_s ? 'limited' : '']];

@@ -1,4 +1,4 @@
-// Which keys are limited most, over the whole fleet.
+// Top keys of the whole fleet.
 
 import { banKey, reset } from './acts.js';
 import { json, patience } from './api.js';
@@ -6,17 +6,17 @@ import { $, button, cell, make, number, rate, rows, say, secondsUntil, span } fr
 import { lookAt } from './key.js';
 import { limitedPerS } from './standing.js';
 
-/** How many are listed. */
+/** Number of listed keys. */
 const LISTED = 20;
-/** How often they are asked for, in milliseconds. */
+/** Interval between requests, in milliseconds. */
 const EVERY_MS = 2000;
 
 let asking = null;
 let asked_ms = 0;
 
-/** Asks for the keys again, if that is due; `isNow`: at once. */
+/** Requests the keys again if the interval has passed, or at once if `isNow`. */
 export async function refreshKeys(isNow = false) {
-  // One that takes longer than that is waited for, or nothing would ever be shown.
+  // A slow request is not aborted by the next interval, or nothing would ever be shown.
   const isDue = !asking && !document.hidden && Date.now() - asked_ms >= EVERY_MS - 100;
   if (!isNow && !isDue) return;
   asking?.abort();
@@ -68,7 +68,7 @@ function cells(key, most) {
   ];
 }
 
-/** What it means that no key is listed. */
+/** Explanation of an empty list. */
 function nobody() {
   const limited = limitedPerS();
   return limited
@@ -76,7 +76,7 @@ function nobody() {
     : 'No key is near its quota: nobody is limited.';
 }
 
-/** A key of bytes is long: its ends tell it from others. */
+/** Shortens a key in hexadecimal to its beginning and end, which suffice to distinguish it. */
 const short = (key) => key.length > 30 && key.startsWith('hex:') ? `${key.slice(0, 14)}\u2026${key.slice(-8)}` : key;
 
 const level = (key) => key.level == null ? '\u2013' : `${number(Math.floor(key.level))} of ${number(key.burst)}`;
@@ -86,17 +86,17 @@ function standing(key) {
   return key.since ? span(Math.max(0, -secondsUntil(key.since))) : '\u2013';
 }
 
-/** Where it is asked for: the POPs, while they are few. */
+/** POPs with demand for the key; only their number if there are more than three. */
 function places(key) {
   const pops = key.pops.map((pop) => pop.pop).sort();
   const count = key.regions.reduce((all, region) => all + region.pops, 0);
   return count > 3 || pops.length < count ? `${number(count)} POPs in ${number(key.regions.length)} regions` : pops.join(', ') || '\u2013';
 }
 
-/** Offers these rules to choose from. */
+/** Fills the list of rules to choose from. */
 export function offerRules(names) {
   const select = $('keys-rule');
-  // An open list must not close for nothing.
+  // Replacing the options closes an open list, so it is done only if they differ.
   if (['', ...names].join() === [...select.options].map((option) => option.value).join()) return;
   const chosen = select.value;
   select.replaceChildren(make('option', { value: '', textContent: 'all rules' }), ...names.map((name) => make('option', { value: name, textContent: name })));

@@ -1,4 +1,4 @@
-// Orders: bans, allows and overrides.
+// Overrides: bans, allows and other rates.
 
 import { banOrAllow, lift, subject } from './acts.js';
 import { json } from './api.js';
@@ -6,10 +6,10 @@ import { $, button, cell, make, rows, say, secondsUntil, span } from './dom.js';
 
 let isStale = true;
 
-/** Orders are asked for again with the next event. */
+/** Marks the list as stale and reloads it. If that fails, the next event tries again. */
 export const refreshOrders = () => { isStale = true; listOrders(); };
 
-/** Lists them, if they may have changed: how long each has left changes by itself. */
+/** Loads the list if it is stale. The remaining times are updated by `tickOrders`. */
 export async function listOrders() {
   if (!isStale) return;
   isStale = false;
@@ -41,7 +41,7 @@ function cells(one) {
 
 const leftOf = (until) => span(Math.max(0, secondsUntil(until)));
 
-/** What each has left, anew. */
+/** Updates the remaining times. */
 export function tickOrders() {
   for (const time of document.querySelectorAll('#orders time')) {
     const left = leftOf(time.dateTime);

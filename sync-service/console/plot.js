@@ -1,12 +1,12 @@
-// Plots over time, by uPlot.
+// Plots over time, drawn by uPlot.
 
 import { $ } from './dom.js';
 
-/** How many points a plot keeps: ten minutes. */
+/** Maximum number of points of a plot: ten minutes. */
 const POINTS_MAX = 600;
 const HEIGHT = 160;
 
-/** A plot of some lines; each has a label and the name of its colour. */
+/** Plot with one or more lines, each with a label and the name of its color. */
 export class Plot {
   constructor(id, lines, unit) {
     this.element = $(id);
@@ -26,7 +26,7 @@ export class Plot {
     if (this.plot) this.plot.setData(this.data); else this.draw();
   }
 
-  /** Shows other data. */
+  /** Replaces the data. */
   show(data) {
     this.data = data;
     if (this.plot) this.plot.setData(data); else this.draw();

@@ -1,14 +1,14 @@
-// What asks before anything is changed.
+// Confirmation dialog for changes.
 
 import { $, make, say } from './dom.js';
 
-/** How many questions there were: an answer that comes late is of the one that it belongs to, or of none. */
+/** Number of questions so far. A late answer to an earlier question must not affect the current one. */
 let asked = 0;
 
 /**
- * Asks, and then does it; what is refused is said in the question, or, if that was left meanwhile, on the page. `fields` are
- * asked for as well: `{name, label, value, options}`; what was said is given to `act` by their names, with `comment`. `diff` is
- * what the change does; it is waited for here, so that no question opens later than it was asked for.
+ * Asks for confirmation, then runs `act`. An error appears in the dialog, or on the page if the dialog was closed in
+ * the meantime. `fields` are further inputs, `{name, label, value, options}`; `act` receives their values by name,
+ * and `comment`. `diff` is a promise of the change as text. It is awaited here, so that the dialog opens at once.
  */
 export function question({ title, text, verb, diff, fields = [], isCalm = false, act }) {
   const dialog = $('ask');

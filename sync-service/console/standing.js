@@ -1,19 +1,19 @@
-// How things stand, as the stream says it: what is out of the ordinary, the store, the POPs, the rules.
+// Live state from the stream: anomalies, the store, the POPs and the rules.
 
 import { $, ago, button, cell, make, number, rate, rows, say } from './dom.js';
 import { Plot } from './plot.js';
 import { lookAt } from './key.js';
 
-/** What becomes of requests, and the colour of each. */
+/** Outcomes of requests, with their colors. */
 const OUTCOMES = [['allowed', '--allowed'], ['limited', '--limited'], ['shadow', '--shadow'], ['denied', '--denied']];
 const PLOT_POINTS_MAX = 600;
 
 let trips = null;
 let rates = null;
-/** The rule whose rates are plotted; none for all. */
+/** Rule whose rates are plotted; empty for all. */
 let plotted = '';
 let limited_per_s = 0;
-/** The rates that were heard: for each rule, the columns of its plot. */
+/** Received rates: the columns of the plot, by rule. */
 const heard = new Map();
 
 export function showStanding(live) {
@@ -35,7 +35,7 @@ function tile(id, text, kind = '') {
   $(id).className = kind;
 }
 
-// What is out of the ordinary.
+// Anomalies.
 
 const ODD = {
   rate: (odd) => `${odd.rule} limits ${number(odd.found)} a minute, usually ${number(odd.usual)}`,
@@ -72,7 +72,7 @@ function showPops(fleet) {
 }
 
 const LADDER = { fresh: 'good', stale: 'warn', fallback: 'bad' };
-/** From how far on a clock is pointed out, in seconds. */
+/** Deviation of a POP's clock from which it is highlighted, in seconds. */
 const CLOCK_OFF_S = 2;
 
 const isOff = (pop) => Math.abs(pop.clock_s || 0) >= CLOCK_OFF_S;
@@ -93,7 +93,7 @@ function stateOf(pop, fleet) {
   return pop.version ? 'behind' : 'its own rules';
 }
 
-// The rules: what each does now, and what its budgets owe.
+// The rules: rates of their decisions, and debts of their budgets.
 
 function showRules(live) {
   const now = live.rates?.rules || [];
@@ -130,7 +130,7 @@ function ruleCells(rule) {
   ];
 }
 
-/** How many requests a second are limited, as last heard. */
+/** Last known rate of limited requests, per second. */
 export const limitedPerS = () => limited_per_s;
 
 const sum = (rules, outcome) => rules.reduce((all, rule) => all + (rule[`${outcome}_per_s`] || 0), 0);
@@ -145,7 +145,7 @@ function plotRates(at_s, rules) {
   add('', rules);
   for (const rule of rules) add(rule.rule, [rule]);
   const names = ['', ...rules.map((rule) => rule.rule)];
-  // A page may be open for weeks.
+  // The console may be open for weeks, so the data of removed rules is dropped.
   for (const name of [...heard.keys()]) if (!names.includes(name)) heard.delete(name);
   if (!heard.has(plotted)) plotted = '';
   rates.show(heard.get(plotted));

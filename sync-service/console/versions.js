@@ -1,4 +1,4 @@
-// The rule set: its versions, what they change, rollback and the kill switch.
+// The rule set: versions, their differences, rollback and the kill switch.
 
 import { ask, commented, json } from './api.js';
 import { $, button, cell, clock, make, rows, say } from './dom.js';
@@ -7,7 +7,7 @@ import { question } from './question.js';
 
 let current = 0;
 
-/** Lists the versions, and says whether rules are on. */
+/** Loads the list of versions, and shows if rules are enforced. */
 export async function listVersions() {
   const { versions: kept } = await json('v1/rules/versions');
   current = kept[0]?.version || 0;
@@ -32,7 +32,7 @@ function cells({ version, is_current: isCurrent, at_s, author, note, comment }) 
   ];
 }
 
-/** What version `to` changes of `from`, a line each. */
+/** Differences from version `from` to version `to`, one per line. */
 async function changes(from, to) {
   const { lines } = await json(`v1/rules/diff?from=${from}&to=${to}`);
   return lines.length ? lines.join('\n') : 'Both say the same.';
@@ -50,7 +50,7 @@ async function compare(version) {
 }
 
 function rollBack(version) {
-  // It replaces the one that the question compares it with, or nothing.
+  // The rollback succeeds only if the version shown in the question is still the current one.
   const seen = current;
   question({
     title: `Roll back to ${version}?`, text: 'This puts the version again, as a new one, in the whole fleet.', verb: 'Roll back', diff: changes(seen, version),
