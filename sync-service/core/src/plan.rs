@@ -53,8 +53,7 @@ pub struct Plan {
     pub draws: Vec<Draw>,
     /// New counts of each entry.
     pub(crate) news: Vec<Counts>,
-    /// For each key of the report, in order, the number of tokens that the POP is accepted to have been asked
-    /// for.
+    /// For each key of the report, in order, the POP's new demand in tokens, as far as it is accepted.
     pub(crate) asked: Vec<u64>,
     /// An entry for each key that its POP may not claim now. It is not sent to the store, but gets a grant.
     pub(crate) uncharged: Vec<Entry>,

@@ -134,8 +134,8 @@ impl RuleSets {
         }
     }
 
-    /// Makes a change in the store. If the answer is lost, the change `told` is written to the audit log as
-    /// failed.
+    /// Makes a change in the store. If the answer is lost, `told` is written to the audit log as a change that
+    /// may have been made.
     async fn change_canary(
         &self,
         change: &store::Change<'_>,

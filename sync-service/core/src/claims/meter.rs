@@ -112,7 +112,7 @@ impl Meter {
         self.planned.entry
     }
 
-    /// Number of tokens that the POP is accepted to have been asked for since it reported `key` last: at most
+    /// Demand of the POP since it last reported `key`, in tokens, as far as it is accepted: at most
     /// `most_milli` thousandths a second, over at most `span_ns`. Must be called before the meter is refilled.
     pub(super) fn asked(&mut self, now: Time, epoch: u64, key: &Key, most_milli: u64, span_ns: u64) -> u64 {
         let Asked { epoch: known, seen, credit_ns } = self.asked;

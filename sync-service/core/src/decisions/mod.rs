@@ -41,7 +41,7 @@ const SILENT_NS_MAX: u64 = 600 * SECOND_NS;
 const TURNS_MAX: u32 = 15;
 /// Maximum additional delay of a report, in milliseconds: a POP's clock is not accepted beyond that.
 const LATE_MS: u64 = 5_000;
-/// Maximum number of requests a second that a POP is accepted to decide by one rule.
+/// Maximum number of decisions a second accepted from a POP for one rule.
 const PER_SECOND_MAX: u64 = 10_000_000;
 
 /// Name under which requests refused by the list `deny` are counted. No rule's name contains a blank.
