@@ -78,7 +78,7 @@ impl Worker {
                 let _ = host::set_property("weir.decision", note.decision);
                 let _ = host::set_property("weir.rule", note.rule);
             }
-            if let Some(rules) = decided.shadow {
+            if let Some(rules) = open.take_shadow() {
                 // `%FILTER_STATE(wasm.weir.shadow:PLAIN)%`.
                 let _ = host::set_property("weir.shadow", &rules);
             }

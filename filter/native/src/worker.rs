@@ -93,7 +93,7 @@ impl Worker {
                 stream.note("wasm.weir.decision", note.decision);
                 stream.note("wasm.weir.rule", note.rule);
             }
-            if let Some(rules) = decided.shadow {
+            if let Some(rules) = open.take_shadow() {
                 stream.note("wasm.weir.shadow", &rules);
             }
             return Some(match decided.step {

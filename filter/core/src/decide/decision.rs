@@ -34,9 +34,9 @@ pub enum Decision {
         /// it.
         strictest: Option<(RuleIndex, Standing)>,
         /// The quota status for the client; none if no rule asks for it.
-        told: Option<QuotaStatus>,
+        told: Option<Box<QuotaStatus>>,
         /// Rules in shadow that would have refused the request.
-        shadow: Vec<RuleIndex>,
+        shadow: Box<[RuleIndex]>,
         /// Nanoseconds to hold the request until its turn in a leaky bucket.
         hold_ns: u64,
         /// Actions for the end of the request; each is to be done once.
@@ -66,9 +66,30 @@ pub enum Decision {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaStatus {
     /// The strictest rule.
-    pub of: Policy,
+    pub rule: RuleIndex,
     /// The client's quota status under that rule.
     pub standing: Standing,
+    /// What goes beside that rule's own policy; none if nothing does.
+    pub beside: Option<Box<Beside>>,
+}
+
+impl QuotaStatus {
+    /// The part of the request's key that may be published; empty if there is none.
+    pub fn partition(&self) -> &[u8] {
+        self.beside.as_ref().map_or(&[], |beside| &beside.partition)
+    }
+
+    /// The other rules that counted the request and publish their policies, in rule order.
+    pub fn others(&self) -> &[Policy] {
+        self.beside.as_ref().map_or(&[], |beside| &beside.others)
+    }
+}
+
+/// The rare parts of a quota status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beside {
+    /// The part of the request's key that may be published; empty if there is none.
+    pub partition: Vec<u8>,
     /// The other rules that counted the request and publish their policies, in rule order.
     pub others: Vec<Policy>,
 }
@@ -113,7 +134,7 @@ impl Decision {
     pub fn strictest(&self) -> Option<(RuleIndex, Standing)> {
         match self {
             Self::Allow { strictest, .. } => *strictest,
-            Self::Refuse { status, .. } => Some((status.of.rule, status.standing)),
+            Self::Refuse { status, .. } => Some((status.rule, status.standing)),
             Self::Block | Self::Wait(_) => None,
             #[cfg(feature = "takes")]
             Self::Take(_) => None,

@@ -41,7 +41,7 @@ mod turn;
 pub use afterwards::{Afterwards, Reserved, What};
 #[cfg(feature = "takes")]
 pub use book::Booking;
-pub use decision::{Decision, Outcome, Policy, QuotaStatus, Reason};
+pub use decision::{Beside, Decision, Outcome, Policy, QuotaStatus, Reason};
 pub(crate) use flight::in_flight;
 pub(crate) use hit::{Hit, Scratch, slot_of};
 #[cfg(feature = "takes")]

@@ -7,11 +7,11 @@
 //! entry. The exception is a change that another thread overtakes half-way: part of it may remain, and the
 //! general path then takes those tokens once more.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::decision::{Decision, Reason};
 use super::judge::{cold_after_taking, most_of, parts_of, watched_after_taking};
-use super::keys::KeyId;
 use super::plain::{Found, Making, Plain, PlainRule};
 use super::terms::RuleTerms;
 use crate::RuleIndex;
@@ -172,8 +172,7 @@ impl Limiter {
         let reason = if denial.is_ban { Reason::Ban } else { Reason::Limit };
         let jitter_s = self.jitter_s(rule, || tag);
         let counted = (0..).map(RuleIndex::new).zip(self.terms.iter().map(|terms| terms.key));
-        let by = counted.clone().find(|(counted, _)| *counted == rule).unwrap_or((rule, KeyId::LACKING));
-        Decision::Refuse { reason, status: self.status(by, standing, counted), jitter_s }
+        Decision::Refuse { reason, status: self.status(rule, standing, counted), jitter_s }
     }
 
     /// The decision for [`Quick::Passed`].
@@ -187,6 +186,6 @@ impl Limiter {
         let strictest =
             standings.reduce(|known, other| if self.is_stricter(other, known) { other } else { known });
         let told = if self.is_told { self.status_of_allowed(counted) } else { None };
-        Decision::Allow { strictest, told, shadow: Vec::new(), hold_ns: 0, afterwards: Vec::new() }
+        Decision::Allow { strictest, told, shadow: Box::default(), hold_ns: 0, afterwards: Vec::new() }
     }
 }

@@ -1,8 +1,9 @@
 //! The quota status for a client: that of the strictest rule among those that publish theirs.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::decision::{Policy, QuotaStatus};
+use super::decision::{Beside, Policy, QuotaStatus};
 use super::hit::Hit;
 use super::judged::Verdict;
 use super::keys::KeyId;
@@ -20,41 +21,47 @@ impl Limiter {
     pub(super) fn status_of_allowed(
         &self,
         counted: impl Iterator<Item = (Counted, Standing)> + Clone,
-    ) -> Option<QuotaStatus> {
+    ) -> Option<Box<QuotaStatus>> {
         let tells = |(rule, _): &Counted| self.terms_of(*rule).is_some_and(|terms| terms.is_told);
         let told = counted.filter(|(counted, _)| tells(counted));
         let strictest = told.clone().reduce(|known, other| {
             let is_stricter = self.is_stricter((other.0.0, other.1), (known.0.0, known.1));
             if is_stricter { other } else { known }
         });
-        strictest.map(|(of, standing)| self.status(of, standing, told.map(|(counted, _)| counted)))
+        strictest.map(|((rule, _), standing)| {
+            Box::new(self.status(rule, standing, told.map(|(counted, _)| counted)))
+        })
     }
 
-    /// The quota status for a request that `rule` refused.
-    pub(super) fn status_of_refused(&self, rule: RuleIndex, standing: Standing, hits: &[Hit]) -> QuotaStatus {
-        let counted = hits.iter().map(|hit| (hit.rule, hit.key));
-        let by = counted.clone().find(|(counted, _)| *counted == rule).unwrap_or((rule, KeyId::LACKING));
-        self.status(by, standing, counted)
-    }
-
-    /// The status of the rule `of`, with the policies of the other rules that counted the request.
+    /// The status of `rule`, with the policies of the other rules that counted the request.
+    #[inline]
     pub(super) fn status(
         &self,
-        of: Counted,
+        rule: RuleIndex,
         standing: Standing,
-        counted: impl Iterator<Item = Counted>,
+        counted: impl Iterator<Item = Counted> + Clone,
     ) -> QuotaStatus {
-        let tells = |(rule, _): &Counted| {
-            *rule != of.0 && self.terms_of(*rule).is_some_and(|terms| terms.tells_policy)
-        };
-        let others: Vec<Policy> = counted.filter(tells).map(|other| self.policy(other)).collect();
-        QuotaStatus { of: self.policy(of), standing, others }
+        let beside = if self.tells_more { self.beside(rule, counted) } else { None };
+        QuotaStatus { rule, standing, beside }
     }
 
-    fn policy(&self, (rule, key): Counted) -> Policy {
+    #[inline(never)]
+    fn beside(&self, rule: RuleIndex, counted: impl Iterator<Item = Counted> + Clone) -> Option<Box<Beside>> {
+        let tells = |(other, _): &Counted| {
+            *other != rule && self.terms_of(*other).is_some_and(|terms| terms.tells_policy)
+        };
+        let own = counted.clone().find(|(counted, _)| *counted == rule);
+        let partition = own.map_or(Vec::new(), |own| self.partition(own));
+        let policy = |other: Counted| Policy { rule: other.0, partition: self.partition(other) };
+        let others: Vec<_> = counted.filter(tells).map(policy).collect();
+        let is_any = !(partition.is_empty() && others.is_empty());
+        is_any.then(|| Box::new(Beside { partition, others }))
+    }
+
+    fn partition(&self, (rule, key): Counted) -> Vec<u8> {
         let is_clear = self.terms_of(rule).is_some_and(|terms| terms.is_clear);
         let value = || KeyValue::clear_part(self.keys.value(key).as_bytes()).map(|(_, value)| value.to_vec());
-        Policy { rule, partition: if is_clear { value().unwrap_or_default() } else { Vec::new() } }
+        if is_clear { value().unwrap_or_default() } else { Vec::new() }
     }
 
     fn terms_of(&self, rule: RuleIndex) -> Option<&RuleTerms> {

@@ -1,5 +1,6 @@
 //! The steps of a decision: look up, judge, commit.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::decision::{Decision, Outcome, Reason};
@@ -89,7 +90,10 @@ impl Limiter {
             (Outcome::Allow, _) => {
                 let told = if self.is_told { self.status_of_allowed(allowed(&scratch.hits)) } else { None };
                 let afterwards = core::mem::take(&mut self.afterwards);
-                let shadow = core::mem::take(&mut self.would_refuse);
+                let shadow = match self.would_refuse.as_slice() {
+                    [] => Box::default(),
+                    rules => rules.into(),
+                };
                 Decision::Allow { strictest, told, shadow, hold_ns, afterwards }
             }
             (Outcome::Limit | Outcome::Deny, Some((rule, standing))) => {
@@ -101,7 +105,8 @@ impl Limiter {
                 let hits = &scratch.hits;
                 let tag = || hits.iter().find(|hit| hit.rule == rule).map_or(0, |hit| hit.tag.bits());
                 let jitter_s = self.jitter_s(rule, tag);
-                Decision::Refuse { reason, status: self.status_of_refused(rule, standing, hits), jitter_s }
+                let counted = hits.iter().map(|hit| (hit.rule, hit.key));
+                Decision::Refuse { reason, status: self.status(rule, standing, counted), jitter_s }
             }
             (Outcome::Wait, Some(_)) => {
                 self.scratch = Some(scratch);

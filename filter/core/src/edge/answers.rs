@@ -1,12 +1,13 @@
 //! Answers to refused clients, in the form that the host takes.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::effect::Answer;
 use super::site::Site;
 use crate::buckets::Standing;
-use crate::decide::{Policy, QuotaStatus};
+use crate::decide::{Beside, QuotaStatus};
 use crate::response::{
     Answers, BLOCKED_BODY, BLOCKED_STATUS, DENIED_STATUS, GRPC_HTTP_STATUS, LimitedStatus, blocked_headers,
     is_grpc,
@@ -30,10 +31,26 @@ pub(super) struct RuleAnswers {
 struct Kept {
     numbers: Numbers,
     is_banned: bool,
-    of: Policy,
-    others: Vec<Policy>,
+    beside: Option<Box<Beside>>,
     headers: Vec<u8>,
     body: String,
+}
+
+impl Kept {
+    #[inline(never)]
+    fn of(
+        all: &[RuleAnswers],
+        rule: &Rule,
+        status: QuotaStatus,
+        (numbers, is_banned, is_grpc): (Numbers, bool, bool),
+        site: &dyn Site,
+    ) -> Option<Self> {
+        let policies = &policies(all, rule.response.headers.ratelimit, &status);
+        let told = LimitedStatus { numbers, partition: status.partition(), policies, is_grpc, is_banned };
+        let made = all.get(usize::from(status.rule))?.answers.limited(rule, &told);
+        let (headers, body) = (site.pack(&made.headers), made.body.into_owned());
+        Some(Self { numbers, is_banned, beside: status.beside, headers, body })
+    }
 }
 
 /// A limited client: what it is told, and how.
@@ -44,24 +61,15 @@ pub(super) struct LimitedClient {
     pub(super) is_grpc: bool,
 }
 
-/// The policies of these rules in the rules' order, as `RateLimit-Policy` has them: for a client they stay the same,
-/// whichever of its quotas is told.
-pub(super) fn policies(all: &[RuleAnswers], mut own: Option<&Policy>, others: &[Policy]) -> String {
-    let mut text = String::new();
-    let mut tell = |policy: &Policy| {
-        if let Some(known) = all.get(usize::from(policy.rule)) {
-            text.push_str(if text.is_empty() { "" } else { ", " });
-            text.push_str(&known.answers.policy(&policy.partition));
-        }
-    };
-    for other in others {
-        if own.is_some_and(|own| usize::from(own.rule) < usize::from(other.rule)) {
-            own.take().into_iter().for_each(&mut tell);
-        }
-        tell(other);
-    }
-    own.into_iter().for_each(tell);
-    text
+/// The policies that `status` tells in the rules' order, as `RateLimit-Policy` has them: for a client they stay the same,
+/// whichever of its quotas is told. Its own rule's is among them if that `tells_own`.
+pub(super) fn policies(all: &[RuleAnswers], tells_own: bool, status: &QuotaStatus) -> String {
+    let others = status.others().iter().map(|other| (other.rule, other.partition.as_slice()));
+    let own = tells_own.then_some((status.rule, status.partition()));
+    let mut told: Vec<_> = others.chain(own).collect();
+    told.sort_by_key(|(rule, _)| usize::from(*rule));
+    let policy = |(rule, partition)| Some(all.get(usize::from(rule))?.answers.policy(partition));
+    told.into_iter().filter_map(policy).collect::<Vec<_>>().join(", ")
 }
 
 impl RuleAnswers {
@@ -77,21 +85,14 @@ impl RuleAnswers {
         client: LimitedClient,
         site: &mut dyn Site,
     ) -> Option<Answer<'a>> {
-        let LimitedClient { status: QuotaStatus { of, standing, others }, jitter_s, is_banned, is_grpc } =
-            client;
-        let place = usize::from(of.rule);
-        let numbers = Answers::numbers(rule, &standing, unix_ns_for(rule, site), jitter_s);
-        let known = all.get_mut(place)?.last(is_grpc);
+        let LimitedClient { status, jitter_s, is_banned, is_grpc } = client;
+        let place = usize::from(status.rule);
+        let numbers = Answers::numbers(rule, &status.standing, unix_ns_for(rule, site), jitter_s);
         let is_same = |kept: &Kept| {
-            (kept.numbers, kept.is_banned) == (numbers, is_banned) && kept.of == of && kept.others == others
+            (kept.numbers, kept.is_banned) == (numbers, is_banned) && kept.beside == status.beside
         };
-        if !known.as_ref().is_some_and(is_same) {
-            let told = Some(&of).filter(|_| rule.response.headers.ratelimit);
-            let policies = &policies(all, told, &others);
-            let status = LimitedStatus { numbers, partition: &of.partition, policies, is_grpc, is_banned };
-            let made = all.get(place)?.answers.limited(rule, &status);
-            let (headers, body) = (site.pack(&made.headers), made.body.into_owned());
-            let kept = Kept { numbers, is_banned, of, others, headers, body };
+        if !all.get_mut(place)?.last(is_grpc).as_ref().is_some_and(is_same) {
+            let kept = Kept::of(all, rule, status, (numbers, is_banned, is_grpc), site)?;
             *all.get_mut(place)?.last(is_grpc) = Some(kept);
         }
         let Self { answers, limited, limited_grpc, .. } = all.get(place)?;

@@ -14,58 +14,62 @@ use weir_wire::time::{SECOND_NS, Time};
 const STEP_NS_MIN: u64 = 2 * SECOND_NS;
 
 /// One worker's part of it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     /// How far the host's clock is behind the POP's; negative if it is ahead.
     behind_ns: i64,
-    latest: Time,
+    /// What the host's clock read last.
+    read: Time,
+    /// Advance since that reading at which the host's clock counts as returned, in nanoseconds.
+    return_ns: u64,
 }
 
 impl Clock {
     /// A worker begins when the host's clock reads `read`.
     pub(super) fn begin(site: &mut dyn Site, read: Time) -> Self {
         site.open_value(SharedValue::Behind);
-        let behind_ns = known_ns(site);
-        Self { behind_ns, latest: time_of(read, behind_ns) }
+        Self::behind(known_ns(site), read)
+    }
+
+    fn behind(behind_ns: i64, read: Time) -> Self {
+        let return_ns = if behind_ns > 0 { behind_ns } else { i64::MAX };
+        Self { behind_ns, read, return_ns: return_ns.cast_unsigned() }
     }
 
     /// The time when the host's clock reads `read`.
     #[cfg_attr(target_arch = "wasm32", inline(never))]
     pub(super) fn time(&mut self, site: &mut dyn Site, read: Time) -> Time {
-        let now = time_of(read, self.behind_ns);
-        if now < self.latest || self.has_returned(self.behind_ns, read) {
+        // For a clock that stepped back, the difference wraps, to more than that.
+        if read.as_nanos().wrapping_sub(self.read.as_nanos()) >= self.return_ns {
             return self.time_after_step(site, read);
         }
-        self.latest = now;
-        now
+        self.read = read;
+        time_of(read, self.behind_ns)
     }
 
     /// The same for a look that notes nothing.
     pub(super) fn peek(&self, read: Time) -> Time {
-        if self.goes_on(self.behind_ns, read) {
-            time_of(read, self.behind_ns).max(self.latest)
-        } else {
-            self.latest
-        }
+        let now = if self.goes_on(self.behind_ns, read) { time_of(read, self.behind_ns) } else { Time::ZERO };
+        now.max(self.latest())
     }
 
     /// Takes over what another worker has noticed.
     pub(super) fn follow(&mut self, site: &mut dyn Site, read: Time) {
         let known_ns = known_ns(site);
         if known_ns != self.behind_ns && self.goes_on(known_ns, read) {
-            *self = Self { behind_ns: known_ns, latest: time_of(read, known_ns) };
+            *self = Self::behind(known_ns, read);
         }
+    }
+
+    fn latest(&self) -> Time {
+        time_of(self.read, self.behind_ns)
     }
 
     /// Whether the time goes on if the host's clock is behind by this much.
     fn goes_on(&self, behind_ns: i64, read: Time) -> bool {
-        let is_back = self.latest.nanos_since(time_of(read, behind_ns)) > STEP_NS_MIN;
-        !is_back && !self.has_returned(behind_ns, read)
-    }
-
-    /// Whether the host's clock was behind by this much and has returned: it reads what the POP's does.
-    fn has_returned(&self, behind_ns: i64, read: Time) -> bool {
-        behind_ns > 0 && read >= self.latest
+        let is_back = self.latest().nanos_since(time_of(read, behind_ns)) > STEP_NS_MIN;
+        let has_returned = behind_ns > 0 && read >= self.latest();
+        !is_back && !has_returned
     }
 
     /// The time of a clock that seems to have stepped; another worker may have noticed first. If two notice at once, both
@@ -77,11 +81,11 @@ impl Clock {
         }
         self.follow(site, read);
         if !self.goes_on(self.behind_ns, read) {
-            self.behind_ns = self.latest.as_nanos().wrapping_sub(read.as_nanos()).cast_signed();
-            site.set_time(SharedValue::Behind, Time::from_nanos(self.behind_ns.cast_unsigned()));
+            let behind_ns = self.latest().as_nanos().wrapping_sub(read.as_nanos()).cast_signed();
+            site.set_time(SharedValue::Behind, Time::from_nanos(behind_ns.cast_unsigned()));
+            *self = Self::behind(behind_ns, read);
         }
-        self.latest = time_of(read, self.behind_ns);
-        self.latest
+        self.latest()
     }
 }
 

@@ -19,12 +19,10 @@ pub struct Decided<'a> {
     pub step: Step<'a>,
     /// What to note for access logs, if the configuration says so.
     pub note: Option<Note<'a>>,
-    /// What to note for access logs in any case: the rules in shadow that would have refused it, with commas between.
-    pub shadow: Option<String>,
 }
 
 impl Decided<'_> {
-    pub(super) const CONTINUE: Self = Self { step: Step::Continue, note: None, shadow: None };
+    pub(super) const CONTINUE: Self = Self { step: Step::Continue, note: None };
 }
 
 /// What to do with a request.

@@ -62,9 +62,11 @@ struct Draw {
 /// What the response of an allowed request tells its client.
 struct Told {
     /// Its quota status, and the generation of the rules that say so.
-    status: Option<(u32, QuotaStatus)>,
+    status: Option<(u32, Box<QuotaStatus>)>,
     /// The rules in shadow that would have refused it, and say so in a header.
     shadow: String,
+    /// All rules in shadow that would have, until access logs are told.
+    logged: String,
 }
 
 impl Open {
@@ -94,6 +96,16 @@ impl Open {
             return false;
         }
         self.told.is_none() && self.draw.is_none() && self.afterwards.is_empty()
+    }
+
+    /// The rules in shadow that would have refused it, with commas between: access logs are told them in any case.
+    pub fn take_shadow(&mut self) -> Option<String> {
+        let told = self.told.as_mut()?;
+        let rules = mem::take(&mut told.logged);
+        if told.status.is_none() && told.shadow.is_empty() {
+            self.told = None;
+        }
+        Some(rules).filter(|rules| !rules.is_empty())
     }
 
     /// Whether its response is to tell a cost, or its end to release something.
@@ -295,20 +307,19 @@ impl Edge {
     /// Tells the client of a request that was let through how it stands; once, and only if its rule says so.
     pub fn tell(&self, open: &mut Open, response: &mut dyn Response, site: &mut dyn Site) {
         let Some(told) = open.told.take() else { return };
-        let Told { status, shadow } = *told;
+        let Told { status, shadow, .. } = *told;
         if !shadow.is_empty() {
             response.add(SHADOW, &shadow);
         }
         let status = status.filter(|(generation, _)| *generation == self.limiter.generation());
-        let Some((_, QuotaStatus { of, standing, others })) = status else { return };
-        let index = usize::from(of.rule);
+        let Some((_, status)) = status else { return };
+        let index = usize::from(status.rule);
         let rule = self.limiter.rules().rules().get(index).zip(self.answers.get(index));
         let Some((rule, RuleAnswers { answers, .. })) = rule else { return };
         let lines = response.lines(&STATED);
         let unix_ns = if lines.is_empty() { unix_ns_for(rule, site) } else { site.unix_ns() };
-        let own = Some(&of).filter(|_| rule.response.headers.ratelimit);
-        let policies = policies(&self.answers, own, &others);
-        let headers = answers.quota(rule, (&standing, of.partition.as_slice(), policies), &lines, unix_ns);
+        let policies = policies(&self.answers, rule.response.headers.ratelimit, &status);
+        let headers = answers.quota(rule, (&status.standing, status.partition(), policies), &lines, unix_ns);
         // One set: these replace the upstream's.
         for name in lines.iter().filter_map(|(place, _)| STATED.get(*place)) {
             response.remove(name);
@@ -377,15 +388,12 @@ impl Edge {
         }
         match decision {
             Decision::Allow { strictest, told, shadow, hold_ns, afterwards } => {
-                let in_header = self.names(&shadow, |rule| rule.response.on_shadow);
-                if told.is_some() || !in_header.is_empty() {
-                    let status = told.map(|told| (self.limiter.generation(), told));
-                    asking.open.told = Some(Box::new(Told { status, shadow: in_header }));
-                }
                 asking.open.afterwards = afterwards;
-                let shadow = Some(self.names(&shadow, |_| true)).filter(|names| !names.is_empty());
+                if told.is_some() || !shadow.is_empty() {
+                    asking.open.told = Some(Box::new(self.told(told, &shadow)));
+                }
                 let rule = strictest.map(|(rule, _)| rule);
-                Decided { shadow, ..self.let_through(rule, hold_ns, asking.open, asking.now) }
+                self.let_through(rule, hold_ns, asking.open, asking.now)
             }
             Decision::Wait(report) => self.wait(&report, asking.open, asking.now),
             #[cfg(feature = "takes")]
@@ -396,11 +404,20 @@ impl Edge {
             }
             Decision::Block => {
                 let answer = self.blocked.answer(self.is_of_grpc(asking.request));
-                Decided { step: Step::Answer(answer), note: self.note("block", None), shadow: None }
+                Decided { step: Step::Answer(answer), note: self.note("block", None) }
             }
             Decision::Refuse { reason, status, jitter_s } => {
                 self.refuse(reason, status, jitter_s, &mut asking)
             }
+        }
+    }
+
+    #[inline(never)]
+    fn told(&self, told: Option<Box<QuotaStatus>>, shadow: &[RuleIndex]) -> Told {
+        Told {
+            status: told.map(|told| (self.limiter.generation(), told)),
+            shadow: self.names(shadow, |rule| rule.response.on_shadow),
+            logged: self.names(shadow, |_| true),
         }
     }
 
@@ -414,7 +431,7 @@ impl Edge {
         let Some(index) = strictest else { return Decided::CONTINUE };
         let is_held = hold_ns > 0 && !self.limiter.only_asks && self.holding.hold(open.id, now + hold_ns);
         let step = if is_held { Step::Hold } else { Step::Continue };
-        Decided { step, note: self.note("allow", Some(index)), shadow: None }
+        Decided { step, note: self.note("allow", Some(index)) }
     }
 
     /// A strict rule's tokens must be paid for first.
@@ -458,7 +475,7 @@ impl Edge {
         asking: &mut Asking<'_>,
     ) -> Decided<'_> {
         let is_grpc = self.is_of_grpc(asking.request);
-        let (place, all) = (usize::from(status.of.rule), &mut self.answers);
+        let (place, all) = (usize::from(status.rule), &mut self.answers);
         let Some(rule) = self.limiter.rules().rules().get(place) else { return Decided::CONTINUE };
         let (word, answer) = if reason == Reason::Deny {
             let answers = all.get_mut(place);
@@ -469,7 +486,7 @@ impl Edge {
         };
         let Some(answer) = answer else { return Decided::CONTINUE };
         let note = self.notes_decisions.then_some(Note { decision: word, rule: &rule.name });
-        Decided { step: Step::Answer(answer), note, shadow: None }
+        Decided { step: Step::Answer(answer), note }
     }
 
     /// The names of those of these rules, with commas between.

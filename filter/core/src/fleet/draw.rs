@@ -262,7 +262,7 @@ impl Limiter {
             // A request that has waited must not wait again. This is unreachable; if not, it fails open.
             None => {
                 let (shadow, afterwards) = (Vec::new(), Vec::new());
-                Decision::Allow { strictest: None, told: None, shadow, hold_ns: 0, afterwards }
+                Decision::Allow { strictest: None, told: None, shadow: shadow.into(), hold_ns: 0, afterwards }
             }
         }
     }

@@ -52,6 +52,7 @@ impl Limiter {
             self.plain = Plain::of(&rules, &terms);
         }
         self.is_told = terms.iter().any(|terms| terms.is_told);
+        self.tells_more = RuleTerms::tell_more(&terms);
         (self.rules, self.keys, self.terms) = (rules, keys, terms);
         self.generation = self.generation.wrapping_add(1);
     }

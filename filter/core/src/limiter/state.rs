@@ -28,6 +28,8 @@ pub struct Limiter {
     pub(crate) terms: Vec<RuleTerms>,
     /// True if a rule sends allowed clients their quota status.
     pub(crate) is_told: bool,
+    /// True if a quota status may have [more](crate::decide::Beside) than its rule's policy.
+    pub(crate) tells_more: bool,
     /// Number of rule sets that were in force. A rule's index is valid in one of them only.
     pub(crate) generation: u32,
     pub(crate) secret: Secret,
@@ -116,6 +118,7 @@ impl Limiter {
             plain: Plain::of(&rules, &terms),
             counters: Counters::new(rules.rules().len()),
             is_told: terms.iter().any(|terms| terms.is_told),
+            tells_more: RuleTerms::tell_more(&terms),
             terms,
             rules,
             generation: 0,

@@ -17,7 +17,7 @@ use super::condition::{Clause, Condition, Test};
 use super::hosts::Backwards;
 use super::path::Written;
 use super::value::{Texts, ValueTest};
-use crate::request::{AttributeId, Duplicates, Fetched, Folding, HostRead, Source, ValueOf};
+use crate::request::{AttributeId, Duplicates, Fetched, Folding, HostRead, Lines, Source, ValueOf};
 use crate::sorting::sorted;
 
 /// Minimum number of values that a header or claim must be compared with to get a dimension.
@@ -96,21 +96,20 @@ impl Index {
             if out.is_within(&dimension.open) {
                 continue;
             }
-            // The whole value does not decide these tests, so their conditions have to be evaluated.
-            let is_open = match of {
-                Of::Attribute(id) => {
-                    request.lines(*id).is_some_and(|lines| lines.are_several() || lines.may_be_joined())
-                }
-                Of::Path => request.has_dot_segments(Folding::ALL),
-                Of::Host => request.host().is_some_and(|host| host.backwards().is_none()),
-            };
-            if is_open {
-                continue;
-            }
+            // Where the whole value does not decide the tests, their conditions have to be evaluated.
             let value = match of {
-                Of::Attribute(id) => request.get(*id),
-                Of::Path => request.path(Folding::ALL),
-                Of::Host => request.host().and_then(HostRead::backwards),
+                Of::Attribute(id) => match request.lines(*id) {
+                    Some(lines) if lines.are_several() || lines.may_be_joined() => continue,
+                    lines => lines.map(Lines::joined),
+                },
+                Of::Path => match request.folded_path(Folding::ALL) {
+                    Some((_, true)) => continue,
+                    path => path.map(|(path, _)| path),
+                },
+                Of::Host => match request.host().map(HostRead::backwards) {
+                    Some(None) => continue,
+                    host => host.flatten(),
+                },
             };
             dimension.meet(value, out);
         }

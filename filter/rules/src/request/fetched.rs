@@ -93,6 +93,7 @@ impl<'a> Fetched<'a> {
     }
 
     /// Wraps `request`, with nothing fetched yet.
+    #[inline]
     pub fn new(request: &'a mut dyn Request, attributes: &'a Attributes, values: &'a mut Values) -> Self {
         // Requests count from 1, so a value that was never fetched belongs to no request.
         values.request += 1;
@@ -139,7 +140,13 @@ impl<'a> Fetched<'a> {
 
     /// The folded path without its query; `None` if the host has none. It is read on the first call, and not
     /// copied if it needs no folding.
+    #[inline]
     pub fn path(&mut self, folding: Folding) -> Option<&[u8]> {
+        self.folded_path(folding).map(|(path, _)| path)
+    }
+
+    /// [`Fetched::path`], with true if it has segments `.` or `..`, which upstreams may resolve.
+    pub(crate) fn folded_path(&mut self, folding: Folding) -> Option<(&[u8], bool)> {
         self.get(AttributeId::PATH)?;
         let Values { request, list, path: (read_for, read), folded, .. } = &mut *self.values;
         let target = &list.get(AttributeId::PATH.place())?.lines.joined();
@@ -148,28 +155,27 @@ impl<'a> Fetched<'a> {
         }
         let path = target.get(..read.len)?;
         if read.is_folded {
-            return Some(path);
+            return Some((path, false));
         }
         let folded = folded.get_mut(folding.number())?;
         if folded.request != *request {
             folded.has_dot_segments = folding.fold(path, &mut folded.bytes);
             folded.request = *request;
         }
-        Some(&folded.bytes)
+        Some((&folded.bytes, folded.has_dot_segments))
     }
 
-    /// True if the path in this folding has segments `.` or `..`, which upstreams may resolve.
+    /// True if the path in this folding has segments `.` or `..`.
     #[inline]
     pub(crate) fn has_dot_segments(&mut self, folding: Folding) -> bool {
-        let is_there = self.path(folding).is_some();
-        let Values { path: (_, read), folded, .. } = &*self.values;
-        is_there && !read.is_folded && folded.get(folding.number()).is_some_and(|path| path.has_dot_segments)
+        let Values { request, path: (read_for, read), .. } = &*self.values;
+        let is_plain = read_for == request && read.is_folded;
+        !is_plain && self.folded_path(folding).is_some_and(|(_, has_dot_segments)| has_dot_segments)
     }
 
     /// The path of a key: folded in all ways, without segments `.` and `..`.
     pub(crate) fn resolved_path(&mut self) -> Option<Cow<'_, [u8]>> {
-        let has_dot_segments = self.has_dot_segments(Folding::ALL);
-        let path = self.path(Folding::ALL)?;
+        let (path, has_dot_segments) = self.folded_path(Folding::ALL)?;
         Some(if has_dot_segments { resolved(path).into() } else { path.into() })
     }
 

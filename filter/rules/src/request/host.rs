@@ -5,11 +5,19 @@ use alloc::vec::Vec;
 /// Longest host in a condition (RFC 1035, 2.3.4), in bytes.
 pub const HOST_BYTES_MAX: usize = 253;
 
-/// The host of an authority in the form that conditions compare.
-#[derive(Clone, Debug, Default)]
+/// The host of an authority in the form that conditions compare. It is kept, as the next request often has the same.
+#[derive(Clone, Debug)]
 pub(crate) struct HostRead {
+    authority: Vec<u8>,
     backwards: Vec<u8>,
     is_name: bool,
+}
+
+impl Default for HostRead {
+    /// The host of an empty authority.
+    fn default() -> Self {
+        Self { authority: Vec::new(), backwards: Vec::new(), is_name: true }
+    }
 }
 
 impl HostRead {
@@ -17,11 +25,19 @@ impl HostRead {
     /// equals no condition's host.
     #[inline(never)]
     pub(crate) fn read(&mut self, authority: &[u8]) {
+        if authority == self.authority {
+            return;
+        }
+        self.authority.clear();
+        self.authority.extend_from_slice(authority);
         self.backwards.clear();
         let host = host_of(authority);
         self.is_name = host.is_some();
-        let end = host.unwrap_or_default().iter().rev().take(HOST_BYTES_MAX + 1);
-        self.backwards.extend(end.map(u8::to_ascii_lowercase));
+        let host = host.unwrap_or_default();
+        let end = host.get(host.len().saturating_sub(HOST_BYTES_MAX + 1)..).unwrap_or_default();
+        self.backwards.extend_from_slice(end);
+        self.backwards.make_ascii_lowercase();
+        self.backwards.reverse();
     }
 
     /// The host in lower case, reversed; `None` if it cannot be determined.
@@ -50,9 +66,13 @@ pub(crate) fn host_of(authority: &[u8]) -> Option<&[u8]> {
         return address.iter().all(is_of_address).then_some(address);
     }
     let name = host.strip_suffix(b".").unwrap_or(host);
-    let is_label = |label: &[u8]| !label.is_empty() && label.iter().all(|b| is_of_name(*b));
+    let mut is_behind_dot = true;
+    let are_labels = name.iter().all(|&b| {
+        let was_behind_dot = core::mem::replace(&mut is_behind_dot, b == b'.');
+        if b == b'.' { !was_behind_dot } else { is_of_name(b) }
+    });
     // An empty `Host` is valid where there is no authority (RFC 9110, 7.2).
-    (host.is_empty() || name.split(|&b| b == b'.').all(is_label)).then_some(name)
+    (host.is_empty() || are_labels && !is_behind_dot).then_some(name)
 }
 
 /// True if the byte may occur in a label of a host name.

@@ -29,9 +29,10 @@ fn tables() -> Vec<std::boxed::Box<dyn Slots>> {
 
 /// The names of the rules whose policies a status tells, its own first; and their partition keys.
 fn told(limiter: &Limiter, status: &QuotaStatus) -> (Vec<String>, Vec<Vec<u8>>) {
-    let all = || core::iter::once(&status.of).chain(&status.others);
+    let others = || status.others().iter().map(|other| (other.rule, other.partition.clone()));
+    let all = || core::iter::once((status.rule, status.partition().to_vec())).chain(others());
     let name = |rule| limiter.rule(rule).map_or(String::new(), |rule| rule.name.clone());
-    (all().map(|policy| name(policy.rule)).collect(), all().map(|policy| policy.partition.clone()).collect())
+    (all().map(|(rule, _)| name(rule)).collect(), all().map(|(_, partition)| partition).collect())
 }
 
 #[test]
@@ -50,7 +51,7 @@ fn a_rule_that_does_not_advertise_hides_none_that_does() {
             let decision = limiter.decide(&mut Customer, &mut *slots, T0);
             assert_eq!(decision.strictest().unwrap().0, RuleIndex::new(0), "the log names the strictest");
             let Decision::Allow { told: Some(status), .. } = decision else { panic!("{decision:?}") };
-            assert_eq!((status.of.rule, status.standing.remaining), (RuleIndex::new(3), 50 - n));
+            assert_eq!((status.rule, status.standing.remaining), (RuleIndex::new(3), 50 - n));
             assert_eq!(told(&limiter, &status).0, ["tight", "wide"], "and none that does not say so");
         }
         for _ in 0..2 {
@@ -78,10 +79,10 @@ fn a_part_of_a_key_is_told_if_its_rule_logs_it() {
     for mut slots in tables() {
         let mut limiter = limiter(rules(&set), None);
         for _ in 0..4 {
-            let (Decision::Allow { told: Some(status), .. } | Decision::Refuse { status, .. }) =
-                limiter.decide(&mut Customer, &mut *slots, T0)
-            else {
-                panic!("told nothing")
+            let status = match limiter.decide(&mut Customer, &mut *slots, T0) {
+                Decision::Allow { told: Some(status), .. } => *status,
+                Decision::Refuse { status, .. } => status,
+                decision => panic!("told nothing: {decision:?}"),
             };
             let (names, parts) = told(&limiter, &status);
             let parts = names.iter().map(String::as_str).zip(parts).collect::<BTreeMap<_, _>>();
