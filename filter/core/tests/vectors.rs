@@ -140,9 +140,9 @@ fn messages() {
         "06ac020300010101d5aad5aa01b7170901d00f060101720100060420c000020180ade20464d5aad5aa01b7170901d00f0004"
     );
     assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
-    let leased = Leased { charged: 300, lease_ms: 600_000, wait_ms: 86_400_000, left: 9_700 };
+    let leased = Leased { wait_ms: 86_400_000, may_return: true, left: 9_700, ..Leased::of(300, 600_000) };
     let reply = Reply { sequence: 1, pops: 1, grants: vec![Allowance::Leased(leased)], ..Reply::default() };
-    assert_eq!(hex(&reply.encode()), "06010100000102ac02c0cf2480b89929e44b0000000000");
+    assert_eq!(hex(&reply.encode()), "06010100000102ac02c0cf2480b8992901e44b0000000000");
     assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
 }
 

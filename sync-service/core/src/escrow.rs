@@ -184,6 +184,7 @@ impl Escrow {
         }
         let counts_ns = self.deficit_ns.saturating_add(self.before_ns(now_us, draw));
         let (deficit_ns, outstanding) = (draw.told_ns(counts_ns), self.outstanding(now_us));
+        draw.note_returns(&mut leases, outstanding);
         if is_new && given == 0 {
             // Nothing happened that is worth a record.
             *self = Self::default();
@@ -406,7 +407,7 @@ impl Escrow {
         }
         let wanted = u64::from(tokens);
         if wanted > self.level(now_us, draw) {
-            let wait_ms = self.wait_us(now_us, tokens, 0, draw).div_ceil(1_000);
+            let wait_ms = self.wait_us(now_us, tokens, u64::MAX, draw).div_ceil(1_000);
             return (Leased { wait_ms, ..NO_LEASE }, 0);
         }
         self.deficit_ns += wanted * draw.token_ns();
@@ -454,22 +455,27 @@ impl Escrow {
         }
     }
 
-    /// How soon there may be so many `tokens`, more than there are: when they have refilled, or sooner where others than the
-    /// one that asks, which has `own`, hold tokens that they may give back.
+    /// How soon there are so many `tokens`, more than there are, if nobody gives any back. POPs keep tokens of a window, and
+    /// places, in reserve: if others than the one that asks, which has `own`, hold any, it is when to ask again for those.
     fn wait_us(&self, now_us: u64, tokens: u32, own: u64, draw: &Draw) -> u64 {
-        let refill_us = match draw.law {
+        let is_elsewhere = self.outstanding(now_us) > own;
+        let given_back = |us: u64| if is_elsewhere { us.min(draw.ask_again_us()) } else { us };
+        match draw.law {
             Law::Steady | Law::Turns => {
                 let lacking_ns = self.deficit_ns.saturating_add(price_ns(tokens.into(), draw.token_ns()));
                 lacking_ns.saturating_sub(full_ns(draw)).div_ceil(1_000)
             }
-            Law::Window(_) => self.end_us - now_us,
             Law::Sliding(_) => self.fades_us(now_us, tokens, draw),
-            Law::Log(_) | Law::InFlight(_) => {
-                self.log.first_us().map_or(draw.ask_again_us(), |end_us| end_us - now_us)
+            Law::Log(length_s) => {
+                // Tokens that are leased count for a length from when that is over.
+                let leased_us = draw.held_us() + u64::from(length_s) * 1_000_000;
+                self.log.first_us().map_or(leased_us, |end_us| end_us - now_us)
             }
-        };
-        let is_elsewhere = self.outstanding(now_us) > own;
-        if is_elsewhere { refill_us.min(draw.ask_again_us()) } else { refill_us }
+            Law::Window(_) => given_back(self.end_us - now_us),
+            Law::InFlight(_) => {
+                given_back(self.log.first_us().map_or(draw.ask_again_us(), |end_us| end_us - now_us))
+            }
+        }
     }
 
     /// How soon so many `tokens` fit a sliding window: once enough of the window before has faded, or of this one when it

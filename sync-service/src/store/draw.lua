@@ -26,7 +26,7 @@
 -- ARGV[9]   start of one of the windows after 1970, in microseconds; -1 if they differ in length
 -- ARGV[10..12] if they differ, their boundaries by the clock of the weir-sync that draws: the start of one, its end,
 --           and the end of the next one
--- ARGV[13]  wait before asking again for tokens that others hold, in microseconds
+-- ARGV[13]  wait before asking again for tokens of a window, or places, that others hold, in microseconds
 -- ARGV[14]  time for which a window is kept after its end, in microseconds
 -- ARGV[15..] five per claim: epoch (16 hex digits), or 'take', 'charge' or 'refund' for claims that lease nothing;
 --           tokens spent; tokens wanted beyond them (0 gives the epoch back); and if a request holds the epoch, the
@@ -501,16 +501,18 @@ local function is_over(holder)
   return holder[3] <= now and holder[2] == holder[1]
 end
 
--- Time until there may be `tokens`, more than there are now, for a claim that has `own` of the outstanding
--- tokens.
+-- Time until there are `tokens`, more than there are now. A claim that has `own` of the outstanding tokens asks
+-- again sooner for tokens of a window, and for places, that others hold.
 local function wait(tokens, own)
-  local wait_us = is_sliding and fades(tokens) or left_us
-  if is_log then
-    wait_us = (first_of_log(1) or now + ask_again_us) - now
-  elseif is_steady then
+  if is_steady then
     local us, ns = price(tokens)
-    wait_us = math.max(0, rounded_up(deficit_us + us - full_us, deficit_ns + ns - full_ns))
+    return math.max(0, rounded_up(deficit_us + us - full_us, deficit_ns + ns - full_ns))
+  elseif is_sliding then
+    return fades(tokens)
+  elseif is_log and longest_us > 0 then
+    return (first_of_log(1) or now + held_us + longest_us) - now
   end
+  local wait_us = is_log and (first_of_log(1) or now + ask_again_us) - now or left_us
   return outstanding > own and math.min(wait_us, ask_again_us) or wait_us
 end
 
@@ -526,7 +528,7 @@ local function take(tokens)
     return REFUSED, 0, 0
   end
   if tokens > level() then
-    return 0, math.ceil(wait(tokens, 0) / 1000), 0
+    return 0, math.ceil(wait(tokens, outstanding) / 1000), 0
   end
   debit(tokens)
   note_spent(now, tokens)

@@ -20,6 +20,8 @@ use weir_wire::time::Time;
 
 /// Longest wait for tokens that is accepted, in milliseconds: longer than any month.
 const WAIT_MS_MAX: u64 = 32 * 86_400_000;
+/// How soon a client comes again for tokens that other requests have reserved, in milliseconds.
+const RETURNS_MS: u64 = 1_000;
 
 impl Limiter {
     /// Applies the bytes of the reply to report `sequence`. On an error nothing changed, and the report is
@@ -155,7 +157,9 @@ impl Limiter {
         }
         let charged = if is_late { 0 } else { u32::try_from(leased.charged).unwrap_or(u32::MAX) };
         let wait_ms = leased.wait_ms.min(WAIT_MS_MAX);
-        let more_at = now + wait_ms * 1_000_000;
+        // Reserved tokens come back when a request ends, which is sooner than a refill.
+        let returns = leased.may_return && self.reserves(told.rule);
+        let more_at = now + if returns { wait_ms.min(RETURNS_MS) } else { wait_ms } * 1_000_000;
         // Not later than the start of the next window: the budget measured the wait after `sent_at`, and
         // rounded it up.
         let bar_at = if is_calendar { sent_at + wait_ms.saturating_sub(1) * 1_000_000 } else { more_at };
@@ -189,8 +193,9 @@ impl Limiter {
                     watched.end_waiting(told.awaited);
                 }
                 watched.note_left(leased.left);
-                // A shorter wait is not recorded, because the epoch would end with it.
-                if wait_ms > 0 && (is_calendar || more_at > until) {
+                // A shorter wait is not recorded, because the epoch would end with it. Nor is one that others may
+                // end.
+                if wait_ms > 0 && (is_calendar || more_at > until && !leased.may_return) {
                     // A client that returns on time must not find the key still barred.
                     watched.bar(Time::from_nanos(bar_at.as_nanos().saturating_sub(BAR_STEP_NS)), now);
                 }

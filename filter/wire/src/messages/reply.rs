@@ -123,17 +123,19 @@ pub struct Leased {
     pub charged: u64,
     /// How long they may be spent, in milliseconds from when the report was made.
     pub lease_ms: u32,
-    /// If fewer tokens were debited than wanted: how long after the answer there may be more, in
+    /// If fewer tokens were debited than wanted: how long after the answer there are more, in
     /// milliseconds, rounded up; 0 if unknown. Of a turn that is given: how long after the answer it comes. Without a
     /// lease: when the window ends that is too short for one.
     pub wait_ms: u64,
+    /// True if there may be more before that: other leases have tokens that may be given back.
+    pub may_return: bool,
     /// Whole tokens that the budget has left.
     pub left: u32,
 }
 
 impl Leased {
     /// No lease: the epoch is over, or the store is out of reach.
-    pub const NONE: Self = Self { charged: 0, lease_ms: 0, wait_ms: 0, left: 0 };
+    pub const NONE: Self = Self { charged: 0, lease_ms: 0, wait_ms: 0, may_return: false, left: 0 };
 
     /// `charged` tokens that may be spent for `lease_ms`; nothing more is known.
     pub const fn of(charged: u64, lease_ms: u32) -> Self {

@@ -144,8 +144,21 @@ impl Draw {
         price_ns(deficit_ns / WINDOW_TOKEN_NS, self.quota.token_ns())
     }
 
-    /// Wait before asking again for tokens that others hold and may give back, in microseconds. A POP without
-    /// demand keeps its tokens of a window's count for a while; a POP that asks twice more by then gets them.
+    /// Notes which of the `leases` are short of tokens that others hold: of those that are `outstanding`, all
+    /// but their own. For tokens of a window, and places, the wait says when to ask again.
+    pub fn note_returns(&self, leases: &mut [Leased], outstanding: u64) {
+        if !matches!(self.law, Law::Steady | Law::Sliding(_) | Law::Log(_)) {
+            return;
+        }
+        for (lease, claim) in leases.iter_mut().zip(&self.claims) {
+            let own = lease.charged.saturating_sub(claim.spent());
+            lease.may_return = lease.lease_ms > 0 && lease.wait_ms > 0 && outstanding > own;
+        }
+    }
+
+    /// Wait before asking again for tokens of a window, or places, that others hold and may give back, in
+    /// microseconds. A POP without demand keeps its tokens of a window's count for a while; a POP that asks
+    /// twice more by then gets them.
     pub fn ask_again_us(&self) -> u64 {
         match self.law {
             Law::InFlight(_) => ASK_FOR_A_PLACE_US,
@@ -153,7 +166,7 @@ impl Draw {
                 let lease_us = calendar.longest_us().min(CALENDAR_LEASE_US_MAX);
                 ASK_AGAIN_US + lease_us.saturating_sub(GIVEN_BACK_S * 1_000_000) / 2
             }
-            Law::Steady | Law::Sliding(_) | Law::Log(_) | Law::Turns => ASK_AGAIN_US,
+            Law::Steady | Law::Sliding(_) | Law::Log(_) | Law::Turns => 0,
         }
     }
 

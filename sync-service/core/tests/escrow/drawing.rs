@@ -1,7 +1,7 @@
 //! What one draw does.
 
 use weir_budget::budget::COUNT_MAX;
-use weir_budget::escrow::{ASK_AGAIN_US, Claim, ENDED_KEPT_US, Escrow, HOLDERS_MAX, LEASE_US_MAX, NO_LEASE};
+use weir_budget::escrow::{Claim, ENDED_KEPT_US, Escrow, HOLDERS_MAX, LEASE_US_MAX, NO_LEASE};
 use weir_wire::messages::Leased;
 use weir_wire::quota::{Period, Quota};
 
@@ -185,15 +185,17 @@ fn a_draw_that_gets_less_than_it_wants_is_told_when_a_token_comes() {
 }
 
 #[test]
-fn what_others_may_yet_give_back_is_asked_for_again_soon() {
+fn an_answer_says_when_a_token_refills_and_whether_others_may_give_some_back() {
     let (quota, mut store) = (quota(1, Period::Hour, 2), Escrow::default());
-    ask(&mut store, 0, quota, claim(1, 0, 2));
-    assert_eq!(wait_ms(&mut store, 0, "b", quota, claim(1, 0, 1)), ASK_AGAIN_US / 1_000);
-    // Its own tokens are no reason to wait: they are on hand.
-    assert_eq!(wait_ms(&mut store, 0, "a", quota, claim(1, 0, 3)), 3_600_000);
-    // Once they are spent, none will be given back.
-    ask(&mut store, 0, quota, claim(1, 2, 0));
-    assert_eq!(wait_ms(&mut store, 0, "b", quota, claim(1, 0, 1)), 3_600_000);
+    let mut told = |pop, claim| {
+        let leased = store.draw(0, pop, &draw(quota, &[claim])).leases[0];
+        (leased.wait_ms, leased.may_return)
+    };
+    assert_eq!(told("a", claim(1, 0, 2)), (0, false));
+    assert_eq!(told("b", claim(1, 0, 1)), (3_600_000, true));
+    assert_eq!(told("a", claim(1, 0, 3)), (3_600_000, false), "its own are on hand");
+    assert_eq!(told("a", claim(1, 2, 0)), (0, false));
+    assert_eq!(told("b", claim(1, 0, 1)), (3_600_000, false), "all are spent");
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn what_is_given_back_unspent_does_not_count() {
 fn it_says_when_the_first_of_its_tokens_comes_back() {
     let mut store = Escrow::default();
     let all = ask(&mut store, 0, &[claim(1, 0, 9)]);
-    assert_eq!(all.leases[0].wait_ms, 1_000, "nothing of it is known to be spent");
+    assert_eq!(all.leases[0].wait_ms, (LENGTH + HELD).div_ceil(1_000), "nothing of it is known to be spent");
     let spent = ask(&mut store, SECOND_US, &[claim(1, 5, 1)]);
     assert_eq!(spent.leases[0].wait_ms, 60_000);
     assert_eq!(ask(&mut store, 31 * SECOND_US, &[claim(2, 0, 1)]).leases[0].wait_ms, 30_000);

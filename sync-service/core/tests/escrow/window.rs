@@ -49,14 +49,14 @@ fn ask(store: &mut Escrow, now_us: u64, claims: &[Claim]) -> Drawn {
 fn a_window_gives_its_count_and_says_when_the_next_begins() {
     let mut store = Escrow::default();
     let first = ask(&mut store, NOON, &[claim(1, 0, 15)]);
-    assert_eq!(first.leases, [Leased { charged: 15, lease_ms: LEASE_MS, wait_ms: 0, left: 5 }]);
+    assert_eq!(first.leases, [Leased { left: 5, ..Leased::of(15, LEASE_MS) }]);
     assert_eq!((first.given, first.outstanding, first.deficit_ns), (15, 15, 15 * twenty().token_ns()));
     let rest = ask(&mut store, NOON + SECOND_US, &[claim(1, 15, 15)]);
     let wait_ms = (DAY_US / 2 - SECOND_US) / 1_000;
-    assert_eq!(rest.leases, [Leased { charged: 20, lease_ms: LEASE_MS, wait_ms, left: 0 }]);
+    assert_eq!(rest.leases, [Leased { wait_ms, ..Leased::of(20, LEASE_MS) }]);
     let none = ask(&mut store, NOON + DAY_US / 4, &[claim(2, 0, 1)]);
     let wait_ms = DAY_US / 4 / 1_000;
-    assert_eq!(none.leases, [Leased { charged: 0, lease_ms: LEASE_MS, wait_ms, left: 0 }], "and not refused");
+    assert_eq!(none.leases, [Leased { wait_ms, ..Leased::of(0, LEASE_MS) }], "and not refused");
     assert_eq!(used(&store), 20, "however long ago");
 }
 

@@ -105,14 +105,16 @@ pub(super) fn drawn(draw: &Draw, row: &Row) -> Result<Drawn, StoreError> {
         return Err(StoreError::Nonsense("another number of leases"));
     }
     let lease = |((charged, wait_ms), lease_ms): ((&i64, &u64), &u32)| match u64::try_from(*charged) {
-        Ok(charged) => Leased { charged, lease_ms: *lease_ms, wait_ms: *wait_ms, left: *left },
+        Ok(charged) => Leased { wait_ms: *wait_ms, left: *left, ..Leased::of(charged, *lease_ms) },
         Err(_) => Leased { wait_ms: *wait_ms, ..NO_LEASE },
     };
+    let mut leases: Vec<_> = charged.iter().zip(waits).zip(leases).map(lease).collect();
+    draw.note_returns(&mut leases, *outstanding);
     Ok(Drawn {
         deficit_ns: draw.told_ns(deficit(*deficit_us, *rest_ns)?),
         outstanding: *outstanding,
         given: *given,
         now_us: *now_us,
-        leases: charged.iter().zip(waits).zip(leases).map(lease).collect(),
+        leases,
     })
 }

@@ -151,12 +151,10 @@ fn said(row: &[i64], place: usize) -> Result<Said, StoreError> {
 /// Converts the result of `draw`.
 fn drawn(draw: &Draw, said: &Said, is_taken: bool) -> Drawn {
     let given = draw.claims.first().map_or(0, |claim| if is_taken { claim.ahead.into() } else { 0 });
-    let wait_us =
-        if said.outstanding > 0 { said.refills_us.min(draw.ask_again_us()) } else { said.refills_us };
     let full_ns = draw.token_ns().saturating_mul(draw.quota.burst().into());
     let left = full_ns.saturating_sub(said.deficit_ns) / draw.token_ns();
     let lease = Leased {
-        wait_ms: if is_taken { 0 } else { wait_us.div_ceil(1_000) },
+        wait_ms: if is_taken { 0 } else { said.refills_us.div_ceil(1_000) },
         left: u32::try_from(left).unwrap_or(u32::MAX),
         ..Leased::of(given, 0)
     };

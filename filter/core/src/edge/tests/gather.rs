@@ -111,8 +111,7 @@ fn the_keys_of_strict_rules_stay_with_their_workers() {
     let mut program = Program::of(STRICT);
     let mut open = Open::new(1);
     let call = waiting(&mut program.workers[0], &mut open, &mut program.site);
-    let lease =
-        Allowance::Leased(weir_wire::messages::Leased { charged: 2, lease_ms: 60_000, wait_ms: 0, left: 0 });
+    let lease = Allowance::Leased(weir_wire::messages::Leased::of(2, 60_000));
     let drawn = Ok(reply(&call, &lease, 0));
     let worker = &mut program.workers[0];
     assert_eq!(

@@ -48,7 +48,7 @@ impl Budget {
         (self.charged, self.left) = (self.charged + given, self.left - given);
         let wait_ms = if given < need { 86_400_000 } else { 0 };
         let left = u32::try_from(self.left).unwrap();
-        answer(report.sequence, Leased { charged: self.charged, lease_ms: LEASE_MS, wait_ms, left })
+        answer(report.sequence, Leased { wait_ms, left, ..Leased::of(self.charged, LEASE_MS) })
     }
 }
 
@@ -116,7 +116,7 @@ fn an_exhausted_quota_is_not_asked_for_before_its_window_ends() {
 #[test]
 fn a_refused_client_is_told_when_the_window_ends() {
     let (mut limiter, mut slots) = daily("1000/day");
-    let none = Leased { charged: 0, lease_ms: LEASE_MS, wait_ms: 7_200_000, left: 0 };
+    let none = Leased { wait_ms: 7_200_000, ..Leased::of(0, LEASE_MS) };
     let (report, decision) = draw(&mut limiter, &mut slots, none, T0);
     let mut first = Some(decision);
     assert_eq!(report.keys[0].ahead, 2, "one to spend, one for the next");
@@ -139,7 +139,7 @@ fn a_refused_client_is_told_when_the_window_ends() {
 #[test]
 fn an_exhausted_quota_stays_so_out_of_touch() {
     let (mut limiter, mut slots) = daily("1000/day");
-    let none = Leased { charged: 0, lease_ms: LEASE_MS, wait_ms: 7_200_000, left: 0 };
+    let none = Leased { wait_ms: 7_200_000, ..Leased::of(0, LEASE_MS) };
     draw(&mut limiter, &mut slots, none, T0);
     lose(&mut limiter, &mut slots, T0);
     assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + MINUTE).outcome(), Outcome::Limit);
@@ -150,7 +150,7 @@ fn an_exhausted_quota_stays_so_out_of_touch() {
 fn an_exhausted_quotas_entry_stays_until_its_window_ends_and_others_go() {
     let (mut limiter, _) = daily("1000/day");
     let mut slots = LocalSlots::new(1);
-    let none = Leased { charged: 0, lease_ms: LEASE_MS, wait_ms: 7_200_000, left: 0 };
+    let none = Leased { wait_ms: 7_200_000, ..Leased::of(0, LEASE_MS) };
     draw(&mut limiter, &mut slots, none, T0);
     // Others come and go, and each gives back what it was leased.
     for n in 0..200 {
@@ -170,7 +170,7 @@ fn an_exhausted_quotas_entry_stays_until_its_window_ends_and_others_go() {
 #[test]
 fn what_is_left_is_what_is_on_hand_and_what_the_budget_had() {
     let (mut limiter, mut slots) = daily("10000/day");
-    let first = Leased { charged: 11, lease_ms: LEASE_MS, wait_ms: 0, left: 500 };
+    let first = Leased { left: 500, ..Leased::of(11, LEASE_MS) };
     let (report, decision) = draw(&mut limiter, &mut slots, first, T0);
     assert_eq!((report.keys[0].ahead, decision.strictest().unwrap().1.remaining), (11, 510));
     let next = ask(&mut limiter, &mut slots, "192.0.2.1", T0 + MS);
@@ -182,7 +182,7 @@ fn what_is_left_is_what_is_on_hand_and_what_the_budget_had() {
 fn the_last_tokens_can_be_spent_while_their_lease_lasts() {
     for (after, outcome) in [(MINUTE, Outcome::Allow), (10 * MINUTE, Outcome::Wait)] {
         let (mut limiter, mut slots) = daily("10000/day");
-        let last = Leased { charged: 2, lease_ms: LEASE_MS, wait_ms: 7_200_000, left: 0 };
+        let last = Leased { wait_ms: 7_200_000, ..Leased::of(2, LEASE_MS) };
         let (_, decision) = draw(&mut limiter, &mut slots, last, T0);
         assert_eq!(decision.outcome(), Outcome::Allow);
         limiter.note_heard(1, false, T0 + after);
