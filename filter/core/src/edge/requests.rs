@@ -200,13 +200,16 @@ impl Edge {
             self.limiter.speak_version_before(number, now);
         }
         let is_made = !matches!(answer, Err(Unread::NotMade(_)));
+        let mut is_over = false;
         let drawn = reports::reply(answer).ok().map(|body| self.limiter.drawn(number, &body, site, now));
         let answered = if let Some(Ok(answered)) = drawn {
             self.share_what_was_heard(site);
             answered
         } else {
+            is_over = is_made && self.limiter.is_in_vain(number, site, now);
             // A host that has just made no call would make none now, and some must make none in this callback.
             if is_made
+                && !is_over
                 && self.host.calls_from_answers
                 && let Some(again) = self.draw_again(draw, open, now)
             {
@@ -215,11 +218,12 @@ impl Edge {
             self.limiter.draw_failed(number, site, now);
             false
         };
+        is_over |= answered && self.limiter.is_draw_over();
         // The draw was for the rules before, and new ones may want another; tokens at hand are used first.
-        let may_wait = answered && open.waits < WAITS_MAX && now < open.waits_until;
+        let may_wait = (answered || is_over) && open.waits < WAITS_MAX && now < open.waits_until;
         let decision = if may_wait && has_other_rules {
             self.limiter.decide(request, site, now)
-        } else if may_wait && self.host.calls_from_answers && self.limiter.is_draw_over() {
+        } else if may_wait && self.host.calls_from_answers && is_over {
             self.limiter.decide_at(Drawn::Over, request, site, now)
         } else {
             self.limiter.decide_again(answered, request, site, now)

@@ -20,8 +20,8 @@ use crate::RuleIndex;
 use crate::counters::Event;
 use crate::decide::{Decision, Hit, Verdict};
 use crate::limiter::{Drawn, Limiter};
-use crate::table::slot::{Cold, Unheard, Watched};
-use crate::table::{Slots, Updated};
+use crate::table::slot::{Cold, Entry, Slot, Unheard, Watched};
+use crate::table::{Loaded, Slots, Updated};
 use weir_rules::request::Request;
 use weir_wire::messages::{Message, Reply, Report, Settled, WireError};
 use weir_wire::time::Time;
@@ -199,6 +199,21 @@ impl Limiter {
             }
         }
         Ok(!matches!(reply.settled, Settled::None))
+    }
+
+    /// True if the epoch that draw `number` is for has ended, or its budget is known to have nothing: tokens that its
+    /// report could still bring would never be spent.
+    pub(crate) fn is_in_vain(&self, number: u64, slots: &mut dyn Slots, now: Time) -> bool {
+        let draw = self.exchange.as_ref().and_then(|exchange| exchange.calls.get(number));
+        let told = draw.into_iter().flat_map(|draw| &draw.told).filter(|told| told.awaited > 0);
+        let mut found = told.map(|told| {
+            let (loaded, _) = Loaded::read(slots, told.place.slot, Slot::default());
+            (told, loaded.slot.get(told.place.tag))
+        });
+        found.any(|(told, entry)| match entry {
+            Some(Entry::Watched(watched)) => watched.epoch != told.epoch || watched.barred_ns(now) > 0,
+            _ => false,
+        })
     }
 
     /// Records that call `number` failed and that its report is sent once more. The first reply may still

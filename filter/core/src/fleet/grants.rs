@@ -167,6 +167,9 @@ impl Limiter {
             && (is_late
                 || leased.lease_ms == 0 && (wait_ms > 0 || !told.is_again)
                 || is_calendar && wait_ms > 0 && bar_at <= now);
+        // The budget had nothing, and what it said ends with its window.
+        let is_of_the_end =
+            is_calendar && leased.charged == 0 && wait_ms > 0 && (leased.lease_ms == 0 || bar_at <= now);
         // Another request for the key may have been refused meanwhile.
         self.deny_cache.forget(told.place.tag);
         let tokens = if told.is_unplaced { charged } else { 0 };
@@ -181,9 +184,12 @@ impl Limiter {
             if is_other.get() {
                 return;
             }
-            // For the budget, this epoch is over.
             let has_ended = watched.charged == 0 || watched.until <= now;
-            if leased.lease_ms == 0 || is_late && has_ended {
+            if is_of_the_end && !watched.is_over(now) {
+                // The next window may have given this epoch tokens, in answers that came before or are on their way.
+                watched.end_waiting(told.awaited);
+            } else if leased.lease_ms == 0 || is_late && has_ended {
+                // For the budget, this epoch is over.
                 watched.begin_epoch(now);
                 watched.admitted = in_flight;
             } else {
@@ -202,7 +208,8 @@ impl Limiter {
             }
         });
         if told.awaited > 0 {
-            let is_refused = |w: &Watched| w.epoch != told.epoch || w.on_hand(now) < told.awaited;
+            let is_refused =
+                |w: &Watched| is_of_the_end || w.epoch != told.epoch || w.on_hand(now) < told.awaited;
             let has_ended = matches!(&updated, Updated::Written(watched) if is_refused(watched));
             let awaited = if has_ended { 0 } else { told.awaited };
             let is_over = is_over || is_other.get();

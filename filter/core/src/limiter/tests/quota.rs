@@ -205,3 +205,29 @@ fn a_crowded_worker_holds_nothing_for_keys_that_do_not_ask() {
     assert_eq!(report.keys.len(), weir_wire::messages::KEYS_MAX);
     assert!(report.keys.iter().all(|key| (key.admitted, key.ahead) == (1, 0)));
 }
+
+/// Two requests draw as a window ends. One draw comes in time to hear that, the other in the next window.
+#[test]
+fn what_the_next_window_gave_is_spent_though_another_draw_heard_of_the_end() {
+    let none = Leased { wait_ms: 3, ..Leased::NONE };
+    for (ended, is_overtaken) in
+        [none, Leased { lease_ms: 2, ..none }].into_iter().flat_map(|e| [(e, false), (e, true)])
+    {
+        let (mut limiter, mut slots) = daily("1000/day");
+        limiter.note_heard(1, false, T0);
+        let waits = [0, 1].map(|ms| waiting_for(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + ms * MS)));
+        let mut answers = waits.into_iter().zip([ended, Leased::of(3, LEASE_MS)]).collect::<Vec<_>>();
+        if is_overtaken {
+            answers.reverse();
+        }
+        let now = T0 + 90 * MS;
+        for ((report, draw), leased) in answers {
+            assert!(limiter.drawn(draw, &answer(report.sequence, leased), &mut slots, now).unwrap());
+            let outcome =
+                limiter.decide_again(true, &mut Client("192.0.2.1".into()), &mut slots, now).outcome();
+            assert_eq!(outcome == Outcome::Allow, leased != ended || is_overtaken, "{leased:?}");
+        }
+        let outcome = ask(&mut limiter, &mut slots, "192.0.2.1", now).outcome();
+        assert_eq!(outcome, Outcome::Allow, "{ended:?}, overtaken: {is_overtaken}");
+    }
+}
