@@ -48,7 +48,7 @@ pub(crate) use hit::{Hit, Scratch, slot_of};
 pub(crate) use judged::Judged;
 pub(crate) use judged::Verdict;
 pub(crate) use keys::Keys;
-pub(crate) use penalty::{forget, put_ban};
+pub(crate) use penalty::{forget, put_ban, replace_ban};
 #[cfg(feature = "own_memory")]
 pub(crate) use plain::Plain;
 #[cfg(feature = "own_memory")]

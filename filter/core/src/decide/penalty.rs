@@ -26,6 +26,13 @@ pub(crate) fn banned_until(slot: &Slot, tag: Tag, now: Time) -> Option<Time> {
     (now < until).then_some(until)
 }
 
+/// Bans the key `tag` until `until`, even if it was banned for longer; nothing else of it changes. None if the slot has
+/// no room.
+pub(crate) fn replace_ban(slot: &mut Slot, tag: Tag, until: Time, now: Time) -> Option<()> {
+    slot.remove(tag.beside(BAN));
+    put_ban(slot, tag, until, now)
+}
+
 /// Bans the key `tag` until `until`, or until a known ban ends if that is later. None if the slot has no
 /// room.
 pub(crate) fn put_ban(slot: &mut Slot, tag: Tag, until: Time, now: Time) -> Option<()> {

@@ -8,13 +8,13 @@ use super::saying::Told;
 use super::wish::rest_until;
 use crate::RuleIndex;
 use crate::counters::Event;
-use crate::decide::{forget, put_ban};
+use crate::decide::{forget, put_ban, replace_ban};
 use crate::limiter::Limiter;
 use crate::local::WatchList;
 use crate::table::slot::{BAR_STEP_NS, Tag, Watched};
 use crate::table::{EntryPlace, NamedKey, Slots, Updated};
 use weir_rules::key::KeyValue;
-use weir_wire::messages::{Allowance, Grant, Leased, Message, Pushed, Reply, WireError};
+use weir_wire::messages::{Allowance, Ban, Grant, Leased, Message, Pushed, Reply, WireError};
 use weir_wire::quota::Quota;
 use weir_wire::time::Time;
 
@@ -249,23 +249,30 @@ impl Limiter {
         }
     }
 
-    /// Applies bans from other POPs. A ban of zero length resets the key.
+    /// Applies bans from other POPs. A ban of zero length resets the key; right before another ban of the same key, it says
+    /// that the other one replaces a longer ban.
     pub(crate) fn apply_bans(&mut self, reply: &Reply, slots: &mut dyn Slots, now: Time) {
-        for ban in &reply.bans {
+        let mut bans = reply.bans.iter().peekable();
+        while let Some(ban) = bans.next() {
+            let is_instead = |next: &&Ban| {
+                ban.for_ms == 0 && next.for_ms > 0 && (next.rule, &next.value) == (ban.rule, &ban.value)
+            };
+            let instead = bans.next_if(is_instead);
             let Some(name) = reply.rules.get(usize::from(ban.rule)) else { continue };
             let Some(NamedKey { place: EntryPlace { tag, slot }, .. }) =
                 self.find(name, &ban.value, slots.count())
             else {
                 continue;
             };
-            let until = now + u64::from(ban.for_ms) * 1_000_000;
+            let until = |ban: &Ban| now + u64::from(ban.for_ms) * 1_000_000;
             // If the slot has no room for a ban, this POP bans the key once it is limited too often here.
-            let _ = self.change_slot(slot, slots, |slot| match ban.for_ms {
-                0 => {
+            let _ = self.change_slot(slot, slots, |slot| match instead {
+                Some(instead) => replace_ban(slot, tag, until(instead), now),
+                None if ban.for_ms == 0 => {
                     forget(slot, tag);
                     Some(())
                 }
-                _ => put_ban(slot, tag, until, now),
+                None => put_ban(slot, tag, until(ban), now),
             });
             self.deny_cache.forget(tag);
         }

@@ -13,8 +13,13 @@ fn value(last: u8) -> Vec<u8> {
 
 /// weir-sync says that the key of rule "r" is banned for so long, or to be forgotten if that is 0.
 fn told(limiter: &mut Limiter, slots: &mut dyn Slots, last: u8, for_ms: u32, now: Time) {
+    told_all(limiter, slots, last, &[for_ms], now);
+}
+
+/// The same of several times, in one reply.
+fn told_all(limiter: &mut Limiter, slots: &mut dyn Slots, last: u8, times_ms: &[u32], now: Time) {
     let report = limiter.report(slots, true, now).unwrap();
-    let bans = vec![Ban { rule: 0, value: value(last), for_ms }];
+    let bans = times_ms.iter().map(|&for_ms| Ban { rule: 0, value: value(last), for_ms }).collect();
     let rules = vec!["r".into()];
     let reply =
         Reply { sequence: report.sequence, pops: 1, settled: Settled::All, rules, bans, ..Reply::default() };
@@ -124,6 +129,21 @@ fn an_operator_bans_any_rules_key_and_lifts_it() {
         let lifted = ask(&mut b, &mut slots, CLIENT, T0 + 2 * SECOND_NS).outcome();
         assert!(matches!(lifted, Outcome::Allow | Outcome::Wait), "{fields}: {lifted:?}");
     }
+}
+
+/// As where an operator shortens it, or Redis's clock jumps ahead.
+#[test]
+fn a_ban_that_gets_shorter_gives_no_tokens() {
+    let (mut limiter, mut slots) = (limiter(one(&json!({})), Some(1)), LocalSlots::new(4));
+    assert_eq!(admitted(&mut limiter, &mut slots, CLIENT, 12, T0), 10);
+    told(&mut limiter, &mut slots, 1, HOUR_MS, T0);
+    told_all(&mut limiter, &mut slots, 1, &[0, 1_000], T0 + SECOND_NS);
+    let banned_ns = |limiter: &mut Limiter, slots: &mut LocalSlots, now| {
+        ask(limiter, slots, CLIENT, now).strictest().unwrap().1.more_ns
+    };
+    assert_eq!(banned_ns(&mut limiter, &mut slots, T0 + SECOND_NS), SECOND_NS);
+    let after = banned_ns(&mut limiter, &mut slots, T0 + 2 * SECOND_NS);
+    assert!((357 * SECOND_NS..=358 * SECOND_NS).contains(&after), "till a token has refilled: {after}");
 }
 
 /// The strikes go with the ban: it takes as many refusals as before to be banned again.

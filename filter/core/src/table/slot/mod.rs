@@ -270,7 +270,8 @@ impl Slot {
         self.forget_debt(tag);
     }
 
-    fn remove(&mut self, tag: Tag) {
+    /// Drops the entry `tag`, if there is one.
+    pub(crate) fn remove(&mut self, tag: Tag) {
         if let Some(i) = self.find_watched(tag) {
             self.remove_watched(i);
         }
