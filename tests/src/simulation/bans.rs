@@ -8,7 +8,7 @@ use super::faults::{self, Fault, Schedule};
 use super::log::Logged;
 use super::setup::Setup;
 use super::shapes::{Asking, Shape, log_uniform};
-use super::stretch;
+use super::stretch::{self, Span};
 use super::touch::Way;
 use super::world::World;
 
@@ -140,8 +140,12 @@ fn hold(world: &World, faults: &Schedule, log: &[Logged], bans: &[Ban], end: u64
         for pop in 0..setup.pops {
             let until = ban.until - SLACK_NS - if pop == ban.pop { 0 } else { LONGER_NS };
             let passed = log.iter().filter(|logged| logged.pop == pop && logged.passed);
-            let passed =
-                passed.filter(|logged| ban.from < logged.at && logged.at < until.min(end)).find(|logged| {
+            let passed = passed
+                .filter(|logged| {
+                    let until = until.saturating_sub(early_ns(faults, (ban.from, logged.at)));
+                    ban.from < logged.at && logged.at < until.min(end)
+                })
+                .find(|logged| {
                     known_at(ban, pop, (faults, setup), end).is_some_and(|at| at < logged.at)
                         && !has_crashed(faults, pop, ban.from, logged.at)
                 });
@@ -219,6 +223,15 @@ fn known_at(ban: &Ban, pop: usize, (faults, setup): (&Schedule, &Setup), end: u6
 fn has_crashed(faults: &Schedule, pop: usize, from: u64, until: u64) -> bool {
     let is_one = |fault: &Fault| matches!(fault, Fault::PopCrash(which) if *which == pop);
     faults.iter().any(|(at, fault)| (from..until).contains(at) && is_one(fault))
+}
+
+/// How much earlier a ban may end: if Redis's clock jumps ahead meanwhile, "bans end early" (docs/redis.md).
+fn early_ns(faults: &Schedule, (from, to): Span) -> u64 {
+    let by = |(at, fault): &(u64, Fault)| match fault {
+        Fault::StoreClock(by_us) if (from..to).contains(at) => u64::try_from(*by_us).unwrap_or(0) * 1_000,
+        _ => 0,
+    };
+    faults.iter().map(by).sum()
 }
 
 /// How much later than at the POP that made it a ban may end elsewhere, in nanoseconds: a message says how long it

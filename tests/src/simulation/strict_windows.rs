@@ -21,7 +21,7 @@ const LENGTH_S_MAX: f64 = 30.0;
 /// The least that is let through where nothing goes wrong, as a part of what the naive model lets through: what a POP has
 /// drawn and not spent as a window ends is lost.
 const LEAST: f64 = 0.94;
-/// The same of a log: a token counts until its length after the report that says that it is spent.
+/// The same of a log.
 const LEAST_OF_LOG: f64 = 0.75;
 
 /// Windows that the fleet shares.
@@ -51,14 +51,16 @@ enum Kind {
 /// A limiter that sees every request of a key.
 struct Naive {
     windows: Windows,
+    /// For how long more than its length a token of a log counts, in nanoseconds.
+    more_ns: u64,
     counts: BTreeMap<u64, u64>,
     /// Of a log, when each was admitted.
     times: VecDeque<u64>,
 }
 
 impl Naive {
-    fn new(windows: Windows) -> Self {
-        Self { windows, counts: BTreeMap::new(), times: VecDeque::new() }
+    fn new(windows: Windows, more_ns: u64) -> Self {
+        Self { windows, more_ns, counts: BTreeMap::new(), times: VecDeque::new() }
     }
 
     /// Counts a request at `at`, in nanoseconds since 1970.
@@ -76,7 +78,8 @@ impl Naive {
         let Windows { limit, kind, .. } = self.windows;
         let length_ns = self.windows.length_ns();
         if kind == Kind::Log {
-            while self.times.pop_front_if(|time| *time + length_ns <= at).is_some() {}
+            let counts_ns = length_ns + self.more_ns;
+            while self.times.pop_front_if(|time| *time + counts_ns <= at).is_some() {}
             return self.times.len() as f64 - f64::from(limit);
         }
         let (window, elapsed) = (at / length_ns, at % length_ns);
@@ -175,7 +178,7 @@ impl Windows {
 
     /// By how many requests the weighed count of client `key` is above the limit, at the worst admission.
     fn above(self, world: &World, key: u32) -> f64 {
-        let mut naive = Naive::new(self);
+        let mut naive = Naive::new(self, 0);
         let admitted = logged(world, key).filter(|(_, logged)| logged.passed);
         let above = admitted.map(|(at, _)| {
             naive.count(at);
@@ -184,9 +187,12 @@ impl Windows {
         above.fold(0.0, f64::max)
     }
 
-    /// Requests of client `key` that were admitted, and those that the naive model would admit.
+    /// Requests of client `key` that were admitted, and those that the naive model would admit. In a log, "a token counts
+    /// for longer than it must by the time from a request to its report" (docs/budgets.md, `Law::Log`).
     fn figures(self, world: &World, key: u32) -> (f64, f64) {
-        let (mut naive, mut admitted, mut ideally) = (Naive::new(self), 0, 0);
+        let Setup { interval_ns, .. } = *world.setup();
+        let (mut naive, mut admitted, mut ideally) =
+            (Naive::new(self, interval_ns + world.setup().round_trip_ns()), 0, 0);
         for (at, logged) in logged(world, key) {
             admitted += u32::from(logged.passed);
             if naive.above(at) <= -1.0 {
