@@ -8,8 +8,6 @@ export CARGO_TARGET_DIR
 
 # Where the tests find what they start.
 export WEIR_WASM := $(CARGO_TARGET_DIR)/weir_filter.wasm
-export WEIR_NGINX_WASM := $(CARGO_TARGET_DIR)/weir_filter_nginx.wasm
-export WEIR_LEAN_WASM := $(CARGO_TARGET_DIR)/weir_filter_lean.wasm
 export WEIR_EMPTY_WASM := $(CARGO_TARGET_DIR)/weir_empty_filter.wasm
 export WEIR_NATIVE := $(CARGO_TARGET_DIR)/module/libweir_native.so
 export WEIR_ENVOY := $(CURDIR)/.tools/envoy/envoy/_bin/envoy
@@ -49,7 +47,7 @@ ifndef TOGETHER
 .NOTPARALLEL:
 endif
 PROGRAMS := python3 cargo cc wasm-opt redis-server curl openssl node valgrind chromedriver envoy envoys prometheus urllib3 prometheus-client valkey wasm-bindgen cargo-auditable cargo-deny cross
-.PHONY: $(PROGRAMS) help run run-regions visitors attack test deny advisories upgrade tools wasm wasm-nginx wasm-lean module proto dashboard sync sync-debug fmt locks clippy clippy-native clippy-filters linted doc quick native unit model stores stores-valkey e2e e2e-envoys e2e-module vectors lab kubernetes try-nginx sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz conformance dist dist-sync dist-module try-dist dist-twice clean
+.PHONY: $(PROGRAMS) help run run-regions visitors attack test deny advisories tools wasm module proto dashboard sync sync-debug fmt locks clippy clippy-native clippy-filters linted doc quick native unit model stores stores-valkey e2e e2e-envoys e2e-module vectors lab kubernetes sim plots regions screenshots empty-filter bench bench-envoy bench-quick bench-native bench-sync bench-gateway instructions instructions-baseline fuzz conformance dist dist-sync dist-module try-dist dist-twice clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9 -]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' Makefile
@@ -96,17 +94,16 @@ test: tools fmt locks deny ## every check, as .ci/run does
 	@echo "make test: every step passed"
 
 # What measures no time.
-COMPUTING := linted wasm wasm-nginx wasm-lean module before sim instructions kubernetes doc clippy-filters vectors
+COMPUTING := linted wasm module sim instructions kubernetes doc clippy-filters vectors
 # What measures time, and so begins when all else has ended; then one after the other.
-MEASURING := native upgrade lab
+MEASURING := native lab
 .PHONY: together
 together: $(COMPUTING) $(MEASURING)
 ifdef TOGETHER
 # They build in the same folder: at once, they would wait for one another.
 doc clippy-filters vectors: | linted
 native: | $(COMPUTING)
-upgrade: | native
-lab: | upgrade
+lab: | native
 endif
 
 # What a small change breaks most often: the lints, and what the pages say.
@@ -148,8 +145,6 @@ linted: cargo cc
 
 clippy-filters: cargo cc
 	cargo clippy $(FILTER) -- -D warnings
-	cargo clippy $(FILTER) --features nginx -- -D warnings
-	cargo clippy $(FILTER) --features lean -- -D warnings
 	cargo clippy $(MODULE) -- -D warnings
 	cargo clippy $(EMPTY_FILTER) -- -D warnings
 
@@ -186,18 +181,6 @@ wasm: cargo cc wasm-opt ## build the filter; fails if the module is too large
 	$(call ship,weir_filter,weir_filter)
 	@$(call fits,$(WEIR_WASM))
 
-# The same code with the feature `nginx` (filter/src/nginx.rs).
-wasm-nginx: cargo cc wasm-opt ## build the filter for nginx (ngx_wasm_module)
-	cargo build $(FILTER) --profile wasm --features nginx
-	$(call ship,weir_filter,weir_filter_nginx)
-	@$(call fits,$(WEIR_NGINX_WASM))
-
-# The same code with the feature `lean` (filter/src/lean.rs).
-wasm-lean: cargo cc wasm-opt ## build the lean filter, for rules that need no response (docs/envoy.md says when)
-	cargo build $(FILTER) --profile wasm --features lean
-	$(call ship,weir_filter,weir_filter_lean)
-	@$(call fits,$(WEIR_LEAN_WASM))
-
 # Its paths are hidden as the wasm's are.
 module: export RUSTFLAGS := $(CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS)
 module: cargo cc ## build the filter as a dynamic module of Envoy
@@ -225,7 +208,7 @@ sync-debug: cargo cc ## build weir-sync for debugging: what `make run` starts
 
 suite = $(NATIVE_CARGO) test $(NATIVE) $(addprefix --test ,$(1))
 
-native: cargo cc redis-server curl openssl chromedriver envoy prometheus urllib3 prometheus-client wasm wasm-nginx wasm-lean module ## every native test: unit, property, stores, mock host, end to end
+native: cargo cc redis-server curl openssl chromedriver envoy prometheus urllib3 prometheus-client wasm module ## every native test: unit, property, stores, mock host, end to end
 	$(NATIVE_CARGO) test $(NATIVE)
 
 unit: cargo cc ## only the unit and property tests beside the code
@@ -249,7 +232,7 @@ stores-valkey: cargo cc redis-server valkey python3 ## the store suite in a real
 	$(call suite,stores) -- --skip tls --skip certificate --skip replaced_unawares
 
 # weir-sync is built as its own tests want it: `--bins` would build it once more, for other features of its packages.
-e2e: cargo cc redis-server envoy urllib3 wasm wasm-lean module ## only the end-to-end tests in real Envoys
+e2e: cargo cc redis-server envoy urllib3 wasm module ## only the end-to-end tests in real Envoys
 	$(call suite,e2e binary) --no-run
 	$(call suite,e2e)
 
@@ -261,9 +244,9 @@ envoy_of = $(CURDIR)/.tools/envoys/$(1)/envoy/_bin/envoy
 SMOKE := limiting:: addresses:: routes:: configuration:: observing:: workers::two_workers_share_one_bucket \
 	algorithms::a_leaky_bucket algorithms::requests_in_flight algorithms::tokens_and_bytes claims::a_rule_counts_each_subject \
 	sync:: strict::two_points_of_presence strict::without_weir_sync live::changes:: live::refused:: \
-	pages::an_upgrade pages::requests_over_http3 kubernetes:: lean:: harness::a_filter_that_dies
+	pages::an_upgrade pages::requests_over_http3 kubernetes:: harness::a_filter_that_dies
 
-e2e-envoys: cargo cc redis-server envoys urllib3 wasm wasm-lean ## a part of the end-to-end tests in the other releases of Envoy
+e2e-envoys: cargo cc redis-server envoys urllib3 wasm ## a part of the end-to-end tests in the other releases of Envoy
 	$(call suite,e2e binary) --no-run
 	@tests=$$($(call suite,e2e) -q -- --list) && for name in $(SMOKE); do \
 	  case "$$tests" in *"$$name"*) ;; *) echo "weir: no end-to-end test is called $$name" >&2; exit 1;; esac; done
@@ -276,43 +259,9 @@ e2e-module: envoys e2e ## the same as e2e, with the filter as a dynamic module w
 	@for minor in $(filter-out 1.38,$(ENVOYS)); do echo "In Envoy $$minor:" && \
 	  WEIR_ENVOY="$(call envoy_of,$$minor)" $(call suite,e2e) -- native:: panics:: workers:: limiting:: || exit 1; done
 
-# The last commit with the wire version before: what a fleet is upgraded from. It is built once, as the tests build.
-BEFORE := 2bbeabc5cf77859d6a9a5ddb1dd779b4ebfb405e
-BEFORE_DIR := $(CARGO_TARGET_DIR)/before/$(BEFORE)
-has_before = git -C "$(CURDIR)" cat-file -e "$(BEFORE)^{commit}" 2>/dev/null
-
-upgrade: cargo cc redis-server envoy wasm before ## old and new filters and weir-syncs side by side, and a fleet that is upgraded
-	@if $(has_before); then \
-	  $(MAKE) --no-print-directory upgrade-from; \
-	else \
-	  echo "weir: ATTENTION: \`make upgrade\` DID NOT RUN, so upgrades are NOT tested: this copy lacks the commit" \
-	    "$(BEFORE), which they begin at. A whole clone has it (git fetch --unshallow)." >&2; \
-	fi
-
-.PHONY: before upgrade-from
-before: cargo cc
-	@if $(has_before); then $(MAKE) --no-print-directory "$(BEFORE_DIR)/weir-sync"; fi
-
-upgrade-from:
-	$(call suite,upgrade binary) --no-run
-	WEIR_BEFORE="$(BEFORE_DIR)" $(call suite,upgrade) -- --ignored --test-threads 2
-
-$(BEFORE_DIR)/weir-sync:
-	rm -rf "$(BEFORE_DIR)" && mkdir -p "$(BEFORE_DIR)/source"
-	git -C "$(CURDIR)" archive "$(BEFORE)" | tar -x -C "$(BEFORE_DIR)/source"
-	cd "$(BEFORE_DIR)/source" && export CARGO_TARGET_DIR="$(BEFORE_DIR)/target" CARGO_PROFILE_DEV_DEBUG=false && \
-	  cargo build $(FILTER) --profile wasm && cargo build --locked -p weir-sync
-	cp "$(BEFORE_DIR)/target/wasm32-wasip1/wasm/weir_filter.wasm" "$(BEFORE_DIR)/"
-	cp "$(BEFORE_DIR)/target/debug/weir-sync" "$(BEFORE_DIR)/"
-	rm -rf "$(BEFORE_DIR)/target" "$(BEFORE_DIR)/source"
-
 vectors: cargo cc node wasm-bindgen ## the core's vectors on wasm32, under Node
 	CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER="$(CURDIR)/.tools/wasm-bindgen/bin/wasm-bindgen-test-runner" \
 	cargo test $(VECTORS)
-
-# Not part of `make test`: no package has ngx_wasm_module, so this builds it, and nginx, from their sources.
-try-nginx: wasm-nginx sync python3 ## build nginx with ngx_wasm_module, and run envoy/nginx in it (needs git and a network)
-	envoy/nginx/try.sh
 
 # Uses what is built already; if something is missing, it says which target builds it.
 lab: python3 prometheus ## the Python parts: whether `make run` and `make run-regions` do what they promise, on other ports
@@ -343,14 +292,14 @@ regions: cargo cc redis-server envoy wasm sync ## three real regions under load,
 # Each writes its part of docs/benchmarks.md. Quiet, please: nothing else should run on the machine.
 bench: bench-envoy bench-native bench-sync bench-gateway ## every benchmark, into docs/benchmarks.md (40 minutes)
 
-bench-envoy: cargo cc redis-server envoy wasm wasm-lean module empty-filter sync ## only those in a real Envoy, compared with the alternatives (15 minutes)
+bench-envoy: cargo cc redis-server envoy wasm module empty-filter sync ## only those in a real Envoy, compared with the alternatives (15 minutes)
 	WEIR_SYNC_BIN="$(CARGO_TARGET_DIR)/release/weir-sync" \
 	cargo run -q --locked --release -p weir-tests --bin bench -- --write docs/benchmarks.md
 
 # Installs what it lacks, as `make tools` does.
 bench-quick: python3 ## the main ratios of bench-envoy, printed only (under 5 minutes, once all is installed and built)
 	@$(LAB) tools rust packages wasm-opt envoy redis
-	@$(MAKE) --no-print-directory wasm wasm-lean module empty-filter sync
+	@$(MAKE) --no-print-directory wasm module empty-filter sync
 	WEIR_SYNC_BIN="$(CARGO_TARGET_DIR)/release/weir-sync" \
 	cargo run -q --locked --release -p weir-tests --bin bench -- --quick
 
@@ -392,7 +341,7 @@ fuzz: cargo cc ## search for inputs that break the parser or the matcher (nightl
 	done
 
 # Part of .ci/weekly, not of `make test`: wasmtime takes minutes to build. It asks for a newer Rust than it needs.
-conformance: cargo cc wasm wasm-lean wasm-nginx ## every status of every host call, in an interpreter and in wasmtime; and the crate proxy-wasm-host
+conformance: cargo cc wasm ## every status of every host call, in an interpreter and in wasmtime; and the crate proxy-wasm-host
 	CARGO_TARGET_DIR=tests/conformance/target \
 	  cargo test --locked --ignore-rust-version --manifest-path tests/conformance/Cargo.toml -- --show-output
 
@@ -421,7 +370,7 @@ dist-sync: cargo cc cargo-auditable cross ## build weir-sync as a release has it
 dist-module: cargo cc cross ## build the dynamic module as a release has it, for each of ARCHITECTURES
 	$(call dist_rustflags) cargo build $(MODULE) --profile module $(DIST_TARGETS)
 
-dist: python3 cargo cc wasm-opt dist-sync dist-module wasm wasm-lean wasm-nginx ## make what a release holds, in dist/ (docs/install.md)
+dist: python3 cargo cc wasm-opt dist-sync dist-module wasm ## make what a release holds, in dist/ (docs/install.md)
 	@$(LAB) tools certifi kubernetes
 	@PYTHONPATH="$(CURDIR)/.tools/kubernetes" python3 -B envoy/dist --architectures $(ARCHITECTURES) --into "$(CURDIR)/dist"
 

@@ -17,7 +17,7 @@ from problem import Problem
 # Rust's name of an architecture -> Debian's, which is also that of images.
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _ABOUT = "A rate limiter for Envoy, in one place or in many"
-_WASM = ("weir_filter", "weir_filter_lean", "weir_filter_nginx")
+_WASM = ("weir_filter",)
 # Mozilla's authorities, as the package certifi has them, for the image, which has no others.
 _AUTHORITIES = os.path.join(paths.TOOLS, "certifi", "certifi", "cacert.pem")
 # In a bootstrap: the wasm filter's lines before its configuration, and the dynamic module's.

@@ -44,8 +44,6 @@ class OnANewMachine(unittest.TestCase):
             ("sync", "cc"),
             ("wasm", "cargo"),
             ("wasm", "wasm-opt"),
-            ("wasm-nginx", "wasm-opt"),
-            ("wasm-lean", "wasm-opt"),
             ("bench-quick", "python3"),
             ("bench-envoy", "redis-server"),
             ("bench-sync", "redis-server"),

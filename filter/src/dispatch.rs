@@ -10,7 +10,6 @@ use weir_limiter::FIBONACCI;
 
 use crate::calls::{self, read_answer};
 use crate::host::{self, Action};
-use crate::nginx;
 use crate::plugin::Plugin;
 use crate::request::RequestContext;
 use crate::worker::Worker;
@@ -179,10 +178,7 @@ pub(crate) fn delete(id: u32) {
     if let Some(Ok(mut plugin)) = plugin.as_ref().map(|plugin| plugin.try_borrow_mut()) {
         plugin.part();
     }
-    // nginx has freed the request by now.
-    if let Some(Ok(mut request)) = request.as_ref().map(|request| request.try_borrow_mut())
-        && !nginx::IS_HOST
-    {
+    if let Some(Ok(mut request)) = request.as_ref().map(|request| request.try_borrow_mut()) {
         request.on_end();
     }
 }

@@ -2,17 +2,9 @@
 //! there, so that one costs nothing.
 #![allow(unsafe_code, reason = "an export needs it for its name; no block here has any")]
 
-#[cfg(feature = "nginx")]
-mod unused;
-
-#[cfg(not(feature = "lean"))]
-use crate::dispatch;
 use crate::host::{self, Action};
-#[cfg(feature = "lean")]
-use crate::lean as dispatch;
-use crate::memory;
-#[cfg(not(feature = "lean"))]
 use crate::request::RequestContext;
+use crate::{dispatch, memory};
 
 /// The host calls this once per VM, before anything else.
 // The ABI prescribes the name (proxy-wasm, and WASI's reactor convention).
@@ -31,7 +23,6 @@ extern "C" fn proxy_on_memory_allocate(size: usize) -> *mut u8 {
     memory::lend(size)
 }
 
-#[cfg(not(feature = "lean"))]
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_context_create(id: u32, plugin: u32) {
     dispatch::create(id, plugin);
@@ -57,7 +48,6 @@ extern "C" fn proxy_on_request_headers(id: u32, _: usize, ends: u32) -> Action {
     dispatch::request_headers(id, ends != 0)
 }
 
-#[cfg(not(feature = "lean"))]
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_response_headers(id: u32, _: usize, _: u32) -> Action {
     dispatch::with_request(id, Action::Continue, RequestContext::on_response_headers)
@@ -68,16 +58,8 @@ extern "C" fn proxy_on_http_call_response(_: u32, call: u32, headers: usize, bod
     dispatch::answer(call, headers, body_size);
 }
 
-/// A request ends; its properties can still be read.
-#[cfg(feature = "nginx")]
-#[unsafe(no_mangle)]
-extern "C" fn proxy_on_log(id: u32) {
-    dispatch::with_request(id, (), RequestContext::on_end);
-}
-
 /// A request or a plugin ends. Everything left to do is done here, because another callback (`proxy_on_done`,
 /// `proxy_on_log`) would cost every request one more call of the module.
-#[cfg(not(feature = "lean"))]
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_delete(id: u32) {
     dispatch::delete(id);

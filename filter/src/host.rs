@@ -7,7 +7,6 @@
 use std::ptr::null_mut;
 
 use crate::memory::Loan;
-use crate::nginx;
 
 /// A status that is not OK, as the host gave it (proxy-wasm ABI 0.2.1: 1 not found, 2 bad argument,
 /// 8 compare-and-swap mismatch, 10 internal failure, 12 unimplemented).
@@ -55,8 +54,6 @@ pub(crate) enum Metric {
     Gauge = 1,
 }
 
-/// No gRPC status: nginx accepts none.
-const GRPC_NONE: i32 = -1;
 /// The stream of a request.
 const STREAM_REQUEST: u32 = 0;
 /// WASI's monotonic clock.
@@ -270,8 +267,7 @@ pub(crate) fn set_shared_data(key: &[u8], value: &[u8], cas: u32) -> Result<(), 
 /// Answers the request in place of the upstream; the headers are in the form that [`serialized`] makes.
 pub(crate) fn send_response(status: u16, details: &str, headers: &[u8], body: &str) -> Result<(), Status> {
     // A host uses it for gRPC requests only.
-    let grpc_status =
-        if nginx::IS_HOST { GRPC_NONE } else { weir_limiter::response::grpc_status(status).into() };
+    let grpc_status = weir_limiter::response::grpc_status(status).into();
     // SAFETY: the host reads everything during the call.
     done(unsafe {
         proxy_send_local_response(

@@ -7,7 +7,7 @@ use weir_rules::request::{Attribute, Request};
 
 use crate::header_lines::HeaderLines;
 use crate::host::{self, Headers, Status};
-use crate::{memory, nginx};
+use crate::memory;
 
 /// Where Envoy's JWT filter puts a token's claims by default.
 const CLAIMS: &str = "metadata\0filter_metadata\0envoy.filters.http.jwt_authn";
@@ -48,9 +48,6 @@ impl Request for HostRequest {
             Attribute::SourceAddress => host::property("source\0address"),
             Attribute::Method => host::header(Headers::Request, ":method"),
             Attribute::Path => host::header(Headers::Request, ":path"),
-            // nginx's `:authority` is the server's own name.
-            Attribute::Authority if nginx::IS_HOST => host::header(Headers::Request, "host")
-                .or_else(|_| host::header(Headers::Request, ":authority")),
             Attribute::Authority => host::header(Headers::Request, ":authority"),
             Attribute::Header(name) => match self.lines() {
                 Some(lines) => {
@@ -139,11 +136,7 @@ pub(crate) fn status(of: Headers) -> u16 {
     status.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok()).unwrap_or(0)
 }
 
-/// Reads a property that is a number; on nginx it is text.
+/// Reads a property that is a number.
 fn number(bytes: Vec<u8>) -> Option<u64> {
-    if nginx::IS_HOST {
-        std::str::from_utf8(&bytes).ok()?.parse().ok()
-    } else {
-        bytes.try_into().ok().map(u64::from_le_bytes)
-    }
+    bytes.try_into().ok().map(u64::from_le_bytes)
 }

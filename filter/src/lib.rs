@@ -2,9 +2,7 @@
 //!
 //! ```text
 //! exports.rs   what the host calls
-//!   unused.rs  the callbacks that the filter does not need, for a host that calls them all
 //! dispatch.rs  finds a context by the host's number for it
-//! lean.rs      the same in the lean module, which the host does not tell when a request begins, is answered, or ends
 //! plugin.rs    root context: does what the edge says after a configuration, a tick or an answer
 //! request.rs   HTTP context: does what the edge says about a request
 //! worker.rs    one configuration in one worker: the edge, and what it needs of the host
@@ -13,8 +11,6 @@
 //! header_lines.rs  all lines of its headers
 //! shared.rs    what workers share, in the host's shared data: the secret, the slots
 //! metrics.rs   counters in the host's metrics
-//! refusals.rs  what rules ask for that this module cannot do
-//! nginx.rs     how nginx differs from Envoy as a host
 //! host.rs      the host's calls; the only place with blocks of `unsafe`, a clock, or randomness
 //! memory.rs    memory that the host writes its answers to
 //! ```
@@ -26,25 +22,16 @@
     not(test),
     deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
 )]
-#![cfg_attr(feature = "lean", allow(dead_code, reason = "the lean module takes no part in responses"))]
-
-#[cfg(all(feature = "lean", feature = "nginx"))]
-compile_error!("the lean module is for Envoy: nginx calls every callback");
 
 mod calls;
-#[cfg(not(feature = "lean"))]
 mod dispatch;
 mod exports;
 mod header_lines;
 mod host;
 mod http;
-#[cfg(feature = "lean")]
-mod lean;
 mod memory;
 mod metrics;
-mod nginx;
 mod plugin;
-mod refusals;
 mod request;
 mod shared;
 mod worker;

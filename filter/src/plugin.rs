@@ -8,7 +8,6 @@ use weir_rules::config::CONFIG_BYTES_MAX;
 
 use crate::calls;
 use crate::host::{self, Buffer};
-use crate::nginx;
 use crate::worker::Worker;
 
 /// A plugin in one worker.
@@ -48,12 +47,7 @@ impl Plugin {
         for error in errors {
             log::error!("{error}");
         }
-        let then = if nginx::IS_HOST {
-            "nginx's workers end with it, so try the next with `weir-sync check` before nginx reloads"
-        } else {
-            "what ran before runs on"
-        };
-        log::error!("the configuration is refused: correct the places above; {then}");
+        log::error!("the configuration is refused: correct the places above; what ran before runs on");
         false
     }
 

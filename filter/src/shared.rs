@@ -11,12 +11,10 @@ use weir_limiter::limiter::TableIdentity;
 use weir_limiter::response::Header;
 use weir_limiter::table::slot::{SLOT_BYTES, Slot};
 use weir_limiter::table::{LocalSlots, ReadError, Slots, Version, WriteError};
-use weir_rules::RuleSet;
 use weir_wire::messages::RuleCounts;
 
 use crate::host::{self, Status};
-use crate::refusals::refusals;
-use crate::{metrics, nginx};
+use crate::metrics;
 
 /// Holds the identity: 16 bytes of secret, 4 of table id.
 const IDENTITY_KEY: &[u8] = b"weir.identity";
@@ -103,13 +101,8 @@ impl Site for Process {
         host::unix_ns()
     }
 
-    /// On nginx this cannot be tried here; the first report shows it.
     fn makes_calls(&mut self) -> bool {
-        nginx::IS_HOST || host::has_http_calls()
-    }
-
-    fn refusals(&self, rules: &RuleSet) -> Vec<String> {
-        refusals(rules)
+        host::has_http_calls()
     }
 
     fn counted(&mut self, turn: u64) -> (Vec<RuleCounts>, usize) {
@@ -141,7 +134,7 @@ struct Keys {
 impl Keys {
     fn of_plugin() -> Self {
         // Not so on a host that does not say what its VMs' ids are.
-        let has_no_id = !nginx::IS_HOST && host::property("plugin_vm_id").is_ok_and(|id| id.is_empty());
+        let has_no_id = host::property("plugin_vm_id").is_ok_and(|id| id.is_empty());
         Self {
             mark: if has_no_id { name_hash(&host::property("plugin_name").unwrap_or_default()) } else { 0 },
         }
@@ -214,9 +207,7 @@ impl Process {
         if self.read_identity().is_none() || !is_there(0) || !is_there(count.saturating_sub(1)) {
             log::warn!(
                 "shared data does not hold the table: a client may get its quota once per worker. Give it room for \
-                 {count} slots of {SLOT_BYTES} bytes and {KEYS_BESIDE} other keys (on nginx, shm_kv * {}m), or lower \
-                 table.addresses",
-                nginx::store_mib(count)
+                 {count} slots of {SLOT_BYTES} bytes and {KEYS_BESIDE} other keys, or lower table.addresses"
             );
             return Table::Own(LocalSlots::new(count.min(OWN_SLOTS_MAX)));
         }
@@ -228,8 +219,7 @@ impl Process {
     }
 }
 
-/// The name of slot `index`. nginx tells keys apart by CRC-32 alone, and names that differ only in four
-/// adjacent bytes never have the same one.
+/// The name of slot `index`. Names differ only in four adjacent bytes, so that a host that tells keys apart by CRC-32 alone does.
 fn slot_name(index: u32) -> [u8; 12] {
     let mut name = *b"weir.s5.____";
     name.iter_mut().skip(8).zip(index.to_le_bytes()).for_each(|(to, from)| *to = from);

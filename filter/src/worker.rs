@@ -1,6 +1,6 @@
 //! One configuration in one worker: its edge, and all that the edge needs of the host.
 
-use weir_limiter::edge::{Answered, Caller, Edge, Effect, Open, Step, Unread};
+use weir_limiter::edge::{Answered, Caller, Edge, Effect, HostRules, Open, Step, Unread};
 use weir_limiter::table::Sample;
 use weir_wire::time::Time;
 
@@ -8,7 +8,6 @@ use crate::calls;
 use crate::host::{self, Action};
 use crate::http::HostRequest;
 use crate::metrics::Metrics;
-use crate::nginx;
 use crate::shared::Process;
 
 /// An edge, with everything that it needs of the host.
@@ -26,7 +25,7 @@ impl Worker {
     /// A worker with this configuration, and what to do first; or every error, with its place.
     pub(crate) fn configure(bytes: &[u8]) -> Result<(Self, Vec<Effect>), Vec<String>> {
         let (mut process, mut clock) = (Process::new(), Clock::default());
-        let (edge, effects) = Edge::configure(bytes, nginx::RULES, &mut process, clock.now())?;
+        let (edge, effects) = Edge::configure(bytes, HostRules::default(), &mut process, clock.now())?;
         let metrics = Metrics::define(edge.rules(), edge.sync().is_some());
         let caller = edge.sync().map(Caller::new);
         Ok((Self { edge, process, clock, metrics, sample: Sample::default(), caller }, effects))

@@ -1,4 +1,4 @@
-//! HTTP/1.1 client for one request per connection. Commands and collectors send requests rarely and one after
+//! HTTP/1.1 client for one request per connection. Commands send requests rarely and one after
 //! the other, so a pool, as in hyper-util, would be of no use.
 
 use std::io;

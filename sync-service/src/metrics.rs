@@ -17,7 +17,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
-use weir_wire::messages::Version;
+use weir_wire::messages::VERSION;
 
 use crate::store::StoreError;
 
@@ -54,13 +54,6 @@ pub struct Outcome {
 impl Outcome {
     /// Every outcome.
     const ALL: [&str; 4] = ["answered", "unsettled", "malformed", "forbidden"];
-}
-
-/// Which version of the messages.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Wire {
-    /// The byte that they begin with.
-    pub wire: u16,
 }
 
 /// What went wrong with the store.
@@ -168,8 +161,6 @@ macro_rules! metrics {
 metrics! {
     /// Reports, by outcome.
     reports: Family<Outcome, Counter>;
-    /// Reports read, by the version of their messages.
-    reports_wire: Family<Wire, Counter>;
     /// Reports that were repeated or overtaken.
     reports_stale: Counter;
     /// Keys and bans of which a POP claimed more than it can have, by POP and reason.
@@ -287,7 +278,7 @@ impl Metrics {
         let mut registry = Registry::with_labels(iter::once(region));
         process::register(&mut registry);
         let own = registry.sub_registry_with_prefix("weir_sync");
-        let wire = Version::Latest.byte().to_string();
+        let wire = VERSION.to_string();
         let built = [("version", env!("CARGO_PKG_VERSION").into()), ("wire", wire)];
         let help = "Which weir-sync this is, and which messages it speaks";
         own.register("build", help, Info::new(Vec::from(built)));
@@ -306,7 +297,6 @@ impl Metrics {
     pub fn sample(region: &str) -> Registry {
         let (metrics, registry) = Self::new(region);
         let of_rule = OfRule { rule: "login".to_owned() };
-        metrics.count_wire(Version::Latest);
         let _ = metrics.http_errors.get_or_create(&Status { status: 404 });
         metrics.count_use("fra-2026");
         metrics.count_check("http", "allow");
@@ -330,11 +320,6 @@ impl Metrics {
     /// Counts a report.
     pub fn count_report(&self, outcome: &'static str) {
         self.reports.get_or_create(&Outcome { outcome }).inc();
-    }
-
-    /// Counts a report of this version.
-    pub fn count_wire(&self, version: Version) {
-        self.reports_wire.get_or_create(&Wire { wire: version.byte().into() }).inc();
     }
 
     /// Counts a request that was let in by the token of this name.

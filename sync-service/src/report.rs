@@ -21,7 +21,7 @@ use weir_budget::escrow::{Draw, Drawn};
 use weir_budget::figures::Figures;
 use weir_budget::hub::{Answers, Hub, Listing, Outcome, Pending, Settings};
 use weir_budget::pops::PopNote;
-use weir_wire::messages::{Report, Version};
+use weir_wire::messages::{Message, Report};
 use weir_wire::time::Time;
 
 use crate::claims::RefusedClaims;
@@ -34,7 +34,6 @@ use crate::rules::{RuleSets, Shown};
 use crate::store::{Batch, Store, StoreError};
 use crate::trail::Trail;
 use crate::trail::observer::Observer;
-use crate::trail::spans::Span;
 use crate::turns;
 
 /// Answers reports.
@@ -93,16 +92,13 @@ impl Exchange {
         }
     }
 
-    /// The reply to a POP's `report`, as bytes of the `version` that it was made in.
-    pub async fn answer(&self, version: Version, report: Report) -> Vec<u8> {
-        self.answer_to(Speaker::Pop, version, report).await
+    /// The reply to a POP's `report`, encoded.
+    pub async fn answer(&self, report: Report) -> Vec<u8> {
+        self.answer_to(Speaker::Pop, report).await
     }
 
     /// The reply to a `report` of `speaker`.
-    pub async fn answer_to(&self, speaker: Speaker, version: Version, report: Report) -> Vec<u8> {
-        self.metrics.count_wire(version);
-        let span = self.trail.spans.begin("weir.report");
-        let span = span.map(|span| span.text("weir.pop", &report.pop).number("weir.keys", report.keys.len()));
+    pub async fn answer_to(&self, speaker: Speaker, report: Report) -> Vec<u8> {
         self.rules.hear_of(report.running.version).await;
         self.hear_of_rules();
         let (known, pending) = {
@@ -115,14 +111,12 @@ impl Exchange {
             self.new_bans.notify_one();
         }
         let asked_at = Instant::now();
-        let answers = self.ask(&pending, span.as_ref()).await;
+        let answers = self.ask(&pending).await;
         let took = asked_at.elapsed();
         let edition = self.rules.edition_of(pending.pop());
         let outcome = self.hub().settle(self.now(), edition, pending, answers);
         self.observe(&outcome, took);
-        let span = span.map(|span| span.number("weir.grants", outcome.reply.grants.len()));
-        self.trail.spans.end(span, outcome.error.as_ref().map(ToString::to_string));
-        outcome.reply.encode_as(version)
+        outcome.reply.encode()
     }
 
     /// Tells the hub which rules there are, if that is news.
@@ -134,7 +128,7 @@ impl Exchange {
 
     /// Asks the store all that a report needs, at once: over Redis it is one round trip, or two for a request that needs a turn
     /// and tokens as well.
-    async fn ask(&self, pending: &Pending, span: Option<&Span>) -> Answers<StoreError> {
+    async fn ask(&self, pending: &Pending) -> Answers<StoreError> {
         let batch = Batch { member: &self.member, pop: pending.pop(), entries: pending.entries() };
         let register = async {
             match pending.registered() {
@@ -143,33 +137,11 @@ impl Exchange {
             }
         };
         let (accounts, drawn, pops) = tokio::join!(
-            self.traced(span, "weir.charge", batch.entries.len(), self.store.charge(&batch)),
-            self.traced(
-                span,
-                "weir.draw",
-                pending.draws().len(),
-                turns::draw(&*self.store, pending.pop(), pending.draws())
-            ),
+            self.store.charge(&batch),
+            turns::draw(&*self.store, pending.pop(), pending.draws()),
             register
         );
         Answers { accounts, drawn, pops }
-    }
-
-    /// What the store says to `count` things that it is asked at once, which is a part of `span`.
-    async fn traced<T>(
-        &self,
-        span: Option<&Span>,
-        name: &'static str,
-        count: usize,
-        asked: impl Future<Output = Vec<Result<T, StoreError>>>,
-    ) -> Vec<Result<T, StoreError>> {
-        let span = span.filter(|_| count > 0).map(|span| span.ask(name).number("weir.budgets", count));
-        let answers = asked.await;
-        if span.is_some() {
-            let error = answers.iter().find_map(|answer| answer.as_ref().err()).map(ToString::to_string);
-            self.trail.spans.end(span, error);
-        }
-        answers
     }
 
     /// Draws on strict budgets in the name of `pop`, which knows what it does.
@@ -179,14 +151,11 @@ impl Exchange {
 
     /// The same of one draw that takes, which is counted. It waits no longer than `within`.
     pub async fn take(&self, pop: &str, draw: &Draw, within: Duration) -> Result<Drawn, StoreError> {
-        let span = self.trail.spans.begin("weir.take");
-        let span = span.map(|span| span.text("weir.pop", pop).text("weir.rule", &draw.id.rule));
         let drawn = timeout(within, self.store.draw(pop, slice::from_ref(draw))).await;
         let drawn = drawn.map_or_else(
             |_| Err(StoreError::Slow(within.as_millis())),
             |mut drawn| drawn.pop().unwrap_or(Err(StoreError::Nonsense("no answer to a draw"))),
         );
-        self.trail.spans.end(span, drawn.as_ref().err().map(ToString::to_string));
         match &drawn {
             Ok(drawn) => drop(self.metrics.tokens_charged.inc_by(drawn.given)),
             Err(error) => drop(self.metrics.store_errors.get_or_create(&Kind { kind: error.kind() }).inc()),

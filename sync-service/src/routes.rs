@@ -285,7 +285,7 @@ impl Routes {
             return Err(Problem::media_type(messages::CONTENT_TYPE));
         }
         let body = self.read(request.into_body(), self.body_bytes_max).await?;
-        let (version, report) = Report::read(&body).map_err(|error| {
+        let report = Report::decode(&body).map_err(|error| {
             self.metrics.count_report("malformed");
             match error {
                 WireError::TooLarge(_) => Problem::too_large(messages::MESSAGE_BYTES_MAX),
@@ -306,7 +306,7 @@ impl Routes {
             Problem::another_pop(first, &report.pop)
         })?;
         self.metrics.count_use(&reporter.name);
-        Ok(text(StatusCode::OK, messages::CONTENT_TYPE, self.exchange.answer(version, report).await))
+        Ok(text(StatusCode::OK, messages::CONTENT_TYPE, self.exchange.answer(report).await))
     }
 
     /// Refuses a body that is longer than any path accepts. A body of unknown length is refused while it is

@@ -416,8 +416,6 @@ fn trail_settings(config: &Config) -> trail::Settings {
     };
     trail::Settings {
         file: config.trail_file.clone(),
-        otlp: config.trail_otlp.clone(),
-        spans: config.traces_otlp.clone().map(|url| (url, config.traces_percent)),
         stream: config.trail_redis.as_ref().and_then(stream),
         queue_max: config.trail_queue_max,
         keys_max: config.trail_keys_max,

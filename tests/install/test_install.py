@@ -55,10 +55,6 @@ class TheFilter(Installed):
         self.assertEqual(set(said), {"200", "429"})
         self.assertAlmostEqual(int(said["200"]), BURST, delta=REFILLED_MAX)
 
-    def test_the_lean_wasm(self):
-        self.starts("The lean filter")
-        self.limits()
-
     def test_the_dynamic_module(self):
         self.starts("The dynamic module")
         self.limits()

@@ -11,16 +11,6 @@ pub fn filter_wasm() -> PathBuf {
     find("WEIR_WASM", &built("weir_filter.wasm"), "wasm")
 }
 
-/// The same, built for nginx: `WEIR_NGINX_WASM`.
-pub fn nginx_wasm() -> PathBuf {
-    find("WEIR_NGINX_WASM", &built("weir_filter_nginx.wasm"), "wasm-nginx")
-}
-
-/// The same for rules that need no response: `WEIR_LEAN_WASM`.
-pub fn lean_wasm() -> PathBuf {
-    find("WEIR_LEAN_WASM", &built("weir_filter_lean.wasm"), "wasm-lean")
-}
-
 /// The filter that does nothing, built in the same way: `WEIR_EMPTY_WASM`.
 pub fn empty_filter_wasm() -> PathBuf {
     find("WEIR_EMPTY_WASM", &built("weir_empty_filter.wasm"), "empty-filter")
@@ -35,22 +25,6 @@ pub fn filter_native() -> PathBuf {
 pub fn weir_sync() -> PathBuf {
     let places = [built("debug/weir-sync"), built("release/weir-sync")].concat();
     find("WEIR_SYNC_BIN", &places, "sync")
-}
-
-/// The filter of the version before, which `make upgrade` builds: `WEIR_BEFORE/weir_filter.wasm`.
-pub fn filter_before() -> PathBuf {
-    before("weir_filter.wasm")
-}
-
-/// The weir-sync of the version before: `WEIR_BEFORE/weir-sync`.
-pub fn weir_sync_before() -> PathBuf {
-    before("weir-sync")
-}
-
-fn before(file: &str) -> PathBuf {
-    let folder =
-        env::var_os("WEIR_BEFORE").unwrap_or_else(|| panic!("WEIR_BEFORE is not set: run `make upgrade`"));
-    Path::new(&folder).join(file)
 }
 
 /// The Envoy binary: `WEIR_ENVOY`, else the one in the project's tools folder.

@@ -35,17 +35,13 @@ impl WeirSync {
 
     /// The same, with these arguments more.
     pub async fn start_with(region: &str, store: &str, arguments: &[&str]) -> Self {
-        Self::start_of(&artefact::weir_sync(), region, store, arguments).await
-    }
-
-    /// The same of another version: this binary.
-    pub async fn start_of(binary: &Path, region: &str, store: &str, arguments: &[&str]) -> Self {
+        let binary = artefact::weir_sync();
         let folder = tempfile::Builder::new().prefix("weir-sync-").tempdir();
         let folder = folder.unwrap_or_else(|e| panic!("no temporary folder: {e}"));
         let port = port::free();
         let arguments: Vec<String> = arguments.iter().map(|text| (*text).to_owned()).collect();
-        let process = spawn(binary, port, region, store, &arguments, &folder);
-        let (binary, region, store) = (binary.into(), region.into(), store.into());
+        let process = spawn(&binary, port, region, store, &arguments, &folder);
+        let (region, store) = (region.into(), store.into());
         let mut weir_sync = Self { process, port, binary, region, store, arguments, folder };
         weir_sync.up().await;
         weir_sync
@@ -66,13 +62,6 @@ impl WeirSync {
         self.process =
             spawn(&self.binary, self.port, &self.region, &self.store, &self.arguments, &self.folder);
         self.up().await;
-    }
-
-    /// Ends it as an operator would, and starts this binary where it was.
-    pub async fn replace(&mut self, binary: &Path) {
-        self.process.end().await;
-        self.binary = binary.into();
-        self.restart().await;
     }
 
     /// Its process id.

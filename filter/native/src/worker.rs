@@ -14,8 +14,7 @@ use crate::http::{HostRequest, HostResponse, unpacked};
 use crate::process::{Seat, now};
 
 /// Properties of Envoy as a host.
-const RULES: HostRules =
-    HostRules { calls_from_answers: true, answers_grpc: true, has_heirs: true, hears_decisions: false };
+const RULES: HostRules = HostRules { answers_grpc: true, has_heirs: true, hears_decisions: false };
 
 /// An edge, with its host state.
 pub(crate) struct Worker {

@@ -40,7 +40,7 @@ pub struct Config {
 /// The exchange with weir-sync.
 #[derive(Clone, Debug)]
 pub struct SyncConfig {
-    /// The host's name for weir-sync: a cluster (Envoy) or `host:port` (nginx).
+    /// The host's name for weir-sync: a cluster.
     pub cluster: String,
     /// This POP's name; the host's node id if absent.
     pub pop: Option<String>,

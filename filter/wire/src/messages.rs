@@ -9,11 +9,7 @@
 //! `(pop, epoch)`. A reply confirms the counts of those keys that it says are settled, and no others. The sequence
 //! number only tells a stale report from a fresh one.
 //!
-//! **Versions.** Each end reads the latest version and the one before ([`Version`]), and weir-sync answers in the one
-//! that it was asked in. So weir-syncs are upgraded first, and POPs after them; a POP that meets an older weir-sync
-//! speaks the version before. What differs between the two: in the version before, a reply is settled as a whole or
-//! not at all, and a report says nothing of requests that hold tokens ([`Held`]) and of how its POP is ([`Status`]). Their
-//! tokens then count as spent when the usual lease ends, and what a request cost beyond them is not charged.
+//! **Version.** A receiver refuses a message of any version but [`VERSION`], and names both.
 //!
 //! **Push rides on replies.** A POP reports every interval, even with nothing to say but that it is up. So
 //! pushed news reaches it within one interval, and no connection is held open for that.
@@ -23,11 +19,9 @@ mod limits;
 mod reply;
 mod report;
 mod status;
-mod version;
 
-pub use self::coding::{Message, WireError};
+pub use self::coding::{Message, VERSION, WireError};
 pub use self::limits::*;
 pub use self::reply::{AdmitRatio, Allowance, Grant, Leased, Pushed, Reply, Settled};
 pub use self::report::{Ban, Held, Key, Replies, Report, Rule, Running};
 pub use self::status::{RuleCounts, Status};
-pub use self::version::Version;

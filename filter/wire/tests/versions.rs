@@ -1,8 +1,8 @@
-//! The two versions of the messages that each end reads.
+//! The version of the messages, and what a report may say.
 
 use weir_wire::messages::{
     Allowance, COUNTED_MAX, HELD_MS_MAX, Held, Key, MODULE_MAX, Message, Reply, Report, Rule, RuleCounts,
-    Settled, Status, Version, WireError,
+    Settled, Status, VERSION, WireError,
 };
 use weir_wire::quota::Quota;
 use weir_wire::sharing::Sharing;
@@ -19,42 +19,13 @@ fn reply(settled: Settled) -> Reply {
     Reply { sequence: 1, pops: 1, settled, grants: vec![Allowance::Warm; 3], ..Reply::default() }
 }
 
-fn encoded(version: Version) -> Vec<u8> {
-    let mut bytes = report().encode();
-    Report::put(version, &mut bytes);
-    bytes
-}
-
 #[test]
-fn both_are_read_and_the_version_is_told() {
-    for version in Version::ALL {
-        assert_eq!(Report::read(&encoded(version)), Ok((version, report())));
-        for settled in [Settled::None, Settled::All] {
-            let reply = reply(settled);
-            assert_eq!(Reply::read(&reply.clone().encode_as(version)), Ok((version, reply)));
-        }
-    }
-    let mut later = report().encode();
-    later[0] += 1;
-    assert_eq!(Report::decode(&later), Err(WireError::Version(7)));
-    assert_eq!(WireError::Version(7).to_string(), "the message has version 7, expected 6 or 5");
-}
-
-/// As the last version that was out wrote and read them.
-#[test]
-fn messages_of_the_version_before_have_the_bytes_that_they_always_had() {
-    let said = encoded(Version::Before);
-    assert_eq!(&said[..7], b"\x05\x04fra1\x00");
-    let now = report().encode();
-    assert_eq!(
-        (&said[1..], &now[now.len() - 2..]),
-        (&now[1..now.len() - 2], &[0, 0][..]),
-        "what is held, and the POP's status, are the end of a report"
-    );
-    for (settled, byte) in [(Settled::None, 0), (Settled::All, 1), (Settled::But(vec![0b10]), 0)] {
-        // Version, sequence, POPs, no guess; a bool; a count of grants, all warm; all else is nothing.
-        let expected = [5, 1, 1, 0, byte, 3, 0, 0, 0, 0, 0, 0, 0, 0];
-        assert_eq!(reply(settled).encode_as(Version::Before), expected);
+fn a_message_of_another_version_is_refused_and_both_are_named() {
+    for bytes in [report().encode(), reply(Settled::All).encode()] {
+        let other = [&[VERSION + 6], &bytes[1..]].concat();
+        let refusal = WireError::Version(VERSION + 6);
+        assert_eq!((Report::decode(&other), Reply::decode(&other)), (Err(refusal), Err(refusal)));
+        assert_eq!(refusal.to_string(), "the message has version 7, expected 1");
     }
 }
 

@@ -8,7 +8,7 @@ use weir_budget::divide::Terms;
 use weir_budget::hub;
 
 use super::token::TokenSource;
-use super::values::{self, LogFormat, OtlpUrl, StoreAddress, TrailFile, TrailRedis};
+use super::values::{self, LogFormat, StoreAddress, TrailFile, TrailRedis};
 use crate::store::address::NodeMap;
 use crate::store::keys::PREFIX;
 use crate::tls;
@@ -79,12 +79,6 @@ pub struct Config {
     pub trail_redis: Option<TrailRedis>,
     /// A file that holds the password of that Redis, instead of one in its URL.
     pub trail_redis_password_file: Option<String>,
-    /// The collector that the trail goes to, if it goes to one.
-    pub trail_otlp: Option<OtlpUrl>,
-    /// The collector that spans of reports and draws go to, if they do.
-    pub traces_otlp: Option<OtlpUrl>,
-    /// How many reports in a hundred have spans.
-    pub traces_percent: usize,
     /// About how many entries the trail's stream keeps.
     pub trail_redis_max: usize,
     /// How often the trail tells of decisions.
@@ -217,9 +211,6 @@ impl Default for Config {
             trail_file: None,
             trail_redis: None,
             trail_redis_password_file: None,
-            trail_otlp: None,
-            traces_otlp: None,
-            traces_percent: 100,
             trail_redis_max: 100_000,
             trail_interval: Duration::from_secs(10),
             trail_keys_max: 1_000,

@@ -13,4 +13,4 @@ pub mod values;
 pub use configuration::{Config, GATEWAY_PREFIX};
 pub use layers::{Errors, Loaded, command, load};
 pub use token::TokenSource;
-pub use values::{LogFormat, OtlpUrl, Secret, StoreAddress, TrailFile, TrailRedis};
+pub use values::{LogFormat, Secret, StoreAddress, TrailFile, TrailRedis};

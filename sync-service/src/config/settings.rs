@@ -5,7 +5,7 @@ use weir_wire::messages::{MESSAGE_BYTES_MAX, POPS_MAX};
 
 use super::Config;
 use super::token::{self, TokenSource};
-use super::values::{self, LogFormat, OtlpUrl, StoreAddress, TrailFile, TrailRedis};
+use super::values::{self, LogFormat, StoreAddress, TrailFile, TrailRedis};
 use crate::store::address::NodeMap;
 
 /// What every variable of weir-sync begins with.
@@ -293,23 +293,6 @@ pub const SETTINGS: &[Setting] = &[
         "About how many entries the stream keeps; older ones go",
         |text| values::count(text, 1, 100_000_000)
     ),
-    setting!(
-        trail_otlp,
-        "URL",
-        "",
-        "Where to send the trail as logs of OpenTelemetry (OTLP over HTTP, as JSON), as in http://127.0.0.1:4318/v1/logs",
-        |text| OtlpUrl::read(text).map(Some)
-    ),
-    setting!(
-        traces_otlp,
-        "URL",
-        "",
-        "Where to send spans of reports and of draws on strict budgets, as in http://127.0.0.1:4318/v1/traces",
-        |text| OtlpUrl::read(text).map(Some)
-    ),
-    setting!(traces_percent, "PERCENT", "100", "How many reports in a hundred have spans", |text| {
-        values::count(text, 1, 100)
-    }),
     setting!(
         trail_interval_ms as trail_interval,
         "MS",

@@ -4,9 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use rustls::pki_types::ServerName;
 use tracing::level_filters::LevelFilter;
-use url::{Position, Url};
 
 use crate::random::random;
 use crate::store::address::Address;
@@ -89,70 +87,6 @@ impl TrailFile {
             "stdout" => Ok(Self::Stdout),
             _ => path(text).map(Self::File),
         }
-    }
-}
-
-/// Where a collector of OpenTelemetry's takes requests.
-#[derive(Clone, PartialEq, Eq)]
-pub struct OtlpUrl(Url);
-
-impl OtlpUrl {
-    /// From an address of HTTP.
-    pub fn read(text: &str) -> Result<Self, String> {
-        let fits = |Self(url): &Self| {
-            let is_bare = url.username().is_empty() && url.password().is_none() && url.fragment().is_none();
-            matches!(url.scheme(), "http" | "https") && url.has_host() && is_bare
-        };
-        let url = Url::parse(text).ok().map(Self).filter(fits);
-        // Without a name that a certificate can have, there is no TLS.
-        let url = url.filter(|url| !url.is_tls() || url.server_name().is_some());
-        // The text is not repeated: it may hold a password.
-        url.ok_or_else(|| {
-            "expected where a collector takes OTLP over HTTP, as in http://127.0.0.1:4318/v1/logs, without user and password"
-                .into()
-        })
-    }
-
-    /// What its certificate must name.
-    pub fn server_name(&self) -> Option<ServerName<'static>> {
-        ServerName::try_from(self.host().to_owned()).ok()
-    }
-
-    /// Whether it speaks TLS.
-    pub fn is_tls(&self) -> bool {
-        self.0.scheme() == "https"
-    }
-
-    /// Its name or address; that of IPv6 without brackets.
-    pub fn host(&self) -> &str {
-        self.0.host_str().unwrap_or_default().trim_matches(['[', ']'])
-    }
-
-    /// Its port.
-    pub fn port(&self) -> u16 {
-        self.0.port_or_known_default().unwrap_or(4318)
-    }
-
-    /// The path, and the query if there is one.
-    pub fn path(&self) -> &str {
-        &self.0[Position::BeforePath..]
-    }
-
-    /// As in the header `host`.
-    pub fn authority(&self) -> &str {
-        &self.0[Position::BeforeHost..Position::AfterPort]
-    }
-}
-
-impl fmt::Display for OtlpUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
-impl fmt::Debug for OtlpUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
     }
 }
 
@@ -269,35 +203,4 @@ pub(super) fn millis(text: &str, min: u64, max: u64) -> Result<Duration, String>
 pub(super) fn count(text: &str, min: usize, max: usize) -> Result<usize, String> {
     let value = text.parse().ok().filter(|n| (min..=max).contains(n));
     value.ok_or_else(|| format!("expected a whole number from {min} to {max}, found `{text}`"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_collector_has_a_name_that_its_certificate_can_have_and_no_password() {
-        for good in [
-            "http://127.0.0.1:4318/v1/logs",
-            "https://[::1]/v1/logs",
-            "https://otel_1.example/?a=b",
-            "http://a-/",
-        ] {
-            assert!(OtlpUrl::read(good).is_ok(), "{good}");
-        }
-        for bad in [
-            "127.0.0.1:4318",
-            "ftp://a/",
-            "https://a-/",
-            "http://anna:a-secret@a/",
-            "https://a-secret@a/",
-            "http://a/#a",
-        ] {
-            let error = OtlpUrl::read(bad).unwrap_err();
-            assert!(
-                error.starts_with("expected where a collector") && !error.contains("secret"),
-                "{bad}: {error}"
-            );
-        }
-    }
 }

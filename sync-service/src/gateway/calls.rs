@@ -36,9 +36,8 @@ impl Gateway {
 
     async fn answer(&self, call: &Call) -> Answered {
         if call.path == REPORT_PATH {
-            let (version, report) =
-                Report::read(&call.body).map_err(|error| Unread::NotRead(error.to_string()))?;
-            return Ok(self.exchange.answer_to(Speaker::Gateway, version, report).await);
+            let report = Report::decode(&call.body).map_err(|error| Unread::Failed(error.to_string()))?;
+            return Ok(self.exchange.answer_to(Speaker::Gateway, report).await);
         }
         let version = call.path.strip_prefix(RULES_PATH).and_then(|rest| rest.strip_prefix("?version="));
         let Some(version) = version.and_then(|version| version.parse().ok()) else {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use weir_budget::divide::Terms;
-use weir_wire::messages::{Report, Version};
+use weir_wire::messages::Report;
 
 use super::*;
 use crate::metrics::{Happened, Metrics, OfRule};
@@ -40,7 +40,7 @@ impl Tried {
         let exchange = Arc::new(Exchange::new(store, Arc::new(metrics), hub, Arc::default()));
         for pop in ["ams1", "iad1"] {
             let report = Report { pop: pop.into(), worker: 1, sequence: 1, table: 1, ..Report::default() };
-            exchange.answer(Version::Latest, report).await;
+            exchange.answer(report).await;
         }
         exchange.listen().await.unwrap();
         let timeout = Duration::from_secs(1);

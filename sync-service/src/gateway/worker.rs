@@ -162,8 +162,7 @@ impl Worker {
 }
 
 /// No answer is for a gRPC client here: a door says in its own way what is to be told.
-const HOST: HostRules =
-    HostRules { calls_from_answers: true, answers_grpc: false, has_heirs: false, hears_decisions: true };
+const HOST: HostRules = HostRules { answers_grpc: false, has_heirs: false, hears_decisions: true };
 
 impl State {
     /// Begins a request.

@@ -85,46 +85,6 @@ for k = 1, #KEYS do
   end
   if state and #state >= HEAD_BYTES then
     is, us, ns, at_us, ahead_us, doubt_us, bursts, until_us, before, token, rest, kept, spans, sources, members, all = read(HEAD, state)
-    if store_now - at_us + ahead_us > DELAY_US_MAX then
-      -- A rollback leaves strings behind: the hash that was charged since is the budget.
-      local times = redis.pcall('HMGET', (string.gsub(key, ':budget:', ':', 1)), 'at_us', 'clock')
-      local hash_at = (tonumber(times[1] or 0) or 0) - (tonumber(string.match(times[2] or '', '^(%-?%d+) ') or 0))
-      if hash_at > at_us - ahead_us + DELAY_US_MAX then
-        state = false
-      end
-    end
-  end
-  if not state then
-    state, is = '', nil
-    -- A weir-sync of the version before may have charged it: what that wrote is taken over, once.
-    local hash = string.gsub(key, ':budget:', ':', 1)
-    local all_fields = redis.pcall('HGETALL', hash)
-    if all_fields[1] then
-      redis.call('DEL', hash)
-      local field, records, names, spilled, spilled_len = {}, {}, {}, '', 0
-      for f = 1, #all_fields, 2 do
-        field[all_fields[f]] = all_fields[f + 1]
-        local admitted, seen, made, delay = string.match(all_fields[f + 1], '^(%d+) (%d+) (%d+) (%d+)$')
-        local epoch, pop = string.match(all_fields[f], '^source:(%x+):(.*)$')
-        if delay and epoch and #epoch == 16 and not find(pop, '[\n\\]') then
-          records[#records + 1] = '\n' .. epoch .. pop .. '\n' .. write('<dddd', admitted, seen, made, delay)
-        end
-      end
-      for from, to in string.gmatch(field.spill or '', '(%d+) (%d+);') do
-        spilled, spilled_len = spilled .. write('<dd', from, to), spilled_len + 1
-      end
-      for name, milli, askers, spoke in string.gmatch(field.members or '', '([^=;]+)=(%d+),(%d+),(%d+);') do
-        names[#names + 1] = string.char(#name) .. name .. write('<ddd', milli, askers, spoke)
-      end
-      bursts, until_us, before = string.match(field.spread or '', '^(%d+) (%d+) (%d+)$')
-      token, rest = string.match(field.token or '', '^(%d+) (%d+)$')
-      ahead_us, doubt_us = string.match(field.clock or '', '^(%-?%d+) (%d+)$')
-      local records_len, kept_names, kept_records = #records, table.concat(names), table.concat(records)
-      state = write(HEAD, 'W2', tonumber(field.deficit_us) or 0, tonumber(field.deficit_ns) or 0, tonumber(field.at_us) or 0,
-        ahead_us or 0, doubt_us or 0, bursts or 0, until_us or 0, before or 0, token or token_us, rest or token_ns, 0, spilled_len,
-        records_len, #kept_names, HEAD_BYTES + #spilled + #kept_names + #kept_records) .. spilled .. kept_names .. kept_records
-      is, us, ns, at_us, ahead_us, doubt_us, bursts, until_us, before, token, rest, kept, spans, sources, members, all = read(HEAD, state)
-    end
   end
   if is == 'W2' and all == #state then
     deficit_us, deficit_ns, at, ahead, doubt = us, ns, at_us, ahead_us, doubt_us

@@ -41,11 +41,6 @@ impl Keys {
         self.under("budget:", id)
     }
 
-    /// The name of a budget's hash, as the version before keeps it.
-    pub fn budget_hash(&self, id: &BudgetId) -> String {
-        self.under("", id)
-    }
-
     /// Name of a strict budget's hash. It contains the refill policy.
     pub fn escrow(&self, law: Law, id: &BudgetId) -> String {
         let (kind, calendar) = match law {
@@ -81,11 +76,6 @@ impl Keys {
 /// Name of a budget, under the default prefix.
 pub fn budget_key(id: &BudgetId) -> String {
     Keys::default().budget(id)
-}
-
-/// The name of a budget's hash, under the usual prefix.
-pub fn budget_hash_key(id: &BudgetId) -> String {
-    Keys::default().budget_hash(id)
 }
 
 /// Name of a strict budget's hash, under the default prefix.

@@ -8,13 +8,11 @@
 //! `weir:quota:60s+0:{...}` or `weir:sliding:60s+0:{...}`. Rule sets are `weir:rules`, orders
 //! `weir:{weir:rules}:orders`, POPs `weir:pops` and `weir:fleet`, hot keys `weir:hot` and `weir:{weir:hot}:changed`,
 //! bans `weir:{boxed}` and `weir:{boxed}:changed`, busy keys `weir:{busy}` and `weir:{busy}:times`.
-//! `weir:{weir:fleet}:shape` says in which way budgets are kept.
 
 mod bans;
 mod busy;
 mod changed_list;
 mod charge;
-mod charge_hash;
 mod charger;
 mod cluster;
 mod confirmer;
@@ -51,7 +49,6 @@ pub use self::charge::{
 use self::charger::Charger;
 pub use self::draw::script as draw_script;
 use self::exchange::Call;
-use self::fleet::{Notes, Shape};
 use self::reach::Reach;
 use self::script::{Lua, with_maxima};
 use self::servers::Servers;
@@ -63,7 +60,7 @@ use super::ceiling::Ceiling;
 use super::clock::{Clocks, Way};
 use super::dial::{DialError, Dialer, Files};
 use super::keys::Keys;
-pub use super::keys::{PREFIX, budget_hash_key, budget_key, escrow_key};
+pub use super::keys::{PREFIX, budget_key, escrow_key};
 use super::orders::{Change, Current, Orders};
 use super::rules::{Kept, Put, Stored};
 use super::{Answer, Batch, Each, Master, Store, StoreError};
@@ -82,19 +79,9 @@ pub struct Redis {
     /// Takes, where they need not be confirmed, and one server has all keys.
     taker: Option<Taker>,
     clocks: Arc<Clocks>,
-    charge: Arc<Lua>,
-    charge_hash: Arc<Lua>,
-    shape: Shape,
-    draw: Arc<Lua>,
-    register: Arc<Lua>,
-    hot: Arc<Lua>,
+    scripts: Scripts,
     known_hot: hot::Known,
-    bans: Arc<Lua>,
     known_bans: bans::Known,
-    rules: Arc<Lua>,
-    orders: Arc<Lua>,
-    fleet: Arc<Lua>,
-    busy: Arc<Lua>,
     pop_ttl_us: u64,
     ceiling: Ceiling,
 }
@@ -123,27 +110,22 @@ impl Redis {
     /// the files cannot be used.
     pub fn new(url: &str, options: Options) -> Result<Self, DialError> {
         let dialer = Arc::new(Dialer::new(url, options.files, options.nodes)?);
-        let texts = scripts();
-        let charge = Arc::new(Lua::timed(&texts[0], Way::Packed));
-        let [draw, charge_hash] = [&texts[1], &texts[10]].map(|text| Arc::new(Lua::timed(text, Way::Row(4))));
-        let take = Arc::new(Lua::timed(&texts[7], Way::Row(0)));
-        let [_, _, register, hot, bans, rules, fleet, _, orders, busy, _] =
-            texts.each_ref().map(|text| Arc::new(Lua::new(text)));
-        let scripts: Arc<[String]> = texts.into();
+        let scripts = Scripts::new();
         let clocks = Arc::new(Clocks::new());
-        let confirmed = options.wait.map(|wait| (Arc::clone(&draw), wait));
+        let confirmed = options.wait.map(|wait| (Arc::clone(&scripts.draw), wait));
         let keys = Keys::new(&options.prefix);
         let servers = Arc::new(Servers::new(Reach {
             dialer,
             keys: keys.clone(),
             response_timeout: options.response_timeout,
-            scripts,
+            scripts: scripts.texts().into(),
             confirmed,
             clocks: Arc::clone(&clocks),
         }));
         let is_one = matches!(*servers, Servers::One(_));
-        let charger = is_one.then(|| Charger::new(Arc::clone(&servers), Arc::clone(&charge)));
+        let charger = is_one.then(|| Charger::new(Arc::clone(&servers), Arc::clone(&scripts.charge)));
         let is_simple = is_one && options.wait.is_none();
+        let take = Arc::clone(&scripts.take);
         let taker = is_simple.then(|| Taker::new(Arc::clone(&servers), take, keys.clone()));
         Ok(Self {
             servers,
@@ -151,19 +133,9 @@ impl Redis {
             charger,
             taker,
             clocks,
-            charge,
-            charge_hash,
-            shape: Shape::default(),
-            draw,
-            register,
-            hot,
+            scripts,
             known_hot: hot::Known::default(),
-            bans,
             known_bans: bans::Known::default(),
-            rules,
-            orders,
-            fleet,
-            busy,
             ceiling: Ceiling::new(options.keys_max),
             pop_ttl_us: u64::try_from(options.pop_ttl.as_micros()).unwrap_or(u64::MAX).min(COUNT_MAX / 4),
         })
@@ -171,51 +143,30 @@ impl Redis {
 }
 
 impl Redis {
-    /// Charges each, in their order, in the shape that all weir-syncs understand.
+    /// Charges each, in their order.
     async fn charge_each(&self, batch: &Batch<'_>, entries: &[&Entry]) -> Vec<Result<Account, StoreError>> {
-        // A call of nothing is refused, and the link would hear of it.
+        // Redis refuses a call of nothing, which would count against the link.
         if entries.is_empty() {
             return Vec::new();
         }
-        let is_packed = match self.shape.is_packed(&self.notes(batch.member)).await {
-            Ok(is_packed) => is_packed,
-            Err(reason) => return entries.iter().map(|_| Err(reason.clone())).collect(),
+        let member: Arc<str> = batch.member.into();
+        let charging = |entry: &&Entry| {
+            let charge = entry.charge(batch.member, batch.pop);
+            Charging::new(self.keys.budget(&entry.id), Arc::clone(&member), &charge)
         };
-        if is_packed {
-            let member: Arc<str> = batch.member.into();
-            let charging = |entry: &&Entry| {
-                let charge = entry.charge(batch.member, batch.pop);
-                Charging::new(self.keys.budget(&entry.id), Arc::clone(&member), &charge)
-            };
-            let charges = entries.iter().map(charging);
-            if let Some(charger) = &self.charger {
-                return charger.charge(charges.collect()).await;
-            }
-            // In a cluster the keys of a call are of one slot, and so there is one.
-            let (calls, says): (Vec<_>, Vec<_>) =
-                charges.map(|charging| Charging::call(&self.charge, vec![charging])).unzip();
-            let said = self.servers.send::<Vec<u8>>(calls, &self.charge).await;
-            let account = |(said, says): (Result<Vec<u8>, StoreError>, Says)| {
-                next(&mut charge::accounts(&said?, says)?.into_iter().flatten().map(Ok))
-            };
-            return said.into_iter().zip(says).map(account).collect();
+        let charges = entries.iter().map(charging);
+        if let Some(charger) = &self.charger {
+            return charger.charge(charges.collect()).await;
         }
-        let calls = entries
-            .iter()
-            .map(|entry| charge_hash::call(&self.charge_hash, &self.keys, batch, entry))
-            .collect();
-        let rows = self.servers.send(calls, &self.charge_hash).await;
-        rows.into_iter().map(|row| charge_hash::account(&row?)).collect()
-    }
-
-    fn notes<'a>(&'a self, member: &'a str) -> Notes<'a> {
-        Notes {
-            servers: &self.servers,
-            script: &self.fleet,
-            keys: &self.keys,
-            ttl_us: self.pop_ttl_us,
-            member,
-        }
+        // In a cluster the keys of a call are of one slot, and so there is one.
+        let script = &self.scripts.charge;
+        let (calls, says): (Vec<_>, Vec<_>) =
+            charges.map(|charging| Charging::call(script, vec![charging])).unzip();
+        let said = self.servers.send::<Vec<u8>>(calls, script).await;
+        let account = |(said, says): (Result<Vec<u8>, StoreError>, Says)| {
+            next(&mut charge::accounts(&said?, says)?.into_iter().flatten().map(Ok))
+        };
+        said.into_iter().zip(says).map(account).collect()
     }
 
     /// Draws on each, in their order. Where all are takes, they go with others of their kind.
@@ -225,11 +176,12 @@ impl Redis {
             _ => draws.iter().map(|_| Ok(None)).collect(),
         };
         let others = draws.iter().zip(&taken).filter(|(_, taken)| matches!(taken, Ok(None)));
-        let calls: Vec<_> = others.map(|(draw, _)| draw::call(&self.draw, &self.keys, pop, draw)).collect();
+        let calls: Vec<_> =
+            others.map(|(draw, _)| draw::call(&self.scripts.draw, &self.keys, pop, draw)).collect();
         if calls.is_empty() {
             return taken.into_iter().filter_map(Result::transpose).collect();
         }
-        let mut rows = self.servers.send_confirmed(calls, &self.draw).await.into_iter();
+        let mut rows = self.servers.send_confirmed(calls, &self.scripts.draw).await.into_iter();
         let answer = |(draw, taken): (&&Draw, Result<Option<Drawn>, StoreError>)| match taken? {
             Some(given) => Ok(given),
             None => draw::drawn(draw, &next(&mut rows)?),
@@ -277,23 +229,23 @@ impl Store for Redis {
     fn forget<'a>(&'a self, id: &'a BudgetId, laws: &'a [Law]) -> Answer<'a, ()> {
         Box::pin(async move {
             let escrows = laws.iter().map(|law| self.keys.escrow(*law, id));
-            let names = escrows.chain([self.keys.budget(id), self.keys.budget_hash(id)]);
+            let names = escrows.chain([self.keys.budget(id)]);
             let calls = names.map(|name| {
                 let mut call = Call::new("DEL", &name);
                 call.arg(name);
                 call
             });
             // Any script will do: none is run.
-            let deleted = self.servers.send::<u64>(calls.collect(), &self.bans).await;
+            let deleted = self.servers.send::<u64>(calls.collect(), &self.scripts.bans).await;
             deleted.into_iter().try_for_each(|deleted| deleted.map(|_| ()))
         })
     }
 
     fn register<'a>(&'a self, pop: &'a str) -> Answer<'a, u32> {
         Box::pin(async move {
-            let mut call = Call::of(&self.register, &[self.keys.one(LIVE)]);
+            let mut call = Call::of(&self.scripts.register, &[self.keys.one(LIVE)]);
             call.arg(pop).arg(self.pop_ttl_us);
-            let live: u32 = self.servers.send_one(call, &self.register).await?;
+            let live: u32 = self.servers.send_one(call, &self.scripts.register).await?;
             Ok(live.max(1))
         })
     }
@@ -301,8 +253,10 @@ impl Store for Redis {
     fn hot<'a>(&'a self, mine: &'a [HotKey]) -> Answer<'a, Vec<HotKey>> {
         Box::pin(async move {
             let since_ms = self.known_hot.since_ms();
-            let row =
-                self.servers.send_one(hot::call(&self.hot, &self.keys, since_ms, mine), &self.hot).await?;
+            let row = self
+                .servers
+                .send_one(hot::call(&self.scripts.hot, &self.keys, since_ms, mine), &self.scripts.hot)
+                .await?;
             Ok(hot::list(&self.known_hot, since_ms, &row))
         })
     }
@@ -310,58 +264,61 @@ impl Store for Redis {
     fn bans<'a>(&'a self, mine: &'a [BannedKey]) -> Answer<'a, Vec<BannedKey>> {
         Box::pin(async move {
             let since_ms = self.known_bans.since_ms();
-            let row =
-                self.servers.send_one(bans::call(&self.bans, &self.keys, since_ms, mine), &self.bans).await?;
+            let row = self
+                .servers
+                .send_one(bans::call(&self.scripts.bans, &self.keys, since_ms, mine), &self.scripts.bans)
+                .await?;
             Ok(bans::list(&self.known_bans, since_ms, &row))
         })
     }
 
     fn put_rules<'a>(&'a self, put: &'a Put<'a>) -> Answer<'a, Stored> {
-        Box::pin(rules::put(&self.servers, &self.rules, &self.keys, put))
+        Box::pin(rules::put(&self.servers, &self.scripts.rules, &self.keys, put))
     }
 
     fn change_canary<'a>(&'a self, change: &'a canary::Change<'a>) -> Answer<'a, canary::Outcome> {
-        Box::pin(rules::change_canary(&self.servers, &self.rules, &self.keys, change))
+        Box::pin(rules::change_canary(&self.servers, &self.scripts.rules, &self.keys, change))
     }
 
     fn canary(&self) -> Answer<'_, Option<canary::Kept>> {
-        Box::pin(rules::canary(&self.servers, &self.rules, &self.keys))
+        Box::pin(rules::canary(&self.servers, &self.scripts.rules, &self.keys))
     }
 
     fn rules_version(&self) -> Answer<'_, Option<u64>> {
-        Box::pin(rules::version(&self.servers, &self.rules, &self.keys))
+        Box::pin(rules::version(&self.servers, &self.scripts.rules, &self.keys))
     }
 
     fn get_rules(&self, version: u64) -> Answer<'_, Option<String>> {
-        Box::pin(rules::document(&self.servers, &self.rules, &self.keys, version))
+        Box::pin(rules::document(&self.servers, &self.scripts.rules, &self.keys, version))
     }
 
     fn kept_rules(&self) -> Answer<'_, Vec<Kept>> {
-        Box::pin(rules::kept(&self.servers, &self.rules, &self.keys))
+        Box::pin(rules::kept(&self.servers, &self.scripts.rules, &self.keys))
     }
 
     fn current(&self) -> Answer<'_, Current> {
-        Box::pin(orders::current(&self.servers, &self.orders, &self.keys))
+        Box::pin(orders::current(&self.servers, &self.scripts.orders, &self.keys))
     }
 
     fn orders<'a>(&'a self, change: Option<&'a Change<'a>>) -> Answer<'a, Orders> {
-        Box::pin(orders::change(&self.servers, &self.orders, &self.keys, change))
+        Box::pin(orders::change(&self.servers, &self.scripts.orders, &self.keys, change))
     }
 
     fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> Answer<'a, ()> {
-        Box::pin(async move { fleet::note(&self.notes(member), &self.shape, pops).await })
+        let script = &self.scripts.fleet;
+        Box::pin(fleet::note(&self.servers, script, &self.keys, self.pop_ttl_us, (member, pops)))
     }
 
     fn fleet(&self) -> Answer<'_, Vec<Seen>> {
-        Box::pin(fleet::read(&self.servers, &self.fleet, &self.keys, self.pop_ttl_us))
+        Box::pin(fleet::read(&self.servers, &self.scripts.fleet, &self.keys, self.pop_ttl_us))
     }
 
     fn say_busy<'a>(&'a self, member: &'a str, text: &'a str) -> Answer<'a, ()> {
-        Box::pin(busy::say(&self.servers, &self.busy, &self.keys, member, text))
+        Box::pin(busy::say(&self.servers, &self.scripts.busy, &self.keys, member, text))
     }
 
     fn busy(&self) -> Answer<'_, Vec<(String, String)>> {
-        Box::pin(busy::read(&self.servers, &self.busy, &self.keys))
+        Box::pin(busy::read(&self.servers, &self.scripts.busy, &self.keys))
     }
 
     fn clock_jumps(&self) -> u64 {
@@ -382,21 +339,43 @@ fn next<T>(rows: &mut impl Iterator<Item = Result<T, StoreError>>) -> Result<T, 
     rows.next().unwrap_or(Err(StoreError::Nonsense("no answer")))
 }
 
-/// Every script.
-pub(super) fn scripts() -> [String; 11] {
-    [
-        charge::script(),
-        draw::script(),
-        register_script(),
-        hot::script(),
-        bans::script(),
-        rules::script(),
-        fleet::script(),
-        take::script(),
-        orders::script(),
-        busy::script(),
-        charge_hash::script(),
-    ]
+/// The scripts, by name.
+#[derive(Debug)]
+pub(super) struct Scripts {
+    charge: Arc<Lua>,
+    draw: Arc<Lua>,
+    take: Arc<Lua>,
+    register: Arc<Lua>,
+    hot: Arc<Lua>,
+    bans: Arc<Lua>,
+    rules: Arc<Lua>,
+    orders: Arc<Lua>,
+    fleet: Arc<Lua>,
+    busy: Arc<Lua>,
+}
+
+impl Scripts {
+    pub(super) fn new() -> Self {
+        Self {
+            charge: Arc::new(Lua::timed(&charge::script(), Way::Packed)),
+            draw: Arc::new(Lua::timed(&draw::script(), Way::Row(4))),
+            take: Arc::new(Lua::timed(&take::script(), Way::Row(0))),
+            register: Arc::new(Lua::new(&register_script())),
+            hot: Arc::new(Lua::new(&hot::script())),
+            bans: Arc::new(Lua::new(&bans::script())),
+            rules: Arc::new(Lua::new(&rules::script())),
+            orders: Arc::new(Lua::new(&orders::script())),
+            fleet: Arc::new(Lua::new(&fleet::script())),
+            busy: Arc::new(Lua::new(&busy::script())),
+        }
+    }
+
+    /// The text of each, as Redis loads it.
+    pub(super) fn texts(&self) -> Vec<String> {
+        let Self { charge, draw, take, register, hot, bans, rules, orders, fleet, busy } = self;
+        let all = [charge, draw, take, register, hot, bans, rules, orders, fleet, busy];
+        all.into_iter().map(|script| script.text().to_owned()).collect()
+    }
 }
 
 fn register_script() -> String {

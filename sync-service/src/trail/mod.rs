@@ -8,9 +8,7 @@ pub mod event;
 pub mod fault;
 pub mod file;
 pub mod observer;
-pub mod otlp;
 pub mod queue;
-pub mod spans;
 pub mod tally;
 mod under_way;
 pub mod writer;
@@ -24,16 +22,14 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::anomalies::Terms;
-use crate::config::{OtlpUrl, TrailFile};
+use crate::config::TrailFile;
 use crate::metrics::{Metrics, OfEvent, OfSink};
 use crate::store::StoreError;
 use crate::store::dial::DialError;
 use crate::store::stream::{Stream, StreamSettings};
 use event::{Changed, Event, Outcome, Stamp};
 use file::FileSink;
-use otlp::{Otlp, Signal};
 use queue::Queue;
-use spans::Spans;
 use writer::{Sink, Writer};
 
 /// How long the start waits for the trail's file: one that hangs must not hold it up.
@@ -48,10 +44,6 @@ pub struct Settings {
     pub file: Option<TrailFile>,
     /// A stream of Redis.
     pub stream: Option<StreamSettings>,
-    /// A collector of OpenTelemetry's.
-    pub otlp: Option<OtlpUrl>,
-    /// The same for spans, and of how many traces in a hundred.
-    pub spans: Option<(OtlpUrl, usize)>,
     /// The most lines that wait for a sink.
     pub queue_max: usize,
     /// The most keys whose decisions are told in an interval.
@@ -66,16 +58,7 @@ impl Default for Settings {
     /// Without sinks.
     fn default() -> Self {
         let (anomalies, minute) = (Terms::default(), Duration::from_mins(1));
-        Self {
-            file: None,
-            stream: None,
-            otlp: None,
-            spans: None,
-            queue_max: 10_000,
-            keys_max: 1_000,
-            anomalies,
-            minute,
-        }
+        Self { file: None, stream: None, queue_max: 10_000, keys_max: 1_000, anomalies, minute }
     }
 }
 
@@ -89,8 +72,6 @@ pub struct Trail {
     anomalies: Terms,
     minute: Duration,
     events: Family<OfEvent, Counter>,
-    /// What takes how long.
-    pub spans: Spans,
 }
 
 impl Trail {
@@ -111,9 +92,6 @@ impl Trail {
         if let Some(stream) = settings.stream {
             sinks.push(("redis", Sink::Redis(Box::new(Stream::new(stream)?))));
         }
-        if let Some(url) = settings.otlp {
-            sinks.push(("otlp", Sink::Otlp(Box::new(Otlp::new(Signal::Logs, url, member)))));
-        }
         let writer = |(name, sink)| {
             let of = |family: &Family<OfSink, Counter>| family.get_or_create_owned(&OfSink { sink: name });
             Writer {
@@ -126,20 +104,12 @@ impl Trail {
                 reread: reread.clone(),
             }
         };
-        let mut writers: Vec<_> = sinks.into_iter().map(writer).collect();
+        let writers: Vec<_> = sinks.into_iter().map(writer).collect();
         let queues: Vec<_> = writers.iter().map(|writer| Arc::clone(&writer.queue)).collect();
         let told = (!queues.is_empty()).then(|| Arc::clone(&stamp));
         let (keys_max, events) = (settings.keys_max, metrics.trail_events.clone());
         let (anomalies, minute) = (settings.anomalies, settings.minute);
-        // No event goes where spans go.
-        let of_spans = settings.spans.map(|(url, percent)| {
-            let writer = writer(("spans", Sink::Otlp(Box::new(Otlp::new(Signal::Spans, url, member)))));
-            let spans = Spans::new(Some(Arc::clone(&writer.queue)), percent);
-            writers.push(writer);
-            spans
-        });
-        let spans = of_spans.unwrap_or_default();
-        Ok((Self { stamp: told, queues, keys_max, anomalies, minute, events, spans }, writers))
+        Ok((Self { stamp: told, queues, keys_max, anomalies, minute, events }, writers))
     }
 
     /// Whether anybody hears of events.

@@ -67,17 +67,15 @@ impl Queue {
         }
     }
 
-    /// The sink has written the first `written` lines of what it had in hand, and told of the losses if `is_told`. The next
-    /// `refused` are lost: it will never take them. The rest waits again, as far as there is room.
-    pub fn give_back(&self, batch: Batch, written: usize, refused: usize, is_told: bool) {
+    /// The sink has written the first `written` lines of what it had in hand, and told of the losses if `is_told`. The rest
+    /// waits again, as far as there is room.
+    pub fn give_back(&self, batch: Batch, written: usize, is_told: bool) {
         let mut state = self.state();
         state.in_hand = 0;
         if !is_told {
             state.untold += batch.untold;
         }
-        state.untold += refused as u64;
-        self.lost.inc_by(refused as u64);
-        for line in batch.lines.into_iter().skip(written + refused).rev() {
+        for line in batch.lines.into_iter().skip(written).rev() {
             state.bytes += line.json.len();
             state.lines.push_front(line);
         }
@@ -142,31 +140,15 @@ mod tests {
         assert!(!queue.is_empty(), "it is in hand");
         queue.push(line("6"));
         queue.push(line("7"));
-        queue.give_back(batch, 1, 0, true);
+        queue.give_back(batch, 1, true);
         assert_eq!(lost.get(), 3, "what is given back is the oldest, and one of two has room");
         let batch = queue.take().await;
         assert_eq!((texts(&batch), batch.untold), (vec!["5", "6", "7"], 1));
-        queue.give_back(batch, 0, 0, false);
+        queue.give_back(batch, 0, false);
         let batch = queue.take().await;
         assert_eq!((texts(&batch), batch.untold), (vec!["5", "6", "7"], 1), "nobody was told");
-        queue.give_back(batch, 3, 0, true);
+        queue.give_back(batch, 3, true);
         assert!(queue.is_empty() && lost.get() == 3);
-    }
-
-    #[tokio::test]
-    async fn what_a_sink_will_never_take_is_lost() {
-        let lost = Counter::default();
-        let queue = Queue::new(9, lost.clone());
-        for text in ["1", "2", "3"] {
-            queue.push(line(text));
-        }
-        queue.give_back(queue.take().await, 1, 1, true);
-        let batch = queue.take().await;
-        assert_eq!((texts(&batch), batch.untold, lost.get()), (vec!["3"], 1, 1));
-        queue.give_back(batch, 0, 1, false);
-        assert_eq!((queue.is_empty(), lost.get()), (true, 2));
-        queue.push(line("4"));
-        assert_eq!(queue.take().await.untold, 2);
     }
 
     #[tokio::test]

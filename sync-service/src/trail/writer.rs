@@ -10,7 +10,6 @@ use tokio::time::sleep;
 use super::event::{Event, Line, Stamp};
 use super::fault::Fault;
 use super::file::FileSink;
-use super::otlp::Otlp;
 use super::queue::{Batch, Queue};
 use crate::store::stream::Stream;
 
@@ -24,15 +23,12 @@ pub enum Sink {
     File(FileSink),
     /// Into a stream of Redis.
     Redis(Box<Stream>),
-    /// To a collector of OpenTelemetry's.
-    Otlp(Box<Otlp>),
 }
 
 impl Sink {
     async fn write(&mut self, lines: Vec<Line>) -> Result<(), Fault> {
         match self {
             Self::File(file) => file.write(lines).await,
-            Self::Otlp(otlp) => otlp.send(&lines).await,
             Self::Redis(stream) => stream.append(&lines).await.map_err(|error| Fault::new(0, &error)),
         }
     }
@@ -90,15 +86,13 @@ impl Writer {
         let told = has_losses.then(|| self.stamp.line(&Event::Lost { count: batch.untold }));
         let lines: Vec<_> = told.into_iter().chain(batch.lines.iter().cloned()).collect();
         let all = lines.len();
-        let (written, refused, reason) = match self.sink.write(lines).await {
-            Ok(()) => (all, 0, None),
-            Err(Fault { written, refused, reason }) => (written, refused, Some(reason)),
+        let (written, reason) = match self.sink.write(lines).await {
+            Ok(()) => (all, None),
+            Err(Fault { written, reason }) => (written, Some(reason)),
         };
         self.written.inc_by(written as u64);
         let is_told = has_losses && written > 0;
-        // A line that tells of losses and is refused is no loss of its own: what it told of is told again.
-        let refused = refused.saturating_sub(usize::from(has_losses && !is_told));
-        self.queue.give_back(batch, written - usize::from(is_told), refused, is_told);
+        self.queue.give_back(batch, written - usize::from(is_told), is_told);
         if let Some(reason) = &reason {
             self.errors.inc();
             if !was_failing {

@@ -8,7 +8,6 @@ mod console;
 mod draining;
 mod import;
 mod limits;
-mod otlp;
 mod page;
 mod ports;
 mod running;

@@ -7,10 +7,10 @@ use tokio::net::TcpListener;
 use weir_sync::config::{Config, Secret, StoreAddress};
 use weir_sync::secrets::Secrets;
 use weir_sync::server::RunError;
-use weir_wire::messages::{AdmitRatio, Allowance, Leased, Message, Reply, Settled, Version};
+use weir_wire::messages::{AdmitRatio, Allowance, Leased, Message, Reply, Settled};
 
 use crate::Server;
-use crate::client::{Answer, Client, ask, get, greeting, media_type, one_key, post, report};
+use crate::client::{Answer, Client, get, greeting, media_type, one_key, post, report};
 
 /// The reply in `answer`, which must hold one.
 pub(crate) fn reply(answer: &Answer) -> Reply {
@@ -90,20 +90,6 @@ async fn keys_of_one_budget_are_answered_each() {
         .map(|allowance| allowance.grant().unwrap().level_milli)
         .collect();
     assert_eq!(levels, [80_000, 90_000, 80_000], "in the report's order");
-}
-
-#[tokio::test]
-async fn a_report_is_answered_in_the_version_that_it_was_made_in() {
-    let server = Server::start(Config::default()).await;
-    for (sequence, version) in (1..).zip(Version::ALL) {
-        let mut body = one_key("fra1", sequence, 1, 1, 1).encode();
-        weir_wire::messages::Report::put(version, &mut body);
-        let answer = ask(server.address, &post("/v1/report", &media_type(), &body)).await;
-        let (answered_in, reply) = Reply::read(&answer.body).unwrap();
-        assert_eq!((answer.status, answered_in, reply.sequence), (200, version, sequence));
-        let counted = format!(r#"weir_sync_reports_wire_total{{wire="{}"}}"#, version.byte());
-        assert!((metric(&server, &counted).await - 1.0).abs() < 0.5, "{counted}");
-    }
 }
 
 #[tokio::test]

@@ -42,7 +42,7 @@ async fn malformed_reports_are_told_what_is_wrong() {
     let cases = [
         (vec![], "empty"),
         (vec![9, 9, 9], "version 9"),
-        (vec![messages::Version::Latest.byte(), 255, 255], "malformed"),
+        (vec![messages::VERSION, 255, 255], "malformed"),
         (trailing, "malformed"),
         (limit.encode(), "keys[].rule"),
     ];

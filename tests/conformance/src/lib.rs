@@ -8,7 +8,7 @@ use wasmtime::{
     Val,
 };
 use weir_tests::artefact;
-use weir_tests::mock_host::{Host, Proxy, Runtime, Vm, answer};
+use weir_tests::mock_host::{Host, Runtime, Vm, answer};
 
 /// A module, compiled.
 struct Compiler {
@@ -17,16 +17,10 @@ struct Compiler {
     exports: Vec<String>,
 }
 
-/// wasmtime with the proxy's module, which is compiled once per test process.
-pub fn compiler(proxy: Proxy) -> &'static dyn Runtime {
-    static FOR_ENVOY: LazyLock<Compiler> = LazyLock::new(|| Compiler::of(&artefact::filter_wasm()));
-    static LEAN: LazyLock<Compiler> = LazyLock::new(|| Compiler::of(&artefact::lean_wasm()));
-    static FOR_NGINX: LazyLock<Compiler> = LazyLock::new(|| Compiler::of(&artefact::nginx_wasm()));
-    match proxy {
-        Proxy::Envoy => &*FOR_ENVOY,
-        Proxy::Lean => &*LEAN,
-        Proxy::Nginx => &*FOR_NGINX,
-    }
+/// wasmtime with the module, which is compiled once per test process.
+pub fn compiler() -> &'static dyn Runtime {
+    static FILTER: LazyLock<Compiler> = LazyLock::new(|| Compiler::of(&artefact::filter_wasm()));
+    &*FILTER
 }
 
 impl Compiler {

@@ -1,7 +1,6 @@
 //! The modules on a host that others wrote, the crate proxy-wasm-host, with its checks of what a module may do, and its store.
 //! It returns the statuses that it has reason to; sweep.rs does the others.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -18,16 +17,10 @@ use weir_tests::artefact;
 use weir_tests::mock_host::{grant, reply};
 use weir_wire::messages::{Allowance, Leased, Message, Reply, Report, Settled};
 
-/// The modules, and whether each hears of responses.
-static MODULES: LazyLock<[(Loaded, bool); 3]> = LazyLock::new(|| {
-    let load = |path: PathBuf| {
-        let engine = Engine::new().unwrap();
-        let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        Loaded { host: Host::new(&engine).unwrap(), module: Module::new(&engine, &bytes).unwrap() }
-    };
-    let modules = [artefact::filter_wasm(), artefact::lean_wasm(), artefact::nginx_wasm()].map(load);
-    let [envoy, lean, nginx] = modules;
-    [(envoy, true), (lean, false), (nginx, true)]
+static MODULE: LazyLock<Loaded> = LazyLock::new(|| {
+    let (engine, path) = (Engine::new().unwrap(), artefact::filter_wasm());
+    let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    Loaded { host: Host::new(&engine).unwrap(), module: Module::new(&engine, &bytes).unwrap() }
 });
 
 struct Loaded {
@@ -208,8 +201,8 @@ fn received(body: Vec<u8>) -> HttpCallResponse<'static> {
     HttpCallResponse::received(vec![(b":status".into(), b"200".into())]).with_body(body)
 }
 
-fn configuration(hears_responses: bool) -> Value {
-    let response = json!({"on_allowed": hears_responses});
+fn configuration() -> Value {
+    let response = json!({"on_allowed": true});
     json!({
         "rules": [
             {"name": "per-address", "key": ["client_address"], "rate": "1/h", "burst": 3, "response": response},
@@ -223,62 +216,56 @@ fn configuration(hears_responses: bool) -> Value {
 
 #[test]
 fn a_burst_passes_and_then_clients_are_told_when_to_come_back() {
-    for (module, hears_responses) in MODULES.iter() {
-        let mut proxy = Proxy::start(module, &configuration(*hears_responses));
-        for left in [2, 1, 0] {
-            let request = proxy.request("192.0.2.1:4321");
-            assert_eq!(request.answer, None);
-            let said = request.response_headers.get_joined(b"x-ratelimit-remaining", b",");
-            assert_eq!(said, hears_responses.then(|| left.to_string().into_bytes()));
-        }
-        let answer = proxy.request("192.0.2.1:4321").answer.expect("it is limited");
-        assert_eq!(
-            (answer.status_code, &*answer.status_code_details),
-            (429, &b"weir_limited:per-address"[..])
-        );
-        for (name, value) in [("retry-after", "3600"), ("ratelimit", r#""per-address";r=0;t=3600"#)] {
-            assert_eq!(answer.header(name.as_bytes()), Some(value.as_bytes()), "{name}");
-        }
-        assert_eq!(proxy.request("192.0.2.2:4321").answer, None, "another client's");
+    let mut proxy = Proxy::start(&MODULE, &configuration());
+    for left in [2, 1, 0] {
+        let request = proxy.request("192.0.2.1:4321");
+        assert_eq!(request.answer, None);
+        let said = request.response_headers.get_joined(b"x-ratelimit-remaining", b",");
+        assert_eq!(said, Some(left.to_string().into_bytes()));
     }
+    let answer = proxy.request("192.0.2.1:4321").answer.expect("it is limited");
+    assert_eq!(
+        (answer.status_code, &*answer.status_code_details),
+        (429, &b"weir_limited:per-address"[..])
+    );
+    for (name, value) in [("retry-after", "3600"), ("ratelimit", r#""per-address";r=0;t=3600"#)] {
+        assert_eq!(answer.header(name.as_bytes()), Some(value.as_bytes()), "{name}");
+    }
+    assert_eq!(proxy.request("192.0.2.2:4321").answer, None, "another client's");
 }
 
 #[test]
 fn a_tick_reports_and_its_answer_limits_the_next_request() {
-    for (module, hears_responses) in MODULES.iter() {
-        let mut proxy = Proxy::start(module, &configuration(*hears_responses));
-        proxy.exchange(|report| reply(report.sequence, 3, Vec::new()));
-        assert_eq!(proxy.request("192.0.2.1:4321").answer, None);
-        let report = proxy.exchange(|report| {
-            let nothing_left = report.keys.iter().map(|_| grant(0, 0, 60_000)).collect();
-            reply(report.sequence, 3, nothing_left)
-        });
-        assert_eq!((report.pop.as_str(), report.keys.len()), ("fra1", 1));
-        assert_eq!(proxy.request("192.0.2.1:4321").answer.expect("nothing is left").status_code, 429);
-        proxy.exchange(|report| reply(report.sequence, 3, Vec::new()));
-        let counters = ["weir.rule.per-address.allowed", "weir.rule.per-address.limited"];
-        assert_eq!(counters.map(|name| proxy.counter(name)), [1, 1]);
-    }
+    let mut proxy = Proxy::start(&MODULE, &configuration());
+    proxy.exchange(|report| reply(report.sequence, 3, Vec::new()));
+    assert_eq!(proxy.request("192.0.2.1:4321").answer, None);
+    let report = proxy.exchange(|report| {
+        let nothing_left = report.keys.iter().map(|_| grant(0, 0, 60_000)).collect();
+        reply(report.sequence, 3, nothing_left)
+    });
+    assert_eq!((report.pop.as_str(), report.keys.len()), ("fra1", 1));
+    assert_eq!(proxy.request("192.0.2.1:4321").answer.expect("nothing is left").status_code, 429);
+    proxy.exchange(|report| reply(report.sequence, 3, Vec::new()));
+    let counters = ["weir.rule.per-address.allowed", "weir.rule.per-address.limited"];
+    assert_eq!(counters.map(|name| proxy.counter(name)), [1, 1]);
 }
 
 #[test]
 fn a_strict_rules_request_waits_for_its_answer() {
-    for (module, hears_responses) in MODULES.iter() {
-        let mut proxy = Proxy::start(module, &configuration(*hears_responses));
-        for (tokens, resumed, status) in [(1, 1, None), (0, 0, Some(429))] {
-            let (stream, action, request) = proxy.begin(Request::of("192.0.2.1:4321", "/login"));
-            assert_eq!((action, &request.answer), (Action::Pause, &None));
-            let (context, id, report) = proxy.report();
-            assert_eq!(context, stream);
-            let grants = vec![Allowance::Leased(Leased::of(tokens, 2_000)); report.keys.len()];
-            let (sequence, pops, settled) = (report.sequence, 3, Settled::All);
-            let reply = Reply { sequence, pops, settled, grants, ..Reply::default() }.encode();
-            let (answered, request) =
-                proxy.guest.with(request, |scope| scope.on_http_call_response(stream, id, received(reply)));
-            answered.unwrap();
-            assert_eq!(request.resumed, resumed);
-            assert_eq!(request.answer.as_ref().map(|answer| answer.status_code), status);
-            proxy.end(stream, request);
-        }
+    let mut proxy = Proxy::start(&MODULE, &configuration());
+    for (tokens, resumed, status) in [(1, 1, None), (0, 0, Some(429))] {
+        let (stream, action, request) = proxy.begin(Request::of("192.0.2.1:4321", "/login"));
+        assert_eq!((action, &request.answer), (Action::Pause, &None));
+        let (context, id, report) = proxy.report();
+        assert_eq!(context, stream);
+        let grants = vec![Allowance::Leased(Leased::of(tokens, 2_000)); report.keys.len()];
+        let (sequence, pops, settled) = (report.sequence, 3, Settled::All);
+        let reply = Reply { sequence, pops, settled, grants, ..Reply::default() }.encode();
+        let (answered, request) =
+            proxy.guest.with(request, |scope| scope.on_http_call_response(stream, id, received(reply)));
+        answered.unwrap();
+        assert_eq!(request.resumed, resumed);
+        assert_eq!(request.answer.as_ref().map(|answer| answer.status_code), status);
+        proxy.end(stream, request);
     }
 }

@@ -27,8 +27,6 @@ pub enum By {
     Native,
     /// Weir's wasm module.
     Wasm,
-    /// The lean one.
-    Lean,
     /// Weir as a dynamic module.
     Module,
     /// Envoy's `ratelimit`: every request asks a service, and that asks Redis.
@@ -67,7 +65,7 @@ pub struct Case {
     pub under: Under,
 }
 
-use By::{Central, Empty, Lean, Module, Native, Nothing, NothingAgain, Wasm};
+use By::{Central, Empty, Module, Native, Nothing, NothingAgain, Wasm};
 use Under::{Alone, Chain, Four, Headers, Limited, Many, One, Rotating, Two};
 
 /// The listener without a filter.
@@ -75,7 +73,7 @@ pub const BASE: Case = Case::new(Nothing, Many);
 /// The same with two workers.
 pub const BASE_OF_TWO: Case = Case::new(Nothing, Two);
 /// What the main ratios need, with one worker.
-const MAIN: [Case; 15] = [
+const MAIN: [Case; 14] = [
     BASE,
     Case::new(NothingAgain, Many),
     Case::new(Empty, Many),
@@ -84,7 +82,6 @@ const MAIN: [Case; 15] = [
     Case::new(Native, Limited),
     Case::new(Wasm, Many),
     Case::new(Wasm, Limited),
-    Case::new(Lean, Many),
     Case::new(Module, Many),
     Case::new(Module, Rotating),
     Case::new(Module, Limited),
@@ -93,7 +90,7 @@ const MAIN: [Case; 15] = [
     Case::new(Central, Many),
 ];
 /// What the page has beside.
-const FURTHER: [Case; 13] = [
+const FURTHER: [Case; 12] = [
     Case::new(Native, One),
     Case::new(Native, Chain),
     Case::new(Wasm, Chain),
@@ -103,7 +100,6 @@ const FURTHER: [Case; 13] = [
     Case::new(Wasm, Four),
     Case::new(Wasm, Headers),
     Case::new(Wasm, Alone),
-    Case::new(Lean, Limited),
     Case::new(Module, Headers),
     Case::new(Module, Alone),
     Case::new(Central, One),
@@ -198,7 +194,6 @@ impl Case {
             Empty => filters::empty(),
             Native => filters::native(self.quota()),
             Wasm => filters::weir(word, &artefact::filter_wasm(), &self.weir(word)),
-            Lean => filters::weir(word, &artefact::lean_wasm(), &self.weir(word)),
             Module => filters::module(word, &self.weir(word)),
             Central => filters::central(SERVICE),
         }
@@ -214,7 +209,6 @@ impl fmt::Display for Case {
             Empty => "empty wasm filter",
             Native => "local_ratelimit",
             Wasm => "Weir, wasm",
-            Lean => "Weir, lean wasm",
             Module => "Weir, native module",
             Central => "central service on Redis",
         })?;

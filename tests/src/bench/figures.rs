@@ -15,7 +15,7 @@ use crate::bench::summary::{
 };
 use crate::bench::sweeps::Sweep;
 
-use By::{Central, Empty, Lean, Module, Native, NothingAgain, Wasm};
+use By::{Central, Empty, Module, Native, NothingAgain, Wasm};
 use Under::{Alone, Chain, Four, Headers, Limited, Many, One, Rotating, Two};
 
 /// A figure, and its row of the summary where it has one.
@@ -151,8 +151,6 @@ impl<'a> Figures<'a> {
                 (Native, Chain),
             ),
             self.beside("wasm : local_ratelimit, eight of each in a chain", (Wasm, Chain), (Native, Chain)),
-            self.beside("lean wasm : local_ratelimit, in a fleet", (Lean, Many), (Native, Many)),
-            self.beside("lean wasm : wasm, in a fleet", (Lean, Many), (Wasm, Many)),
             self.beside(
                 "wasm, 100,000 addresses : local_ratelimit, the same",
                 (Wasm, Rotating),

@@ -11,27 +11,21 @@
 mod calls;
 mod story;
 
-use crate::mock_host::{Answer, Host, Proxy, Runtime, Script, SharedData, Trap, ZeroCas};
+use crate::mock_host::{Answer, Host, Runtime, Script, SharedData, Trap, ZeroCas};
 
 pub use calls::{CALLS, Call, OK, STATUSES, Without, decided};
 pub use story::{Outcome, Run};
 
-/// A run of the proxy's module on a host that follows `script`.
-pub fn run(runtime: &'static dyn Runtime, proxy: Proxy, script: Script) -> Result<Run, Trap> {
-    let zero_cas = if proxy == Proxy::Nginx { ZeroCas::Inserts } else { ZeroCas::Overwrites };
-    story::run(runtime, Host::of(proxy, &SharedData::new(zero_cas)).with(script))
+/// A run of the module on a host that follows `script`.
+pub fn run(runtime: &'static dyn Runtime, script: Script) -> Result<Run, Trap> {
+    story::run(runtime, Host::new(&SharedData::new(ZeroCas::Overwrites)).with(script))
 }
 
 /// The transcript of a run in which every call of `function` returns `status` and does nothing; or what does not hold in it.
-pub fn sweep(
-    runtime: &'static dyn Runtime,
-    proxy: Proxy,
-    function: &str,
-    status: u32,
-) -> Result<Vec<String>, String> {
-    let place = format!("{proxy:?}: {function} returns {status}");
+pub fn sweep(runtime: &'static dyn Runtime, function: &str, status: u32) -> Result<Vec<String>, String> {
+    let place = format!("{function} returns {status}");
     let script = Script::always(function, Answer::Status(status));
-    let run = run(runtime, proxy, script).map_err(|trap| format!("{place}: {trap:?}"))?;
+    let run = run(runtime, script).map_err(|trap| format!("{place}: {trap:?}"))?;
     let row = calls::row(function).ok_or_else(|| format!("{place}: it is not in the table"))?;
     let (without, why) = row.without(status);
     let expected = decided(without);

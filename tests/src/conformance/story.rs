@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use weir_wire::messages::{Allowance, Leased, Message, Reply, Report, Settled};
 
-use crate::mock_host::{Ask, CallAnswer, Decision, Host, Proxy, Runtime, Trap, Worker, grant, reply};
+use crate::mock_host::{Ask, CallAnswer, Decision, Host, Runtime, Trap, Worker, grant, reply};
 
 /// How often a request may ask weir-sync before it is decided.
 const CALLS_MAX: usize = 2;
@@ -65,20 +65,18 @@ struct Story {
 }
 
 pub(super) fn run(runtime: &'static dyn Runtime, host: Host) -> Result<Run, Trap> {
-    let proxy = host.proxy();
     let worker = Worker::try_start_in(runtime, host.transcribed())?;
     let mut story = Story { worker, outcomes: Vec::new() };
-    story.play(proxy)?;
+    story.play()?;
     let transcript = story.worker.host_mut().transcript.take().unwrap_or_default();
     Ok(Run { outcomes: story.outcomes, transcript })
 }
 
 /// Two of a client's requests pass; a login waits for weir-sync.
-fn configuration(proxy: Proxy) -> Value {
+fn configuration() -> Value {
     let mut per_address =
         json!({"name": "per-address", "key": ["client_address"], "rate": "1/h", "burst": 2});
-    // The lean module hears of no response.
-    per_address["response"] = json!({"on_allowed": proxy != Proxy::Lean, "reset": "epoch"});
+    per_address["response"] = json!({"on_allowed": true, "reset": "epoch"});
     let login = json!({
         "name": "login",
         "match": {"path": {"exact": "/login"}, "headers": [{"name": "x-probe", "present": false}]},
@@ -109,10 +107,10 @@ fn nothing_left(report: &Report) -> CallAnswer {
 }
 
 impl Story {
-    fn play(&mut self, proxy: Proxy) -> Result<(), Trap> {
+    fn play(&mut self) -> Result<(), Trap> {
         let root = self.worker.root();
         self.worker.call_for(root, "proxy_abi_version_0_2_1", &[])?;
-        self.worker.try_configure(configuration(proxy).to_string())?;
+        self.worker.try_configure(configuration().to_string())?;
         self.exchange(|report| CallAnswer::new("200", reply(report.sequence, 3, Vec::new())))?;
         for _ in 0..4 {
             self.request(&client(1), 0)?;
@@ -128,10 +126,7 @@ impl Story {
         self.request(&Ask::from("/run/client.sock"), 0)?;
         self.request(&Ask::default(), 0)?;
         self.idle(root)?;
-        // nginx begins new workers instead.
-        if proxy != Proxy::Nginx {
-            self.worker.try_update(configuration(proxy).to_string())?;
-        }
+        self.worker.try_update(configuration().to_string())?;
         self.request(&client(5), 0)
     }
 

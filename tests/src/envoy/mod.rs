@@ -94,13 +94,6 @@ impl Envoy {
         addresses.into_iter().map(|(_, address)| Client::new(Target::Tcp(address))).collect()
     }
 
-    /// Replaces the filter's module by this one, as [`Self::reconfigure`] does its configuration.
-    pub fn replace_code(&mut self, file: &Path) {
-        assert_eq!(self.setup.delivery, Delivery::File, "only a listener from a file can change");
-        self.setup = self.setup.clone().code(file);
-        write_listener(&self.setup, self.folder.path());
-    }
-
     /// Marks a weir-sync as not to be used any more, as an operator does before it is stopped, and waits until it is so.
     pub async fn take_out(&mut self, weir_sync: SocketAddr) {
         self.use_weir_sync(weir_sync, false).await;

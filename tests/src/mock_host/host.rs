@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::nginx::Proxy;
 use super::script::{Answer, Script};
 use super::shared::SharedData;
 
@@ -161,7 +160,6 @@ pub struct Host {
     pub lent: u32,
     /// Every callback and every call of the host, one a line; none unless a test asked for it.
     pub transcript: Option<Vec<String>>,
-    pub(super) proxy: Proxy,
     /// The callback that the module is in, and the request it is for; none where that is the root context.
     pub(super) callback: &'static str,
     pub(super) request: Option<u32>,
@@ -187,21 +185,6 @@ pub struct Host {
 impl Host {
     /// An Envoy that works, for a worker of the proxy that has this shared data.
     pub fn new(shared: &SharedData) -> Self {
-        Self::of(Proxy::Envoy, shared)
-    }
-
-    /// The same of nginx, with the module that is built for it.
-    pub fn nginx(shared: &SharedData) -> Self {
-        Self::of(Proxy::Nginx, shared)
-    }
-
-    /// An Envoy with the lean module.
-    pub fn lean(shared: &SharedData) -> Self {
-        Self::of(Proxy::Lean, shared)
-    }
-
-    /// The same of any of these proxies.
-    pub fn of(proxy: Proxy, shared: &SharedData) -> Self {
         Self {
             monotonic_ns: MONOTONIC_NS,
             unix_ns: UNIX_NS,
@@ -214,7 +197,6 @@ impl Host {
             filter_state: BTreeMap::new(),
             lent: 0,
             transcript: None,
-            proxy,
             callback: "",
             request: None,
             shared: shared.clone(),
@@ -285,11 +267,6 @@ impl Host {
         if let Some(transcript) = &mut self.transcript {
             transcript.push(line());
         }
-    }
-
-    /// The proxy that this host stands for.
-    pub fn proxy(&self) -> Proxy {
-        self.proxy
     }
 
     /// The call that the request `id` waits for.

@@ -3,7 +3,6 @@
 use super::guest::{Error, Guest};
 use super::host::{Callback, Created, Host, HttpCall, LocalResponse};
 use super::message;
-use super::nginx::{self, Proxy};
 use super::runtime::Vm;
 use super::script::Answer;
 use super::shared::Unwritten;
@@ -35,10 +34,6 @@ pub fn answer(vm: &mut dyn Vm, name: &str, args: &[u64]) -> Result<u32, String> 
 }
 
 fn answered(guest: &mut Guest<'_>, name: &str, args: &[u64]) -> Result<u32, Error> {
-    if let Some(why) = nginx::ends_worker(guest.host(), name, args) {
-        let callback = guest.host().callback;
-        return Err(format!("{name} in {callback} ends nginx's worker: {why}"));
-    }
     if let Some((_, callbacks)) = guest.host().calls_back.take_if(|(function, _)| function == name) {
         for callback in callbacks {
             match callback {
@@ -114,7 +109,8 @@ fn proxy(name: &str, guest: &mut Guest<'_>, args: &[u64]) -> Result<u32, Error> 
         "proxy_set_tick_period_milliseconds" => guest.host().tick_period_ms = Some(arg(0)),
         "proxy_get_property" => {
             let path = guest.text(arg(0), arg(1))?;
-            let value = nginx::property(guest.host(), &path);
+            let host = guest.host();
+            let value = host.ask.properties.get(&path).or_else(|| host.properties.get(&path)).cloned();
             return give_or_not_found(guest, value, arg(2), arg(3));
         }
         "proxy_set_property" => {
@@ -140,13 +136,8 @@ fn proxy(name: &str, guest: &mut Guest<'_>, args: &[u64]) -> Result<u32, Error> 
         "proxy_send_local_response" => return local_response(guest, args),
         "proxy_http_call" => return http_call(guest, args),
         "proxy_continue_stream" => guest.host().resumed += 1,
-        // nginx says so too, and acts for the same context as before.
-        "proxy_set_effective_context" => {
-            let host = guest.host();
-            if host.proxy != Proxy::Nginx && !host.contexts.contains(&arg(0)) {
-                return Ok(BAD_ARGUMENT);
-            }
-        }
+        "proxy_set_effective_context" if !guest.host().contexts.contains(&arg(0)) => return Ok(BAD_ARGUMENT),
+        "proxy_set_effective_context" => {}
         _ => return Ok(UNIMPLEMENTED),
     }
     Ok(OK)
@@ -225,10 +216,8 @@ fn header(name: &str, guest: &mut Guest<'_>, args: &[u64]) -> Result<u32, Error>
         }
         ("proxy_get_header_map_value", map @ (0 | 6)) => {
             let answered = || host.call_answer.headers.iter().find(|(known, _)| *known == header);
-            let value = match map {
-                0 => nginx::request_header(host, &header),
-                _ => answered().map(|(_, value)| value.clone()),
-            };
+            let asked = || host.ask.headers.iter().find(|(known, _)| *known == header);
+            let value = if map == 0 { asked() } else { answered() }.map(|(_, value)| value.clone());
             give_or_not_found(guest, value, arg(3), arg(4))
         }
         _ => Ok(BAD_ARGUMENT),

@@ -10,7 +10,6 @@ use wasmi::{
 
 use super::host::Host;
 use super::imports::answer;
-use super::nginx::Proxy;
 use super::runtime::{Runtime, Vm};
 use crate::artefact;
 
@@ -21,16 +20,10 @@ struct Interpreter {
     exports: Vec<String>,
 }
 
-/// The interpreter with the proxy's module, which is read once per test process.
-pub fn interpreter(proxy: Proxy) -> &'static dyn Runtime {
-    static FOR_ENVOY: LazyLock<Interpreter> = LazyLock::new(|| Interpreter::of(&artefact::filter_wasm()));
-    static LEAN: LazyLock<Interpreter> = LazyLock::new(|| Interpreter::of(&artefact::lean_wasm()));
-    static FOR_NGINX: LazyLock<Interpreter> = LazyLock::new(|| Interpreter::of(&artefact::nginx_wasm()));
-    match proxy {
-        Proxy::Envoy => &*FOR_ENVOY,
-        Proxy::Lean => &*LEAN,
-        Proxy::Nginx => &*FOR_NGINX,
-    }
+/// The interpreter with the module, which is read once per test process.
+pub fn interpreter() -> &'static dyn Runtime {
+    static FILTER: LazyLock<Interpreter> = LazyLock::new(|| Interpreter::of(&artefact::filter_wasm()));
+    &*FILTER
 }
 
 impl Interpreter {

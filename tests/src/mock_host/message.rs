@@ -37,9 +37,7 @@ pub(super) fn serialized(headers: &[(String, Vec<u8>)]) -> Vec<u8> {
 pub(super) fn foreign(sent: &[u8]) -> Option<String> {
     // It asks for a rule set without a body.
     let error = Report::decode(sent).err().filter(|_| !sent.is_empty())?;
-    Some(format!(
-        "the module is not of this code, or wrong: {error}; build it again with `make wasm wasm-nginx wasm-lean`"
-    ))
+    Some(format!("the module is not of this code, or wrong: {error}; build it again with `make wasm`"))
 }
 
 /// An object as a `google.protobuf.Struct`, the form in which Envoy hands it over. Written by hand,
@@ -85,7 +83,7 @@ fn delimited(field: u8, bytes: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use weir_wire::messages::Version;
+    use weir_wire::messages::VERSION;
 
     use super::*;
 
@@ -93,11 +91,10 @@ mod tests {
     fn a_module_of_another_version_is_told_what_to_do() {
         let report = Report { pop: "fra1".into(), worker: 1, sequence: 1, ..Report::default() }.encode();
         assert_eq!((foreign(&report), foreign(b"")), (None, None));
-        let [latest, before] = Version::ALL.map(Version::byte);
-        let older = [&[before - 1], report.get(1..).unwrap()].concat();
+        let older = [&[VERSION - 1], report.get(1..).unwrap()].concat();
         let said = foreign(&older).unwrap();
-        let versions = format!("version {}, expected {latest} or {before}", before - 1);
-        assert!(said.contains(&versions) && said.contains("make wasm wasm-nginx"), "{said}");
+        let versions = format!("version {}, expected {VERSION}", VERSION - 1);
+        assert!(said.contains(&versions) && said.contains("make wasm"), "{said}");
         assert!(foreign(&[report, vec![0]].concat()).is_some(), "another form under the same version");
     }
 }

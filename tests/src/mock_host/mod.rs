@@ -4,7 +4,6 @@
 //! shared.rs    shared data with compare-and-swap, for several workers
 //! script.rs    what a host function answers instead of working
 //! host.rs      the host as one worker's VM sees it: clocks, request, logs, metrics, calls
-//! nginx.rs     what nginx does otherwise than Envoy
 //! runtime.rs   what runs the module
 //! interpreter.rs   the runtime of most tests
 //! guest.rs     the VM's memory, in any runtime
@@ -23,7 +22,6 @@ mod host;
 mod imports;
 mod interpreter;
 mod message;
-mod nginx;
 mod runtime;
 mod script;
 mod shared;
@@ -35,7 +33,6 @@ pub use host::{Ask, CallAnswer, Callback, Created, Host, HttpCall, LocalResponse
 pub use imports::answer;
 pub use interpreter::interpreter;
 pub use message::{grant, protobuf_struct, reply};
-pub use nginx::Proxy;
 pub use runtime::{Runtime, Vm};
 pub use script::{Answer, Script};
 pub use shared::{SharedData, WhenFull, ZeroCas};

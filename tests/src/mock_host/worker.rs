@@ -4,7 +4,6 @@ use std::fmt;
 
 use super::host::{Ask, CallAnswer, Host, LocalResponse};
 use super::interpreter::interpreter;
-use super::nginx::{CALLBACKS, Proxy};
 use super::runtime::{Runtime, Vm};
 use super::shared::SharedData;
 use super::transcript;
@@ -70,17 +69,13 @@ pub struct Worker {
 impl Worker {
     /// A worker on `host`, up to and with `proxy_on_vm_start`.
     pub fn try_start(host: Host) -> Result<Self, Trap> {
-        Self::try_start_in(interpreter(host.proxy), host)
+        Self::try_start_in(interpreter(), host)
     }
 
-    /// The same in another runtime, which has the module of the host's proxy.
+    /// The same in another runtime, which has the module.
     pub fn try_start_in(runtime: &'static dyn Runtime, host: Host) -> Result<Self, Trap> {
-        let proxy = host.proxy;
         let vm = runtime.start(host).map_err(|why| Trap(format!("the module does not start: {why}")))?;
         let mut worker = Self { runtime, vm, root: FIRST_ROOT, last_context: FIRST_ROOT };
-        if let (Proxy::Nginx, Some(missing)) = (proxy, CALLBACKS.iter().find(|name| !worker.has(name))) {
-            return Err(Trap(format!("SIGSEGV: nginx calls {missing}, which is not there")));
-        }
         worker.call("_initialize", &[])?;
         worker.create_plugin(FIRST_ROOT)?;
         worker.asked(FIRST_ROOT, "proxy_on_vm_start", &[FIRST_ROOT, 0])?;

@@ -1,13 +1,11 @@
 //! Every function of the host, with every status that it may return and with other nonsense: each request gets its decision.
 
 use weir_tests::conformance::{CALLS, OK, Outcome, STATUSES, Without, decided, left_out, run, sweep};
-use weir_tests::mock_host::{Answer, Proxy, Script, interpreter};
+use weir_tests::mock_host::{Answer, Script, interpreter};
 
-const PROXIES: [Proxy; 3] = [Proxy::Envoy, Proxy::Lean, Proxy::Nginx];
-
-/// What Envoy's module decides on a host that follows `script`; panics if it traps.
+/// What the module decides on a host that follows `script`; panics if it traps.
 fn outcomes(script: Script, what: &str) -> Vec<Outcome> {
-    let run = run(interpreter(Proxy::Envoy), Proxy::Envoy, script);
+    let run = run(interpreter(), script);
     run.unwrap_or_else(|trap| panic!("{what}: {trap:?}")).outcomes
 }
 
@@ -17,18 +15,16 @@ fn always(function: &str, answer: &Answer) -> Vec<Outcome> {
 
 #[test]
 fn every_function_that_a_module_imports_or_exports_is_in_a_run() {
-    for proxy in PROXIES {
-        let run = run(interpreter(proxy), proxy, Script::work()).unwrap();
-        assert_eq!(left_out(interpreter(proxy), &run), [""; 0], "{proxy:?}");
-        assert_eq!(run.outcomes, decided(Without::Nothing), "{proxy:?}");
-    }
+    let run = run(interpreter(), Script::work()).unwrap();
+    assert_eq!(left_out(interpreter(), &run), [""; 0]);
+    assert_eq!(run.outcomes, decided(Without::Nothing));
 }
 
 #[test]
 fn every_request_gets_its_decision_whatever_status_a_function_answers() {
     for call in &CALLS {
         for status in STATUSES {
-            let run = sweep(interpreter(Proxy::Envoy), Proxy::Envoy, call.name, status);
+            let run = sweep(interpreter(), call.name, status);
             assert!(run.is_ok(), "{}", run.unwrap_err());
         }
     }
@@ -48,7 +44,7 @@ fn a_request_waits_only_for_what_its_host_said_it_would_do() {
 
 #[test]
 fn a_single_failing_call_costs_no_decision() {
-    let calls = run(interpreter(Proxy::Envoy), Proxy::Envoy, Script::work()).unwrap();
+    let calls = run(interpreter(), Script::work()).unwrap();
     for function in CALLS.iter().map(|call| call.name) {
         for nth in 1..=calls.calls_of(function) {
             for answer in [Answer::Status(1), Answer::Status(10), Answer::Nothing] {

@@ -2,19 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use weir_budget::budget::{Account, Budget, BudgetId, COUNT_MAX, Charge, Count, DEFICIT_NS_MAX, Demand};
 use weir_budget::plan::Entry;
 use weir_budget::source::MADE_MS_MAX;
-use weir_sync::store::redis::{budget_hash_key, budget_key};
+use weir_sync::store::redis::budget_key;
 use weir_sync::store::{Batch, Store};
 use weir_tests::kept_budget::{KeptBudget, Number};
 use weir_tests::redis::Redis;
 use weir_wire::quota::{Period, Quota};
 use weir_wire::sharing::Sharing;
 
-use crate::quota::unix_us;
 use crate::{all, connected, id, memory, quota};
 
 /// Reports per seed.
@@ -95,12 +93,6 @@ async fn step(connection: &mut MultiplexedConnection, by_us: i64) {
             budget.set(Number::Ahead, budget.get(Number::Ahead) + by_us as f64);
             budget.write(connection, &key).await;
         }
-        let key = budget_hash_key(&id(&[*name]));
-        let clock: Option<String> = connection.hget(&key, "clock").await.unwrap();
-        let Some(clock) = clock else { continue };
-        let (ahead_us, doubt_us) = clock.split_once(' ').unwrap();
-        let ahead_us = ahead_us.parse::<i64>().unwrap() + by_us;
-        let () = connection.hset(&key, "clock", format!("{ahead_us} {doubt_us}")).await.unwrap();
     }
 }
 
@@ -152,39 +144,6 @@ async fn redis_agrees_with_the_reference_to_the_bit() {
         let mut connection = redis.connection().await;
         redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await.unwrap();
     }
-}
-
-/// One of them goes by the note of a weir-sync of the version before, and keeps budgets as that does.
-#[tokio::test]
-async fn both_shapes_of_budgets_are_one_budget() {
-    let redis = Redis::start().await;
-    let mut connection = redis.connection().await;
-    for seed in [1, 0x5eed] {
-        let note = "ams/0 0 0 ams1";
-        let () = connection.zadd("weir:fleet", note, unix_us()).await.unwrap();
-        let (hashes, strings) = (connected(&redis).await, connected(&redis).await);
-        all(hashes.charge(&Batch { member: "fra", pop: "one", entries: &[look()] }).await);
-        let is_hash: bool = connection.exists(budget_hash_key(&look().id)).await.unwrap();
-        assert!(is_hash);
-        let () = connection.zrem("weir:fleet", note).await.unwrap();
-        all(strings.charge(&Batch { member: "fra", pop: "one", entries: &[look()] }).await);
-        let shapes: (bool, bool) = redis::pipe()
-            .exists(budget_hash_key(&look().id))
-            .exists(budget_key(&look().id))
-            .query_async(&mut connection)
-            .await
-            .unwrap();
-        assert_eq!(shapes, (false, true));
-        agrees_with_the_reference(&[&hashes, &strings], seed, Some(connection.clone())).await;
-        redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await.unwrap();
-    }
-}
-
-/// A look at a budget that no test is about.
-fn look() -> Entry {
-    let quota = quota(1, Period::Second, 1);
-    let (sharing, demand) = (Sharing::of(quota), Demand::default());
-    Entry { id: id(b"look"), quota, sharing, demand, own_milli: 0, counts: vec![] }
 }
 
 #[tokio::test]

@@ -25,7 +25,6 @@ mod prefix;
 mod quota;
 mod replicas;
 mod rules;
-mod shape;
 mod strict;
 mod strict_equality;
 mod taking;

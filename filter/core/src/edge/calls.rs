@@ -43,6 +43,9 @@ impl Caller {
     }
 }
 
+/// How much of a refusal is logged, in bytes.
+const REFUSAL_BYTES_MAX: usize = 300;
+
 /// What there is to say if a call brought no answer.
 pub fn no_answer() -> Unread {
     Unread::Failed("weir-sync did not answer (no connection, or too late)".to_owned())
@@ -51,15 +54,17 @@ pub fn no_answer() -> Unread {
 /// An answer with this status and so many bytes; `body` reads them.
 pub fn answered(status: u16, size: usize, body: impl FnOnce() -> Answered) -> Answered {
     if status != 200 {
-        let trouble = if is_gateways(status) && !body().is_ok_and(|body| body.starts_with(b"{")) {
+        let body = if size > ANSWER_BYTES_MAX { Vec::new() } else { body().unwrap_or_default() };
+        let trouble = if is_gateways(status) && !body.starts_with(b"{") {
             // What weir-sync refuses it says in JSON.
             format!(
                 "weir-sync did not answer: the proxy did, with status {status} (no weir-sync is up, or in reach)"
             )
         } else {
-            format!("weir-sync refused what it was asked: status {status}")
+            let text = body.get(..REFUSAL_BYTES_MAX).unwrap_or(&body);
+            format!("weir-sync refused what it was asked: status {status} {}", String::from_utf8_lossy(text))
         };
-        return Err(if status == 400 { Unread::NotRead(trouble) } else { Unread::Failed(trouble) });
+        return Err(Unread::Failed(trouble));
     }
     if size > ANSWER_BYTES_MAX {
         return Err(Unread::TooLarge(size));

@@ -78,8 +78,6 @@ pub struct Call {
 /// Why a call brought no usable body.
 #[derive(Debug)]
 pub enum Unread {
-    /// weir-sync could not read what it was sent (status 400); this says so.
-    NotRead(String),
     /// There was no good answer; this says why.
     Failed(String),
     /// The host made no call; this says why.

@@ -112,7 +112,7 @@ impl Edge {
         self.limiter.end_fetch(number, version);
         let document = match answer {
             Ok(document) => document,
-            Err(Unread::Failed(trouble) | Unread::NotRead(trouble) | Unread::NotMade(trouble)) => {
+            Err(Unread::Failed(trouble) | Unread::NotMade(trouble)) => {
                 return self.try_again(trouble, turn);
             }
             Err(Unread::TooLarge(size)) => {

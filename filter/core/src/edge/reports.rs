@@ -11,7 +11,7 @@ use super::state::Edge;
 use crate::fleet::Purpose;
 use crate::fleet::ladder::{Ladder, Step};
 use crate::limiter::Limiter;
-use weir_wire::messages::{MESSAGE_BYTES_MAX, Message, REPORT_PATH, Report, Status, Version};
+use weir_wire::messages::{MESSAGE_BYTES_MAX, Message, REPORT_PATH, Status};
 use weir_wire::time::Time;
 
 /// How often a POP says how it is, in milliseconds, unless it reports less often.
@@ -30,7 +30,7 @@ impl Edge {
         let greeted = site.turn_to_greet(u64::from(interval_ms) * 1_000_000, now);
         let Some(mut report) = self.limiter.report(site, greeted.is_some(), now) else { return };
         report.status = greeted.and_then(|before| self.status(before, interval_ms, turn));
-        turn.call(self.call(report.sequence, report.encode(), timeout_ms, now));
+        turn.call(call(report.sequence, report.encode(), timeout_ms));
     }
 
     /// How this POP is, in the first greeting of each second; `before` is when a worker greeted last.
@@ -38,7 +38,7 @@ impl Edge {
         let (site, now) = (&mut *turn.site, turn.now);
         let every_ms = interval_ms.max(STATUS_MS);
         let turn_at = |at: Time| at.as_nanos() / (u64::from(every_ms) * 1_000_000);
-        if turn_at(before) == turn_at(now) || self.limiter.version(now) == Version::Before {
+        if turn_at(before) == turn_at(now) {
             return None;
         }
         let (rules, of) = site.counted(turn_at(now));
@@ -51,13 +51,6 @@ impl Edge {
             every_ms: every_ms.saturating_mul(u32::try_from(turns_of(of)).unwrap_or(1)),
             rules,
         })
-    }
-
-    /// The call that sends the report of this number, encoded, in the version that is spoken at `now`.
-    #[inline(never)]
-    pub(super) fn call(&self, number: u64, mut body: Vec<u8>, timeout_ms: u32, now: Time) -> Call {
-        Report::put(self.limiter.version(now), &mut body);
-        Call { number, path: REPORT_PATH.into(), body, timeout_ms }
     }
 
     /// The answer to call `number`, or why there is none; ignored if the call is not under way.
@@ -77,12 +70,6 @@ impl Edge {
     }
 
     fn reported(&mut self, sequence: u64, answer: Answered, turn: &mut Turn<'_>) {
-        if matches!(answer, Err(Unread::NotRead(_))) && self.limiter.speak_version_before(sequence, turn.now)
-        {
-            // This says nothing about whether weir-sync is there.
-            self.limiter.say_again(sequence);
-            return;
-        }
         let taken_in = reply(answer).and_then(|body| {
             let applied = self.limiter.apply(sequence, &body, turn.site, turn.now);
             applied.map_err(|error| format!("weir-sync's answer is unreadable: {error}"))
@@ -90,9 +77,7 @@ impl Edge {
         if taken_in.is_ok() {
             self.share_what_was_heard(turn.site);
             // If the reply names a newer rule set, it is fetched now, not at the next tick.
-            if self.host.calls_from_answers {
-                self.follow_rules(turn);
-            }
+            self.follow_rules(turn);
         } else if self.limiter.report_failed(sequence, turn.now) {
             turn.site.set_time(SharedValue::Missed, turn.now);
         }
@@ -141,6 +126,11 @@ impl Edge {
     }
 }
 
+/// The call that sends an encoded report.
+pub(super) fn call(number: u64, body: Vec<u8>, timeout_ms: u32) -> Call {
+    Call { number, path: REPORT_PATH.into(), body, timeout_ms }
+}
+
 /// Takes in what another worker has heard from weir-sync, or has waited for in vain.
 pub(super) fn note_heard(limiter: &mut Limiter, site: &mut dyn Site) {
     if let Some(Heard { pops, is_guess, at }) = site.heard() {
@@ -155,9 +145,7 @@ pub(super) fn reply(answer: Answered) -> Result<Vec<u8>, String> {
         Ok(body) if body.len() <= MESSAGE_BYTES_MAX => return Ok(body),
         Ok(body) => body.len(),
         Err(Unread::TooLarge(size)) => size,
-        Err(Unread::Failed(trouble) | Unread::NotRead(trouble) | Unread::NotMade(trouble)) => {
-            return Err(trouble);
-        }
+        Err(Unread::Failed(trouble) | Unread::NotMade(trouble)) => return Err(trouble),
     };
     Err(too_large(size, MESSAGE_BYTES_MAX))
 }

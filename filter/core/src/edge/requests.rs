@@ -196,9 +196,6 @@ impl Edge {
         let now = self.clock.time(site, now);
         self.limiter.may_hold = self.holding.has_room();
         let has_other_rules = draw.generation != self.limiter.generation();
-        if matches!(answer, Err(Unread::NotRead(_))) {
-            self.limiter.speak_version_before(number, now);
-        }
         let is_made = !matches!(answer, Err(Unread::NotMade(_)));
         let mut is_over = false;
         let drawn = reports::reply(answer).ok().map(|body| self.limiter.drawn(number, &body, site, now));
@@ -207,10 +204,9 @@ impl Edge {
             answered
         } else {
             is_over = is_made && self.limiter.is_in_vain(number, site, now);
-            // A host that has just made no call would make none now, and some must make none in this callback.
+            // A host that has just made no call would make none now.
             if is_made
                 && !is_over
-                && self.host.calls_from_answers
                 && let Some(again) = self.draw_again(draw, open, now)
             {
                 return Some(again);
@@ -223,7 +219,7 @@ impl Edge {
         let may_wait = (answered || is_over) && open.waits < WAITS_MAX && now < open.waits_until;
         let decision = if may_wait && has_other_rules {
             self.limiter.decide(request, site, now)
-        } else if may_wait && self.host.calls_from_answers && is_over {
+        } else if may_wait && is_over {
             self.limiter.decide_at(Drawn::Over, request, site, now)
         } else {
             self.limiter.decide_again(answered, request, site, now)
@@ -448,15 +444,13 @@ impl Edge {
         open.waits = open.waits.saturating_add(1);
         let rest_ns = open.waits_until.nanos_since(now);
         let left_ms = u32::try_from(rest_ns.div_ceil(1_000_000)).unwrap_or(u32::MAX);
-        // An answer that takes twice as long as usual is still waited for. Nothing is known before the first. Where no
-        // second call may follow, the first has all of the time.
-        let is_quick = self.host.calls_from_answers
-            && self.limiter.answers_take_ns().is_some_and(|ns| ns <= rest_ns / 4);
+        // An answer that takes twice as long as usual is still waited for. Nothing is known before the first.
+        let is_quick = self.limiter.answers_take_ns().is_some_and(|ns| ns <= rest_ns / 4);
         let first_ms = if is_quick { left_ms.div_ceil(2) } else { left_ms };
         let (number, body) = (report.sequence, report.encode());
         let again = Some(body.clone());
         open.draw = Some(Box::new(Draw { number, generation: self.limiter.generation(), again }));
-        Decided { step: Step::Call(self.call(number, body, first_ms, now)), ..Decided::CONTINUE }
+        Decided { step: Step::Call(reports::call(number, body, first_ms)), ..Decided::CONTINUE }
     }
 
     /// Sends a draw that failed once more, in the time that is left: another weir-sync may answer. The report names the
@@ -466,7 +460,7 @@ impl Edge {
         let rest_ns = open.waits_until.nanos_since(now);
         let left_ms = u32::try_from(rest_ns / 1_000_000).ok().filter(|left_ms| *left_ms > 0)?;
         self.limiter.draw_sent_again(draw.number);
-        let call = self.call(draw.number, body, left_ms, now);
+        let call = reports::call(draw.number, body, left_ms);
         open.draw = Some(draw);
         Some(Decided { step: Step::Call(call), ..Decided::CONTINUE })
     }

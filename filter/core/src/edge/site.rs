@@ -60,8 +60,6 @@ pub trait Site: Slots + Shared {
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "hosts differ in one without the others")]
 pub struct HostRules {
-    /// Whether calls may be made from within the callback for an answer.
-    pub calls_from_answers: bool,
     /// Whether it answers gRPC clients in headers: they get a message instead of a body.
     pub answers_grpc: bool,
     /// Whether other workers live on when one ends, and can report what it did not.
@@ -72,7 +70,7 @@ pub struct HostRules {
 
 impl Default for HostRules {
     fn default() -> Self {
-        Self { calls_from_answers: true, answers_grpc: true, has_heirs: true, hears_decisions: false }
+        Self { answers_grpc: true, has_heirs: true, hears_decisions: false }
     }
 }
 

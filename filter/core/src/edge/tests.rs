@@ -7,7 +7,6 @@ mod gather;
 mod pushed;
 #[cfg(feature = "takes")]
 mod takes;
-mod versions;
 
 use alloc::borrow::ToOwned;
 use alloc::format;

@@ -40,9 +40,6 @@ pub(crate) struct Exchange {
     known_pops: u32,
     pub(crate) ladder: Ladder,
     pub(crate) versions: Versions,
-    /// End of the time in which the previous message version is used, because a weir-sync did not support the
-    /// latest.
-    pub(crate) version_before_until: Time,
     pub(crate) calls: Calls,
     /// Number of the latest report, or call for tokens, that was given up.
     pub(crate) lost: u64,
@@ -72,7 +69,6 @@ impl Exchange {
             known_pops: 0,
             ladder,
             versions: Versions::default(),
-            version_before_until: Time::ZERO,
             calls: Calls::default(),
             lost: 0,
             workers: 1,

@@ -61,7 +61,6 @@ impl Limiter {
 impl Exchange {
     /// Copies the reporter's knowledge of weir-sync, for this worker's calls.
     fn hear_through(&mut self, reporter: &Self) {
-        self.version_before_until = self.version_before_until.max(reporter.version_before_until);
         self.answers_take_ns = self.answers_take_ns.or(reporter.answers_take_ns);
     }
 }

@@ -17,7 +17,7 @@ use crate::limiter::Limiter;
 use crate::local::bytes_of;
 use crate::table::slot::Watched;
 use crate::table::{NamedKey, Slots, Updated};
-use weir_wire::messages::{self, Report, Version};
+use weir_wire::messages::{self, Report};
 use weir_wire::quota::Quota;
 use weir_wire::time::{SECOND_NS, Time};
 
@@ -82,12 +82,9 @@ impl Limiter {
     /// Builds a report, which is under way from now on.
     pub(crate) fn say(&mut self, saying: Saying, purpose: Purpose, now: Time) -> Option<Report> {
         let rules = saying.rules.iter().filter_map(|&rule| self.wire_rule(rule)).collect();
-        let is_before = self.version(now) == Version::Before;
         let exchange = self.exchange.as_mut()?;
         let mut report = exchange.next(rules, saying.keys, saying.bans, now);
-        if !is_before {
-            report.held = saying.held;
-        }
+        report.held = saying.held;
         let (number, told) = (report.sequence, saying.told);
         exchange.calls.begin(UnderWay { number, purpose, sent_at: now, told });
         self.counters.add(Event::Reported, 1);

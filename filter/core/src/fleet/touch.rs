@@ -3,11 +3,8 @@
 use super::calls::Purpose;
 use crate::fleet::ladder::Ladder;
 use crate::limiter::Limiter;
-use weir_wire::messages::Version;
 use weir_wire::time::{SECOND_NS, Time};
 
-/// Time for which the previous message version is used before the latest is tried again, in nanoseconds.
-const VERSION_BEFORE_NS: u64 = 10 * SECOND_NS;
 /// A failure this long after the call's time-out does not count against weir-sync, in nanoseconds: this POP
 /// stood still.
 const LATE_NS: u64 = SECOND_NS / 2;
@@ -71,24 +68,6 @@ impl Limiter {
         if let Some(exchange) = &mut self.exchange {
             exchange.ladder.miss(at);
         }
-    }
-
-    /// The message version in use at `now`.
-    pub fn version(&self, now: Time) -> Version {
-        let is_before = self.exchange.as_ref().is_some_and(|exchange| now < exchange.version_before_until);
-        if is_before { Version::Before } else { Version::Latest }
-    }
-
-    /// Switches to the previous message version for a while, after weir-sync could not read call `number`.
-    /// Returns true if the version may be the reason, because the call was made in the latest.
-    pub fn speak_version_before(&mut self, number: u64, now: Time) -> bool {
-        let Some(exchange) = &mut self.exchange else { return false };
-        if now < exchange.version_before_until {
-            let sent_at = exchange.calls.get(number).map_or(now, |call| call.sent_at);
-            return exchange.version_before_until.nanos_since(sent_at) > VERSION_BEFORE_NS;
-        }
-        exchange.version_before_until = now + VERSION_BEFORE_NS;
-        true
     }
 
     /// The purpose of call `number`, if it is under way.

@@ -8,7 +8,7 @@ use crate::table::slot::Slot;
 use crate::table::slot::{Cold, Entry, Tag};
 
 /// How often a slot that reads as corrupt is read before it counts as empty: on a host whose reads
-/// may tear (nginx), the next read gets the whole slot.
+/// may tear, the next read gets the whole slot.
 const READS_MAX: u32 = 3;
 
 /// Names one state of one slot. A write succeeds only if the slot is still in the state that was read.

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use super::coding::{Message, WireError, expect};
 use super::limits::{KEYS_MAX, POPS_MAX, RULES_MAX};
 use super::report::{Ban, check_bans};
-use super::version::Version;
 use crate::quota::Quota;
 
 /// What weir-sync answers.
@@ -203,18 +202,6 @@ impl TryFrom<u32> for AdmitRatio {
 
     fn try_from(bits: u32) -> Result<Self, Self::Error> {
         if bits > Self::ONE.0 { Err("an admit ratio above 1") } else { Ok(Self(bits)) }
-    }
-}
-
-impl Reply {
-    /// The reply's bytes in this version. The one before has no word for a part of the keys, and is told of none.
-    pub fn encode_as(mut self, version: Version) -> Vec<u8> {
-        if version == Version::Before && matches!(self.settled, Settled::But(_)) {
-            self.settled = Settled::None;
-        }
-        let mut bytes = self.encode();
-        version.put(&mut bytes);
-        bytes
     }
 }
 

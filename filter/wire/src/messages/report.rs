@@ -13,7 +13,6 @@ use super::limits::{
     RULES_MAX,
 };
 use super::status::Status;
-use super::version::Version;
 use crate::quota::Quota;
 use crate::sharing::Sharing;
 
@@ -43,10 +42,9 @@ pub struct Report {
     pub keys: Vec<Key>,
     /// Keys that were banned here; every POP is to hear of them.
     pub bans: Vec<Ban>,
-    /// Which of `keys` are epochs that a request holds, or held, in the order of `keys`. The version before ends without
-    /// this.
+    /// Which of `keys` are epochs that a request holds, or held, in the order of `keys`.
     pub held: Vec<Held>,
-    /// How the POP is, which one of its workers says about once a second. The version before ends without this.
+    /// How the POP is, which one of its workers says about once a second.
     pub status: Option<Status>,
 }
 
@@ -138,14 +136,6 @@ impl Report {
         self.held.get(at).map(|held| held.for_ms)
     }
 
-    /// Makes an encoded report, in which nothing is held and no status is said, one of this version.
-    pub fn put(version: Version, report: &mut Vec<u8>) {
-        version.put(report);
-        if version == Version::Before {
-            report.truncate(report.len().saturating_sub(Self::ADDED.len()));
-        }
-    }
-
     /// The epoch of `key`, unique among all epochs that its POP ever had.
     pub fn epoch(&self, key: &Key) -> u64 {
         u64::from(self.table) << 32 | u64::from(key.epoch)
@@ -153,9 +143,6 @@ impl Report {
 }
 
 impl Message for Report {
-    /// How many are held, none; and no status.
-    const ADDED: &'static [u8] = &[0, 0];
-
     fn validate(&self) -> Result<(), WireError> {
         let name_fits = |name: &str, max: usize| (1..=max).contains(&name.len());
         expect("pop", name_fits(&self.pop, POP_NAME_MAX))?;

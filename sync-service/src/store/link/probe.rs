@@ -43,7 +43,7 @@ pub(super) fn judge(place: &Place, error: &RedisError, limit: Duration) -> Resul
 mod tests {
     use std::collections::BTreeSet;
 
-    use crate::store::redis::scripts;
+    use crate::store::redis::Scripts;
 
     /// The commands that a script calls.
     fn called(script: &str) -> BTreeSet<&str> {
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn the_probe_calls_what_the_scripts_call() {
-        let scripts = scripts();
+        let scripts = Scripts::new().texts();
         let needed: BTreeSet<_> = scripts.iter().flat_map(|script| called(script)).collect();
         assert!(needed.len() > 15, "{needed:?}");
         let probe = include_str!("../probe.lua");

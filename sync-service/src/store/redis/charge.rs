@@ -42,8 +42,8 @@ pub fn script() -> String {
     with_maxima(&maxima(), include_str!("../charge.lua"))
 }
 
-/// The numbers that both scripts of charges go by.
-pub(super) fn maxima() -> [(&'static str, u64); 24] {
+/// The numbers that the script goes by.
+fn maxima() -> [(&'static str, u64); 24] {
     const { assert!(COUNT_MAX < 1 << 53, "Lua has doubles only") };
     [
         ("HEAD_BYTES", HEAD_BYTES as u64),

@@ -27,6 +27,10 @@ impl Lua {
         self.way
     }
 
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Name of the script for `EVALSHA`.
     pub(super) fn get_hash(&self) -> &str {
         self.script.get_hash()

@@ -32,35 +32,30 @@ fn an_answer_that_is_over_when_it_comes_is_asked_for_again() {
         (none, 5, false),
         (Leased::of(1, 3), 1_000, false),
     ] {
-        for calls_from_answers in [true, false] {
-            let (mut site, mut open) = (site(), Open::new(5));
-            let rule = r#""rate": "5/s", "algorithm": "fixed_window", "strict": true"#;
-            let (mut edge, _) = configured(rule, true, &mut site);
-            edge.host.calls_from_answers = calls_from_answers;
-            let call = waiting(&mut edge, &mut open, &mut site);
-            let answer = |call: &Call, leased| Ok(reply(call, &Allowance::Leased(leased), 0));
-            let now = T0 + ms * 1_000_000;
-            let decided = answered(&mut edge, &mut open, &call, answer(&call, first), &mut site, now);
-            let Err(again) = decided else {
-                assert_eq!(decided.ok().as_deref(), Some("429"), "{first:?}");
-                assert!(!is_again || !calls_from_answers, "{first:?}");
-                continue;
-            };
-            assert!(is_again && calls_from_answers, "{first:?}");
-            assert!(u64::from(again.timeout_ms) <= 1_000 - ms, "within the same time");
-            let [before, after] =
-                [&call, &again].map(|call| Report::decode(&call.body).unwrap().keys.remove(0));
-            // The next window may give the same epoch tokens, if this one gave it none.
-            let is_same = first.wait_ms > 0;
-            assert_eq!((before.epoch == after.epoch, after.ahead), (is_same, before.ahead), "{after:?}");
-            let answer = answer(&again, Leased::of(1, 900));
-            let decided = answered(&mut edge, &mut open, &again, answer, &mut site, now + 1_000_000);
-            assert_eq!(decided.ok().as_deref(), Some("continue"), "{first:?}");
-        }
+        let (mut site, mut open) = (site(), Open::new(5));
+        let rule = r#""rate": "5/s", "algorithm": "fixed_window", "strict": true"#;
+        let (mut edge, _) = configured(rule, true, &mut site);
+        let call = waiting(&mut edge, &mut open, &mut site);
+        let answer = |call: &Call, leased| Ok(reply(call, &Allowance::Leased(leased), 0));
+        let now = T0 + ms * 1_000_000;
+        let decided = answered(&mut edge, &mut open, &call, answer(&call, first), &mut site, now);
+        let Err(again) = decided else {
+            assert_eq!(decided.ok().as_deref(), Some("429"), "{first:?}");
+            assert!(!is_again, "{first:?}");
+            continue;
+        };
+        assert!(is_again, "{first:?}");
+        assert!(u64::from(again.timeout_ms) <= 1_000 - ms, "within the same time");
+        let [before, after] = [&call, &again].map(|call| Report::decode(&call.body).unwrap().keys.remove(0));
+        // The next window may give the same epoch tokens, if this one gave it none.
+        let is_same = first.wait_ms > 0;
+        assert_eq!((before.epoch == after.epoch, after.ahead), (is_same, before.ahead), "{after:?}");
+        let answer = answer(&again, Leased::of(1, 900));
+        let decided = answered(&mut edge, &mut open, &again, answer, &mut site, now + 1_000_000);
+        assert_eq!(decided.ok().as_deref(), Some("continue"), "{first:?}");
     }
 }
 
-/// A store that knows no window, or has no room for a further epoch, is not asked over and over.
 #[test]
 fn an_epoch_that_is_over_twice_is_not_asked_for_again() {
     let (mut site, mut open) = (site(), Open::new(5));
@@ -187,17 +182,6 @@ fn a_call_that_the_host_could_not_make_is_not_repeated_at_once() {
     assert!(open.is_done());
     let next = waiting(&mut edge, &mut Open::new(6), &mut site);
     assert_eq!(Report::decode(&next.body).unwrap().keys[0].ahead, 1, "the next request asks for itself");
-}
-
-#[test]
-fn where_no_call_may_be_made_from_an_answer_a_draw_that_fails_is_not_sent_again() {
-    let (mut site, mut open) = (site(), Open::new(5));
-    let (mut edge, _) = configured(STRICT, true, &mut site);
-    edge.host.calls_from_answers = false;
-    greeted(&mut edge, &mut site, 1_000_000);
-    let call = waiting(&mut edge, &mut open, &mut site);
-    assert_eq!(call.timeout_ms, 1_000, "all of the time");
-    assert_eq!(answered(&mut edge, &mut open, &call, failed(), &mut site, T0).unwrap(), "503");
 }
 
 /// If the first call were given up at half of the time there, no answer would ever be in time.

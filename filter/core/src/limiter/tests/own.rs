@@ -2,7 +2,7 @@
 
 use super::*;
 use alloc::format;
-use weir_wire::messages::{Held, Leased, Version};
+use weir_wire::messages::Leased;
 
 /// Ten of these, of which each request takes what its response says; an estimate is one.
 fn reserving() -> (Limiter, LocalSlots) {
@@ -151,21 +151,6 @@ fn a_request_that_is_refused_after_all_gives_back_what_it_drew() {
     let refused = limiter.decide_again(true, &mut Client("192.0.2.1".into()), &mut slots, T0);
     assert_eq!(refused.outcome(), Outcome::Limit);
     assert_eq!(said(&reported(&mut limiter, &mut slots, T0 + 250 * MS)), []);
-}
-
-#[test]
-fn an_older_weir_sync_is_not_told_what_it_cannot_read() {
-    let (mut limiter, mut slots) = reserving();
-    let (_open, epoch) = let_through(&mut limiter, &mut slots, T0);
-    let first = reported(&mut limiter, &mut slots, T0 + 250 * MS);
-    assert_eq!(first.held, [Held { key: 0, for_ms: 60_000 }]);
-    assert!(limiter.speak_version_before(first.sequence, T0 + 260 * MS));
-    limiter.report_failed(first.sequence, T0 + 260 * MS);
-    let second = reported(&mut limiter, &mut slots, T0 + 500 * MS);
-    assert_eq!(said(&second), [(epoch, 0, 1, None)]);
-    let mut bytes = second.encode();
-    Report::put(Version::Before, &mut bytes);
-    assert_eq!(Report::read(&bytes), Ok((Version::Before, second)));
 }
 
 /// Beyond what was drawn, it is never charged.
