@@ -191,8 +191,8 @@ impl Redis {
 
     /// A connection of the user that may do everything (see [`in_a_group`]), at the socket, where there is no TLS.
     pub async fn operator(&self) -> MultiplexedConnection {
-        let connection = self.try_operator().await;
-        connection.unwrap_or_else(|e| panic!("cannot connect to the Redis of this test: {e}"))
+        // It hangs up while it changes from master to replica.
+        until("the Redis of this test to take a connection", async || self.try_operator().await.ok()).await
     }
 
     async fn try_operator(&self) -> RedisResult<MultiplexedConnection> {

@@ -35,23 +35,31 @@ async fn windows_and_logs_admit_their_limit_at_all_workers_together() {
     }
 }
 
+/// The time from one turn to the next of the bucket that lets 4 requests go a second.
+const TURN_MS: u64 = 250;
+
 #[tokio::test]
 async fn a_leaky_bucket_lets_requests_go_at_its_rate_and_limits_what_finds_no_place() {
     let upstream = Server::obedient().await;
-    let edge = edge(&upstream, with(counting_by("leaky_bucket", "20/s"), "queue", json!(5))).await;
+    let edge = edge(&upstream, with(counting_by("leaky_bucket", "4/s"), "queue", json!(5))).await;
     let (mut tasks, begin) = (JoinSet::new(), Instant::now());
     for mut client in edge.clients(10) {
         tasks.spawn(async move { (client.send(&Ask::from(CLIENT)).await.status, begin.elapsed()) });
     }
     let mut answers = tasks.join_all().await;
     answers.sort_unstable_by_key(|(_, at)| *at);
-    let admitted: Vec<_> = answers.iter().filter(|(status, _)| *status == 200).map(|(_, at)| *at).collect();
-    let limited = answers.iter().filter(|(status, _)| *status == 429).count();
-    assert_eq!((admitted.len(), limited), (6, 4), "{answers:?}");
+    let of = |status| answers.iter().filter(move |(is, _)| *is == status).map(|(_, at)| *at);
+    let (admitted, latest) = (of(200).collect::<Vec<_>>(), of(429).next_back().unwrap_or_default());
+    // A request that a busy machine sends late may find a place that has become free by then.
+    let freed = usize::try_from(latest.as_millis() / u128::from(TURN_MS)).expect("a few");
+    assert!((6..=6 + freed).contains(&admitted.len()) && of(429).count() > 0, "{answers:?}");
     for (turn, at) in (0..).zip(&admitted) {
-        // No earlier than their turns; later by a tick, and by what a busy machine costs.
-        let (least, most) = (Duration::from_millis(50 * turn), Duration::from_millis(50 * turn + 500));
-        assert!((least..most).contains(at), "turn {turn} at {at:?}: {answers:?}");
+        // No earlier than their turns; later by a tick, and by what a busy machine costs the others, too.
+        let least = Duration::from_millis(TURN_MS * turn);
+        assert!(
+            (least..least + latest + Duration::from_millis(500)).contains(at),
+            "turn {turn}: {answers:?}"
+        );
     }
 }
 

@@ -63,9 +63,8 @@ pub trait Message: Serialize + DeserializeOwned {
         if version != VERSION {
             return Err(WireError::Version(version));
         }
-        let message = match postcard::take_from_bytes::<Self>(body) {
-            Ok((message, [])) => message,
-            _ => return Err(WireError::Malformed),
+        let Ok((message, [])) = postcard::take_from_bytes::<Self>(body) else {
+            return Err(WireError::Malformed);
         };
         message.validate()?;
         Ok(message)

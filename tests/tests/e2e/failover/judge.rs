@@ -12,8 +12,9 @@ use super::{AT, Asker};
 const RATIO: std::ops::RangeInclusive<f64> = 0.98..=1.02;
 /// What clients get in any three seconds, from those before something happens to those after it, as a part of their rate.
 const UNDISTURBED: std::ops::RangeInclusive<f64> = 0.9..=1.1;
-/// The same of those whose master is concerned: they go on with their regions' shares.
-const ALONE: std::ops::RangeInclusive<f64> = 0.8..=1.2;
+/// The same of those whose master is concerned: they go on with their regions' shares, and a region that admitted less than
+/// its own for a while catches up. Any three seconds of a quota allow its rate and a burst, a second's worth here.
+const ALONE: std::ops::RangeInclusive<f64> = 0.8..=4.0 / 3.0;
 /// These three seconds.
 const SPAN: Duration = Duration::from_secs(3);
 /// For how long strict requests may be denied after the new master has a replica again.
