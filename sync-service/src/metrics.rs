@@ -1,7 +1,7 @@
-//! What weir-sync counts, as Prometheus reads it. Every sample carries the region's name.
+//! Metrics of weir-sync for Prometheus. Every sample has the region's name as a label.
 //!
-//! A budget is the whole fleet's, and every region that hears of it shows it as it last heard: across regions take the
-//! largest, not the sum.
+//! A budget belongs to the whole fleet, and every region with reports of it shows its last known state: across
+//! regions, take the maximum, not the sum.
 
 pub mod page;
 mod process;
@@ -21,17 +21,17 @@ use weir_wire::messages::VERSION;
 
 use crate::store::StoreError;
 
-/// A number that goes up and down and may be fractional.
+/// A gauge that may be fractional.
 pub type FloatGauge = Gauge<f64, AtomicU64>;
 
-/// Which rule's budgets.
+/// Label of metrics about a rule's budgets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct OfRule {
     /// The rule's name.
     pub rule: String,
 }
 
-/// What a rule decided.
+/// Labels of metrics about a rule's decisions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct OfDecision {
     /// The rule's name.
@@ -40,37 +40,37 @@ pub struct OfDecision {
     pub decision: &'static str,
 }
 
-/// A number for each rule.
+/// A gauge for each rule.
 pub type ByRule = Family<OfRule, FloatGauge>;
 
-/// What became of a report.
+/// Label for the outcome of a report.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Outcome {
-    /// `answered`, `unsettled` (the store was out of reach for some keys at least: granted out of the region's own share), `malformed` or
-    /// `forbidden` (its token is for other POPs).
+    /// `answered`, `unsettled` (the store was out of reach for some keys at least, which got grants from the
+    /// region's own share), `malformed` or `forbidden` (its token is for other POPs).
     pub outcome: &'static str,
 }
 
 impl Outcome {
-    /// Every outcome.
+    /// All outcomes.
     const ALL: [&str; 4] = ["answered", "unsettled", "malformed", "forbidden"];
 }
 
-/// What went wrong with the store.
+/// Label for the kind of a store error.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Kind {
     /// One of [`StoreError::KINDS`].
     pub kind: &'static str,
 }
 
-/// Whose token, or certificate, a request carried.
+/// Label for the token or certificate of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Bearer {
     /// Its name.
     pub token: String,
 }
 
-/// Which POP claimed what it was refused.
+/// Labels of a refused claim.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RefusedClaim {
     /// The POP's name; empty for those beyond the maximum.
@@ -79,30 +79,30 @@ pub struct RefusedClaim {
     pub reason: &'static str,
 }
 
-/// What was decided of a check, and at which door.
+/// Labels for the decision of a check at the gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Checked {
-    /// `http` (`/v1/check`), `limit` (`/ratelimit/check`), `grpc` or `quota`.
+    /// Endpoint: `http` (`/v1/check`), `limit` (`/ratelimit/check`), `grpc` or `quota`.
     pub door: &'static str,
-    /// `allow`, `limit`, `deny` (it could not be checked) or `block`.
+    /// `allow`, `limit`, `deny` (the check failed) or `block`.
     pub decision: &'static str,
 }
 
-/// What happened at the gateway besides decisions.
+/// Label for an event at the gateway other than a decision.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Happened {
-    /// As an edge's metric is called, without `weir.`.
+    /// Name of the engine's metric, without `weir.`.
     pub event: &'static str,
 }
 
-/// Which events of the trail.
+/// Label for an event of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct OfEvent {
-    /// The event's kind: `change`, `decisions`, `left_out` or `anomaly`.
+    /// Kind of the event: `change`, `decisions`, `left_out` or `anomaly`.
     pub event: &'static str,
 }
 
-/// Which anomaly of which rule.
+/// Labels of an anomaly of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct OfAnomaly {
     /// The rule's name.
@@ -111,25 +111,25 @@ pub struct OfAnomaly {
     pub anomaly: &'static str,
 }
 
-/// Which sink of the trail.
+/// Label for a sink of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct OfSink {
     /// `file`, `stdout` or `redis`.
     pub sink: &'static str,
 }
 
-/// How a request was refused.
+/// Label for the status of a refused request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Status {
-    /// The response's status.
+    /// Status of the response.
     pub status: u16,
 }
 
-/// Makes the struct of all metrics, and a function that puts them on a page. A field's name is the metric's, and its
-/// comment is the metric's help.
+/// Generates the struct of all metrics, and a function that registers them. A field's name is the metric's
+/// name, and its comment is the metric's help.
 macro_rules! metrics {
     ($($(#[doc = $help:literal])+ $field:ident: $kind:ty $(= $new:expr)? $(, in $unit:expr)?;)+) => {
-        /// Every metric of weir-sync that is counted or set as things happen.
+        /// All metrics of weir-sync that are updated when events happen.
         #[derive(Debug)]
         pub struct Metrics {
             $($(#[doc = $help])+ pub $field: $kind,)+
@@ -267,12 +267,12 @@ metrics! {
     store_silence: FloatGauge, in Unit::Seconds;
 }
 
-/// The upper ends of the buckets of latencies, in seconds.
+/// Upper bounds of the buckets of latencies, in seconds.
 const LATENCIES: [f64; 13] =
     [0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0];
 
 impl Metrics {
-    /// Metrics of a weir-sync of `region`, all at zero, and what their page is made from.
+    /// Metrics of a weir-sync of `region`, all at zero, and the registry for their page.
     pub fn new(region: &str) -> (Self, Registry) {
         let region = (Cow::Borrowed("region"), Cow::Owned(region.to_owned()));
         let mut registry = Registry::with_labels(iter::once(region));
@@ -283,7 +283,8 @@ impl Metrics {
         let help = "Which weir-sync this is, and which messages it speaks";
         own.register("build", help, Info::new(Vec::from(built)));
         let metrics = Self::register(own);
-        // Rows that an operator waits for begin at zero: Prometheus sees no increase in a row's first sample.
+        // Samples that alerts depend on start at zero: Prometheus sees no increase in a sample that is the
+        // first of its series.
         for outcome in Outcome::ALL {
             let _ = metrics.reports.get_or_create(&Outcome { outcome });
         }
@@ -293,7 +294,7 @@ impl Metrics {
         (metrics, registry)
     }
 
-    /// A page's source with a row of every metric, for those who look for a metric by its name.
+    /// Registry with a sample of every metric, for tests that look for a metric by its name.
     pub fn sample(region: &str) -> Registry {
         let (metrics, registry) = Self::new(region);
         let of_rule = OfRule { rule: "login".to_owned() };
@@ -337,18 +338,18 @@ impl Metrics {
         self.gateway_checks.get_or_create(&Checked { door, decision }).inc_by(count);
     }
 
-    /// Says how many streams and buckets of quotas there are.
+    /// Sets the number of streams and buckets of quota clients.
     pub fn set_quotas(&self, (streams, buckets): (usize, usize)) {
         self.gateway_quota_streams.set(i64::try_from(streams).unwrap_or(i64::MAX));
         self.gateway_quota_buckets.set(i64::try_from(buckets).unwrap_or(i64::MAX));
     }
 
-    /// What the gateway counts of each rule: allowed, limited, denied, limited in shadow.
+    /// Counters of the gateway for each rule: allowed, limited, denied, limited in shadow.
     pub fn of_gateway(&self) -> [&Family<OfRule, Counter>; 4] {
         [&self.gateway_allowed, &self.gateway_limited, &self.gateway_denied, &self.gateway_shadow_limited]
     }
 
-    /// Those that have a row for each rule.
+    /// Gauges with a sample for each rule.
     pub fn by_rule(&self) -> [&ByRule; 4] {
         [&self.debt_tokens, &self.overshoot_tokens, &self.overshoot_max_tokens, &self.bound_tokens]
     }

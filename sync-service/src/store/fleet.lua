@@ -1,11 +1,11 @@
--- Notes which rule sets POPs run.
+-- Stores the rule sets that POPs run.
 --
--- KEYS[1]   the notes, a sorted set: `<region>/<replica> <version> <refused> <pop>` by when it was noted, in
---           microseconds
--- ARGV[1]   for how long a note counts, in microseconds
+-- KEYS[1]   the notes, a sorted set: `<region>/<replica> <version> <refused> <pop>` by the time at which they were
+--           stored, in microseconds
+-- ARGV[1]   time for which a note counts, in microseconds
 -- ARGV[2..] the notes
 --
--- The maxima in capitals are set in front of this text.
+-- The limits in capitals are defined in lines before this text.
 
 local key, ttl_us = KEYS[1], tonumber(ARGV[1])
 local time = redis.call('TIME')
@@ -19,7 +19,7 @@ for i = 2, #ARGV do
   redis.call('ZADD', key, string.format('%.0f', now), ARGV[i])
 end
 redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('(%.0f', now - ttl_us))
--- From the future: the clock has stepped back since.
+-- Times in the future: the clock has stepped back since.
 redis.call('ZREMRANGEBYSCORE', key, string.format('(%.0f', now + ttl_us), '+inf')
 redis.call('ZREMRANGEBYRANK', key, 0, -(NOTES_MAX + 1))
 redis.call('PEXPIRE', key, string.format('%.0f', math.ceil(ttl_us / 1000) + 1000))

@@ -1,13 +1,20 @@
-//! Budgets in Redis: one string each, charged by one script, by Redis's own clock.
+//! Redis store: one string per budget, charged by one script, by Redis's own clock.
 //!
-//! Keys begin with the fleet's prefix, here `weir`. They are `weir:budget:{<rule>:<value in hex>}`: a budget is one
-//! key. The braces are a hash tag of Redis Cluster, where each call has keys of one slot. The charges of a report
-//! travel together, as one pipeline of `EVALSHA` to each server; if a server has lost the script (it was restarted),
-//! its part is sent again behind the script, which is harmless. Strict budgets are `weir:strict:{<rule>:<value in
-//! hex>}`, drawn on in the same way; those that go by windows are `weir:quota:day:{<rule>:<value in hex>}`,
-//! `weir:quota:60s+0:{...}` or `weir:sliding:60s+0:{...}`. Rule sets are `weir:rules`, orders
-//! `weir:{weir:rules}:orders`, POPs `weir:pops` and `weir:fleet`, hot keys `weir:hot` and `weir:{weir:hot}:changed`,
-//! bans `weir:{boxed}` and `weir:{boxed}:changed`, busy keys `weir:{busy}` and `weir:{busy}:times`.
+//! All keys begin with the fleet's prefix, here `weir`:
+//!
+//! - `weir:budget:{<rule>:<value in hex>}`: a budget. The braces are a hash tag of Redis Cluster, where all
+//!   keys of a call must be in one slot.
+//! - `weir:strict:{<rule>:<value in hex>}`: a strict budget. With windows it is `weir:quota:day:{<rule>:<value
+//!   in hex>}`, `weir:quota:60s+0:{...}` or `weir:sliding:60s+0:{...}`.
+//! - `weir:rules`: rule sets; `weir:{weir:rules}:orders`: overrides.
+//! - `weir:pops` and `weir:fleet`: POPs.
+//! - `weir:hot` and `weir:{weir:hot}:changed`: hot keys.
+//! - `weir:{boxed}` and `weir:{boxed}:changed`: bans.
+//! - `weir:{busy}` and `weir:{busy}:times`: top keys.
+//!
+//! The charges of a report are sent together, as one pipeline of `EVALSHA` to each server. If a server has lost
+//! the script, because it was restarted, its part is sent again after loading the script, which is harmless.
+//! Strict budgets are drawn on in the same way.
 
 mod bans;
 mod busy;
@@ -66,17 +73,17 @@ use super::rules::{Kept, Put, Stored};
 use super::{Answer, Batch, Each, Master, Store, StoreError};
 use crate::fleet::Seen;
 
-/// The sorted set of live POPs.
+/// Name of the sorted set of live POPs.
 const LIVE: &str = "pops";
 
-/// Budgets in Redis.
+/// Store in Redis.
 #[derive(Debug)]
 pub struct Redis {
     servers: Arc<Servers>,
     keys: Keys,
-    /// Charges, where one server has all keys.
+    /// Sender of charges; only if one server has all keys.
     charger: Option<Charger>,
-    /// Takes, where they need not be confirmed, and one server has all keys.
+    /// Sender of takes; only if they need no confirmation, and one server has all keys.
     taker: Option<Taker>,
     clocks: Arc<Clocks>,
     scripts: Scripts,
@@ -86,28 +93,28 @@ pub struct Redis {
     ceiling: Ceiling,
 }
 
-/// What [`Redis`] needs to know.
+/// Options of a [`Redis`] store.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How long an answer may take.
+    /// Time limit of an answer.
     pub response_timeout: Duration,
-    /// How long a POP that says nothing counts as alive.
+    /// Time for which a silent POP counts as alive.
     pub pop_ttl: Duration,
-    /// The password and the certificates.
+    /// Files with the password and the certificates.
     pub files: Files,
-    /// Where nodes are reached that are announced elsewhere.
+    /// Map from announced to reachable addresses.
     pub nodes: NodeMap,
-    /// How long a replica may take to have a draw of a strict rule; without this it is not waited for.
+    /// Time limit for a replica to confirm a draw of a strict rule; if none is given, draws are not confirmed.
     pub wait: Option<Duration>,
-    /// The most keys of a rule that this weir-sync keeps alive there.
+    /// Maximum number of live keys per rule that this weir-sync keeps there.
     pub keys_max: usize,
-    /// What the names of all keys begin with.
+    /// Prefix of all keys.
     pub prefix: String,
 }
 
 impl Redis {
-    /// Starts connecting to `url` (see [`super::address`]) in the background. Must run inside tokio. Fails if the URL or
-    /// the files cannot be used.
+    /// Starts connecting to `url` (see [`super::address`]) in the background. Must be called inside a tokio
+    /// runtime. Fails if the URL or the files cannot be used.
     pub fn new(url: &str, options: Options) -> Result<Self, DialError> {
         let dialer = Arc::new(Dialer::new(url, options.files, options.nodes)?);
         let scripts = Scripts::new();
@@ -143,9 +150,9 @@ impl Redis {
 }
 
 impl Redis {
-    /// Charges each, in their order.
+    /// Charges `entries`; returns their accounts in order.
     async fn charge_each(&self, batch: &Batch<'_>, entries: &[&Entry]) -> Vec<Result<Account, StoreError>> {
-        // Redis refuses a call of nothing, which would count against the link.
+        // Redis refuses a call without keys, and the link would count that as a failure.
         if entries.is_empty() {
             return Vec::new();
         }
@@ -158,7 +165,7 @@ impl Redis {
         if let Some(charger) = &self.charger {
             return charger.charge(charges.collect()).await;
         }
-        // In a cluster the keys of a call are of one slot, and so there is one.
+        // In a cluster all keys of a call must be in one slot, so each call has one key.
         let script = &self.scripts.charge;
         let (calls, says): (Vec<_>, Vec<_>) =
             charges.map(|charging| Charging::call(script, vec![charging])).unzip();
@@ -169,7 +176,8 @@ impl Redis {
         said.into_iter().zip(says).map(account).collect()
     }
 
-    /// Draws on each, in their order. Where all are takes, they go with others of their kind.
+    /// Draws on strict budgets; returns the results in order. If all draws are takes, they are combined with
+    /// those of other reports.
     async fn draw_each(&self, pop: &str, draws: Vec<&Draw>) -> Vec<Result<Drawn, StoreError>> {
         let taken = match &self.taker {
             Some(taker) if draws.iter().all(|draw| take::is_known(draw)) => taker.take(&draws).await,
@@ -235,7 +243,7 @@ impl Store for Redis {
                 call.arg(name);
                 call
             });
-            // Any script will do: none is run.
+            // No script is run, so any will do.
             let deleted = self.servers.send::<u64>(calls.collect(), &self.scripts.bans).await;
             deleted.into_iter().try_for_each(|deleted| deleted.map(|_| ()))
         })
@@ -334,12 +342,12 @@ impl Store for Redis {
     }
 }
 
-/// The next of the answers, of which there is one for each call.
+/// Next of the answers, of which there is one for each call.
 fn next<T>(rows: &mut impl Iterator<Item = Result<T, StoreError>>) -> Result<T, StoreError> {
     rows.next().unwrap_or(Err(StoreError::Nonsense("no answer")))
 }
 
-/// The scripts, by name.
+/// Scripts by name.
 #[derive(Debug)]
 pub(super) struct Scripts {
     charge: Arc<Lua>,
@@ -370,7 +378,7 @@ impl Scripts {
         }
     }
 
-    /// The text of each, as Redis loads it.
+    /// Texts of all scripts, for loading.
     pub(super) fn texts(&self) -> Vec<String> {
         let Self { charge, draw, take, register, hot, bans, rules, orders, fleet, busy } = self;
         let all = [charge, draw, take, register, hot, bans, rules, orders, fleet, busy];

@@ -1,4 +1,4 @@
-//! What weir-syncs have heard of their POPs, in Redis: one sorted set.
+//! Rule sets of POPs as weir-syncs stored them, in Redis: one sorted set.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use crate::fleet::{NOTES_MAX, Note, Seen, seen};
 use crate::store::StoreError;
 use crate::store::keys::Keys;
 
-/// The sorted set of the notes.
+/// Name of the sorted set.
 const NOTES: &str = "fleet";
 
-/// The script, with its maxima in front.
+/// The script, preceded by its limit.
 pub(super) fn script() -> String {
     with_maxima(&[("NOTES_MAX", NOTES_MAX as u64)], include_str!("../fleet.lua"))
 }
 
-/// Notes which rule sets the POPs that `member` hears from run.
+/// Stores the rule sets of the POPs that report to `member`.
 pub(super) async fn note(
     servers: &Servers,
     script: &Arc<Lua>,
@@ -45,13 +45,13 @@ pub(super) async fn read(
     ttl_us: u64,
 ) -> Result<Vec<Seen>, StoreError> {
     let notes = keys.one(NOTES);
-    // The clock of the server that has the notes.
+    // Time of the server that has the notes.
     let (s, us): (u64, u64) = servers.send_one(Call::new("TIME", &notes), script).await?;
     let mut range = Call::new("ZRANGE", &notes);
     range.arg(&notes).arg(0).arg(-1).arg("WITHSCORES");
     let rows: Vec<(String, f64)> = servers.send_one(range, script).await?;
     let now_us = s.saturating_mul(1_000_000).saturating_add(us);
-    // What cannot be read was put there by a newer version, or by another program.
+    // Notes that cannot be parsed are from a newer version or another program.
     let notes = rows.iter().filter_map(|(text, at_us)| note_of(text, *at_us));
     Ok(seen(notes.filter(|note| now_us.saturating_sub(note.at_us) <= ttl_us), now_us))
 }
