@@ -1,4 +1,4 @@
-//! Calls to weir-sync: makes them and reads their answers. The host has its own numbers for them.
+//! Calls to weir-sync and their responses. The host assigns ids of its own to them.
 
 use std::cell::RefCell;
 
@@ -7,22 +7,22 @@ use weir_limiter::edge::{self, Answered, Call, Caller, Unread};
 use crate::host::{self, Buffer, Headers};
 use crate::http;
 
-/// The most calls that one VM waits for; beyond this, the oldest is forgotten.
+/// Maximum number of calls that one VM waits for; beyond it, the oldest is forgotten.
 const CALLS_MAX: usize = 4_096;
 
 thread_local! {
-    /// The calls under way, oldest first: the host's number, the context that made the call, and its edge's number
-    /// for it.
+    /// Calls in progress, oldest first: the host's id, the context that made the call, and its edge's number
+    /// of the call.
     static UNDER_WAY: RefCell<Vec<(u32, u32, u64)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Makes a call, for the context that is active now.
+/// Makes a call for the active context.
 pub(crate) fn make(caller: &Caller, call: &Call, context: u32) -> Result<(), String> {
     let cluster = caller.cluster();
     let token = host::http_call(cluster, &caller.headers(call), &call.body, call.timeout_ms)
         .map_err(|status| format!("the host made no call to cluster {cluster:?}: status {}", status.0))?;
     UNDER_WAY.with_borrow_mut(|calls| {
-        // The list must not grow if a host never ends its calls.
+        // Bounded, in case a host never ends its calls.
         if calls.len() >= CALLS_MAX {
             calls.remove(0);
         }
@@ -31,7 +31,7 @@ pub(crate) fn make(caller: &Caller, call: &Call, context: u32) -> Result<(), Str
     Ok(())
 }
 
-/// The call that the host knows as `token` has ended. Returns the context that made it, and its edge's number for it.
+/// Handles the end of the call `token`. Returns the context that made it, and its edge's number of the call.
 pub(crate) fn end(token: u32) -> Option<(u32, u64)> {
     UNDER_WAY.with_borrow_mut(|calls| {
         let at = calls.iter().position(|(known, ..)| *known == token)?;
@@ -40,12 +40,12 @@ pub(crate) fn end(token: u32) -> Option<(u32, u64)> {
     })
 }
 
-/// Forgets the calls of `context`: their answers are not needed any more.
+/// Forgets the calls of `context`: their responses are no longer needed.
 pub(crate) fn forget(context: u32) {
     UNDER_WAY.with_borrow_mut(|calls| calls.retain(|(_, caller, _)| *caller != context));
 }
 
-/// The body of a good answer, or why there is none. To be called in the callback that brings the answer.
+/// The body of a successful response, or the error. To be called in the callback for the response.
 pub(crate) fn read_answer(headers: usize, body_size: usize) -> Answered {
     if headers == 0 {
         return Err(edge::no_answer());

@@ -1,5 +1,5 @@
-//! Finds the context that a callback is for, by the host's number for it. A callback with an unknown number, or an
-//! answer to an unknown call, does nothing.
+//! Finds the context of a callback by the host's id. Callbacks with unknown ids, and responses to unknown
+//! calls, have no effect.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,10 +18,11 @@ thread_local! {
     static CONTEXTS: RefCell<Contexts> = const { RefCell::new(Contexts::NONE) };
 }
 
-/// Every context of this VM. The list is not borrowed while the host is called, because it may call back.
+/// All contexts of this VM. The list is not borrowed during calls into the host, because the host may call
+/// back.
 struct Contexts {
     plugins: Vec<(u32, Rc<RefCell<Plugin>>)>,
-    /// The request that began last, and its plugin, until it is decided. The few that must be remembered for longer
+    /// The request that began last, and its plugin, until it is decided. The few that are needed for longer
     /// are in `requests`.
     begun: Option<Begun>,
     requests: HashMap<u32, Rc<RefCell<RequestContext>>, BuildHasherDefault<IdHasher>>,
@@ -32,7 +33,8 @@ struct Contexts {
 struct Begun {
     id: u32,
     plugin: u32,
-    /// Whether its headers have come, and it is being decided. Distinguishes it from a later one with the same number.
+    /// True if its headers have arrived, and it is being decided. Distinguishes it from a later request with
+    /// the same id.
     is_decided: bool,
 }
 
@@ -49,13 +51,13 @@ impl Contexts {
         self.plugin(id)?.try_borrow().ok()?.worker()
     }
 
-    /// Remembers a request. Returns the one that had its number before.
+    /// Stores a request. Returns the one that had its id before.
     fn remember(&mut self, id: u32, request: RequestContext) -> Option<Rc<RefCell<RequestContext>>> {
         self.requests.insert(id, Rc::new(RefCell::new(request)))
     }
 }
 
-/// Spreads ids, which a host hands out in sequence.
+/// Spreads ids, which a host assigns in sequence.
 #[derive(Default)]
 struct IdHasher(u64);
 
@@ -75,7 +77,7 @@ impl Hasher for IdHasher {
     }
 }
 
-/// A context begins: a plugin's if `plugin` is 0, else a request's.
+/// Creates a context: a plugin's if `plugin` is 0, else a request's.
 pub(crate) fn create(id: u32, plugin: u32) {
     if plugin == 0 {
         calls::forget(id);
@@ -86,7 +88,7 @@ pub(crate) fn create(id: u32, plugin: u32) {
         });
     }
     let before = CONTEXTS.with_borrow_mut(|contexts| {
-        // The headers of another request may still be to come.
+        // The headers of another request may still be outstanding.
         let other = contexts.begun.replace(Begun { id, plugin, is_decided: false });
         let replaced = other.filter(|other| other.id != id).and_then(|other| {
             let request = RequestContext::new(contexts.worker(other.plugin), other.id);
@@ -94,7 +96,7 @@ pub(crate) fn create(id: u32, plugin: u32) {
         });
         (contexts.requests.remove(&id), replaced)
     });
-    // A host may reuse a number. The old context ends here, while the list is not borrowed.
+    // A host may reuse an id. The old context is dropped here, while the list is not borrowed.
     drop(before);
 }
 
@@ -103,13 +105,13 @@ pub(crate) fn configure(id: u32, size: usize) -> bool {
     with_plugin(id, false, |plugin| plugin.on_configure(size))
 }
 
-/// A plugin's timer has fired.
+/// Ticks a plugin.
 pub(crate) fn tick(id: u32) {
     with_plugin(id, (), Plugin::on_tick);
 }
 
-/// A request's headers are there. It is remembered if something is left to do for it, unless it ended meanwhile: the
-/// host may call back while it is decided.
+/// Decides a request whose headers have arrived. The request is kept if something is left to do for it,
+/// unless it ended meanwhile: the host may call back while it is decided.
 pub(crate) fn request_headers(id: u32, is_without_body: bool) -> Action {
     let begun = CONTEXTS.with_borrow_mut(|contexts| {
         let begun = contexts.begun.as_mut().filter(|begun| begun.id == id && !begun.is_decided)?;
@@ -122,7 +124,7 @@ pub(crate) fn request_headers(id: u32, is_without_body: bool) -> Action {
     };
     let action = request.on_request_headers(is_without_body);
     let ended = CONTEXTS.with_borrow_mut(|contexts| {
-        // A request that began meanwhile has put this one into `requests`, undecided.
+        // A request that began meanwhile has moved this one to `requests`, undecided.
         let was_begun = contexts.begun.take_if(|begun| begun.id == id && begun.is_decided).is_some();
         if (was_begun || contexts.requests.remove(&id).is_some()) && request.has_more_to_do() {
             contexts.remember(id, request);
@@ -131,12 +133,12 @@ pub(crate) fn request_headers(id: u32, is_without_body: bool) -> Action {
             Some(request)
         }
     });
-    // What it holds is released here, while the list is not borrowed.
+    // Releases what the request holds, while the list is not borrowed.
     drop(ended);
     action
 }
 
-/// The result of `act` on the plugin `id`; `otherwise` if there is none, or if it is in use.
+/// Runs `act` on the plugin `id`; returns `otherwise` if there is none, or if it is borrowed.
 fn with_plugin<T>(id: u32, otherwise: T, act: impl FnOnce(&mut Plugin) -> T) -> T {
     let plugin = CONTEXTS.with_borrow(|contexts| contexts.plugin(id));
     match plugin.as_ref().map(|plugin| plugin.try_borrow_mut()) {
@@ -145,7 +147,7 @@ fn with_plugin<T>(id: u32, otherwise: T, act: impl FnOnce(&mut Plugin) -> T) -> 
     }
 }
 
-/// The result of `act` on the request `id`; `otherwise` if there is none, or if it is in use.
+/// Runs `act` on the request `id`; returns `otherwise` if there is none, or if it is borrowed.
 pub(crate) fn with_request<T>(id: u32, otherwise: T, act: impl FnOnce(&mut RequestContext) -> T) -> T {
     let request = CONTEXTS.with_borrow(|contexts| contexts.requests.get(&id).cloned());
     match request.as_ref().map(|request| request.try_borrow_mut()) {
@@ -154,7 +156,7 @@ pub(crate) fn with_request<T>(id: u32, otherwise: T, act: impl FnOnce(&mut Reque
     }
 }
 
-/// The answer to an HTTP call, for the context that made it.
+/// Passes the response of an HTTP call to the context that made the call.
 pub(crate) fn answer(token: u32, headers: usize, body_size: usize) {
     let Some((id, number)) = calls::end(token) else { return };
     // It may fail on a host that has only one context: this one.
@@ -167,8 +169,8 @@ pub(crate) fn answer(token: u32, headers: usize, body_size: usize) {
     }
 }
 
-/// A context ends: a plugin hands over its counters and what it has not reported; a request is charged what it still
-/// owes. The list is not borrowed meanwhile.
+/// Ends a context. A plugin flushes its counters and hands over its unreported counts; a request is charged
+/// its remaining cost. The list is not borrowed meanwhile.
 pub(crate) fn delete(id: u32) {
     let (request, plugin) = CONTEXTS.with_borrow_mut(|contexts| {
         contexts.begun.take_if(|begun| begun.id == id);

@@ -1,23 +1,23 @@
-//! What the host calls: the callbacks that the filter needs, under the ABI's names. A host skips a callback that is not
-//! there, so that one costs nothing.
+//! The callbacks that the filter needs, under the ABI's names. A host skips a callback that is not exported,
+//! so it costs nothing.
 #![allow(unsafe_code, reason = "an export needs it for its name; no block here has any")]
 
 use crate::host::{self, Action};
 use crate::request::RequestContext;
 use crate::{dispatch, memory};
 
-/// The host calls this once per VM, before anything else.
+/// Called once per VM, before all other callbacks.
 // The ABI prescribes the name (proxy-wasm, and WASI's reactor convention).
 #[unsafe(no_mangle)]
 extern "C" fn _initialize() {
     host::start();
 }
 
-/// Only its name matters: it says which version of proxy-wasm's ABI this is.
+/// Declares the version of proxy-wasm's ABI by its name; never called.
 #[unsafe(no_mangle)]
 extern "C" fn proxy_abi_version_0_2_1() {}
 
-/// Gives the host memory for what it returns.
+/// Lends the host memory for its results.
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_memory_allocate(size: usize) -> *mut u8 {
     memory::lend(size)
@@ -58,8 +58,8 @@ extern "C" fn proxy_on_http_call_response(_: u32, call: u32, headers: usize, bod
     dispatch::answer(call, headers, body_size);
 }
 
-/// A request or a plugin ends. Everything left to do is done here, because another callback (`proxy_on_done`,
-/// `proxy_on_log`) would cost every request one more call of the module.
+/// Called when a request or a plugin ends. Everything left to do is done here, because another callback
+/// (`proxy_on_done`, `proxy_on_log`) would cost every request one more call of the module.
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_delete(id: u32) {
     dispatch::delete(id);

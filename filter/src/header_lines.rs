@@ -1,22 +1,23 @@
-//! All lines of a request's or a response's headers. A host gives the first line of a header by its name, and the
-//! others only among all pairs.
+//! All lines of the headers of a request or response. By name, a host returns only the first line of a
+//! header; the others are only in the list of all pairs.
 
 use weir_rules::request::LINE_BREAK;
 
 use crate::host::{self, Headers};
 use crate::memory;
 
-/// The pairs of a header map, in the host's form: count, sizes, then names and values, each ended by NUL.
+/// The pairs of a header map, in the host's form: count, sizes, then names and values, each terminated by
+/// NUL.
 pub(crate) struct HeaderLines(Vec<u8>);
 
 impl HeaderLines {
-    /// Asks the host for them; `None` if it gives none that can be read.
+    /// Fetches the pairs; `None` if the host returns none, or malformed ones.
     pub(crate) fn of(map: Headers) -> Option<Self> {
         let lines = Self(host::headers(map).ok()?);
         lines.are_whole().then_some(lines)
     }
 
-    /// Writes the lines of the header to `room`, with [`LINE_BREAK`] between them; false if it has none.
+    /// Writes the lines of the header to `room`, with [`LINE_BREAK`] between them; false if there are none.
     pub(crate) fn write(&self, name: &str, room: &mut Vec<u8>) -> bool {
         room.clear();
         let mut count = 0;
@@ -37,13 +38,13 @@ impl HeaderLines {
         count > 0
     }
 
-    /// The sizes of each name and its value; `None` if they are not all there.
+    /// The sizes of each name and its value; `None` if they are incomplete.
     fn sizes(&self) -> Option<&[u8]> {
         let (count, rest) = self.0.split_first_chunk()?;
         rest.get(..(u32::from_le_bytes(*count) as usize).checked_mul(8)?)
     }
 
-    /// True if the sizes fit what is there.
+    /// True if the sizes add up to the length of the bytes.
     fn are_whole(&self) -> bool {
         self.sizes().is_some_and(|sizes| {
             let all = pairs_of(sizes).map(|(_, size)| size);
@@ -58,7 +59,7 @@ impl Drop for HeaderLines {
     }
 }
 
-/// The size of each name, and of all that its pair takes.
+/// The size of each name, and the total size of its pair.
 fn pairs_of(sizes: &[u8]) -> impl Iterator<Item = (usize, usize)> {
     let size = |bytes: [u8; 4]| u32::from_le_bytes(bytes) as usize;
     sizes.chunks_exact(8).filter_map(move |pair| {

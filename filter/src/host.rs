@@ -1,15 +1,16 @@
-//! Thin wrappers of the host's calls. A failure is returned as the host's status number, whatever that is.
+//! Thin wrappers of calls into the host. A failure is returned as the host's status number, even if it is
+//! unknown.
 //!
-//! An unknown status must not cause a panic: that costs a proxy the worker's VM.
-//! This is the only file with blocks of `unsafe`, a clock or randomness.
+//! An unknown status must not cause a panic, which would cost a proxy the worker's VM. This is the only file
+//! with `unsafe` blocks, a clock or randomness.
 #![allow(unsafe_code, reason = "calls into the host; each block says why it is sound")]
 
 use std::ptr::null_mut;
 
 use crate::memory::Loan;
 
-/// A status that is not OK, as the host gave it (proxy-wasm ABI 0.2.1: 1 not found, 2 bad argument,
-/// 8 compare-and-swap mismatch, 10 internal failure, 12 unimplemented).
+/// A status other than OK, as returned by the host (proxy-wasm ABI 0.2.1: 1 not found, 2 bad argument, 8
+/// compare-and-swap mismatch, 10 internal failure, 12 unimplemented).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Status(pub(crate) u32);
 
@@ -20,13 +21,13 @@ impl Status {
     pub(crate) const UNIMPLEMENTED: Self = Self(12);
 }
 
-/// Whether a request, or its response, goes on.
+/// Result of a headers callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Action {
-    /// It goes on.
+    /// The request or response continues.
     Continue = 0,
-    /// It is held, or was answered.
+    /// The request is held, or was answered.
     Pause = 1,
 }
 
@@ -45,12 +46,12 @@ pub(crate) enum Buffer {
     PluginConfiguration = 7,
 }
 
-/// A kind of metric.
+/// Kind of a metric.
 #[derive(Clone, Copy)]
 pub(crate) enum Metric {
-    /// It only goes up.
+    /// A value that only increases.
     Counter = 0,
-    /// It holds what was last recorded.
+    /// The value that was recorded last.
     Gauge = 1,
 }
 
@@ -137,9 +138,10 @@ unsafe extern "C" {
     fn __wasm_call_ctors();
 }
 
-/// Called once per VM: runs the module's constructors, and sends logs and panics to the host.
+/// Runs the module's constructors, and directs logs and panics to the host. To be called once per VM.
 pub(crate) fn start() {
-    // SAFETY: a WASI reactor's `_initialize` calls its constructors exactly once, first of all.
+    // SAFETY: this is called by a WASI reactor's `_initialize`, which runs the constructors exactly once,
+    // before anything else.
     #[cfg(target_os = "wasi")]
     unsafe {
         __wasm_call_ctors();
@@ -168,11 +170,11 @@ impl log::Log for HostLog {
 }
 
 fn write_log(level: u32, text: &str) {
-    // SAFETY: the host reads the text during the call. If the log is not written, nothing fails.
+    // SAFETY: the host reads the text during the call. A failure to write the log is ignored.
     let _ = unsafe { proxy_log(level, text.as_ptr(), text.len()) };
 }
 
-/// Nanoseconds on the monotonic clock; `None` if the host has none.
+/// Reading of the monotonic clock, in nanoseconds; `None` if the host has none.
 pub(crate) fn monotonic_ns() -> Option<u64> {
     let mut time = 0;
     // SAFETY: the host writes eight bytes to `time` during the call.
@@ -180,7 +182,7 @@ pub(crate) fn monotonic_ns() -> Option<u64> {
     (errno == 0).then_some(time)
 }
 
-/// Nanoseconds since 1970 by the host's clock; zero if it does not say.
+/// Nanoseconds since 1970 by the host's clock; zero if the host has none.
 pub(crate) fn unix_ns() -> u64 {
     let mut time = 0;
     // SAFETY: the host writes eight bytes to `time` during the call.
@@ -188,7 +190,7 @@ pub(crate) fn unix_ns() -> u64 {
     if status == 0 { time } else { 0 }
 }
 
-/// Random bytes; `None` if the host has none.
+/// Random bytes; `None` if the host provides none.
 pub(crate) fn random<const N: usize>() -> Option<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).ok().map(|()| bytes)
@@ -215,7 +217,7 @@ pub(crate) fn header(map: Headers, name: &str) -> Result<Vec<u8>, Status> {
     })
 }
 
-/// All headers, each line of them, in the form that [`serialized`] makes.
+/// All headers with each of their lines, in the form of [`serialized`].
 pub(crate) fn headers(map: Headers) -> Result<Vec<u8>, Status> {
     returned(|data, size| {
         // SAFETY: the host writes a pointer and a size during the call.
@@ -236,7 +238,7 @@ pub(crate) fn add_header(map: Headers, name: &str, value: &str) -> Result<(), St
     })
 }
 
-/// A property; the parts of its path are separated by NUL.
+/// A property. NUL separates the parts of its path.
 pub(crate) fn property(path: &str) -> Result<Vec<u8>, Status> {
     returned(|data, size| {
         // SAFETY: the host reads the path and writes a pointer and a size during the call.
@@ -264,9 +266,9 @@ pub(crate) fn set_shared_data(key: &[u8], value: &[u8], cas: u32) -> Result<(), 
     done(unsafe { proxy_set_shared_data(key.as_ptr(), key.len(), value.as_ptr(), value.len(), cas) })
 }
 
-/// Answers the request in place of the upstream; the headers are in the form that [`serialized`] makes.
+/// Answers the request in place of the upstream. The headers are in the form of [`serialized`].
 pub(crate) fn send_response(status: u16, details: &str, headers: &[u8], body: &str) -> Result<(), Status> {
-    // A host uses it for gRPC requests only.
+    // Hosts use it only for gRPC requests.
     let grpc_status = weir_limiter::response::grpc_status(status).into();
     // SAFETY: the host reads everything during the call.
     done(unsafe {
@@ -283,24 +285,24 @@ pub(crate) fn send_response(status: u16, details: &str, headers: &[u8], body: &s
     })
 }
 
-/// Lets the request that was held go on.
+/// Continues the held request.
 pub(crate) fn resume_request() -> Result<(), Status> {
     // SAFETY: no memory is passed.
     done(unsafe { proxy_continue_stream(STREAM_REQUEST) })
 }
 
-/// Makes the calls that follow count as those of `context`, until the host calls another.
+/// Makes `context` the one that further calls apply to, until the host's next callback.
 pub(crate) fn act_for(context: u32) -> Result<(), Status> {
     // SAFETY: no memory is passed.
     done(unsafe { proxy_set_effective_context(context) })
 }
 
-/// Whether the host implements HTTP calls at all. No upstream has an empty name, so no call is made.
+/// True if the host implements HTTP calls. The test makes no call, because no upstream has an empty name.
 pub(crate) fn has_http_calls() -> bool {
     http_call("", &[], &[], 1) != Err(Status::UNIMPLEMENTED)
 }
 
-/// Makes an HTTP call. Returns its number, under which the answer comes.
+/// Makes an HTTP call. Returns the host's id of it.
 pub(crate) fn http_call(
     upstream: &str,
     headers: &[(&str, &str)],
@@ -326,7 +328,7 @@ pub(crate) fn http_call(
     Ok(call)
 }
 
-/// Defines a metric, and returns its number.
+/// Defines a metric and returns its id.
 pub(crate) fn define_metric(kind: Metric, name: &str) -> Result<u32, Status> {
     let mut id = 0;
     // SAFETY: the host reads the name and writes four bytes during the call.
@@ -339,7 +341,7 @@ pub(crate) fn record(gauge: u32, value: u64) -> Result<(), Status> {
     done(unsafe { proxy_record_metric(gauge, value) })
 }
 
-/// What a metric reads, of all workers together; zero if the host does not say.
+/// Value of a metric, over all workers; zero if the host returns none.
 pub(crate) fn metric(id: u32) -> u64 {
     let mut value = 0;
     // SAFETY: the host writes eight bytes to `value` during the call.
@@ -356,7 +358,7 @@ fn done(status: u32) -> Result<(), Status> {
     if status == 0 { Ok(()) } else { Err(Status(status)) }
 }
 
-/// Runs a call of the host that returns bytes.
+/// Makes a call into the host that returns bytes.
 fn returned(call: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> Result<Vec<u8>, Status> {
     let (mut data, mut size, loan) = (null_mut(), 0, Loan::begin());
     let status = call(&raw mut data, &raw mut size);
@@ -369,7 +371,7 @@ fn returned(call: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> Result<Vec<u8
     answer.ok_or(Status::INTERNAL_FAILURE)
 }
 
-/// The names and values that [`serialized`] wrote; none from where they are not in its form.
+/// The names and values in the form of [`serialized`]. Ends early where the bytes do not have that form.
 pub(crate) fn pairs(bytes: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let number = |bytes: &[u8; 4]| u32::from_le_bytes(*bytes) as usize;
     let (count, rest) = bytes.split_first_chunk().map_or((0, &[][..]), |(count, rest)| (number(count), rest));
@@ -388,7 +390,7 @@ pub(crate) fn pairs(bytes: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
         .map_while(move |[name, value]| Some((text(name)?, text(value)?)))
 }
 
-/// Header pairs in the ABI's form: count, sizes, then names and values, each ended by NUL.
+/// Header pairs in the ABI's form: count, sizes, then names and values, each terminated by NUL.
 pub(crate) fn serialized<T: AsRef<str>>(pairs: &[(&str, T)]) -> Vec<u8> {
     let size_of = |n: usize| u32::try_from(n).unwrap_or(0).to_le_bytes();
     let texts: usize = pairs.iter().map(|(name, value)| name.len() + value.as_ref().len()).sum();

@@ -1,4 +1,4 @@
-//! What the host says about a request and its response.
+//! Access to the attributes and headers of a request and its response.
 
 use weir_limiter::edge::Response;
 use weir_limiter::response::Line;
@@ -9,12 +9,12 @@ use crate::header_lines::HeaderLines;
 use crate::host::{self, Headers, Status};
 use crate::memory;
 
-/// Where Envoy's JWT filter puts a token's claims by default.
+/// Default metadata namespace of Envoy's JWT filter.
 const CLAIMS: &str = "metadata\0filter_metadata\0envoy.filters.http.jwt_authn";
-/// Where all of its filters put what they find.
+/// Path of the dynamic metadata of all filters.
 const METADATA: &str = "metadata\0filter_metadata";
 
-/// The text of a value that a filter found: under `place`, at the path of these names.
+/// Reads a metadata value as text: under `place`, at the path of these names.
 fn metadata(place: &str, names: &[String]) -> Result<Vec<u8>, Status> {
     let mut path = String::from(place);
     for name in names {
@@ -27,7 +27,8 @@ fn metadata(place: &str, names: &[String]) -> Result<Vec<u8>, Status> {
 /// The request in the host's current context.
 pub(crate) struct HostRequest {
     pub(crate) is_without_body: bool,
-    /// Its headers, once a rule has asked for one; `None` within if the host does not give them.
+    /// The headers, fetched when a rule first needs one. The inner `None` stands for headers that the host
+    /// does not return.
     #[allow(clippy::option_option, reason = "not asked for yet, and not given, are two things")]
     lines: Option<Option<HeaderLines>>,
 }
@@ -59,7 +60,7 @@ impl Request for HostRequest {
             Attribute::Route => host::property("xds\0route_name").or_else(|_| host::property("route_name")),
             Attribute::Claim(path) => metadata(CLAIMS, path),
         };
-        // If a route has no name, Envoy gives an empty one.
+        // The name of an unnamed route is empty.
         value.ok().filter(|value| !value.is_empty() || *attribute != Attribute::Route)
     }
 
@@ -116,7 +117,7 @@ impl Response for HostResponse {
     }
 
     fn add(&mut self, name: &str, value: &str) {
-        // If the host does not take a header, the response goes on without it.
+        // A header that the host refuses is left out.
         let _ = host::add_header(Headers::Response, name, value);
     }
 
@@ -129,7 +130,7 @@ impl Response for HostResponse {
     }
 }
 
-/// A response's status; 0 if the host does not say.
+/// Status of a response; 0 if the host returns none.
 #[inline(never)]
 pub(crate) fn status(of: Headers) -> u16 {
     let status = host::header(of, ":status").ok();

@@ -1,14 +1,15 @@
-//! Memory for what the host returns, reused for the next answer: a request that the deny cache answers is decided
-//! without calling the allocator.
+//! Buffers for the host's results, reused for later results: a request that the local cache answers is
+//! decided without a call of the allocator.
 //!
-//! To return bytes, a host first asks the module for memory, through an export, and then returns its address. The
-//! memory is kept here meanwhile, so an answer is accepted only if it is in memory that was lent for it.
+//! To return bytes, a host first requests memory from the module through an export, and then returns its
+//! address. The buffer is kept here meanwhile, so a result is accepted only if it is in a buffer that was
+//! lent for it.
 
 use std::cell::RefCell;
 
-/// The most pieces that are kept to be reused.
+/// Maximum number of buffers that are kept for reuse.
 const SPARE_MAX: usize = 4;
-/// The longest piece that is kept, in bytes: longer ones are rare.
+/// Maximum size of a buffer that is kept, in bytes; larger ones are rare.
 const SPARE_BYTES_MAX: usize = 4_096;
 
 thread_local! {
@@ -16,9 +17,10 @@ thread_local! {
 }
 
 struct Memory {
-    /// What the host was lent for calls that have not returned. There may be several, because a host may call back.
+    /// Buffers lent to the host for calls that have not returned. There may be several, because a host may
+    /// call back.
     lent: Vec<Vec<u8>>,
-    /// Pieces that are free.
+    /// Free buffers.
     spare: Vec<Vec<u8>>,
 }
 
@@ -30,19 +32,20 @@ impl Memory {
     }
 }
 
-/// A call of the host that may return bytes.
+/// A call into the host that may return bytes.
 pub(crate) struct Loan {
-    /// How many pieces were lent before: they are for calls around this one.
+    /// Number of buffers that were lent before, for enclosing calls.
     before: usize,
 }
 
 impl Loan {
-    /// The call begins.
+    /// Begins a call.
     pub(crate) fn begin() -> Self {
         Self { before: MEMORY.with_borrow(|memory| memory.lent.len()) }
     }
 
-    /// The call has returned `size` bytes at `data`. None if they are not in memory that was lent for it.
+    /// Ends a call that has returned `size` bytes at `data`. `None` if they are not in a buffer that was lent
+    /// for it.
     pub(crate) fn end(self, data: *const u8, size: usize) -> Option<Vec<u8>> {
         MEMORY.with_borrow_mut(|memory| {
             let mut named = None;
@@ -60,7 +63,7 @@ impl Loan {
     }
 }
 
-/// Lends the host `size` bytes for the call under way.
+/// Lends the host `size` bytes for the current call.
 pub(crate) fn lend(size: usize) -> *mut u8 {
     MEMORY.with_borrow_mut(|memory| {
         let fits = memory.spare.iter().position(|spare| spare.capacity() >= size);
@@ -72,7 +75,7 @@ pub(crate) fn lend(size: usize) -> *mut u8 {
     })
 }
 
-/// Keeps free memory for later answers.
+/// Keeps a free buffer for later results.
 pub(crate) fn reuse(spare: Vec<u8>) {
     MEMORY.with_borrow_mut(|memory| memory.reuse(spare));
 }

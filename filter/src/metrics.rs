@@ -1,7 +1,8 @@
 //! Counters in the host's metrics.
 //!
-//! Decisions are counted in the worker's own memory; the tick hands the sums to the host, so that a request
-//! costs no metric call. No host ever forgets a metric, so the number of rules' metrics is bounded.
+//! Decisions are counted in the worker's own memory, and the tick passes the sums to the host, so that a
+//! request costs no metric call. No host ever removes a metric, so the number of rules with metrics is
+//! bounded.
 
 use std::cell::{Cell, RefCell};
 
@@ -13,38 +14,38 @@ use weir_wire::messages::{RULES_MAX, RuleCounts, Running};
 
 use crate::host::{self, Metric};
 
-/// The most rules that a VM defines metrics for, however often rules are replaced; any beyond have none.
-/// The VMs of one process see the same rules.
+/// Maximum number of rules with metrics in a VM, including replaced ones. Rules beyond it have none. The VMs
+/// of one process have the same rules.
 const RULES_DEFINED_MAX: usize = 4 * RULES_MAX;
 
 thread_local! {
-    /// The rules that this VM has defined metrics for, sorted by name. A name always has the same number at the host,
-    /// so a rule that comes back goes on counting where it was.
+    /// The rules with metrics in this VM, sorted by name. A name always has the same id at the host, so a
+    /// rule that returns continues its counts.
     static DEFINED: RefCell<Vec<(String, RuleMetrics)>> = const { RefCell::new(Vec::new()) };
-    /// The metric of the requests that the list `deny` refused, once it is defined.
+    /// Metric of the requests that the `deny` list refused, once it is defined.
     static BLOCKED: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// The host's numbers for the limiter's counters; `None` if the host did not define one.
+/// The host's ids of the limiter's metrics; `None` if the host did not define one.
 pub(crate) struct Metrics {
     events: Vec<(Event, Option<u32>)>,
     rules: Vec<RuleMetrics>,
-    /// The step of the ladder; only if there is a weir-sync to be in touch with.
+    /// Connectivity, if there is a weir-sync.
     ladder: Option<u32>,
-    /// The rule set that runs, and the latest that was refused; likewise.
+    /// Version of the rule set in force, and the latest one that was refused, if there is a weir-sync.
     running: Option<u32>,
     refused: Option<u32>,
-    /// How many keys the table holds something about.
+    /// Estimated number of keys in the table.
     places: Option<u32>,
 }
 
 /// The metrics of a rule.
 type RuleMetrics = [Option<u32>; OF_RULE.len()];
-/// Their names behind that of the rule.
+/// Suffixes of the metrics' names, behind the rule's name.
 const OF_RULE: [&str; 4] = ["allowed", "limited", "denied", "shadow_limited"];
 
 impl Metrics {
-    /// Defines every metric at once, so that each shows zero before anything has happened.
+    /// Defines all metrics at once, so that each is zero before the first request.
     pub(crate) fn define(rules: &RuleSet, has_sync: bool) -> Self {
         let gauge = |name: &str| has_sync.then(|| host::define_metric(Metric::Gauge, name).ok()).flatten();
         let mut metrics = Self {
@@ -79,7 +80,7 @@ impl Metrics {
         }
     }
 
-    /// Hands the host what was counted since the last time.
+    /// Adds the counts since the last call to the host's counters.
     pub(crate) fn flush(&self, counters: &mut Counters) {
         for (event, metric) in &self.events {
             add(*metric, counters.take_event(*event));
@@ -93,26 +94,26 @@ impl Metrics {
         }
     }
 
-    /// Shows the step of the ladder: 0 fresh, 1 stale, 2 fallback.
+    /// Sets the connectivity: 0 fresh, 1 stale, 2 fallback.
     pub(crate) fn show(&self, step: Step) {
-        // If the host does not take it, the next tick shows it again.
+        // If the host refuses it, the next tick sets it again.
         show(self.ladder, step as u64);
     }
 
-    /// Shows how many keys the table holds something about.
+    /// Sets the estimated number of keys in the table.
     pub(crate) fn show_places(&self, taken: u64) {
         show(self.places, taken);
     }
 
-    /// Shows the version of the rule set that runs (0 if that is the plugin configuration's), and of the
-    /// latest that was refused.
+    /// Sets the version of the rule set in force (0 if it is the plugin configuration's), and of the latest
+    /// that was refused.
     pub(crate) fn show_rule_set(&self, running: Running) {
         show(self.running, running.version);
         show(self.refused, running.refused);
     }
 }
 
-/// The metrics of the rule `name`; none if too many other rules had theirs before.
+/// The metrics of the rule `name`; `None` if too many other rules have some.
 fn of_rule(name: &str) -> Option<RuleMetrics> {
     DEFINED.with_borrow_mut(|defined| {
         let at = match defined.binary_search_by(|(known, _)| known.as_str().cmp(name)) {
@@ -123,7 +124,7 @@ fn of_rule(name: &str) -> Option<RuleMetrics> {
             return None;
         }
         let metrics = OF_RULE.map(|what| counter(&format!("weir.rule.{name}.{what}")));
-        // If the host defined none, no place is used, and the next rules try again.
+        // If the host defined none, the rule takes no entry, and is tried again with the next rule set.
         if metrics.iter().any(Option::is_some) {
             defined.insert(at, (name.to_owned(), metrics));
         }
@@ -131,7 +132,8 @@ fn of_rule(name: &str) -> Option<RuleMetrics> {
     })
 }
 
-/// What was counted of this process's rules, [in turn](said_in_turn), and how many rules there are.
+/// Counts of the rules [of this turn](said_in_turn) over all workers of the process, and the number of all
+/// counted rules.
 pub(crate) fn counted(turn: u64) -> (Vec<RuleCounts>, usize) {
     DEFINED.with_borrow(|defined| {
         let said = said_in_turn(turn, defined.len()).filter_map(|at| defined.get(at));
@@ -143,7 +145,7 @@ pub(crate) fn counted(turn: u64) -> (Vec<RuleCounts>, usize) {
     })
 }
 
-/// How many requests the list `deny` refused in this process.
+/// Number of requests that the `deny` list refused in this process.
 pub(crate) fn blocked() -> u64 {
     BLOCKED.get().map_or(0, host::metric)
 }

@@ -1,4 +1,4 @@
-//! The root context: configuration, ticks, and answers to the worker's own calls.
+//! The root context: configuration, ticks, and responses to the worker's own calls.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use crate::worker::Worker;
 
 /// A plugin in one worker.
 pub(crate) struct Plugin {
-    /// The root context's number.
+    /// Id of the root context.
     context: u32,
     worker: Option<Rc<RefCell<Worker>>>,
 }
@@ -22,12 +22,12 @@ impl Plugin {
         Self { context, worker: None }
     }
 
-    /// The worker that decides requests; none before the first good configuration.
+    /// The worker that decides requests; `None` before the first valid configuration.
     pub(crate) fn worker(&self) -> Option<Rc<RefCell<Worker>>> {
         self.worker.clone()
     }
 
-    /// The result of `act` on the worker, if there is one and it is not in use.
+    /// Runs `act` on the worker; `None` if there is none, or if it is borrowed.
     fn with_worker<T>(&self, act: impl FnOnce(&mut Worker) -> T) -> Option<T> {
         Some(act(&mut *self.worker.as_ref()?.try_borrow_mut().ok()?))
     }
@@ -59,7 +59,7 @@ impl Plugin {
         self.perform(effects.unwrap_or_default());
     }
 
-    /// Gives the edge the answer to a call that no request waits for.
+    /// Handles the end of a call that no request waits for.
     pub(crate) fn answered(&mut self, number: u64, answer: Answered) {
         let effects = self.with_worker(|worker| {
             let now = worker.clock.now();
@@ -68,19 +68,20 @@ impl Plugin {
         self.perform(effects.unwrap_or_default());
     }
 
-    /// The plugin ends: hands over everything it has.
+    /// Ends the plugin: flushes its metrics, and leaves unreported counts to the workers that remain.
     pub(crate) fn part(&mut self) {
         calls::forget(self.context);
         self.with_worker(Worker::part);
     }
 
-    /// Does what the edge says. The worker is not borrowed while the host acts for another context, which may end then.
+    /// Carries out the effects of the edge. The worker is not borrowed while another context is active, which
+    /// may end in that call.
     fn perform(&mut self, effects: Vec<Effect>) {
         let mut acts_for_other = false;
         for effect in effects {
             if let Effect::Resume(request) = effect {
                 acts_for_other = true;
-                // Its client may have left.
+                // It fails if the request's client has disconnected.
                 let _ = host::act_for(request).and_then(|()| host::resume_request());
                 continue;
             }

@@ -10,7 +10,7 @@ use crate::host::{self, Action};
 use crate::http::HostResponse;
 use crate::worker::Worker;
 
-/// One request. Without a worker (no good configuration yet) it lets everything through.
+/// A request. Without a worker, before the first valid configuration, all requests are allowed.
 pub(crate) struct RequestContext {
     worker: Option<Rc<RefCell<Worker>>>,
     open: Open,
@@ -22,16 +22,16 @@ impl RequestContext {
         Self { worker, open: Open::new(context), context }
     }
 
-    /// Whether anything is left to do for it after the decision.
+    /// True if anything is left to do for the request after the decision.
     pub(crate) fn has_more_to_do(&self) -> bool {
         !self.open.is_done()
     }
 
-    /// Gives the edge the answer to call `number`, and does what it decides.
+    /// Handles the end of the call `number`, and carries out the decision.
     pub(crate) fn answered(&mut self, number: u64, answer: Answered) {
         let Some(mut worker) = free(self.worker.as_ref()) else { return };
         let action = worker.decide(&mut self.open, self.context, false, Some((number, answer)));
-        // Not borrowed while the request goes on: it may end in that call.
+        // Released first, because the request may end in the call below.
         drop(worker);
         if action == Action::Continue {
             // The host may have dropped the request meanwhile.
@@ -56,8 +56,8 @@ impl RequestContext {
         Action::Continue
     }
 
-    /// Its response is complete, or never will be: charges the costs that its size tells, or its metadata. What is left
-    /// after that is released when the context is dropped.
+    /// Handles the end of the response, complete or not: charges costs that depend on its size or its
+    /// metadata. The rest is released when the context is dropped.
     pub(crate) fn on_end(&mut self) {
         if self.open.awaits_cost()
             && let Some(mut worker) = free(self.worker.as_ref())
@@ -69,7 +69,7 @@ impl RequestContext {
 }
 
 impl Drop for RequestContext {
-    /// The end of the request, for whatever reason. Its client may have left while it waited.
+    /// Ends the request, for whatever reason. Its client may have disconnected while it waited.
     fn drop(&mut self) {
         if !self.has_more_to_do() {
             return;
@@ -82,7 +82,7 @@ impl Drop for RequestContext {
     }
 }
 
-/// The worker, unless it is in use: the host may call back while it acts.
+/// Borrows the worker; `None` if it is in use, because the host may call back while it acts.
 fn free(worker: Option<&Rc<RefCell<Worker>>>) -> Option<RefMut<'_, Worker>> {
     worker?.try_borrow_mut().ok()
 }

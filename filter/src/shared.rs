@@ -1,9 +1,10 @@
-//! What workers share through the host's shared data: the secret, the slots, and what they tell each other.
+//! State that workers share through the host's shared data: the secret, the slots, and messages among
+//! workers.
 //!
-//! Shared data is one map per VM id, without a size limit and (on Envoy) without removal, so all keys are known
-//! beforehand: the identity, what was heard from weir-sync, when a worker greeted, what ended workers left, how many
-//! slots there are, one key per slot, and three for pushed rule sets. VMs without an id have one map, so there each key
-//! begins with a hash of the plugin's name: Istio gives no VM an id, and plugins of two names have nothing in common.
+//! Shared data is one map per VM id, without a size limit and (on Envoy) without removal, so the set of keys
+//! is fixed: the identity, the number of slots, one key per slot, and one for each [`SharedValue`]. All VMs
+//! without an id have the same map, so there each key begins with a hash of the plugin's name: Istio assigns
+//! no VM ids, and plugins of two names must not share state.
 
 use weir_limiter::edge::{Shared, SharedValue, Site};
 use weir_limiter::key::name_hash;
@@ -16,36 +17,37 @@ use weir_wire::messages::RuleCounts;
 use crate::host::{self, Status};
 use crate::metrics;
 
-/// Holds the identity: 16 bytes of secret, 4 of table id.
+/// Name of the identity: 16 bytes of secret, 4 of table id.
 const IDENTITY_KEY: &[u8] = b"weir.identity";
 const IDENTITY_BYTES: usize = 20;
-/// The most slots that a worker keeps in its own memory: 8 MiB, of the 1 GiB that a host gives it at most.
+/// Maximum number of slots in a worker's own memory: 8 MiB of the 1 GiB that a host allows.
 const OWN_SLOTS_MAX: u32 = 16_384;
-/// Holds how many slots were made, as four bytes. Like the slots' names, it carries the format's digit: a module with
-/// another format has slots of its own, and does not take these for corrupt ones.
+/// Name of the number of slots that were created, as four bytes. Like the names of slots, it contains the
+/// digit of the format: a module with another format has slots of its own, and does not treat these as
+/// corrupt.
 const CREATED_KEY: &[u8] = b"weir.slots5";
-/// The longest of the names.
+/// Length of the longest name.
 const KEY_BYTES_MAX: usize = 18;
-/// The number of keys besides the slots: these two, and one for each [`SharedValue`].
+/// Number of keys besides the slots: these two, and one for each [`SharedValue`].
 const KEYS_BESIDE: u32 = 8;
 
-/// The process of this worker.
+/// Shared state of this worker's process.
 pub(crate) struct Process {
     keys: Keys,
     table: Table,
 }
 
-/// Where the table is: in shared data, or in this worker's own memory if the host has no room for it there.
+/// The table: in shared data, or in this worker's own memory if the host has no room for it there.
 enum Table {
     Shared { count: u32 },
     Own(LocalSlots),
 }
 
 impl Shared for Process {
-    /// The identity that the first worker of this process made, or a new one.
+    /// The identity that the first worker of this process created, or a new one.
     ///
-    /// On Envoy the main thread configures a plugin before any worker does, so no two make one at once. Without
-    /// shared data, each worker has an identity of its own.
+    /// On Envoy the main thread configures a plugin before any worker does, so no two create one at once.
+    /// Without shared data, each worker has an identity of its own.
     fn identity(&mut self) -> TableIdentity {
         if let Some(known) = self.read_identity() {
             return known;
@@ -67,7 +69,7 @@ impl Shared for Process {
     }
 }
 
-/// A value whose form has changed carries the format's digit, as the slots' names do.
+/// The name of a value whose format has changed contains the digit of the format, like the names of slots.
 fn key_of(value: SharedValue) -> &'static [u8] {
     match value {
         SharedValue::Heard => b"weir.heard",
@@ -87,7 +89,7 @@ impl Site for Process {
         self.table = self.opened(slots);
     }
 
-    /// Envoy's `node.id`, under its present name or the older one.
+    /// Envoy's `node.id`, under its current name or the older one.
     fn node(&mut self) -> Option<String> {
         let bytes = host::property("xds\0node\0id").or_else(|_| host::property("node\0id")).ok()?;
         String::from_utf8(bytes).ok()
@@ -125,22 +127,23 @@ fn guessable() -> [u8; IDENTITY_BYTES] {
     bytes
 }
 
-/// The keys of this plugin.
+/// The keys of this plugin in shared data.
 struct Keys {
-    /// What their first bytes are changed by: nothing if the VM has an id, else a hash of the plugin's name.
+    /// XORed to the first four bytes of each name: zero if the VM has an id, else a hash of the plugin's
+    /// name.
     mark: u32,
 }
 
 impl Keys {
     fn of_plugin() -> Self {
-        // Not so on a host that does not say what its VMs' ids are.
+        // Not so on a host that does not reveal the ids of its VMs.
         let has_no_id = host::property("plugin_vm_id").is_ok_and(|id| id.is_empty());
         Self {
             mark: if has_no_id { name_hash(&host::property("plugin_name").unwrap_or_default()) } else { 0 },
         }
     }
 
-    /// What is under this name, and its compare-and-swap number.
+    /// The value under this name, and its compare-and-swap number.
     fn read(&self, name: &[u8]) -> Result<(Vec<u8>, u32), Status> {
         host::shared_data(self.key(name, &mut [0; KEY_BYTES_MAX]))
     }
@@ -176,7 +179,7 @@ impl Keys {
 }
 
 impl Process {
-    /// The process before its table is opened.
+    /// The shared state before the table is opened.
     pub(crate) fn new() -> Self {
         Self { keys: Keys::of_plugin(), table: Table::Shared { count: 1 } }
     }
@@ -187,9 +190,9 @@ impl Process {
         <[u8; IDENTITY_BYTES]>::try_from(bytes).ok().map(|bytes| TableIdentity::of(&bytes))
     }
 
-    /// Makes the slots that are not there yet, and checks that the host keeps them.
+    /// Creates the missing slots, and checks that the host keeps them.
     ///
-    /// They are made ahead, because on Envoy the first write of a key overwrites whatever another worker
+    /// They are created in advance, because on Envoy the first write of a key overwrites what another worker
     /// wrote in between.
     fn opened(&self, count: u32) -> Table {
         let (created, cas) = self.keys.read(CREATED_KEY).unwrap_or_default();
@@ -212,14 +215,15 @@ impl Process {
             return Table::Own(LocalSlots::new(count.min(OWN_SLOTS_MAX)));
         }
         if created < count {
-            // If this conflicts with another write, the next worker that begins corrects it.
+            // If this conflicts with another write, the next worker that starts corrects it.
             let _ = self.keys.write(CREATED_KEY, &count.to_le_bytes(), cas);
         }
         Table::Shared { count }
     }
 }
 
-/// The name of slot `index`. Names differ only in four adjacent bytes, so that a host that tells keys apart by CRC-32 alone does.
+/// The name of slot `index`. Names differ only in four adjacent bytes, so that their CRC-32 sums differ as
+/// well: a host may distinguish keys by these alone.
 fn slot_name(index: u32) -> [u8; 12] {
     let mut name = *b"weir.s5.____";
     name.iter_mut().skip(8).zip(index.to_le_bytes()).for_each(|(to, from)| *to = from);

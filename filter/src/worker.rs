@@ -1,4 +1,4 @@
-//! One configuration in one worker: its edge, and all that the edge needs of the host.
+//! One configuration in one worker: its edge, and the edge's host state.
 
 use weir_limiter::edge::{Answered, Caller, Edge, Effect, HostRules, Open, Step, Unread};
 use weir_limiter::table::Sample;
@@ -10,19 +10,20 @@ use crate::http::HostRequest;
 use crate::metrics::Metrics;
 use crate::shared::Process;
 
-/// An edge, with everything that it needs of the host.
+/// An edge, with its host state.
 pub(crate) struct Worker {
     pub(crate) edge: Edge,
     pub(crate) process: Process,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
     sample: Sample,
-    /// None if the POP is on its own.
+    /// `None` if no weir-sync is configured.
     pub(crate) caller: Option<Caller>,
 }
 
 impl Worker {
-    /// A worker with this configuration, and what to do first; or every error, with its place.
+    /// Creates a worker with this configuration and its first effects. Returns all errors, each with its
+    /// place.
     pub(crate) fn configure(bytes: &[u8]) -> Result<(Self, Vec<Effect>), Vec<String>> {
         let (mut process, mut clock) = (Process::new(), Clock::default());
         let (edge, effects) = Edge::configure(bytes, HostRules::default(), &mut process, clock.now())?;
@@ -31,7 +32,7 @@ impl Worker {
         Ok((Self { edge, process, clock, metrics, sample: Sample::default(), caller }, effects))
     }
 
-    /// Hands the counters to the host's metrics.
+    /// Adds the counters to the host's metrics.
     pub(crate) fn flush_metrics(&mut self) {
         let now = self.edge.time(self.clock.now());
         self.metrics.flush(self.edge.counters());
@@ -43,14 +44,14 @@ impl Worker {
         }
     }
 
-    /// The worker ends: hands over everything it has.
+    /// Ends the worker: flushes its metrics, and leaves unreported counts to the workers that remain.
     pub(crate) fn part(&mut self) {
         self.flush_metrics();
         self.edge.leave(&mut self.process);
     }
 
-    /// Decides a request whose headers are there (`is_without_body`: and nothing follows), or that has waited for the call that is
-    /// `answered`, and carries out the decision.
+    /// Decides a request whose headers have arrived, or that has waited for the call in `answered`, and
+    /// carries out the decision. `is_without_body` is true if the request ends with its headers.
     pub(crate) fn decide(
         &mut self,
         open: &mut Open,
@@ -72,8 +73,8 @@ impl Worker {
                 }
             };
             if let Some(note) = decided.note {
-                // `%FILTER_STATE(wasm.weir.decision:PLAIN)%` and `%FILTER_STATE(wasm.weir.rule:PLAIN)%`. A host
-                // without filter state does not log them; the decision stands.
+                // `%FILTER_STATE(wasm.weir.decision:PLAIN)%` and `%FILTER_STATE(wasm.weir.rule:PLAIN)%`. A
+                // host without filter state does not log them; the decision stands.
                 let _ = host::set_property("weir.decision", note.decision);
                 let _ = host::set_property("weir.rule", note.rule);
             }
@@ -87,7 +88,8 @@ impl Worker {
                 Step::Answer(answer) => {
                     let sent =
                         host::send_response(answer.status, answer.details, answer.headers, answer.body);
-                    // An answered request goes no further. If the host does not take the answer, it goes on.
+                    // An answered request must not continue. If the host refuses the response, the request
+                    // continues.
                     let Err(status) = sent else { return Action::Pause };
                     log::warn!("the host did not take a local response: status {}", status.0);
                     return Action::Continue;
@@ -120,7 +122,7 @@ impl Clock {
         self.latest()
     }
 
-    /// The time that was last read.
+    /// The time of the last reading.
     pub(crate) fn latest(&self) -> Time {
         Time::from_nanos(self.latest_ns)
     }

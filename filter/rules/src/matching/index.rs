@@ -96,7 +96,7 @@ impl Index {
             if out.is_within(&dimension.open) {
                 continue;
             }
-            // Where the whole value does not decide the tests, their conditions have to be evaluated.
+            // If the whole value does not decide the tests, their conditions have to be evaluated.
             let value = match of {
                 Of::Attribute(id) => match request.lines(*id) {
                     Some(lines) if lines.are_several() || lines.may_be_joined() => continue,

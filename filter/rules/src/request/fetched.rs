@@ -145,7 +145,8 @@ impl<'a> Fetched<'a> {
         self.folded_path(folding).map(|(path, _)| path)
     }
 
-    /// [`Fetched::path`], with true if it has segments `.` or `..`, which upstreams may resolve.
+    /// Like [`Fetched::path`]. The bool is true if the path has segments `.` or `..`, which upstreams may
+    /// resolve.
     pub(crate) fn folded_path(&mut self, folding: Folding) -> Option<(&[u8], bool)> {
         self.get(AttributeId::PATH)?;
         let Values { request, list, path: (read_for, read), folded, .. } = &mut *self.values;

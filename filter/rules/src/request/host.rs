@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 /// Longest host in a condition (RFC 1035, 2.3.4), in bytes.
 pub const HOST_BYTES_MAX: usize = 253;
 
-/// The host of an authority in the form that conditions compare. It is kept, as the next request often has the same.
+/// The host of an authority in the form that conditions compare. It is kept because the next request often
+/// has the same authority.
 #[derive(Clone, Debug)]
 pub(crate) struct HostRead {
     authority: Vec<u8>,
@@ -22,7 +23,7 @@ impl Default for HostRead {
 
 impl HostRead {
     /// Reads `authority`. A host longer than [`HOST_BYTES_MAX`] is cut to one byte more than that, so that it
-    /// equals no condition's host.
+    /// equals no whole name in a condition.
     #[inline(never)]
     pub(crate) fn read(&mut self, authority: &[u8]) {
         if authority == self.authority {

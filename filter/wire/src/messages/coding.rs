@@ -1,4 +1,4 @@
-//! Messages as bytes.
+//! Encoding of messages.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -8,21 +8,21 @@ use serde::de::DeserializeOwned;
 
 use super::limits::MESSAGE_BYTES_MAX;
 
-/// The version of the messages, their first byte.
+/// Version of the messages, their first byte.
 pub const VERSION: u8 = 1;
 
-/// Why a message could not be read. Each says what was expected.
+/// Error of a message that could not be read. Its text states what was expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireError {
-    /// No bytes at all.
+    /// The message is empty.
     Empty,
-    /// Another version than [`VERSION`].
+    /// The version is not [`VERSION`].
     Version(u8),
-    /// Larger than [`MESSAGE_BYTES_MAX`].
+    /// The message is larger than [`MESSAGE_BYTES_MAX`].
     TooLarge(usize),
-    /// Not a message of the expected kind.
+    /// The body is not a message of the expected kind.
     Malformed,
-    /// Readable, but a field is out of its limits; names the field.
+    /// A field, named here, is out of its limits.
     Limit(&'static str),
 }
 
@@ -44,17 +44,17 @@ impl core::error::Error for WireError {}
 
 /// A message of the budget loop.
 pub trait Message: Serialize + DeserializeOwned {
-    /// Checks what decoding does not: that every field is within its limits.
+    /// Checks the limits of all fields, which decoding does not.
     fn validate(&self) -> Result<(), WireError>;
 
-    /// The message's bytes.
+    /// Encodes the message.
     fn encode(&self) -> Vec<u8> {
-        // Neither message holds anything postcard cannot write (no sequence of unknown length);
-        // should that change, the receiver refuses the lone version byte.
+        // Serialisation cannot fail: neither message has a type that postcard refuses (a sequence of unknown
+        // length). If that changed, the receiver would refuse the lone version byte.
         postcard::to_extend(self, alloc::vec![VERSION]).unwrap_or_default()
     }
 
-    /// The message in `bytes`, checked.
+    /// Decodes and validates a message.
     fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         if bytes.len() > MESSAGE_BYTES_MAX {
             return Err(WireError::TooLarge(bytes.len()));

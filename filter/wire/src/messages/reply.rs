@@ -1,4 +1,4 @@
-//! What weir-sync answers.
+//! The reply of weir-sync to a report.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -10,49 +10,49 @@ use super::limits::{KEYS_MAX, POPS_MAX, RULES_MAX};
 use super::report::{Ban, check_bans};
 use crate::quota::Quota;
 
-/// What weir-sync answers.
+/// The reply of weir-sync to a report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
-    /// The sequence number of the report this answers.
+    /// Sequence number of the report that this replies to.
     pub sequence: u64,
-    /// Live POPs in the fleet, at least 1: an even share is a quota divided by this.
+    /// Number of live POPs in the fleet, at least 1. The fair share is a quota divided by it.
     pub pops: u32,
-    /// Whether `pops` is a guess: the sender knows of no POPs but those that report to it.
+    /// True if `pops` is a guess: the sender knows only the POPs that report to it.
     pub is_guess: bool,
-    /// Which of the report's keys are charged: their counts are confirmed. What is granted for the others comes out of the
-    /// region's own share, unless they are charged in part.
+    /// The keys of the report that are charged, and whose counts are therefore confirmed. Grants for the
+    /// other keys come out of the region's own share, unless they are charged in part.
     pub settled: Settled,
-    /// An allowance for each key of the report, in the report's order. Empty if there is nothing to say
-    /// about them; then nothing changes.
+    /// An allowance for each key of the report, in the report's order. If it is empty, the allowances of all
+    /// keys stay as they are.
     pub grants: Vec<Allowance>,
-    /// The version of the rule set that the fleet is to run; 0 if none was ever pushed.
+    /// Version of the rule set that the fleet is to run; 0 if none was ever pushed.
     pub rule_set: u64,
-    /// The names of the rules that `pushed` and `bans` refer to.
+    /// Names of the rules that `pushed` and `bans` refer to.
     pub rules: Vec<String>,
-    /// Grants for hot keys that the report did not name, so that the POP holds them before the key's
-    /// client arrives there.
+    /// Grants for hot keys that the report did not name, so that the POP has them before a key's client
+    /// arrives there.
     pub pushed: Vec<Pushed>,
     /// Keys that were banned elsewhere recently.
     pub bans: Vec<Ban>,
-    /// How many workers of the POP report keys, and so share what it may report; 0 if unknown.
+    /// Number of workers of the POP that report keys, and therefore share its report limits; 0 if unknown.
     pub workers: u32,
 }
 
-/// Which keys of a report are charged in full. The others' budgets are out of reach, or what they claim is refused or more
-/// than their POP may claim at once.
+/// The keys of a report that are charged in full. For other keys the budget is out of reach, or the report
+/// exceeds the limits of its POP.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Settled {
-    /// None.
+    /// No key.
     #[default]
     None,
-    /// All.
+    /// All keys.
     All,
-    /// A part: a bit for each key, in the report's order and from the lowest bit of each byte, says that it is not.
+    /// All keys but those with a set bit. Bits are in the report's order, from the lowest bit of each byte.
     But(Vec<u8>),
 }
 
 impl Settled {
-    /// What is to be said of these keys, in the report's order: whether each is charged.
+    /// Encodes a bool for each key in the report's order: true if the key is charged.
     pub fn of(charged: impl ExactSizeIterator<Item = bool>) -> Self {
         let keys = charged.len();
         let (mut but, mut failed) = (alloc::vec![0; keys.div_ceil(8)], 0);
@@ -69,12 +69,12 @@ impl Settled {
         }
     }
 
-    /// Whether all keys are charged.
+    /// True if all keys are charged.
     pub fn is_all(&self) -> bool {
         matches!(self, Self::All)
     }
 
-    /// Whether the key at this place in the report is charged.
+    /// True if the key at this index of the report is charged.
     pub fn covers(&self, place: usize) -> bool {
         match self {
             Self::None => false,
@@ -84,25 +84,26 @@ impl Settled {
     }
 }
 
-/// A grant for a key that a POP did not ask about.
+/// A grant for a key that the report did not name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pushed {
     /// Index into [`Reply::rules`].
     pub rule: u16,
-    /// The key's value in canonical form.
+    /// Value of the key in canonical form.
     pub value: Vec<u8>,
-    /// The quota that the grant is a part of. A POP whose rule has another quota, older or newer, ignores the grant.
+    /// The quota that the grant was made for. A POP whose rule has another quota, older or newer, ignores the
+    /// grant.
     pub quota: Quota,
-    /// What the POP may do with it.
+    /// The grant.
     pub grant: Grant,
 }
 
-/// What weir-sync says about a key.
+/// The result for one key of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Allowance {
-    /// Far from its quota: no other POP needs to hear of it, and it is reported less often.
+    /// Warm: far from its quota. The key is reported less often, and no other POP receives a grant for it.
     Warm,
-    /// Close to its quota.
+    /// Hot: close to its quota.
     Hot(Grant),
     /// A key of a strict rule.
     Leased(Leased),
@@ -118,17 +119,17 @@ impl Allowance {
 /// Tokens that were debited from the budget in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leased {
-    /// All tokens debited for the key's epoch since it began, including those it has admitted since.
+    /// All tokens debited for the key's epoch since it began, including those that were admitted since.
     pub charged: u64,
-    /// How long they may be spent, in milliseconds from when the report was made.
+    /// Time for which they may be spent, in milliseconds from the time of the report.
     pub lease_ms: u32,
-    /// If fewer tokens were debited than wanted: how long after the answer there are more, in
-    /// milliseconds, rounded up; 0 if unknown. Of a turn that is given: how long after the answer it comes. Without a
-    /// lease: when the window ends that is too short for one.
+    /// Time after the reply until more tokens are available, if fewer were debited than wanted; 0 if unknown.
+    /// For a granted turn: time after the reply until the turn. Without a lease: time until the end of a
+    /// window that is too short for one. In milliseconds, rounded up.
     pub wait_ms: u64,
-    /// True if there may be more before that: other leases have tokens that may be given back.
+    /// True if more tokens may be available before that, because tokens of other leases may be given back.
     pub may_return: bool,
-    /// Whole tokens that the budget has left.
+    /// Number of whole tokens left in the budget.
     pub left: u32,
 }
 
@@ -136,26 +137,26 @@ impl Leased {
     /// No lease: the epoch is over, or the store is out of reach.
     pub const NONE: Self = Self { charged: 0, lease_ms: 0, wait_ms: 0, may_return: false, left: 0 };
 
-    /// `charged` tokens that may be spent for `lease_ms`; nothing more is known.
+    /// A lease of `charged` tokens for `lease_ms`, without further information.
     pub const fn of(charged: u64, lease_ms: u32) -> Self {
         Self { charged, lease_ms, ..Self::NONE }
     }
 }
 
-/// What a POP may do with one hot key now.
+/// The grant of a POP for one hot key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// The fraction of the key's requests to let through.
+    /// Fraction of the key's requests to admit.
     pub ratio: AdmitRatio,
-    /// The most that the POP's bucket may have held when it made the report, in thousandths of a
-    /// token; negative is debt. The POP subtracts what it has admitted since.
+    /// Upper limit of the level of the POP's bucket when it made the report, in thousandths of a token;
+    /// negative is debt. The POP subtracts what it has admitted since.
     pub level_milli: i64,
-    /// The most tokens that the POP's bucket may hold while the grant is valid.
+    /// Maximum number of tokens in the POP's bucket while the grant is valid.
     pub burst: u32,
-    /// While the grant is valid, the POP's bucket refills at the rate divided by this; a number above
-    /// [`super::PARTS_MAX`] counts as that.
+    /// Rate divisor: while the grant is valid, the POP's bucket refills at the rate divided by this. Values
+    /// above [`super::PARTS_MAX`] count as that.
     pub parts: u32,
-    /// How long the grant is valid, in milliseconds from its arrival.
+    /// Validity of the grant, in milliseconds from its arrival.
     pub lease_ms: u32,
 }
 
@@ -165,9 +166,9 @@ pub struct Grant {
 pub struct AdmitRatio(u32);
 
 impl AdmitRatio {
-    /// Admit nothing.
+    /// Admits nothing.
     pub const ZERO: Self = Self(0);
-    /// Admit everything the bucket has.
+    /// Admits everything that the bucket has tokens for.
     pub const ONE: Self = Self(1 << 30);
 
     /// `part / whole`, rounded down; 1 if `part` is at least `whole`, even if both are zero.
@@ -180,12 +181,12 @@ impl AdmitRatio {
         Self(((part as u128 * Self::ONE.0 as u128) / whole as u128) as u32)
     }
 
-    /// In steps of 2^-30.
+    /// The ratio in steps of 2^-30.
     pub const fn bits(self) -> u32 {
         self.0
     }
 
-    /// From steps of 2^-30; anything above 1 is 1.
+    /// A ratio in steps of 2^-30; values above 1 count as 1.
     pub const fn from_bits(bits: u32) -> Self {
         if bits > Self::ONE.0 { Self::ONE } else { Self(bits) }
     }

@@ -1,4 +1,4 @@
-//! What a POP tells weir-sync.
+//! The report of a POP to weir-sync.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -16,53 +16,53 @@ use super::status::Status;
 use crate::quota::Quota;
 use crate::sharing::Sharing;
 
-/// What one worker of a POP tells weir-sync.
+/// A report of one worker of a POP to weir-sync.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// The POP's name, the same for all its workers.
+    /// Name of the POP, the same for all its workers.
     pub pop: String,
-    /// A random name of the worker's VM.
+    /// Random id of the worker's VM.
     pub worker: u64,
-    /// Counts this worker's reports, from 1.
+    /// Number of the worker's report, from 1.
     pub sequence: u64,
-    /// A random name of the POP's table: an epoch is unique within one table only.
+    /// Random id of the POP's table. Epochs are unique within one table only.
     pub table: u32,
-    /// When it was made, in milliseconds of the POP's monotonic clock, which all workers of a table share.
+    /// Time of the report, in milliseconds of the POP's monotonic clock, which all workers of a table share.
     pub made_ms: u64,
-    /// How many POPs the fleet has, as last told by a weir-sync that knew; 0 if none ever did. A weir-sync that starts
-    /// without its store uses this.
+    /// Number of POPs in the fleet, from the last reply that was not a guess; 0 if there was none. A
+    /// weir-sync that starts without its store uses it.
     pub pops: u32,
-    /// Which rule set the worker runs.
+    /// The rule set in force at the worker.
     pub running: Running,
-    /// Which replies to its reports it got.
+    /// The replies that the worker has received.
     pub replies: Replies,
     /// The rules that `keys` refer to.
     pub rules: Vec<Rule>,
-    /// The keys with something to report. A report without keys is a greeting, which counts the POP as live.
+    /// The keys with something to report. A report without keys is a greeting, which marks the POP as live.
     pub keys: Vec<Key>,
-    /// Keys that were banned here; every POP is to hear of them.
+    /// Keys that were banned here, to be passed to every POP.
     pub bans: Vec<Ban>,
-    /// Which of `keys` are epochs that a request holds, or held, in the order of `keys`.
+    /// Those of `keys` that are epochs of a single request, which holds or held them, in the order of `keys`.
     pub held: Vec<Held>,
-    /// How the POP is, which one of its workers says about once a second.
+    /// State of the POP, sent by one of its workers about once a second.
     pub status: Option<Status>,
 }
 
-/// Which replies to its reports a worker got. What a lost reply pushed is pushed again.
+/// The replies to its reports that a worker has received. Pushes of a lost reply are repeated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replies {
-    /// It no longer waits for a reply to any report up to this sequence.
+    /// Latest sequence number for which the worker awaits no reply, nor for any before it.
     pub done: u64,
-    /// The latest report whose reply it gave up on.
+    /// Latest report whose reply the worker gave up on.
     pub lost: u64,
 }
 
-/// Which rule set a worker runs.
+/// The rule set in force at a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Running {
     /// Its version; 0 is the one in the plugin configuration.
     pub version: u64,
-    /// The latest pushed version that it could not use; 0 if none.
+    /// Latest pushed version that the worker refused; 0 if none.
     pub refused: u64,
 }
 
@@ -71,72 +71,74 @@ pub struct Running {
 pub struct Ban {
     /// Index into the message's `rules`.
     pub rule: u16,
-    /// The key's value in canonical form.
+    /// Value of the key in canonical form.
     pub value: Vec<u8>,
-    /// For how long from now, in milliseconds; at most [`BAN_MS_MAX`].
+    /// Remaining duration in milliseconds, at most [`BAN_MS_MAX`].
     pub for_ms: u32,
 }
 
-/// A rule as weir-sync needs it: whose budget, and how large.
+/// The properties of a rule that determine a budget.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
-    /// Names the budget together with the key.
+    /// Name of the rule. Together with a key it names a budget.
     pub name: String,
-    /// How large the budget is.
+    /// Quota of each budget.
     pub quota: Quota,
-    /// How POPs share it.
+    /// How POPs share the quota.
     pub sharing: Sharing,
 }
 
-/// One bucket's counts.
+/// The counts of one bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
     /// Index into [`Report::rules`].
     pub rule: u16,
-    /// The key's value in canonical form, the same at every POP.
+    /// Value of the key in canonical form, the same at every POP.
     #[serde(deserialize_with = "bytes")]
     pub value: Vec<u8>,
-    /// Identifies, within the table, the time that the counts cover; a new epoch's counts start at zero.
+    /// Identifies, within the table, the period that the counts cover. The counts of a new epoch start at
+    /// zero.
     pub epoch: u32,
     /// Tokens admitted since the epoch began.
     pub admitted: u64,
-    /// The part of `admitted` that no reply has confirmed yet: what to charge if the receiver has no
-    /// record of this epoch (it was restarted or flushed, or it forgot).
+    /// The part of `admitted` that no reply has confirmed yet. It is charged if the receiver has no record of
+    /// this epoch, because it was restarted or flushed, or has dropped it.
     pub unconfirmed: u64,
-    /// How long before the report the first of the unconfirmed tokens may have been admitted, in
-    /// milliseconds. The budget has refilled since, so it is not charged as if all were taken now.
+    /// Upper limit of the age of the oldest unconfirmed token, in milliseconds. The budget has refilled
+    /// since, so the tokens are not charged as if all were taken now.
     pub span_ms: u32,
-    /// For a warm key, which is reported late: how many tokens the bucket lacks until it is full. At most that
-    /// many of the unconfirmed tokens were admitted too recently to have been refilled.
+    /// For a warm key, which is reported late: number of tokens that the bucket lacks until it is full. At
+    /// most this number of the unconfirmed tokens were admitted too recently to have been refilled.
     pub missing: u32,
     /// Tokens asked for, admitted or not, since the epoch began.
     pub asked: u64,
-    /// The part of `asked` that is in no earlier report of this worker, failed reports aside: the demand to
-    /// assume if the receiver has no record of this epoch, or if other receivers hear some of the reports.
+    /// The part of `asked` that is in no earlier report of this worker, except failed ones. It is the demand
+    /// if the receiver has no record of this epoch, or if other receivers get some of the reports.
     pub asked_recently: u64,
-    /// For a strict rule, how many tokens beyond `admitted` the POP wants debited in advance.
+    /// For a strict rule, number of tokens beyond `admitted` that the POP wants to be debited in advance.
     pub ahead: u32,
 }
 
-/// An epoch of a strict rule that one request drew for itself, and that it holds until its cost is known: no token of it is
-/// said to be spent before.
+/// An epoch of a strict rule that was acquired for a single request, which holds it until its cost is known.
+/// Until then none of its tokens is reported as spent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     /// Index into [`Report::keys`].
     pub key: u16,
-    /// For how long from now the request may go on, in milliseconds. With 0 it has ended, and cost `admitted`: what was
-    /// debited beyond that comes back, and what that is more is debited, whatever the budget has left.
+    /// Time from now for which the request may continue, in milliseconds. 0 if it has ended at a cost of
+    /// `admitted`: tokens debited beyond that are refunded, and missing ones are debited, regardless of the
+    /// budget's level.
     pub for_ms: u32,
 }
 
 impl Report {
-    /// For how long the key at `place` is held, if it is, in milliseconds.
+    /// Time for which the key at index `place` is held, in milliseconds; `None` if it is not held.
     pub fn held_ms(&self, place: usize) -> Option<u32> {
         let at = self.held.binary_search_by_key(&place, |held| usize::from(held.key)).ok()?;
         self.held.get(at).map(|held| held.for_ms)
     }
 
-    /// The epoch of `key`, unique among all epochs that its POP ever had.
+    /// The epoch of `key`, unique among all epochs of its POP.
     pub fn epoch(&self, key: &Key) -> u64 {
         u64::from(self.table) << 32 | u64::from(key.epoch)
     }
@@ -171,7 +173,7 @@ impl Message for Report {
     }
 }
 
-/// Reads bytes at once: in a sequence, each would be read by itself. On the wire both are the same.
+/// Deserialises bytes at once; a sequence would be read one byte at a time. The encoding is the same.
 fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
     struct Bytes;
 
@@ -190,7 +192,7 @@ fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error
     deserializer.deserialize_bytes(Bytes)
 }
 
-/// Whether a message that names so many rules may carry these bans.
+/// Checks the bans of a message with `rules` rules.
 pub(super) fn check_bans(bans: &[Ban], rules: usize) -> Result<(), WireError> {
     let fits = |ban: &Ban| {
         usize::from(ban.rule) < rules

@@ -1,4 +1,4 @@
-//! How a POP is: what its rules decided, and what an operator looks at.
+//! The status of a POP: decisions of its rules, and its state for operators.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -8,35 +8,35 @@ use serde::{Deserialize, Serialize};
 use super::coding::{WireError, expect};
 use super::limits::{COUNTED_MAX, MODULE_MAX, REFUSAL_MAX, RULE_NAME_MAX};
 
-/// The lowest step of the ladder.
+/// The number of the last connectivity, fallback.
 const STEP_MAX: u8 = 2;
 
-/// How a POP is, as one of its workers says about once a second.
+/// The status of a POP, sent by one of its workers about once a second.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// The step of its ladder: 0 fresh, 1 stale, 2 fallback.
+    /// Connectivity: 0 fresh, 1 stale, 2 fallback.
     pub step: u8,
-    /// Its wall clock, in milliseconds since 1970; 0 if it has none.
+    /// Wall clock, in milliseconds since 1970; 0 if it has none.
     pub unix_ms: u64,
-    /// The version of its module.
+    /// Version of the module.
     pub module: String,
-    /// Why it runs no newer rule set, if it refused one (see [`super::Running::refused`]); else empty.
+    /// Reason why the POP refused a newer rule set (see [`super::Running::refused`]); empty if it did not.
     pub refusal: String,
-    /// How often each rule is said, in milliseconds.
+    /// Interval in which the counts of each rule are sent, in milliseconds.
     pub every_ms: u32,
-    /// Requests that the list `deny` refused, bans of addresses included, since the POP's process began.
+    /// Requests that the `deny` list refused, including bans of addresses, since the POP's process began.
     pub blocked: u64,
-    /// What was decided; at most [`COUNTED_MAX`] rules, the others in other reports.
+    /// Decision counts of at most [`COUNTED_MAX`] rules; the others are in other reports.
     pub rules: Vec<RuleCounts>,
 }
 
-/// What all workers of a POP decided by one rule since its process began.
+/// Decisions of all workers of a POP by one rule since its process began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleCounts {
-    /// The rule's name.
+    /// Name of the rule.
     pub name: String,
-    /// Requests that it let through, limited, refused because the POP was out of touch with weir-sync, and would have limited
-    /// if it were enforced for their keys.
+    /// Requests that were allowed; limited; denied, because the POP was in fallback; and those that would
+    /// have been limited if the rule were enforced for their keys.
     pub decided: [u64; 4],
 }
 
