@@ -17,7 +17,7 @@ pub struct Reply {
     pub sequence: u64,
     /// Number of live POPs in the fleet, at least 1. The fair share is a quota divided by it.
     pub pops: u32,
-    /// True if `pops` is a guess: the sender knows only the POPs that report to it.
+    /// True if `pops` is a guess: only the POPs that report to the sender are counted.
     pub is_guess: bool,
     /// The keys of the report that are charged, and whose counts are therefore confirmed. Grants for the
     /// other keys come out of the region's own share, unless they are charged in part.

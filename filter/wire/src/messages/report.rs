@@ -84,7 +84,7 @@ pub struct Rule {
     pub name: String,
     /// Quota of each budget.
     pub quota: Quota,
-    /// How POPs share the quota.
+    /// Sharing of the quota among POPs.
     pub sharing: Sharing,
 }
 
