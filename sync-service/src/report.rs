@@ -1,10 +1,10 @@
-//! Drives the [`Hub`]: gives it the reports, the time and what the store answers, and counts what becomes of them.
+//! IO around the [`Hub`]: passes it reports, the time and the store's answers, and counts the results.
 //!
-//! For a key whose budget is out of reach the reply's grant comes out of the region's own share (see
-//! [`weir_budget::alone`]), and nothing is confirmed: what is admitted meanwhile is charged by the next report that
-//! reaches the budget.
+//! If the store cannot be reached for a key, the grant in the reply comes from the region's own share (see
+//! [`weir_budget::alone`]), and the report's counts are not confirmed. The next report that reaches the budget
+//! charges what is admitted in the meantime.
 //!
-//! The hub's lock is held for a moment each, and never while something is awaited.
+//! The hub's lock is held only briefly, and never across an await.
 
 mod keys;
 
@@ -36,30 +36,30 @@ use crate::trail::Trail;
 use crate::trail::observer::Observer;
 use crate::turns;
 
-/// Answers reports.
+/// Handler of reports, and of queries about the hub's state.
 pub struct Exchange {
     store: Arc<dyn Store>,
-    /// What is counted.
+    /// Counters.
     pub metrics: Arc<Metrics>,
-    /// The rule set that POPs are told to run.
+    /// Rule sets that POPs run.
     pub rules: Arc<RuleSets>,
-    /// What is changed and decided.
+    /// Audit log of changes and decisions.
     pub trail: Arc<Trail>,
-    /// Watches what is decided.
+    /// Observer of decisions.
     pub observer: Arc<Observer>,
     hub: Mutex<Hub>,
     refused: RefusedClaims,
-    /// The rules of which it is shown what they decide.
+    /// Rules whose decisions appear in the metrics.
     shown: rates::Shown,
-    /// This weir-sync's name in the store.
+    /// Name of this weir-sync in the store.
     member: String,
-    /// Notified when there are bans that the other regions have not heard of.
+    /// Notified when there are bans that were not shared with the other regions yet.
     new_bans: Notify,
-    /// Whether the other weir-syncs were told of busy keys.
+    /// True if this weir-sync's last shared text of top keys is not empty.
     is_busy_told: AtomicBool,
-    /// Held while bans are shared: an older answer would take back what an operator said since.
+    /// Held while bans are shared: an older answer of the store must not undo an operator's later command.
     sharing: tokio::sync::Mutex<()>,
-    /// Zero of the hub's clock.
+    /// Start of the hub's clock.
     started: Instant,
 }
 
@@ -70,7 +70,7 @@ impl std::fmt::Debug for Exchange {
 }
 
 impl Exchange {
-    /// Charges `store` and grants as `settings` say; `trail` hears of changes.
+    /// Exchange that charges `store` and grants according to `settings`. Changes are recorded in `trail`.
     pub fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>, settings: Settings, trail: Arc<Trail>) -> Self {
         let shown =
             Shown { edition: metrics.rule_set_version.clone(), canary: metrics.canary_edition.clone() };
@@ -92,17 +92,18 @@ impl Exchange {
         }
     }
 
-    /// The reply to a POP's `report`, encoded.
+    /// Encoded reply to a POP's `report`.
     pub async fn answer(&self, report: Report) -> Vec<u8> {
         self.answer_to(Speaker::Pop, report).await
     }
 
-    /// The reply to a `report` of `speaker`.
+    /// Encoded reply to a `report` of `speaker`.
     pub async fn answer_to(&self, speaker: Speaker, report: Report) -> Vec<u8> {
         self.rules.hear_of(report.running.version).await;
         self.hear_of_rules();
         let (known, pending) = {
-            // Once: other reports wait for the lock, and what it guards has to come over from the processor of the last.
+            // Locked once for both calls: other reports wait for the lock, and moving its data between
+            // processors is slow.
             let mut hub = self.hub();
             (hub.known_rules(&report), hub.report_of(speaker, self.now(), unix_us(), report))
         };
@@ -119,15 +120,15 @@ impl Exchange {
         outcome.reply.encode()
     }
 
-    /// Tells the hub which rules there are, if that is news.
+    /// Passes new rules to the hub.
     fn hear_of_rules(&self) {
         if let Some((newest, rules)) = self.rules.news() {
             self.hub().know_rules(newest, rules);
         }
     }
 
-    /// Asks the store all that a report needs, at once: over Redis it is one round trip, or two for a request that needs a turn
-    /// and tokens as well.
+    /// Sends all requests of a report to the store concurrently. Over Redis this is one round trip, or two for
+    /// a request that needs a turn as well as tokens.
     async fn ask(&self, pending: &Pending) -> Answers<StoreError> {
         let batch = Batch { member: &self.member, pop: pending.pop(), entries: pending.entries() };
         let register = async {
@@ -144,12 +145,13 @@ impl Exchange {
         Answers { accounts, drawn, pops }
     }
 
-    /// Draws on strict budgets in the name of `pop`, which knows what it does.
+    /// Acquires tokens of strict budgets in the name of `pop`, without any check of its claims.
     pub async fn draw(&self, pop: &str, draws: &[Draw]) -> Vec<Result<Drawn, StoreError>> {
         self.store.draw(pop, draws).await
     }
 
-    /// The same of one draw that takes, which is counted. It waits no longer than `within`.
+    /// Consumes tokens with a single exchange, and counts them. Fails if the store does not answer `within`
+    /// this time.
     pub async fn take(&self, pop: &str, draw: &Draw, within: Duration) -> Result<Drawn, StoreError> {
         let drawn = timeout(within, self.store.draw(pop, slice::from_ref(draw))).await;
         let drawn = drawn.map_or_else(
@@ -163,8 +165,7 @@ impl Exchange {
         drawn
     }
 
-    /// Hears from the other regions, and tells them: which keys are hot, which rule set is current, which ones the POPs
-    /// run.
+    /// Exchanges data with the other regions: hot keys, the current rule set, and the versions that POPs run.
     pub async fn listen(&self) -> Result<(), StoreError> {
         let tick = self.hub().tick(self.now());
         let metrics = &self.metrics;
@@ -183,7 +184,7 @@ impl Exchange {
         hot.and(rules).and(noted)
     }
 
-    /// Lists the keys that are hot here, and looks at the budgets of those that are hot elsewhere.
+    /// Publishes the keys that are hot here, and reads the budgets of those that are hot elsewhere.
     async fn list_hot(&self, listing: Listing) -> Result<(), StoreError> {
         let fleet = self.store.hot(listing.items()).await?;
         let look = self.hub().listed(self.now(), listing, &fleet);
@@ -196,7 +197,8 @@ impl Exchange {
         Ok(())
     }
 
-    /// Every POP of the fleet, and what each should run; without the store, those that report here.
+    /// All POPs of the fleet, and the revision that each should run. Without the store, only the POPs that
+    /// report here.
     pub async fn fleet(&self) -> Result<Fleet, StoreError> {
         match self.fleet_of_store().await {
             Err(error) if error.is_out_of_reach() => Ok(self.rules.fleet_offline(self.pops_here(), error)),
@@ -211,7 +213,7 @@ impl Exchange {
         Ok(Fleet::of(current, canary, pops))
     }
 
-    /// The POPs that report here.
+    /// POPs that report to this weir-sync.
     pub fn pops_here(&self) -> Vec<Seen> {
         let (region, replica) = self.member.split_once('/').unwrap_or((&self.member, ""));
         let seen = |(note, silent_ns): (PopNote, u64)| Seen {
@@ -225,13 +227,15 @@ impl Exchange {
         self.hub().pops(self.now()).into_iter().map(seen).collect()
     }
 
-    /// The latest edition that a POP runs which reports here, if the store answers that it has no rule set: it has lost it.
+    /// Latest revision that a POP reporting here runs, if the store answers that it has no rule set, and so has
+    /// lost it.
     pub fn lost_edition(&self) -> Option<u64> {
         let runs = self.pops_here().iter().map(|pop| pop.version).max();
         runs.filter(|edition| *edition > 0 && self.rules.edition() == 0 && self.rules.is_missing())
     }
 
-    /// What an operator should know of a change that was made: that a restart forgets it, or that the store has not heard of it.
+    /// Note for an operator on a change that was made: it does not survive a restart, or it has not reached the
+    /// store yet. None if there is nothing to note.
     pub fn note(&self, offline: Option<&StoreError>) -> Option<String> {
         let region = self.member.split('/').next().unwrap_or_default();
         match offline {
@@ -247,22 +251,22 @@ impl Exchange {
         }
     }
 
-    /// This weir-sync's name in the store.
+    /// Name of this weir-sync in the store.
     pub fn member(&self) -> &str {
         &self.member
     }
 
-    /// How budgets stand, as this weir-sync has heard of them.
+    /// State of the budgets as known to this weir-sync.
     pub fn figures(&self) -> Figures {
         self.hub().figures(self.now())
     }
 
-    /// Waits until a POP has banned a key that the store has not heard of.
+    /// Waits until there is a ban that was not shared yet.
     pub async fn new_bans(&self) {
         self.new_bans.notified().await;
     }
 
-    /// Tells the other regions of bans that were made here, and hears of theirs.
+    /// Shares new bans with the other regions, and reads theirs.
     pub async fn share_bans(&self) -> Result<(), StoreError> {
         let _sharing = self.sharing.lock().await;
         let mine = self.hub().share_bans(self.now());
@@ -271,8 +275,8 @@ impl Exchange {
         Ok(())
     }
 
-    /// Bans these keys at all POPs for so long, whatever their rules and whatever was said of them before. When this returns,
-    /// the other regions have it, or hear of it within an interval.
+    /// Bans these keys at all POPs for `for_ms`, regardless of their rules and of earlier overrides. On return,
+    /// the other regions have the ban or receive it within one interval.
     pub async fn ban_keys(&self, ids: &[BudgetId], for_ms: u32) -> Result<(), StoreError> {
         for id in ids {
             self.hub().ban(self.now(), id.clone(), for_ms);
@@ -280,8 +284,8 @@ impl Exchange {
         self.share_bans().await
     }
 
-    /// Takes the bans of these keys back, as [`Self::forget_keys`]; without the store, at the POPs that report here, and of the
-    /// others once it answers.
+    /// Lifts the bans of these keys, like [`Self::forget_keys`]. Without the store, they are lifted at the POPs
+    /// that report here, and at the others once it answers.
     pub async fn unban_keys(&self, ids: &[BudgetId]) -> Result<(), StoreError> {
         match self.forget_keys(ids).await {
             Err(error) if error.is_out_of_reach() => {
@@ -294,20 +298,21 @@ impl Exchange {
         }
     }
 
-    /// Resets these keys at all POPs: their budgets are full, and they are not banned. When this returns, the other regions
-    /// have it, or hear of it within an interval. If it fails, it may have been done in part, and may be done again.
+    /// Resets these keys at all POPs: their budgets are full, and they are not banned. On return, the other
+    /// regions have the reset or receive it within one interval. After an error it may be done in part, and can
+    /// be repeated.
     pub async fn forget_keys(&self, ids: &[BudgetId]) -> Result<(), StoreError> {
         self.hear_of_rules();
         for id in ids {
             let laws = self.hub().laws(&id.rule);
             self.store.forget(id, &laws).await?;
-            // Only now: what the store was asked before may be of the budget that is gone.
+            // Only after the store's reset: earlier answers may concern the old budget.
             self.hub().forget(self.now(), id.clone());
         }
         self.share_bans().await
     }
 
-    /// Whether the store is in reach, and a replica of it confirms draws, if it is to; an error says why not.
+    /// Succeeds if the store is in reach and, where acquires wait for a replica, one confirms them.
     pub async fn ready(&self) -> Result<(), StoreError> {
         let result = self.store.ping().await;
         self.metrics.store_up.set(i64::from(result.is_ok()));
@@ -317,7 +322,7 @@ impl Exchange {
             match &master.confirms {
                 Ok(()) => {}
                 Err(why) => {
-                    // At first nobody has asked.
+                    // Nothing has been sent to this master yet.
                     alone += usize::from(*why != StoreError::Connecting);
                     reason = Some(why);
                 }
@@ -325,14 +330,14 @@ impl Exchange {
         }
         self.metrics.store_masters_alone.set(gauge(alone));
         result?;
-        // As with masters out of reach: it is ready for the keys of the others.
+        // As with masters that are out of reach: weir-sync is ready for the keys of the others.
         let is_any_good = masters.iter().any(|master| master.confirms.is_ok());
         reason.filter(|_| !is_any_good).map_or(Ok(()), |reason| Err(reason.clone()))
     }
 
-    /// Brings the metrics that are not counted as they happen up to date.
+    /// Updates the metrics that are computed on demand.
     pub async fn refresh_metrics(&self) {
-        // An error shows in the metric itself.
+        // The metric itself shows an error.
         let _ = self.ready().await;
         let (jumps, known) = (self.store.clock_jumps(), &self.metrics.store_clock_jumps);
         known.inc_by(jumps.saturating_sub(known.get()));
@@ -341,7 +346,7 @@ impl Exchange {
         self.shown.add(decided, &self.metrics);
     }
 
-    /// Counts a report that the store `took` so long for.
+    /// Updates the metrics for a report that the store `took` this long to process.
     fn observe(&self, outcome: &Outcome<StoreError>, took: Duration) {
         let Outcome { pop, reply, facts, error } = outcome;
         let metrics = &self.metrics;
@@ -382,13 +387,13 @@ impl Exchange {
         Time::from_nanos(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Nothing that runs under this lock panics; should it, the hub is still good.
+    /// Nothing that runs under this lock panics. If it did, the hub would still be valid.
     fn hub(&self) -> MutexGuard<'_, Hub> {
         self.hub.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The wall clock, in microseconds since 1970.
+/// Wall clock, in microseconds since 1970.
 fn unix_us() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)

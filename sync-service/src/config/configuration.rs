@@ -1,4 +1,4 @@
-//! The configuration of one weir-sync, with its defaults.
+//! Configuration of one weir-sync, with its defaults.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,130 +13,133 @@ use crate::store::address::NodeMap;
 use crate::store::keys::PREFIX;
 use crate::tls;
 
-/// What the names of all gateways begin with: no report from outside may carry such a name.
+/// Prefix of all gateways' names. No report from outside may use it.
 pub const GATEWAY_PREFIX: &str = "gateway/";
-/// How much longer than the store may take a request waits at the gateway, ...
+/// Time that a request at the gateway waits in addition to the store's time limit.
 const GATEWAY_SLACK: Duration = Duration::from_millis(500);
-/// ... and the longest that it waits.
+/// Maximum time that a request waits at the gateway.
 const GATEWAY_TIMEOUT_MAX: Duration = Duration::from_secs(5);
 
-/// The configuration of one weir-sync.
+/// Configuration of one weir-sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Where to listen; port 0 takes a free one.
+    /// Address to listen on. Port 0 selects a free port.
     pub listen: SocketAddr,
-    /// Where to answer operators: health, readiness and metrics; without it, at `listen`.
+    /// Address for operators: health, readiness and metrics. None serves them at `listen`.
     pub ops_listen: Option<SocketAddr>,
-    /// Where to answer Envoy's rate limit filters over gRPC, if anywhere.
+    /// Address for Envoy's rate limit filters over gRPC, if any.
     pub grpc_listen: Option<SocketAddr>,
-    /// Where the budgets live.
+    /// Store of the budgets.
     pub store: StoreAddress,
-    /// How long the store may take to answer.
+    /// Time limit for an answer of the store.
     pub store_timeout: Duration,
-    /// How long a replica of the store may take to have a draw of a strict rule; zero does not wait for one.
+    /// Time limit for a replica of the store to confirm an acquire of a strict rule. Zero does not wait for
+    /// one.
     pub store_wait: Duration,
-    /// The most keys of a rule that are kept alive in Redis.
+    /// Maximum number of keys per rule that are kept alive in Redis.
     pub store_keys_max: usize,
-    /// What the names of all keys in the store begin with: two fleets may share one that have different prefixes.
+    /// Prefix of all key names in the store. Fleets with different prefixes may share a store.
     pub store_prefix: String,
-    /// Where the store's nodes are reached that are announced elsewhere.
+    /// Addresses of nodes that the store announces under other addresses.
     pub store_nodes: NodeMap,
-    /// A file that holds the store's password, instead of one in its address.
+    /// File with the store's password, as an alternative to one in its address.
     pub store_password_file: Option<String>,
-    /// A file that holds the password of the store's sentinels, if they have one of their own, ...
+    /// File with the password of the store's sentinels, if it is a different one.
     pub store_sentinel_password_file: Option<String>,
-    /// ... and the user whom it is of; their default user unless said.
+    /// User for this password; by default the sentinels' default user.
     pub store_sentinel_user: Option<String>,
-    /// A file of certificates (PEM) to trust for a store over TLS, instead of the system's.
+    /// File of certificates (PEM) to trust for a store over TLS, instead of the system's.
     pub store_ca_file: Option<String>,
-    /// A file with the certificate (PEM) to show to a store over TLS, ...
+    /// File with the client certificate (PEM) for a store over TLS.
     pub store_client_cert_file: Option<String>,
-    /// ... and one with its private key (PEM).
+    /// File with its private key (PEM).
     pub store_client_key_file: Option<String>,
-    /// The most budgets that the memory store keeps.
+    /// Maximum number of budgets in the memory store.
     pub memory_budgets_max: usize,
-    /// The name of the region whose POPs report here.
+    /// Name of the region whose POPs report here.
     pub region: String,
-    /// Tells this weir-sync from others of its region; a random name unless said.
+    /// Name that distinguishes this weir-sync within its region; random by default.
     pub replica: Option<String>,
-    /// Where the tokens come from that reports must carry, if any.
+    /// Tokens for reports, if they are required.
     pub token: TokenSource,
-    /// Where operators' tokens come from; without one the rule set cannot be changed over HTTP.
+    /// Tokens for operators. Without any, the rule set cannot be changed over HTTP.
     pub admin_token: TokenSource,
-    /// Where the tokens come from that checks at the gateway must carry, if any.
+    /// Tokens for checks at the gateway, if they are required.
     pub check_token: TokenSource,
-    /// The certificate to show, and those between it and its authority: connections are secured with TLS then.
+    /// File with the certificate chain. If set, connections use TLS.
     pub tls_cert_file: Option<String>,
-    /// The private key of that certificate.
+    /// File with the private key of that certificate.
     pub tls_key_file: Option<String>,
-    /// The authorities whose certificates POPs may show instead of a token.
+    /// File with the authorities of client certificates, which POPs may present instead of a token.
     pub tls_client_ca_file: Option<String>,
-    /// A file of rules to watch.
+    /// File of rules to watch.
     pub rules_file: Option<String>,
-    /// Where the trail's lines go, if anywhere.
+    /// File of the audit log, if any.
     pub trail_file: Option<TrailFile>,
-    /// In which Redis the trail's stream is, if in any.
+    /// Redis that holds the audit log's stream, if any.
     pub trail_redis: Option<TrailRedis>,
-    /// A file that holds the password of that Redis, instead of one in its URL.
+    /// File with the password of that Redis, as an alternative to one in its URL.
     pub trail_redis_password_file: Option<String>,
-    /// About how many entries the trail's stream keeps.
+    /// Approximate number of entries that the stream keeps.
     pub trail_redis_max: usize,
-    /// How often the trail tells of decisions.
+    /// Interval at which decisions are written to the audit log.
     pub trail_interval: Duration,
-    /// The most keys whose decisions it tells of each time.
+    /// Maximum number of keys whose decisions are written per interval.
     pub trail_keys_max: usize,
-    /// The percentage of what is asked of a rule that it may limit before that is out of the ordinary.
+    /// Percentage of a rule's demand that it may limit before this is an anomaly.
     pub anomaly_limited_percent: usize,
-    /// For how many minutes it is learnt what is usual, before anything is out of the ordinary.
+    /// Minutes of learning before anything is an anomaly.
     pub anomaly_learn_minutes: u32,
-    /// How long each of these minutes is.
+    /// Length of each of these minutes.
     pub anomaly_minute: Duration,
-    /// The most lines of the trail that wait for a sink.
+    /// Maximum number of audit log lines that wait for a sink.
     pub trail_queue_max: usize,
-    /// Whether it decides requests for others, as a POP of its own.
+    /// True if this weir-sync decides requests for other services, as a POP of its own.
     pub gateway: bool,
-    /// How many keys the gateway's table tracks.
+    /// Number of keys that the gateway's table can hold.
     pub gateway_keys: u32,
-    /// A file that holds what the POPs have as `sync.key_secret`, for the gateway's keys.
+    /// File with the POPs' `sync.key_secret`, for the gateway's keys.
     pub gateway_key_secret_file: Option<String>,
-    /// How long until a POP's next grant: the sync interval and a round trip.
+    /// Time until a POP's next grant: the sync interval plus a round trip.
     pub grant_interval: Duration,
-    /// The shortest lease.
+    /// Minimum lease.
     pub lease_min: Duration,
-    /// The longest lease.
+    /// Maximum lease.
     pub lease_max: Duration,
-    /// How long a POP that says nothing counts as alive.
+    /// Time for which a silent POP counts as alive.
     pub pop_ttl: Duration,
-    /// How many POPs the fleet has, for a start without the store; 0 if that is not known.
+    /// Number of POPs in the fleet, for a start without the store. 0 if unknown.
     pub pops_expected: u32,
-    /// How log lines look.
+    /// Format of log lines.
     pub log_format: LogFormat,
-    /// What is logged.
+    /// Lowest level that is logged.
     pub log_level: LevelFilter,
-    /// How often the metrics are made at most.
+    /// Minimum interval between two renderings of the metrics.
     pub metrics_interval: Duration,
-    /// How long a new connection may take to send its first byte.
+    /// Time limit for the first byte of a new connection.
     pub first_byte_timeout: Duration,
-    /// How long a client may take nothing of its answer.
+    /// Time for which a client may read nothing of its response.
     pub write_timeout: Duration,
-    /// How long a client may take for its answer.
+    /// Time limit for a client to read its response.
     pub answer_timeout: Duration,
-    /// How long a connection may take to send a request's head, or rest between requests.
+    /// Time limit for the head of a request, and for the pause between requests.
     pub header_timeout: Duration,
-    /// How long a request's body may take.
+    /// Time limit for the body of a request.
     pub body_timeout: Duration,
-    /// The largest body, in bytes.
+    /// Maximum size of a body, in bytes.
     pub body_bytes_max: usize,
-    /// The most connections, and so the most requests at a time; beyond it, one that waits for a request makes room.
+    /// Maximum number of connections, and so of concurrent requests. Beyond it, a connection that waits for a
+    /// request is closed to make room.
     pub connections_max: usize,
-    /// How long to go on answering after a signal to stop, while pages of health tell callers to go elsewhere.
+    /// Time for which requests are still served after a signal to stop, while the health pages ask callers to
+    /// go elsewhere.
     pub drain_delay: Duration,
-    /// How long requests may take to end after that.
+    /// Time limit for requests to finish after that.
     pub drain_timeout: Duration,
 }
 
 impl Config {
-    /// The hub's settings; unless the replica's name is set, each call makes up another.
+    /// Settings of the hub. Without a configured replica, each call makes up a new name.
     pub fn hub(&self) -> hub::Settings {
         let replica = self.replica.clone().unwrap_or_else(values::random_name);
         hub::Settings {
@@ -147,24 +150,25 @@ impl Config {
         }
     }
 
-    /// How long a request waits at the gateway: a draw may wait for a replica behind another one.
+    /// Time limit of a request at the gateway. It covers two waits for a replica, because an acquire may wait
+    /// behind another one.
     pub fn gateway_timeout(&self) -> Duration {
         (self.store_timeout + 2 * self.store_wait + GATEWAY_SLACK).min(GATEWAY_TIMEOUT_MAX)
     }
 
-    /// True if nobody can report or ask the gateway at `listen` who shows nothing.
+    /// True if every report and every check at `listen` needs a credential.
     pub fn needs_token(&self) -> bool {
         let has_pops = self.token != TokenSource::None || self.tls_client_ca_file.is_some();
         has_pops && (!self.gateway || self.check_token != TokenSource::None)
     }
 
-    /// The files to secure connections with, if they are to be.
+    /// TLS files, if TLS is configured.
     pub fn tls(&self) -> Option<tls::Files> {
         let (cert, key) = (self.tls_cert_file.clone()?, self.tls_key_file.clone()?);
         Some(tls::Files { cert, key, client_ca: self.tls_client_ca_file.clone() })
     }
 
-    /// The terms of every grant.
+    /// Terms of all grants.
     pub fn terms(&self) -> Terms {
         Terms {
             interval_ns: nanos(self.grant_interval),
@@ -180,7 +184,7 @@ fn nanos(span: Duration) -> u64 {
 }
 
 impl Default for Config {
-    /// Every setting's default, as `--help` shows them.
+    /// Defaults of all settings, as in `--help`.
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7878)),

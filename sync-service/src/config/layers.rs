@@ -1,4 +1,4 @@
-//! Merges the three places into one checked [`Config`].
+//! Merges file, environment and flags into one validated [`Config`].
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,27 +15,27 @@ use crate::secrets::Secrets;
 use crate::store::address::Address;
 use crate::yaml;
 
-/// The variable that names the file.
+/// Environment variable with the path of the file.
 const FILE_VARIABLE: &str = "WEIR_SYNC_CONFIG";
 
-/// Said of a gateway without a secret.
+/// Warning for a gateway without a key secret.
 const GATEWAY_UNKEYED: &str = "gateway: keys that are not addresses leave it under a hash that anybody can compute, and are not \
     those of POPs with a key_secret or a token: set gateway_key_secret_file to a file with the same text as theirs";
 
-/// A configuration, and what else the flags said.
+/// Configuration with its secrets, and the remaining flags.
 #[derive(Debug)]
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
-    /// What its files of secrets say.
+    /// Contents of its files of secrets.
     pub secrets: Secrets,
-    /// Only check, do not serve.
+    /// True if weir-sync should only check the configuration.
     pub check: bool,
-    /// What can be used, but should be changed.
+    /// Warnings about settings that are usable but should be changed.
     pub warnings: Vec<String>,
 }
 
-/// Everything that is wrong with a configuration, a line each.
+/// All errors of a configuration, one per line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Errors(Vec<String>);
 
@@ -53,14 +53,14 @@ impl fmt::Display for Errors {
 
 impl std::error::Error for Errors {}
 
-/// One setting's text, and where it was found.
+/// Text of one setting, and the place where it was found.
 struct Found {
     place: String,
     setting: &'static Setting,
     text: String,
 }
 
-/// The command line.
+/// Definition of the command line.
 pub fn command() -> Command {
     let file = Arg::new("config").long("config").short('c').value_name("FILE");
     let check = Arg::new("check").long("check").action(ArgAction::SetTrue);
@@ -86,8 +86,8 @@ pub fn command() -> Command {
     })
 }
 
-/// Merges the file, `variables` and the flags in `matches`, checks the whole, reads the files of secrets.
-/// Fails with every error found.
+/// Merges the file, `variables` and the flags in `matches`, validates the result and reads the files of
+/// secrets. Fails with all errors.
 pub fn load(
     matches: &ArgMatches,
     variables: impl IntoIterator<Item = (OsString, OsString)>,
@@ -124,7 +124,7 @@ fn apply(config: &mut Config, layer: &[Found], errors: &mut Errors) {
     }
 }
 
-/// What no setting can check alone.
+/// Checks that involve several settings.
 fn check(config: &Config, errors: &mut Errors) {
     if config.lease_min > config.lease_max {
         errors.add("lease_min_ms", "expected at most lease_max_ms");
@@ -155,7 +155,7 @@ fn check(config: &Config, errors: &mut Errors) {
     }
 }
 
-/// What the gateway needs.
+/// Checks the settings of the gateway.
 fn check_gateway(config: &Config, errors: &mut Errors) {
     if !config.gateway {
         if config.grpc_listen.is_some() {
@@ -163,7 +163,7 @@ fn check_gateway(config: &Config, errors: &mut Errors) {
         }
         return;
     }
-    // A random name has as many.
+    // A random name has 16 characters.
     let replica = config.replica.as_ref().map_or(16, String::len);
     let (found, most) = (config.region.len() + replica, POP_NAME_MAX - GATEWAY_PREFIX.len() - 1);
     if found > most {
@@ -185,7 +185,7 @@ fn check_gateway(config: &Config, errors: &mut Errors) {
     }
 }
 
-/// A stream that is nowhere, and a password that nobody would ask for.
+/// Checks the settings of the audit log: its stream needs a Redis, and a password needs a URL.
 fn check_trail(config: &Config, errors: &mut Errors) {
     let (redis, password) = (&config.trail_redis, &config.trail_redis_password_file);
     if *redis == Some(TrailRedis::Store) && config.store.redis().is_none() {
@@ -205,7 +205,7 @@ fn check_trail(config: &Config, errors: &mut Errors) {
     }
 }
 
-/// Files that no connection to the store would look at.
+/// Checks the settings of the store: each file must be one that a connection uses.
 fn check_store(config: &Config, errors: &mut Errors) {
     let address = config.store.redis();
     let of_trail = config.trail_redis.as_ref().and_then(TrailRedis::address);
@@ -258,7 +258,7 @@ fn flags(matches: &ArgMatches) -> Vec<Found> {
     SETTINGS.iter().filter_map(found).collect()
 }
 
-/// The variables' settings, and the file they name.
+/// Settings in environment variables, and the path of the file.
 fn environment(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
     errors: &mut Errors,
@@ -280,8 +280,8 @@ fn environment(
 }
 
 fn is_ours(name: &str) -> bool {
-    // Kubernetes puts WEIR_SYNC_SERVICE_HOST, WEIR_SYNC_PORT_7878_TCP and the like into every
-    // container beside a service called weir-sync (or weir-sync-something).
+    // Kubernetes sets variables such as WEIR_SYNC_SERVICE_HOST and WEIR_SYNC_PORT_7878_TCP in every container
+    // beside a service called weir-sync (or weir-sync-something).
     let is_foreign = name.contains("_SERVICE_") || name.contains("_PORT_") || name.ends_with("_PORT");
     name.starts_with(VARIABLE_PREFIX) && !is_foreign
 }
@@ -294,7 +294,7 @@ fn file_layer(path: &str, errors: &mut Errors) -> Vec<Found> {
             return Vec::new();
         }
     };
-    // A file of nothing but comments sets nothing.
+    // A file that contains only comments sets nothing.
     let read = yaml::from_str::<Option<BTreeMap<String, Spanned<Option<String>>>>>(&text, Options::default());
     let values = match read {
         Ok(values) => values.unwrap_or_default(),

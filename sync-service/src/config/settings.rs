@@ -1,5 +1,4 @@
-//! Every setting: its name, what it is for, how it is read. The one list that the file, the
-//! environment, the flags and `--help` come from.
+//! Table of all settings, from which the file, the environment, the flags and `--help` are derived.
 
 use weir_wire::messages::{MESSAGE_BYTES_MAX, POPS_MAX};
 
@@ -8,31 +7,31 @@ use super::token::{self, TokenSource};
 use super::values::{self, LogFormat, StoreAddress, TrailFile, TrailRedis};
 use crate::store::address::NodeMap;
 
-/// What every variable of weir-sync begins with.
+/// Prefix of all environment variables.
 pub const VARIABLE_PREFIX: &str = "WEIR_SYNC_";
 
 /// One setting.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// Its name in the file.
+    /// Name in the file.
     pub key: &'static str,
-    /// What `--help` calls the value.
+    /// Placeholder of the value in `--help`.
     pub value: &'static str,
-    /// What `--help` shows as the default; empty where there is none.
+    /// Default in `--help`; empty if there is none.
     pub default: &'static str,
-    /// What `--help` says.
+    /// Help text.
     pub help: &'static str,
-    /// Reads a text into the configuration, or says what was expected.
+    /// Parses a text into the configuration. The error states what was expected.
     pub set: fn(&mut Config, &str) -> Result<(), String>,
 }
 
 impl Setting {
-    /// Its name in the environment.
+    /// Name in the environment.
     pub fn variable(&self) -> String {
         format!("{}{}", VARIABLE_PREFIX, self.key.to_ascii_uppercase())
     }
 
-    /// Its name as a flag, without the dashes.
+    /// Name as a flag, without the dashes.
     pub fn flag(&self) -> String {
         self.key.replace('_', "-")
     }
@@ -56,10 +55,10 @@ macro_rules! setting {
     };
 }
 
-/// An hour, in milliseconds: longer spans are mistakes.
+/// An hour in milliseconds, the maximum of most settings: longer times are mistakes.
 const HOUR_MS: u64 = 3_600_000;
 
-/// All settings, in the order `--help` lists them.
+/// All settings, in the order of `--help`.
 pub const SETTINGS: &[Setting] = &[
     setting!(
         listen,
@@ -453,7 +452,7 @@ pub const SETTINGS: &[Setting] = &[
     ),
 ];
 
-/// The setting named `key` in the file.
+/// Setting with the name `key` in the file.
 pub fn find(key: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.key == key)
 }

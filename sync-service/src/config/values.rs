@@ -1,4 +1,4 @@
-//! The kinds of values a setting has, each read from text with a sentence about what was expected.
+//! Value types of settings, with parsers whose errors state what was expected.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,17 +9,17 @@ use tracing::level_filters::LevelFilter;
 use crate::random::random;
 use crate::store::address::Address;
 
-/// A text that is never printed.
+/// Text that is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Keeps `text` from being printed.
+    /// Wraps `text` so that it is not printed.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text itself; not to be logged.
+    /// The text itself. It must not be logged.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -31,17 +31,17 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Where the budgets live.
+/// Store of the budgets.
 #[derive(Clone, PartialEq, Eq)]
 pub enum StoreAddress {
-    /// In this process.
+    /// Memory of this process.
     Memory,
-    /// In Redis, at this URL (with user and password).
+    /// Redis at this URL, which may contain user and password.
     Redis(Secret),
 }
 
 impl StoreAddress {
-    /// Reads `memory` or a Redis URL.
+    /// Parses `memory` or a Redis URL.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         if text == "memory" {
             return Ok(Self::Memory);
@@ -49,7 +49,7 @@ impl StoreAddress {
         Address::read(text).map(|_| Self::Redis(Secret::new(text)))
     }
 
-    /// What a Redis URL says.
+    /// Parsed Redis URL; none for the memory store.
     pub(super) fn redis(&self) -> Option<Address> {
         let Self::Redis(url) = self else { return None };
         Address::read(url.expose()).ok()
@@ -57,7 +57,7 @@ impl StoreAddress {
 }
 
 impl fmt::Display for StoreAddress {
-    /// Without user and password.
+    /// Formats the address without user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.redis() {
             Some(address) => address.fmt(f),
@@ -72,12 +72,12 @@ impl fmt::Debug for StoreAddress {
     }
 }
 
-/// Where the trail's lines go.
+/// Destination of the audit log's lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrailFile {
-    /// To the standard output.
+    /// Standard output.
     Stdout,
-    /// Into the file at this path.
+    /// File at this path.
     File(String),
 }
 
@@ -90,12 +90,12 @@ impl TrailFile {
     }
 }
 
-/// In which Redis the trail's stream is.
+/// Redis that holds the audit log's stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrailRedis {
-    /// In the store's.
+    /// Redis of the store.
     Store,
-    /// In the one at this URL (with user and password).
+    /// Redis at this URL, which may contain user and password.
     Redis(Secret),
 }
 
@@ -114,17 +114,17 @@ impl TrailRedis {
         }
     }
 
-    /// What a URL of its own says.
+    /// Parsed URL, if it has its own.
     pub(super) fn address(&self) -> Option<Address> {
         let Self::Redis(url) = self else { return None };
         Address::read(url.expose()).ok()
     }
 }
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     Text,
     /// One JSON object per line.
     Json,
@@ -140,7 +140,7 @@ impl LogFormat {
     }
 }
 
-/// What is logged: this level and everything graver.
+/// Parses a log level.
 pub(super) fn log_level(text: &str) -> Result<LevelFilter, String> {
     match text {
         "error" => Ok(LevelFilter::ERROR),
@@ -152,7 +152,7 @@ pub(super) fn log_level(text: &str) -> Result<LevelFilter, String> {
     }
 }
 
-/// A name as it may stand in metrics and in the store: `[a-z0-9_-]{1,64}`.
+/// Parses a name that is valid in metrics and in the store: `[a-z0-9_-]{1,64}`.
 pub(super) fn name(text: &str) -> Result<String, String> {
     let fits = (1..=64).contains(&text.len())
         && text.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'));
@@ -160,13 +160,13 @@ pub(super) fn name(text: &str) -> Result<String, String> {
         .ok_or_else(|| format!("expected 1 to 64 of a-z, 0-9, _ and -, found `{text}`"))
 }
 
-/// A name that nobody else is likely to have: 16 hexadecimal digits.
+/// Random name of 16 hexadecimal digits.
 pub(super) fn random_name() -> String {
-    // That is enough to tell replicas apart, and the name is no secret.
+    // These suffice to distinguish replicas, and the name is no secret.
     format!("{:016x}", random())
 }
 
-/// `on` or `off`.
+/// Parses `on` or `off`.
 pub(super) fn switch(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),
@@ -175,23 +175,23 @@ pub(super) fn switch(text: &str) -> Result<bool, String> {
     }
 }
 
-/// An address to listen on.
+/// Parses an address to listen on.
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     let expected = "expected an IP address and a port, as in `127.0.0.1:7878` or `[::1]:7878`, found";
     text.parse().map_err(|_| format!("{expected} `{text}`"))
 }
 
-/// Anything.
+/// Parses any text that is not empty.
 pub(super) fn text(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("expected a text, found nothing".into()) } else { Ok(text.to_owned()) }
 }
 
-/// A path; whether something is there shows when it is read.
+/// Parses a path. Its existence is checked when it is read.
 pub(super) fn path(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("expected a file's path, found nothing".into()) } else { Ok(text.to_owned()) }
 }
 
-/// Whole milliseconds from `min` to `max`.
+/// Parses milliseconds from `min` to `max`.
 pub(super) fn millis(text: &str, min: u64, max: u64) -> Result<Duration, String> {
     let value = text.parse().ok().filter(|ms| (min..=max).contains(ms));
     value
@@ -199,7 +199,7 @@ pub(super) fn millis(text: &str, min: u64, max: u64) -> Result<Duration, String>
         .ok_or_else(|| format!("expected whole milliseconds from {min} to {max}, found `{text}`"))
 }
 
-/// A whole number from `min` to `max`.
+/// Parses a number from `min` to `max`.
 pub(super) fn count(text: &str, min: usize, max: usize) -> Result<usize, String> {
     let value = text.parse().ok().filter(|n| (min..=max).contains(n));
     value.ok_or_else(|| format!("expected a whole number from {min} to {max}, found `{text}`"))

@@ -1,4 +1,4 @@
-//! What is written: an object of JSON on one line for each event.
+//! Events of the audit log: one JSON object per line.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,32 +10,32 @@ use serde_json::Value;
 use crate::changes::Changes;
 use crate::moment;
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// An operator, or a watched file, changed something.
+    /// An operator or a watched file changed something.
     Change(Box<Changed>),
     /// A key was limited at a POP.
     Decisions(Box<Decided>),
-    /// More keys were limited than an interval tells of.
+    /// More keys were limited than are written per interval.
     LeftOut {
-        /// How many, as far as they are known.
+        /// Number of keys that were left out, as far as they are known.
         keys: usize,
-        /// How many of their tokens were limited.
+        /// Number of their tokens that were limited.
         limited: u64,
     },
-    /// Something out of the ordinary begins or ends.
+    /// An anomaly begins or ends.
     Anomaly(Box<Odd>),
-    /// Events before this one were lost on their way to this sink.
+    /// Earlier events were lost on their way to this sink.
     Lost {
-        /// How many.
+        /// Number of lost events.
         count: u64,
     },
 }
 
 impl Event {
-    /// Its kind, as a metric's label and in a stream.
+    /// Name of the kind, in metrics and in the stream.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Change(_) => "change",
@@ -47,99 +47,99 @@ impl Event {
     }
 }
 
-/// What was changed, by whom and why. What is not known, or is not there, is left out.
+/// A change with its author and reason. Fields that are unknown or do not apply are omitted.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Changed {
-    /// `rules`, or the kind of an order: `ban`, `allow`, `override`, `lift`, `forget`.
+    /// `rules`, or the kind of an override: `ban`, `allow`, `override`, `lift`, `forget`.
     pub what: &'static str,
-    /// The name of the token that made it, or `rules_file`.
+    /// Name of the token that made the change, or `rules_file`.
     pub author: String,
-    /// Where the request came from.
+    /// Address that the request came from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer: Option<IpAddr>,
-    /// What its author says of it.
+    /// Comment of the author.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub comment: String,
-    /// Which kind of change it was, for people.
+    /// Kind of change, for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub note: String,
-    /// What an order is about: an address, or a rule and a key; and what it says of that.
+    /// Subject of an override (an address, or a rule and a key), and its quota.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<Value>,
-    /// Until when an order holds, in milliseconds since 1970.
+    /// End of an override, in milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_moment")]
     pub until: Option<u64>,
-    /// The version of the rule set that was replaced, 0 if there was none.
+    /// Version of the rule set that was replaced; 0 if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<u64>,
-    /// The version that is current now.
+    /// Version that is current now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
-    /// That it is not known whether the change was made: the store's answer was lost.
+    /// Set if the store's answer was lost, so that it is unknown if the change was made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
-    /// How the two differ, unless the one before is not kept any more.
+    /// Differences between the two versions, unless the earlier one is no longer kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes: Option<Changes>,
 }
 
-/// What came of a change.
+/// Outcome of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It may have been made or not.
+    /// The change may or may not have been made.
     Unknown,
 }
 
-/// What was decided of a key at a POP since the last such event.
+/// Decisions on a key at a POP since its last event.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Decided {
-    /// The rule's name.
+    /// Name of the rule.
     pub rule: String,
-    /// The key, as [`crate::keys::name`] shows it.
+    /// Name of the key, as formatted by [`crate::keys::name`].
     pub key: String,
-    /// The address that it begins with, if it does.
+    /// Address that the key begins with, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// Where.
+    /// Name of the POP.
     pub pop: String,
     /// Tokens admitted.
     pub admitted: u64,
     /// Tokens limited.
     pub limited: u64,
-    /// When it was first heard that some were limited, in milliseconds since 1970, ...
+    /// Time of the first report with limited tokens, in milliseconds since 1970.
     #[serde(serialize_with = "moment_of")]
     pub first: u64,
-    /// ... and when last.
+    /// Time of the last report with limited tokens, in milliseconds since 1970.
     #[serde(serialize_with = "moment_of")]
     pub last: u64,
 }
 
-/// Something out of the ordinary.
+/// Beginning or end of an anomaly.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Odd {
-    /// What: `rate`, `pop`, `top_key` or `share`.
+    /// Kind: `rate`, `pop`, `top_key` or `share`.
     pub anomaly: &'static str,
     /// `begin` or `end`.
     pub state: &'static str,
-    /// The rule's name.
+    /// Name of the rule.
     pub rule: String,
     /// The POP that stands out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pop: Option<String>,
-    /// The key that is new.
+    /// The new key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The address that it begins with, if it does.
+    /// Address that the key begins with, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// What was found in a minute: at the end, the most.
+    /// Value found in a minute; at the end, the highest.
     pub found: f64,
-    /// What is usual.
+    /// Usual value.
     pub usual: f64,
-    /// Where the usual band ends.
+    /// Upper end of the usual band.
     pub bound: f64,
-    /// When it began, in milliseconds since 1970.
+    /// Beginning, in milliseconds since 1970.
     #[serde(serialize_with = "moment_of")]
     pub since: u64,
 }
@@ -154,16 +154,16 @@ fn as_moment<S: serde::Serializer>(unix_ms: &Option<u64>, serializer: S) -> Resu
     unix_ms.map(moment::text).serialize(serializer)
 }
 
-/// An event as it is written.
+/// Serialized event.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// Its kind.
+    /// Name of the kind.
     pub kind: &'static str,
-    /// JSON, without a line's end.
+    /// JSON without a line break.
     pub json: Arc<str>,
 }
 
-/// What every event begins with: a name that no other event has, when it was, and who writes it.
+/// Common fields of all events: a unique ID, the time, and the name of this weir-sync.
 #[derive(Debug)]
 pub struct Stamp {
     region: String,
@@ -183,20 +183,20 @@ struct Stamped<'a> {
 }
 
 impl Stamp {
-    /// For the weir-sync `member`: `region/replica`, or only the region.
+    /// Stamp for the weir-sync `member`: `region/replica`, or only the region.
     pub fn new(member: &str) -> Self {
         let (region, replica) = member.split_once('/').unwrap_or((member, ""));
         let (region, replica) = (region.to_owned(), replica.to_owned());
         Self { region, replica, started_ms: moment::now_ms(), count: AtomicU64::new(0) }
     }
 
-    /// The event as it is written.
+    /// Serializes the event with a new ID and the current time.
     pub fn line(&self, event: &Event) -> Line {
         let Self { region, replica, started_ms, count } = self;
         let count = count.fetch_add(1, Ordering::Relaxed) + 1;
         let id = format!("{region}/{replica}/{started_ms}-{count}");
         let stamped = Stamped { id, at: moment::text(moment::now_ms()), region, replica, event };
-        // Strings, numbers and lists of them, which can always be written.
+        // Strings, numbers and lists of them always serialize.
         let json = serde_json::to_string(&stamped).unwrap_or_default();
         Line { kind: event.kind(), json: json.into() }
     }

@@ -1,18 +1,18 @@
-//! Why a sink did not take lines.
+//! Errors of sinks.
 
 use std::fmt::Display;
 
-/// Why lines were not written.
+/// Failure to write lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// How many of them were, before it failed.
+    /// Number of lines that were written before the failure.
     pub written: usize,
-    /// Why the others were not.
+    /// Reason for the failure.
     pub reason: String,
 }
 
 impl Fault {
-    /// It failed after so many lines.
+    /// Failure after `written` lines.
     pub fn new(written: usize, reason: &impl Display) -> Self {
         Self { written, reason: reason.to_string() }
     }

@@ -1,4 +1,4 @@
-//! Lines into a file, or to the standard output.
+//! Sink that writes lines to a file or to the standard output.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -11,10 +11,10 @@ use super::event::Line;
 use super::fault::Fault;
 use crate::config::TrailFile;
 
-/// Who may read a file that is made: it names clients.
+/// Mode of new files. They are not readable by others, because they name clients.
 const MODE: u32 = 0o640;
 
-/// Writes lines. A disk, or a reader, that does not answer holds up a thread of its own.
+/// Writes lines in a blocking thread, so that a disk or a reader that hangs delays nothing else.
 #[derive(Debug)]
 pub struct FileSink {
     to: TrailFile,
@@ -24,17 +24,17 @@ pub struct FileSink {
 #[derive(Debug, Default)]
 struct Open {
     file: Option<File>,
-    /// A line broke off, so the next one begins after a line's end.
+    /// True if the last line is incomplete, so that the next one must begin with a line break.
     is_torn: bool,
 }
 
 impl FileSink {
-    /// To this file; it is opened with the first lines.
+    /// Sink for this destination. A file is opened with the first lines.
     pub fn new(to: TrailFile) -> Self {
         Self { to, open: Arc::default() }
     }
 
-    /// Opens the file again: what was there may have been moved away.
+    /// Opens the file again, because the open one may have been moved away.
     pub async fn reopen(&self) -> io::Result<()> {
         let (to, open) = (self.to.clone(), Arc::clone(&self.open));
         let reopen = move || {
@@ -46,7 +46,7 @@ impl FileSink {
         spawn_blocking(reopen).await.unwrap_or_else(|error| Err(io::Error::other(error)))
     }
 
-    /// Writes `lines`, or says how many of them were written before it failed.
+    /// Writes `lines`. The error states how many were written.
     pub async fn write(&self, lines: Vec<Line>) -> Result<(), Fault> {
         let (to, open) = (self.to.clone(), Arc::clone(&self.open));
         let write = move || {
@@ -70,18 +70,18 @@ impl FileSink {
 }
 
 impl Open {
-    /// The file at `path`, to write at its end; it is made if it is not there. Its last line may have broken off: then a disk was
-    /// full, or a machine stopped.
+    /// Opens the file at `path` for appending, and creates it if necessary. Its last line may be incomplete if
+    /// a disk was full or a machine stopped.
     fn at(path: &str) -> io::Result<Self> {
         let file = OpenOptions::new().append(true).create(true).mode(MODE).open(path)?;
         let about = file.metadata()?;
-        // A pipe has no end to look at.
+        // A pipe has no end to inspect.
         let is_torn = about.is_file() && about.len() > 0 && !ends_a_line(path).unwrap_or(true);
         Ok(Self { file: Some(file), is_torn })
     }
 }
 
-/// Whether the last byte of the file at `path` ends a line. Whoever may only write it cannot know.
+/// True if the last byte of the file at `path` is a line break. Fails if the file may only be written.
 fn ends_a_line(path: &str) -> io::Result<bool> {
     let (mut file, mut last) = (File::open(path)?, [0]);
     file.seek(SeekFrom::End(-1))?;
@@ -92,7 +92,7 @@ fn ends_a_line(path: &str) -> io::Result<bool> {
 fn write_lines(to: &mut impl Write, is_torn: &mut bool, lines: &[Line]) -> Result<(), Fault> {
     for (written, line) in lines.iter().enumerate() {
         let begin = if *is_torn { "\n" } else { "" };
-        // Set while it is not known that the whole line is there.
+        // Set until the whole line is known to be written.
         *is_torn = true;
         let whole = format!("{begin}{}\n", line.json);
         to.write_all(whole.as_bytes())

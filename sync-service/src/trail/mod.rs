@@ -1,8 +1,8 @@
-//! The trail: what was changed, decided, and out of the ordinary, written as lines of JSON to sinks.
+//! The audit log: changes, decisions and anomalies, written to sinks as lines of JSON.
 //!
-//! An event is stamped and put into a bounded queue for each sink; that never waits. A [`writer`] for each sink takes
-//! lines out of its queue. A sink that is slow or gone loses the oldest lines, which is counted, and told by a line of its
-//! own once the sink takes lines again. docs/trail.md has the fields of each event.
+//! An event is serialized and put into a bounded queue per sink, which never waits. A [`writer`] per sink takes
+//! lines from its queue. If a sink is slow or gone, the oldest lines are lost and counted, and a line of its
+//! own states their number once the sink works again. docs/trail.md lists the fields of each event.
 
 pub mod event;
 pub mod fault;
@@ -32,40 +32,40 @@ use file::FileSink;
 use queue::Queue;
 use writer::{Sink, Writer};
 
-/// How long the start waits for the trail's file: one that hangs must not hold it up.
+/// Time limit for opening the file at startup, so that a file that hangs does not block it.
 const OPEN_MAX: Duration = Duration::from_secs(1);
-/// How often it is looked whether all is written.
+/// Polling interval while waiting for the queues to drain.
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
 
-/// Where events go.
+/// Destinations and limits of the audit log.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// A file, or the standard output.
+    /// A file or the standard output.
     pub file: Option<TrailFile>,
-    /// A stream of Redis.
+    /// A Redis stream.
     pub stream: Option<StreamSettings>,
-    /// The most lines that wait for a sink.
+    /// Maximum number of lines that wait for a sink.
     pub queue_max: usize,
-    /// The most keys whose decisions are told in an interval.
+    /// Maximum number of keys whose decisions are written per interval.
     pub keys_max: usize,
-    /// What is out of the ordinary.
+    /// Thresholds of the anomaly detection.
     pub anomalies: Terms,
-    /// How long a minute of these is.
+    /// Length of its minutes.
     pub minute: Duration,
 }
 
 impl Default for Settings {
-    /// Without sinks.
+    /// Settings without sinks.
     fn default() -> Self {
         let (anomalies, minute) = (Terms::default(), Duration::from_mins(1));
         Self { file: None, stream: None, queue_max: 10_000, keys_max: 1_000, anomalies, minute }
     }
 }
 
-/// Takes events. Without sinks it drops them.
+/// Recorder of events. Without sinks, events are dropped.
 #[derive(Debug, Default)]
 pub struct Trail {
-    /// Without sinks nothing is stamped.
+    /// None without sinks.
     stamp: Option<Arc<Stamp>>,
     queues: Vec<Arc<Queue>>,
     keys_max: usize,
@@ -75,8 +75,8 @@ pub struct Trail {
 }
 
 impl Trail {
-    /// A trail of the weir-sync `member`, and what writes it. Files are opened again when `reread` changes. Fails if a
-    /// sink can never be used.
+    /// Audit log of the weir-sync `member`, with the writers to run. Files are opened again when `reread`
+    /// changes. Fails if a sink can never work.
     pub fn new(
         settings: Settings,
         member: &str,
@@ -112,27 +112,27 @@ impl Trail {
         Ok((Self { stamp: told, queues, keys_max, anomalies, minute, events }, writers))
     }
 
-    /// Whether anybody hears of events.
+    /// True if there is a sink.
     pub fn is_on(&self) -> bool {
         self.stamp.is_some()
     }
 
-    /// The most keys whose decisions are told in an interval.
+    /// Maximum number of keys whose decisions are written per interval.
     pub fn keys_max(&self) -> usize {
         self.keys_max
     }
 
-    /// What is out of the ordinary.
+    /// Thresholds of the anomaly detection.
     pub fn anomalies(&self) -> Terms {
         self.anomalies
     }
 
-    /// How long each minute is in which what is limited is counted and compared.
+    /// Length of a minute of the anomaly detection.
     pub fn minute(&self) -> Duration {
         self.minute
     }
 
-    /// Takes an event. It never waits.
+    /// Records an event. Never waits.
     pub fn record(&self, event: &Event) {
         let Some(stamp) = &self.stamp else { return };
         self.events.get_or_create(&OfEvent { event: event.kind() }).inc();
@@ -140,19 +140,19 @@ impl Trail {
         self.queues.iter().for_each(|queue| queue.push(line.clone()));
     }
 
-    /// Takes a change. Whatever an operator, or a watched file, changes goes through here.
+    /// Records a change. All changes by operators and watched files pass through here.
     pub fn change(&self, changed: Changed) {
         self.record(&Event::Change(Box::new(changed)));
     }
 
-    /// Takes a change that failed, if it may have been made all the same.
+    /// Records a change that failed, if it may have been made nevertheless.
     pub fn change_failed(&self, error: &StoreError, changed: Changed) {
         if error.may_be_done() {
             self.change(Changed { outcome: Some(Outcome::Unknown), ..changed });
         }
     }
 
-    /// Waits until all is written, for `limit` at most.
+    /// Waits until all lines are written, at most `limit`.
     pub async fn finish(&self, limit: Duration) {
         let until = Instant::now() + limit;
         while self.queues.iter().any(|queue| !queue.is_empty()) {
@@ -165,7 +165,8 @@ impl Trail {
     }
 }
 
-/// Tries the trail's file: an error says why it cannot be written. One that does not answer is none.
+/// Tries to open the file of the audit log. The error says why it cannot be written. A file that hangs is not
+/// an error.
 pub async fn try_file(to: &TrailFile) -> Result<(), String> {
     let TrailFile::File(path) = to else { return Ok(()) };
     let sink = FileSink::new(to.clone());

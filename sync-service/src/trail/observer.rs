@@ -1,4 +1,4 @@
-//! Watches what is decided, as the reports tell it, and tells the trail.
+//! Observes decisions in reports, and records them and their anomalies in the audit log.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -17,7 +17,7 @@ use crate::keys::name;
 use crate::metrics::{Metrics, OfAnomaly};
 use crate::moment;
 
-/// Watches decisions.
+/// Observer of decisions.
 #[derive(Debug)]
 pub struct Observer {
     trail: Arc<Trail>,
@@ -25,12 +25,12 @@ pub struct Observer {
     tally: Mutex<Tally>,
     detector: Mutex<Detector>,
     under_way: Mutex<UnderWay>,
-    /// How long a minute is, in milliseconds.
+    /// Length of a minute, in milliseconds.
     minute_ms: u64,
 }
 
 impl Observer {
-    /// Tells `trail`.
+    /// Observer that records in `trail`.
     pub fn new(trail: Arc<Trail>, metrics: Arc<Metrics>) -> Self {
         let detector = Mutex::new(Detector::new(trail.anomalies()));
         let tally = Mutex::new(Tally::new(ROWS_MAX, trail.is_on()));
@@ -38,12 +38,13 @@ impl Observer {
         Self { trail, metrics, tally, detector, under_way: Mutex::default(), minute_ms }
     }
 
-    /// Takes in a report, of whose rules these are `known`: others are not the fleet's. It is quick, and waits for nothing.
+    /// Applies a report. `known` states for each of its rules if it belongs to the fleet's rule set; other
+    /// rules are ignored. Fast, and never waits.
     pub fn hear(&self, report: &Report, known: &[bool]) {
         self.tally().hear(moment::now_ms(), report, known);
     }
 
-    /// Tells of anomalies, minute by minute, until it is aborted.
+    /// Detects anomalies minute by minute until the task is aborted.
     pub async fn watch(self: Arc<Self>) {
         let minute_ms = self.minute_ms;
         let mut last = moment::now_ms() / minute_ms;
@@ -51,7 +52,8 @@ impl Observer {
             let now_ms = moment::now_ms();
             sleep(Duration::from_millis(minute_ms - now_ms % minute_ms)).await;
             let now = moment::now_ms() / minute_ms;
-            // A clock that stepped back says nothing new; of one that stepped ahead, one minute is told.
+            // After a step of the clock backwards, minutes that were seen already are skipped. After a step
+            // forwards, only the last minute is evaluated.
             if now > last {
                 self.tell_minute(now - 1);
                 last = now;
@@ -59,7 +61,7 @@ impl Observer {
         }
     }
 
-    /// Tells of what begins or ends to be out of the ordinary in `minute` (since 1970), which is over.
+    /// Records the anomalies that begin or end in `minute` (since 1970), which is over.
     pub fn tell_minute(&self, minute: u64) {
         let mut rules = BTreeMap::<String, OfRule>::new();
         let pops = self.tally().pops();
@@ -71,7 +73,7 @@ impl Observer {
         }
         let rules = rules.into_iter().map(|(rule, of)| (rule, of.minute())).collect();
         let (changes, under_way) = {
-            // Nobody else waits for it.
+            // Nobody else waits for this lock.
             let mut detector = self.detector.lock().unwrap_or_else(PoisonError::into_inner);
             (detector.minute(minute, rules), detector.under_way())
         };
@@ -93,12 +95,12 @@ impl Observer {
         }
     }
 
-    /// The anomalies that are under way, the latest first.
+    /// Anomalies that are under way, the latest first.
     pub fn under_way(&self) -> Vec<Odd> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner).list().to_vec()
     }
 
-    /// Tells of decisions every `every`, until it is aborted.
+    /// Records decisions every `every` until the task is aborted.
     pub async fn run(self: Arc<Self>, every: Duration) {
         let mut ticks = interval(every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -109,7 +111,7 @@ impl Observer {
         }
     }
 
-    /// Tells of the keys that were limited since the last call, those that were limited most.
+    /// Records the keys that were limited most since the last call.
     pub fn tell(&self) {
         if !self.trail.is_on() {
             return;
@@ -117,7 +119,7 @@ impl Observer {
         let pops = self.tally().pops();
         let mut limited = Vec::new();
         for pop in pops {
-            // A POP at a time: reports wait for the lock.
+            // One POP at a time, because reports wait for the lock.
             let of_pop = self.tally().take_limited(&pop);
             limited.extend(of_pop.into_iter().map(|of_key| (pop.clone(), of_key)));
         }
@@ -136,12 +138,12 @@ impl Observer {
     }
 
     fn tally(&self) -> MutexGuard<'_, Tally> {
-        // Nothing that runs under this lock panics; should it, what it guards is still good.
+        // Nothing that runs under this lock panics. If it did, the state would still be valid.
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a rule did in a minute at all POPs.
+/// Activity of a rule in one minute at all POPs.
 #[derive(Default)]
 struct OfRule {
     sums: RuleMinute,
@@ -168,7 +170,7 @@ impl OfRule {
 }
 
 fn odd(Change { kind, is_begin, rule, pop, key, reading, since }: Change, minute_ms: u64) -> Odd {
-    // To the thousandth.
+    // Rounds to three decimals.
     let rounded = |number: f64| (number * 1_000.0).round() / 1_000.0;
     Odd {
         anomaly: kind.as_str(),

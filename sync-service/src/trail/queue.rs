@@ -1,4 +1,4 @@
-//! What waits for one sink: bounded, so that a sink which is slow or gone holds up nothing and fills nothing.
+//! Bounded queue of a sink. A sink that is slow or gone neither blocks the recorder nor fills memory.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,12 +8,12 @@ use tokio::sync::Notify;
 
 use super::event::Line;
 
-/// The most bytes that wait.
+/// Maximum number of bytes that wait.
 const BYTES_MAX: usize = 16 << 20;
-/// The most lines that a sink is given at once.
+/// Maximum number of lines that a sink gets at once.
 pub const BATCH_MAX: usize = 256;
 
-/// The lines that wait for a sink.
+/// Lines that wait for a sink.
 #[derive(Debug)]
 pub struct Queue {
     lines_max: usize,
@@ -26,28 +26,28 @@ pub struct Queue {
 struct State {
     lines: VecDeque<Line>,
     bytes: usize,
-    /// Lines that were lost, and that no line in the sink tells of yet.
+    /// Number of lost lines that the sink has not recorded yet.
     untold: u64,
-    /// Lines that the sink has in hand.
+    /// Number of lines that the sink is writing.
     in_hand: usize,
 }
 
-/// What a sink has in hand.
+/// Lines handed to a sink.
 #[derive(Debug)]
 pub struct Batch {
-    /// The oldest lines that waited.
+    /// The oldest lines.
     pub lines: Vec<Line>,
-    /// How many before these were lost.
+    /// Number of lines lost before these.
     pub untold: u64,
 }
 
 impl Queue {
-    /// For at most `lines_max` lines; `lost` counts those that are lost.
+    /// Queue for at most `lines_max` lines. Lost lines are counted in `lost`.
     pub fn new(lines_max: usize, lost: Counter) -> Self {
         Self { lines_max, state: Mutex::default(), news: Notify::new(), lost }
     }
 
-    /// Adds a line. If there is no room, the oldest go. It never waits.
+    /// Appends a line. If there is no room, the oldest lines are lost. Never waits.
     pub fn push(&self, line: Line) {
         let mut state = self.state();
         state.bytes += line.json.len();
@@ -57,7 +57,7 @@ impl Queue {
         self.news.notify_one();
     }
 
-    /// Waits for lines, and hands out the oldest.
+    /// Waits for lines and takes the oldest.
     pub async fn take(&self) -> Batch {
         loop {
             if let Some(batch) = self.try_take() {
@@ -67,8 +67,8 @@ impl Queue {
         }
     }
 
-    /// The sink has written the first `written` lines of what it had in hand, and told of the losses if `is_told`. The rest
-    /// waits again, as far as there is room.
+    /// Completes a batch of which the sink has written the first `written` lines, and the number of lost lines
+    /// if `is_told`. The rest returns to the queue as far as there is room.
     pub fn give_back(&self, batch: Batch, written: usize, is_told: bool) {
         let mut state = self.state();
         state.in_hand = 0;
@@ -82,7 +82,7 @@ impl Queue {
         self.shrink(&mut state);
     }
 
-    /// Whether nothing waits, and the sink has nothing in hand.
+    /// True if no lines wait or are being written.
     pub fn is_empty(&self) -> bool {
         let state = self.state();
         state.lines.is_empty() && state.in_hand == 0
@@ -110,7 +110,7 @@ impl Queue {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing that runs under this lock panics; should it, what it guards is still good.
+        // Nothing that runs under this lock panics. If it did, the state would still be valid.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

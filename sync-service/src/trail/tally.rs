@@ -1,27 +1,29 @@
-//! What reports tell of each key at each POP: tokens that were admitted, and tokens that were limited.
+//! Counts of admitted and limited tokens by key and POP, from reports.
 //!
-//! A report tells what a key's bucket has counted since its epoch began, for all workers of its POP, and what its own worker
-//! was asked for that it has told no weir-sync before. So a row keeps what it has seen of an epoch, and of what is new takes
-//! the part that this worker was asked for: others tell of the rest, perhaps to another weir-sync. What was limited is what
-//! was asked for and not admitted, over all reports of an interval: a bucket counts at once what it admits, but what is
-//! asked for when the worker reports. Rows are bounded; for a key without one, what its worker says is new is left out.
+//! A report has two kinds of numbers for a key: the bucket's counts since the beginning of its epoch, over all
+//! workers of the POP; and the demand at the reporting worker since its last report to any weir-sync. A row
+//! stores the last counts of the epoch. Of the difference, only the reporting worker's part is added, because
+//! the other workers report the rest, perhaps to another weir-sync. The limited tokens are the demand minus the
+//! admitted tokens, over all reports of an interval: a bucket counts admitted tokens at once, but demand only
+//! when its worker reports. The number of rows is bounded. Keys without a row are left out, and the limited
+//! tokens in their reports are counted separately.
 //!
-//! Of strict rules, reports tell what was admitted alone.
+//! Reports of strict rules contain only admitted tokens.
 
 use weir_budget::demand::part_of;
 use weir_budget::hashed::{EntryRef, Hashed};
 use weir_wire::messages::{Key, POPS_MAX, Report};
 
-/// The most rows: keys at POPs.
+/// Maximum number of rows, one per key and POP.
 pub const ROWS_MAX: usize = 100_000;
-/// The most rules at POPs.
+/// Maximum number of rules, counted per POP.
 const RULES_MAX: usize = 100_000;
-/// How long a row is kept that is not reported, in milliseconds.
+/// Milliseconds for which a row is kept without a report.
 const KEPT_MS: u64 = 120_000;
-/// At most one part in so many of what is asked for in an interval is admitted before its worker reports it.
+/// Divisor of an interval's demand. At most this part of it was admitted before its worker reported it.
 const EARLY_PART: u64 = 4;
 
-/// What is known of every POP.
+/// Counts of all POPs.
 #[derive(Debug)]
 pub struct Tally {
     pops: Hashed<String, Hashed<String, OfRule>>,
@@ -32,11 +34,11 @@ pub struct Tally {
     has_intervals: bool,
 }
 
-/// What a POP reports of a rule.
+/// Counts of a rule at a POP.
 #[derive(Debug, Default)]
 struct OfRule {
     keys: Hashed<Box<[u8]>, Row>,
-    /// Of keys without a row, since the last minute was taken.
+    /// Counts of keys without a row, since the last minute was taken.
     minute: Sums,
 }
 
@@ -46,62 +48,62 @@ struct Row {
     asked: u64,
     admitted: u64,
     heard_ms: u64,
-    /// Since the last interval was taken, ...
+    /// Counts since the last interval was taken.
     interval: Taken,
-    /// ... when it was first heard that some were limited, and when last.
+    /// Times of the first and of the last report with limited tokens in the interval.
     limited_ms: Option<(u64, u64)>,
-    /// Since the last minute was taken.
+    /// Counts since the last minute was taken.
     minute: Taken,
 }
 
-/// What a key took of its bucket.
+/// Demand and admitted tokens of a key.
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
     asked: u64,
     admitted: u64,
 }
 
-/// What a key was given and refused at a POP.
+/// Admitted and limited tokens of a key at a POP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Tokens admitted.
     pub admitted: u64,
     /// Tokens limited.
     pub limited: u64,
-    /// When it was first heard that some were limited, in milliseconds since 1970, ...
+    /// Time of the first report with limited tokens, in milliseconds since 1970.
     pub first_ms: u64,
-    /// ... and when last.
+    /// Time of the last report with limited tokens, in milliseconds since 1970.
     pub last_ms: u64,
 }
 
-/// What keys of a rule were asked for.
+/// Demand of all keys of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     /// Tokens asked for, admitted or not.
     pub asked: u64,
-    /// Those of them that were limited.
+    /// Tokens among them that were limited.
     pub limited: u64,
 }
 
 /// A key that was limited at a POP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limited {
-    /// The rule's name.
+    /// Name of the rule.
     pub rule: String,
-    /// The key's value in canonical form.
+    /// Value of the key in canonical form.
     pub value: Box<[u8]>,
-    /// What it was given and refused.
+    /// Its counts.
     pub counts: Counts,
 }
 
-/// A minute of a rule at a POP.
+/// Minute of a rule at a POP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Minute {
-    /// The rule's name.
+    /// Name of the rule.
     pub rule: String,
-    /// All keys together.
+    /// Sums over all keys.
     pub sums: Sums,
-    /// The keys that were limited, and by how many tokens.
+    /// Keys that were limited, with the number of limited tokens.
     pub keys: Vec<(Box<[u8]>, u64)>,
 }
 
@@ -112,13 +114,14 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// With at most `rows_max` rows. Only if it `has_intervals` is there something to [take](Self::take_limited) beside
-    /// minutes.
+    /// Tally with at most `rows_max` rows. If `has_intervals` is false, only minutes are counted, and
+    /// [`take_limited`](Self::take_limited) returns nothing.
     pub fn new(rows_max: usize, has_intervals: bool) -> Self {
         Self { pops: Hashed::new(), rows_max, rows: 0, rules: 0, left_out: 0, has_intervals }
     }
 
-    /// Takes in a report, of whose rules these are `known`: others are passed over.
+    /// Applies a report. `known` states for each of its rules if it belongs to the fleet's rule set; other
+    /// rules are ignored.
     pub fn hear(&mut self, now_ms: u64, report: &Report, known: &[bool]) {
         let is_known = |key: &Key| known.get(usize::from(key.rule)) == Some(&true);
         if !self.pops.contains_key(&report.pop) {
@@ -128,10 +131,10 @@ impl Tally {
             self.pops.insert(report.pop.clone(), Hashed::new());
         }
         let Some(rules) = self.pops.get_mut(&report.pop) else { return };
-        // Keys of a rule come one after the other.
+        // Keys of the same rule are adjacent.
         for keys in report.keys.chunk_by(|key, next| key.rule == next.rule) {
             let Some(first) = keys.first().filter(|key| is_known(key)) else { continue };
-            // Checked when the report was read.
+            // The index was validated when the report was decoded.
             let Some(rule) = report.rules.get(usize::from(first.rule)) else { continue };
             let mut of_rule = match rules.entry_ref(rule.name.as_str()) {
                 EntryRef::Occupied(known) => Some(known.into_mut()),
@@ -159,12 +162,12 @@ impl Tally {
         }
     }
 
-    /// The POPs that have rows.
+    /// POPs that have rows.
     pub fn pops(&self) -> Vec<String> {
         self.pops.keys().cloned().collect()
     }
 
-    /// The keys that were limited at `pop` since the last call.
+    /// Takes the keys that were limited at `pop` since the last call.
     pub fn take_limited(&mut self, pop: &str) -> Vec<Limited> {
         let mut taken = Vec::new();
         for (rule, of_rule) in self.pops.get_mut(pop).into_iter().flatten() {
@@ -177,12 +180,13 @@ impl Tally {
         taken
     }
 
-    /// Tokens that were limited since the last call, of keys without a row.
+    /// Takes the number of limited tokens of keys without a row since the last call.
     pub fn take_left_out(&mut self) -> u64 {
         std::mem::take(&mut self.left_out)
     }
 
-    /// What was asked of each rule at `pop` since the last call. Rows that were not reported for long go.
+    /// Takes the counts of each rule at `pop` since the last call. Removes rows without a report
+    /// for two minutes.
     pub fn take_minutes(&mut self, now_ms: u64, pop: &str) -> Vec<Minute> {
         let Some(rules) = self.pops.get_mut(pop) else { return Vec::new() };
         let mut taken = Vec::new();
@@ -212,7 +216,7 @@ impl Tally {
 }
 
 impl OfRule {
-    /// The row of a key; a new one if there is none, and of `rows` there are fewer than `rows_max`.
+    /// Row of a key. Creates it if there are fewer than `rows_max`.
     fn row(&mut self, value: &[u8], rows: &mut usize, rows_max: usize) -> Option<&mut Row> {
         match self.keys.entry_ref(value) {
             EntryRef::Occupied(known) => Some(known.into_mut()),
@@ -226,7 +230,7 @@ impl OfRule {
 }
 
 impl Row {
-    /// What is new in a key's counts, of what its worker was asked for.
+    /// Applies a key's counts, and returns the reporting worker's part of the difference.
     fn hear(&mut self, now_ms: u64, epoch: u64, key: &Key) -> Taken {
         self.heard_ms = now_ms;
         let &Key { asked, admitted, asked_recently, .. } = key;
@@ -253,7 +257,7 @@ impl Row {
         }
     }
 
-    /// What there was since the last call, if some of it was limited.
+    /// Takes the counts since the last call; none if nothing was limited.
     fn take_interval(&mut self) -> Option<Counts> {
         let Sums { asked, limited } = self.interval.take();
         let (first_ms, last_ms) = self.limited_ms.take().filter(|_| limited > 0)?;
@@ -271,7 +275,8 @@ impl Taken {
         self.asked.saturating_sub(self.admitted)
     }
 
-    /// All of it. What is admitted and not yet asked for, because its worker has not reported, is kept for the next time.
+    /// Takes the counts. Tokens that were admitted before the worker reported their demand are kept for the
+    /// next time.
     fn take(&mut self) -> Sums {
         let Self { asked, admitted } = *self;
         let early = admitted.saturating_sub(asked).min(asked / EARLY_PART);
@@ -287,8 +292,9 @@ impl Sums {
     }
 }
 
-/// What a report says was limited of a key, if nothing else is known: no more than what is not waiting to be charged, and no
-/// larger a part than since its epoch began. Of a strict rule nothing waits, and nothing is known to be limited.
+/// Estimate of the limited tokens in a report of a key without history: the fraction limited since the
+/// beginning of its epoch, but at most the tokens that do not wait to be charged. For a strict rule nothing
+/// waits, and no tokens are known to be limited.
 fn limited(key: &Key) -> u64 {
     let own = key.asked.min(key.asked_recently);
     let of_epoch = own - part_of(key.admitted, own, key.asked).min(own);

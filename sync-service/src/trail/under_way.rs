@@ -1,16 +1,16 @@
-//! The anomalies that are under way.
+//! Anomalies that are under way.
 
 use super::event::Odd;
 
-/// The most that are told.
+/// Maximum number of anomalies that are listed.
 const UNDER_WAY_MAX: usize = 50;
 
-/// Those that have begun and not ended, the latest first.
+/// Anomalies that have begun and not ended, the latest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UnderWay(Vec<Odd>);
 
 impl UnderWay {
-    /// One begins or ends.
+    /// Applies the beginning or the end of an anomaly.
     pub(super) fn note(&mut self, odd: &Odd) {
         self.0.retain(|other| about(other) != about(odd));
         if odd.state == "begin" {
@@ -19,7 +19,7 @@ impl UnderWay {
         }
     }
 
-    /// What was found of one in the last minute.
+    /// Updates an anomaly with the last minute's reading.
     pub(super) fn update(&mut self, odd: Odd) {
         if let Some(known) = self.0.iter_mut().find(|known| about(known) == about(&odd)) {
             *known = odd;

@@ -1,4 +1,4 @@
-//! What takes lines out of a queue and gives them to a sink, again and again until the sink takes them.
+//! Task that moves lines from a queue to a sink, and retries until the sink accepts them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +13,15 @@ use super::file::FileSink;
 use super::queue::{Batch, Queue};
 use crate::store::stream::Stream;
 
-/// How long to wait before a sink that failed is tried again.
+/// Pause before a sink that failed is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Where lines go.
+/// Destination of lines.
 #[derive(Debug)]
 pub enum Sink {
-    /// Into a file, or to the standard output.
+    /// A file or the standard output.
     File(FileSink),
-    /// Into a stream of Redis.
+    /// A Redis stream.
     Redis(Box<Stream>),
 }
 
@@ -34,27 +34,27 @@ impl Sink {
     }
 }
 
-/// Writes what waits in a queue.
+/// Writer of one sink.
 #[derive(Debug)]
 pub struct Writer {
-    /// What the sink is called.
+    /// Name of the sink.
     pub name: &'static str,
-    /// What waits for it.
+    /// Lines that wait for the sink.
     pub queue: Arc<Queue>,
-    /// Where it goes.
+    /// The sink.
     pub sink: Sink,
-    /// What a line that tells of losses begins with.
+    /// Stamp for lines about losses.
     pub stamp: Arc<Stamp>,
-    /// Counts the lines that were written, ...
+    /// Number of lines written.
     pub written: Counter,
-    /// ... and how often they could not be.
+    /// Number of failed attempts.
     pub errors: Counter,
-    /// Changes when files are to be opened again.
+    /// Changes when files must be opened again.
     pub reread: watch::Receiver<u64>,
 }
 
 impl Writer {
-    /// Writes until it is aborted.
+    /// Writes lines until the task is aborted.
     pub async fn run(mut self) {
         let mut is_failing = false;
         loop {
@@ -80,7 +80,7 @@ impl Writer {
         }
     }
 
-    /// Writes a batch, with a line in front that tells of what was lost before it. Returns whether all of it was written.
+    /// Writes a batch, preceded by a line on losses if there were any. Returns true if all lines were written.
     async fn write(&mut self, batch: Batch, was_failing: bool) -> bool {
         let has_losses = batch.untold > 0;
         let told = has_losses.then(|| self.stamp.line(&Event::Lost { count: batch.untold }));
@@ -105,12 +105,12 @@ impl Writer {
         reason.is_none()
     }
 
-    /// Opens the file again, if it is one.
+    /// Opens the file again, if the sink is one.
     async fn reopen(&self) {
         let Sink::File(file) = &self.sink else { return };
         match file.reopen().await {
             Ok(()) => tracing::info!(sink = self.name, "the trail's file is opened again"),
-            // What is open stays open: its lines are not lost.
+            // The open file stays open, so no lines are lost.
             Err(error) => {
                 tracing::warn!(sink = self.name, "the trail's file cannot be opened again: {error}");
             }
