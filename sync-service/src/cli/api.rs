@@ -1,4 +1,4 @@
-//! The API of a weir-sync, as commands use it: where it is, who asks, and what it refuses.
+//! HTTP API client of the commands: address, credentials, and errors.
 
 mod ask;
 mod trouble;
@@ -27,17 +27,17 @@ use crate::rules::COMMENT_BYTES_MAX;
 
 pub(super) use self::ask::Ask;
 
-/// Where a weir-sync listens that was told nothing else.
+/// Default address of a weir-sync.
 const URL_DEFAULT: &str = "http://127.0.0.1:7878";
-/// How long an answer may take, in seconds.
+/// Default and maximum time limit of a request, in seconds.
 const TIMEOUT_S_DEFAULT: &str = "10";
 const TIMEOUT_S_MAX: u64 = 600;
-/// The largest file with a token, in bytes.
+/// Maximum size of a file with a token, in bytes.
 const TOKEN_FILE_BYTES_MAX: usize = 4_096;
-/// The variable with the token itself.
+/// Environment variable with the token itself.
 const TOKEN_VARIABLE: &str = "WEIR_TOKEN";
 
-/// `command` with what all commands have that ask a weir-sync.
+/// Adds the options of all commands that use the API.
 pub(super) fn asking(command: Command) -> Command {
     let option =
         |name: &'static str, value: &'static str| Arg::new(name).long(name).value_name(value).global(true);
@@ -70,38 +70,38 @@ pub(super) fn asking(command: Command) -> Command {
         .arg(json.help("One JSON document, for programs"))
 }
 
-/// What a change says of itself.
+/// Option with the author's comment on a change.
 pub(super) fn comment() -> Arg {
     let comment = Arg::new("comment").long("comment").value_name("TEXT");
     comment.help(format!("Why, for those who look at what was changed: at most {COMMENT_BYTES_MAX} bytes"))
 }
 
-/// A weir-sync, and who asks it.
+/// Client of one weir-sync.
 pub(super) struct Api {
     url: Url,
     peer: Peer,
     token: Option<Secret>,
 }
 
-/// What a weir-sync answers that does what it was asked to.
+/// Successful answer.
 #[derive(Debug)]
 pub(super) struct Answer {
-    /// The version in its entity tag.
+    /// Version in its entity tag.
     pub(super) version: Option<u64>,
-    /// What it says.
+    /// JSON body.
     pub(super) body: Value,
 }
 
-/// An answer, or a refusal that its command may make something of.
+/// Answer, or a refusal that the command may handle.
 pub(super) enum Outcome {
-    /// It is done.
+    /// Success.
     Done(Answer),
-    /// It is refused, with this status and this problem document.
+    /// Refusal with its status and problem document.
     Refused(StatusCode, Value),
 }
 
 impl Api {
-    /// As the command line and the environment say.
+    /// Client from the command line and the environment.
     pub(super) fn of(matches: &ArgMatches) -> Result<Self, Failure> {
         let text = |name| matches.get_one::<String>(name).map(String::as_str);
         let url = base(text("url").unwrap_or(URL_DEFAULT))?;
@@ -120,7 +120,7 @@ impl Api {
         Ok(Self { url, peer, token })
     }
 
-    /// The answer; a failure if it is refused.
+    /// Sends a request. A refusal is a failure.
     pub(super) async fn ask(&self, ask: Ask<'_>) -> Result<Answer, Failure> {
         match self.try_ask(ask).await? {
             Outcome::Done(answer) => Ok(answer),
@@ -128,7 +128,7 @@ impl Api {
         }
     }
 
-    /// The answer, or a refusal; a failure if there is none.
+    /// Sends a request. Fails only if there is no usable answer.
     pub(super) async fn try_ask(&self, ask: Ask<'_>) -> Result<Outcome, Failure> {
         let shown_by = ask.shown_by();
         let answer = self.peer.exchange(self.request(ask)?).await;
@@ -136,7 +136,7 @@ impl Api {
         self.judged(&answer, shown_by)
     }
 
-    /// The sentence for a refusal.
+    /// Failure for a refusal, with a message for people.
     pub(super) fn refusal(&self, status: StatusCode, problem: &Value) -> Failure {
         refused(status, problem, self.token.is_some())
     }
@@ -167,7 +167,7 @@ impl Api {
             .map_err(|error| Failure::unusable(format!("cannot be asked: {error}")))
     }
 
-    /// What an answer means; `shown_by` is the command that shows whether a change was made.
+    /// Classifies an answer. `shown_by` is the command that shows whether a change was made.
     fn judged(&self, answer: &Response<Bytes>, shown_by: Option<&str>) -> Result<Outcome, Failure> {
         let (status, body) = (answer.status(), serde_json::from_slice::<Value>(answer.body()));
         let Some(body) = body.ok().filter(|body| status.is_success() || !detail(body).is_empty()) else {
@@ -205,7 +205,7 @@ impl fmt::Display for Api {
     }
 }
 
-/// The address of a weir-sync, whose paths may begin with more where a proxy is before it.
+/// Parses the address of a weir-sync. It may have a path, as behind a proxy.
 fn base(text: &str) -> Result<Url, Failure> {
     let expected = || {
         Failure::unusable(format!(
@@ -232,7 +232,8 @@ fn server_name(url: &Url) -> Result<ServerName<'static>, Failure> {
     })
 }
 
-/// The token in the file at `path`, or the environment's. A name and a role before it, as in weir-sync's own file, are passed over.
+/// Reads the token from the file at `path`, or from the environment. A name and a role before it, as in
+/// weir-sync's own file, are ignored.
 fn token_of(path: Option<&str>) -> Result<Option<Secret>, Failure> {
     let (place, text) = match path {
         Some(path) => (format!("--token-file: {path}"), token_file(path)?),

@@ -1,14 +1,14 @@
-//! `weir-sync completions SHELL`: what a shell reads to complete command lines.
+//! `weir-sync completions SHELL`: shell completions.
 
 use clap::{Arg, ArgMatches, Command, value_parser};
 use clap_complete::{Shell, generate};
 
 use super::said::{Answered, Failure, Said};
 
-/// The command's name.
+/// Name of the command.
 pub(super) const NAME: &str = "completions";
 
-/// What the command line looks like.
+/// Definition of the command line.
 pub(super) fn command() -> Command {
     let shell = Arg::new("shell").value_name("SHELL").required(true).value_parser(value_parser!(Shell));
     Command::new(NAME)
@@ -17,7 +17,7 @@ pub(super) fn command() -> Command {
         .arg(shell.help("The shell"))
 }
 
-/// The completions of `whole`.
+/// Generates the completions of `whole`.
 pub(super) fn run(matches: &ArgMatches, mut whole: Command) -> Answered {
     let shell = matches.get_one::<Shell>("shell").copied().unwrap_or(Shell::Bash);
     let mut page = Vec::new();

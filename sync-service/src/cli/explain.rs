@@ -1,4 +1,4 @@
-//! `weir-sync explain --live`: the keys of a request, and how they stand in a fleet that runs.
+//! `weir-sync explain --live`: the keys of a request, and their state in a running fleet.
 
 use clap::{ArgMatches, Command};
 use hyper::Method;
@@ -10,12 +10,12 @@ use super::said::{Answered, Failure, Said};
 use super::table::{shown, table};
 use crate::explain;
 
-/// What the command line looks like, of a file and of a fleet.
+/// Definition of the command line, with a file or with a fleet.
 pub(super) fn command() -> Command {
     asking(explain::command()).mut_arg("json", |json| json.requires(explain::LIVE))
 }
 
-/// How the keys of the described request stand.
+/// Shows the state of the described request's keys.
 pub(super) async fn run(matches: &ArgMatches) -> Answered {
     let request = explain::described(matches).map_err(Failure::unusable)?;
     let api = Api::of(matches)?;
@@ -23,7 +23,7 @@ pub(super) async fn run(matches: &ArgMatches) -> Answered {
     Ok(if matches.get_flag("json") { Said::json(&answer) } else { Said::done(page(&answer)) })
 }
 
-/// As people read it.
+/// Text for people.
 fn page(answer: &Value) -> String {
     let verdict = format!("{}\n", answer["verdict"]["text"].as_str().map(shown).unwrap_or_default());
     if answer["list"].is_string() {

@@ -1,4 +1,4 @@
-//! `weir-sync fleet`: which version of the rule set each POP runs, and how it is.
+//! `weir-sync fleet`: the rule set version and the status of each POP.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,14 @@ use super::said::{Answered, Said};
 use super::table::{shown, table};
 use super::time::span;
 
-/// The command's name.
+/// Name of the command.
 pub(super) const NAME: &str = "fleet";
-/// The longest wait for POPs, in seconds.
+/// Maximum time to wait for POPs, in seconds.
 const WAIT_S_MAX: u64 = 3_600;
-/// How often to look meanwhile: POPs hear of a version within as much.
+/// Polling interval; POPs learn of a version within about as long.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// What the command line looks like.
+/// Definition of the command line.
 pub(super) fn command() -> Command {
     let strict = Arg::new("strict").long("strict").action(ArgAction::SetTrue);
     let wait = Arg::new("wait-s").long("wait-s").value_name("SECONDS").requires("strict");
@@ -30,7 +30,7 @@ pub(super) fn command() -> Command {
         .arg(wait.value_parser(seconds).help("With --strict: how long to wait until they do"))
 }
 
-/// The fleet's POPs.
+/// Shows the fleet's POPs.
 pub(super) async fn run(matches: &ArgMatches) -> Answered {
     let api = Api::of(matches)?;
     let is_strict = matches.get_flag("strict");
@@ -63,7 +63,7 @@ fn is_current(fleet: &Value) -> bool {
     !pops.is_empty() && pops.iter().all(|pop| pop["is_current"] == true)
 }
 
-/// At how many of how many POPs the rule set runs, and why not at each other one, a line each.
+/// Number of POPs that run the rule set, number of all POPs, and a line for each other POP with the reason.
 pub(super) fn runs(fleet: &Value) -> (usize, usize, Vec<String>) {
     let (current, others): (Vec<&Value>, Vec<&Value>) =
         pops(fleet).iter().partition(|pop| pop["is_current"] == true);
@@ -74,13 +74,13 @@ pub(super) fn runs(fleet: &Value) -> (usize, usize, Vec<String>) {
     (current.len(), pops(fleet).len(), others.iter().map(why).collect())
 }
 
-/// Whether every POP runs the rule set, or has refused it.
+/// True if every POP runs the rule set or has refused it.
 pub(super) fn is_settled(fleet: &Value) -> bool {
     let has_refused = |pop: &Value| pop["refused"] == fleet["version"];
     pops(fleet).iter().all(|pop| pop["is_current"] == true || has_refused(pop))
 }
 
-/// Why a POP refused a rule set, after a colon; empty if it does not say.
+/// Reason for which a POP refused a rule set, with a leading colon. Empty if it gave none.
 fn refusal(pop: &Value) -> String {
     pop["refusal"].as_str().map(|why| format!(": {}", shown(why))).unwrap_or_default()
 }
@@ -89,7 +89,7 @@ fn page(fleet: &Value) -> String {
     let pops = pops(fleet);
     let runs = |pop: &&Value| pop["is_current"] == true && pop["is_canary"] != true;
     let current = pops.iter().filter(runs).count();
-    // What POPs run is an edition: the version, with the orders that change it.
+    // POPs run a revision: the version with its overrides.
     let rule_set = fleet["rule_set"].as_u64().or(fleet["version"].as_u64()).unwrap_or_default();
     let of = match rule_set {
         0 if fleet["lost"].is_u64() => format!(
@@ -142,11 +142,11 @@ fn page(fleet: &Value) -> String {
     format!("{of}.{canary}\n\n{}{gap}{}", table(&head, &rows), refusals.concat())
 }
 
-/// How a POP's version stands to the fleet's.
+/// State of a POP's version compared with the fleet's.
 fn state(pop: &Value, fleet: &Value) -> String {
     let refused = pop["refused"].as_u64().unwrap_or_default();
     match pop["version"].as_u64().unwrap_or_default() {
-        // Whatever it refused before.
+        // Earlier refusals do not matter.
         _ if pop["is_current"] == true => "current".into(),
         _ if refused > 0 && fleet["canary"]["edition"] == refused => "refused the canary".into(),
         _ if refused > 0 && fleet["version"] == refused => format!("refused {}", fleet["rule_set"]),

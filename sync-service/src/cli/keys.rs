@@ -1,4 +1,4 @@
-//! `weir-sync keys` and `reset`: who is limited, and a key that is to start anew.
+//! `weir-sync keys` and `weir-sync reset`: top keys, single keys, and resetting a key.
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Arg, ArgMatches, Command};
@@ -9,17 +9,17 @@ use super::api::{Api, Ask, asking, comment};
 use super::said::{Answered, Failure, Said};
 use super::table::{shown, table};
 
-/// The names of the commands.
+/// Names of the commands.
 pub(super) const NAME: &str = "keys";
 pub(super) const RESET: &str = "reset";
-/// The most keys that are asked for.
+/// Maximum number of listed keys.
 const KEYS_MAX: u64 = 1_000;
 
-/// What is said of a list that lacks the keys of others.
+/// Note on a list that lacks the keys of other weir-syncs.
 const PARTIAL: &str =
     "\nThese are not all keys: the store is out of reach, or a weir-sync is of another version.\n";
 
-/// What the command line of `keys` looks like.
+/// Definition of the command line of `keys`.
 pub(super) fn command() -> Command {
     let value = Arg::new("value").value_name("VALUE").requires("key-rule");
     selecting(asking(Command::new(NAME)))
@@ -28,14 +28,14 @@ pub(super) fn command() -> Command {
         .arg(value.help("... its value: an address or a network, or as the list has it"))
 }
 
-/// What the command line of `reset` looks like.
+/// Definition of the command line of `reset`.
 pub(super) fn reset_command() -> Command {
     one_key(asking(Command::new(RESET)))
         .about("Resets a key in the whole fleet: it starts anew, full and not banned")
         .arg(comment())
 }
 
-/// `command` with what says which keys are listed.
+/// Adds the options that select keys.
 pub(super) fn selecting(command: Command) -> Command {
     let option = |name: &'static str, value: &'static str| Arg::new(name).long(name).value_name(value);
     let most = RangedU64ValueParser::<u64>::new().range(1..=KEYS_MAX);
@@ -51,7 +51,7 @@ pub(super) fn selecting(command: Command) -> Command {
         .arg(option("limit", "N").value_parser(most).default_value("20").help("How many"))
 }
 
-/// `command` with a key.
+/// Adds the arguments that name a key.
 pub(super) fn one_key(command: Command) -> Command {
     let value = Arg::new("value").value_name("VALUE").required(true);
     command
@@ -59,13 +59,13 @@ pub(super) fn one_key(command: Command) -> Command {
         .arg(value.help("Its key: an address or a network, or as `weir-sync keys` lists it"))
 }
 
-/// The rule and the value of the key that is named, if one is.
+/// Rule and value of the key that is named; none if there is none.
 pub(super) fn named(matches: &ArgMatches) -> Option<(&str, &str)> {
     let text = |name| matches.get_one::<String>(name).map(String::as_str);
     Some((text("key-rule")?, text("value")?))
 }
 
-/// The busiest keys, or one.
+/// Shows the top keys, or one key.
 pub(super) async fn run(matches: &ArgMatches) -> Answered {
     let api = Api::of(matches)?;
     let is_json = matches.get_flag("json");
@@ -77,7 +77,7 @@ pub(super) async fn run(matches: &ArgMatches) -> Answered {
     Ok(if is_json { Said::json(&answer) } else { Said::done(one(&answer)) })
 }
 
-/// The keys that the command line selects, as weir-sync tells them.
+/// Requests the keys that the command line selects.
 pub(super) async fn selected(api: &Api, matches: &ArgMatches) -> Result<Value, Failure> {
     let mut ask = Ask::get(&["keys"]);
     for name in ["rule", "prefix", "sort"] {
@@ -103,7 +103,7 @@ pub(super) async fn reset(matches: &ArgMatches) -> Answered {
     Ok(Said::done(format!("{} of {} starts anew, at every POP within a second.\n", shown(key), shown(rule))))
 }
 
-/// A table of keys.
+/// Table of keys.
 pub(super) fn list(answer: &Value) -> String {
     let keys = answer["keys"].as_array().map_or(&[][..], Vec::as_slice);
     let notes = notes(answer, keys.len());
@@ -112,7 +112,7 @@ pub(super) fn list(answer: &Value) -> String {
     }
     let row = |key: &Value| {
         let cell = |field: &str| cell(&key[field]);
-        // `pops` names only those that are asked most.
+        // `pops` lists only those with the highest demand.
         let regions = key["regions"].as_array().into_iter().flatten();
         let pops: u64 = regions.filter_map(|region| region["pops"].as_u64()).sum();
         vec![
@@ -143,7 +143,7 @@ pub(super) fn list(answer: &Value) -> String {
     table(&head, &keys.iter().map(row).collect::<Vec<_>>()) + &notes
 }
 
-/// What a table of so many keys lacks.
+/// Notes below a table of `listed` keys.
 fn notes(answer: &Value, listed: usize) -> String {
     let found = answer["found"].as_u64().and_then(|found| usize::try_from(found).ok()).unwrap_or_default();
     let more = (found > listed).then(|| format!("\n{listed} of {found} keys: --limit lists more.\n"));
@@ -151,7 +151,7 @@ fn notes(answer: &Value, listed: usize) -> String {
     more.into_iter().chain(alone).collect()
 }
 
-/// All that an answer says of one thing: a line for each field, a table for each list.
+/// Renders an object: a line per field, a table per list.
 pub(super) fn one(answer: &Value) -> String {
     let fields = answer.as_object().into_iter().flatten();
     let (lists, plain): (Vec<_>, Vec<_>) = fields.partition(|(_, value)| value.is_array());
@@ -173,7 +173,7 @@ pub(super) fn one(answer: &Value) -> String {
     plain + &lists.collect::<String>()
 }
 
-/// A table of objects that have the same fields; else a line for each.
+/// Table of objects with the same fields; anything else becomes a line per item.
 pub(super) fn of_list(items: &[Value]) -> String {
     let Some(first) = items.first().and_then(Value::as_object) else {
         return items.iter().map(|item| shown(&cell(item)) + "\n").collect();
@@ -189,7 +189,7 @@ pub(super) fn of_list(items: &[Value]) -> String {
     table(&titles, &rows)
 }
 
-/// A value as a cell of a table.
+/// Text of a value in a table.
 fn cell(value: &Value) -> String {
     match value {
         Value::Null => "-".into(),
@@ -199,7 +199,8 @@ fn cell(value: &Value) -> String {
     }
 }
 
-/// A number with one digit behind the point; one below a tenth, such as the rate of `1/h`, with the first two that it has.
+/// Number with one decimal. A number below a tenth, such as the rate of `1/h`, has its first two significant
+/// digits.
 fn amount(number: f64) -> String {
     let (mut digits, mut scaled) = (1, number.abs());
     while scaled > 0.0 && scaled < 0.95 && digits < 9 {

@@ -1,4 +1,4 @@
-//! `weir-sync ban`, `allow` and `override`, until a time; `orders`, which lists them, and what takes each back.
+//! `weir-sync ban`, `allow` and `override` with their counterparts, and `orders`, which lists the overrides.
 
 use clap::{Arg, ArgMatches, Command};
 use hyper::Method;
@@ -9,7 +9,7 @@ use super::keys::named;
 use super::said::{self, Answered, Said};
 use super::table::{shown, table};
 
-/// The names of the commands.
+/// Names of the commands.
 pub(super) const NAMES: [&str; 6] = [BAN, UNBAN, ALLOW, UNALLOW, OVERRIDE, LIST];
 const BAN: &str = "ban";
 const UNBAN: &str = "unban";
@@ -18,7 +18,7 @@ const UNALLOW: &str = "unallow";
 const OVERRIDE: &str = "override";
 const LIST: &str = "orders";
 
-/// What the command lines look like.
+/// Definitions of the command lines.
 pub(super) fn commands() -> [Command; 6] {
     let whom = |help: &'static str| Arg::new("whom").value_name("WHOM").required(true).help(help);
     let gone = || whom("Its id or its address, as `weir-sync orders` lists them");
@@ -54,7 +54,7 @@ pub(super) fn commands() -> [Command; 6] {
     ]
 }
 
-/// `command` with what an order has beside whom it is about.
+/// Adds the options for end and reason of an override.
 fn until(command: Command) -> Command {
     let option = |name: &'static str, value: &'static str| Arg::new(name).long(name).value_name(value);
     command
@@ -67,7 +67,7 @@ fn until(command: Command) -> Command {
         .arg(option("reason", "TEXT").help("Why, for those who look at the orders"))
 }
 
-/// One of them.
+/// Runs the command `name`.
 pub(super) async fn run(name: &str, matches: &ArgMatches) -> Answered {
     let api = Api::of(matches)?;
     match name {
@@ -84,7 +84,7 @@ fn whom(matches: &ArgMatches) -> Vec<&str> {
     matches.get_many::<String>("whom").into_iter().flatten().map(String::as_str).collect()
 }
 
-/// The fields of an order that say for how long and why.
+/// Fields of an override with its end and its reason.
 fn lasting(matches: &ArgMatches) -> Map<String, Value> {
     let text = |name| matches.get_one::<String>(name).cloned();
     let end = match text("until") {
@@ -125,7 +125,7 @@ async fn overridden(api: &Api, matches: &ArgMatches) -> Answered {
     Ok(told(&order, matches, "given another rate"))
 }
 
-/// What became of an order.
+/// Output for an override that was set.
 fn told(order: &Value, matches: &ArgMatches, what: &str) -> Said {
     let until = order["until"].as_str().map(shown).unwrap_or_default();
     let page = format!("{} is {what} until {until}.\n", about(order));
@@ -138,7 +138,7 @@ fn done(answer: &Value, matches: &ArgMatches, page: String) -> Said {
     if matches.get_flag("json") { Said::json(answer) } else { Said::done(page) }
 }
 
-/// Whom an order is about.
+/// Subject of an override.
 fn about(order: &Value) -> String {
     let text = |field: &str| order[field].as_str().map(shown).unwrap_or_default();
     match order["address"].as_str() {

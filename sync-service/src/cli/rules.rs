@@ -15,10 +15,10 @@ use super::said::{self, Answered, Failure, Said};
 use super::table::table;
 use crate::moment;
 
-/// The command's name.
+/// Name of the command.
 pub(super) const NAME: &str = "rules";
 
-/// What the command line looks like.
+/// Definition of the command line.
 pub(super) fn command() -> Command {
     let version = |name: &'static str| {
         let range = RangedU64ValueParser::<u64>::new().range(1..);
@@ -83,7 +83,7 @@ pub(super) fn command() -> Command {
         )
 }
 
-/// What one of them says.
+/// Runs a subcommand.
 pub(super) async fn run(matches: &ArgMatches) -> Answered {
     let Some((name, matches)) = matches.subcommand() else {
         return Err(Failure::unusable("expected a command; --help lists them"));

@@ -1,4 +1,4 @@
-//! What a command says, and how it ends.
+//! Output and exit codes of commands.
 
 use std::process::ExitCode;
 
@@ -6,21 +6,21 @@ use serde_json::Value;
 
 use super::table::shown;
 
-/// What to add to the help of each command.
+/// Help on exit codes, which every command appends.
 pub(super) const EXIT_CODES: &str = "It ends with 0 if it is done, 1 if weir-sync refuses it (or, where that is asked, things differ), 2 if the command \
     line, a file or the answer cannot be used, 3 if weir-sync or its store is out of reach. --url, --token-file and --ca-file can \
     stand in the environment; WEIR_TOKEN may hold the token itself.";
 
-/// How a command ends.
+/// Kind of a command's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is done.
+    /// Success.
     Done,
-    /// weir-sync refuses it, or what was compared differs.
+    /// weir-sync refused the request, or a comparison found differences.
     Refused,
-    /// The command line, a file, or what was answered cannot be used.
+    /// The command line, a file or the answer is unusable.
     Unusable,
-    /// weir-sync, or its store, is out of reach.
+    /// weir-sync or its store is out of reach.
     OutOfReach,
 }
 
@@ -29,37 +29,37 @@ impl From<Verdict> for ExitCode {
         match verdict {
             Verdict::Done => Self::SUCCESS,
             Verdict::Refused => Self::from(1),
-            // As where the command line is wrong.
+            // Same code as for an invalid command line.
             Verdict::Unusable => Self::from(2),
             Verdict::OutOfReach => Self::from(3),
         }
     }
 }
 
-/// What a command says that could do what it was to do.
+/// Output of a command that ran.
 #[derive(Clone, Debug)]
 pub(super) struct Said {
-    /// How it ends.
+    /// Kind of its end.
     pub(super) verdict: Verdict,
-    /// For the standard output.
+    /// Text for the standard output.
     pub(super) page: String,
-    /// For the standard error output.
+    /// Text for the standard error output.
     pub(super) notes: String,
 }
 
 impl Said {
-    /// It is done, and says this.
+    /// Success with this output.
     pub(super) fn done(page: impl Into<String>) -> Self {
         Self { verdict: Verdict::Done, page: page.into(), notes: String::new() }
     }
 
-    /// It is done, and says this to programs: one JSON document.
+    /// Success with JSON for programs.
     pub(super) fn json(value: &Value) -> Self {
-        // A value can always be written.
+        // A value always serializes.
         Self::done(serde_json::to_string_pretty(value).unwrap_or_default() + "\n")
     }
 
-    /// The same, but it ends with 1 if `is_refused`.
+    /// Changes the end to a refusal if `is_refused`.
     #[must_use]
     pub(super) fn refused_if(mut self, is_refused: bool) -> Self {
         if is_refused {
@@ -68,7 +68,7 @@ impl Said {
         self
     }
 
-    /// The same with a note for people, which is no part of the answer.
+    /// Adds a note for people that is not part of the output.
     #[must_use]
     pub(super) fn with_note(mut self, note: impl Into<String>) -> Self {
         self.notes = note.into();
@@ -76,41 +76,41 @@ impl Said {
     }
 }
 
-/// Why a command could not do what it was to do.
+/// Failure of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
-    /// How it ends.
+    /// Kind of its end.
     pub(super) verdict: Verdict,
-    /// What is wrong, and what to do about it.
+    /// Message that says what is wrong and what to do.
     pub(super) sentence: String,
 }
 
 impl Failure {
-    /// weir-sync refuses it.
+    /// weir-sync refused the request.
     pub(super) fn refused(sentence: impl Into<String>) -> Self {
         Self { verdict: Verdict::Refused, sentence: sentence.into() }
     }
 
-    /// What was given, or answered, cannot be used.
+    /// The input or the answer is unusable.
     pub(super) fn unusable(sentence: impl Into<String>) -> Self {
         Self { verdict: Verdict::Unusable, sentence: sentence.into() }
     }
 
-    /// weir-sync, or its store, is out of reach.
+    /// weir-sync or its store is out of reach.
     pub(super) fn out_of_reach(sentence: impl Into<String>) -> Self {
         Self { verdict: Verdict::OutOfReach, sentence: sentence.into() }
     }
 }
 
-/// What a command says, or why it cannot.
+/// Result of a command.
 pub(super) type Answered = Result<Said, Failure>;
 
-/// What an operator should know of a change that was made, as its `answer` says; empty if there is nothing.
+/// Warning in the `answer` to a change; empty if there is none.
 pub(super) fn note(answer: &Value) -> String {
     answer["note"].as_str().map(|note| format!("warning: {}", shown(note))).unwrap_or_default()
 }
 
-/// Notes, a line each.
+/// Joins notes, one per line.
 pub(super) fn lines(notes: impl IntoIterator<Item = String>) -> String {
     let notes: Vec<_> = notes.into_iter().filter(|note| !note.is_empty()).collect();
     notes.join("\n")

@@ -1,10 +1,10 @@
 //! Tables for people.
 
-/// Stands for a character that a terminal would not show, but obey.
+/// Replacement for a control character.
 const HIDDEN: char = '\u{fffd}';
 
-/// A table: columns that are as wide as their widest cell, numbers at the right of theirs. Each row has a cell for each
-/// column.
+/// Renders a table. Columns are as wide as their widest cell, and numbers are right-aligned. Each row must have
+/// a cell per column.
 pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let rows: Vec<Vec<String>> =
         rows.iter().map(|row| row.iter().map(|cell| shown(cell)).collect()).collect();
@@ -25,7 +25,7 @@ pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     [&head].into_iter().chain(&rows).map(line).collect()
 }
 
-/// A text of others as it may be shown: what would move the cursor or turn the direction of writing is made visible.
+/// Makes foreign text safe for a terminal: control and bidirectional formatting characters become visible.
 pub(super) fn shown(text: &str) -> String {
     let turns =
         |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

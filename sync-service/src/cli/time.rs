@@ -1,11 +1,11 @@
-//! Times as people read them.
+//! Durations for people.
 
-/// Seconds in a minute, an hour and a day.
+/// Seconds per minute, hour and day.
 const MINUTE_S: u64 = 60;
 const HOUR_S: u64 = 60 * MINUTE_S;
 const DAY_S: u64 = 24 * HOUR_S;
 
-/// How long something takes, in seconds, in the largest unit of which it has two, as in `0.4 s` or `3 h`.
+/// Formats a duration in the largest unit of which it has at least two, as in `0.4 s` or `3 h`.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "for people")]
 pub(super) fn span(seconds: f64) -> String {
     let whole = seconds.max(0.0) as u64;

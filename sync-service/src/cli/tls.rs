@@ -1,4 +1,4 @@
-//! TLS of the commands: whom they trust.
+//! TLS of the commands.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tokio_rustls::TlsConnector;
 use super::said::Failure;
 use crate::tls::certificates;
 
-/// Trusts the authorities in the file at `ca_file`, or those of the system.
+/// Connector that trusts the authorities in `ca_file`, or those of the system.
 pub(super) fn connector(ca_file: Option<&str>) -> Result<TlsConnector, Failure> {
     let mut roots = RootCertStore::empty();
     if let Some(path) = ca_file {

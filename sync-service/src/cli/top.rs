@@ -1,4 +1,4 @@
-//! `weir-sync top`: the busiest keys, again and again.
+//! `weir-sync top`: the top keys, refreshed continuously.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use super::keys::{list, selected, selecting};
 use super::said::{Answered, Failure, Said};
 use crate::moment;
 
-/// The command's name.
+/// Name of the command.
 pub(super) const NAME: &str = "top";
-/// Moves to the corner and clears what is below.
+/// Escape sequence that moves the cursor to the top and clears the screen below.
 const CLEAR: &str = "\u{1b}[H\u{1b}[J";
 
-/// What the command line looks like.
+/// Definition of the command line.
 pub(super) fn command() -> Command {
     let number = |name: &'static str, value: &'static str, max: u64| {
         let range = RangedU64ValueParser::<u64>::new().range(1..=max);
@@ -29,7 +29,7 @@ pub(super) fn command() -> Command {
         .arg(number("rounds", "N", u64::MAX).help("How many times, in place of until it is interrupted"))
 }
 
-/// Shows them. A weir-sync that is out of reach meanwhile is waited for.
+/// Shows the keys. If weir-sync is out of reach after the first answer, keeps trying.
 pub(super) async fn run(matches: &ArgMatches) -> Answered {
     let api = Api::of(matches)?;
     let number = |name| matches.get_one::<u64>(name).copied();
@@ -42,7 +42,7 @@ pub(super) async fn run(matches: &ArgMatches) -> Answered {
             Ok(answer) => format!("{}  {api}\n\n{}", now(), list(&answer)),
             Err(failure) if !seen || round == rounds => return Err(failure),
             Err(Failure { sentence, .. }) if is_json => {
-                // No part of what programs read.
+                // The error must not mix with the output for programs.
                 let _ = writeln!(io::stderr(), "{sentence}");
                 String::new()
             }
@@ -59,14 +59,14 @@ pub(super) async fn run(matches: &ArgMatches) -> Answered {
     Ok(Said::done(""))
 }
 
-/// Prints a page; whether somebody may still read.
+/// Prints a page. Returns false if nobody reads the output any more.
 fn is_shown(page: &str, is_json: bool) -> bool {
     let mut stdout = io::stdout();
     let clear = if stdout.is_terminal() && !is_json { CLEAR } else { "" };
     write!(stdout, "{clear}{page}").and_then(|()| stdout.flush()).is_ok()
 }
 
-/// The time, to the second.
+/// Current time, to the second.
 fn now() -> String {
     moment::text(moment::now_ms() / 1_000 * 1_000)
 }

@@ -1,4 +1,4 @@
-//! What is asked.
+//! Requests to the API.
 
 use bytes::Bytes;
 use hyper::Method;
@@ -9,7 +9,7 @@ use url::Url;
 use crate::cli::said::Failure;
 use crate::rules::{COMMENT, COMMENT_BYTES_MAX};
 
-/// A request, without what all have.
+/// Request without the parts that all requests share.
 #[derive(Debug)]
 pub(crate) struct Ask<'a> {
     pub(super) method: Method,
@@ -20,40 +20,40 @@ pub(crate) struct Ask<'a> {
 }
 
 impl<'a> Ask<'a> {
-    /// With this method, of the path whose parts behind `/v1` are these, as they are before they are encoded.
+    /// Request for a path below `/v1`, given as segments that are not encoded yet.
     pub(crate) fn new(method: Method, path: &'a [&'a str]) -> Self {
         Self { method, path, query: Vec::new(), headers: Vec::new(), body: Bytes::new() }
     }
 
-    /// Only looks at this path.
+    /// `GET` request.
     pub(crate) fn get(path: &'a [&'a str]) -> Self {
         Self::new(Method::GET, path)
     }
 
-    /// With a parameter.
+    /// Adds a query parameter.
     pub(crate) fn query(mut self, name: &'static str, value: &impl ToString) -> Self {
         self.query.push((name, value.to_string()));
         self
     }
 
-    /// With a body of this media type.
+    /// Sets a body of this media type.
     pub(crate) fn body(mut self, media_type: &'static str, body: impl Into<Bytes>) -> Self {
         self.headers.push((CONTENT_TYPE, HeaderValue::from_static(media_type)));
         self.body = body.into();
         self
     }
 
-    /// With a body of JSON.
+    /// Sets a JSON body.
     pub(crate) fn json(self, body: &Value) -> Self {
         self.body("application/json", body.to_string())
     }
 
-    /// Only if the current version of the rule set is this one; of 0, only if there is none.
+    /// Makes the request conditional on the current version of the rule set; with 0, on there being none.
     pub(crate) fn replacing(mut self, version: u64) -> Self {
         let condition = match version {
             0 => (IF_NONE_MATCH, HeaderValue::from_static("*")),
             version => {
-                // Digits always fit into a header.
+                // Digits are always valid in a header.
                 let tag = HeaderValue::try_from(format!("\"{version}\""));
                 (IF_MATCH, tag.unwrap_or(HeaderValue::from_static("*")))
             }
@@ -62,7 +62,7 @@ impl<'a> Ask<'a> {
         self
     }
 
-    /// With an operator's comment, if there is one.
+    /// Adds an operator's comment, if given.
     pub(crate) fn comment(mut self, comment: Option<&String>) -> Result<Self, Failure> {
         let Some(comment) = comment else { return Ok(self) };
         let value = HeaderValue::from_bytes(comment.as_bytes()).ok();
@@ -73,14 +73,14 @@ impl<'a> Ask<'a> {
         Ok(self)
     }
 
-    /// Of a change, the command that shows whether it was made.
+    /// Command that shows whether the change was made; none for requests that change nothing.
     pub(super) fn shown_by(&self) -> Option<&'static str> {
         let has = |of: &str| self.query.iter().any(|(name, _)| *name == of);
         if self.method == Method::GET || has("dry_run") {
             return None;
         }
         match self.path {
-            // Asks about a request's keys.
+            // Queries the keys of a request.
             ["keys"] => None,
             ["keys", _, _] => Some("weir-sync keys"),
             ["rules", "canary", ..] => Some("weir-sync rules canary"),
@@ -90,10 +90,10 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// Where that is, of a weir-sync at `base`.
+    /// URL of the request at the weir-sync `base`.
     pub(super) fn url(&self, base: &Url) -> Url {
         let mut url = base.clone();
-        // The base has a host, and so has segments.
+        // The base has a host, so it can have segments.
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().push("v1").extend(self.path);
         }

@@ -1,4 +1,4 @@
-//! What goes wrong between a command and a weir-sync, as sentences that say what to do.
+//! Error messages for requests to a weir-sync, with advice.
 
 use std::io;
 
@@ -11,21 +11,23 @@ use crate::cli::said::Failure;
 use crate::cli::table::shown;
 use crate::http_client::ClientError;
 
-/// The most of a weir-sync's lines that are repeated.
+/// Maximum number of weir-sync's error lines that are repeated.
 const ERRORS_MAX: usize = 100;
 
-/// Whether a proxy says by this that what is behind it does not answer.
+/// True for statuses by which a proxy reports that its upstream does not answer.
 pub(super) fn is_gateways(status: StatusCode) -> bool {
     matches!(status, StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT)
 }
 
-/// What else is to be said of a change whose answer is lost; `shown_by` is the command that shows it, if it is one.
+/// Warning for a change whose answer was lost. `shown_by` is the command that shows it; none for requests that
+/// change nothing.
 pub(super) fn perhaps_made(shown_by: Option<&str>) -> String {
     let perhaps = |command| format!(". The change may have been made all the same: `{command}` shows it");
     shown_by.map(perhaps).unwrap_or_default()
 }
 
-/// Why the weir-sync at `url` is out of reach; `shown_by` is the command that shows whether a change was made.
+/// Failure for a weir-sync that is out of reach. `shown_by` is the command that shows whether a change was
+/// made.
 pub(super) fn out_of_reach(url: &Url, error: &ClientError, shown_by: Option<&str>) -> Failure {
     let next = match error {
         ClientError::Connect(error) => not_connected(error),
@@ -39,7 +41,7 @@ pub(super) fn out_of_reach(url: &Url, error: &ClientError, shown_by: Option<&str
         ClientError::Http(_) | ClientError::Body(_) => "try again; weir-sync's log may say why",
         ClientError::Late(_) => "is the machine, or its store, busy? --timeout-s waits longer",
     };
-    // Without a connection, weir-sync has not heard of it.
+    // Without a connection, the request was not sent.
     let is_sent = !matches!(error, ClientError::Connect(_) | ClientError::Tls(_));
     let perhaps = perhaps_made(shown_by.filter(|_| is_sent));
     let error = match error {
@@ -74,12 +76,13 @@ fn not_secured(error: &io::Error) -> &'static str {
     }
 }
 
-/// The sentence in a problem document, with commands in place of requests.
+/// Message of a problem document, with commands in place of requests.
 pub(super) fn detail(problem: &Value) -> String {
     problem["detail"].as_str().map(|text| in_commands(&shown(text))).unwrap_or_default()
 }
 
-/// What refusals tell programs to request, and the commands that do the same; what begins with another comes first.
+/// Requests that refusals mention, with the equivalent commands. A text that begins with another one comes
+/// before it.
 const COMMANDS: [(&str, &str); 11] = [
     ("POST /v1/rules/canary/promote", "`weir-sync rules promote`"),
     ("DELETE /v1/rules/canary", "`weir-sync rules takeback`"),
@@ -97,12 +100,12 @@ const COMMANDS: [(&str, &str); 11] = [
     ),
 ];
 
-/// A refusal as people read it who type commands.
+/// Replaces requests by commands.
 fn in_commands(text: &str) -> String {
     COMMANDS.iter().fold(text.to_owned(), |text, (request, command)| text.replace(request, command))
 }
 
-/// What weir-sync refuses, and what to do.
+/// Failure for a refusal, with advice.
 pub(super) fn refused(status: StatusCode, problem: &Value, has_token: bool) -> Failure {
     let detail = detail(problem);
     let sentence = match status {

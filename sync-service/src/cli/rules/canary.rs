@@ -1,4 +1,5 @@
-//! `weir-sync rules put --pops` or `--region`, `canary`, `promote` and `takeback`: a rule set for a part of the POPs.
+//! `weir-sync rules put --pops` or `--region`, `canary`, `promote` and `takeback`: a rule set for some of the
+//! POPs.
 
 use clap::{Arg, ArgMatches};
 use hyper::{Method, StatusCode};
@@ -10,10 +11,10 @@ use crate::cli::api::{Answer, Api, Ask, Outcome};
 use crate::cli::said::{Answered, Failure, Said};
 use crate::cli::table::shown;
 
-/// Where the canary is, behind `/v1`.
+/// Path of the canary below `/v1`.
 const PATH: [&str; 2] = ["rules", "canary"];
 
-/// Which POPs a rule set is put for.
+/// Options that select the canary's POPs.
 pub(super) fn audience() -> [Arg; 2] {
     let option = |name: &'static str, value| Arg::new(name).long(name).value_name(value);
     [
@@ -25,7 +26,7 @@ pub(super) fn audience() -> [Arg; 2] {
     ]
 }
 
-/// Whether a rule set is put for a part of the POPs.
+/// True if a rule set is put for some of the POPs only.
 pub(super) fn is_for_some(matches: &ArgMatches) -> bool {
     matches.contains_id("pops") || matches.contains_id("region")
 }
@@ -86,7 +87,7 @@ pub(super) async fn show(api: &Api, matches: &ArgMatches) -> Answered {
     Ok(Said::done(page(&canary) + &lines(&canary)))
 }
 
-/// Makes it the rule set of all POPs.
+/// Makes the canary the rule set of all POPs.
 pub(super) async fn promote(api: &Api, matches: &ArgMatches) -> Answered {
     let id = match matches.get_one::<u64>("canary") {
         Some(id) => *id,
@@ -100,7 +101,7 @@ pub(super) async fn promote(api: &Api, matches: &ArgMatches) -> Answered {
     Ok(Said::done(format!("Version {} is what canary {id} said, for all POPs.\n", answer["version"])))
 }
 
-/// Ends it.
+/// Ends the canary.
 pub(super) async fn take_back(api: &Api, matches: &ArgMatches) -> Answered {
     let ask = Ask::new(Method::DELETE, &PATH).comment(matches.get_one("comment"))?;
     let answer = api.ask(ask).await?.body;
@@ -137,7 +138,7 @@ fn page(canary: &Value) -> String {
     page + &others.concat()
 }
 
-/// The POPs that a canary is for.
+/// POPs of a canary.
 fn whom(canary: &Value) -> String {
     if let Some(region) = canary["region"].as_str() {
         return format!("the region {}", shown(region));

@@ -1,4 +1,4 @@
-//! The rule sets that a weir-sync has.
+//! Requests for the rule sets that a weir-sync has.
 
 use hyper::StatusCode;
 use serde_json::Value;
@@ -7,23 +7,23 @@ use crate::cli::api::{Answer, Api, Ask, Outcome};
 use crate::cli::said::Failure;
 use crate::cli::table::shown;
 
-/// A version that is kept.
+/// A kept version.
 pub(super) async fn kept(api: &Api, version: u64) -> Result<Answer, Failure> {
     api.ask(Ask::get(&["rules"]).query("version", &version)).await
 }
 
-/// What a version that is kept changes of the current one.
+/// Differences between a kept version and the current one.
 pub(super) async fn differences(api: &Api, to: u64) -> Result<Value, Failure> {
     Ok(api.ask(Ask::get(&["rules", "diff"]).query("to", &to)).await?.body)
 }
 
-/// The lines of an answer that say what differs.
+/// Lines of an answer that describe differences.
 pub(super) fn lines(answer: &Value) -> String {
     let lines = answer["lines"].as_array().into_iter().flatten().filter_map(Value::as_str);
     lines.map(|line| shown(line) + "\n").collect()
 }
 
-/// The version of the current rule set, 0 if there is none.
+/// Version of the current rule set; 0 if there is none.
 pub(super) async fn current(api: &Api) -> Result<u64, Failure> {
     match api.try_ask(Ask::get(&["rules"])).await? {
         Outcome::Done(Answer { version: Some(version), .. }) => Ok(version),

@@ -1,4 +1,4 @@
-//! `weir-sync rules put` and `diff`: both try the change first, at the weir-sync that would make it.
+//! `weir-sync rules put` and `diff`. Both first try the change at the weir-sync that would make it.
 
 use std::time::{Duration, Instant};
 
@@ -16,19 +16,20 @@ use crate::cli::said::{self, Answered, Failure, Said};
 use crate::cli::table::shown;
 use crate::input;
 
-/// The media types that a rule set may be put as.
+/// Media types of a rule set.
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 
-/// The option that waits for POPs, and for how many seconds if it does not say.
+/// Option that waits for POPs, with its default and its maximum in seconds.
 const WAIT: &str = "wait";
 const WAIT_S_DEFAULT: &str = "30";
 const WAIT_S_MAX: u64 = 3_600;
-/// How long to look at POPs otherwise, in seconds, and how often: they hear of a version within an interval.
+/// Time to wait for POPs without the option, in seconds, and the polling interval. POPs learn of a version
+/// within one interval.
 const LOOK_S: u64 = 2;
 const LOOK_PAUSE: Duration = Duration::from_millis(250);
 
-/// How long to wait until POPs run the file.
+/// Option that waits until POPs run the file.
 pub(super) fn wait() -> Arg {
     let seconds = RangedU64ValueParser::<u64>::new().range(1..=WAIT_S_MAX);
     Arg::new(WAIT)
@@ -42,22 +43,22 @@ pub(super) fn wait() -> Arg {
         .help("Wait until all POPs run it, 30 seconds at most or as said, and end with 1 if one does not")
 }
 
-/// A file of rules, which no rule set is larger than.
+/// Contents of a rules file.
 pub(super) struct File<'a> {
     path: &'a str,
     pub(super) media_type: &'static str,
     pub(super) bytes: Bytes,
 }
 
-/// What a change would do, as a dry run tells it.
+/// Result of a dry run.
 struct Tried {
-    /// The version that it would replace; 0 if there is none.
+    /// Version that would be replaced; 0 if there is none.
     current: u64,
     /// The whole answer.
     answer: Value,
 }
 
-/// With `--strict`, a rule set with warnings is not put.
+/// Fails if the command line has `--strict` and there are warnings.
 pub(super) fn require_none(matches: &ArgMatches, warnings: &[String]) -> Result<(), Failure> {
     if !matches.get_flag("strict") || warnings.is_empty() {
         return Ok(());
@@ -67,7 +68,7 @@ pub(super) fn require_none(matches: &ArgMatches, warnings: &[String]) -> Result<
     Err(Failure::refused(sentence))
 }
 
-/// Puts the file.
+/// Puts the file as the rule set.
 pub(super) async fn put(api: &Api, matches: &ArgMatches) -> Answered {
     let file = File::read(matches)?;
     let comment = matches.get_one::<String>("comment");
@@ -113,13 +114,13 @@ pub(super) async fn put(api: &Api, matches: &ArgMatches) -> Answered {
     Ok(Said::done(page).with_note(notes).refused_if(is_late))
 }
 
-/// The fleet once every POP runs the version, or has refused it; or as it is when there is no time left.
+/// State of the fleet once every POP runs the version or has refused it, or when the time is over.
 async fn followed(api: &Api, matches: &ArgMatches, version: u64) -> Result<Value, Failure> {
     let seconds = matches.get_one::<u64>(WAIT).copied().unwrap_or(LOOK_S);
     let deadline = Instant::now() + Duration::from_secs(seconds);
     loop {
         let fleet = api.ask(Ask::get(&["fleet"])).await?.body;
-        // Somebody may have put another meanwhile.
+        // Somebody else may have put another version in the meantime.
         let is_over = fleet["rule_set"] != version || fleet::is_settled(&fleet);
         let waits_for_first = matches.contains_id(WAIT) && fleet["pops"] == json!([]);
         if is_over && !waits_for_first || Instant::now() >= deadline {
@@ -129,7 +130,7 @@ async fn followed(api: &Api, matches: &ArgMatches, version: u64) -> Result<Value
     }
 }
 
-/// Says what putting the file would do.
+/// Shows the changes that putting the file would make.
 pub(super) async fn diff(api: &Api, matches: &ArgMatches) -> Answered {
     let file = File::read(matches)?;
     let tried = tried(api, &file, None).await?;
@@ -147,7 +148,7 @@ pub(super) async fn diff(api: &Api, matches: &ArgMatches) -> Answered {
     Ok(said.refused_if(!is_same))
 }
 
-/// Tries to put the file in place of what is current now, or of `expected`.
+/// Makes a dry run of putting the file in place of the current version, or of `expected`.
 async fn tried(api: &Api, file: &File<'_>, expected: Option<u64>) -> Result<Tried, Failure> {
     let seen = current(api).await?;
     let ask = Ask::new(Method::PUT, &["rules"]).query("dry_run", &true).replacing(expected.unwrap_or(seen));
@@ -160,7 +161,7 @@ async fn tried(api: &Api, file: &File<'_>, expected: Option<u64>) -> Result<Trie
 }
 
 impl Tried {
-    /// What cannot be intended, a line each.
+    /// Warnings, one per line.
     fn warnings(&self) -> Vec<String> {
         warnings(&self.answer)
     }
@@ -175,7 +176,8 @@ impl<'a> File<'a> {
         Ok(Self { path, media_type: if is_json { JSON } else { YAML }, bytes: bytes.into() })
     }
 
-    /// The answer; what is wrong with the file is told with its lines and columns, if this program finds it, too.
+    /// Body of the answer. If weir-sync found errors in the file that this program finds, too, they are
+    /// reported with lines and columns.
     pub(super) fn judged(&self, api: &Api, outcome: Outcome) -> Result<Value, Failure> {
         match outcome {
             Outcome::Done(answer) => Ok(answer.body),
@@ -191,7 +193,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// What cannot be intended, a line each, as an `answer` says it.
+/// Warnings in an answer, one per line.
 pub(super) fn warnings(answer: &Value) -> Vec<String> {
     let warning = |warning: &Value| {
         let text = |field: &str| warning[field].as_str().map(shown).unwrap_or_default();
