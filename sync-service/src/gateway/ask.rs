@@ -1,4 +1,4 @@
-//! What is asked: the attributes of a request that somebody else serves.
+//! Requests to be checked: the attributes of a request that another service serves.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -7,41 +7,41 @@ use weir_rules::request::{Attribute, LINE_BREAK, Request};
 
 use super::descriptor::Descriptor;
 
-/// A request to be decided. What it does not say, it does not have.
+/// Request to be decided. It lacks every attribute that is not given.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ask {
-    /// The client's address.
+    /// Address of the client.
     pub address: Option<IpAddr>,
-    /// The method.
+    /// Method.
     pub method: Option<String>,
-    /// The host, as in `Host`.
+    /// Host, as in `Host`.
     pub host: Option<String>,
-    /// The path with its query.
+    /// Path with its query.
     pub path: Option<String>,
-    /// Lines of headers; their names in lower case.
+    /// Header lines, with names in lower case.
     pub headers: Vec<(String, String)>,
-    /// What its token says, by paths of names, and whatever no client can make up.
+    /// Claims by paths of names: those of the request's token, and attributes that no client can forge.
     pub claims: Vec<(Vec<String>, String)>,
-    /// What says all this instead, if it came as a descriptor.
+    /// Descriptor that supplies all attributes instead, if the check came as one.
     pub descriptor: Option<Descriptor>,
-    /// How many requests it stands for. For none, it is answered how its key stands.
+    /// Number of requests that the check stands for. With 0, only the quota status is returned.
     pub hits: u32,
-    /// What it is asked for.
+    /// Purpose of the check.
     pub purpose: Purpose,
-    /// If it is said later what it cost: within so many seconds.
+    /// Time in seconds within which the actual cost is settled, if the check reserves an estimate.
     pub reserve_s: Option<u32>,
 }
 
-/// What a request is asked for.
+/// Purpose of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// It takes what it costs, or nothing.
+    /// Consumes the cost, or nothing.
     Take,
-    /// It takes nothing.
+    /// Consumes nothing.
     Peek,
-    /// It says what has happened: it takes what it costs, into debt if need be.
+    /// Records what has already happened: consumes the cost, into debt if need be.
     Charge,
-    /// It gives back what it costs.
+    /// Refunds the cost.
     Refund,
 }
 
@@ -63,7 +63,7 @@ impl Default for Ask {
 }
 
 impl Ask {
-    /// Writes the lines of this header; false if there is none.
+    /// Writes the lines of a header. Returns false if there are none.
     fn write_header(&self, name: &str, room: &mut Vec<u8>) -> bool {
         let mut values = self.headers.iter().filter(|(known, _)| known == name).map(|(_, value)| value);
         let Some(first) = values.next() else { return false };
@@ -92,7 +92,7 @@ impl Request for Ask {
             return descriptor.write(attribute, room);
         }
         let text = match attribute {
-            // Writing to memory does not fail.
+            // Writing to memory cannot fail.
             Attribute::SourceAddress => {
                 return self.address.is_some_and(|address| write!(room, "{address}").is_ok());
             }

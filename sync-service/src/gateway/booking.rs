@@ -1,4 +1,4 @@
-//! What has happened already, or did not after all: it is charged, or given back, whatever is left.
+//! Charges and refunds after the fact, which apply whatever is left of the quota.
 
 use weir_budget::escrow::Kind;
 use weir_limiter::edge::{Booking, Open};
@@ -11,7 +11,7 @@ use super::verdict::{Decision, Verdict};
 use super::worker::Worker;
 
 impl Gateway {
-    /// Charges what has happened. It is limited if that did not fit; then it is debt.
+    /// Charges what has happened. The decision is to limit if it did not fit; the excess becomes debt.
     pub(super) async fn charge(&self, ask: &mut Ask, patience: &mut Patience) -> Verdict {
         let verdict = self.decide(ask, patience).await.0;
         if verdict.decision != Decision::Limit {
@@ -23,7 +23,7 @@ impl Gateway {
         }
     }
 
-    /// Gives back. It is let through unless it is on the `deny` list, or cannot be given back.
+    /// Refunds tokens. The decision is to allow, unless the request is on the `deny` list or the refund fails.
     pub(super) async fn refund(&self, ask: &mut Ask, patience: &mut Patience) -> Verdict {
         let mut peek = Ask { hits: 0, purpose: Purpose::Peek, ..ask.clone() };
         let verdict = self.decide(&mut peek, patience).await.0;
@@ -40,8 +40,8 @@ impl Gateway {
         Verdict { decision: Decision::Allow, status: 200, body: String::new(), ..after }
     }
 
-    /// The refusal `verdict` of `ask`, with what its key has left now: a refusal alone says of a request that is too dear that
-    /// nothing is.
+    /// Adds to a refusal of `ask` how much its key has left. Without this, the refusal of a request that costs
+    /// too much would state 0.
     pub(super) async fn with_figures(
         &self,
         mut verdict: Verdict,
@@ -53,7 +53,7 @@ impl Gateway {
                 rules.rules().iter().find(|rule| rule.name == name).map(|rule| rule.sharing.strict)
             })
         };
-        // What a strict rule has on hand here is not what its budget has left.
+        // The tokens that a strict rule has here are not those that its budget has.
         if verdict.rule.as_deref().and_then(is_strict) != Some(false) {
             return verdict;
         }
@@ -67,7 +67,7 @@ impl Gateway {
         verdict
     }
 
-    /// Settles what was reserved: it cost as much as `cost` requests.
+    /// Settles a reservation at the cost of `cost` requests.
     pub(super) async fn settle_reserved(&self, reserved: Reserved, cost: u32) {
         let Reserved { worker, open, hits, .. } = reserved;
         let Some(worker) = self.workers.get(worker) else { return };
@@ -80,7 +80,7 @@ impl Gateway {
         }
     }
 
-    /// Books `ask` here, and at the budgets of strict rules.
+    /// Books `ask` in the local table and in the budgets of strict rules.
     async fn book(
         &self,
         booking: Booking,
@@ -108,7 +108,8 @@ impl Gateway {
     }
 }
 
-/// A request that reserved and is over. It is settled even if whoever says so leaves meanwhile.
+/// Finished request with a reservation. Dropping it settles the reservation, so that this happens even if the
+/// caller disconnects in between.
 struct Over<'a> {
     gateway: &'a Gateway,
     worker: &'a Worker,

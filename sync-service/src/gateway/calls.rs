@@ -1,4 +1,5 @@
-//! The calls of an edge to weir-sync, answered in this process; and what its requests take from the store.
+//! Calls of an engine to weir-sync, answered within this process, and the tokens that its requests consume from
+//! the store.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use super::taking::taken;
 use crate::store::StoreError;
 
 impl Gateway {
-    /// The answer to `call`, in the time that it has.
+    /// Answers `call` within its time limit.
     pub(super) async fn call(&self, call: &Call, patience: &mut Patience) -> Answered {
         let limit = patience.limit(Duration::from_millis(call.timeout_ms.into()));
         let answered = timeout(limit, self.answer(call)).await;
@@ -24,7 +25,7 @@ impl Gateway {
         })
     }
 
-    /// What the store gives to `draw`, a take, in the time that it has; none if it is out of reach.
+    /// Consumes the tokens of `draw` from the store within the time limit. None if the store is out of reach.
     pub(super) async fn take(&self, draw: &Draw, patience: &mut Patience) -> Option<Taken> {
         let limit = patience.limit(self.timeout);
         let drawn = self.exchange.take(&self.pop, draw, limit).await;

@@ -1,4 +1,4 @@
-//! What a gateway counts, for `/metrics`: what a proxy's filter counts.
+//! Counters of a gateway for `/metrics`, the same as those of a proxy's filter.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,26 +11,26 @@ use weir_wire::messages::{RULES_MAX, RuleCounts};
 
 use crate::metrics::{Happened, Metrics, OfRule};
 
-/// The most rules that have metrics, however often rules are replaced; any beyond have none.
+/// Maximum number of rules with metrics, however often rules are replaced. Rules beyond it have none.
 const RULES_COUNTED_MAX: usize = 4 * RULES_MAX;
-/// What the names of an edge's metrics begin with.
+/// Prefix of the engine's metric names.
 const PREFIX: &str = "weir.";
 
-/// Adds up what the workers count.
+/// Sums of the workers' counters.
 pub(super) struct Counts {
     metrics: Arc<Metrics>,
-    /// The rules that have metrics.
+    /// Rules that have metrics.
     rules: Mutex<BTreeSet<String>>,
 }
 
 impl Counts {
-    /// Shown in `metrics`.
+    /// Counters that are exported through `metrics`.
     pub(super) fn new(metrics: Arc<Metrics>) -> Self {
         Self { metrics, rules: Mutex::default() }
     }
 
-    /// Makes a row for each of these rules, so that each shows zero before anything has happened. Returns those that have
-    /// rows; the others have an empty name.
+    /// Creates a row for each of these rules, so that each exports zero before its first request. Returns the
+    /// names that have rows; the others are replaced by empty names.
     pub(super) fn define(&self, names: impl Iterator<Item = String>) -> Vec<String> {
         let mut known = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
         let mut define = |name: String| {
@@ -48,7 +48,7 @@ impl Counts {
         names.map(&mut define).collect()
     }
 
-    /// What was counted, [in turn](said_in_turn), and of how many rules.
+    /// Counts of some rules, [in turn](said_in_turn), and the total number of rules.
     pub(super) fn counted(&self, turn: u64) -> (Vec<RuleCounts>, usize) {
         let known = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
         let names: Vec<&String> = known.iter().collect();
@@ -63,7 +63,7 @@ impl Counts {
         (said.map(of).collect(), names.len())
     }
 
-    /// How many requests the list `deny` refused.
+    /// Number of requests that the `deny` list refused.
     pub(super) fn blocked(&self) -> u64 {
         let name =
             Event::METRICS.iter().find(|(event, _)| *event == Event::ListBlocked).map(|(_, name)| *name);
@@ -71,7 +71,7 @@ impl Counts {
         self.metrics.gateway_events.get(&Happened { event }).map_or(0, |counter| counter.get())
     }
 
-    /// Adds what a worker counted since the last time, under rules of these names.
+    /// Adds a worker's counts since the last call, for rules of these names.
     pub(super) fn add(&self, counters: &mut Counters, names: &[String]) {
         for (event, name) in Event::METRICS {
             let happened = u64::from(counters.take_event(event));

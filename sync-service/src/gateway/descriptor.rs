@@ -1,8 +1,8 @@
-//! A descriptor as the rules see it. Nothing of it is copied or written before a rule asks for it.
+//! Attributes of a descriptor. They are copied only when a rule needs them.
 //!
-//! An entry's key says what its value is: the address, the method, the path or the host of a request, or else a header. What
-//! a header could not say is a claim, as no client can make one up: the domain, the keys in their order, and what stands
-//! beside the descriptor.
+//! The key of an entry determines its meaning: the address, method, path or host of a request, or else a
+//! header. Anything that a header could not express becomes a claim, because no client can forge a claim: the
+//! domain, the keys in their order, and the other descriptors of the request.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use super::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use super::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 
-/// The key of the client's address.
+/// Key of the client's address.
 pub(super) const ADDRESS: &str = "remote_address";
-/// The keys of other parts of a request that are no headers.
+/// Keys of other attributes that are not headers.
 const METHOD: &str = "method";
 const PATH: &str = "path";
 const HOST: &str = "host";
-/// The first name in the path of each claim that is made here.
+/// First name in the path of each claim that is created here.
 const CLAIMS: &str = "ratelimit";
 
 /// One descriptor of a request to Envoy's rate limit service.
@@ -30,7 +30,7 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// That at `index`.
+    /// Descriptor at `index`.
     pub fn new(request: &Arc<RateLimitRequest>, index: usize) -> Self {
         Self { request: Arc::clone(request), index }
     }
@@ -39,18 +39,18 @@ impl Descriptor {
         self.request.descriptors.get(self.index).map_or(&[], |descriptor| &descriptor.entries)
     }
 
-    /// The value of the first entry of this key.
+    /// Value of the first entry with this key.
     pub fn value(&self, key: &str) -> Option<&str> {
         let entry = self.entries().iter().find(|entry| entry.key == key);
         entry.map(|entry| entry.value.as_str())
     }
 
-    /// The place of that entry.
+    /// Index of the first entry with this key.
     pub fn number(&self, key: &str) -> Option<usize> {
         self.entries().iter().position(|entry| entry.key == key)
     }
 
-    /// Writes what a rule asks for; false if it does not have it.
+    /// Writes an attribute for a rule. Returns false if the descriptor lacks it.
     pub(super) fn write(&self, attribute: &Attribute, room: &mut Vec<u8>) -> bool {
         let key = match attribute {
             Attribute::SourceAddress => ADDRESS,
@@ -64,7 +64,7 @@ impl Descriptor {
         self.value(key).is_some_and(|value| put(value, room))
     }
 
-    /// Those of one name are lines of one header.
+    /// Entries with the same name are lines of one header.
     fn write_header(&self, name: &str, room: &mut Vec<u8>) -> bool {
         let is_other = |key: &str| matches!(key, ADDRESS | METHOD | PATH | HOST);
         let is_named = |entry: &&Entry| entry.key.eq_ignore_ascii_case(name) && !is_other(&entry.key);
@@ -92,7 +92,7 @@ impl Descriptor {
         }
     }
 
-    /// The keys, in their order.
+    /// All keys, in their order.
     fn keys(&self) -> String {
         let mut keys = String::new();
         for (number, entry) in self.entries().iter().enumerate() {
@@ -102,7 +102,8 @@ impl Descriptor {
         keys
     }
 
-    /// What stands beside it, if anything does. A descriptor that brings its own limit is none that a rule is told of.
+    /// The other descriptors of the request, if there are any. Those with a limit of their own are excluded,
+    /// because no rule sees them.
     fn beside(&self) -> Option<String> {
         let all = self.request.descriptors.iter().enumerate();
         let mut others =
@@ -112,7 +113,7 @@ impl Descriptor {
     }
 }
 
-/// A descriptor as those beside it see it: `;key=value,key=value;`.
+/// Text of a descriptor within `ratelimit.beside`: `;key=value,key=value;`.
 pub(super) fn part(descriptor: &RateLimitDescriptor) -> String {
     let mut text = String::new();
     for (number, Entry { key, value }) in descriptor.entries.iter().enumerate() {
@@ -125,11 +126,11 @@ pub(super) fn part(descriptor: &RateLimitDescriptor) -> String {
     text
 }
 
-/// Without the signs that separate, which are written as in a URL.
+/// Appends `part` with its separators percent-encoded.
 pub(super) fn push_escaped(text: &mut String, part: &str) {
     for letter in part.chars() {
         if matches!(letter, '%' | ',' | ';' | '=') {
-            // Writing to a String does not fail.
+            // Writing to a string cannot fail.
             let _ = write!(text, "%{:02X}", u32::from(letter));
         } else {
             text.push(letter);
@@ -137,7 +138,7 @@ pub(super) fn push_escaped(text: &mut String, part: &str) {
     }
 }
 
-/// It is there.
+/// Appends the text. Always returns true: the attribute is present.
 fn put(text: &str, room: &mut Vec<u8>) -> bool {
     room.extend_from_slice(text.as_bytes());
     true

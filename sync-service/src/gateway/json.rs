@@ -1,4 +1,4 @@
-//! Checks as JSON.
+//! JSON of checks.
 
 use std::time::Duration;
 
@@ -14,22 +14,22 @@ use super::limit::{LimitAnswer, LimitCheck};
 use super::reservations::{RESERVED_S_MAX, SettleError, Settlement};
 use super::verdict::{Decision, Verdict, seconds_up};
 
-/// The most checks of a body.
+/// Maximum number of checks in a body.
 pub const CHECKS_MAX: usize = 100;
-/// The most headers, and the most claims, of a check.
+/// Maximum number of headers, and of claims, of a check.
 const PAIRS_MAX: usize = 100;
-/// The longest text of a check, in bytes.
+/// Maximum length of a text in a check, in bytes.
 const TEXT_BYTES_MAX: usize = 8_192;
-/// The longest key of a limit that the caller names, in bytes, ...
+/// Maximum length of the key of a caller-defined limit, in bytes.
 const LIMIT_KEY_BYTES_MAX: usize = 256;
-/// ... and its longest window, in milliseconds: 31 days.
+/// Maximum window of a caller-defined limit, in milliseconds: 31 days.
 const WINDOW_MS_MAX: u32 = 31 * 86_400_000;
-/// The longest name of a reservation, in bytes.
+/// Maximum length of a reservation's name, in bytes.
 const RESERVATION_BYTES_MAX: usize = 256;
-/// The most that one check may stand for.
+/// Maximum number of requests that one check may stand for.
 const HITS_MAX: u32 = 1_000_000;
 
-/// What is asked: one check, or a list of them. Every error with its place.
+/// Parses one check or a list of checks. Each error has its place.
 pub fn asks(value: &Value) -> Result<Vec<Ask>, Vec<ConfigError>> {
     let errors = Errors::default();
     let item = Item::new(value, "", &errors);
@@ -37,7 +37,7 @@ pub fn asks(value: &Value) -> Result<Vec<Ask>, Vec<ConfigError>> {
     errors.into_result(asks)
 }
 
-/// The same for settlements.
+/// Parses one settlement or a list of settlements.
 pub fn settlements(value: &Value) -> Result<Vec<Settlement>, Vec<ConfigError>> {
     let errors = Errors::default();
     let item = Item::new(value, "", &errors);
@@ -45,7 +45,7 @@ pub fn settlements(value: &Value) -> Result<Vec<Settlement>, Vec<ConfigError>> {
     errors.into_result(settlements)
 }
 
-/// The same for limits that the caller names.
+/// Parses one check of a caller-defined limit, or a list of them.
 pub fn limit_checks(value: &Value) -> Result<Vec<LimitCheck>, Vec<ConfigError>> {
     let errors = Errors::default();
     let item = Item::new(value, "", &errors);
@@ -53,12 +53,12 @@ pub fn limit_checks(value: &Value) -> Result<Vec<LimitCheck>, Vec<ConfigError>> 
     errors.into_result(checks)
 }
 
-/// What `read` makes of the one check that the body is, or of each in its list.
+/// Applies `read` to the single check in the body, or to each one in its list.
 fn each<T>(item: &Item<'_>, read: impl Fn(&Item<'_>) -> Option<T>) -> Option<Vec<T>> {
     match item.value().as_array() {
         None => read(item).map(|check| vec![check]),
         Some(list) if (1..=CHECKS_MAX).contains(&list.len()) => {
-            // Every item is read, so that every error is told.
+            // All items are parsed, so that all errors are reported.
             let read: Vec<_> = item.items().map(|item| read(&item)).collect();
             read.into_iter().collect()
         }
@@ -135,7 +135,7 @@ fn peek(fields: &mut Fields<'_>) -> Purpose {
     if fields.boolean("peek").unwrap_or(false) { Purpose::Peek } else { Purpose::Take }
 }
 
-/// An object whose names are those of headers, and whose values are texts, or lists of them for several lines.
+/// Parses an object from header names to strings, or to lists of strings for several lines.
 fn headers(item: &Item<'_>) -> Vec<(String, String)> {
     let mut headers = Vec::new();
     for (name, value) in object(item) {
@@ -160,10 +160,10 @@ fn headers(item: &Item<'_>) -> Vec<(String, String)> {
     headers
 }
 
-/// The claims in an object of texts, numbers, truths and objects, each with the path of its names.
+/// Collects the claims in an object of strings, numbers, booleans and objects, each with the path of its names.
 fn collect_claims(item: &Item<'_>, path: &mut Vec<String>, claims: &mut Vec<(Vec<String>, String)>) {
     for (name, value) in object(item) {
-        // Each claim has a copy of its path, and so has each error.
+        // The length is checked first, because each claim and each error contains a copy of its path.
         if name.len() > NAME_BYTES_MAX {
             item.note(format!(
                 "expected names of at most {NAME_BYTES_MAX} bytes, found one of {}",
@@ -190,7 +190,7 @@ fn collect_claims(item: &Item<'_>, path: &mut Vec<String>, claims: &mut Vec<(Vec
     }
 }
 
-/// The fields of an object of at most [`PAIRS_MAX`].
+/// Fields of an object with at most [`PAIRS_MAX`] fields.
 fn object<'a>(item: &Item<'a>) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
     let object = item.value().as_object().filter(|object| object.len() <= PAIRS_MAX);
     if object.is_none() {
@@ -199,7 +199,7 @@ fn object<'a>(item: &Item<'a>) -> impl Iterator<Item = (&'a String, &'a Value)> 
     object.into_iter().flatten()
 }
 
-/// What is answered to a check of a limit that the caller names.
+/// JSON of the answer to a check of a caller-defined limit.
 pub fn limit(answer: &LimitAnswer) -> Value {
     json!({
         "allowed": answer.is_allowed,
@@ -213,7 +213,7 @@ fn ms_up(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// What is answered to a settlement in a list.
+/// JSON of the answer to one settlement in a list.
 pub fn settled(settlement: &Settlement, answer: &Result<(), SettleError>) -> Value {
     let mut said = json!({"reservation": settlement.reservation});
     match answer {
@@ -223,7 +223,7 @@ pub fn settled(settlement: &Settlement, answer: &Result<(), SettleError>) -> Val
     said
 }
 
-/// What is answered.
+/// JSON of a decision.
 pub fn verdict(verdict: &Verdict) -> Value {
     let headers: Map<String, Value> =
         verdict.headers.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();

@@ -1,9 +1,9 @@
-//! Limits that callers name themselves, each check debited by the store at once.
+//! Limits that callers define, consumed from the store with each check.
 //!
-//! A limit holds for the whole fleet. It is a token bucket, whose burst is the limit and which refills by the limit in
-//! each window, or a count of what was taken in each window. It is drawn on like a strict rule's budget
-//! ([`weir_budget::escrow`]), except that nothing is leased: one draw takes all that the check weighs, or nothing. So no
-//! check waits for what another gateway holds, and the store alone says who is let through.
+//! Such a limit holds for the whole fleet. It is a token bucket whose burst is the limit and which refills once
+//! per window, or a counter per window. Its budget works like that of a strict rule ([`weir_budget::escrow`])
+//! but without leases: one exchange with the store consumes the whole weight of the check, or nothing. So no
+//! check waits for tokens that another gateway holds, and the store alone decides.
 
 use std::time::Duration;
 
@@ -16,53 +16,54 @@ use weir_wire::quota::Quota;
 use super::ask::Purpose;
 use crate::config::Secret;
 
-/// The rules that these budgets belong to: token buckets, and counts of windows, which may stay for long. No rule of an
-/// operator can have a name with a slash, and no report from outside may name them.
+/// Rules that own these budgets: token buckets, and counts of windows, which may be kept for long. No rule of
+/// an operator can have a slash in its name, and no report from outside may use these names.
 pub const RULES: [&str; 2] = ["ratelimit/check", PER_UNIT];
-/// The last of them.
+/// The second of these rules.
 pub(super) const PER_UNIT: &str = "ratelimit/descriptor";
 
-/// A check against a limit that its caller names.
+/// Check of a limit that its caller defines.
 #[derive(Clone, Debug)]
 pub struct LimitCheck {
-    /// Whom it is counted for.
+    /// Key that the check counts for.
     pub key: String,
-    /// How large the limit is, and in which time all of it comes back.
+    /// Size of the limit, and the time in which it refills completely.
     pub quota: Quota,
-    /// How it comes back: steadily, or as windows of one length end.
+    /// Refill policy: continuous, or in windows of fixed length.
     pub law: Law,
-    /// What the check weighs.
+    /// Tokens that the check costs.
     pub weight: u32,
-    /// What it is asked for.
+    /// Purpose of the check.
     pub purpose: Purpose,
 }
 
-/// What is answered.
+/// Answer to a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitAnswer {
-    /// Whether it was taken.
+    /// True if the tokens were consumed.
     pub is_allowed: bool,
-    /// What is left.
+    /// Tokens that are left.
     pub remaining: u32,
-    /// How long until the limit is whole again.
+    /// Time until the limit is full again.
     pub reset_after: Duration,
-    /// For a refused check, how long until its weight is there, if no other check takes of it.
+    /// For a refused check: time until the tokens are there, if no other check consumes any.
     pub retry_after: Duration,
 }
 
-/// Hides the keys that are sent to the store.
+/// Hash that hides keys from the store.
 pub(super) struct Keys(Hasher);
 
 impl Keys {
-    /// As the secret says, the same at every gateway; without one, anybody can compute the hashes.
+    /// Keyed with `secret`, which is the same at every gateway. Without a secret, anybody can compute the
+    /// hashes.
     pub(super) fn hidden_by(secret: Option<&Secret>) -> Self {
         let known = Hasher::new(*b"weir limit keys.");
         let secret = secret.map(|secret| known.hash(secret.expose().as_bytes()));
         Self(secret.map_or(known, |hash| Hasher::new(bytes(hash.place, hash.tag))))
     }
 
-    /// A token bucket of another size is another budget: so one key may have several. What was taken in a window counts
-    /// whatever the limit is by then.
+    /// ID of the budget. Token buckets of different sizes are different budgets, so one key may have several. A
+    /// count of a window is independent of the limit, so it stays valid when the limit changes.
     fn id(&self, check: &LimitCheck) -> BudgetId {
         let [of_buckets, of_windows] = RULES;
         let (rule, size) = match check.law {
@@ -79,7 +80,8 @@ fn bytes(left: u64, right: u64) -> [u8; 16] {
     (u128::from(left) << 64 | u128::from(right)).to_be_bytes()
 }
 
-/// Takes all that the check weighs, or nothing; charges it, or gives it back. A peek only looks.
+/// Exchange with the store that consumes the whole weight or nothing, charges it, or refunds it. A peek only
+/// reads.
 pub(super) fn draw(keys: &Keys, check: &LimitCheck) -> Draw {
     let claims = match check.purpose {
         Purpose::Take => vec![Claim::take(check.weight)],

@@ -1,4 +1,4 @@
-//! Checks by limits that callers name themselves, of which the store alone says who is let through.
+//! Checks of caller-defined limits, which only the store decides.
 
 use std::slice;
 
@@ -10,14 +10,14 @@ use super::verdict::Verdict;
 use crate::store::StoreError;
 
 impl Gateway {
-    /// Answers each check in its order. One that fails may have taken.
+    /// Answers the checks in their order. A check that fails may still have consumed its tokens.
     pub async fn check_limits(&self, checks: &[LimitCheck]) -> Vec<Result<LimitAnswer, StoreError>> {
         let draws: Vec<_> = checks.iter().map(|check| limit::draw(&self.keys, check)).collect();
         let answers = self.exchange.draw(&self.pop, &draws).await;
         answers.into_iter().zip(checks).map(|(drawn, check)| Ok(limit::answer(check, &drawn?))).collect()
     }
 
-    /// Decides by a limit that the request brings.
+    /// Decides by the limit that the request carries.
     pub async fn check_per_unit(&self, asked: &PerUnit) -> Verdict {
         let answer = match asked.check() {
             Some(check) => self.answer_per_unit(asked, check).await,

@@ -1,18 +1,18 @@
-//! The gateway: a point of presence in this process, for services that ask before they serve a request.
+//! The gateway: a POP within this process, for services that check a request before they serve it.
 //!
-//! It decides as a proxy's filter does, by the same rules, with the same budgets: each worker has the
-//! [`Edge`](weir_limiter::edge::Edge) that a proxy's worker has, over slots in this process's memory. What an edge would
-//! send to a weir-sync is answered here, without HTTP.
+//! It decides like a proxy's filter, by the same rules and from the same budgets: each worker has an
+//! [`Edge`](weir_limiter::edge::Edge), as a proxy's worker does, with the table in this process's memory. Calls
+//! that an engine makes to weir-sync are answered here without HTTP.
 //!
 //! ```text
-//! ask.rs      what is asked, descriptor.rs, as a descriptor; verdict.rs, what is answered
+//! ask.rs      requests to be checked; descriptor.rs, in the form of a descriptor; verdict.rs, decisions
 //! json.rs     both as JSON
-//! limit.rs    limits that callers name themselves, drawn from the store check by check, limits.rs; per_unit.rs, those of descriptors
-//! reservations.rs  what was let through, until its caller says what it cost
-//! worker.rs   an edge under a lock; site.rs, what the workers share
-//! taking.rs   what requests of strict rules take from the store; booking.rs, what is charged or given back unasked
-//! calls.rs    the calls of an edge, answered in this process; patience.rs, for how long; counts.rs, what it counts
-//! rls/        Envoy's rate limit service, over gRPC; rlqs/, its service of quotas; proto/, their messages
+//! limit.rs    caller-defined limits, consumed check by check, with limits.rs; per_unit.rs, those of descriptors
+//! reservations.rs  allowed requests whose cost is not known yet
+//! worker.rs   an engine under a lock; site.rs, state that workers share
+//! taking.rs   tokens consumed from the store by requests of strict rules; booking.rs, charges and refunds
+//! calls.rs    calls of an engine, answered in this process; patience.rs, their time limits; counts.rs, metrics
+//! rls/        Envoy's rate limit service over gRPC; rlqs/, its quota service; proto/, their messages
 //! ```
 
 mod ask;
@@ -61,48 +61,49 @@ pub use per_unit::PerUnit;
 pub use reservations::{RESERVED_S_MAX, SettleError, Settlement};
 pub use verdict::{Decision, Standing, Verdict};
 
-/// How often to look whether the rules are known at last.
+/// Pause between attempts to load the rules at startup.
 const RULES_PAUSE: Duration = Duration::from_millis(10);
-/// The most workers.
+/// Maximum number of workers.
 const WORKERS_MAX: usize = 64;
-/// What the clock reads first, in nanoseconds: 13 days.
+/// Initial reading of the clock, in nanoseconds: 13 days.
 const BEGIN_NS: u64 = 1 << 50;
 
-/// How a gateway is set up.
+/// Settings of a gateway.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Its name among the POPs.
+    /// Name among the POPs.
     pub pop: String,
-    /// How many keys its table tracks.
+    /// Number of keys that the table can hold.
     pub keys: u32,
-    /// What hides the parts of keys; the same at every POP.
+    /// Secret that hides parts of keys; the same at every POP.
     pub key_secret: Option<Secret>,
-    /// How long a call, or a request of a strict rule, waits.
+    /// Time limit of a call, and of a request that waits for a strict rule.
     pub timeout: Duration,
-    /// Whether a file is watched for rules: then there are some, even if the store has none yet.
+    /// True if a rules file is watched: then rules will exist even if the store has none yet.
     pub has_rules_file: bool,
 }
 
-/// A POP in this process.
+/// POP within this process.
 pub struct Gateway {
     workers: Box<[Worker]>,
     memory: Arc<Memory>,
-    /// Where the next request begins to look for a free worker.
+    /// Worker at which the search for a free one begins next.
     turn: AtomicUsize,
     exchange: Arc<Exchange>,
-    /// Its name among the POPs.
+    /// Name among the POPs.
     pop: String,
-    /// How long a request of a strict rule waits.
+    /// Time limit of a request that waits for a strict rule.
     timeout: Duration,
     keys: Keys,
     reservations: Reservations,
-    /// Rules are going to be put into the store, if it has none.
+    /// True if rules will be put into the store in case it has none.
     has_rules_file: bool,
-    /// Whether the store had no rules when it was first asked, and nobody is going to put any: then none are waited for.
+    /// True if the store had no rules at first and no file will supply any. The gateway is then ready without
+    /// rules.
     has_no_rules: AtomicBool,
-    /// Whether its first report was answered, or failed.
+    /// True once the first report was answered or has failed.
     has_reported: AtomicBool,
-    /// Zero of its clock.
+    /// Start of the clock.
     started: Instant,
 }
 
@@ -113,7 +114,7 @@ impl std::fmt::Debug for Gateway {
 }
 
 impl Gateway {
-    /// A gateway that reports to `exchange`. Fails with every error of its configuration.
+    /// Gateway that reports to `exchange`. Fails with all errors of its configuration.
     pub fn new(settings: &Settings, exchange: Arc<Exchange>) -> Result<Self, Vec<String>> {
         let started = Instant::now();
         let configuration = configuration(settings).to_string();
@@ -139,18 +140,18 @@ impl Gateway {
         })
     }
 
-    /// Decides a request. It waits only for a strict rule's tokens, or for its turn in a leaky bucket.
+    /// Decides a request. Waits only for tokens of a strict rule, or for its turn in a leaky bucket.
     pub async fn check(&self, ask: Ask) -> Verdict {
         self.check_with(ask, None, &mut Patience::endless()).await
     }
 
-    /// The same of a request that takes, for a caller that does not look at what is left.
+    /// Decides a request that consumes, for a caller that does not need to know what is left.
     async fn check_alone(&self, mut ask: Ask) -> Verdict {
         self.decide(&mut ask, &mut Patience::endless()).await.0
     }
 
-    /// Decides requests in their order. A store that does not answer holds all of them up for no longer than two. What they
-    /// reserve counts for `asker`, if several share the reservations.
+    /// Decides requests in their order. A store that does not answer delays the whole list by at most twice the
+    /// time limit of one request. Reservations count for `asker`, if several callers share them.
     pub async fn check_all(&self, asks: Vec<Ask>, asker: Option<&str>) -> Vec<Verdict> {
         let mut patience = Patience::of(2 * self.timeout);
         let mut verdicts = Vec::with_capacity(asks.len());
@@ -188,8 +189,8 @@ impl Gateway {
         verdict
     }
 
-    /// Charges what a request cost whose check reserved an estimate; what it did not cost comes back. What it cost beyond is
-    /// debt when this is done, unless the store is out of reach: then it is once that is not.
+    /// Charges the actual cost of a request whose check reserved an estimate, and refunds the rest. Any excess
+    /// over the estimate is debt when this returns, or, if the store is out of reach, once it is back.
     pub async fn settle(&self, settlement: &Settlement) -> Result<(), SettleError> {
         let settling = self.reservations.settle(&settlement.reservation, settlement.cost, self.now())?;
         if let Settling::First(reserved) = settling {
@@ -198,7 +199,8 @@ impl Gateway {
         Ok(())
     }
 
-    /// Decides a request; also returns the number of the worker that did, and what is left to do for it.
+    /// Decides a request. Also returns the number of the worker that decided it, and the state needed to finish
+    /// it.
     async fn decide(&self, ask: &mut Ask, patience: &mut Patience) -> (Verdict, usize, Open) {
         let (mut waiting, mut next) = self.begin(ask);
         loop {
@@ -209,7 +211,7 @@ impl Gateway {
                     return (verdict, waiting.number, open);
                 }
                 Next::Hold(verdict, turn) => {
-                    // An error would say that its worker has gone.
+                    // An error would mean that its worker has ended.
                     let _ = turn.await;
                     next = Next::Answer(verdict);
                 }
@@ -219,7 +221,7 @@ impl Gateway {
                     next = again.unwrap_or_else(|| Next::Answer(Verdict::without_rules()));
                 }
                 Next::Call(call) => {
-                    // Boxed, since most requests make no call, and this is much larger than all the rest.
+                    // Boxed, because most requests make no call and this future is much larger than the rest.
                     let answer = Box::pin(self.call(&call, patience)).await;
                     let mut state = waiting.worker.state();
                     let again = state.ask_again(&mut waiting.open, (call.number, answer), ask, self.now());
@@ -229,7 +231,7 @@ impl Gateway {
         }
     }
 
-    /// Decides a request in a worker that is free, or in the next one.
+    /// Begins a decision in a free worker; if none is free, waits for the next one.
     fn begin(&self, ask: &mut Ask) -> (Waiting<'_>, Next) {
         let (count, first) = (self.workers.len(), self.turn.fetch_add(1, Ordering::Relaxed));
         let mut in_turn = (0..count).map(|n| first.wrapping_add(n) % count);
@@ -246,7 +248,7 @@ impl Gateway {
         (Waiting { gateway: self, worker, number, open, is_over: false }, next)
     }
 
-    /// Whether it decides by the fleet's rules, or there are none.
+    /// True if the gateway decides by the fleet's rules, or the fleet has none.
     pub fn is_ready(&self) -> bool {
         self.workers.iter().all(|worker| self.is_ready_at(worker))
     }
@@ -256,7 +258,7 @@ impl Gateway {
         knows_rules && self.has_reported.load(Ordering::Acquire)
     }
 
-    /// Fetches the rules, and ticks until it is aborted.
+    /// Loads the rules, then ticks until the task is aborted.
     pub async fn run(self: Arc<Self>) {
         self.fetch_rules().await;
         self.report_first().await;
@@ -267,7 +269,7 @@ impl Gateway {
         while ticking.join_next().await.is_some() {}
     }
 
-    /// What nobody has settled in time costs its estimate.
+    /// Ends reservations that were not settled in time. They cost their estimate.
     fn end_expired(&self, now: Time) {
         for Reserved { worker, mut open, .. } in self.reservations.expired(now) {
             if let Some(worker) = self.workers.get(worker) {
@@ -276,23 +278,24 @@ impl Gateway {
         }
     }
 
-    /// Reports what was not reported yet. Called when no more requests come.
+    /// Reports everything that is not reported yet. Called when no more requests arrive.
     pub async fn part(&self) {
         let parting = self.workers.iter().map(|worker| self.carry_out(worker, worker.part(self.now())));
         join_all(parting).await;
     }
 
-    /// Puts the rules in force, and is heard of: before that, rules that ask the fleet would decide on their own.
+    /// Applies the rules and sends the first report. Before that, rules with shared budgets would decide from
+    /// local state only.
     async fn report_first(&self) {
         let tick = |worker| self.carry_out(worker, worker.tick(self.now()));
         let Some((first, others)) = self.workers.split_first() else { return };
-        // What one has heard, the others know.
+        // The workers share what the first reply contains.
         tick(first).await;
         join_all(others.iter().map(tick)).await;
         self.has_reported.store(true, Ordering::Release);
     }
 
-    /// Puts the current rule set before the workers, so that it is in force from the first request on.
+    /// Provides the current rule set to the workers, so that it applies from the first request.
     async fn fetch_rules(&self) {
         let rules = &self.exchange.rules;
         loop {
@@ -330,7 +333,7 @@ impl Gateway {
         }
     }
 
-    /// Makes calls that no request waits for, and those that their answers lead to.
+    /// Makes calls that no request waits for, and the calls that their answers lead to.
     async fn carry_out(&self, worker: &Worker, mut calls: Vec<Call>) {
         while let Some(call) = calls.pop() {
             let answer = self.call(&call, &mut Patience::endless()).await;
@@ -338,7 +341,7 @@ impl Gateway {
         }
     }
 
-    /// Says something of the rules in force.
+    /// Applies `say` to the current rules.
     fn with_rules<T>(&self, say: impl FnOnce(&RuleSet) -> Option<T>) -> Option<T> {
         self.workers.first().and_then(|worker| say(worker.state().rules()))
     }
@@ -348,11 +351,11 @@ impl Gateway {
     }
 }
 
-/// A request that is being decided. If its client leaves before that, it is given up.
+/// Request while it is being decided. It is cancelled if its client disconnects.
 struct Waiting<'a> {
     gateway: &'a Gateway,
     worker: &'a Worker,
-    /// The worker's number.
+    /// Number of the worker.
     number: usize,
     open: Open,
     is_over: bool,
@@ -366,7 +369,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// The clock of a gateway, from long after zero on, so that it can be seen to step back behind where it began.
+/// Clock of a gateway. It begins far above zero, so that a step back before the start can be represented.
 fn time_since(started: Instant) -> Time {
     let now = Instant::now();
     let ns = |since: Duration| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX / 2);
@@ -376,7 +379,7 @@ fn time_since(started: Instant) -> Time {
     })
 }
 
-/// The plugin configuration of its workers: no rules of its own, but those of the fleet.
+/// Plugin configuration of the workers: no rules of its own, only those of the fleet.
 fn configuration(settings: &Settings) -> serde_json::Value {
     let mut sync = serde_json::json!({
         "cluster": "in this process",

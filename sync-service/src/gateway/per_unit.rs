@@ -1,4 +1,4 @@
-//! Limits of so many requests per unit of time, which a descriptor brings.
+//! Limits per unit of time that a descriptor carries.
 
 use std::time::Duration;
 
@@ -12,23 +12,24 @@ use super::site::unix_ns;
 use super::verdict::{Decision, Standing, Verdict, seconds_up};
 use crate::store::StoreError;
 
-/// A check against a limit of so many requests in each window of a length.
+/// Check of a limit of `requests` per window of fixed length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PerUnit {
-    /// Whom it is counted for.
+    /// Key that the check counts for.
     pub key: String,
-    /// How many requests; none are let through if it is zero.
+    /// Requests per window. With 0, none are allowed.
     pub requests: u32,
-    /// How long a window is, in seconds. One of them began with 1970.
+    /// Length of a window in seconds. Windows are aligned to the beginning of 1970.
     pub window_s: u32,
-    /// How many requests it stands for, at least 1.
+    /// Number of requests that the check stands for, at least 1.
     pub hits: u32,
-    /// What it is asked for.
+    /// Purpose of the check.
     pub purpose: Purpose,
 }
 
 impl PerUnit {
-    /// What the store is asked first; none if nothing is ever let through. One that asks for more than there ever is only looks.
+    /// First check that the store answers; none if nothing is ever allowed. A check that asks for more than the
+    /// limit only peeks.
     pub(super) fn check(&self) -> Option<LimitCheck> {
         let token_ns = u64::from(self.window_s) * 1_000_000_000;
         let quota =
@@ -43,7 +44,7 @@ impl PerUnit {
         Some(LimitCheck { key: self.key.clone(), quota, law, weight: self.hits, purpose })
     }
 
-    /// What is told of the store's first answer: what is given back is let through.
+    /// Adjusts the store's first answer: a refund is always allowed.
     pub(super) fn fitted(&self, answer: LimitAnswer) -> LimitAnswer {
         LimitAnswer { is_allowed: answer.is_allowed || self.purpose == Purpose::Refund, ..answer }
     }
@@ -52,14 +53,14 @@ impl PerUnit {
         Calendar::every(self.window_s, 0)
     }
 
-    /// What is told where nothing is ever let through.
+    /// Answer if nothing is ever allowed.
     pub(super) fn never(&self) -> LimitAnswer {
         let now_us = unix_ns() / 1_000;
         let left = Duration::from_micros(self.calendar().window(now_us).end_us.saturating_sub(now_us));
         LimitAnswer { is_allowed: false, remaining: 0, reset_after: left, retry_after: left }
     }
 
-    /// The answer, or that there was none, as a verdict.
+    /// Decision for the store's answer, or for its failure.
     pub(super) fn verdict(&self, answer: &Result<LimitAnswer, StoreError>) -> Verdict {
         let Ok(answer) = answer else {
             return Verdict { rule: Some(PER_UNIT.into()), ..Verdict::without_rules() };

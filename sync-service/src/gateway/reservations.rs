@@ -1,11 +1,13 @@
-//! Reservations: checks that were let through, and whose caller says later what they cost.
+//! Reservations: allowed checks whose cost the caller settles later.
 //!
-//! Each is known here until it expires: open, and then as settled, so that a settlement that is sent twice counts once. Its
-//! name begins with this gateway's, so that another one can say where it is known.
+//! A reservation is kept here until it expires, first as open and then as settled, so that a repeated
+//! settlement counts once. Its name begins with the gateway's name, so that another gateway can name the right
+//! one.
 //!
-//! Callers share what may be open: one may open more as long as it has fewer than are free (Choudhury and Hahne, "Dynamic
-//! Queue Length Thresholds for Shared-Memory Packet Switches", 1998). So one that takes all it can get leaves a half, two leave
-//! a third, and there is always some for another.
+//! Callers share the maximum number of open reservations by dynamic thresholds: a caller may open another one
+//! while it has fewer than are free (Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory
+//! Packet Switches", 1998). One greedy caller thus leaves half of them free, two leave a third, and there is
+//! always room for another caller.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -16,17 +18,17 @@ use thiserror::Error;
 use weir_limiter::edge::Open;
 use weir_wire::time::Time;
 
-/// The longest that one is open, in seconds.
+/// Maximum time for which a reservation is open, in seconds.
 pub const RESERVED_S_MAX: u32 = 600;
-/// The most that are open at once, for each worker: a half of what its edge can hold of strict rules.
+/// Maximum number of open reservations per worker: half of what its engine can hold of strict rules.
 const OPEN_MAX: usize = weir_limiter::fleet::OWN_MAX / 2;
-/// The most that are remembered as settled; beyond it the oldest are forgotten.
+/// Maximum number of settled reservations that are remembered. Beyond it, the oldest are forgotten.
 const SETTLED_MAX: usize = 65_536;
 
-/// The reservations of a gateway.
+/// Reservations of a gateway.
 #[derive(Debug)]
 pub(super) struct Reservations {
-    /// What their names begin with.
+    /// Prefix of their names.
     prefix: String,
     open_max: usize,
     known: Mutex<Known>,
@@ -35,19 +37,19 @@ pub(super) struct Reservations {
 #[derive(Debug, Default)]
 struct Known {
     by_number: HashMap<u128, (Time, Stage)>,
-    /// When each expires.
+    /// All reservations by the time at which they expire.
     ends: BTreeSet<(Time, u128)>,
-    /// The same of those that are settled.
+    /// Settled reservations by the time at which they expire.
     settled: BTreeSet<(Time, u128)>,
-    /// How many are open, or being asked for.
+    /// Number of reservations that are open or being decided.
     open: usize,
-    /// How many of them each caller has, where several share them.
+    /// Number of these by caller, if several callers share them.
     of_askers: HashMap<Arc<str>, usize>,
 }
 
 enum Stage {
     Open(Box<Reserved>),
-    /// What it cost.
+    /// Cost that was settled.
     Settled(u32),
 }
 
@@ -60,18 +62,18 @@ impl fmt::Debug for Stage {
     }
 }
 
-/// A request that was let through.
+/// Allowed request with a reservation.
 pub(super) struct Reserved {
-    /// The number of the worker that let it through.
+    /// Number of the worker that allowed it.
     pub(super) worker: usize,
     pub(super) open: Open,
-    /// How many requests it was asked for.
+    /// Number of requests that its check stood for.
     pub(super) hits: u32,
-    /// Whose it is, where several share them; [`Reservations::keep`] says.
+    /// Caller that it counts for; set by [`Reservations::keep`].
     pub(super) asker: Option<Arc<str>>,
 }
 
-/// Room for one more; given up unless it is used.
+/// Room for one reservation. It is released on drop unless it was used.
 pub(super) struct Room<'a> {
     all: &'a Reservations,
     asker: Option<Arc<str>>,
@@ -86,7 +88,7 @@ impl Drop for Room<'_> {
     }
 }
 
-/// Why there is no room for one more.
+/// Reason why there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(super) enum Full {
     #[error("{0} reservations are open, the most that there may be: settle them, or reserve for less long")]
@@ -97,31 +99,31 @@ pub(super) enum Full {
     Share(usize),
 }
 
-/// What a request cost.
+/// Actual cost of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {
-    /// What its check was answered.
+    /// Name of the reservation, from the answer to the check.
     pub reservation: String,
-    /// The cost, as the check would have said it.
+    /// Cost, in the unit of the check.
     pub cost: u32,
 }
 
-/// What became of a settlement.
+/// Result of a settlement.
 pub(super) enum Settling {
-    /// To be done now.
+    /// The settlement must be carried out now.
     First(Box<Reserved>),
-    /// It was done before, with the same cost.
+    /// The same settlement was carried out before.
     Again,
 }
 
-/// Why a reservation cannot be settled.
+/// Reason why a reservation cannot be settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettleError {
-    /// It expired, was settled long ago, or never was.
+    /// It has expired, was settled long ago, or never existed.
     Unknown,
-    /// Another gateway made it: this one, `region/replica`.
+    /// It belongs to the gateway with this name, `region/replica`.
     Elsewhere(String),
-    /// It was settled with this cost.
+    /// It was settled with this different cost.
     Settled(u32),
 }
 
@@ -139,12 +141,12 @@ impl fmt::Display for SettleError {
 }
 
 impl Reservations {
-    /// None yet, of the gateway of this name, which has so many workers.
+    /// No reservations, for the gateway of this name with `workers` workers.
     pub(super) fn new(gateway: &str, workers: usize) -> Self {
         Self { prefix: format!("{gateway}:"), open_max: OPEN_MAX * workers, known: Mutex::default() }
     }
 
-    /// Room for one more of `asker`, if several share them; or why there is none.
+    /// Reserves room for `asker`, if several callers share the reservations. Fails if there is none.
     pub(super) fn room(&self, asker: Option<&str>) -> Result<Room<'_>, Full> {
         let mut known = self.known();
         let free = self.open_max.saturating_sub(known.open);
@@ -163,7 +165,7 @@ impl Reservations {
         Ok(Room { all: self, asker, is_used: false })
     }
 
-    /// Keeps one until it expires; returns its name.
+    /// Stores a reservation until it expires, and returns its name.
     pub(super) fn keep(&self, mut room: Room<'_>, mut reserved: Reserved, expires_at: Time) -> String {
         (room.is_used, reserved.asker) = (true, room.asker.take());
         let random = || u128::from(RandomState::new().hash_one(reserved.open.id()));
@@ -174,7 +176,7 @@ impl Reservations {
         format!("{}{number:032x}", self.prefix)
     }
 
-    /// Settles the one of this name at `now`.
+    /// Settles the reservation of this name.
     pub(super) fn settle(&self, name: &str, cost: u32, now: Time) -> Result<Settling, SettleError> {
         let Some(number) = name.strip_prefix(&self.prefix) else {
             let gateway = name.rsplit_once(':').map(|(gateway, _)| gateway.to_owned());
@@ -200,7 +202,7 @@ impl Reservations {
         }
     }
 
-    /// Forgets those that have expired by `now`; returns those that were open.
+    /// Removes all reservations that have expired by `now`, and returns those that were open.
     pub(super) fn expired(&self, now: Time) -> Vec<Reserved> {
         let mut known = self.known();
         let mut expired = Vec::new();
@@ -211,7 +213,7 @@ impl Reservations {
         expired
     }
 
-    /// How many are open.
+    /// Number of open reservations.
     #[cfg(test)]
     fn open(&self) -> usize {
         self.known().open
@@ -223,7 +225,7 @@ impl Reservations {
 }
 
 impl Known {
-    /// Forgets one; returns it if it was open.
+    /// Removes a reservation. Returns it if it was open.
     fn forget(&mut self, number: u128) -> Option<Reserved> {
         let (expires_at, stage) = self.by_number.remove(&number)?;
         self.ends.remove(&(expires_at, number));
@@ -233,7 +235,7 @@ impl Known {
         Some(*reserved)
     }
 
-    /// One of `asker` is not open any more.
+    /// Counts one open reservation of `asker` less.
     fn close(&mut self, asker: Option<&Arc<str>>) {
         self.open -= 1;
         let Some(asker) = asker else { return };
@@ -245,7 +247,7 @@ impl Known {
         }
     }
 
-    /// Keeps no more settled ones than are to be remembered: those that expire first go.
+    /// Limits the number of settled reservations: the one that expires first is removed.
     fn forget_settled(&mut self) {
         if self.settled.len() > SETTLED_MAX
             && let Some((_, number)) = self.settled.first().copied()

@@ -1,4 +1,4 @@
-//! What the gateway's workers share: the slots, and the values that they tell each other.
+//! State that the gateway's workers share: the table and the values that they exchange.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,26 +16,26 @@ use super::counts::Counts;
 use super::verdict::Ruled;
 use crate::random::random;
 
-/// The memory that all workers share.
+/// Memory shared by all workers.
 pub(super) struct Memory {
     identity: TableIdentity,
     slots: Arc<SharedSlots>,
     values: Mutex<SharedValues>,
     counts: Arc<Counts>,
-    /// Held alone while a request takes what it gives back at once, so that no worker counts that meanwhile.
+    /// Held exclusively while a peek consumes and refunds, so that no worker sees its tokens as spent.
     pub(super) looking: RwLock<()>,
 }
 
-/// One worker's view of it.
+/// A worker's access to the shared memory.
 pub(super) struct Handle {
     pub(super) memory: Arc<Memory>,
     slots: SlotsHandle,
-    /// What was decided last.
+    /// Outcome of the last decision.
     pub(super) ruled: Option<Ruled>,
 }
 
 impl Memory {
-    /// Room for so many keys that so many workers change, and what is counted.
+    /// Memory for `keys` keys and `workers` workers, with their counters.
     pub(super) fn new(keys: u32, workers: u32, counts: &Arc<Counts>) -> Arc<Self> {
         let (mut identity, random) = ([0; 20], [random(), random(), random()].map(u64::to_le_bytes));
         identity.iter_mut().zip(random.as_flattened()).for_each(|(to, from)| *to = *from);
@@ -105,7 +105,7 @@ impl Shared for Handle {
 }
 
 impl Site for Handle {
-    /// The table is there before any worker.
+    /// The table exists before any worker.
     fn open(&mut self, _slots: u32) {}
 
     fn random(&mut self) -> u64 {
@@ -128,20 +128,20 @@ impl Site for Handle {
         self.ruled = Ruled::of(decision);
     }
 
-    /// A line for each: `name: value`. Neither has a line's end in it.
+    /// Packs the headers as lines `name: value`. Neither part contains a line break.
     fn pack(&self, headers: &[Header<'_>]) -> Vec<u8> {
         let line = |(name, value): &Header<'_>| [name, ": ", value, "\n"].concat();
         headers.iter().flat_map(|header| line(header).into_bytes()).collect()
     }
 }
 
-/// What [`Handle::pack`] packed.
+/// Inverse of [`Handle::pack`].
 pub(super) fn unpack(packed: &[u8]) -> Vec<(String, String)> {
     let lines = str::from_utf8(packed).unwrap_or_default().lines();
     lines.filter_map(|line| line.split_once(": ")).map(|(name, value)| (name.into(), value.into())).collect()
 }
 
-/// The wall clock, in nanoseconds since 1970.
+/// Wall clock, in nanoseconds since 1970.
 pub(super) fn unix_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)

@@ -1,4 +1,4 @@
-//! What is answered: the decision, and what to tell the client.
+//! Decisions, with the response for the client.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use weir_limiter::decide::{Decision as Decided, Outcome};
 use weir_limiter::response::{Answers, DENIED_STATUS, window_s};
 use weir_rules::{Rule, RuleSet};
 
-/// The outcome for a request.
+/// Outcome for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Let it through.
+    /// The request is allowed.
     Allow,
-    /// Refuse it: a rule has no token for it.
+    /// The request is refused: a rule has no token for it.
     Limit,
-    /// Refuse it: a rule that fails closed could not be checked, or the rules are not known yet.
+    /// The request is refused: a rule that fails closed could not be checked, or the rules are not known yet.
     Deny,
-    /// Refuse it: it is on the rule set's `deny` list.
+    /// The request is refused: it is on the rule set's `deny` list.
     Block,
 }
 
 impl Decision {
-    /// As messages and logs name it.
+    /// Name in messages and logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -33,44 +33,44 @@ impl Decision {
     }
 }
 
-/// The answer to an [`super::Ask`].
+/// Answer to an [`super::Ask`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// The decision.
     pub decision: Decision,
-    /// The rule that made it: the strictest of those that counted the request, or the one that refuses it.
+    /// Rule that made the decision: the strictest that counted the request, or the one that refuses it.
     pub rule: Option<String>,
-    /// The status to answer the client with; 200 if it is let through.
+    /// Status of the response to the client; 200 if the request is allowed.
     pub status: u16,
-    /// Headers to send to the client, those on a response that is let through as well.
+    /// Headers for the client, on allowed responses as well.
     pub headers: Vec<(String, String)>,
-    /// The body to answer a refused client with.
+    /// Body of the response to a refused client.
     pub body: String,
-    /// How the client stands with the rule; none without a rule, or if the rule could not be checked.
+    /// Quota status of the client. None without a rule, or if the rule could not be checked.
     pub standing: Option<Standing>,
-    /// Names the reservation, if the check asked for one and was let through.
+    /// Name of the reservation, if the check requested one and was allowed.
     pub reservation: Option<String>,
-    /// Why it cannot be done, whatever is left.
+    /// Reason why the check is impossible, whatever is left of the quota.
     pub unsupported: Option<String>,
 }
 
-/// How a client stands with a rule.
+/// Quota status of a client under a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// The most that the quota gives at once.
+    /// Maximum number of tokens at once.
     pub limit: u64,
-    /// What is left of it.
+    /// Tokens that are left.
     pub remaining: u64,
-    /// How long until the next request may pass if nothing is left, else until the quota is whole again.
+    /// Time until the next request may pass if no tokens are left, otherwise until the quota is full again.
     pub reset_after: Duration,
-    /// How long until there is more than now; for a refused client, when to come back.
+    /// Time until there are more tokens than now. A refused client should come back after it.
     pub retry_after: Duration,
-    /// The time in which all of the quota comes back, if it does so with time.
+    /// Time in which the whole quota refills; none if it does not refill with time.
     pub window: Option<Duration>,
 }
 
 impl Verdict {
-    /// In how many seconds to ask again, for a request that a rule refuses.
+    /// Seconds after which a refused client should ask again. None for an allowed request.
     pub fn retry_after_s(&self) -> Option<u64> {
         if self.decision == Decision::Allow {
             return None;
@@ -83,12 +83,12 @@ impl Verdict {
         standing.or_else(of_headers)
     }
 
-    /// Nothing is known yet of the rules.
+    /// Refusal because the rules are not known yet.
     pub(super) fn without_rules() -> Self {
         Self { decision: Decision::Deny, status: DENIED_STATUS, ..Self::allowed() }
     }
 
-    /// This rule's tokens cannot be given back.
+    /// Refusal of a refund, because tokens of this rule cannot be refunded.
     pub(super) fn fixed(rule: &str) -> Self {
         let unsupported = format!(
             "is_negative_hits: expected none, as the rule {rule} counts turns or requests in flight, which do not come back"
@@ -96,12 +96,12 @@ impl Verdict {
         Self { rule: Some(rule.into()), unsupported: Some(unsupported), ..Self::without_rules() }
     }
 
-    /// Too many reservations are open for one more.
+    /// Refusal because too many reservations are open.
     pub(super) fn without_room(full: &Full) -> Self {
         Self { body: full.to_string(), ..Self::without_rules() }
     }
 
-    /// No rule counts the request.
+    /// Decision if no rule counts the request.
     pub(super) fn allowed() -> Self {
         Self {
             decision: Decision::Allow,
@@ -116,12 +116,12 @@ impl Verdict {
     }
 }
 
-/// Whole seconds, rounded up.
+/// Seconds, rounded up.
 pub(super) fn seconds_up(span: Duration) -> u64 {
     span.as_secs() + u64::from(span.subsec_nanos() > 0)
 }
 
-/// What a decision says beside its answer.
+/// Parts of a decision that are not in the response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ruled {
     pub(super) decision: Decision,
@@ -144,12 +144,12 @@ impl Ruled {
         Some(Self { decision, strictest, jitter_s })
     }
 
-    /// Whether a rule let it through, and so took something.
+    /// True if a rule allowed the request and so consumed tokens.
     pub(super) fn has_taken(&self) -> bool {
         self.decision == Decision::Allow && self.strictest.is_some()
     }
 
-    /// The verdict as far as the rules tell it.
+    /// Decision and quota status, without the response.
     pub(super) fn verdict(&self, rules: &RuleSet, unix_ns: u64) -> Verdict {
         let mut verdict = Verdict { decision: self.decision, ..Verdict::allowed() };
         let Some((index, figures)) = self.strictest else { return verdict };

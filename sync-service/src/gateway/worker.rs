@@ -1,4 +1,4 @@
-//! One worker: an edge, and the requests that it holds.
+//! A worker: an engine and the requests that it holds.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -19,12 +19,12 @@ use super::site::{Handle, Memory, unix_ns, unpack};
 use super::taking;
 use super::verdict::{Ruled, Verdict};
 
-/// A worker; its lock is held for a decision, and never while something is awaited.
+/// A worker. Its lock is held during a decision, and never across an await.
 pub(super) struct Worker {
     state: Mutex<State>,
-    /// How often it ticks, in milliseconds.
+    /// Interval between ticks, in milliseconds.
     tick_ms: AtomicU32,
-    /// Whether it runs the fleet's rules, of whichever version.
+    /// True once it runs a version of the fleet's rules.
     runs_rules: AtomicBool,
     counts: Arc<Counts>,
 }
@@ -32,24 +32,24 @@ pub(super) struct Worker {
 pub(super) struct State {
     edge: Edge,
     site: Handle,
-    /// Requests that wait for their turns, by their numbers.
+    /// Requests that wait for their turn, by number.
     held: HashMap<u32, oneshot::Sender<()>>,
     numbered: u32,
-    /// The rules whose decisions are counted, in their order; none before it runs the fleet's.
+    /// Names of the rules whose decisions are counted, in their order. Empty before it runs the fleet's rules.
     counted: Vec<String>,
 }
 
-/// What is next for a request.
+/// Next step for a request.
 pub(super) enum Next {
     Answer(Verdict),
-    /// The verdict is for when its turn has come.
+    /// Wait, then answer with this decision.
     Hold(Verdict, oneshot::Receiver<()>),
     Call(Call),
-    /// Have the store give this.
+    /// Consume these tokens from the store.
     Take(Box<Draw>),
 }
 
-/// Collects what a client is told.
+/// Collector of the headers for a client.
 struct Told<'a>(&'a mut Vec<(String, String)>);
 
 impl Response for Told<'_> {
@@ -67,7 +67,7 @@ impl Response for Told<'_> {
 }
 
 impl Worker {
-    /// A worker with this plugin configuration.
+    /// Worker with this plugin configuration.
     pub(super) fn new(
         configuration: &[u8],
         memory: &Arc<Memory>,
@@ -88,7 +88,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Its state, if no other request is being decided by it.
+    /// State of the worker; none if it is busy with another decision.
     pub(super) fn free(&self) -> Option<MutexGuard<'_, State>> {
         match self.state.try_lock() {
             Ok(state) => Some(state),
@@ -101,32 +101,32 @@ impl Worker {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often it ticks.
+    /// Interval between ticks.
     pub(super) fn pace(&self) -> Duration {
         Duration::from_millis(self.tick_ms.load(Ordering::Relaxed).into())
     }
 
-    /// Whether it runs the fleet's rules, of whichever version.
+    /// True once it runs a version of the fleet's rules.
     pub(super) fn runs_rules(&self) -> bool {
         self.runs_rules.load(Ordering::Acquire)
     }
 
-    /// Its timer has fired; returns the calls to make.
+    /// Runs the timer and returns the calls to make.
     pub(super) fn tick(&self, now: Time) -> Vec<Call> {
         self.act(|edge, site| edge.tick(site, now))
     }
 
-    /// It ends; returns the calls to make.
+    /// Ends the worker and returns the calls to make.
     pub(super) fn part(&self, now: Time) -> Vec<Call> {
         self.act(|edge, site| edge.part(site, now))
     }
 
-    /// A call that no request waits for is answered; returns the calls to make.
+    /// Applies the answer to a call that no request waits for. Returns the calls to make.
     pub(super) fn answered(&self, number: u64, answer: Answered, now: Time) -> Vec<Call> {
         self.act(|edge, site| edge.answer(number, answer, site, now))
     }
 
-    /// Has the edge `act` while no request only asks.
+    /// Runs `act` on the engine while no peek is in progress.
     fn act(&self, act: impl FnOnce(&mut Edge, &mut Handle) -> Vec<Effect>) -> Vec<Call> {
         let mut state = self.state();
         let State { edge, site, .. } = &mut *state;
@@ -141,7 +141,7 @@ impl Worker {
         let mut calls = Vec::new();
         for effect in effects {
             match effect {
-                // Its client may have left.
+                // Its client may have disconnected.
                 Effect::Resume(id) => drop(state.held.remove(&id).map(|held| held.send(()))),
                 Effect::Call(call) => calls.push(call),
                 Effect::SetTimer(ms) => self.tick_ms.store(ms.max(1), Ordering::Relaxed),
@@ -161,7 +161,7 @@ impl Worker {
     }
 }
 
-/// No answer is for a gRPC client here: a door says in its own way what is to be told.
+/// gRPC responses are not prepared here: each API formats its own.
 const HOST: HostRules = HostRules { answers_grpc: false, has_heirs: false, hears_decisions: true };
 
 impl State {
@@ -179,7 +179,7 @@ impl State {
         self.next(step, open, ask, now)
     }
 
-    /// Decides a request that has waited for a call. None if it does not wait for this one.
+    /// Continues a request with the answer to a call. None if it does not wait for this call.
     pub(super) fn ask_again(
         &mut self,
         open: &mut Open,
@@ -193,7 +193,8 @@ impl State {
         Some(self.next(step, open, ask, now))
     }
 
-    /// Decides a request that has waited for what it takes; none if the store is out of reach. None if it does not wait.
+    /// Continues a request with the tokens from the store. `taken` is none if the store is out of reach. None
+    /// if the request does not wait for them.
     pub(super) fn taken(
         &mut self,
         open: &mut Open,
@@ -207,7 +208,8 @@ impl State {
         Some(self.next(step, open, ask, now))
     }
 
-    /// Books `ask`. Returns what the budgets of strict rules are to be asked for, or a rule that cannot give back.
+    /// Books `ask` locally. Returns the exchanges for budgets of strict rules. Fails with the name of a rule
+    /// that cannot refund.
     pub(super) fn book(
         &mut self,
         booking: Booking,
@@ -224,12 +226,12 @@ impl State {
         Ok(takes.iter().filter_map(|take| taking::draw(kind, take, rules)).collect())
     }
 
-    /// What `ask` gives back was given back, at any worker.
+    /// Removes local refusals that a refund of `ask` at any worker has made obsolete.
     pub(super) fn given_back(&mut self, ask: &mut Ask, now: Time) {
         self.edge.given_back(ask, &mut self.site, now);
     }
 
-    /// Tells the edge what `ask` is asked for, and whether it reserves. What is returned is held until its step is taken.
+    /// Sets the engine's mode for `ask`. The result is a lock that must be held until the step is taken.
     fn turn_to<'a>(&mut self, ask: &Ask, memory: &'a Memory) -> Looking<'a> {
         let is_peek = ask.purpose == Purpose::Peek;
         let looking = Looking::of(memory, is_peek);
@@ -239,14 +241,16 @@ impl State {
         looking
     }
 
-    /// What the request of `open` cost beyond what it drew, under strict rules: to be booked, by the numbers for `settle`.
+    /// Tokens of strict rules that the request of `open` cost beyond those it acquired, with the numbers that
+    /// `settle` expects.
     pub(super) fn beyond(&self, open: &Open, costs: (u32, u32)) -> Vec<(usize, Draw)> {
         let rules = self.edge.rules();
         let draw = |(number, take): (usize, Take)| Some((number, taking::draw(Kind::Charge, &take, rules)?));
         self.edge.beyond(open, costs.0, costs.1).into_iter().filter_map(draw).collect()
     }
 
-    /// The request of `open` cost the first of `costs`, of as many requests as the second says; some of it is `booked`.
+    /// Settles the request of `open`. `costs` is its actual cost and the number of requests that its check
+    /// stood for; `booked` lists the excess that is charged already.
     pub(super) fn settle(&mut self, open: &mut Open, costs: (u32, u32), booked: &[usize], now: Time) {
         let memory = Arc::clone(&self.site.memory);
         let _looking = Looking::of(&memory, false);
@@ -258,13 +262,13 @@ impl State {
         self.edge.rules()
     }
 
-    /// How many requests wait for their turns.
+    /// Number of requests that wait for their turn.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         self.held.len()
     }
 
-    /// The request was given up before it was decided.
+    /// Cancels a request that was not decided yet.
     pub(super) fn give_up(&mut self, open: &mut Open, now: Time) {
         self.held.remove(&open.id());
         let memory = Arc::clone(&self.site.memory);
@@ -278,10 +282,10 @@ impl State {
         if ask.purpose == Purpose::Peek && taken {
             self.edge.take_back(open, &mut self.site, now);
         } else if ask.purpose == Purpose::Charge {
-            // It is over.
+            // The request is finished.
             self.edge.settle(open, (ask.hits, ask.hits), &[], &mut self.site, now);
         } else if ask.reserve_s.is_none() {
-            // Nobody is going to say what it cost.
+            // Nobody will settle the actual cost.
             self.edge.keep_estimates(open, &mut self.site, now);
         }
         let verdict = ruled.map(|ruled| ruled.verdict(self.edge.rules(), unix_ns()));
@@ -311,7 +315,7 @@ impl State {
     }
 }
 
-/// Keeps what a peek takes, for a moment, from the eyes of the other workers.
+/// Lock that hides the tokens which a peek briefly consumes from the other workers.
 enum Looking<'a> {
     Alone { _guard: RwLockWriteGuard<'a, ()> },
     Together { _guard: RwLockReadGuard<'a, ()> },
@@ -328,7 +332,7 @@ impl<'a> Looking<'a> {
     }
 }
 
-/// A step that borrows nothing of its edge.
+/// A step that does not borrow from its engine.
 enum Owned {
     Continue,
     Hold,

@@ -1,5 +1,5 @@
-//! The messages of Envoy's rate limit service, generated from the protos beside this file. `make proto` writes them anew,
-//! and a test compares (tests/tests/protos.rs).
+//! Messages of Envoy's rate limit service, generated from the protos beside this file. `make proto` regenerates
+//! them, and tests/tests/protos.rs verifies that they are up to date.
 
 #![allow(
     clippy::all,
@@ -15,5 +15,5 @@ include!("generated.rs");
 
 pub mod unknown;
 
-/// The protos, as reflection tells them.
+/// Encoded descriptors of the protos, for reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!("descriptors.bin");

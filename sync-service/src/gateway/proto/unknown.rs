@@ -1,5 +1,5 @@
-//! Fields that a message's proto does not have. A decoder skips them. But a caller that is newer than these protos may say by one
-//! that it means something else, so it is told instead.
+//! Detection of fields that a message's proto does not have. A decoder skips such fields. But they can change
+//! the meaning of a message from a newer caller, so the message is refused instead.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -14,11 +14,11 @@ use super::DESCRIPTORS;
 
 static SCHEMA: LazyLock<Schema> = LazyLock::new(Schema::read);
 
-/// The messages of the protos, each with its fields.
+/// Messages of the protos with their fields.
 #[derive(Default)]
 struct Schema {
     messages: Vec<Vec<Field>>,
-    /// Where each is, by its name with its package.
+    /// Index of each message by its qualified name.
     places: HashMap<String, usize>,
 }
 
@@ -26,12 +26,12 @@ struct Field {
     number: u32,
     name: String,
     is_repeated: bool,
-    /// What it is, if it is a message.
+    /// Index of the field's message type; none for a scalar.
     message: Option<usize>,
 }
 
-/// Refuses `bytes`, a message of the type of this name, if it has a field that is not in the protos, at any depth. What is no
-/// message at all is left to its decoder.
+/// Refuses `bytes`, a message of type `name`, if it has a field that is not in the protos, at any depth.
+/// Invalid messages pass: their decoder reports the error.
 pub fn refuse(name: &str, bytes: &[u8]) -> Result<(), Status> {
     let schema = &*SCHEMA;
     let found = schema.places.get(name).and_then(|place| schema.find(*place, bytes));
@@ -60,7 +60,7 @@ impl Schema {
         Self { messages: all.iter().map(fields).collect(), places }
     }
 
-    /// The first field of a message that it does not have: its number, and where it is.
+    /// Path and number of the first unknown field in a message.
     fn find(&self, message: usize, bytes: &[u8]) -> Option<(String, u32)> {
         let fields = self.messages.get(message)?;
         for (at, (number, content)) in (Fields { rest: bytes }).enumerate() {
@@ -81,7 +81,7 @@ impl Schema {
     }
 }
 
-/// The messages of a file, with those inside of them, by their names.
+/// Collects the messages of a file, including nested ones, with their names.
 fn collect<'a>(scope: &str, messages: &'a [DescriptorProto], all: &mut Vec<(String, &'a DescriptorProto)>) {
     for message in messages {
         let name = format!("{scope}.{}", message.name());
@@ -90,8 +90,8 @@ fn collect<'a>(scope: &str, messages: &'a [DescriptorProto], all: &mut Vec<(Stri
     }
 }
 
-/// The fields of a message as it is written: their numbers, and the bytes of those that have a length. Ends early where it is no
-/// message.
+/// Fields of an encoded message: their numbers, and the bytes of length-delimited ones. Ends early if the
+/// encoding is invalid.
 struct Fields<'a> {
     rest: &'a [u8],
 }

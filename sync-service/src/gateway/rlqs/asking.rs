@@ -1,4 +1,4 @@
-//! What is reported: each bucket is the descriptor of its pairs.
+//! Usage reports of quota clients: each bucket becomes a descriptor with the same pairs.
 
 use std::time::Duration;
 
@@ -14,22 +14,22 @@ use crate::gateway::rls::asking::{self, Check};
 
 pub(super) use crate::gateway::rls::asking::name;
 
-/// The pairs of a bucket, in the order of their keys.
+/// Pairs of a bucket, sorted by key.
 pub(super) type Pairs = Vec<(String, String)>;
 
-/// What a client was asked for in one bucket.
+/// Requests of a client in one bucket.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Usage {
-    /// The bucket.
+    /// Pairs that identify the bucket.
     pub(super) pairs: Pairs,
-    /// How long ago the last report was, as the client counts.
+    /// Time since the previous report, by the client's clock.
     pub(super) elapsed: Duration,
-    /// Requests that it let through, and refused.
+    /// Requests that the client allowed, and those that it refused.
     pub(super) admitted: u64,
     pub(super) refused: u64,
 }
 
-/// The usage at `index` of a message. Fails with what is wrong with it.
+/// Usage at `index` of a message. Fails if it is invalid.
 pub(super) fn usage(index: usize, usage: BucketQuotaUsage) -> Result<Usage, Status> {
     let BucketQuotaUsage { bucket_id, time_elapsed, num_requests_allowed, num_requests_denied } = usage;
     let pairs = bucket_id.unwrap_or_default().bucket;
@@ -47,7 +47,7 @@ pub(super) fn usage(index: usize, usage: BucketQuotaUsage) -> Result<Usage, Stat
     Ok(Usage { pairs, elapsed, admitted: num_requests_allowed, refused: num_requests_denied })
 }
 
-/// A request of a bucket, as rules see it: what a descriptor of the same entries would be. Fails with what is wrong with it.
+/// Check for a request of the bucket: that of a descriptor with the same entries. Fails if it is invalid.
 pub(super) fn ask(domain: &str, index: usize, pairs: &Pairs) -> Result<Ask, Status> {
     let entry = |(key, value): &(String, String)| Entry { key: key.clone(), value: value.clone() };
     let entries = pairs.iter().map(entry).collect();
@@ -64,7 +64,7 @@ pub(super) fn ask(domain: &str, index: usize, pairs: &Pairs) -> Result<Ask, Stat
     Ok(ask.unwrap_or_default())
 }
 
-/// The bucket's name, as clients write it.
+/// Identifier of the bucket in the protocol.
 pub(super) fn id(pairs: &Pairs) -> BucketId {
     BucketId { bucket: pairs.iter().cloned().collect() }
 }

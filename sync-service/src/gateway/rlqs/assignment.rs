@@ -1,7 +1,8 @@
-//! What a client is told that a bucket may do, in what Envoy's filter `rate_limit_quota` understands.
+//! Assignments for clients, expressed in the strategies that Envoy's filter `rate_limit_quota` understands.
 //!
-//! It counts fill intervals and times to live in whole seconds. A token bucket that differs from the one before begins as full,
-//! in parts, as that was; one that is told after another strategy begins full.
+//! The filter handles fill intervals and times to live in whole seconds. When a token bucket replaces a
+//! different token bucket, it starts with the same fraction filled. When it replaces another strategy, it
+//! starts full.
 
 use std::time::Duration;
 
@@ -13,41 +14,41 @@ use crate::gateway::proto::envoy::service::rate_limit_quota::v3::rate_limit_quot
 use crate::gateway::proto::envoy::r#type::v3::rate_limit_strategy::{BlanketRule, Strategy};
 use crate::gateway::proto::envoy::r#type::v3::{RateLimitStrategy, TokenBucket};
 
-/// How long an assignment holds if nothing more is heard: four times what Envoy takes to report, and to come back.
+/// Time for which an assignment is valid: four times as long as Envoy takes to report, or to reconnect.
 pub(super) const TIME_TO_LIVE: Duration = Duration::from_secs(20);
 
-/// In how many seconds a bucket gets what it is said to get: so a thousandth of a token a second can be said.
+/// Fill interval of a bucket in seconds. Rates are thus expressed in thousandths of a token per second.
 const FILL_S: u32 = 1_000;
-/// A year: slower than that, Envoy fills no bucket.
+/// A year in seconds. Envoy fills no bucket more slowly than that.
 const NEVER_S: u32 = 365 * 86_400;
-/// A bucket is told anew if it changes by more than this part.
+/// Relative change of a bucket above which a new assignment is sent.
 const CHANGE: f64 = 0.05;
 
-/// What a client may do.
+/// Assignment of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Assignment {
-    /// Let everything through.
+    /// Allow all requests.
     Everything,
-    /// Refuse everything.
+    /// Refuse all requests.
     Nothing,
-    /// Let through what a bucket has, which refills.
+    /// Allow requests by a token bucket.
     Refilling {
-        /// The most that it holds.
+        /// Capacity of the bucket.
         most: u32,
-        /// What it gets in a thousand seconds.
+        /// Tokens per thousand seconds.
         refill: u32,
     },
-    /// Let so many more through, in place of what it was told before.
+    /// Allow this number of requests. It replaces what is left of the previous assignment.
     Tokens(u32),
 }
 
 impl Assignment {
-    /// So many requests a second, and at once.
+    /// Token bucket with `rate` requests per second and `burst` requests at once.
     pub(super) fn refilling(rate: f64, burst: f64) -> Self {
         Self::Refilling { most: whole(burst), refill: whole(rate * f64::from(FILL_S)) }
     }
 
-    /// Whether it is hardly another one than `told`.
+    /// True if the difference from `told` is negligible.
     pub(super) fn is_like(&self, told: &Self) -> bool {
         let is_near = |a: u32, b: u32| f64::from(a.abs_diff(b)) <= CHANGE * f64::from(b);
         match (self, told) {
@@ -59,7 +60,7 @@ impl Assignment {
         }
     }
 
-    /// What tells it to a client, for the bucket of this name.
+    /// Protocol messages that assign it to the bucket of this name.
     pub(super) fn actions(self, bucket: &BucketId) -> Vec<BucketAction> {
         let blanket = |rule: BlanketRule| action(bucket, Strategy::BlanketRule(rule.into()));
         let filled = |most, refill, seconds| {
@@ -71,13 +72,14 @@ impl Assignment {
             Self::Everything => vec![blanket(BlanketRule::AllowAll)],
             Self::Nothing => vec![blanket(BlanketRule::DenyAll)],
             Self::Refilling { most, refill } => vec![filled(most, refill, FILL_S)],
-            // What is left of the tokens before goes with the first of the two; then the bucket begins full.
+            // The first message discards tokens of the previous assignment, so that the bucket then starts
+            // full.
             Self::Tokens(tokens) => vec![blanket(BlanketRule::DenyAll), filled(tokens, 1, NEVER_S)],
         }
     }
 }
 
-/// The client is to forget the bucket.
+/// Message that makes the client forget the bucket.
 pub(super) fn abandon(bucket: &BucketId) -> BucketAction {
     let action = Action::AbandonAction(AbandonAction {});
     BucketAction { bucket_id: Some(bucket.clone()), bucket_action: Some(action) }
@@ -93,7 +95,7 @@ fn action(bucket: &BucketId, strategy: Strategy) -> BucketAction {
     BucketAction { bucket_id: Some(bucket.clone()), bucket_action: Some(action) }
 }
 
-/// At least 1: a client may take 0 for something else.
+/// Rounds to at least 1, because a client could give 0 another meaning.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is within 1 and the most")]
 fn whole(figure: f64) -> u32 {
     figure.clamp(1.0, f64::from(u32::MAX)) as u32

@@ -1,4 +1,5 @@
-//! All buckets, and the clients that report them. Both are bounded, and gone when their streams end.
+//! All buckets, and the streams of the clients that report them. Both are bounded, and removed when the streams
+//! end.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,63 +17,64 @@ use crate::gateway::proto::envoy::service::rate_limit_quota::v3::{
 };
 use crate::refusals::told;
 
-/// The most streams, the most buckets of a stream, and the most of all, each counted as often as streams report it.
+/// Maximum number of streams, of buckets per stream, and of buckets of all streams. A bucket counts once per
+/// stream that reports it.
 pub(super) const STREAMS_MAX: usize = 1_000;
 pub(super) const BUCKETS_OF_STREAM_MAX: usize = 1_000;
 pub(super) const BUCKETS_MAX: usize = 20_000;
-/// A stream whose client has reported nothing for so long gives its place up to a new one.
+/// Time without a report after which a stream may be ended in favor of a new one.
 const IDLE: Duration = Duration::from_mins(1);
-/// The most that a bucket's pairs have, in bytes. Clients of the proxy say some of it.
+/// Maximum size of a bucket's pairs, in bytes. Clients of the proxy choose parts of them.
 pub(super) const BUCKET_BYTES_MAX: usize = 2_048;
 
-/// What a stream's client is sent.
+/// Item that is sent to a stream's client.
 pub(super) type Sent = Result<RateLimitQuotaResponse, Status>;
 
-/// A bucket's domain and its pairs.
+/// Domain and pairs of a bucket.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Name {
     domain: String,
     pairs: Pairs,
 }
 
-/// All buckets.
+/// All buckets and streams.
 #[derive(Debug, Default)]
 pub(super) struct Book {
     buckets: HashMap<Arc<Name>, Bucket>,
     streams: HashMap<u64, Stream>,
-    /// How many buckets all streams report.
+    /// Number of buckets over all streams.
     reported: usize,
     numbered: u64,
-    /// Why no more streams are let in, if none are.
+    /// Reason why no more streams are accepted, if so.
     closed: Option<&'static str>,
 }
 
-/// A client's stream.
+/// Stream of a client.
 #[derive(Debug)]
 struct Stream {
     sender: Sender<Sent>,
-    /// The name of its client's token.
+    /// Name of the client's token.
     token: String,
-    /// When it began, or last reported.
+    /// Time of the last report, or of the beginning.
     heard_at: Duration,
     domain: String,
     buckets: BTreeSet<Arc<Name>>,
-    /// Whether it was logged that one of its buckets is not counted.
+    /// True once a warning was logged that one of its buckets is not counted.
     has_warned: bool,
 }
 
-/// How many requests a client reported.
+/// Number of requests in a client's report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reported {
     pub(super) admitted: u64,
     pub(super) refused: u64,
-    /// Either, in buckets that are not counted.
+    /// Requests of both kinds in buckets that are not counted.
     pub(super) uncounted: u64,
 }
 
 impl Book {
-    /// Begins a stream of a client with this token, which is sent what `sender` is given; returns its number. Where all places
-    /// are taken, another stream may have to end for it.
+    /// Opens a stream for a client with this token and returns its number. Items for the client go to `sender`.
+    /// If there are too many streams, another one may be ended for it.
     pub(super) fn open(&mut self, sender: Sender<Sent>, token: &str, now: Duration) -> Result<u64, Status> {
         if let Some(closed) = self.closed {
             return Err(Status::unavailable(closed));
@@ -83,7 +85,7 @@ impl Book {
                 return Err(Status::resource_exhausted(expected));
             };
             if let Some(stream) = self.streams.get(&last) {
-                // One that takes nothing in hears of it later: see `look`.
+                // A client that does not read receives this later, from `look`.
                 let _ = stream.sender.try_send(Err(Status::resource_exhausted(why)));
             }
             self.end(last);
@@ -101,8 +103,9 @@ impl Book {
         Ok(self.numbered)
     }
 
-    /// The stream that gives its place up to one of a client with this token, and why: the one that has reported nothing for
-    /// longest, of those that are idle, or else of the token that has most, if the other would still have fewer.
+    /// Chooses a stream to end in favor of a client with this token, with the reason. It is the longest idle
+    /// stream; if none is idle, the least active stream of the token with the most streams, provided that this
+    /// token then still has at least as many as the new one's.
     fn dispensable(&self, token: &str, now: Duration) -> Option<(u64, &'static str)> {
         let longest = |of: Option<&str>| {
             let streams = self.streams.iter().filter(|(_, stream)| of.is_none_or(|of| stream.token == of));
@@ -123,7 +126,7 @@ impl Book {
         Some((last, "all places are taken: expected a token to leave as many to others"))
     }
 
-    /// Ends a stream, and forgets what it reported.
+    /// Ends a stream and forgets what it reported.
     pub(super) fn end(&mut self, stream: u64) {
         let Some(ended) = self.streams.remove(&stream) else { return };
         for name in &ended.buckets {
@@ -131,17 +134,17 @@ impl Book {
         }
     }
 
-    /// Ends all streams, for this reason, and lets no more in.
+    /// Ends all streams for this reason and accepts no more.
     pub(super) fn close(&mut self, why: &'static str) {
         self.closed = Some(why);
         for stream in self.streams.values() {
-            // As above.
+            // As above: a client that does not read receives this later.
             let _ = stream.sender.try_send(Err(Status::unavailable(why)));
         }
         (self.streams, self.buckets, self.reported) = (HashMap::new(), HashMap::new(), 0);
     }
 
-    /// Whether a stream goes on. If not, its client may not have heard of it: it took nothing in when the stream was ended.
+    /// Fails if the stream was ended. Its client may not know it, if it was not reading at that time.
     pub(super) fn look(&self, stream: u64) -> Result<(), Status> {
         if self.streams.contains_key(&stream) {
             return Ok(());
@@ -150,14 +153,14 @@ impl Book {
         Err(self.closed.map_or_else(|| Status::resource_exhausted(gone), Status::unavailable))
     }
 
-    /// How many streams and buckets there are.
+    /// Numbers of streams and of buckets.
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.streams.len(), self.buckets.len())
     }
 
-    /// A stream's client reports; returns how many requests. Fails with what is wrong. A bucket that there is no room for, or
-    /// whose pairs no descriptor can have, is passed over: clients of the proxy make them up, and must not take its other
-    /// buckets away from it.
+    /// Applies a client's report and returns the number of requests in it. Fails if it is invalid. A bucket is
+    /// skipped if there is no room for it or if no descriptor can have its pairs. It is no error, because
+    /// clients of the proxy can make up such buckets, and must not deprive the proxy of its other buckets.
     pub(super) fn report(
         &mut self,
         stream: u64,
@@ -189,7 +192,7 @@ impl Book {
         Ok(reported)
     }
 
-    /// Logs why a bucket of a stream is not counted, once.
+    /// Logs why a bucket of the stream is not counted, once per stream.
     fn warn(&mut self, stream: u64, why: &Status) {
         if let Some(known) = self.streams.get_mut(&stream).filter(|known| !known.has_warned) {
             known.has_warned = true;
@@ -197,7 +200,7 @@ impl Book {
         }
     }
 
-    /// Has a stream hold a bucket, if there is room for it.
+    /// Adds a bucket to a stream, if there is room.
     fn hold(&mut self, stream: u64, index: usize, name: &Arc<Name>, now: Duration) -> Result<(), Status> {
         let Some(known) = self.streams.get_mut(&stream) else { return Ok(()) };
         if known.buckets.contains(name) {
@@ -232,25 +235,25 @@ impl Book {
         Ok(())
     }
 
-    /// What the rules are to be asked for now.
+    /// Checks that are due now.
     pub(super) fn due(&mut self, now: Duration) -> Vec<(Arc<Name>, Due)> {
         let due = |(name, bucket): (&Arc<Name>, &mut Bucket)| Some((Arc::clone(name), bucket.due(now)?));
         self.buckets.iter_mut().filter_map(due).collect()
     }
 
-    /// The rules have said so to what was due.
+    /// Applies the result of a check that was due.
     pub(super) fn said(&mut self, name: &Name, due: &Due, said: Said) {
         if let Some(bucket) = self.buckets.get_mut(name) {
             bucket.said(&due.of, said);
         }
     }
 
-    /// Tells clients what is new for them.
+    /// Sends new assignments to the clients.
     pub(super) fn tell(&mut self, now: Duration) {
         let mut actions: HashMap<u64, Vec<BucketAction>> = HashMap::new();
         let mut quiet = Vec::new();
         for (name, bucket) in &mut self.buckets {
-            // A client that takes nothing in is not told, and so has nothing more to spend.
+            // A client that does not read receives no assignment, and so gets no more tokens.
             let takes =
                 |stream: &u64| self.streams.get(stream).is_some_and(|stream| stream.sender.capacity() > 0);
             for (stream, assignment) in bucket.tell(now, takes) {
@@ -273,7 +276,7 @@ impl Book {
         }
     }
 
-    /// A stream holds a bucket no more.
+    /// Removes a stream from the holders of a bucket.
     fn forget(&mut self, stream: u64, name: &Arc<Name>) {
         self.reported -= 1;
         let Some(bucket) = self.buckets.get_mut(name) else { return };
@@ -285,7 +288,7 @@ impl Book {
 }
 
 impl Stream {
-    /// The domain of a message that says this one.
+    /// Domain of the stream. Checks the domain in a message against it.
     fn domain_of(&mut self, domain: String) -> Result<String, Status> {
         if self.domain.is_empty() {
             if domain.is_empty() {

@@ -1,5 +1,5 @@
-//! A bucket, with all clients that report it: the rules are asked for all of them at once, and what they let through is divided
-//! by what each client was asked for.
+//! A bucket with all clients that report it. One series of checks covers all of them, and the requests that the
+//! rules allow are divided in proportion to the clients' demands.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,77 +9,77 @@ use super::holder::{Holder, PACE, Terms};
 use crate::gateway::Ask;
 use crate::gateway::proto::envoy::service::rate_limit_quota::v3::BucketId;
 
-/// A bucket that no rule was asked about, or no rule counts.
+/// Terms of a bucket that has not been checked, or that no rule counts.
 const UNKNOWN: Terms = Terms { burst: 1.0, rate: 0.0, is_prepaid: false, holders: 1.0 };
-/// For how long what was due adds up, at most, when nobody looked.
+/// Maximum time over which due requests add up between two calls.
 const SPAN_MAX: Duration = Duration::from_secs(1);
-/// In how many checks the rules are asked for what is due, about, ...
+/// Approximate number of checks over which the due requests are spread.
 const CHECKS: u32 = 16;
-/// ... and which part of the burst one check takes at most: one that takes much finds it together less often.
+/// Fraction of the burst that one check may take: larger checks succeed less often.
 const BURST_PART: f64 = 8.0;
 
-/// What the rules say of a bucket's requests.
+/// Result of the rules for a bucket's requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Ruling {
     /// No rule counts them.
     Free,
-    /// They are refused, whatever any quota has.
+    /// They are refused regardless of quotas.
     Refused,
-    /// Rules count them, and allow so much.
+    /// Rules count them and allow the following.
     Counted {
-        /// Requests at once.
+        /// Maximum number of requests at once.
         burst: f64,
-        /// Requests a second, in the long run.
+        /// Requests per second in the long run.
         rate: f64,
-        /// Whether clients spend only what was let through before.
+        /// True if clients may spend only tokens that were consumed in advance.
         is_prepaid: bool,
     },
-    /// It cannot be said now.
+    /// The rules could not be checked.
     Unchecked,
 }
 
-/// What the rules are to be asked for.
+/// Checks that are due for a bucket.
 #[derive(Clone, Debug)]
 pub(super) struct Due {
     /// A request of the bucket.
     pub(super) ask: Ask,
-    /// How many of them.
+    /// Number of requests.
     pub(super) count: u32,
-    /// How many to ask for in one check, at most.
+    /// Maximum number of requests per check.
     pub(super) at_once: u32,
-    /// How many each client is asked for, in parts of a request.
+    /// Each client's part of the requests, by stream number.
     pub(super) of: BTreeMap<u64, f64>,
 }
 
-/// What the rules said to a [`Due`].
+/// Result of a [`Due`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Said {
-    /// Requests that they were asked for, and let through.
+    /// Requests checked, and requests allowed.
     pub(super) asked: u32,
     pub(super) given: u32,
     pub(super) ruling: Ruling,
 }
 
-/// A bucket.
+/// Bucket with its holders.
 #[derive(Debug)]
 pub(super) struct Bucket {
     pub(super) id: BucketId,
-    /// A request of it.
+    /// A request of the bucket.
     ask: Ask,
-    /// By the numbers of the clients' streams.
+    /// Clients by the number of their stream.
     pub(super) holders: BTreeMap<u64, Holder>,
     ruling: Option<Ruling>,
     terms: Terms,
-    /// Whether an answer of the rules is awaited.
+    /// True while checks are in progress.
     is_asking: bool,
-    /// Whether there is an answer for a client that was told nothing yet.
+    /// True if a result is available for a client that has no assignment yet.
     has_news: bool,
     advanced: Duration,
     looked: Duration,
 }
 
 impl Bucket {
-    /// One whose requests are like this.
+    /// Bucket whose requests look like `ask`.
     pub(super) fn new(id: BucketId, ask: Ask, now: Duration) -> Self {
         let holders = BTreeMap::new();
         Self {
@@ -95,7 +95,7 @@ impl Bucket {
         }
     }
 
-    /// What the rules are to be asked for now, if anything.
+    /// Checks that are due now; none if there are too few requests or checks are in progress.
     pub(super) fn due(&mut self, now: Duration) -> Option<Due> {
         let span = now.saturating_sub(self.advanced).min(SPAN_MAX);
         self.advanced = now;
@@ -121,7 +121,7 @@ impl Bucket {
         Some(Due { ask: self.ask.clone(), count, at_once, of })
     }
 
-    /// The rules have said so to what was due.
+    /// Applies the result of the due checks, divided as in `of`.
     pub(super) fn said(&mut self, of: &BTreeMap<u64, f64>, said: Said) {
         self.is_asking = false;
         self.has_news = self.holders.values().any(Holder::is_new);
@@ -131,7 +131,7 @@ impl Bucket {
         }
         let all: f64 = of.values().sum();
         for (number, asked) in of {
-            // Its stream may have ended.
+            // The stream may have ended.
             if let Some(holder) = self.holders.get_mut(number) {
                 let part = asked / all;
                 holder.answered(f64::from(said.asked) * part, f64::from(said.given) * part);
@@ -139,7 +139,8 @@ impl Bucket {
         }
     }
 
-    /// What to tell each client now that takes it: those that know nothing yet at once, the others from time to time.
+    /// Assignments to send now, to the clients for which `takes` is true: at once for clients without an
+    /// assignment, and once per [`PACE`] for the others.
     pub(super) fn tell(&mut self, now: Duration, takes: impl Fn(&u64) -> bool) -> Vec<(u64, Assignment)> {
         let Some(ruling) = self.ruling else { return Vec::new() };
         let span = now.saturating_sub(self.looked);
@@ -165,7 +166,7 @@ impl Bucket {
                 Ruling::Free => holder.say(now, Assignment::Everything),
                 Ruling::Refused => holder.say(now, Assignment::Nothing),
                 Ruling::Counted { .. } => holder.tell(now, &self.terms, spare),
-                // What it was told ends then, and its own settings say what becomes of requests.
+                // The last assignment then expires, and the client's own settings decide.
                 Ruling::Unchecked => None,
             };
             told.extend(assignment.map(|assignment| (*number, assignment)));

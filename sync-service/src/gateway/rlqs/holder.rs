@@ -1,92 +1,96 @@
-//! What one client has of a bucket: what it was asked for, what was let through for it, what it may do.
+//! Account of one client in a bucket: its demand, the requests that the rules allowed for it, and its
+//! assignment.
 //!
-//! What a client is asked for, the rules are asked for as well, little by little over the time after its report. What they let
-//! through is the client's to spend. It spends before or after that:
+//! The rules are checked for as many requests as the client reports, spread over the time after its report. The
+//! client may spend what the rules allow. There are two modes:
 //!
-//! - **afterwards**, under token buckets that POPs share by reports, if they are not slow. It has a bucket that refills. For what it admitted beyond
-//!   what the rules let through, they are asked more.
-//! - **before**, under all others: it has a bucket of tokens that were let through already, and that never refills. It gets
-//!   others in place of them; what it had not spent then is let through still, and is given to it again once that is known.
+//! - **In arrears**, under token buckets with shared budgets, unless they are slow: the client has a refilling
+//!   bucket. If it admits more than the rules allowed, the excess is checked as well.
+//! - **Prepaid**, under all other algorithms: the client has a bucket of tokens that the rules allowed in
+//!   advance, and which never refills. New tokens replace the old ones. Tokens that were replaced unspent are
+//!   returned to its account once their number is known.
 //!
-//! No clock and no IO: `now` is an argument.
+//! The code has no clock and no IO: `now` is an argument.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::assignment::Assignment;
 
-/// How often a client is told what it may do, if that changes.
+/// Minimum interval between changes of an assignment.
 pub(super) const PACE: Duration = Duration::from_secs(1);
-/// After how long it is told again, though nothing changed: well before an assignment ends.
+/// Interval after which an unchanged assignment is repeated, well before it expires.
 const AGAIN: Duration = Duration::from_secs(8);
-/// How long after its last request a client is to forget the bucket.
+/// Time since its last request after which a client is told to forget the bucket.
 const QUIET: Duration = Duration::from_mins(1);
-/// How long after its last report its demand is not known any more: two of Envoy's.
+/// Time since its last report after which a client's demand is unknown: two reporting intervals of Envoy.
 const SILENT: Duration = Duration::from_secs(10);
-/// How long until a client has surely taken in what it was told. Until then it may spend what it had before.
+/// Time after which a client certainly has applied an assignment. Until then it may spend tokens of the
+/// previous one.
 const TAKEN_IN: Duration = Duration::from_secs(2);
-/// In which time its account is evened out: as often as Envoy reports.
+/// Time over which a difference in its account is evened out: one reporting interval of Envoy.
 const EVEN: Duration = Duration::from_secs(5);
-/// A client that has a smaller rate than this is given tokens in advance: each time its bucket changes, it loses what it has of a
-/// token, so a slow one might never have a whole one.
+/// Rate per client below which the mode is prepaid. A change of a refilling bucket loses its fraction of a
+/// token, so a slow client might never have a whole one.
 const SLOW: f64 = 1.0;
-/// In which part of a second a client's purse is to be filled.
+/// Reciprocal of the time, in seconds, in which a client's account is filled.
 const SOON: f64 = 4.0;
-/// How much a new figure counts, each [`PACE`].
+/// Weight of a new value in the moving averages, per [`PACE`].
 const WEIGHT: f64 = 0.4;
-/// Rules refuse some of what they are asked for if they let through less than this part of it.
+/// Fraction of the checked requests below which the rules are considered to refuse some.
 const ENOUGH: f64 = 0.98;
-/// So much more than what it is asked for in a second, it is given in advance for the next.
+/// Ratio of the tokens given in advance for the next second to the demand in the last one.
 const HEADROOM: f64 = 1.25;
-/// Of a burst, so much is in the hands of clients even if they are hardly asked: the first requests after a pause find it.
+/// Fraction of the burst that clients hold even without demand, for the first requests after a pause.
 const FLOAT: f64 = 0.125;
-/// A client whose tokens are down to this part gets new ones.
+/// Fraction of its tokens below which a client gets new ones.
 const USED_UP: f64 = 0.25;
 
-/// What the rules that count a bucket's requests allow.
+/// Terms of the rules that count a bucket's requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Terms {
-    /// Requests at once.
+    /// Maximum number of requests at once.
     pub(super) burst: f64,
-    /// Requests a second, in the long run.
+    /// Requests per second in the long run.
     pub(super) rate: f64,
-    /// Whether clients spend only what was let through before.
+    /// True if clients may spend only tokens that were consumed in advance.
     pub(super) is_prepaid: bool,
-    /// How many clients have the bucket.
+    /// Number of clients of the bucket.
     pub(super) holders: f64,
 }
 
-/// A client's part in a bucket.
+/// Account of a client in a bucket.
 #[derive(Debug, Default)]
 pub(super) struct Holder {
-    /// Requests a second, as reported.
+    /// Reported requests per second.
     demand: f64,
-    /// When it reported last, and when requests.
+    /// Times of the last report, and of the last report with requests.
     reported: Option<Duration>,
     asked_for: Duration,
-    /// Requests that the rules are to be asked for.
+    /// Requests for which checks are due.
     due: f64,
-    /// Requests that the rules let through for it, and that it admitted.
+    /// Requests that the rules allowed for the client, and requests that it admitted.
     paid: f64,
     spent: f64,
-    /// By how much the two differed at its last report.
+    /// Difference of the two at its last report.
     uneven: f64,
-    /// Tokens that it was given in advance, and those of them that it lost unspent.
+    /// Tokens handed out in advance, and those among them that were returned unspent.
     handed: f64,
     returned: f64,
-    /// Tokens that it may have still, and when they were taken from it by giving it others (the last were not).
+    /// Tokens that the client may still have, each with the time at which they were replaced (none for the
+    /// last).
     live: VecDeque<(f64, Option<Duration>)>,
-    /// How many it has, as far as can be guessed.
+    /// Estimated number of tokens that it still has.
     in_hand: f64,
-    /// What the rules were asked for and let through since the last look; and both in a second, evened out.
+    /// Requests checked and allowed since the last look, and the moving averages of both per second.
     recent: Flow,
     flow: Flow,
     is_prepaid: bool,
-    /// What it was told, and when.
+    /// Last assignment and its time.
     told: Option<(Assignment, Duration)>,
 }
 
-/// Requests that rules were asked for, and those that they let through.
+/// Requests that were checked, and those that were allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Flow {
     asked: f64,
@@ -94,7 +98,8 @@ struct Flow {
 }
 
 impl Holder {
-    /// The client says what it admitted and refused in the last `elapsed`, which may be cut to whole seconds.
+    /// Applies a report of requests admitted and refused in the last `elapsed`, which may have been cut to
+    /// whole seconds.
     pub(super) fn report(&mut self, now: Duration, elapsed: Duration, admitted: u64, refused: u64) {
         let requests = as_f64(admitted.saturating_add(refused));
         let since = self.reported.map_or(elapsed, |last| {
@@ -102,7 +107,7 @@ impl Holder {
         });
         let seconds = since.as_secs_f64();
         if seconds > 0.0 {
-            // What comes often counts for little.
+            // Frequent reports have little weight.
             self.demand += (requests / seconds - self.demand) * seconds.min(1.0);
         } else {
             self.due += requests;
@@ -120,7 +125,7 @@ impl Holder {
         }
     }
 
-    /// Takes back what it lost unspent, and notes what it admitted without tokens.
+    /// Returns tokens that were replaced unspent, and accounts for requests admitted without tokens.
     fn settle(&mut self, now: Duration) {
         let is_gone = |(_, taken): &(f64, Option<Duration>)| taken.is_some_and(|at| at + TAKEN_IN <= now);
         while self.live.front().is_some_and(is_gone) {
@@ -128,7 +133,7 @@ impl Holder {
         }
         let unspent = self.handed - self.returned - self.spent;
         if unspent < 0.0 {
-            // Envoy admits as it is set up before it has an assignment, and when that has ended.
+            // Envoy's own settings apply before it has an assignment, and after that has expired.
             self.handed -= unspent;
         } else {
             let live: f64 = self.live.iter().map(|(tokens, _)| tokens).sum();
@@ -136,28 +141,29 @@ impl Holder {
         }
     }
 
-    /// What was let through for it and is not in its hands; below zero, what it admitted beyond that.
+    /// Requests allowed for it that are not handed out; negative if it admitted more than was allowed.
     fn purse(&self) -> f64 {
         if self.is_prepaid { self.paid - self.handed + self.returned } else { self.paid - self.spent }
     }
 
-    /// What was let through for it, and what of that is not in its hands and not spent.
+    /// Requests allowed for it, and those among them that are neither handed out nor spent.
     #[cfg(test)]
     pub(super) fn account(&self) -> (f64, f64) {
         (self.paid, self.purse())
     }
 
-    /// How many tokens it is to have in hand in a second, and how many more in its purse: others for those that are old.
+    /// Number of tokens that it should hold for the next second, and the number to keep in reserve to replace
+    /// old ones.
     fn wanted(&self, terms: &Terms) -> (f64, f64) {
         let part = terms.burst / terms.holders;
-        // Where there are hardly more tokens than clients, only those that are asked have any.
+        // With hardly more tokens than clients, only clients with demand get any.
         let float = if part < 2.0 { 0.0 } else { (part * FLOAT).max(1.0) };
         let asked = self.demand * PACE.as_secs_f64() * HEADROOM;
         let asked = if asked > 0.0 { asked.max(1.0) } else { 0.0 };
         (asked.max(float), float)
     }
 
-    /// Time goes by, and what the rules are to be asked for adds up, unless it does not report any more.
+    /// Accumulates the requests that are due over `span`, unless the client no longer reports.
     pub(super) fn advance(&mut self, now: Duration, span: Duration, terms: &Terms) {
         if self.reported.is_some_and(|last| last + SILENT <= now) {
             self.due = 0.0;
@@ -167,37 +173,39 @@ impl Holder {
         let a_second = if self.is_prepaid {
             self.in_hand = (self.in_hand - self.demand * seconds).max(0.0);
             let (wanted, float) = self.wanted(terms);
-            // As fast as it is asked itself: a client that is asked more often has a greater part of what is there.
+            // The reserve fills in proportion to demand, so a client with more demand gets more of what there
+            // is.
             ((wanted + float - self.purse() - self.in_hand) * SOON).clamp(0.0, wanted)
         } else {
             let is_even = self.reported.is_none_or(|last| last + EVEN <= now);
             let beyond = if is_even { 0.0 } else { self.uneven / EVEN.as_secs_f64() };
             (self.demand - beyond).max(0.0)
         };
-        // However long the last answer took, no more than in a second is asked for at once.
+        // At most a second's worth of requests is due at a time, however long the last checks took.
         self.due = (self.due + a_second * seconds).min(self.due.max(a_second + 1.0));
     }
 
-    /// What the rules are to be asked for.
+    /// Requests for which checks are due.
     pub(super) fn due(&self) -> f64 {
         self.due
     }
 
-    /// The rules are asked for this part of it; returns how much that is.
+    /// Takes the fraction `part` of the due requests and returns their number.
     pub(super) fn ask(&mut self, part: f64) -> f64 {
         let asked = self.due * part;
         self.due -= asked;
         asked
     }
 
-    /// The rules were asked for so much, and let so much through.
+    /// Records requests that were checked and allowed.
     pub(super) fn answered(&mut self, asked: f64, given: f64) {
         self.paid += given;
         self.recent.asked += asked;
         self.recent.given += given;
     }
 
-    /// Goes by these terms from now on, and by what the rules let through in the last `span`; returns how much in a second.
+    /// Applies new terms, and updates the averages with the last `span`. Returns the average number of allowed
+    /// requests per second.
     pub(super) fn look(&mut self, span: Duration, terms: &Terms) -> f64 {
         let seconds = span.as_secs_f64();
         if seconds > 0.0 {
@@ -214,14 +222,15 @@ impl Holder {
         self.flow.given
     }
 
-    /// What to tell it now, by these terms; none if it knows. `spare` is what of the rate is let through for nobody.
+    /// New assignment under these terms; none if the last one is still right. `spare` is the part of the rate
+    /// that no client uses.
     pub(super) fn tell(&mut self, now: Duration, terms: &Terms, spare: f64) -> Option<Assignment> {
         let assignment =
             if self.is_prepaid { self.tokens(now, terms)? } else { self.refilling(terms, spare) };
         self.say(now, assignment)
     }
 
-    /// Tells it this, unless it knows.
+    /// Records an assignment as sent; none if the last one is equivalent and recent.
     pub(super) fn say(&mut self, now: Duration, assignment: Assignment) -> Option<Assignment> {
         let is_known = |(told, _): &(Assignment, Duration)| assignment.is_like(told) && !self.is_old(now);
         if self.told.as_ref().is_some_and(is_known) {
@@ -231,17 +240,17 @@ impl Holder {
         Some(assignment)
     }
 
-    /// Whether it was told nothing yet.
+    /// True if it has no assignment yet.
     pub(super) fn is_new(&self) -> bool {
         self.told.is_none()
     }
 
-    /// Whether its assignment would end before long.
+    /// True if its assignment expires soon.
     fn is_old(&self, now: Duration) -> bool {
         self.told.is_none_or(|(_, at)| at + AGAIN <= now)
     }
 
-    /// Whether it was asked for nothing for long.
+    /// True if it has had no requests for a long time.
     pub(super) fn is_quiet(&self, now: Duration) -> bool {
         self.asked_for + QUIET <= now
     }
@@ -252,14 +261,14 @@ impl Holder {
         if given >= ENOUGH * asked {
             return Assignment::refilling(given + spare / terms.holders, burst);
         }
-        // At most half of what it gets pays for what it had.
+        // At most half of its rate is used to pay its debt.
         let owed = (-self.purse()).max(0.0) / EVEN.as_secs_f64();
         let rate = (given - owed).max(given / 2.0);
         Assignment::refilling(rate, rate.clamp(1.0, burst))
     }
 
-    /// New tokens, if it has hardly any left or they are old. Those that it has are never told again: if its assignment had ended
-    /// meanwhile, it would have them twice.
+    /// New tokens, if it has hardly any left or its assignment expires soon. Old tokens are never assigned
+    /// again: if the assignment had expired in the meantime, the client would have them twice.
     fn tokens(&mut self, now: Duration, terms: &Terms) -> Option<Assignment> {
         let last = self.live.back().map_or(0.0, |(tokens, _)| *tokens);
         let tokens = self.purse().min(self.wanted(terms).0).clamp(0.0, f64::from(u32::MAX)).floor();

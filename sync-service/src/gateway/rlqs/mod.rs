@@ -1,15 +1,16 @@
-//! Envoy's rate limit quota service (`envoy.service.rate_limit_quota.v3`) over gRPC: clients decide for themselves, and are told
-//! how much they may let through.
+//! Envoy's rate limit quota service (`envoy.service.rate_limit_quota.v3`) over gRPC: clients decide by
+//! themselves, by assignments of this service.
 //!
-//! What a client reports that it was asked for, the gateway's rules are asked for as well, as if each request had been checked
-//! here. So its requests count in the same budgets as all others, and how much it may let through is what the rules do.
+//! For each request that a client reports, the gateway's rules are checked as if the request had been checked
+//! here. So its requests count against the same budgets as all others, and its assignments follow what the
+//! rules allow.
 //!
 //! ```text
-//! service.rs      streams: reports in, assignments out; texts.rs, how they are read
-//! asking.rs       a report; a bucket as a request of the rules
+//! service.rs      streams of reports and assignments; texts.rs, their decoder
+//! asking.rs       a report; the check for a bucket
 //! book.rs         all buckets and streams; bucket.rs, one bucket, divided among its clients
-//! holder.rs       what one client has of a bucket, and may do
-//! assignment.rs   the same as Envoy understands it
+//! holder.rs       account of one client in a bucket
+//! assignment.rs   assignments in the form that Envoy understands
 //! ```
 
 mod asking;
@@ -43,19 +44,19 @@ use crate::metrics::Metrics;
 use book::{Book, Reported, Sent};
 use bucket::{Due, Ruling, Said};
 
-/// How often the rules are asked for what is due: not much less evenly than requests come.
+/// Interval at which due checks are made: short, so that they are spread almost as evenly as requests.
 const TICK: Duration = Duration::from_millis(25);
-/// How long after a report all of them are looked at: each look is at all buckets.
+/// Delay after a report during which further reports are gathered, because each look visits all buckets.
 const TOGETHER: Duration = Duration::from_millis(2);
-/// In how many checks at most.
+/// Maximum number of checks per bucket and tick.
 const CHECKS_MAX: usize = 64;
 
-/// Divides quotas among clients that decide for themselves.
+/// Divides quotas among clients that decide by themselves.
 pub(super) struct Quotas {
     gateway: Arc<Gateway>,
     metrics: Arc<Metrics>,
     book: Mutex<Book>,
-    /// There is a report.
+    /// Notified on each report.
     reported: Notify,
     started: Instant,
 }
@@ -67,19 +68,19 @@ impl std::fmt::Debug for Quotas {
 }
 
 impl Quotas {
-    /// Of what the rules of `gateway` allow.
+    /// Service for the rules of `gateway`.
     pub(super) fn new(gateway: Arc<Gateway>, metrics: Arc<Metrics>) -> Arc<Self> {
         let (book, reported, started) = (Mutex::default(), Notify::new(), Instant::now());
         Arc::new(Self { gateway, metrics, book, reported, started })
     }
 
-    /// Asks the rules and tells the clients, until it is aborted.
+    /// Makes the checks and sends assignments until the task is aborted.
     pub(super) async fn run(self: Arc<Self>) {
         let mut asking = JoinSet::new();
         loop {
             tokio::select! {
                 () = sleep(TICK) => {}
-                // Reports that come at once are looked at together.
+                // Reports that arrive together are handled together.
                 () = self.reported.notified() => sleep(TOGETHER).await,
             }
             while asking.try_join_next().is_some() {}
@@ -100,7 +101,7 @@ impl Quotas {
         }
     }
 
-    /// Ends all streams, for this reason.
+    /// Ends all streams for this reason.
     pub(super) fn close(&self, why: &'static str) {
         self.book().close(why);
     }
@@ -128,7 +129,7 @@ impl Quotas {
         Ok(())
     }
 
-    /// Asks the rules for what is due, in several checks, each of which is let through as a whole or not.
+    /// Checks the due requests in several parts, each of which is allowed or refused as a whole.
     async fn ask(&self, due: &Due) -> Said {
         let (mut asked, mut given, mut last) = (0, 0, None);
         let pause = TICK / due.count.div_ceil(due.at_once);
@@ -138,7 +139,7 @@ impl Quotas {
                 break;
             }
             if asked > 0 {
-                // Whoever asks elsewhere meanwhile has the same chance.
+                // The pauses give other callers the same chance.
                 sleep(pause).await;
             }
             let verdict = self.gateway.check_alone(Ask { hits, ..due.ask.clone() }).await;
@@ -170,7 +171,7 @@ impl Quotas {
     }
 }
 
-/// What the rules that count such a request allow, all together; none if none does.
+/// Combined terms of all rules that count such a request; none if no rule does.
 fn allowed(rules: &RuleSet, mut ask: Ask) -> Option<Ruling> {
     let (mut values, mut room, mut places) = (Values::default(), Bits::default(), Vec::new());
     let mut request = Fetched::new(&mut ask, rules.attributes(), &mut values);
@@ -178,7 +179,7 @@ fn allowed(rules: &RuleSet, mut ask: Ask) -> Option<Ruling> {
     let rules = met.iter().filter_map(|place| rules.rules().get(usize::from(*place)));
     let enforced =
         rules.filter(|rule| rule.enforcement.mode == Mode::Enforce && !rule.variant.is_unlimited());
-    // What the key is does not matter, only whether there is one.
+    // Only the presence of a key matters here, not its value.
     let secret = FleetSecret::derive(&[]);
     let ruling = enforced.filter_map(|rule| {
         if rule.missing == Missing::Skip && rule.key.value(&mut request, &secret).is_err() {

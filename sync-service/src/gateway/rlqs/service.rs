@@ -1,4 +1,4 @@
-//! Streams of clients: their reports in, what they may do out.
+//! Streams of clients: reports in, assignments out.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
@@ -22,31 +22,32 @@ use crate::gateway::proto::envoy::service::rate_limit_quota::v3::{
     RateLimitQuotaResponse, RateLimitQuotaUsageReports,
 };
 
-/// The path of the method.
+/// Path of the method.
 pub(in crate::gateway) const QUOTAS_PATH: &str =
     "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
-/// Messages that wait for a client to take them. There is one a second at most, and one more when it begins.
+/// Maximum number of messages that wait for a client to read them. There is at most one per second, and one
+/// more at the beginning.
 const WAITING_MAX: usize = 4;
-/// How soon it is looked again whether a client may still ask that reports nothing, and whether its stream goes on.
+/// Interval at which a silent client's permission and the state of its stream are checked.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// Who asks on a stream.
+/// Caller on a stream.
 #[derive(Clone)]
 pub(in crate::gateway) struct Asker {
-    /// The name of its token.
+    /// Name of its token.
     pub(in crate::gateway) token: String,
-    /// Whether it still may.
+    /// Checks that the token is still valid.
     pub(in crate::gateway) may_ask: Arc<dyn Fn() -> Result<(), Status> + Send + Sync>,
 }
 
-/// Serves streams.
+/// The gRPC service.
 #[derive(Clone)]
 pub(in crate::gateway) struct Streams {
     quotas: Arc<Quotas>,
     message_bytes_max: usize,
 }
 
-/// A stream that is open; dropped, what it reported is forgotten.
+/// Open stream. On drop, everything that it reported is forgotten.
 struct Open {
     quotas: Arc<Quotas>,
     number: u64,
@@ -58,11 +59,11 @@ impl Drop for Open {
     }
 }
 
-/// What a client is sent on its stream.
+/// Stream of responses to a client.
 type Answers = Pin<Box<dyn Stream<Item = Sent> + Send>>;
 
 impl Streams {
-    /// With reports of so many bytes at most.
+    /// Service with reports of at most `message_bytes_max` bytes.
     pub(in crate::gateway) fn new(quotas: Arc<Quotas>, message_bytes_max: usize) -> Self {
         Self { quotas, message_bytes_max }
     }
@@ -86,7 +87,7 @@ impl NamedService for Streams {
     const NAME: &'static str = "envoy.service.rate_limit_quota.v3.RateLimitQuotaService";
 }
 
-/// What the generated server does, with another codec.
+/// Same as the generated server, with another codec.
 impl Service<hyper::Request<Body>> for Streams {
     type Response = hyper::Response<Body>;
     type Error = Infallible;
@@ -118,7 +119,8 @@ impl StreamingService<RateLimitQuotaUsageReports> for Streams {
     }
 }
 
-/// Takes in what a client reports, until its stream ends, or it is told what is wrong, such as that its token is known no more.
+/// Applies a client's reports until its stream ends, or until it is sent an error, for example that its token
+/// is no longer valid.
 async fn listen(
     open: Open,
     asker: Asker,
@@ -129,7 +131,7 @@ async fn listen(
         let report = tokio::select! {
             report = reports.message() => Some(report),
             () = sleep(LOOK_AGAIN) => None,
-            // It left, or its stream was ended.
+            // The client disconnected, or its stream was ended.
             () = sender.closed() => return,
         };
         let outcome = match report {
@@ -141,7 +143,7 @@ async fn listen(
             Some(Err(status)) => Err(status),
         };
         if let Err(status) = outcome {
-            // It gets what it was sent before, and then this, if it takes that in.
+            // The error follows the items sent before, if the client reads them.
             drop(open);
             let _ = sender.send(Err(status)).await;
             return;

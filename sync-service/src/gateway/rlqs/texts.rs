@@ -1,7 +1,7 @@
-//! Reads reports in which not all is text that should be.
+//! Decoder of reports with text fields that are not valid UTF-8.
 //!
-//! A header may have any bytes, and Envoy puts them into a bucket as they are, and reports the bucket again and again. Were
-//! its stream ended because of them, any of its clients could take its quotas away from it. So such buckets are passed over.
+//! A header may have any bytes. Envoy copies them into a bucket and reports that bucket again and again. If
+//! that ended the stream, any client of the proxy could deprive it of its quotas. So such buckets are skipped.
 
 use std::collections::HashMap;
 
@@ -17,10 +17,10 @@ use crate::gateway::proto::envoy::service::rate_limit_quota::v3::{
 };
 use crate::gateway::proto::unknown;
 
-/// What clients report with.
+/// Type of the reports.
 const REPORTS: &str = ".envoy.service.rate_limit_quota.v3.RateLimitQuotaUsageReports";
 
-/// What reports are read with, and answers written.
+/// Codec with this decoder.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Texts;
 
@@ -53,7 +53,7 @@ impl Decoder for Texts {
     }
 }
 
-/// [`RateLimitQuotaUsageReports`].
+/// [`RateLimitQuotaUsageReports`] with values as bytes.
 #[derive(Clone, PartialEq, Message)]
 struct RawReports {
     #[prost(string, tag = "1")]
@@ -81,7 +81,7 @@ struct RawId {
 }
 
 impl RawReports {
-    /// The buckets that are text.
+    /// Converts the report; buckets that are not text are omitted.
     fn read(self) -> RateLimitQuotaUsageReports {
         let bucket_quota_usages = self.usages.into_iter().filter_map(RawUsage::read).collect();
         RateLimitQuotaUsageReports { domain: self.domain, bucket_quota_usages }

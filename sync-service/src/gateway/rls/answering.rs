@@ -1,4 +1,4 @@
-//! What is answered: the verdicts on all descriptors, as one response.
+//! Response of the rate limit service, composed of the decisions on all descriptors.
 
 use std::mem;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use crate::gateway::{Decision, Standing, Verdict};
 
 const POLICY: &str = "ratelimit-policy";
 
-/// The response to descriptors with these verdicts, in their order. Fails if none refuses and one could not be checked: what
-/// becomes of the request then is the caller's to say (Envoy's `failure_mode_deny`).
+/// Response to a request, from the decisions on its descriptors in their order. Fails if no descriptor is
+/// refused and one could not be checked; the caller then decides (Envoy's `failure_mode_deny`).
 pub fn response(mut verdicts: Vec<Verdict>) -> Result<RateLimitResponse, Status> {
     let is_over = verdicts.iter().any(is_refused);
     let unchecked = verdicts.iter().find(|verdict| verdict.decision == Decision::Deny);
@@ -50,7 +50,7 @@ pub fn response(mut verdicts: Vec<Verdict>) -> Result<RateLimitResponse, Status>
     })
 }
 
-/// All policies that the verdicts tell, each once.
+/// All distinct policies of the decisions.
 fn policies(verdicts: &[Verdict]) -> String {
     let of_all = verdicts.iter().flat_map(|verdict| &verdict.headers).filter(|(name, _)| name == POLICY);
     let mut policies: Vec<&str> = Vec::new();
@@ -66,13 +66,13 @@ fn is_refused(verdict: &Verdict) -> bool {
     matches!(verdict.decision, Decision::Limit | Decision::Block)
 }
 
-/// Which verdict the client is told of: of those that refuse it, the one that does so for longest, else of those that tell
-/// their status, the one that has least left.
+/// Index of the decision that the client sees: the refusal with the longest wait, or else the quota status with
+/// the fewest tokens left.
 fn told(verdicts: &[Verdict]) -> Option<usize> {
     let refused = verdicts.iter().enumerate().filter(|(_, verdict)| is_refused(verdict));
     let longest = refused.max_by_key(|(_, verdict)| match verdict.standing {
         Some(standing) => standing.retry_after,
-        // It is on the list of those that nothing lets in.
+        // It is on the `deny` list, which no wait helps against.
         None => Duration::MAX,
     });
     let standing = |(index, verdict): (usize, &Verdict)| Some((index, verdict.standing?));
@@ -101,7 +101,7 @@ fn status(verdict: Verdict) -> DescriptorStatus {
     }
 }
 
-/// The units that there are, in seconds; the longest first.
+/// Units of the protocol, in seconds, longest first.
 const UNITS: [(u64, Unit); 7] = [
     (31_536_000, Unit::Year),
     (2_592_000, Unit::Month),
@@ -112,8 +112,8 @@ const UNITS: [(u64, Unit); 7] = [
     (1, Unit::Second),
 ];
 
-/// The rule's limit, if its window is one of the units; no other can be said to an Envoy before 1.40. A caller that brought the
-/// limit itself knows of several units.
+/// Limit of a rule whose window is exactly one unit; an Envoy before 1.40 understands no other. A caller that
+/// supplied the limit itself also understands multiples of a unit.
 fn limit(rule: Option<String>, standing: &Standing) -> Option<RateLimit> {
     let window_s = standing.window.filter(|window| window.subsec_nanos() == 0)?.as_secs();
     let (unit_s, unit) = UNITS.into_iter().find(|(unit_s, _)| window_s.is_multiple_of(*unit_s))?;

@@ -1,4 +1,4 @@
-//! What is asked: each descriptor of a request becomes a check, by the rules or by the limit that it brings.
+//! Checks for the descriptors of a request, by the rules or by a descriptor's own limit.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -15,27 +15,27 @@ use crate::gateway::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::gateway::proto::envoy::r#type::v3::RateLimitUnit;
 use crate::gateway::{Ask, PerUnit, Purpose};
 
-/// The most descriptors of a request, and the most entries of a descriptor.
+/// Maximum number of descriptors in a request, and of entries in a descriptor.
 pub const DESCRIPTORS_MAX: usize = 64;
-/// The longest domain, and the longest key of an entry, in bytes.
+/// Maximum length of the domain and of an entry's key, in bytes.
 pub const NAME_BYTES_MAX: usize = 256;
-/// The longest value of an entry, in bytes: no header that an Envoy lets in is longer, unless it is set up to. A request is
-/// refused for it as a whole, and Envoy may let through what is refused so.
+/// Maximum length of an entry's value, in bytes. By default, Envoy accepts no header longer than that. The
+/// limit matters because a longer value fails the whole request, and Envoy may then let it through.
 pub const VALUE_BYTES_MAX: usize = 65_536;
 
-/// The longest value that may be meant as an address, in bytes.
+/// Maximum length of a value that could be an address, in bytes.
 const ADDRESS_BYTES_MAX: usize = 64;
 
-/// The check of a descriptor.
+/// Check of a descriptor.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Check {
     /// By the rules.
     Rules(Box<Ask>),
-    /// By the limit that it brings.
+    /// By the descriptor's own limit.
     Own(PerUnit),
 }
 
-/// The checks that `request` asks for, one for each descriptor. Fails with what is wrong with it, and where.
+/// Checks for the descriptors of `request`, in their order. An error states what is invalid and where.
 pub fn checks(request: RateLimitRequest) -> Result<Vec<Check>, Status> {
     name("domain", &request.domain)?;
     count("descriptors", request.descriptors.len())?;
@@ -56,9 +56,9 @@ pub fn checks(request: RateLimitRequest) -> Result<Vec<Check>, Status> {
     request.descriptors.iter().enumerate().map(check).collect()
 }
 
-/// How many requests a descriptor stands for, and what for. Zero only asks; but zero of a whole request is none given, and
-/// stands for one. A number of the descriptor's own may come when the response is over, and nothing tells whether it does: so
-/// it is charged even if it does not fit.
+/// Number of requests that a descriptor stands for, and the purpose of the check. A descriptor with 0 only
+/// peeks; 0 for the whole request means that no number was given, and counts as 1. A number on the descriptor
+/// itself may arrive after the response, which is not visible here. So it is charged even if it does not fit.
 fn hits(index: usize, descriptor: &RateLimitDescriptor, of_request: u32) -> Result<(u32, Purpose), Status> {
     let own = descriptor.hits_addend;
     let hits = own.unwrap_or_else(|| of_request.max(1).into());
@@ -74,7 +74,7 @@ fn hits(index: usize, descriptor: &RateLimitDescriptor, of_request: u32) -> Resu
     Ok((hits.max(1), purpose))
 }
 
-/// The check of the descriptor at `index` by its own limit, for one request.
+/// Check of the descriptor at `index` by its own limit, for one request.
 fn own(
     index: usize,
     domain: &str,
@@ -103,7 +103,7 @@ fn own(
     Ok(PerUnit { key, requests, window_s, hits: 1, purpose: Purpose::Take })
 }
 
-/// A unit's length in seconds, as envoyproxy/ratelimit has them.
+/// Length of a unit in seconds, as in envoyproxy/ratelimit.
 fn unit_s(unit: i32) -> Option<u32> {
     Some(match RateLimitUnit::try_from(unit).ok()? {
         RateLimitUnit::Unknown => return None,
@@ -116,7 +116,7 @@ fn unit_s(unit: i32) -> Option<u32> {
     })
 }
 
-/// Refuses what no check is made of.
+/// Refuses descriptors that exceed the limits.
 fn judge(index: usize, descriptor: &RateLimitDescriptor) -> Result<(), Status> {
     count(format_args!("descriptors[{index}].entries"), descriptor.entries.len())?;
     for (number, entry) in descriptor.entries.iter().enumerate() {
@@ -130,7 +130,7 @@ fn judge(index: usize, descriptor: &RateLimitDescriptor) -> Result<(), Status> {
     Ok(())
 }
 
-/// Refuses an address that is none. If several entries say one, the first counts.
+/// Refuses an invalid address. If several entries have one, the first counts.
 fn address(index: usize, descriptor: &Descriptor) -> Result<(), Status> {
     let Some(value) = descriptor.value(ADDRESS) else { return Ok(()) };
     if parse(value.as_bytes()).is_some() {

@@ -1,22 +1,22 @@
-//! Whether the door is worth asking (`grpc.health.v1`).
+//! Health of the gRPC port (`grpc.health.v1`).
 
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
-/// The names that clients ask by: the whole server, and each service.
+/// Names that clients may query: the whole server, and each service.
 const NAMES: [&str; 3] = [
     "",
     "envoy.service.ratelimit.v3.RateLimitService",
     "envoy.service.rate_limit_quota.v3.RateLimitQuotaService",
 ];
 
-/// What clients are told of the door's health.
+/// Health as clients see it.
 #[derive(Debug)]
 pub(super) struct Health(HealthReporter);
 
 impl Health {
-    /// Not serving yet; and the service that says so.
+    /// Health that is not serving yet, and the gRPC service that publishes it.
     pub(super) async fn new() -> (Self, HealthServer<HealthService>) {
         let reporter = HealthReporter::new();
         let service = HealthService::from_health_reporter(reporter.clone());
@@ -25,12 +25,12 @@ impl Health {
         (health, HealthServer::new(service))
     }
 
-    /// Says whether it serves.
+    /// Publishes the health.
     pub(super) async fn tell(&self, is_ready: bool) {
         self.say(if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing }).await;
     }
 
-    /// Ends the streams of those that watch it, which hold their connections open.
+    /// Ends the streams of clients that watch the health, because they keep connections open.
     pub(super) async fn end(&self) {
         for name in NAMES {
             self.0.clone().clear_service_status(name).await;

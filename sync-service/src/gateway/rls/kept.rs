@@ -1,4 +1,5 @@
-//! What is kept of a request while its message comes, and of an answer until its client takes it.
+//! Memory savings: only the needed part of a request is kept while its message arrives, and only the needed
+//! bytes of a response until its client reads it.
 
 use std::future::ready;
 
@@ -9,12 +10,13 @@ use hyper::{Request, Response};
 use tonic::Status;
 use tonic::body::Body;
 
-/// The token of a request.
+/// Headers with only the token of a request.
 pub(super) fn shown(headers: &HeaderMap) -> HeaderMap {
     headers.get(AUTHORIZATION).map(|shown| (AUTHORIZATION, shown.clone())).into_iter().collect()
 }
 
-/// A response whose message takes no more room than it needs, until its client takes it: tonic's has eight kilobytes.
+/// Response whose message uses only as much memory as it needs until its client reads it. A buffer of tonic has
+/// eight kilobytes.
 pub(super) async fn compact(response: Response<Body>) -> Response<Body> {
     let (head, body) = response.into_parts();
     let Ok(body) = body.collect().await else {
@@ -25,7 +27,7 @@ pub(super) async fn compact(response: Response<Body>) -> Response<Body> {
     Response::from_parts(head, Body::new(message.with_trailers(ready(trailers))))
 }
 
-/// A request without its fields, for methods that look at none.
+/// Request without its headers, for methods that need none.
 pub(super) fn bare<B>(request: Request<B>) -> Request<B> {
     let (mut head, body) = request.into_parts();
     head.headers = HeaderMap::new();

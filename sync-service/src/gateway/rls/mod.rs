@@ -1,7 +1,8 @@
-//! Envoy's rate limit service (`envoy.service.ratelimit.v3`) over gRPC: each descriptor is a check of the gateway. The same port
-//! has the service of quotas ([`super::rlqs`]).
+//! Envoy's rate limit service (`envoy.service.ratelimit.v3`) over gRPC, in which each descriptor is a check of
+//! the gateway. The same port serves the quota service ([`super::rlqs`]).
 //!
-//! [`asking`] makes checks of descriptors, [`answering`] a response of verdicts, [`health`] says whether it is worth asking.
+//! [`asking`] converts descriptors into checks, [`answering`] converts decisions into a response, and
+//! [`health`] publishes the health of the port.
 
 pub mod answering;
 pub mod asking;

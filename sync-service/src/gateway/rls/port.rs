@@ -1,4 +1,4 @@
-//! The port that gRPC has for itself.
+//! The gRPC port.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use crate::gateway::rlqs::Quotas;
 use crate::metrics::Metrics;
 use crate::secrets::Secrets;
 
-/// What answers at the port, and over which connections.
+/// Services of the port, with its connections.
 #[derive(Debug)]
 pub struct Port {
     service: Arc<Service>,
     connections: Connections,
     quotas: Arc<Quotas>,
     health: Health,
-    /// Callers are told to go elsewhere.
+    /// True while callers are asked to go elsewhere.
     is_draining: Arc<AtomicBool>,
 }
 
 impl Port {
-    /// For questions to `gateway` that come over `connections`.
+    /// Port for `gateway` over `connections`.
     pub async fn new(
         gateway: Arc<Gateway>,
         connections: Connections,
@@ -42,7 +42,7 @@ impl Port {
         Self { service: Arc::new(service), connections, quotas, health, is_draining: Arc::default() }
     }
 
-    /// Answers what comes to `listener`, until it is aborted; what is being answered then goes on.
+    /// Serves `listener` until the task is aborted. Requests in progress then continue.
     pub async fn accept(&self, listener: TcpListener) {
         let (service, is_draining) = (Arc::clone(&self.service), Arc::clone(&self.is_draining));
         let answer = move |request, peer| {
@@ -59,29 +59,30 @@ impl Port {
         tokio::join!(self.connections.accept(listener, answer, pending()), dividing);
     }
 
-    /// Has health say whether it serves, unless callers are told to go elsewhere.
+    /// Publishes the health, unless the port is draining.
     pub async fn tell(&self, is_ready: bool) {
         if !self.is_draining.load(Ordering::Relaxed) {
             self.health.tell(is_ready).await;
         }
     }
 
-    /// Tells callers to go elsewhere: by health, in each answer, by ending streams of quotas, and by closing the connections that
-    /// there are once their requests have ended. New ones are answered still.
+    /// Asks callers to go elsewhere: through the health service and with each response, by ending quota
+    /// streams, and by closing each existing connection when its requests are finished. New connections are
+    /// still served.
     pub async fn send_away(&self) {
         self.is_draining.store(true, Ordering::Relaxed);
         self.health.tell(false).await;
-        // Their streams would hold the connections open.
+        // These streams would keep their connections open.
         self.quotas.close("this weir-sync is stopping: expected another one to be asked");
         self.connections.send_away();
     }
 
-    /// How many connections there are.
+    /// Number of connections.
     pub fn count(&self) -> usize {
         self.connections.count()
     }
 
-    /// Lets the requests that are being answered end; returns whether all did within `limit`.
+    /// Waits for requests in progress. Returns false if some did not finish within `limit`.
     pub async fn drain(&self, limit: Duration) -> bool {
         self.health.end().await;
         self.connections.drain(limit).await

@@ -1,8 +1,8 @@
-//! Requests in which not all is text that should be.
+//! Requests with text fields that are not valid UTF-8.
 //!
-//! A header may have any bytes, and Envoy puts them into a descriptor as they are. Were the request refused because of them,
-//! a client could have its requests let through uncounted, wherever Envoy lets through what could not be checked. So they are
-//! read as question marks.
+//! A header may have any bytes, and Envoy copies them into a descriptor. If that made the request invalid, a
+//! client could evade its limit wherever Envoy lets through what could not be checked. So invalid bytes are
+//! replaced by question marks.
 
 use prost::Message;
 
@@ -12,7 +12,7 @@ use crate::gateway::proto::envoy::extensions::common::ratelimit::v3::rate_limit_
 };
 use crate::gateway::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 
-/// A [`RateLimitRequest`].
+/// [`RateLimitRequest`] with values as bytes.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct RawRequest {
     #[prost(string, tag = "1")]
@@ -44,7 +44,7 @@ struct RawEntry {
 }
 
 impl RawRequest {
-    /// The same, as text.
+    /// Converts the values to text.
     pub(super) fn read(self) -> RateLimitRequest {
         let entry = |RawEntry { key, value }| Entry { key, value: text(&value) };
         let descriptor = |RawDescriptor { entries, limit, hits_addend, is_negative_hits }| {
@@ -57,7 +57,7 @@ impl RawRequest {
     }
 }
 
-/// No longer than `bytes`.
+/// Text with each invalid byte replaced, so that it is no longer than `bytes`.
 fn text(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

@@ -1,4 +1,4 @@
-//! What the door offers, for clients that ask by reflection (`grpcurl` does).
+//! Reflection of the port's services, for clients such as `grpcurl`.
 
 use tonic_health::pb::FILE_DESCRIPTOR_SET as HEALTH;
 use tonic_reflection::server::{Builder, Error, v1, v1alpha};
@@ -11,12 +11,12 @@ fn builder() -> Builder<'static> {
         .register_encoded_file_descriptor_set(HEALTH)
 }
 
-/// In its present version.
+/// Reflection protocol `v1`.
 pub(super) fn present() -> Result<v1::ServerReflectionServer<impl v1::ServerReflection>, Error> {
     builder().build_v1()
 }
 
-/// In the version that older clients speak.
+/// Reflection protocol `v1alpha`, for older clients.
 pub(super) fn before() -> Result<v1alpha::ServerReflectionServer<impl v1alpha::ServerReflection>, Error> {
     builder().build_v1alpha()
 }

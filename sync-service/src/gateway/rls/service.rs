@@ -1,4 +1,4 @@
-//! The door itself: lets requests in, and finds the service that answers.
+//! gRPC entry point: authorizes requests and dispatches them to services.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -44,48 +44,49 @@ use crate::metrics::Metrics;
 use crate::refusals::told;
 use crate::secrets::Secrets;
 
-/// The path of the method that everybody asks.
+/// Path of the rate limit method, which almost all calls use.
 const CHECK_PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// What everybody asks with.
+/// Type of its requests.
 const REQUEST: &str = ".envoy.service.ratelimit.v3.RateLimitRequest";
 
-/// What the paths of methods begin with whose client asks again on the same stream, after an answer.
+/// Path prefix of methods whose clients send several messages on one stream.
 const CONVERSATIONS: &str = "/grpc.reflection.";
-/// The path of the method whose answer does not end.
+/// Path of the method whose response is an endless stream.
 const WATCH_PATH: &str = "/grpc.health.v1.Health/Watch";
-/// All that a client may say to methods that need no token, in bytes: once, ...
+/// Maximum number of bytes from a client in a single message to a method that needs no token.
 const SAID_BYTES_MAX: usize = 1_024;
-/// ... or in a conversation.
+/// Maximum number of bytes from a client on a stream of reflection.
 const CONVERSATION_BYTES_MAX: usize = 64 * 1_024;
-/// The most conversations of all clients without a token.
+/// Maximum number of reflection streams of all clients without a token.
 const CONVERSATIONS_MAX: usize = 32;
-/// The longest path of a method, in bytes.
+/// Maximum length of a method's path, in bytes.
 const PATH_BYTES_MAX: usize = 256;
-/// All that clients without a token may have sent of messages that are not whole, in blocks: at least one a message.
+/// Limit for the incomplete messages of all clients without a token, in blocks. Each message takes at least
+/// one.
 const BLOCKS_MAX: usize = 4_096;
-/// Said of a message for which there is none.
+/// Error for a message that exceeds this limit.
 const NO_ROOM: &str = "expected the whole message at once: too many without a token are not whole";
-/// The size of a block, in bytes.
+/// Size of a block, in bytes.
 const BLOCK_BYTES: usize = 4_096;
 
-/// How a request says that its messages are compressed, ...
+/// Header that states how a request's messages are compressed.
 const ENCODING: &str = "grpc-encoding";
-/// ... and that they are not.
+/// Value of [`ENCODING`] for uncompressed messages.
 const PLAIN: &str = "identity";
 
-/// What a request may take.
+/// Limits of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// What it may call this weir-sync.
+    /// Host names that it may use for this weir-sync.
     pub hosts: Hosts,
-    /// How long its message may take to arrive.
+    /// Time limit for its message.
     pub body_timeout: Duration,
-    /// The longest message, in bytes.
+    /// Maximum length of a message, in bytes.
     pub body_bytes_max: usize,
 }
 
-/// Answers requests over gRPC.
+/// Handler of all gRPC requests.
 pub(super) struct Service {
     secrets: Arc<Secrets>,
     metrics: Arc<Metrics>,
@@ -93,7 +94,7 @@ pub(super) struct Service {
     checks: Arc<Checks>,
     services: Vec<(&'static str, Box<dyn Serve>)>,
     conversations: Arc<Semaphore>,
-    /// Room for parts of messages.
+    /// Room for incomplete messages.
     blocks: Semaphore,
 }
 
@@ -105,7 +106,7 @@ impl std::fmt::Debug for Service {
 }
 
 impl Service {
-    /// A door to `gateway` and its `quotas`, whose health `health` says. Requests must carry the tokens of `secrets`.
+    /// Handler for `gateway`, its `quotas` and its `health`. Requests need the tokens of `secrets`.
     pub(super) fn new(
         gateway: Arc<Gateway>,
         quotas: Arc<Quotas>,
@@ -122,7 +123,7 @@ impl Service {
             served(Streams::new(quotas, limits.body_bytes_max)),
             served(health.max_decoding_message_size(limits.body_bytes_max)),
         ];
-        // It fails for descriptors that it cannot read, and these are part of the program.
+        // This fails only for invalid descriptors, and these are compiled into the program.
         services.extend(reflection::present().map(served));
         services.extend(reflection::before().map(served));
         let (conversations, blocks) =
@@ -130,7 +131,7 @@ impl Service {
         Self { secrets, metrics, limits, checks, services, conversations, blocks }
     }
 
-    /// The response to `request` of `peer`. What goes wrong is a gRPC status.
+    /// Responds to `request` of `peer`. Errors become gRPC statuses.
     pub(super) async fn respond(
         self: Arc<Self>,
         request: Request<Arriving>,
@@ -151,14 +152,14 @@ impl Service {
             return not_compressed(found).into_http().map(Said::Any);
         }
         if request.uri().path() != CHECK_PATH {
-            // Boxed, so that a check is small.
+            // Boxed, so that the future of a check stays small.
             return Box::pin(self.respond_to_other(request, peer)).await.map(Said::Any);
         }
         let checked = self.check(request, &peer).await;
         checked.unwrap_or_else(|status| status.into_http().map(Said::Any))
     }
 
-    /// The response to any other call than a check.
+    /// Responds to any call other than a rate limit check.
     async fn respond_to_other(
         self: Arc<Self>,
         request: Request<Arriving>,
@@ -200,12 +201,12 @@ impl Service {
         })
     }
 
-    /// True for a method whose answer does not end by itself.
+    /// True for methods whose response does not end by itself.
     fn lasts(path: &str) -> bool {
         path.starts_with(CONVERSATIONS) || path == WATCH_PATH
     }
 
-    /// Leave for such an answer, while there are not too many.
+    /// Permits for such a response. Fails if there are too many.
     fn lasting(&self, path: &str, peer: &Peer) -> Result<[Option<OwnedSemaphorePermit>; 2], Status> {
         let own = peer.lasting().map_err(|_| {
             let expected = "streams of health and reflection on a connection";
@@ -220,11 +221,11 @@ impl Service {
         Ok([Some(own), shared])
     }
 
-    /// Answers the one method that everybody asks.
+    /// Answers a rate limit check.
     async fn check(&self, request: Request<Arriving>, peer: &Peer) -> Result<Response<Said>, Status> {
         let (head, body) = request.into_parts();
         self.let_ask(CHECK_PATH, &head.headers, peer)?;
-        // Only this of the head is kept while its message comes.
+        // The rest of the head is dropped while the message arrives.
         let shown = shown(&head.headers);
         drop(head);
         let message = unary::message(self.whole(body, self.limits.body_bytes_max, peer).await?)?;
@@ -235,14 +236,14 @@ impl Service {
         Ok(unary::answer(&self.checks.answer(asked, &shown, peer.address.ip()).await?))
     }
 
-    /// A request with its whole message.
+    /// Request with its complete message.
     async fn read(&self, request: Request<Arriving>, peer: &Peer) -> Result<Request<Body>, Status> {
         let (head, body) = bare(request).into_parts();
         let body = self.whole(body, SAID_BYTES_MAX, peer).await?;
         Ok(Request::from_parts(head, Body::new(Full::new(body))))
     }
 
-    /// A whole message.
+    /// Reads a complete message.
     async fn whole(&self, body: Arriving, body_bytes_max: usize, peer: &Peer) -> Result<Bytes, Status> {
         let mut room = None;
         let mut take_room = |bytes: usize| {
@@ -260,7 +261,7 @@ impl Service {
             Ok(())
         };
         let mut reading = pin!(unary::whole(body, body_bytes_max, &mut take_room));
-        // It has mostly arrived by now, and needs no timer then.
+        // Most messages have arrived by now and need no timer.
         if let Some(read) = reading.as_mut().now_or_never() {
             return read;
         }
@@ -269,7 +270,7 @@ impl Service {
         timeout(body_timeout, reading).await.unwrap_or_else(|_| Err(Status::deadline_exceeded(expected())))
     }
 
-    /// A request for a stream of quotas, with who asks.
+    /// Prepares a request for a stream of quotas, with its credentials.
     fn begin(self: Arc<Self>, request: Request<Arriving>, peer: &Arc<Peer>) -> Result<Request<Body>, Status> {
         let asker = self.let_ask(QUOTAS_PATH, request.headers(), peer)?;
         let token = asker.map_or_else(String::new, |asker| asker.name.clone());
@@ -281,7 +282,7 @@ impl Service {
         Ok(request)
     }
 
-    /// Lets in those who may check; returns what they showed for it, if they need anything.
+    /// Authorizes a check. Returns the credential, or none if no token is needed.
     fn let_ask(
         &self,
         path: &str,
@@ -305,14 +306,14 @@ impl Service {
     }
 }
 
-/// The answer to a request whose messages are compressed in this way.
+/// Status for a request with compressed messages.
 fn not_compressed(found: &HeaderValue) -> Status {
     let mut status = Status::unimplemented(format!("{ENCODING}: expected `{PLAIN}`, found {found:?}"));
     status.metadata_mut().insert("grpc-accept-encoding", MetadataValue::from_static(PLAIN));
     status
 }
 
-/// Makes the checks.
+/// Implementation of the rate limit method.
 struct Checks {
     gateway: Arc<Gateway>,
     metrics: Arc<Metrics>,
@@ -320,7 +321,7 @@ struct Checks {
 }
 
 impl Checks {
-    /// The answer to what `caller` asks with these `headers`.
+    /// Response to a request of `caller` with these `headers`.
     async fn answer(
         &self,
         asked: RateLimitRequest,
@@ -338,7 +339,7 @@ impl Checks {
             }
         };
         let verdicts = match <[Check; 1]>::try_from(checks) {
-            // As most requests have.
+            // Most requests have one descriptor.
             Ok([check]) => vec![verdict(check).await],
             Err(checks) => join_all(checks.into_iter().map(verdict)).await,
         };
@@ -348,7 +349,7 @@ impl Checks {
         answering::response(verdicts)
     }
 
-    /// Lets in those who may name limits, as the descriptor at `index` does.
+    /// Authorizes a limit of the caller's own, as in the descriptor at `index`.
     fn let_name_limits(&self, headers: &HeaderMap, caller: IpAddr, index: usize) -> Result<(), Status> {
         let Err(refused) = self.secrets.access.asker(bearer(headers), Door::Limit) else { return Ok(()) };
         self.secrets.refusals.log(caller, &format!("{CHECK_PATH}: a limit of its own: {refused:?}"));
@@ -358,7 +359,7 @@ impl Checks {
     }
 }
 
-/// For the names of its methods: what they are asked is answered before tonic sees it.
+/// Registers the method names. Requests to this method are answered before they reach tonic.
 #[tonic::async_trait]
 impl RateLimitService for Checks {
     async fn should_rate_limit(
@@ -371,7 +372,7 @@ impl RateLimitService for Checks {
     }
 }
 
-/// A service of any type.
+/// Service of any type.
 trait Serve: Send + Sync {
     fn serve(&self, request: Request<Body>) -> Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 }
@@ -392,7 +393,7 @@ where
     }
 }
 
-/// A service under its name.
+/// Service with its name.
 fn served<S: Serve + NamedService + 'static>(service: S) -> (&'static str, Box<dyn Serve>) {
     (S::NAME, Box::new(service))
 }

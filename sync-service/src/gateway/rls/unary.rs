@@ -1,7 +1,7 @@
-//! One message in, one out: a call whose whole body is there.
+//! Unary calls: one message in, one message out, with the whole body in memory.
 //!
-//! tonic reads and writes streams of messages, and takes two buffers of eight kilobytes for each call. A check has some dozen
-//! bytes in either direction, and there are a great many of them.
+//! tonic reads and writes streams of messages, and allocates two buffers of eight kilobytes per call. A check
+//! has a few dozen bytes in each direction, and there are very many of them.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -16,11 +16,11 @@ use prost::Message;
 use tonic::Status;
 use tonic::body::Body;
 
-/// What goes before a message: whether it is compressed, and its length.
+/// Length of a message's prefix in bytes: the compression flag and the length.
 const PREFIX_BYTES: usize = 5;
 
-/// All of `body`, if that is no more than `bytes_max`. What came in one piece is not copied. Before it waits for more,
-/// it takes room for what is there, in bytes.
+/// Reads all of `body`, of at most `bytes_max` bytes. A body that arrives in one piece is not copied. Before
+/// waiting for more, `take_room` is called with the number of bytes read.
 pub(super) async fn whole<B>(
     mut body: B,
     bytes_max: usize,
@@ -58,7 +58,7 @@ where
     Ok([whole, more.freeze()].concat().into())
 }
 
-/// The bytes of the one message of a call.
+/// Bytes of the only message of a call.
 pub(super) fn message(mut body: Bytes) -> Result<Bytes, Status> {
     let wrong = || Status::internal("expected one message, behind its length");
     if body.len() < PREFIX_BYTES {
@@ -73,12 +73,12 @@ pub(super) fn message(mut body: Bytes) -> Result<Bytes, Status> {
     Ok(body)
 }
 
-/// The answer with this one message, and the status that all is well. Its length is in the message itself.
+/// Response with a single message and the status OK. The length is part of the message's prefix.
 pub(super) fn answer(message: &impl Message) -> Response<Said> {
     let length = message.encoded_len();
     let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + length);
     bytes.put_u8(0);
-    // It answers a message of a bounded length.
+    // The length is bounded, because that of the request is.
     bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
     message.encode_raw(&mut bytes);
     let mut response = Response::new(Said::One(One { message: Some(bytes.freeze()), is_over: false }));
@@ -86,11 +86,11 @@ pub(super) fn answer(message: &impl Message) -> Response<Said> {
     response
 }
 
-/// What is answered.
+/// Body of a response.
 pub(super) enum Said {
-    /// To most calls.
+    /// Response to a rate limit check.
     One(One),
-    /// What a service of tonic says.
+    /// Response of a tonic service.
     Any(Body),
 }
 
@@ -120,7 +120,7 @@ impl HttpBody for Said {
     }
 }
 
-/// A message, and the trailers behind it.
+/// A message followed by trailers.
 pub(super) struct One {
     message: Option<Bytes>,
     is_over: bool,
