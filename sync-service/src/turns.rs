@@ -9,8 +9,8 @@ use weir_wire::law::Law;
 
 use crate::store::{Store, StoreError};
 
-/// Acquires for all `draws` of a report from `pop`, and returns the results in their order. Only the draws of
-/// requests ask for turns.
+/// Acquires the tokens of all `draws` of a report from `pop`. The results are in their order. Only requests ask
+/// for turns.
 pub(crate) async fn draw(store: &dyn Store, pop: &str, draws: &[Draw]) -> Vec<Result<Drawn, StoreError>> {
     let asks_turns = |draw: &Draw| draw.law == Law::Turns;
     if draws.iter().all(asks_turns) || !draws.iter().any(asks_turns) {
@@ -30,7 +30,7 @@ pub(crate) async fn draw(store: &dyn Store, pop: &str, draws: &[Draw]) -> Vec<Re
     draws.iter().filter_map(|each| if asks_turns(each) { queued.next() } else { tokens.next() }).collect()
 }
 
-/// Result of a draw that was skipped. It names no time to come back, because the queue may have room.
+/// Result of an acquire that was skipped. It names no time to come back, because the queue may have room.
 fn nothing(draw: &Draw) -> Drawn {
     let leases = vec![NO_LEASE; draw.claims.len()];
     Drawn { deficit_ns: 0, outstanding: 0, given: 0, now_us: 0, leases }
