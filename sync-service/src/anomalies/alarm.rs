@@ -1,6 +1,6 @@
 //! State machine that begins and ends an anomaly.
 
-/// A day, in minutes. Whatever lasts longer has become usual.
+/// Maximum duration of an anomaly in minutes: a day. A level that lasts longer is considered usual.
 const LONGEST: u64 = 24 * 60;
 
 /// Value found in a minute, beside the usual one.
