@@ -29,7 +29,7 @@ const CREATED_KEY: &[u8] = b"weir.slots5";
 /// Length of the longest name.
 const KEY_BYTES_MAX: usize = 18;
 /// Number of keys besides the slots: these two, and one for each [`SharedValue`].
-const KEYS_BESIDE: u32 = 8;
+const KEYS_BESIDE: u32 = 2 + SharedValue::COUNT;
 
 /// Shared state of this worker's process.
 pub(crate) struct Process {

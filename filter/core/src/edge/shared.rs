@@ -64,6 +64,11 @@ pub enum SharedValue {
     Parted,
 }
 
+impl SharedValue {
+    /// Number of shared values.
+    pub const COUNT: u32 = Self::Parted as u32 + 1;
+}
+
 /// Shared values in this program's own memory, each with the number of its state.
 #[derive(Default)]
 pub struct SharedValues {
