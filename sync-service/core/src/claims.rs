@@ -42,6 +42,9 @@ use crate::plan::Entry;
 
 /// Maximum demand accepted from a POP, as a multiple of the highest rate that a budget ever gives out.
 pub const DEMAND_TIMES: u64 = 100;
+/// Tokens per second beyond that which views accept of a POP, for all its keys together: about the maximum of a
+/// large proxy.
+pub const FLOOD_PER_S: u64 = 1_000_000;
 /// Maximum number of keys that all POPs may claim at once. Beyond it each POP still gets its [`EVEN_SHARE`], so
 /// that the total is at most twice this.
 pub const METERS_MAX: usize = 1 << 19;
@@ -308,7 +311,7 @@ impl Visit<'_> {
             refuse(self.refusals, Reason::Keys, rule, share as u64 + 1, share as u64);
             return None;
         };
-        let asked = meter.asked(now, epoch, key, demand_milli_max(rule.quota), span_ns);
+        let (asked, beyond) = meter.asked(now, epoch, key, demand_milli_max(rule.quota), span_ns);
         let holds = meter.refill(now, made_at, measure);
         let claimed = meter.claimed(epoch, key);
         let most = if is_gateway { claimed } else { holds };
@@ -317,7 +320,8 @@ impl Visit<'_> {
         if passed.is_clipped {
             refuse(self.refusals, Reason::Tokens, rule, claimed, most);
         }
-        Some((entry, passed, asked))
+        let flood = self.pop.as_mut().map_or(0, |pop| pop.accept_flood(beyond));
+        Some((entry, passed, asked + flood))
     }
 
     /// Measure for claims of keys of `rule`.

@@ -27,7 +27,7 @@ use self::standing::level_milli;
 pub use self::weights::{HALF_NS, KEPT};
 use self::weights::{Worn, weight};
 use crate::budget::BudgetId;
-use crate::claims::demand_milli_max;
+use crate::claims::{FLOOD_PER_S, demand_milli_max};
 pub use crate::demand::Counts;
 use crate::heard::Last;
 use crate::id::ByBudget;
@@ -227,7 +227,7 @@ impl Known {
         let Last { quota, at, .. } = self.last;
         let limited = self.limited.filter(|(_, last)| now.nanos_since(*last) < UNLIMITED_NS);
         // Rates beyond the accepted maximum are cut.
-        let most_milli = demand_milli_max(quota);
+        let most_milli = demand_milli_max(quota).saturating_add(FLOOD_PER_S * 1_000);
         let pops = self.pops.iter().map(|(pop, meter)| (pop.clone(), meter.rates(now).at_most(most_milli)));
         let mut pops: Vec<_> = pops.filter(|(_, rates)| rates.asked_milli > 0).collect();
         pops.sort_by_key(|(_, rates)| Reverse(rates.asked_milli));

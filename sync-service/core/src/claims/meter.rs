@@ -112,18 +112,26 @@ impl Meter {
         self.planned.entry
     }
 
-    /// Demand of the POP since it last reported `key`, in tokens, as far as it is accepted: at most
-    /// `most_milli` thousandths a second, over at most `span_ns`. Must be called before the meter is refilled.
-    pub(super) fn asked(&mut self, now: Time, epoch: u64, key: &Key, most_milli: u64, span_ns: u64) -> u64 {
+    /// Demand of the POP since it last reported `key`, in tokens: those within `most_milli` thousandths a second, over
+    /// at most `span_ns`, and those beyond. Must be called before the meter is refilled.
+    pub(super) fn asked(
+        &mut self,
+        now: Time,
+        epoch: u64,
+        key: &Key,
+        most_milli: u64,
+        span_ns: u64,
+    ) -> (u64, u64) {
         let Asked { epoch: known, seen, credit_ns } = self.asked;
         let new = if known == epoch { key.asked.saturating_sub(seen) } else { 0 };
         let seen = if known == epoch { seen.max(key.asked) } else { key.asked };
         let credit_ns = credit_ns.saturating_add(now.nanos_since(self.heard_at)).min(span_ns);
         let most = scaled(most_milli, credit_ns, SECOND_NS) / 1_000;
-        let asked = new.max(key.asked_recently.min(key.asked)).min(most);
+        let said = new.max(key.asked_recently.min(key.asked));
+        let asked = said.min(most);
         let spent_ns = scaled(asked, SECOND_NS * 1_000, most_milli);
         self.asked = Asked { epoch, seen, credit_ns: credit_ns.saturating_sub(spent_ns) };
-        asked
+        (asked, said - asked)
     }
 
     /// Refills for a report received at `now` and made at `made_at`. Returns the number of tokens of `measure`

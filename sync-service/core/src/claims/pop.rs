@@ -5,9 +5,11 @@ use core::mem;
 use weir_wire::messages::{Key, Report};
 use weir_wire::time::{SECOND_NS, Time};
 
+use super::FLOOD_PER_S;
 use super::meter::Meter;
 use crate::ban::BANS_KEPT_MAX;
 use crate::id::ByBudget;
+use crate::scaled::scaled;
 use crate::source::MADE_MS_MAX;
 
 /// Maximum age of a POP's first claim of a key, in nanoseconds, in addition to the time for which the POP
@@ -25,6 +27,9 @@ const BANS_NS: u64 = 10 * SECOND_NS;
 /// Refill time of one ban, in nanoseconds.
 const BAN_NS: u64 = BANS_NS / BANS_KEPT_MAX as u64;
 
+/// Maximum number of flood tokens accepted at once: those of two seconds.
+const FLOOD_MAX: u64 = 2 * FLOOD_PER_S;
+
 const MS_NS: u64 = SECOND_NS / 1_000;
 
 /// Claims of one POP.
@@ -40,6 +45,8 @@ pub(super) struct Pop {
     pub(super) swept_at: Time,
     /// Deficit of its ban allowance when it last reported, in nanoseconds of refill.
     bans_lack_ns: u64,
+    /// Flood tokens that are accepted now.
+    flood: u64,
 }
 
 impl Pop {
@@ -52,6 +59,7 @@ impl Pop {
             meters: ByBudget::default(),
             swept_at: now,
             bans_lack_ns: 0,
+            flood: FLOOD_MAX,
         }
     }
 
@@ -59,6 +67,8 @@ impl Pop {
         let gap_ns = now.nanos_since(mem::replace(&mut self.heard_at, now));
         self.silence_ns = gap_ns.max(self.silence_ns.saturating_sub(gap_ns));
         self.bans_lack_ns = self.bans_lack_ns.saturating_sub(gap_ns);
+        let more = scaled(FLOOD_PER_S, gap_ns, SECOND_NS);
+        self.flood = self.flood.saturating_add(more).min(FLOOD_MAX);
         let ahead_ms = ahead_ms(now, report);
         let is_same = self.table == report.table;
         self.ahead_ms = if is_same { self.ahead_ms.min(ahead_ms) } else { ahead_ms };
@@ -88,6 +98,13 @@ impl Pop {
             self.bans_lack_ns += BAN_NS;
         }
         has_room
+    }
+
+    /// Accepted part of `asked`, tokens of one key beyond the maximum of its budget.
+    pub(super) fn accept_flood(&mut self, asked: u64) -> u64 {
+        let accepted = asked.min(self.flood);
+        self.flood -= accepted;
+        accepted
     }
 
     /// Drops full meters; returns their number.
