@@ -101,11 +101,12 @@ impl Push {
     /// The longest until a POP that is in touch runs it, in nanoseconds.
     fn takes_ns(pop: usize, setup: &Setup) -> u64 {
         let way = Way::FromStore(pop);
-        // Each waits twice as long as the one before, the first for two intervals or answers. One without the store takes
-        // longest.
+        // The first two wait for two intervals or answers, each after them twice as long; then an interval passes. One
+        // without the store takes longest.
         let answer_ns = setup.store_timeout_ns + 2 * (setup.near.delay_ns + setup.near.jitter_ns);
         let first_ns = 2 * setup.interval_ns.max(answer_ns);
-        let lost = (0..LOST_FETCHES).map(|n| (first_ns << n).min(FETCH_NS_MAX) + setup.interval_ns);
+        let lost = (0..LOST_FETCHES)
+            .map(|n| (first_ns << n.saturating_sub(1)).min(FETCH_NS_MAX) + 2 * setup.interval_ns);
         way.takes_ns(setup) + 2 * setup.interval_ns + lost.sum::<u64>()
     }
 

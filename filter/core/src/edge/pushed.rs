@@ -60,17 +60,11 @@ impl Edge {
             self.pushed.began_at = now;
             // An answer that takes twice as long as usual is still waited for.
             let answers_ms = self.limiter.answers_take_ns().map_or(0, |ns| ns / 1_000_000);
-            let timeout_ms = self.doubled_ms(answers_ms.max(self.pace.interval_ms.into()).saturating_mul(2));
+            let first_ms = answers_ms.max(self.pace.interval_ms.into()).saturating_mul(2);
+            let timeout_ms = doubled_ms(first_ms, self.pushed.failed.saturating_sub(1));
             let path = format!("{RULES_PATH}?version={version}");
             turn.call(Call { number, path, body: Vec::new(), timeout_ms });
         }
-    }
-
-    /// `first_ms`, doubled for each fetch that failed in a row, in milliseconds.
-    fn doubled_ms(&self, first_ms: u64) -> u32 {
-        let most_ms = u64::from(FETCH_TIMEOUT_MS_MAX);
-        let ms = first_ms.min(most_ms) << self.pushed.failed.min(16);
-        u32::try_from(ms.min(most_ms)).unwrap_or(FETCH_TIMEOUT_MS_MAX)
     }
 
     /// Takes the rule set that another worker fetched, if it is new.
@@ -173,10 +167,12 @@ impl Edge {
     }
 
     fn try_again(&mut self, trouble: String, turn: &mut Turn<'_>) {
-        // Ticks are sometimes a little early.
         let interval_ms = u64::from(self.pace.interval_ms);
-        let wait_ns = u64::from(self.doubled_ms(interval_ms)) * 1_000_000 - interval_ms * 100_000;
-        turn.site.end_fetch(turn.now.max(self.pushed.began_at + wait_ns));
+        // Ticks are sometimes a little early.
+        let after_ns = |ms: u64| (ms * 10).saturating_sub(interval_ms) * 100_000;
+        let backed_off_ns = after_ns(doubled_ms(interval_ms, self.pushed.failed).into());
+        let next = (turn.now + after_ns(interval_ms)).max(self.pushed.began_at + backed_off_ns);
+        turn.site.end_fetch(next);
         self.pushed.failed = self.pushed.failed.saturating_add(1);
         if self.pushed.trouble.as_ref() != Some(&trouble) {
             let then = "what ran before runs on, and it is tried again";
@@ -190,6 +186,13 @@ impl Edge {
         self.limiter.note_running(running, turn.now);
         turn.effects.push(Effect::Running(running));
     }
+}
+
+/// `first_ms` doubled `times` times, in milliseconds.
+fn doubled_ms(first_ms: u64, times: u32) -> u32 {
+    let most_ms = u64::from(FETCH_TIMEOUT_MS_MAX);
+    let ms = first_ms.min(most_ms) << times.min(16);
+    u32::try_from(ms.min(most_ms)).unwrap_or(FETCH_TIMEOUT_MS_MAX)
 }
 
 /// The first error, and how many more there are, cut to what a status may say.

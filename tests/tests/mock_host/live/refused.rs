@@ -75,6 +75,9 @@ fn a_fetch_that_fails_is_tried_again_and_holds_nothing_up() {
         assert_eq!(worker.allowed_of(9, &client(n)), 5, "decided by the rules there are");
         worker.answer_call(call.token, failure);
         assert_eq!(worker.allowed_of(9, &client(n + 100)), 5);
+        worker.tick();
+        let is_report = |call: &HttpCall| !call.body.is_empty();
+        assert!(worker.host().http_calls.iter().all(is_report), "{n}: not before the next interval");
         call = again(&mut worker);
     }
     assert_eq!(worker.host().logged("no rule set: "), 4);
