@@ -93,7 +93,7 @@ impl Ask {
 pub struct Answer {
     /// The status code.
     pub status: u16,
-    /// The headers.
+    /// The headers, and trailers.
     pub headers: HeaderMap,
     /// The body.
     pub body: Bytes,
@@ -251,7 +251,8 @@ where
 }
 
 async fn read(answer: Response<Incoming>) -> Result<Answer, String> {
-    let (head, body) = answer.into_parts();
-    let body = body.collect().await.map_err(|e| format!("the body broke off: {e}"))?.to_bytes();
-    Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
+    let (mut head, body) = answer.into_parts();
+    let body = body.collect().await.map_err(|e| format!("the body broke off: {e}"))?;
+    head.headers.extend(body.trailers().cloned().into_iter().flatten());
+    Ok(Answer { status: head.status.as_u16(), headers: head.headers, body: body.to_bytes() })
 }

@@ -16,7 +16,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use thiserror::Error;
 use weir_budget::text::Hex;
-use weir_rules::address::{IPV4_BITS, IPV6_BITS, Prefixes};
+use weir_rules::address::{IPV4_BITS, IPV6_BITS, Prefixes, bare};
 use weir_rules::key::KeyValue;
 use weir_wire::messages::KEY_BYTES_MAX;
 
@@ -82,7 +82,7 @@ fn of_address(text: &str) -> Result<Vec<u8>, NameError> {
         Some((text, bits)) => (text, Some(number(bits).ok_or(NameError)?)),
         None => (text, None),
     };
-    let address: IpAddr = text.parse().map_err(|_| NameError)?;
+    let address = bare(text).ok_or(NameError)?;
     let most = if address.is_ipv4() { IPV4_BITS } else { IPV6_BITS };
     let prefixes = match bits {
         Some(bits) if (1..=most).contains(&bits) => Prefixes { ipv4: bits, ipv6: bits },
@@ -209,6 +209,7 @@ mod tests {
         same("192.0.2.7/24", "192.0.2.0/24");
         same("192.0.2.7/32", "192.0.2.7");
         same("::ffff:192.0.2.7", "192.0.2.7");
+        same("[fe80::7%1]", "fe80::/64");
         same("hex:0420C0000207", "192.0.2.7");
         let long = format!("hex:{}", "00".repeat(KEY_BYTES_MAX + 1));
         for bad in

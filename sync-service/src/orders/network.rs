@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -10,7 +9,7 @@ use thiserror::Error;
 use weir_rules::matching::{AddressSetError, Range};
 
 /// Minimum prefix lengths for IPv4 and IPv6. Wider networks belong in the rule set.
-const BITS_MIN: (u32, u32) = (8, 16);
+const BITS_MIN: (u8, u8) = (8, 16);
 
 /// Address or network, at most an IPv4 /8 or an IPv6 /16. An IPv4-mapped IPv6 address counts as IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -35,13 +34,6 @@ impl Network {
             (Range::V4(first, last), Range::V4(from, to)) => first <= from && to <= last,
             (Range::V6(first, last), Range::V6(from, to)) => first <= from && to <= last,
             _ => false,
-        }
-    }
-
-    fn bits(&self) -> (u32, u32) {
-        match self.0 {
-            Range::V4(first, last) => ((first ^ last).leading_zeros(), 32),
-            Range::V6(first, last) => ((first ^ last).leading_zeros(), 128),
         }
     }
 }
@@ -95,8 +87,9 @@ impl FromStr for Network {
 
     fn from_str(text: &str) -> Result<Self, NetworkError> {
         let network = Self(text.parse()?);
-        let least = if matches!(network.0, Range::V4(..)) { BITS_MIN.0 } else { BITS_MIN.1 };
-        if network.bits().0 < least { Err(NetworkError::TooWide) } else { Ok(network) }
+        let (address, bits) = network.0.prefix();
+        let least = if address.is_ipv4() { BITS_MIN.0 } else { BITS_MIN.1 };
+        if bits < least { Err(NetworkError::TooWide) } else { Ok(network) }
     }
 }
 
@@ -114,15 +107,9 @@ impl From<Network> for String {
     }
 }
 
-/// Formats the network as rules do: `192.0.2.7`, `10.0.0.0/8`.
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (bits, whole) = self.bits();
-        match self.0 {
-            Range::V4(first, _) => write!(f, "{}", Ipv4Addr::from_bits(first))?,
-            Range::V6(first, _) => write!(f, "{}", Ipv6Addr::from_bits(first))?,
-        }
-        if bits < whole { write!(f, "/{bits}") } else { Ok(()) }
+        self.0.fmt(f)
     }
 }
 
@@ -143,6 +130,8 @@ mod tests {
             ("10.0.0.0/8", "10.0.0.0/8"),
             ("2001:0db8::/32", "2001:db8::/32"),
             ("2001:db8::1", "2001:db8::1"),
+            ("[2001:db8::1]", "2001:db8::1"),
+            ("fe80::7%1", "fe80::7"),
         ] {
             assert_eq!(network(written).to_string(), shown);
             assert_eq!(network(shown), network(written));
@@ -154,6 +143,7 @@ mod tests {
         for (text, problem) in [
             ("example.com", "expected an address or a network"),
             ("192.0.2.7/24", "zero behind its prefix"),
+            ("192.0.2.7:443", "without a port"),
             ("0.0.0.0/0", "at most /8"),
             ("::/8", "at most /16"),
         ] {

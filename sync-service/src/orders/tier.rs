@@ -1,10 +1,9 @@
 //! Tiers that overrides add to their rules.
 
-use std::net::IpAddr;
-
 use serde_json::{Map, Value, json};
 use weir_rules::address::{IPV4_BITS, IPV6_BITS, Prefixes};
 use weir_rules::key::{KeySpec, KeyValue};
+use weir_rules::matching::Range;
 use weir_rules::reading::ConfigError;
 use weir_rules::{Rule, RuleSet};
 
@@ -84,11 +83,9 @@ fn written(spec: &KeySpec, key: &str) -> Option<String> {
 
 /// Prefix of an address, cut as the rule cuts it, or of a network that is exactly one key.
 fn network(prefixes: Prefixes, key: &str) -> Option<String> {
-    let (address, bits) = key.split_once('/').map_or((key, None), |(address, bits)| (address, Some(bits)));
-    let address = address.parse::<IpAddr>().ok()?.to_canonical();
+    let (address, bits) = key.parse::<Range>().ok()?.prefix();
     let (cut, of_rule) = prefixes.cut(address);
     let whole = if address.is_ipv4() { IPV4_BITS } else { IPV6_BITS };
-    let bits = bits.map_or(Some(whole), |bits| bits.parse().ok())?;
     let is_key = bits == whole || bits == of_rule && cut == address;
     is_key.then(|| format!("{cut}/{of_rule}"))
 }

@@ -1,9 +1,9 @@
 //! What has happened is charged though it does not fit, and given back where a descriptor says so: by every kind of rule.
 
 use hyper::Method;
-use prost::Message as _;
 use serde_json::{Value, json};
 use weir_sync::gateway::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use weir_sync::gateway::proto::envoy::service::rate_limit_quota::v3::BucketId;
 use weir_sync::gateway::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir_sync::gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use weir_tests::client::{Ask, Client as HttpClient};
@@ -203,28 +203,62 @@ struct LaterEntry {
     weight: u32,
 }
 
+/// A report of quotas as a later caller might make it.
+#[derive(Clone, PartialEq, prost::Message)]
+struct LaterReports {
+    #[prost(string, tag = "1")]
+    domain: String,
+    #[prost(message, repeated, tag = "2")]
+    usages: Vec<LaterUsage>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct LaterUsage {
+    #[prost(message, optional, tag = "1")]
+    id: Option<BucketId>,
+    #[prost(uint64, tag = "3")]
+    allowed: u64,
+    #[prost(uint64, tag = "8")]
+    in_shadow: u64,
+}
+
+/// The status of a call with this message, and its text.
+async fn status_of(http: &mut HttpClient, method: &str, message: &impl prost::Message) -> (String, String) {
+    let message = message.encode_to_vec();
+    let length = u32::try_from(message.len()).expect("a short message").to_be_bytes();
+    let asked = Ask::new(Method::POST, &format!("/envoy.service.{method}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .header("authorization", &format!("Bearer {TOKEN_OF_CHECKS}"))
+        .body([&[0], &length[..], &message].concat());
+    let answer = http.send(&asked).await;
+    (answer.header("grpc-status").to_owned(), answer.header("grpc-message").replace("%20", " "))
+}
+
 #[tokio::test]
 async fn a_field_that_is_not_known_is_refused_by_its_number() {
     let door = Door::open("memory", &rules()).await;
     let mut http = HttpClient::of_port(door.address.port()).over_http2();
-    let mut told = async |quota_mode: &str, weight| {
-        let entry = LaterEntry { key: "x-rule".into(), value: "bucket".into(), weight };
-        let descriptor = LaterDescriptor { entries: vec![entry], quota_mode: quota_mode.into() };
-        let message = LaterRequest { domain: "shop".into(), descriptors: vec![descriptor] }.encode_to_vec();
-        let length = u32::try_from(message.len()).expect("a short message").to_be_bytes();
-        let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-        let asked = Ask::new(Method::POST, path)
-            .header("content-type", "application/grpc")
-            .header("te", "trailers")
-            .header("authorization", &format!("Bearer {TOKEN_OF_CHECKS}"))
-            .body([&[0], &length[..], &message].concat());
-        let answer = http.send(&asked).await;
-        (answer.header("grpc-status").to_owned(), answer.header("grpc-message").replace("%20", " "))
-    };
     let invalid = |place: &str, number: u32| {
         ("3".to_owned(), format!("{place}: expected the fields of Envoy 1.40, found number {number}"))
     };
-    assert_ne!(told("", 0).await.0, "3");
-    assert_eq!(told("shadow", 0).await, invalid("descriptors[0]", 9));
-    assert_eq!(told("", 3).await, invalid("descriptors[0].entries[0]", 7));
+    for (quota_mode, weight, expected) in [
+        ("", 0, None),
+        ("shadow", 0, Some(invalid("descriptors[0]", 9))),
+        ("", 3, Some(invalid("descriptors[0].entries[0]", 7))),
+    ] {
+        let entry = LaterEntry { key: "x-rule".into(), value: "bucket".into(), weight };
+        let descriptor = LaterDescriptor { entries: vec![entry], quota_mode: quota_mode.into() };
+        let request = LaterRequest { domain: "shop".into(), descriptors: vec![descriptor] };
+        let told = status_of(&mut http, "ratelimit.v3.RateLimitService/ShouldRateLimit", &request).await;
+        expected.map_or_else(|| assert_ne!(told.0, "3"), |expected| assert_eq!(told, expected));
+    }
+    for (in_shadow, expected) in [(0, None), (5, Some(invalid("bucket_quota_usages[0]", 8)))] {
+        let id = BucketId { bucket: [("x-user".to_owned(), "ada".to_owned())].into() };
+        let usage = LaterUsage { id: Some(id), allowed: 1, in_shadow };
+        let reports = LaterReports { domain: "shop".into(), usages: vec![usage] };
+        let method = "rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
+        let told = status_of(&mut http, method, &reports).await;
+        expected.map_or_else(|| assert_ne!(told.0, "3"), |expected| assert_eq!(told, expected));
+    }
 }

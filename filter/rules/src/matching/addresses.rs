@@ -1,7 +1,6 @@
 //! Sets of networks, searched by bisection.
 
-use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -9,7 +8,7 @@ use core::str::FromStr;
 
 use crate::sorting::sorted;
 
-use crate::request::address::{IPV4_BITS, IPV6_BITS, Prefixes};
+use crate::request::address::{self, IPV4_BITS, IPV6_BITS, Prefixes};
 
 /// A network (RFC 4632), as its first and last address. An IPv4-mapped network is an IPv4 network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +26,8 @@ pub enum AddressSetError {
     Unreadable,
     /// The address has bits set behind its prefix, which is most likely a slip.
     BitsBehindPrefix,
+    /// The address has a port.
+    Port,
 }
 
 impl fmt::Display for AddressSetError {
@@ -34,6 +35,7 @@ impl fmt::Display for AddressSetError {
         f.write_str(match self {
             Self::Unreadable => "expected an address or a network, as in 10.0.0.0/8 or 2001:db8::1",
             Self::BitsBehindPrefix => "expected a network whose address is zero behind its prefix",
+            Self::Port => "expected an address or a network without a port",
         })
     }
 }
@@ -43,13 +45,16 @@ impl core::error::Error for AddressSetError {}
 impl FromStr for Range {
     type Err = AddressSetError;
 
-    /// Parses `10.0.0.0/8`, `2001:db8::/32`, or a single address.
+    /// Parses `10.0.0.0/8`, `2001:db8::/32`, or a single address, in every form of client addresses without a port.
     fn from_str(text: &str) -> Result<Self, AddressSetError> {
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits)),
             None => (text, None),
         };
-        let written: IpAddr = address.parse().map_err(|_| AddressSetError::Unreadable)?;
+        let written = address::bare(address).ok_or_else(|| match address::parse(address.as_bytes()) {
+            Some(_) => AddressSetError::Port,
+            None => AddressSetError::Unreadable,
+        })?;
         let whole = if written.is_ipv4() { IPV4_BITS } else { IPV6_BITS };
         let bits = match bits {
             None => whole,
@@ -78,6 +83,26 @@ impl FromStr for Range {
                 Self::V6(v6.to_bits(), v6.to_bits() | u128::MAX.checked_shr(bits.into()).unwrap_or(0))
             }
         })
+    }
+}
+
+impl Range {
+    /// Its first address, and how many leading bits all of it share.
+    pub fn prefix(self) -> (IpAddr, u8) {
+        let (first, bits) = match self {
+            Self::V4(first, last) => (Ipv4Addr::from_bits(first).into(), (first ^ last).leading_zeros()),
+            Self::V6(first, last) => (Ipv6Addr::from_bits(first).into(), (first ^ last).leading_zeros()),
+        };
+        (first, u8::try_from(bits).unwrap_or(IPV6_BITS))
+    }
+}
+
+/// As rules have it: `192.0.2.7`, `10.0.0.0/8`.
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (first, bits) = self.prefix();
+        let whole = if first.is_ipv4() { IPV4_BITS } else { IPV6_BITS };
+        if bits < whole { write!(f, "{first}/{bits}") } else { write!(f, "{first}") }
     }
 }
 
@@ -117,16 +142,9 @@ impl AddressSet {
 
     /// Each network in its written form: `10.0.0.0/8`, `2001:db8::1`. Networks within another are left out.
     pub fn iter(&self) -> impl Iterator<Item = String> {
-        let written = |address: IpAddr, bits: u32, whole: u8| {
-            if bits == u32::from(whole) { format!("{address}") } else { format!("{address}/{bits}") }
-        };
-        let v4 = self.v4.0.iter().map(move |(first, last)| {
-            written(Ipv4Addr::from_bits(*first).into(), (first ^ last).leading_zeros(), IPV4_BITS)
-        });
-        let v6 = self.v6.0.iter().map(move |(first, last)| {
-            written(Ipv6Addr::from_bits(*first).into(), (first ^ last).leading_zeros(), IPV6_BITS)
-        });
-        v4.chain(v6)
+        let v4 = self.v4.0.iter().map(|(first, last)| Range::V4(*first, *last));
+        let v6 = self.v6.0.iter().map(|(first, last)| Range::V6(*first, *last));
+        v4.chain(v6).map(|range| range.to_string())
     }
 }
 
@@ -190,22 +208,28 @@ mod tests {
 
     #[test]
     fn what_is_no_network_is_refused() {
-        for text in [
-            "",
-            "10.0.0.0/33",
-            "10.0.0.0/",
-            "10.0.0.0/+8",
-            "::/129",
-            "10.0.0",
-            "a",
-            "10.0.0.0/8/8",
-            "1.2.3.4:5",
-        ] {
+        for text in
+            ["", "10.0.0.0/33", "10.0.0.0/", "10.0.0.0/+8", "::/129", "10.0.0", "a", "10.0.0.0/8/8", "[::1"]
+        {
             assert_eq!(text.parse::<Range>(), Err(AddressSetError::Unreadable), "{text}");
+        }
+        for text in ["1.2.3.4:5", "[::1]:80", "1.2.3.4:5/24"] {
+            assert_eq!(text.parse::<Range>(), Err(AddressSetError::Port), "{text}");
         }
         for text in ["10.0.0.1/8", "2001:db8::1/32", "::ffff:10.0.0.1/104"] {
             assert_eq!(text.parse::<Range>(), Err(AddressSetError::BitsBehindPrefix), "{text}");
         }
+    }
+
+    #[test]
+    fn addresses_are_read_as_clients_are() {
+        for text in
+            ["192.0.2.7", "::ffff:192.0.2.7", "[::ffff:192.0.2.7]", "fe80::7%1", "[fe80::7%eth0]", "::1"]
+        {
+            let client = address::parse(text.as_bytes()).unwrap();
+            assert!(set(&[text]).contains(client), "{text}");
+        }
+        assert_eq!("fe80::%1/64".parse::<Range>().unwrap().to_string(), "fe80::/64");
     }
 
     proptest! {

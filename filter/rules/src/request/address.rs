@@ -62,8 +62,17 @@ fn any_form(text: &[u8]) -> Option<IpAddr> {
             _ => text,
         },
     };
-    let host = host.split_once('%').map_or(host, |(address, _zone)| address);
-    Some(host.parse::<IpAddr>().ok()?.to_canonical())
+    without_zone(host).map(|address| address.to_canonical())
+}
+
+/// An address without a port, in brackets or not, as it is written: one that is mapped stays one of IPv6.
+pub fn bare(text: &str) -> Option<IpAddr> {
+    let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    without_zone(inner.unwrap_or(text))
+}
+
+fn without_zone(text: &str) -> Option<IpAddr> {
+    text.split_once('%').map_or(text, |(address, _zone)| address).parse().ok()
 }
 
 fn is_port_or_nothing(text: &str) -> bool {
