@@ -16,7 +16,7 @@ use weir_wire::sharing::Sharing;
 use crate::refusing::Log;
 use crate::server::Server;
 use crate::suite::CALM_MS;
-use crate::{TIMEOUT, charge, count, entry, id, in_reach, open, options, slow};
+use crate::{TIMEOUT, assert_hardly_any_waited, charge, count, entry, id, in_reach, open, options, slow};
 
 /// Enough keys that each master has some.
 const KEYS: u8 = 60;
@@ -78,22 +78,18 @@ async fn a_dead_master_fails_its_own_keys_alone_and_at_once() {
     let dead = keys_of(&cluster, 0, 1).await;
     assert!(dead.iter().any(|is_dead| *is_dead) && dead.iter().any(|is_dead| !is_dead));
     cluster.servers[0].kill();
-    let (began, mut admitted, mut slowest) = (Instant::now(), 0, Duration::ZERO);
+    let (began, mut admitted, mut took) = (Instant::now(), 0, Vec::new());
     while began.elapsed() < TIMEOUT * 4 {
-        (admitted, slowest) = (
-            admitted + 1,
-            slowest.max({
-                let asked_at = Instant::now();
-                for (charged, is_dead) in charge_all(&store, admitted + 1).await.into_iter().zip(&dead) {
-                    assert_eq!(charged.is_err(), *is_dead, "{charged:?}");
-                    assert!(charged.is_err() || charged == Ok(1), "{charged:?}");
-                }
-                asked_at.elapsed()
-            }),
-        );
+        admitted += 1;
+        let asked_at = Instant::now();
+        for (charged, is_dead) in charge_all(&store, admitted).await.into_iter().zip(&dead) {
+            assert_eq!(charged.is_err(), *is_dead, "{charged:?}");
+            assert!(charged.is_err() || charged == Ok(1), "{charged:?}");
+        }
+        took.push(asked_at.elapsed());
     }
     store.ping().await.expect("most of it is in reach");
-    assert!(slowest < TIMEOUT / 2 && admitted > 20, "{admitted} reports, the slowest took {slowest:?}");
+    assert_hardly_any_waited(&took);
     cluster.servers[0].restart().await;
     until("all keys to be charged", async || {
         charge_all(&store, admitted).await.iter().all(Result::is_ok).then_some(())
@@ -154,17 +150,18 @@ async fn a_hung_master_delays_one_report_and_no_other() {
     let (cluster, store) = with_a_store(CALM_MS).await;
     let hung = keys_of(&cluster, 0, 1).await;
     cluster.servers[0].freeze().await;
-    let asked_at = Instant::now();
-    for (charged, is_hung) in charge_all(&store, 1).await.into_iter().zip(&hung) {
-        assert_eq!(charged.is_err(), *is_hung, "{charged:?}");
+    let mut took = Vec::new();
+    for report in 1..=21 {
+        let asked_at = Instant::now();
+        let charged = charge_all(&store, report).await;
+        took.push(asked_at.elapsed());
+        assert!(
+            charged.iter().zip(&hung).all(|(charged, is_hung)| charged.is_err() == *is_hung),
+            "{charged:?}"
+        );
     }
-    assert!(asked_at.elapsed() >= TIMEOUT, "{:?}", asked_at.elapsed());
-    let (asked_at, reports) = (Instant::now(), 20_u32);
-    for report in 0..reports {
-        let charged = charge_all(&store, 2 + u64::from(report)).await;
-        assert!(charged.iter().zip(&hung).all(|(charged, is_hung)| charged.is_err() == *is_hung));
-    }
-    assert!(asked_at.elapsed() < TIMEOUT, "{reports} reports took {:?}", asked_at.elapsed());
+    assert!(took[0] >= TIMEOUT, "{took:?}");
+    assert_hardly_any_waited(&took[1..]);
     cluster.servers[0].thaw();
     until("all keys to be charged", async || {
         charge_all(&store, 30).await.iter().all(Result::is_ok).then_some(())
@@ -290,19 +287,21 @@ async fn a_call_takes_no_longer_than_its_time_over_a_connection_that_is_being_op
     let link = Link::start(cluster.servers[0].address(), limit * 2 / 9).await;
     let nodes = NodeMap::read(&format!("{}={}", cluster.servers[0].address(), link.address())).unwrap();
     let options = Options { nodes, response_timeout: limit, ..options() };
-    let store = RedisStore::new(&cluster.url(), options).unwrap();
-    let mut asked_at = Instant::now();
-    until("the slots to be known", async || {
-        asked_at = Instant::now();
-        charge_all(&store, 1)
-            .await
-            .iter()
-            .any(|charged| *charged != Err(StoreError::Connecting))
-            .then_some(())
-    })
-    .await;
-    let took = asked_at.elapsed();
-    assert!(took > limit * 8 / 10 && took < limit * 11 / 10, "{took:?}");
+    // A busy machine delays some.
+    let mut tries = Vec::new();
+    for _ in 0..3 {
+        let store = RedisStore::new(&cluster.url(), options.clone()).unwrap();
+        let mut asked_at = Instant::now();
+        until("the slots to be known", async || {
+            asked_at = Instant::now();
+            let charged = charge_all(&store, 1).await;
+            charged.iter().any(|charged| *charged != Err(StoreError::Connecting)).then_some(())
+        })
+        .await;
+        tries.push(asked_at.elapsed());
+    }
+    let quickest = tries.iter().min().unwrap();
+    assert!((limit * 8 / 10..limit * 11 / 10).contains(quickest), "{tries:?}");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! What only a store outside this process can do: forget, expire, vanish, hang, ask for a password.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use redis::AsyncCommands;
 use weir_budget::budget::{COUNT_MAX, GRACE_US, KEPT_US_MAX, MEMBERS_MAX, SOURCES_MAX, STEP_KEPT_US};
@@ -15,10 +15,9 @@ use weir_wire::quota::Period;
 use weir_wire::sharing::Sharing;
 
 use crate::quota::unix_us;
-use crate::{TIMEOUT, charge, charge_as, connected, count, entry, id, in_reach, open, quota, slow};
-
-/// What a busy machine may add to what something takes.
-const SLACK: Duration = Duration::from_secs(2);
+use crate::{
+    assert_hardly_any_waited, charge, charge_as, connected, count, entry, id, in_reach, open, quota, slow,
+};
 
 #[tokio::test]
 async fn a_flushed_redis_heals_at_the_next_report() {
@@ -164,13 +163,14 @@ async fn a_killed_redis_fails_quickly_and_works_once_it_is_back() {
     in_reach(&store).await;
     charge(&store, entry(b"a", slow(), vec![count(1, 10, 10)])).await.unwrap();
     redis.kill();
-    let (start, reports) = (Instant::now(), 20);
-    for _ in 0..reports {
+    let mut took = Vec::new();
+    for _ in 0..20 {
+        let start = Instant::now();
         let error = charge(&store, entry(b"a", slow(), vec![count(1, 11, 1)])).await.unwrap_err();
         assert!(matches!(error, StoreError::Unreachable(_) | StoreError::Slow(_)), "{error:?}");
+        took.push(start.elapsed());
     }
-    // Half of what it would be if each waited for its time-out.
-    assert!(start.elapsed() < TIMEOUT * reports / 2, "{reports} reports took {:?}", start.elapsed());
+    assert_hardly_any_waited(&took);
     until("the store to know", async || store.ping().await.err()).await;
     redis.restart().await;
     in_reach(&store).await;
@@ -184,15 +184,15 @@ async fn a_hung_redis_costs_one_report_its_time_out_and_the_others_nothing() {
     let store = open(&redis.url());
     in_reach(&store).await;
     redis.freeze().await;
-    let start = Instant::now();
     let error = charge(&store, entry(b"a", slow(), vec![count(1, 10, 10)])).await.unwrap_err();
-    assert!(start.elapsed() < TIMEOUT + SLACK, "{:?}", start.elapsed());
     assert!(matches!(error, StoreError::Slow(_) | StoreError::Unreachable(_)), "{error:?}");
-    let (start, reports) = (Instant::now(), 100);
-    for _ in 0..reports {
+    let mut took = Vec::new();
+    for _ in 0..100 {
+        let start = Instant::now();
         charge(&store, entry(b"a", slow(), vec![count(1, 10, 10)])).await.unwrap_err();
+        took.push(start.elapsed());
     }
-    assert!(start.elapsed() < TIMEOUT * reports / 10, "{reports} reports took {:?}", start.elapsed());
+    assert_hardly_any_waited(&took);
     redis.thaw();
     in_reach(&store).await;
     let again = charge(&store, entry(b"a", slow(), vec![count(1, 10, 10)])).await.unwrap();
