@@ -1,9 +1,9 @@
 //! The token bucket, as one number.
 //!
-//! A bucket is the time at which it will be full again. That is the Generic Cell Rate Algorithm's
-//! theoretical arrival time (ITU-T I.371, annex A), and it suits a table: it takes eight bytes, it shows
-//! without the rule whether it holds information (a full bucket does not), it refills without a write,
-//! and it holds debt without a sign.
+//! A bucket is the time at which it will be full again. That is the theoretical arrival time of the Generic
+//! Cell Rate Algorithm (ITU-T I.371, annex A), and it suits a table. It takes eight bytes, shows without the
+//! rule whether it holds information (a full bucket does not), refills without a write, and holds debt
+//! without a sign.
 
 use weir_wire::quota::Quota;
 use weir_wire::time::{SECOND_NS, Time};
@@ -14,39 +14,39 @@ pub struct Bucket {
     full_at: Time,
 }
 
-/// The result of asking a bucket for tokens.
+/// The result of taking tokens from a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Take {
-    /// The tokens are there; this is the bucket without them.
+    /// The tokens were there; carries the bucket without them.
     Taken(Bucket),
-    /// They are not there yet.
+    /// The tokens are not there yet.
     Short {
-        /// Nanoseconds until they will be, if nothing else takes them.
+        /// Nanoseconds until they are, if nothing else takes them.
         wait_ns: u64,
     },
 }
 
-/// What a request takes of a bucket, in nanoseconds of refill, worked out once.
+/// The cost of a request in nanoseconds of refill, precomputed for one quota.
 #[cfg(feature = "own_memory")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Portion {
     cost: u64,
-    /// The most that may be missing afterwards.
+    /// Most nanoseconds that may be missing afterwards.
     most: u64,
-    /// The most that is believed to be missing before.
+    /// Most nanoseconds that may be missing before; a larger number is cut to this.
     sane: u64,
 }
 
 #[cfg(feature = "own_memory")]
 impl Portion {
-    /// `cost` tokens of a bucket of this quota.
+    /// The cost of `cost` tokens from a bucket of this quota.
     pub(crate) fn of(quota: &Quota, cost: u32) -> Self {
         let (cost, most) = (quota.token_ns().saturating_mul(u64::from(cost)), quota.fill_ns());
         Self { cost, most, sane: most + debt_ns_max(quota) }
     }
 }
 
-/// What a bucket lacks that holds `tokens`, in nanoseconds of refill.
+/// Nanoseconds of refill that a bucket with `tokens` lacks.
 #[cfg(feature = "own_memory")]
 pub(crate) fn missing_ns(quota: &Quota, tokens: u32) -> u64 {
     quota.token_ns().saturating_mul(u64::from(quota.burst().saturating_sub(tokens)))
@@ -61,12 +61,12 @@ impl Bucket {
         Self { full_at }
     }
 
-    /// When it will be full.
+    /// Time at which it will be full.
     pub const fn refilled(self) -> Time {
         self.full_at
     }
 
-    /// Whether it holds no information at `now`: dropping it loses nothing.
+    /// True if it is full at `now`. It then holds no information, and dropping it loses nothing.
     pub fn is_full(self, now: Time) -> bool {
         self.full_at <= now
     }
@@ -76,7 +76,7 @@ impl Bucket {
         self.full_at.nanos_since(now)
     }
 
-    /// Asks for `cost` tokens at `now`.
+    /// Takes `cost` tokens at `now`, if they are there.
     ///
     /// A `now` earlier than one seen before makes the bucket look emptier, never fuller (invariant I8).
     pub fn take(self, quota: &Quota, cost: u32, now: Time) -> Take {
@@ -97,21 +97,22 @@ impl Bucket {
         }
     }
 
-    /// [`Bucket::take`] for what was worked out before.
+    /// [`Bucket::take`] with a precomputed cost.
     #[cfg(feature = "own_memory")]
     #[inline]
     pub(crate) fn take_portion(self, portion: &Portion, now: Time) -> Take {
         self.take_sanely(portion.cost, portion.most, now + portion.sane, now)
     }
 
-    /// [`Bucket::held_to`] for what was worked out before: the bucket, lacking at least so many nanoseconds of refill.
+    /// [`Bucket::held_to`] with a precomputed limit: the bucket, lacking at least `missing_ns` nanoseconds of
+    /// refill.
     #[cfg(feature = "own_memory")]
     #[inline]
     pub(crate) fn lacking(self, missing_ns: u64, now: Time) -> Self {
         Self { full_at: self.full_at.max(now + missing_ns) }
     }
 
-    /// The bucket after `n` tokens are taken at `now`, whether it has them or not. Its debt stops at the deepest
+    /// The bucket after `n` tokens are taken at `now`, even if it has fewer. Its debt stops at the deepest
     /// that a bucket may have, and never gets smaller.
     #[must_use]
     pub fn charged(self, quota: &Quota, n: u32, now: Time) -> Self {
@@ -127,8 +128,8 @@ impl Bucket {
         Self { full_at: Time::from_nanos(self.full_at.as_nanos().saturating_sub(ns)) }
     }
 
-    /// The bucket capped at `level_milli` thousandths of a token, which may be negative (debt). It is
-    /// never raised.
+    /// The bucket capped at `level_milli` thousandths of a token, which may be negative (debt). Never raises
+    /// the level.
     #[must_use]
     pub fn capped(self, quota: &Quota, level_milli: i64, now: Time) -> Self {
         let missing_milli = i128::from(quota.burst()) * 1_000 - i128::from(level_milli);
@@ -138,23 +139,24 @@ impl Bucket {
         Self { full_at: self.full_at.max(now + missing_ns.min(deepest)) }
     }
 
-    /// The bucket with no more than `tokens` in it at `now`.
+    /// The bucket with at most `tokens` in it at `now`.
     #[must_use]
     pub fn held_to(self, quota: &Quota, tokens: u32, now: Time) -> Self {
         let missing = u64::from(quota.burst().saturating_sub(tokens));
         Self { full_at: self.full_at.max(now + quota.token_ns().saturating_mul(missing)) }
     }
 
-    /// Asks for `cost` tokens of an even share at `now`: a bucket of burst / `pops`, at least `cost` tokens,
-    /// that refills at rate / `pops`. It is this same bucket, charged for `pops` times as many tokens.
+    /// Takes `cost` tokens of a fair share at `now`. The share is a bucket of burst / `pops`, but at least
+    /// `cost` tokens, that refills at rate / `pops`. It is this same bucket, charged for `pops` times as many
+    /// tokens.
     pub fn take_share(self, quota: &Quota, cost: u32, pops: u32, now: Time) -> Take {
         let worth = u64::from(pops.max(1)).saturating_mul(u64::from(cost));
         let cost_ns = quota.token_ns().saturating_mul(worth);
         self.take_within(cost_ns, quota.fill_ns().max(cost_ns), quota, now)
     }
 
-    /// Asks for `cost` tokens at `now` of a bucket that refills at rate / `parts`. It is this same bucket: it must
-    /// have `cost` tokens, and is charged for `parts` times as many.
+    /// Takes `cost` tokens at `now` from a bucket that refills at rate / `parts`. It is this same bucket: it
+    /// must have `cost` tokens, and is charged for `parts` times as many.
     pub fn take_slowly(self, quota: &Quota, cost: u32, parts: u32, now: Time) -> Take {
         match self.take(quota, cost, now) {
             Take::Taken(after) => {
@@ -177,14 +179,14 @@ impl Bucket {
     }
 }
 
-/// The deepest debt a bucket may have, in nanoseconds of refill: that of a burst at [`DEBT_BURSTS`]
-/// POPs at once, but at least a minute and at most a day. It bounds what a nonsensical message or a
-/// broken clock can cost a client; the budget keeps the whole debt, and grants accordingly.
+/// Deepest debt of a bucket, in nanoseconds of refill: that of a burst at [`DEBT_BURSTS`] POPs at once, but
+/// at least a minute and at most a day. It limits the cost to a client of a nonsensical message or a broken
+/// clock. The budget keeps the whole debt, and grants accordingly.
 fn debt_ns_max(quota: &Quota) -> u64 {
     quota.fill_ns().saturating_mul(DEBT_BURSTS).clamp(60 * SECOND_NS, 86_400 * SECOND_NS)
 }
 
-/// Bursts that a bucket may owe.
+/// Most bursts that a bucket may owe.
 const DEBT_BURSTS: u64 = 512;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! What a key's use is counted in: the token bucket, a POP's even share of it, and the other algorithms.
+//! Local counters of a key: the token bucket, a POP's fair share of it, and the other algorithms.
 //!
-//! All are values: parameters, state and time go in, the state after comes out.
+//! All are values: parameters, state and time go in, the new state comes out.
 
 pub mod algorithm;
 mod bucket;

@@ -1,40 +1,40 @@
-//! A POP's even share of a quota: how much of it a cold key has used.
+//! A POP's fair share of a quota, as used by a cold key.
 //!
-//! While every POP keeps a key within its even share, the sum is within the quota by construction, and
-//! the key need not be reported. The share is a bucket of burst / parts that refills at rate / parts,
-//! where `parts` is how many parts the quota is cut into for all POPs. It counts in tokens, not in time:
-//! the number of POPs changes, and what was used must not change with it.
+//! While every POP keeps a key within its fair share, the sum is within the quota by construction, and the
+//! key need not be reported. The share is a bucket of burst / parts that refills at rate / parts, where
+//! `parts` is the rate divisor for cold keys. It counts in tokens, not in time: the number of POPs changes,
+//! and the used tokens must not change with it.
 
 use weir_wire::quota::Quota;
 use weir_wire::time::Time;
 
-/// Parts of a token that a share counts in.
+/// Units of a share per token.
 const PARTS: u32 = 4_096;
-/// Tokens of a burst that even a key that cannot be reported may use: many newcomers ask for no more.
+/// Tokens of a burst that a key may use even if it cannot be reported; many new keys need no more.
 const UNHEARD_MIN: u32 = 8;
-/// A share's clock ticks every 2^16 ns and wraps after three days. A key that rests for half of that may
-/// find its share still used, and is then watched earlier than necessary.
+/// A share's clock ticks every 2^16 ns and wraps after three days. A key that rests for half of that may find
+/// its share still used, and is then watched earlier than necessary.
 const TICK_SHIFT: u32 = 16;
 
-/// How much of an even share is used.
+/// The used part of a fair share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EvenShare {
-    /// In parts of a token.
+    /// In units of 1 / [`PARTS`] tokens.
     used: u32,
-    /// When that much was used, in ticks.
+    /// Time of that use, in ticks.
     at: u32,
 }
 
 impl EvenShare {
-    /// Nothing used.
+    /// An unused share.
     pub const WHOLE: Self = Self { used: 0, at: 0 };
 
-    /// `tokens` of it used at `now`.
+    /// A share with `tokens` used at `now`.
     pub fn used(tokens: u32, now: Time) -> Self {
         Self { used: tokens.saturating_mul(PARTS), at: ticks(now) }
     }
 
-    /// The share as one number, to store.
+    /// The share as one number, for storage.
     pub const fn bits(self) -> u64 {
         (self.at as u64) << 32 | self.used as u64
     }
@@ -45,15 +45,15 @@ impl EvenShare {
         Self { used: bits as u32, at: (bits >> 32) as u32 }
     }
 
-    /// The share after `tokens` more are used at `now`, where it is one of `parts`; `None` if it does not have
-    /// them.
+    /// The share after `tokens` more are used at `now`, at the rate divisor `parts`; `None` if it has too
+    /// few.
     pub fn take(self, quota: &Quota, tokens: u32, parts: u32, now: Time) -> Option<Self> {
         let most = u64::from(quota.burst()) * u64::from(PARTS) / u64::from(parts.max(1));
         Some(self.overdraw(quota, tokens, parts, now)).filter(|share| u64::from(share.used) <= most)
     }
 
-    /// The share after `tokens` more are used that cannot be reported for now: if it has them, or if only a few are
-    /// used. If not, the nanoseconds until it can be.
+    /// The share after `tokens` more are used that cannot be reported for now. They must be within the share,
+    /// or few. If not, the error is the wait in nanoseconds.
     pub fn take_unheard(self, quota: &Quota, tokens: u32, parts: u32, now: Time) -> Result<Self, u64> {
         let after = self.overdraw(quota, tokens, parts, now);
         let part = u64::from(quota.burst()) * u64::from(PARTS) / u64::from(parts.max(1));
@@ -67,7 +67,7 @@ impl EvenShare {
         }
     }
 
-    /// The share after `tokens` more are used, whether it has them or not.
+    /// The share after `tokens` more are used, even if it has fewer.
     #[must_use]
     pub fn overdraw(self, quota: &Quota, tokens: u32, parts: u32, now: Time) -> Self {
         let refilled = self.refilled(quota, parts, now);
@@ -75,7 +75,7 @@ impl EvenShare {
         Self { used, ..refilled }
     }
 
-    /// The share after `tokens` that were used are given back; at most whole.
+    /// The share after `tokens` are given back; at most unused.
     #[must_use]
     pub fn give_back(self, tokens: u32) -> Self {
         Self { used: self.used.saturating_sub(tokens.saturating_mul(PARTS)), ..self }
@@ -86,7 +86,7 @@ impl EvenShare {
         self.refilled(quota, parts, now).used.div_ceil(PARTS)
     }
 
-    /// Ticks since it was last used; zero if `now` is before that, as another worker's may be.
+    /// Ticks since the last use; zero if `now` is before that, as another worker's may be.
     pub fn age(self, now: Time) -> u32 {
         let age = ticks(now).wrapping_sub(self.at);
         if age > u32::MAX / 2 { 0 } else { age }
@@ -99,12 +99,13 @@ impl EvenShare {
         if self.age(now) == 0 {
             return self;
         }
-        // Below 2^60, so a part that takes more nanoseconds than fit gives nothing either way.
+        // Below 2^60, so if `part_ns` saturates, nothing refills either way.
         let age_ns = u64::from(self.age(now)) << TICK_SHIFT;
         let part_ns = quota.token_ns().saturating_mul(parts.max(1).into());
         match u32::try_from(age_ns * u64::from(PARTS) / part_ns) {
             Ok(refilled) if refilled < self.used => {
-                // The clock advances only by the ticks that the refill took, to the nearest; the rest count next time.
+                // The clock advances by the ticks that the refill took, rounded to the nearest. The rest
+                // counts next time.
                 let took_ns = u64::from(refilled) * part_ns / u64::from(PARTS);
                 let took = (took_ns + (1 << (TICK_SHIFT - 1))) >> TICK_SHIFT;
                 let at = self.at.wrapping_add(u32::try_from(took).unwrap_or(u32::MAX));

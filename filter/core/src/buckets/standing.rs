@@ -1,10 +1,10 @@
-//! How a client stands with a rule, as far as it is told.
+//! A client's quota status under a rule.
 
 use crate::buckets::Bucket;
 use weir_wire::quota::Quota;
 use weir_wire::time::Time;
 
-/// How a client stands with a rule after the decision.
+/// A client's quota status under a rule, after the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// Whole tokens left.
@@ -16,7 +16,7 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// After a request that was let through.
+    /// The status after an allowed request.
     pub(crate) fn allowed(bucket: Bucket, quota: &Quota, now: Time) -> Self {
         let full_ns = bucket.fill_ns(now);
         let more_ns = match full_ns % quota.token_ns() {
@@ -26,13 +26,13 @@ impl Standing {
         Self { remaining: bucket.tokens(quota, now), more_ns, full_ns }
     }
 
-    /// After a request that was refused: the client has nothing before `wait_ns` have passed.
+    /// The status after a refused request: the client has nothing before `wait_ns` have passed.
     pub(crate) fn refused(wait_ns: u64) -> Self {
         Self { remaining: 0, more_ns: wait_ns, full_ns: wait_ns }
     }
 
-    /// Nanoseconds until the quota's reset: when the next request may pass if nothing is left, else when the quota is
-    /// whole again.
+    /// Nanoseconds until the quota's reset. If nothing is left, that is when the next request may pass;
+    /// otherwise, when the quota is whole again.
     pub fn reset_ns(&self) -> u64 {
         if self.remaining == 0 { self.more_ns } else { self.full_ns }
     }

@@ -69,7 +69,7 @@ pub struct QuotaStatus {
     pub rule: RuleIndex,
     /// The client's quota status under that rule.
     pub standing: Standing,
-    /// What goes beside that rule's own policy; none if nothing does.
+    /// Contents besides that rule's own policy; none in most cases.
     pub beside: Option<Box<Beside>>,
 }
 

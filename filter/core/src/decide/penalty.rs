@@ -26,7 +26,7 @@ pub(crate) fn banned_until(slot: &Slot, tag: Tag, now: Time) -> Option<Time> {
     (now < until).then_some(until)
 }
 
-/// Bans the key `tag` until `until`, even if it was banned for longer; nothing else of it changes. None if the slot has
+/// Bans the key `tag` until `until`, even if a longer ban is known, and changes nothing else. None if the slot has
 /// no room.
 pub(crate) fn replace_ban(slot: &mut Slot, tag: Tag, until: Time, now: Time) -> Option<()> {
     slot.remove(tag.beside(BAN));

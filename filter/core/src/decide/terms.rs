@@ -82,7 +82,7 @@ impl RuleTerms {
         self.enforcement.mode == Mode::Off || self.is_unlimited
     }
 
-    /// Whether a quota status of these rules may tell more than its rule's own policy.
+    /// True if a quota status of these rules may contain more than its rule's own policy.
     pub(crate) fn tell_more(all: &[Self]) -> bool {
         let is_beside_another = all.len() > 1;
         all.iter().any(|terms| terms.is_clear || is_beside_another && terms.tells_policy)

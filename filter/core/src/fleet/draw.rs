@@ -201,8 +201,8 @@ impl Limiter {
         Ok(!matches!(reply.settled, Settled::None))
     }
 
-    /// True if the epoch that draw `number` is for has ended, or its budget is known to have nothing: tokens that its
-    /// report could still bring would never be spent.
+    /// True if tokens that call `number` could still acquire would never be spent: the epoch it is for has ended,
+    /// or its budget is known to have none.
     pub(crate) fn is_in_vain(&self, number: u64, slots: &mut dyn Slots, now: Time) -> bool {
         let draw = self.exchange.as_ref().and_then(|exchange| exchange.calls.get(number));
         let told = draw.into_iter().flat_map(|draw| &draw.told).filter(|told| told.awaited > 0);

@@ -20,7 +20,7 @@ use weir_wire::time::Time;
 
 /// Longest wait for tokens that is accepted, in milliseconds: longer than any month.
 const WAIT_MS_MAX: u64 = 32 * 86_400_000;
-/// How soon a client comes again for tokens that other requests have reserved, in milliseconds.
+/// Longest wait for tokens that other requests have reserved, in milliseconds.
 const RETURNS_MS: u64 = 1_000;
 
 impl Limiter {
@@ -167,7 +167,7 @@ impl Limiter {
             && (is_late
                 || leased.lease_ms == 0 && (wait_ms > 0 || !told.is_again)
                 || is_calendar && wait_ms > 0 && bar_at <= now);
-        // The budget had nothing, and what it said ends with its window.
+        // The budget had no tokens, and that answer is valid until its window ends.
         let is_of_the_end =
             is_calendar && leased.charged == 0 && wait_ms > 0 && (leased.lease_ms == 0 || bar_at <= now);
         // Another request for the key may have been refused meanwhile.
@@ -186,7 +186,7 @@ impl Limiter {
             }
             let has_ended = watched.charged == 0 || watched.until <= now;
             if is_of_the_end && !watched.is_over(now) {
-                // The next window may have given this epoch tokens, in answers that came before or are on their way.
+                // The next window may have given this epoch tokens, in replies that came before or are under way.
                 watched.end_waiting(told.awaited);
             } else if leased.lease_ms == 0 || is_late && has_ended {
                 // For the budget, this epoch is over.
@@ -199,8 +199,8 @@ impl Limiter {
                     watched.end_waiting(told.awaited);
                 }
                 watched.note_left(leased.left);
-                // A shorter wait is not recorded, because the epoch would end with it. Nor is one that others may
-                // end.
+                // A shorter wait is not recorded, because the epoch would end with it. Nor is one that tokens given
+                // back may end early.
                 if wait_ms > 0 && (is_calendar || more_at > until && !leased.may_return) {
                     // A client that returns on time must not find the key still barred.
                     watched.bar(Time::from_nanos(bar_at.as_nanos().saturating_sub(BAR_STEP_NS)), now);
@@ -249,8 +249,8 @@ impl Limiter {
         }
     }
 
-    /// Applies bans from other POPs. A ban of zero length resets the key; right before another ban of the same key, it says
-    /// that the other one replaces a longer ban.
+    /// Applies bans from other POPs. A ban of zero length resets the key. Right before another ban of the same
+    /// key, it means that the other one replaces a longer ban.
     pub(crate) fn apply_bans(&mut self, reply: &Reply, slots: &mut dyn Slots, now: Time) {
         let mut bans = reply.bans.iter().peekable();
         while let Some(ban) = bans.next() {

@@ -1,4 +1,4 @@
-//! Where buckets are kept: slots that the workers of a proxy share, and the entries in them.
+//! The table: slots that the workers of a proxy share, and the entries in them.
 
 mod place;
 mod sample;

@@ -1,17 +1,17 @@
-//! Where an entry is, and the result of changing it.
+//! The place of an entry, and the result of changing it.
 
 use crate::RuleIndex;
 use crate::table::slot::Tag;
 use weir_rules::key::KeyValue;
 
-/// Where an entry is.
+/// The place of an entry in the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntryPlace {
     pub(crate) tag: Tag,
     pub(crate) slot: u32,
 }
 
-/// A key under a rule, and where its entry is.
+/// A key under a rule, with the place of its entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NamedKey {
     pub(crate) place: EntryPlace,
@@ -24,6 +24,6 @@ pub(crate) enum Updated<T> {
     Written(T),
     /// There was nothing to change (the entry or its slot is gone), or no room.
     Gone,
-    /// The host did not answer, or others kept writing.
+    /// The host failed, or all retries conflicted.
     Failed,
 }

@@ -1,10 +1,10 @@
-//! Estimates how full the table is, from a few slots that are looked at in each tick.
+//! An estimate of the number of keys in the table, from a few slots that are sampled in each tick.
 
 use super::slot::Slot;
 use super::slots::Slots;
 use weir_wire::time::Time;
 
-/// Slots looked at in a tick; this takes some ten microseconds.
+/// Slots sampled in a tick; this takes some ten microseconds.
 const SLOTS_PER_TICK: u32 = 16;
 /// Slots that are enough for an estimate to within a few percent: keys are spread over slots at random.
 const SLOTS_MAX: u32 = 128;
@@ -12,7 +12,7 @@ const SLOTS_MAX: u32 = 128;
 /// A sample of the table's slots.
 #[derive(Default)]
 pub struct Sample {
-    /// The slot that is looked at next.
+    /// Index of the next slot to sample.
     next: u32,
     looked_at: u32,
     keys: usize,
@@ -20,7 +20,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Looks at a few slots at `now`. Once enough were seen, returns about how many keys are in the whole table.
+    /// Samples a few slots at `now`. Once there are enough, returns the approximate number of keys in the
+    /// whole table.
     pub fn look(&mut self, slots: &mut dyn Slots, now: Time) -> Option<u64> {
         let count = slots.count().max(1);
         for _ in 0..SLOTS_PER_TICK.min(count) {

@@ -1,4 +1,4 @@
-//! The table of slots, as the decision sees it.
+//! The interface to the table of slots.
 
 use alloc::vec::Vec;
 
@@ -7,31 +7,31 @@ use crate::table::slot::Slot;
 #[cfg(feature = "own_memory")]
 use crate::table::slot::{Cold, Entry, Tag};
 
-/// How often a slot that reads as corrupt is read before it counts as empty: on a host whose reads
-/// may tear, the next read gets the whole slot.
+/// Most reads of a slot that looks corrupt, before it counts as empty. On a host whose reads may tear, the next
+/// read gets the whole slot.
 const READS_MAX: u32 = 3;
 
-/// Names one state of one slot. A write succeeds only if the slot is still in the state that was read.
+/// Version of a slot. A write succeeds only if the slot is still at the version that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version(pub u32);
 
 impl Version {
-    /// A slot that is not there yet.
+    /// The version of a slot that does not exist yet.
     pub const NONE: Self = Self(0);
 }
 
-/// Why a slot could not be read.
+/// The reason why a slot could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadError {
     /// The host has no such slot yet.
     Missing,
-    /// What is there, in this state, is not a slot, or the read was torn.
+    /// The bytes of this version are not a slot, or the read was torn.
     Corrupt(Version),
     /// The host does not offer shared data, or failed.
     Unavailable,
 }
 
-/// Why a slot was not written.
+/// The reason why a slot was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteError {
     /// Another worker wrote it since it was read.
@@ -48,55 +48,58 @@ pub trait Slots {
     /// Writes slot `index` if its version is still `version`.
     fn write(&mut self, index: u32, slot: &mut Slot, version: Version) -> Result<(), WriteError>;
 
-    /// How many slots there are, at least 1.
+    /// The number of slots, at least 1.
     fn count(&self) -> u32;
 
-    /// Whether [`Slots::change_in_place`] may change anything.
+    /// True if [`Slots::change_in_place`] can change anything.
     #[cfg(feature = "own_memory")]
     fn changes_in_place(&self) -> bool {
         false
     }
 
-    /// Changes entries of the slots `indices` where they are: finds the entry of each tag (no two alike), has
-    /// `judge` say what they are to hold, and puts that in their place if nothing of these slots has changed meanwhile;
-    /// otherwise it tries again, a bounded number of times. A cold entry stays cold. A watched entry changes only its
-    /// bucket, `admitted` and `unheard_since`. False if not all was changed: an entry is not there, a key of
-    /// a slot was banned, `judge` says no, two indices are alike or there are more than [`CHANGED_MAX`], the slots cannot do
-    /// this. Then nothing was changed, and [`Slots::read`] and [`Slots::write`] can. False, too, if another thread lost its patience
-    /// half-way: then some of the entries may have changed.
+    /// Changes entries of the slots `indices` in place. Finds the entry of each tag (no two alike), lets
+    /// `judge` set the new entries, and stores them if none of these slots has changed meanwhile. Otherwise
+    /// it tries again, a bounded number of times. A cold entry stays cold. A watched entry changes only its
+    /// bucket, `admitted` and `unheard_since`.
+    ///
+    /// Returns false if not all entries were changed: an entry is missing, a key of a slot was banned,
+    /// `judge` returned false, two indices are alike, there are more than [`CHANGED_MAX`], or these slots
+    /// cannot do it. Nothing was changed then, and [`Slots::read`] and [`Slots::write`] must be used. Also
+    /// returns false if another thread overtook this one half-way; some of the entries may have changed then.
     #[cfg(feature = "own_memory")]
     fn change_in_place(&mut self, _indices: &[u32], _changes: &mut [Change], _judge: Judge<'_>) -> bool {
         false
     }
 }
 
-/// The most slots of which entries are changed together.
+/// Most slots whose entries are changed together.
 #[cfg(feature = "own_memory")]
 pub const CHANGED_MAX: usize = 4;
 
-/// An entry that is to be changed.
+/// An entry to be changed in place.
 #[cfg(feature = "own_memory")]
 #[derive(Clone, Copy, Debug)]
 pub struct Change {
-    /// Its key.
+    /// Tag of the entry's key.
     pub tag: Tag,
-    /// Which of the slots it is in.
+    /// Position of its slot in the list of indices.
     pub slot: usize,
-    /// What it holds; once it is judged, what it is to hold.
+    /// The entry that was found; after judging, the new entry.
     pub entry: Entry,
-    /// Where it was found.
+    /// Offset at which it was found.
     pub(crate) at: usize,
 }
 
 #[cfg(feature = "own_memory")]
 impl Change {
-    /// Of the entry of this key, in the slot of this number.
+    /// A change of the entry `tag` in the slot at this position of the list of indices.
     pub fn of(tag: Tag, slot: usize) -> Self {
         Self { tag, slot, entry: Entry::Cold(Cold::NEW), at: 0 }
     }
 }
 
-/// Says what entries are to hold that were found. False if they are to stay as they are. It may be asked several times.
+/// Replaces the entries that were found by new ones. False if they are to stay as they are. May be called
+/// several times.
 #[cfg(feature = "own_memory")]
 pub type Judge<'a> = &'a mut dyn FnMut(&mut [Change]) -> bool;
 
@@ -104,14 +107,14 @@ pub type Judge<'a> = &'a mut dyn FnMut(&mut [Change]) -> bool;
 pub(crate) struct Loaded {
     pub(crate) index: u32,
     pub(crate) slot: Slot,
-    /// The state that was read; none if the host did not answer. Then the slot must not be written: on Envoy
-    /// that could replace what other workers stored there. None, too, once writing it was given up.
+    /// The version that was read; none if the read failed. The slot must not be written then: on Envoy that
+    /// could replace other workers' entries. Also none once writing was given up.
     version: Option<Version>,
 }
 
 impl Loaded {
-    /// Reads slot `index` into `room`. A slot that is missing, unreadable or corrupt reads as empty, so that the
-    /// request gets a decision; the event says which it was.
+    /// Reads slot `index` into `room`. A slot that is missing, unreadable or corrupt reads as empty, so that
+    /// the request gets a decision; the event names the cause.
     pub(crate) fn read(slots: &mut dyn Slots, index: u32, room: Slot) -> (Self, Option<Event>) {
         let mut loaded = Self { index, slot: room, version: None };
         let mut mishap = Event::Corrupt;
@@ -133,12 +136,13 @@ impl Loaded {
         (loaded, Some(mishap))
     }
 
-    /// Whether the slot may be written: the host answered, and writing was not given up. It can be judged anyhow.
+    /// True if the slot may be written: the read succeeded, and writing was not given up. It can be judged in
+    /// any case.
     pub(crate) fn is_known(&self) -> bool {
         self.version.is_some()
     }
 
-    /// Gives up writing it: nothing was written, so there will be nothing to give back.
+    /// Gives up writing the slot, so that nothing will be given back to it.
     pub(crate) fn give_up(&mut self) {
         self.version = None;
     }
@@ -150,15 +154,15 @@ impl Loaded {
     }
 }
 
-/// Slots in this program's own memory: for a host without shared data, for simulations and tests. Nothing else
-/// writes them, so they need no seal.
+/// Slots in this program's own memory, for a host without shared data, for simulations and tests. Nothing
+/// else writes them, so they need no seal.
 #[derive(Clone)]
 pub struct LocalSlots {
     slots: Vec<(Slot, u32)>,
 }
 
 impl LocalSlots {
-    /// `count` empty slots, at least 1.
+    /// Creates `count` empty slots, at least 1.
     pub fn new(count: u32) -> Self {
         Self { slots: alloc::vec![(Slot::empty(), 1); count.max(1) as usize] }
     }

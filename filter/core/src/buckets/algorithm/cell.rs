@@ -2,25 +2,25 @@
 
 use weir_wire::time::Time;
 
-/// The most cells a key's state takes.
+/// Most cells of one key.
 pub const CELLS_MAX: usize = 8;
-/// The wait for a request that never fits, because it costs more than the limit.
+/// Wait for a request that never fits, because it costs more than the limit.
 pub const NEVER_NS: u64 = u64::MAX;
 
-/// The state of one key: the 16 bytes that a slot's entry holds besides its tag.
+/// The state of one key: the 16 bytes of a slot's entry besides its tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// From this time on it holds nothing: it may be dropped, and reads as new.
+    /// Time from which the cell is empty: it may be dropped, and reads as new.
     pub until: Time,
-    /// What it holds; each algorithm uses it in its own way.
+    /// State of the algorithm; each has its own encoding.
     pub word: u64,
 }
 
 impl Cell {
-    /// A key that has not been seen.
+    /// The cell of a new key.
     pub const NEW: Self = Self { until: Time::ZERO, word: 0 };
 
-    /// Whether it holds nothing at `now`.
+    /// True if it is empty at `now`.
     pub fn is_spent(self, now: Time) -> bool {
         self.until <= now
     }
@@ -29,9 +29,9 @@ impl Cell {
 /// The result of asking for room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<T> {
-    /// There is room; this is the state after it is taken.
+    /// There was room; carries the new state.
     Taken(T),
-    /// There is not.
+    /// There is no room.
     Short {
         /// Nanoseconds until the same request fits, if no other takes the room; [`NEVER_NS`] if it costs more
         /// than the limit.
@@ -40,7 +40,7 @@ pub enum Answer<T> {
 }
 
 impl<T> Answer<T> {
-    /// The same answer, with `f` applied to what was taken.
+    /// Applies `f` to the new state.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Answer<U> {
         match self {
             Self::Taken(taken) => Answer::Taken(f(taken)),
@@ -49,20 +49,20 @@ impl<T> Answer<T> {
     }
 }
 
-/// What was taken, for tests in which there is room.
+/// The new state, for tests in which there is room.
 #[cfg(test)]
 pub(super) fn taken(answer: Answer<Cell>) -> Cell {
     let Answer::Taken(cell) = answer else { panic!("{answer:?}") };
     cell
 }
 
-/// The end of the window that `now` is in, for a key that hashes to `hash`.
+/// End of the window that `now` is in, for a key that hashes to `hash`.
 ///
-/// Different keys' windows begin at different times, evenly spread over a window's length, so that clients'
+/// Windows of different keys begin at different times, evenly spread over a window's length, so that clients'
 /// windows do not all start at once.
 pub(super) fn window_end(length_ns: u64, hash: u64, now: Time) -> Time {
     let scaled = (u128::from(hash) * u128::from(length_ns)) >> u64::BITS;
-    // It is below the length, so it fits.
+    // Never fails: it is below the length.
     let offset_ns = u64::try_from(scaled).unwrap_or(0);
     // Bounds forbid a length of zero.
     let into_ns = (now + offset_ns).as_nanos() % length_ns.max(1);

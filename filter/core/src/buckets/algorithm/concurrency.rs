@@ -1,9 +1,9 @@
-//! Concurrency: how many requests are in flight.
+//! Concurrency: the number of requests in flight.
 //!
-//! A request counts from when it is let through until it is released. One that is never released, because its
-//! worker ended, would count for ever. So requests are counted in generations, each as long as the expiry, and
-//! only the current generation and the one before count: a request in flight is forgotten after one to two
-//! expiries.
+//! A request counts from the time it is let through until it is released. One that is never released, because
+//! its worker ended, would count for ever. So requests are counted in generations, each as long as the
+//! expiry, and only the current generation and the previous one count: a request in flight expires after one
+//! to two expiries.
 
 use weir_rules::algorithm::Concurrency;
 
@@ -12,25 +12,25 @@ use super::pair::Pair;
 use crate::buckets::Standing;
 use weir_wire::time::{SECOND_NS, Time};
 
-/// The generation of a request in flight; it is needed to release it.
+/// The generation of a request in flight, needed to release it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation(pub(super) Time);
 
 /// A request that was put in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acquired {
-    /// The state with it.
+    /// The new state.
     pub after: Cell,
-    /// To release it with.
+    /// The generation to release it with.
     pub generation: Generation,
 }
 
-/// What a refused request is told to wait, in nanoseconds. It is not known when a request in flight ends:
-/// there may be room at once, so a refusal must not be remembered.
+/// Wait for a refused request, in nanoseconds. A request in flight may end at any time, so there may be room
+/// at once, and a refusal must not be cached.
 pub const RETRY_NS: u64 = SECOND_NS;
 
-/// Asks at `now` to put in flight a request that counts for `n`, of a key that hashes to `hash`. If there is no
-/// room, it waits for [`RETRY_NS`] or, if it never fits, for [`NEVER_NS`].
+/// Puts a request that counts for `n` in flight at `now`, if there is room, for a key that hashes to `hash`.
+/// Without room, the wait is [`RETRY_NS`], or [`NEVER_NS`] if the request never fits.
 pub fn acquire(concurrency: &Concurrency, cell: Cell, hash: u64, n: u32, now: Time) -> Answer<Acquired> {
     let pair = Pair::at(cell, concurrency.expires_ns(), hash, now);
     if sum(pair) + u64::from(n) <= u64::from(concurrency.limit()) {
@@ -39,13 +39,13 @@ pub fn acquire(concurrency: &Concurrency, cell: Cell, hash: u64, n: u32, now: Ti
     Answer::Short { wait_ns: if n > concurrency.limit() { NEVER_NS } else { RETRY_NS } }
 }
 
-/// Puts a request in flight at `now`, whether there is room or not.
+/// Puts a request in flight at `now`, even without room.
 #[must_use]
 pub fn charge(concurrency: &Concurrency, cell: Cell, hash: u64, n: u32, now: Time) -> Acquired {
     acquired(Pair::at(cell, concurrency.expires_ns(), hash, now).plus(n))
 }
 
-/// Ends at `now` a request that counted for `n`, or undoes its beginning; harmless if it is forgotten already.
+/// Ends at `now` a request that counted for `n`, or undoes its start. Does nothing if it has expired.
 #[must_use]
 pub fn release(concurrency: &Concurrency, cell: Cell, generation: Generation, n: u32, now: Time) -> Cell {
     if cell.is_spent(now) {
@@ -64,7 +64,7 @@ pub fn release(concurrency: &Concurrency, cell: Cell, generation: Generation, n:
     }
 }
 
-/// What is left at `now`. When there will be more is not known: both times are [`RETRY_NS`] while
+/// The quota status at `now`. The time of the next free place is unknown: both times are [`RETRY_NS`] while
 /// anything is in flight.
 pub fn standing(concurrency: &Concurrency, cell: Cell, now: Time) -> Standing {
     let in_flight = in_flight(concurrency, cell, now);
@@ -72,7 +72,7 @@ pub fn standing(concurrency: &Concurrency, cell: Cell, now: Time) -> Standing {
     Standing { remaining: concurrency.limit().saturating_sub(in_flight), more_ns: back_ns, full_ns: back_ns }
 }
 
-/// What requests in flight count for at `now`.
+/// Sum of the counts of requests in flight at `now`.
 pub fn in_flight(concurrency: &Concurrency, cell: Cell, now: Time) -> u32 {
     let in_flight = Pair::live(cell, concurrency.expires_ns(), now).map_or(0, sum);
     u32::try_from(in_flight).unwrap_or(u32::MAX)

@@ -1,10 +1,10 @@
-//! Buckets in debt, as costs leave them that are known only after the request.
+//! Buckets in debt, from costs that are known only after the request.
 
 use crate::buckets::{Bucket, Standing};
 use weir_wire::quota::Quota;
 use weir_wire::time::Time;
 
-/// What is left in the bucket at `now`. In debt, the first token comes once the debt is paid.
+/// The quota status at `now`. In debt, the first token comes once the debt is paid.
 pub(super) fn standing(bucket: Bucket, quota: &Quota, now: Time) -> Standing {
     let full_ns = bucket.fill_ns(now);
     let debt_ns = full_ns.saturating_sub(quota.fill_ns());

@@ -1,4 +1,4 @@
-//! One interface for every algorithm: over a key's cells, with a receipt for what was taken.
+//! One interface for every algorithm: a key's cells, and a receipt for what was taken.
 //!
 //! A bucket is the `until` of its cell; the cell's word is not touched.
 
@@ -10,12 +10,13 @@ use super::{debt, fixed_window, leaky_bucket, sliding_log, sliding_window};
 use crate::buckets::{Bucket, Standing, Take};
 use weir_wire::time::Time;
 
-/// Names what was taken, to give it back: the time at which it comes back by itself, or at which its window ends.
+/// Receipt for tokens or places that were taken, to give them back: the time at which they come back without
+/// that, or at which their window ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt(Time);
 
 impl Receipt {
-    /// Of what is in no cell: giving it back changes nothing.
+    /// Receipt for something that is in no cell; giving it back changes nothing.
     pub const NONE: Self = Self(Time::ZERO);
 
     /// The receipt with this number.
@@ -23,23 +24,24 @@ impl Receipt {
         Self(Time::from_nanos(bits))
     }
 
-    /// Its number.
+    /// The receipt as a number.
     pub const fn bits(self) -> u64 {
         self.0.as_nanos()
     }
 }
 
-/// What a request that fits gets.
+/// The record of a request that fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// To give it back with; for [`Algorithm::Concurrency`], to release it with.
+    /// Receipt to give it back with; under [`Algorithm::Concurrency`], to release it with.
     pub receipt: Receipt,
-    /// Nanoseconds to hold the request; more than zero only for [`Algorithm::LeakyBucket`] and a turn that the fleet gave.
+    /// Nanoseconds to hold the request. Zero except under [`Algorithm::LeakyBucket`] and for turns of the
+    /// fleet's queue.
     pub hold_ns: u64,
 }
 
-/// Asks for `n` at `now`, for a key that hashes to `hash`. `cells` are as many as [`Algorithm::cells`] says. If
-/// there is no room, they are unchanged.
+/// Takes `n` at `now`, if there is room, for a key that hashes to `hash`. `cells` has the length
+/// [`Algorithm::cells`]. Without room, they are unchanged.
 pub fn take(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now: Time) -> Answer<Taken> {
     if let Algorithm::SlidingLog(log) = algorithm {
         return sliding_log::take(log, cells, n, now)
@@ -53,7 +55,7 @@ pub fn take(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now: T
     })
 }
 
-/// Takes `n` at `now`, whether there is room or not: what a request turned out to cost.
+/// Takes `n` at `now` even without room, for a cost that is known only afterwards.
 pub fn charge(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now: Time) -> Receipt {
     if let Algorithm::SlidingLog(log) = algorithm {
         return Receipt(sliding_log::charge(log, cells, n, now));
@@ -73,7 +75,7 @@ pub fn charge(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now:
     Receipt(cell.until)
 }
 
-/// Gives back at `now` the `n` that a take or charge took. This also releases a request in flight.
+/// Gives back at `now` the `n` of a take or charge. This also releases a request in flight.
 pub fn give_back(algorithm: &Algorithm, cells: &mut [Cell], receipt: Receipt, n: u32, now: Time) {
     if let Algorithm::SlidingLog(log) = algorithm {
         return sliding_log::give_back(log, cells, receipt.0, n);
@@ -95,7 +97,8 @@ pub fn give_back(algorithm: &Algorithm, cells: &mut [Cell], receipt: Receipt, n:
     };
 }
 
-/// Gives back `n` of what counts at `now`, whichever take or charge took it. Places in flight are left alone.
+/// Gives back `n` of what counts at `now`, from any take or charge. Does nothing for places in flight and in
+/// queues.
 pub fn refund(algorithm: &Algorithm, cells: &mut [Cell], n: u32, now: Time) {
     if let Algorithm::SlidingLog(log) = algorithm {
         return sliding_log::refund(log, cells, n);
@@ -107,7 +110,7 @@ pub fn refund(algorithm: &Algorithm, cells: &mut [Cell], n: u32, now: Time) {
     }
 }
 
-/// What is left at `now`.
+/// The quota status at `now`.
 pub fn standing(algorithm: &Algorithm, cells: &[Cell], now: Time) -> Standing {
     let cell = cells.first().copied().unwrap_or(Cell::NEW);
     let bucket = Bucket::full_at(cell.until);
@@ -121,7 +124,7 @@ pub fn standing(algorithm: &Algorithm, cells: &[Cell], now: Time) -> Standing {
     }
 }
 
-/// The cell after `n` are taken from it, and how long to hold the request.
+/// The cell after `n` are taken from it, and the nanoseconds to hold the request.
 fn take_from(algorithm: &Algorithm, cell: Cell, hash: u64, n: u32, now: Time) -> Answer<(Cell, u64)> {
     let bucket = Bucket::full_at(cell.until);
     match algorithm {

@@ -1,6 +1,6 @@
 //! The fixed window: a count that starts again with every window.
 //!
-//! A cell's `until` is the end of its window, and its word is what was used in it. Around the boundary of two
+//! A cell's `until` is the end of its window, and its word is the count in it. Around the boundary of two
 //! windows, up to twice the limit can go through at once.
 
 use weir_rules::algorithm::Window;
@@ -9,7 +9,7 @@ use super::cell::{Answer, Cell, NEVER_NS, window_end};
 use crate::buckets::Standing;
 use weir_wire::time::Time;
 
-/// Asks for `n` at `now`, for a key that hashes to `hash`.
+/// Takes `n` at `now`, if there is room, for a key that hashes to `hash`.
 pub fn take(window: &Window, cell: Cell, hash: u64, n: u32, now: Time) -> Answer<Cell> {
     let taken = charge(window, cell, hash, n, now);
     if taken.word <= u64::from(window.limit()) {
@@ -19,7 +19,7 @@ pub fn take(window: &Window, cell: Cell, hash: u64, n: u32, now: Time) -> Answer
     Answer::Short { wait_ns }
 }
 
-/// Takes `n` at `now`, whether there is room or not; an excess is forgotten when the window ends.
+/// Takes `n` at `now` even without room. An excess is dropped when the window ends.
 #[must_use]
 pub fn charge(window: &Window, cell: Cell, hash: u64, n: u32, now: Time) -> Cell {
     if cell.is_spent(now) {
@@ -28,15 +28,14 @@ pub fn charge(window: &Window, cell: Cell, hash: u64, n: u32, now: Time) -> Cell
     Cell { until: cell.until, word: cell.word.saturating_add(u64::from(n)) }
 }
 
-/// Gives back the `n` of a take or charge that led to the state `taken`; nothing if their window is
-/// over.
+/// Gives back the `n` of a take or charge that led to the state `taken`; nothing if its window is over.
 #[must_use]
 pub fn give_back(cell: Cell, taken: Cell, n: u32) -> Cell {
     let given = if cell.until == taken.until { u64::from(n) } else { 0 };
     Cell { word: cell.word.saturating_sub(given), ..cell }
 }
 
-/// What is left at `now`.
+/// The quota status at `now`.
 pub fn standing(window: &Window, cell: Cell, now: Time) -> Standing {
     let used = if cell.is_spent(now) { 0 } else { cell.word };
     let used = u32::try_from(used).unwrap_or(u32::MAX);

@@ -1,8 +1,8 @@
 //! The leaky bucket as a queue: requests leave at a steady rate, and a limited number wait for their turn.
 //!
 //! The state is a [`Bucket`] that is full when the queue is empty: the time at which the last turn is over
-//! (the virtual scheduling algorithm, ITU-T I.371, annex A). A request is told how long to wait for its turn,
-//! so the queue itself need not be kept.
+//! (the virtual scheduling algorithm, ITU-T I.371, annex A). The wait for a request's turn follows from it,
+//! so the queue itself is not stored.
 
 use weir_rules::algorithm::LeakyBucket;
 
@@ -20,7 +20,7 @@ pub struct Turn {
     pub hold_ns: u64,
 }
 
-/// Asks at `now` for a turn as long as `n` usual ones.
+/// Takes a turn of `n` times the usual length at `now`, if there is a place.
 pub fn take(leaky: &LeakyBucket, bucket: Bucket, n: u32, now: Time) -> Answer<Turn> {
     if n > leaky.places() {
         return Answer::Short { wait_ns: NEVER_NS };
@@ -33,20 +33,20 @@ pub fn take(leaky: &LeakyBucket, bucket: Bucket, n: u32, now: Time) -> Answer<Tu
     }
 }
 
-/// Takes `n` turns at `now`, whether there are places or not, at most as far ahead as a bucket's debt may go.
+/// Takes `n` turns at `now` even without free places, at most as far ahead as a bucket's debt may go.
 #[must_use]
 pub fn charge(leaky: &LeakyBucket, bucket: Bucket, n: u32, now: Time) -> Bucket {
     bucket.charged(leaky.quota(), n, now)
 }
 
-/// Gives back a turn of `n` that led to the state `taken`. If another turn was taken after it, it passes
-/// unused: if it were given back, the next request would share a turn.
+/// Gives back a turn of `n` that led to the state `taken`. If another turn was taken after it, it is lost:
+/// giving it back would make the next request share a turn.
 #[must_use]
 pub fn give_back(leaky: &LeakyBucket, bucket: Bucket, taken: Bucket, n: u32) -> Bucket {
     if bucket == taken { bucket.give_back(leaky.quota(), n) } else { bucket }
 }
 
-/// The places left at `now`.
+/// The quota status at `now`: the places left.
 pub fn standing(leaky: &LeakyBucket, bucket: Bucket, now: Time) -> Standing {
     debt::standing(bucket, leaky.quota(), now)
 }

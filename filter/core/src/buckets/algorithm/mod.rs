@@ -1,12 +1,12 @@
-//! The algorithms besides the token bucket: the state of one key, and what a request does to it.
+//! The algorithms besides the token bucket: the state of one key, and the effect of a request on it.
 //!
-//! All are pure: a rule's parameters, state and time in, state out. A key's state is a [`Cell`] (several for a
-//! [sliding log](sliding_log), a [`Bucket`](crate::buckets::Bucket) for a [leaky bucket](leaky_bucket)).
-//! [`take`], [`charge`], [`give_back`] and [`standing`] do the same for every algorithm, over cells.
+//! All are pure: a rule's parameters, state and time in, state out. A key's state is a [`Cell`] (several for
+//! a [sliding log](sliding_log), a [`Bucket`](crate::buckets::Bucket) for a [leaky bucket](leaky_bucket)).
+//! [`take`], [`charge`], [`give_back`] and [`standing`] are the same for every algorithm, over cells.
 //!
-//! Windows are named by their end, which the cell holds in full, so no window number ever wraps. A cell that
-//! holds something goes on with its own windows; only a new one computes where its key's windows begin. So keys
-//! can share a cell (an overflow cell), and few requests pay for that computation.
+//! A window is identified by its end, which the cell holds in full, so no window number ever wraps. A cell
+//! that is not empty continues its own windows; only a new one computes the start of its key's windows. So
+//! keys can share a cell (an overflow cell), and few requests pay for that computation.
 //!
 //! A `now` earlier than one seen before shows less room, never more (invariant I8).
 

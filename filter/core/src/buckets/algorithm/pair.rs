@@ -1,7 +1,7 @@
-//! The counts of the current window and of the one before, in one cell.
+//! The counts of the current window and of the previous one, in one cell.
 //!
-//! `until` is the end of the window after the current one: from then on neither counts. The word's upper
-//! half is the previous count, its lower half the current one.
+//! `until` is the end of the window after the current one; from then on neither counts. The word's upper half
+//! is the previous count, its lower half the current one.
 
 use super::cell::{Cell, window_end};
 use weir_wire::time::Time;
@@ -15,7 +15,7 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// What `cell` holds at `now`. If it is new, `hash` is the key's, which says where its windows begin.
+    /// The counts in `cell` at `now`. If the cell is empty, the key's `hash` sets the start of its windows.
     pub(super) fn at(cell: Cell, length_ns: u64, hash: u64, now: Time) -> Self {
         Self::live(cell, length_ns, now).unwrap_or_else(|| Self {
             until: window_end(length_ns, hash, now) + length_ns,
@@ -24,7 +24,7 @@ impl Pair {
         })
     }
 
-    /// What `cell` holds at `now`, if anything.
+    /// The counts in `cell` at `now`; none if it is empty.
     pub(super) fn live(cell: Cell, length_ns: u64, now: Time) -> Option<Self> {
         if cell.is_spent(now) {
             return None;
@@ -39,23 +39,23 @@ impl Pair {
         })
     }
 
-    /// What `cell` held when it was written.
+    /// The counts in `cell` when it was written.
     pub(super) fn stored(cell: Cell) -> Self {
         let half = |word: u64| u32::try_from(word & u64::from(u32::MAX)).unwrap_or(u32::MAX);
         Self { until: cell.until, previous: half(cell.word >> 32), current: half(cell.word) }
     }
 
-    /// The end of the current window.
+    /// End of the current window.
     pub(super) fn ends(&self, length_ns: u64) -> Time {
         Time::from_nanos(self.until.as_nanos().saturating_sub(length_ns))
     }
 
-    /// With `n` more in the current window.
+    /// Adds `n` to the current window.
     pub(super) fn plus(self, n: u32) -> Self {
         Self { current: self.current.saturating_add(n), ..self }
     }
 
-    /// With `n` fewer in the window whose pair ends at `until`, if that is one of these two.
+    /// Subtracts `n` from the window whose pair ends at `until`, if that is one of these two.
     pub(super) fn minus(self, n: u32, until: Time, length_ns: u64) -> Self {
         if self.until == until {
             return Self { current: self.current.saturating_sub(n), ..self };

@@ -1,23 +1,24 @@
-//! How many tokens requests hold until their responses tell what they cost.
+//! Count of tokens that requests reserve until their cost is known.
 //!
-//! They are counted as requests in flight are (see [`super::concurrency`]), so what is held by a request whose end is never
-//! seen is forgotten after one to two times [`HELD_NS`].
+//! They are counted in generations like requests in flight (see [`super::concurrency`]). So the tokens of a
+//! request whose end is never seen expire after one to two times [`HELD_NS`].
 
 use super::cell::Cell;
 use super::dispatch::Receipt;
 use super::pair::Pair;
 use weir_wire::time::{SECOND_NS, Time};
 
-/// How long tokens are held at least, in nanoseconds.
+/// Shortest time for which tokens stay reserved, in nanoseconds.
 const HELD_NS: u64 = 600 * SECOND_NS;
 
-/// A request begins to hold `n` tokens of a key that hashes to `hash`. Returns the state with them, and what to end it with.
+/// Reserves `n` tokens of a key that hashes to `hash`. Returns the new state, and the receipt that ends the
+/// reservation.
 pub fn begin(cell: Cell, hash: u64, n: u32, now: Time) -> (Cell, Receipt) {
     let pair = Pair::at(cell, HELD_NS, hash, now).plus(n);
     (pair.cell(), Receipt::from_bits(pair.until.as_nanos()))
 }
 
-/// The request holds them no more; harmless if they are forgotten already.
+/// Ends a reservation; does nothing if it has expired.
 #[must_use]
 pub fn end(cell: Cell, receipt: Receipt, n: u32, now: Time) -> Cell {
     if cell.is_spent(now) {
@@ -27,7 +28,7 @@ pub fn end(cell: Cell, receipt: Receipt, n: u32, now: Time) -> Cell {
     if left.previous == 0 && left.current == 0 { Cell::NEW } else { left.cell() }
 }
 
-/// How many are held at `now`.
+/// Tokens reserved at `now`.
 pub fn held(cell: Cell, now: Time) -> u64 {
     Pair::live(cell, HELD_NS, now).map_or(0, |pair| u64::from(pair.previous) + u64::from(pair.current))
 }

@@ -1,9 +1,9 @@
 //! The sliding log: exact, for small limits.
 //!
-//! A limit of N is N places for one token each; a place is busy from its use until the length has passed. A
+//! A limit of N is N places for one token each. A used place is busy until the window's length has passed. A
 //! cell holds two places, as the times from which they are free: the later in `until`, the earlier in the
-//! word. The earliest places are in the first cells, so the first cells are spent first. If N is odd, there is
-//! one place too many, which stays free for ever.
+//! word. The earliest places are in the first cells, so the first cells are spent first. If N is odd, there
+//! is one place too many, which is never used.
 
 use weir_rules::algorithm::{LOG_MAX, LOGGED_PER_CELL, SlidingLog};
 
@@ -11,9 +11,9 @@ use super::cell::{Answer, CELLS_MAX, Cell, NEVER_NS};
 use crate::buckets::Standing;
 use weir_wire::time::Time;
 
-/// Asks for `n` at `now`. If they are taken, the answer is the time at which they come back; if not, `cells` are
-/// unchanged. Dropped cells are given as [`Cell::NEW`]. Cells beyond [`SlidingLog::cells`] are left alone, and fewer
-/// make the limit lower.
+/// Takes `n` at `now`, if there is room. Returns the time at which they come back; without room, `cells` are
+/// unchanged. Dropped cells are given as [`Cell::NEW`]. Cells beyond [`SlidingLog::cells`] are left alone,
+/// and fewer make the limit lower.
 pub fn take(settings: &SlidingLog, cells: &mut [Cell], n: u32, now: Time) -> Answer<Time> {
     let mut log = read(settings, cells);
     match log.wait_ns(n, now) {
@@ -26,8 +26,8 @@ pub fn take(settings: &SlidingLog, cells: &mut [Cell], n: u32, now: Time) -> Ans
     }
 }
 
-/// Takes `n` at `now`, whether there is room or not, and returns when they come back. The places that are
-/// free earliest are used again; no more than the limit can count.
+/// Takes `n` at `now` even without room, and returns the time at which they come back. The places that are
+/// free earliest are used again, so no more than the limit can count.
 pub fn charge(settings: &SlidingLog, cells: &mut [Cell], n: u32, now: Time) -> Time {
     let mut log = read(settings, cells);
     let back_at = log.stamp(n, settings.window().length_ns(), now);
@@ -44,8 +44,8 @@ pub fn refund(settings: &SlidingLog, cells: &mut [Cell], n: u32) {
     log.write(cells);
 }
 
-/// Gives back the `n` of a take or charge, which would come back at `back_at`; those whose places were
-/// used again since are not given back.
+/// Gives back the `n` of a take or charge, which would come back at `back_at`. Places that were used again
+/// since are not given back.
 pub fn give_back(settings: &SlidingLog, cells: &mut [Cell], back_at: Time, n: u32) {
     let mut log = read(settings, cells);
     let given = usize::try_from(n).unwrap_or(usize::MAX);
@@ -55,7 +55,7 @@ pub fn give_back(settings: &SlidingLog, cells: &mut [Cell], back_at: Time, n: u3
     log.write(cells);
 }
 
-/// What is left at `now`.
+/// The quota status at `now`.
 pub fn standing(settings: &SlidingLog, cells: &[Cell], now: Time) -> Standing {
     let log = read(settings, cells);
     let free = log.places().iter().filter(|place| **place <= now).count();
@@ -83,10 +83,10 @@ const PLACES_MAX: usize = CELLS_MAX * LOGGED_PER_CELL;
 
 const _: () = assert!(LOG_MAX as usize == PLACES_MAX);
 
-/// Every place, as the time from which it is free, earliest first.
+/// All places, as the times from which they are free, earliest first.
 struct Log {
     times: [Time; PLACES_MAX],
-    /// How many of the `len`, at the front, stay free.
+    /// Number of places, out of `len`, that stay free at the front.
     spare: usize,
     len: usize,
 }
@@ -107,14 +107,14 @@ impl Log {
         self.places().get(last).map_or(NEVER_NS, |place| place.nanos_since(now))
     }
 
-    /// Uses the first `n` places until the time that it returns: `length_ns` after `now`, or the latest time in
-    /// the log if that is later.
+    /// Uses the first `n` places until the returned time: `length_ns` after `now`, or the latest time in the
+    /// log if that is later.
     fn stamp(&mut self, n: u32, length_ns: u64, now: Time) -> Time {
         let places = self.places_mut();
         let back_at = places.iter().copied().fold(now + length_ns, Time::max);
         let n = usize::try_from(n).unwrap_or(usize::MAX).min(places.len());
         places.iter_mut().take(n).for_each(|place| *place = back_at);
-        // They are the latest now, so they go to the end.
+        // These are the latest times now, so they go to the end.
         places.rotate_left(n);
         back_at
     }
@@ -129,7 +129,7 @@ impl Log {
     }
 }
 
-/// Sorts places, by insertion: they are few, and mostly in order already.
+/// Sorts places by insertion: they are few, and mostly in order already.
 fn sort(places: &mut [Time]) {
     for end in 1..=places.len() {
         let Some([sorted @ .., last]) = places.get(..end) else { return };

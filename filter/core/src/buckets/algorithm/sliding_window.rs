@@ -2,8 +2,8 @@
 //! window ending now still covers (Cloudflare, "How we built rate limiting capable of scaling to millions of
 //! domains", 2017).
 //!
-//! It assumes that the previous window's requests were evenly spread, and is exact if they were. If not, up to
-//! twice the limit may go through within a window's length, but only for a client that spent the previous
+//! It assumes that the previous window's requests were evenly spread, and is exact if they were. If not, up
+//! to twice the limit may go through within a window's length, but only for a client that spent the previous
 //! window's limit at its end. Counts are compared without rounding.
 
 use weir_rules::algorithm::Window;
@@ -13,7 +13,7 @@ use super::pair::Pair;
 use crate::buckets::Standing;
 use weir_wire::time::Time;
 
-/// Asks for `n` at `now`, for a key that hashes to `hash`.
+/// Takes `n` at `now`, if there is room, for a key that hashes to `hash`.
 pub fn take(window: &Window, cell: Cell, hash: u64, n: u32, now: Time) -> Answer<Cell> {
     let pair = Pair::at(cell, window.length_ns(), hash, now);
     match wait_ns(window, pair, n, now) {
@@ -22,20 +22,20 @@ pub fn take(window: &Window, cell: Cell, hash: u64, n: u32, now: Time) -> Answer
     }
 }
 
-/// Takes `n` at `now`, whether there is room or not; an excess is forgotten with its window.
+/// Takes `n` at `now` even without room. An excess is dropped with its window.
 #[must_use]
 pub fn charge(window: &Window, cell: Cell, hash: u64, n: u32, now: Time) -> Cell {
     Pair::at(cell, window.length_ns(), hash, now).plus(n).cell()
 }
 
-/// Gives back the `n` of a take or charge that led to the state `taken`; nothing if its window does not
-/// count any more.
+/// Gives back the `n` of a take or charge that led to the state `taken`; nothing if its window no longer
+/// counts.
 #[must_use]
 pub fn give_back(window: &Window, cell: Cell, taken: Cell, n: u32) -> Cell {
     Pair::stored(cell).minus(n, taken.until, window.length_ns()).cell()
 }
 
-/// What is left at `now`.
+/// The quota status at `now`.
 pub fn standing(window: &Window, cell: Cell, now: Time) -> Standing {
     let Some(pair) = Pair::live(cell, window.length_ns(), now) else {
         return Standing { remaining: window.limit(), more_ns: 0, full_ns: 0 };
@@ -54,7 +54,8 @@ pub fn standing(window: &Window, cell: Cell, now: Time) -> Standing {
 /// Nanoseconds from `now` until `n` fit.
 fn wait_ns(window: &Window, pair: Pair, n: u32, now: Time) -> u64 {
     let Some(room_without) = window.limit().checked_sub(n) else { return NEVER_NS };
-    // They fit once the previous window has faded enough; or else the current one, once it is the previous.
+    // They fit once the previous window has faded enough. If the current one is too full, once it is the
+    // previous one and has faded.
     let (fades_until, count, room) = match room_without.checked_sub(pair.current) {
         Some(room) => (pair.ends(window.length_ns()), pair.previous, room),
         None => (pair.until, pair.current, room_without),
@@ -64,7 +65,7 @@ fn wait_ns(window: &Window, pair: Pair, n: u32, now: Time) -> u64 {
     if u128::from(count) * u128::from(covered_ns) <= room_ns {
         return 0;
     }
-    // This is less than the length, because the count is more than the room.
+    // Less than the length, because the count is greater than the room.
     let fits_before_ns = u64::try_from(room_ns / u128::from(count.max(1))).unwrap_or(0);
     fades_until.nanos_since(now + fits_before_ns)
 }

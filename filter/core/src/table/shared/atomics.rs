@@ -1,5 +1,5 @@
-//! The atomics that slots are made of: the processor's; for `make model` those of loom, which runs threads in every order
-//! and has them see one another's writes as late as the memory model allows.
+//! The atomics that slots are made of: the processor's, or for `make model` those of loom. That runs threads
+//! in every order and delays their writes to each other as far as the memory model allows.
 
 #[cfg(not(all(test, loom)))]
 pub(super) use core::{
@@ -9,11 +9,11 @@ pub(super) use core::{
 #[cfg(all(test, loom))]
 pub(super) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// How often something is tried; less often in a model, which tries each time in every way.
+/// A number of tries; smaller in a model, which explores every outcome of each try.
 pub(super) const fn tries(real: u32, in_a_model: u32) -> u32 {
     if cfg!(all(test, loom)) { in_a_model } else { real }
 }
 
-/// Nothing: loom's own lets all others go first, and then nobody's patience would ever end.
+/// Does nothing: loom's own would let all other threads go first, and then no bounded wait would ever end.
 #[cfg(all(test, loom))]
 pub(super) fn spin_loop() {}

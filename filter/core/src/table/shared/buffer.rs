@@ -1,4 +1,4 @@
-//! Room for one slot, its words in the order in which requests need them.
+//! Memory for one slot, its words in the order in which requests need them.
 //!
 //! ```text
 //!  word  0       counts        as in a slot's bytes
@@ -8,7 +8,7 @@
 //!       51..64   debts
 //! ```
 //!
-//! So the first line of the processor's cache says where a cold entry is, and has two of them.
+//! So the first cache line locates a cold entry, and contains two of them.
 
 use super::atomics::{AtomicU64, Ordering};
 use crate::FIBONACCI;
@@ -20,7 +20,7 @@ use crate::table::slot::{KEYS_PER_SLOT as UNITS, Slot, Tag, WATCHED_WORDS};
 const PRINTS: usize = 1;
 const FIRST_UNIT: usize = 2;
 const BASE: usize = FIRST_UNIT + UNITS * UNIT_WORDS;
-/// One in each fingerprint.
+/// A one in each fingerprint.
 const ONES: u64 = 0x1111_1111_1111_1111;
 /// Bits of a fingerprint.
 const PRINT_BITS: u32 = 4;
@@ -29,12 +29,12 @@ const _: () = assert!(WATCHED_UNITS * UNIT_WORDS == 1 + WATCHED_WORDS);
 const _: () = assert!(UNITS * PRINT_BITS as usize == u64::BITS as usize);
 const _: () = assert!(BASE + 1 == DEBT_WORDS.start && DEBT_WORDS.end == SLOT_WORDS);
 
-/// Room for one slot. One line more than a slot has: the first lines of all buffers, which decisions read, are then spread
-/// over all places of the processor's cache, instead of an eighth of them.
+/// Memory for one slot. It is one cache line longer than a slot, so that the first lines of all buffers,
+/// which decisions read, are spread over all sets of the processor's cache instead of an eighth of them.
 #[repr(align(64))]
 pub(super) struct Buffer([AtomicU64; SLOT_WORDS + LINE_WORDS]);
 
-/// Words in a line of the processor's cache.
+/// Words in a cache line.
 const LINE_WORDS: usize = 8;
 const _: () = assert!(SLOT_WORDS.is_multiple_of(2 * LINE_WORDS));
 
@@ -45,7 +45,7 @@ impl Buffer {
         buffer
     }
 
-    /// Copies what this holds to `slot`. If it is written meanwhile, that may be no slot.
+    /// Copies the contents to `slot`. If the buffer is written meanwhile, the result may be invalid.
     pub(super) fn read(&self, slot: &mut Slot) {
         for (from, to) in [(0, COUNTS_WORD), (BASE, BASE_WORD)] {
             slot.set_word_at(to, self.word(from));
@@ -76,23 +76,24 @@ impl Buffer {
         }
     }
 
-    /// How many entries of each kind there are.
+    /// The numbers of entries of each kind.
     #[inline]
     pub(super) fn counts(&self) -> Counts {
         Counts::of(self.word(0))
     }
 
-    /// Where the watched entry of the key `tag` begins, of those in so many units.
+    /// Offset of the watched entry of the key `tag`, out of those in the first `units`.
     pub(super) fn find_watched(&self, tag: Tag, units: usize) -> Option<usize> {
         let first = |number: usize| FIRST_UNIT + UNITS.saturating_sub(1 + number) * UNIT_WORDS;
         (0..units.min(UNITS)).step_by(WATCHED_UNITS).map(first).find(|at| self.word(*at) == tag.bits())
     }
 
-    /// Where the cold entry of the key `tag` begins, of so many.
+    /// Offset of the cold entry of the key `tag`, out of the first `cold`.
     #[inline]
     pub(super) fn find_cold(&self, tag: Tag, cold: usize) -> Option<usize> {
         let differs = self.word(PRINTS) ^ (print_of(tag) * ONES);
-        // The highest bit of every fingerprint that is zero, and of few others (Warren, "Hacker's Delight", 6-1).
+        // Sets the highest bit of every fingerprint that is zero, and of few others (Warren, "Hacker's
+        // Delight", 6-1).
         let mut alike = differs.wrapping_sub(ONES) & !differs & ONES << (PRINT_BITS - 1);
         while alike != 0 {
             let i = (alike.trailing_zeros() / PRINT_BITS) as usize;
@@ -109,15 +110,15 @@ impl Buffer {
     }
 }
 
-/// Where the words are of the watched entry that begins at `at`, in their order after its tag: of its units, the second one
-/// is before the first.
+/// Offsets of the words of the watched entry at `at`, in their order after its tag. The second of its units
+/// is stored before the first.
 #[inline]
 pub(super) fn watched_words(at: usize) -> [usize; WATCHED_WORDS] {
     let second = at.saturating_sub(UNIT_WORDS);
     [at + 1, at + 2, second, second + 1, second + 2]
 }
 
-/// Calls `copy` with the place here, and the place in a slot's bytes, of each word besides the header that holds anything.
+/// Calls `copy` with the offset here and the offset in a slot for each used word besides the header.
 fn for_used(counts: Counts, mut copy: impl FnMut(usize, usize)) {
     let Counts { watched_units, cold, debt_words, .. } = counts;
     let mut unit = |number: usize| {
@@ -136,7 +137,8 @@ fn prints_of(slot: &Slot, cold: usize) -> u64 {
     (0..cold.min(UNITS)).map(of).fold(0, |prints, print| prints | print)
 }
 
-/// The fingerprint of a key. Tags are hashes, but a rule's salt has bits in common with another's.
+/// The fingerprint of a key. Tags are hashes, but salts of different rules have bits in common, so it is
+/// hashed again.
 #[inline]
 fn print_of(tag: Tag) -> u64 {
     tag.bits().wrapping_mul(FIBONACCI) >> (u64::BITS - PRINT_BITS)

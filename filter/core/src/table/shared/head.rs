@@ -1,17 +1,17 @@
-//! The head of a slot: which state it is in.
+//! The head of a slot, which holds its state.
 
 use super::atomics::{AtomicU64, Ordering};
 
-/// The state of a slot: its version in the upper half, its buffer's number in the lower. Eight of them are in a line of the
-/// processor's cache: so small a list stays in the cache, and a decision needs it before it can look at the buffer. The
-/// hash chooses the slot, so two slots that are busy at once are seldom in one line.
+/// The state of a slot: its version in the upper half, its buffer's number in the lower. Eight of them share
+/// a cache line. So the list is small enough to stay in the cache, and a decision needs it before it can read
+/// the buffer. The hash chooses the slot, so two busy slots are seldom in one line.
 pub(super) struct Head(AtomicU64);
 
-/// What a head says.
+/// The state in a head.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct State {
-    /// Odd while one holds it, to change entries where they are or to read it in peace; never 0, which is
-    /// [`Version::NONE`](crate::table::Version::NONE).
+    /// Odd while a thread holds the slot, to change entries in place or to read it undisturbed; never 0,
+    /// which is [`Version::NONE`](crate::table::Version::NONE).
     pub(super) version: u32,
     pub(super) buffer: u32,
 }
@@ -32,12 +32,12 @@ impl State {
         self.version & 1 == 1
     }
 
-    /// The same, held.
+    /// The same state, held.
     pub(super) const fn begun(self) -> Self {
         Self { version: self.version | 1, ..self }
     }
 
-    /// The next state at rest.
+    /// The next state that is not held.
     pub(super) fn next(self) -> Self {
         Self { version: (self.version | 1).wrapping_add(1).max(Self::FIRST), ..self }
     }
@@ -53,13 +53,13 @@ impl Head {
         State::of(self.0.load(Ordering::Acquire))
     }
 
-    /// The same without an order: what was read before may be newer.
+    /// [`Head::state`] without ordering: earlier reads may be newer.
     #[inline]
     pub(super) fn state_relaxed(&self) -> State {
         State::of(self.0.load(Ordering::Relaxed))
     }
 
-    /// Replaces this state by another, unless it is no longer this one.
+    /// Replaces the state `known` by `next`. False if it is no longer `known`.
     #[inline]
     pub(super) fn replace(&self, known: State, next: State) -> bool {
         self.0.compare_exchange(known.bits(), next.bits(), Ordering::AcqRel, Ordering::Relaxed).is_ok()

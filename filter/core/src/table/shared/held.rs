@@ -1,8 +1,8 @@
-//! What a handle remembers of a slot that it keeps losing, or holds.
+//! A handle's record of the slot that it keeps losing, or holds.
 
 use super::head::State;
 
-/// After so many writes of a slot in a row that came too late, the next read holds it.
+/// Number of late writes of a slot in a row after which the next read holds it.
 const LOSSES_MAX: u32 = 3;
 
 /// A slot that a handle holds.
@@ -18,7 +18,7 @@ impl Held {
     }
 }
 
-/// How many of a handle's last writes came too late, all of one slot.
+/// Number of a handle's last writes that came too late, all of one slot.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Losses {
     index: u32,

@@ -7,7 +7,7 @@ use crate::table::slot::Slot;
 use crate::table::slots::{Version, WriteError};
 
 impl SlotsHandle {
-    /// Reads slot `index`, and holds it for the write that comes next. None if others hold it all the time.
+    /// Reads slot `index`, and holds it for the next write. None if others hold it all the time.
     #[cold]
     pub(super) fn hold(&mut self, index: u32, into: &mut Slot) -> Option<Version> {
         let head = self.slots.head(index)?;
@@ -24,7 +24,7 @@ impl SlotsHandle {
             }
             let begun = seen.begun();
             if head.replace(seen, begun) {
-                // Nobody changes this buffer now; one who overtakes leaves it to this handle.
+                // Nobody changes this buffer now. A thread that overtakes leaves it to this handle.
                 self.slots.buffer(begun)?.read(into);
                 self.held = Some(Held { index, state: begun });
                 return Some(Version(begun.version));
@@ -33,7 +33,7 @@ impl SlotsHandle {
         None
     }
 
-    /// A write of slot `index` came too late.
+    /// Records that a write of slot `index` came too late.
     #[cold]
     pub(super) fn lost(&mut self, index: u32) -> WriteError {
         let mut losses = self.losses;
@@ -43,7 +43,7 @@ impl SlotsHandle {
         WriteError::Conflict
     }
 
-    /// Lets go of the slot that it holds, if the write did not come.
+    /// Releases the held slot, if it was not written.
     #[inline]
     pub(super) fn release(&mut self) {
         if self.held.is_some() {
@@ -56,7 +56,7 @@ impl SlotsHandle {
         let Some(Held { index, state }) = self.held.take() else { return };
         self.losses = Losses::default();
         if !self.slots.head(index).is_some_and(|head| head.replace(state, state.next())) {
-            // Overtaken: no slot has this buffer any more.
+            // Overtaken: no slot refers to this buffer any more.
             self.slots.put_back(state.buffer);
         }
     }

@@ -1,4 +1,4 @@
-//! Changing entries where they are, without a copy of their slot.
+//! Changing entries in place, without a copy of their slot.
 
 use super::atomics::{Ordering, fence, spin_loop};
 use super::buffer::{Buffer, watched_words};
@@ -9,12 +9,12 @@ use crate::table::slot::{Cold, Entry, Watched};
 use crate::table::slots::{Change, Judge};
 use weir_wire::time::Time;
 
-/// Where a cold entry has its bucket and its share, after its tag.
+/// Offsets of a cold entry's bucket and share, after its tag.
 const BUCKET: usize = 1;
 const SHARE: usize = 2;
 
 impl SlotsHandle {
-    /// Changes entries of these slots: all of `changes`, or it says that not all were.
+    /// Changes entries of these slots: all of `changes`. False if not all were changed.
     #[inline]
     pub(super) fn change(&mut self, indices: &[u32], changes: &mut [Change], judge: Judge<'_>) -> bool {
         match *indices {
@@ -35,8 +35,8 @@ impl SlotsHandle {
         }
     }
 
-    /// Holds the slots, all or none, and waits for none while it holds another. So no two threads wait for each other; they may undo
-    /// each other's holding a few times, and then go the general way.
+    /// Holds all slots or none, and waits for none while it holds another. So no two threads wait for each
+    /// other. They may make each other let go a few times, and then take the general path.
     #[inline]
     fn change_all<const N: usize>(
         &mut self,
@@ -53,7 +53,8 @@ impl SlotsHandle {
                 continue;
             }
             let Some(buffers) = all(seen.map(|seen| slots.buffer(seen))) else { return false };
-            // What is read and judged here may be torn. Then a head has changed, and nothing is.
+            // Entries that are read and judged here may be torn. A head has changed then, and nothing is
+            // stored.
             if !read_entries(buffers, changes) || !judge(changes) {
                 return false;
             }
@@ -61,7 +62,7 @@ impl SlotsHandle {
                 heads.iter().zip(seen).take_while(|(head, seen)| head.replace(*seen, seen.begun())).count();
             let are_all_held = held == N;
             if are_all_held {
-                // Whoever reads a word of what follows sees that it is being changed.
+                // A thread that reads a word of the new contents also sees that the slot is held.
                 fence(Ordering::Release);
                 write_entries(buffers, changes);
             }
@@ -81,7 +82,7 @@ impl SlotsHandle {
     }
 }
 
-/// All of these, if they are there.
+/// All of these values; none if one is missing.
 #[inline]
 fn all<T: Copy, const N: usize>(found: [Option<T>; N]) -> Option<[T; N]> {
     let mut all = [found.first().copied()??; N];
@@ -91,7 +92,7 @@ fn all<T: Copy, const N: usize>(found: [Option<T>; N]) -> Option<[T; N]> {
     Some(all)
 }
 
-/// Reads the entries that are to be changed. False if one of them is not there, or if keys are banned.
+/// Reads the entries to be changed. False if one of them is missing, or if keys are banned.
 #[inline]
 fn read_entries<const N: usize>(buffers: [&Buffer; N], changes: &mut [Change]) -> bool {
     let counts = buffers.map(Buffer::counts);
@@ -128,7 +129,7 @@ impl Buffer {
         Cold { bucket, share: EvenShare::from_bits(self.word(at + SHARE)) }
     }
 
-    /// Reads a watched entry that is to be changed, one of those in so many units; false if it is not there.
+    /// Reads a watched entry to be changed, out of those in the first `units`. False if it is missing.
     #[inline(never)]
     fn read_watched(&self, change: &mut Change, units: usize) -> bool {
         let Some(at) = self.find_watched(change.tag, units) else { return false };
@@ -137,9 +138,10 @@ impl Buffer {
         true
     }
 
-    /// Writes what requests change. One that overtakes may go on with any of these words and without the others: the tokens taken
-    /// and not counted, or counted and not taken, or only the moment since when some are not confirmed. Each errs on the safe
-    /// side, because the request that wrote them is decided again, and takes and counts its tokens then.
+    /// Writes the words that requests change. A thread that overtakes may go on with some of these words and
+    /// without the others: tokens taken but not counted, or counted but not taken, or only the time since
+    /// which some are not confirmed. Each errs on the safe side, because the request that wrote them is
+    /// decided again, and takes and counts its tokens then.
     #[inline(never)]
     fn write_watched(&self, at: usize, watched: &Watched) {
         let places = watched_words(at).into_iter().zip(watched.to_words());

@@ -1,24 +1,27 @@
 //! Slots in a program's own memory, shared by its threads without a lock.
 //!
-//! A slot is one word, its head: the version of its state, and the number of the [`Buffer`] that holds it. A reader copies
-//! the buffer, and looks at the head again: if that has not changed, the copy is whole. One that others keep from that
-//! holds the slot while it reads.
+//! A slot is one word, its head: a version, and the number of the [`Buffer`] with its contents. A reader
+//! copies the buffer, then reads the head again; if that has not changed, the copy is whole. A reader that is
+//! interrupted too often holds the slot while it reads.
 //!
-//! **A whole slot is written as a copy.** A writer fills a spare buffer, puts its number in the place of the old one, and
-//! leaves the old one to whoever writes next.
+//! **A whole slot is written as a copy.** A writer fills a spare buffer, exchanges its number for the old one
+//! in the head, and makes the old buffer a spare.
 //!
-//! **Entries are changed where they are** ([`in_place`]), between two versions: an odd one in the head says that the
-//! slot is held. Where a request has keys in several slots, all of them are held before the first entry changes. Others wait for the next version, but some microseconds at most: the holder may have lost its processor
-//! half-way. Then they go on with what they read, and a writer among them puts a copy in place as always. The one that
-//! finds its change overtaken keeps the buffer that it changed, which no slot has any more, and decides again. So what it
-//! took is taken twice at worst, though the second time there may be too little, from an entry that others read meanwhile or from another slot that was not overtaken (I3), and
-//! of a watched entry counted twice. What others read meanwhile has whole words.
+//! **Entries are changed in place** ([`in_place`]), between two versions; an odd version in the head means
+//! that the slot is held. If a request has keys in several slots, all of them are held before the first entry
+//! changes. Others wait for the next version, but only for some microseconds, because the holder may have
+//! lost its processor half-way. Then they go on with the contents as they are, and a writer among them
+//! installs a copy as always. The thread whose change was overtaken keeps the buffer that it changed, which
+//! no slot refers to any more, and decides again. So at worst its tokens are taken twice, from an entry that
+//! others read meanwhile or from another slot that was not overtaken (I3); there may be too few for the
+//! second time. Under a watched entry they are also counted twice. All words that others read meanwhile are
+//! whole.
 //!
-//! **A writer that keeps losing holds the slot** from its next read to its write ([`hold`]): changes in place are so much
-//! quicker than copies that it would never have its turn otherwise.
+//! **A writer that keeps losing holds the slot** from its next read to its write ([`hold`]). Changes in place
+//! are so much quicker than copies that it would never succeed otherwise.
 //!
-//! So a holder that lost its processor holds others up for some microseconds at most, and no change that was reported as
-//! done is lost.
+//! So a holder that lost its processor delays others by some microseconds at most, and no change that was
+//! reported as done is lost.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -39,27 +42,29 @@ mod in_place;
 #[cfg(test)]
 mod tests;
 
-/// Stands for no buffer.
+/// Marks the absence of a buffer.
 const NONE: u32 = u32::MAX;
-/// How often a slot is read that others keep writing meanwhile.
+/// Most reads of a slot that others keep writing meanwhile.
 const READS_MAX: u32 = tries(1_000, 3);
-/// After so many of these, the reader keeps others from changing entries while it reads.
+/// Number of these reads after which the reader holds the slot while it reads.
 const READS_BESIDE: u32 = tries(16, 1);
-/// How often a slot is looked at that is held, before it is read as it is: some microseconds, which is a hundred times as
-/// long as a change takes.
+/// Most checks of a held slot before it is read as it is: some microseconds, a hundred times the duration of
+/// a change.
 const LOOKS_MAX: u32 = tries(100, 2);
 
 /// The slots. Threads read and write them through handles.
 pub struct SharedSlots {
     heads: Box<[Head]>,
-    /// One for each slot, then spare ones: one for each thread that writes, and as many as may be overtaken at a time.
+    /// One for each slot, then the spare ones: one for each thread that writes, and one for each that may be
+    /// overtaken.
     buffers: Box<[Buffer]>,
-    /// The spare buffers that nobody writes; [`NONE`] in the other places.
+    /// Spare buffers that nobody writes; [`NONE`] in the other places.
     spare: Box<[AtomicU32]>,
 }
 
 impl SharedSlots {
-    /// `count` empty slots, at least 1, for any number of handles, of which `writers` threads write at once.
+    /// Creates `count` empty slots, at least 1, for any number of handles, of which `writers` threads write
+    /// at once.
     pub fn new(count: u32, writers: u32) -> Arc<Self> {
         let (count, empty) = (count.max(1), Slot::empty());
         #[allow(clippy::cast_possible_truncation, reason = "it is small")]
@@ -73,7 +78,7 @@ impl SharedSlots {
         })
     }
 
-    /// How many slots there are.
+    /// The number of slots.
     pub fn count(&self) -> u32 {
         u32::try_from(self.heads.len()).unwrap_or(u32::MAX)
     }
@@ -88,7 +93,7 @@ impl SharedSlots {
         self.buffers.get(state.buffer as usize)
     }
 
-    /// The number of a spare buffer, to write; none if more threads write than there may be.
+    /// Takes a spare buffer for writing; none if more threads write than were announced.
     fn take_spare(&self) -> Option<u32> {
         // Twice: one may be put behind the walk while the one before it is taken.
         let places = self.spare.iter().chain(&*self.spare);
@@ -96,20 +101,20 @@ impl SharedSlots {
         taken.find(|number| *number != NONE)
     }
 
-    /// Leaves a buffer that no slot has any more to whoever writes next.
+    /// Makes a buffer that no slot refers to a spare one.
     fn put_back(&self, number: u32) {
         let put = |place: &AtomicU32| {
             place.compare_exchange(NONE, number, Ordering::Release, Ordering::Relaxed).is_ok()
         };
-        // There is a place for each buffer that was taken, but one may be emptied behind the walk while another is filled
-        // before it.
+        // There is a place for each buffer that was taken, but one may be emptied behind the walk while
+        // another is filled before it.
         while !self.spare.iter().any(put) {
             spin_loop();
         }
     }
 }
 
-/// One thread's way to the slots.
+/// One thread's access to the slots.
 pub struct SlotsHandle {
     slots: Arc<SharedSlots>,
     /// The slot that it holds until its write.
@@ -118,7 +123,7 @@ pub struct SlotsHandle {
 }
 
 impl SlotsHandle {
-    /// A handle of `slots`.
+    /// Creates a handle of `slots`.
     pub fn new(slots: Arc<SharedSlots>) -> Self {
         Self { slots, held: None, losses: Losses::default() }
     }
@@ -151,14 +156,14 @@ impl Slots for SlotsHandle {
                 if head.replace(seen.begun(), seen.next()) {
                     return Ok(Version(seen.next().version));
                 }
-                // Overtaken: no slot has this buffer any more.
+                // Overtaken: no slot refers to this buffer any more.
                 self.slots.put_back(seen.buffer);
                 seen = head.state();
                 continue;
             }
             buffer.read(into);
-            // A word that a later owner of the buffer wrote is read only after that owner's fence, so the head that is
-            // read now is not the one from before it.
+            // A word that a later owner of the buffer wrote is read only after that owner's fence, so the
+            // head that is read now is newer than the one from before it.
             fence(Ordering::Acquire);
             if head.state_relaxed() == seen {
                 return Ok(Version(seen.version));
@@ -176,7 +181,8 @@ impl Slots for SlotsHandle {
         }
         let own = self.slots.take_spare().ok_or(WriteError::Unavailable)?;
         let next = State { buffer: own, ..seen.next() };
-        // Whoever reads a word of what follows sees that this buffer's slot has another by now.
+        // A thread that reads a word of the new contents also sees that this buffer's slot has another one by
+        // now.
         fence(Ordering::Release);
         self.slots.buffer(next).ok_or(WriteError::Unavailable)?.write(slot);
         if !head.replace(seen, next) {
@@ -184,7 +190,7 @@ impl Slots for SlotsHandle {
             return Err(self.lost(index));
         }
         let is_mine = self.held.take_if(|held| held.is(index, seen)).is_some();
-        // Another one who holds the old buffer leaves it to others.
+        // If another thread holds the old buffer, that thread makes it a spare.
         if is_mine || !seen.is_held() {
             self.slots.put_back(seen.buffer);
         }

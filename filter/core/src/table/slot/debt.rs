@@ -13,7 +13,7 @@ pub(super) const KEY_BITS: u32 = 8;
 pub(super) const KEY_MASK: u32 = (1 << KEY_BITS) - 1;
 /// The shortest step is 2^18 ns, a quarter of a millisecond; the longest, 2^49.
 pub(super) const STEP_BITS_MIN: u32 = 18;
-/// The longest debt that can be stored, in nanoseconds: more than a year.
+/// Longest debt that can be stored, in nanoseconds: more than a year.
 pub(super) const DEBT_NS_MAX: u64 = 64 << (STEP_BITS_MIN + SIZE_MASK);
 
 /// One debt, in 24 bits.
@@ -33,7 +33,7 @@ impl Debt {
     /// The debt that is paid at `until`, rounded up; `base` is at most [`DEBT_NS_MAX`] before that.
     pub(super) fn new(label: u32, until: Time, base: Time) -> Self {
         let owes = until.nanos_since(base);
-        // A size that puts it 64 to 127 steps after the base. If rounding up takes it past that, use the next size.
+        // A size at which it is 64 to 127 steps after the base. If rounding up exceeds that, the next size.
         let size = (u64::BITS - owes.leading_zeros()).saturating_sub(SIZE_SHIFT).max(STEP_BITS_MIN);
         let steps = |size: u32| until.as_nanos().div_ceil(1 << size);
         let ahead = steps(size).saturating_sub(base.as_nanos() >> size);
@@ -48,7 +48,7 @@ impl Debt {
         self.0 >> LABEL_SHIFT
     }
 
-    /// When it is paid: the first time from `base` on that its steps can mean.
+    /// Time at which it is paid: the first one from `base` on that its steps can represent.
     pub(super) fn until(self, base: Time) -> Time {
         let size = STEP_BITS_MIN + (self.0 >> SIZE_SHIFT & SIZE_MASK);
         let begin = base.as_nanos() >> size;

@@ -1,21 +1,24 @@
-//! Debts of keys that were evicted from their places, three bytes each.
+//! Debts of evicted keys, three bytes each.
 //!
-//! A slot has places for sixteen keys, 24 bytes each. If more keys owe something, those that owe least are kept here,
-//! as a label and the time at which their bucket is full again. This is the Space-Saving of Metwally, Agrawal and El
-//! Abbadi ("Efficient Computation of Frequent and Top-k Elements in Data Streams", 2005), over counts that decay: a key
-//! that owes much keeps its place, exact to the nanosecond; a flood's tail is stored ever more coarsely, never too low.
+//! A slot has room for the entries of sixteen keys, 24 bytes each. If more keys owe something, the debts of
+//! those that owe least are kept here, as a label and the time at which their bucket is full again. This is
+//! the Space-Saving algorithm of Metwally, Agrawal and El Abbadi ("Efficient Computation of Frequent and
+//! Top-k Elements in Data Streams", 2005), over counts that decay. A key that owes much keeps its entry,
+//! exact to the nanosecond; a flood's tail is stored ever more coarsely, never too low.
 //!
-//! - A **label** is the group of the key's rule and eight bits of the key. All keys with a debt's label owe it.
-//! - A **time** has seven significant bits, and is rounded up. It is relative to the slot's *base*, the latest time at
-//!   which the debts changed; debts paid by then are dropped.
-//! - When there would be more than [`DEBTS_MAX`], the least debt of the group with the most is merged into a shared
-//!   one. Every key of the group that has no place owes that, so newcomers begin with less.
+//! * A **label** is the group of the key's rule and eight bits of the key. All keys with a debt's label owe
+//!   it.
+//! * A **time** has seven significant bits, and is rounded up. It is relative to the slot's *base*, the
+//!   latest time at which the debts changed; debts paid by then are dropped.
+//! * When there would be more than [`DEBTS_MAX`], the least debt of the group with the most is merged into a
+//!   shared one. Every key of the group without an entry owes that, so new keys start with less.
 //!
-//! **No key owes less for being evicted.** A debt leaves this list when it is paid, or when another that is at least as
-//! large stands for it too. So a key's bucket is never fuller than if it had kept its place (I3). Some are emptier: a
-//! key shares its label with another by a chance of 1 in 256 for each debt of its group, and every newcomer to a group
-//! with merged debts owes those. With few rules, most have a group of their own: 16 groups keep a flood on one rule
-//! apart from another's clients, which owe less if it is faster. A debt too long to store is cut to [`DEBT_NS_MAX`].
+//! **No key owes less for being evicted.** A debt leaves this list when it is paid, or when another one that
+//! is at least as large also covers it. So a key's bucket is never fuller than if it had kept its entry (I3).
+//! Some are emptier: a key shares its label with another by a chance of 1 in 256 for each debt of its group,
+//! and every new key of a group with merged debts owes those. With few rules, most have a group of their own:
+//! 16 groups keep a flood on one rule apart from another's clients, which owe less if it is faster. A debt
+//! too long to store is cut to [`DEBT_NS_MAX`].
 
 use super::debt::{DEBT_NS_MAX, Debt, KEY_BITS, KEY_MASK, LABEL_SHIFT, label_of};
 use super::layout::{DEBTS_MAX, Slot};
@@ -24,24 +27,24 @@ use crate::buckets::Bucket;
 use core::cmp::Reverse;
 use weir_wire::time::Time;
 
-/// Groups of rules.
+/// Number of groups of rules.
 const GROUPS: usize = 1 << Tag::GROUP_BITS;
 
 const _: () = assert!(LABEL_SHIFT + KEY_BITS + Tag::GROUP_BITS == 24);
 // Even if every group has a merged debt, there are others left to merge.
 const _: () = assert!(DEBTS_MAX > GROUPS);
 
-/// The most that a key without a place owes.
+/// Highest debts that a key without an entry may owe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owed {
     /// Under its own label.
     pub(super) own: Bucket,
-    /// As every key of its group does.
+    /// Shared with every key of its group.
     pub(super) shared: Bucket,
 }
 
 impl Slot {
-    /// The most that the key `tag`, which has no place, owes.
+    /// The highest debts of the key `tag`, which has no entry.
     pub(super) fn owed(&self, tag: Tag) -> Owed {
         let mut owed = Owed { own: Bucket::FULL, shared: Bucket::FULL };
         if self.debts() == 0 {
@@ -59,14 +62,16 @@ impl Slot {
         owed
     }
 
-    /// Keeps the debt of the key `tag`, which loses its place: it is paid at `until`, or [`DEBT_NS_MAX`] after `now`.
+    /// Stores the debt of the key `tag`, which is evicted. The debt is paid at `until`, or [`DEBT_NS_MAX`]
+    /// after `now`.
     pub(super) fn keep_debt(&mut self, tag: Tag, until: Time, now: Time) {
         if until <= now {
             return;
         }
         let base = if self.debts() == 0 { now } else { self.base().max(now) };
         self.forget_paid(base);
-        // `until` is after `now`, so it is not paid: if the clock went back, it is raised to after the base.
+        // `until` is after `now`, so the debt is not paid. If the clock stepped back, it is raised to after
+        // the base.
         let debt = Debt::new(label_of(tag), until.min(now + DEBT_NS_MAX).max(base + 1), base);
         if self.raise(debt) {
             return;
@@ -84,7 +89,7 @@ impl Slot {
         }
     }
 
-    /// How many debts are not paid at `now`.
+    /// Number of debts that are not paid at `now`.
     pub(super) fn debts_at(&self, now: Time) -> usize {
         let base = self.base();
         self.all_debts().filter(|debt| now < debt.until(base)).count()

@@ -1,4 +1,4 @@
-//! What a slot holds: the local state of keys.
+//! The entries of a slot: the local state of keys.
 
 use super::moment::{Moment, epoch_of, stepped};
 use crate::buckets::algorithm::Cell;
@@ -7,104 +7,104 @@ use weir_wire::messages::{AdmitRatio, Grant, PARTS_MAX};
 use weir_wire::quota::{Quota, TOKENS_MAX};
 use weir_wire::time::{SECOND_NS, Time};
 
-/// How long unconfirmed counts keep an otherwise idle entry, in nanoseconds.
+/// Time for which unconfirmed counts keep an otherwise idle entry, in nanoseconds.
 pub(super) const UNCONFIRMED_NS_MAX: u64 = 60 * SECOND_NS;
-/// The longest lease that is accepted, in milliseconds.
+/// Longest lease that is accepted, in milliseconds.
 const LEASE_MS_MAX: u32 = 60_000;
 
 /// The local state of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// A key within its even share: no other POP needs to hear of it.
+    /// A key within its fair share, which is not reported.
     Cold(Cold),
-    /// A key that weir-sync hears of.
+    /// A key that is reported to weir-sync.
     Watched(Watched),
 }
 
-/// A key within its even share; or one cell of a key under a rule that counts by another algorithm.
+/// A key within its fair share, or one cell of a key under a rule that counts by another algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cold {
-    /// The rule's whole quota.
+    /// Bucket of the rule's whole quota.
     pub bucket: Bucket,
-    /// The POP's even share of it; once that is used up, the key is watched.
+    /// The POP's fair share of it; once that is used up, the key becomes watched.
     pub share: EvenShare,
 }
 
-/// A key that weir-sync hears of.
+/// A key that is reported to weir-sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watched {
-    /// The rule's whole quota, capped by grants.
+    /// Bucket of the rule's whole quota, capped by grants.
     pub bucket: Bucket,
-    /// When what it holds ends.
+    /// End of its grant or lease.
     pub until: Time,
-    /// Names the span that the counts cover.
+    /// Epoch: identifies the span that the counts cover.
     pub epoch: u32,
     /// Tokens admitted in this epoch.
     pub admitted: u32,
-    /// Tokens of this epoch that the budget is known to be charged for. A bounded rule is charged after
-    /// it has admitted, a strict one before.
+    /// Tokens of this epoch that the budget has confirmed as charged. A bounded rule is charged after it has
+    /// admitted, a strict one before.
     pub charged: u32,
-    /// What else there is to know, by how its rule is shared.
+    /// The rest of the state, which depends on the kind of its rule.
     pub kind: Kind,
 }
 
-/// What else there is to know of a watched key.
+/// The part of a watched key's state that depends on the kind of its rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Its rule is bounded.
+    /// The rule is bounded.
     Bounded(Bounded),
-    /// Its rule is strict.
+    /// The rule is strict.
     Strict(Strict),
 }
 
-/// A key of a bounded rule.
+/// State of a bounded rule's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounded {
-    /// Tokens asked for in this epoch, as far as workers have added theirs up.
+    /// Demand in this epoch, in tokens, as far as workers have added theirs.
     pub asked: u32,
-    /// When the first admitted token that is not known to be charged was admitted.
+    /// Time at which the first unconfirmed token was admitted.
     pub unheard_since: Moment,
-    /// What it holds besides its bucket.
+    /// Grant, or charge to a fair share.
     pub hold: Hold,
 }
 
-/// A key of a strict rule: the tokens that are `charged` and not yet `admitted` may be spent, unless it is barred.
+/// State of a strict rule's key: the `charged - admitted` tokens may be spent, unless the key is barred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strict {
-    /// The tokens that requests wait for.
+    /// Tokens that requests wait for.
     pub awaited: u32,
-    /// When a request last began to wait, or when weir-sync last said that there are no tokens.
+    /// Time at which a request last began to wait, or of weir-sync's last reply without tokens.
     pub noted_at: Moment,
-    /// Whether there are no tokens.
+    /// True if the key is barred: the budget has no tokens for it until `until`.
     pub is_barred: bool,
-    /// What the budget had left as of the last answer; the burst before the first.
+    /// Tokens left in the budget as of the last reply; the burst before the first.
     pub left: u32,
 }
 
-/// What a bounded rule's key holds besides its bucket. Numbers of tokens are below 2^20.
+/// State of a bounded rule's key besides its bucket and counts. Numbers of tokens are below 2^20.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
     /// A grant, or none yet.
     Grant {
-        /// The fraction to admit.
+        /// The fraction of requests to admit.
         ratio: AdmitRatio,
-        /// The most tokens that the bucket may hold.
+        /// Most tokens that the bucket may hold.
         burst: u32,
-        /// It refills at the rate divided by this, 1 to [`PARTS_MAX`].
+        /// Rate divisor, 1 to [`PARTS_MAX`].
         parts: u32,
     },
-    /// No grant. Out of touch, one request of `cost` tokens took more than an even share of the burst from a full
-    /// bucket, which was charged `cost` once for each of `pops`.
+    /// No grant. While the POP was offline, one request of `cost` tokens took more than a fair share of the
+    /// burst from a full bucket, which was charged `cost` once for each of `pops`.
     Share {
-        /// Tokens that it gave.
+        /// Tokens that the request cost.
         cost: u32,
-        /// POPs that shared the quota, 2 to [`PARTS_MAX`].
+        /// Number of POPs that shared the quota, 2 to [`PARTS_MAX`].
         pops: u32,
     },
 }
 
 impl Kind {
-    /// The number of tokens stored with what it holds.
+    /// The number of tokens stored with this state.
     pub(super) fn tokens(self) -> u32 {
         match self {
             Self::Bounded(Bounded {
@@ -116,31 +116,32 @@ impl Kind {
     }
 }
 
-/// What a POP may give of a key's quota before the fleet has heard of the key.
+/// A POP's limits for a key before the fleet has a grant for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unheard {
     /// The rule's whole quota.
     pub quota: Quota,
-    /// The most that a bucket holds.
+    /// Most tokens that a bucket holds.
     pub local_burst: u32,
-    /// How many parts the quota is cut into; a cold key has one of them.
+    /// Rate divisor of a cold key.
     pub parts: u32,
 }
 
 impl Unheard {
-    /// Tokens that `bucket` lacks at `now` of the local burst.
+    /// Tokens of the local burst that `bucket` lacks at `now`.
     fn missing(&self, bucket: Bucket, now: Time) -> u64 {
         let withheld = u64::from(self.quota.burst().saturating_sub(self.local_burst));
         bucket.missing(&self.quota, now).saturating_sub(withheld)
     }
 
-    /// The share of a key that lost its place and comes back owing `owed`: the debt counts as used of its even share,
-    /// up to the whole share. So the fleet hears of the key however often it is evicted.
+    /// The share of a key that was evicted and comes back owing `owed`. The debt counts as used, up to the
+    /// whole share, so that the fleet gets reports of the key however often it is evicted.
     ///
-    /// A debt does not record how much of it the fleet has heard of: all of it if the key was watched; all but at most
-    /// an even share if it was cold. So a key that was watched may be charged for that share again each time it is
-    /// evicted, and a key that was past its share, in a slot without room to watch it, reports no more than the share.
-    /// A bit to tell the two apart would halve the precision of the debt's time, or cost each slot two of its debts.
+    /// A debt does not record how much of it was reported: all if the key was watched; all but at most a fair
+    /// share if it was cold. So a key that was watched may be charged for that share again at each eviction,
+    /// and a key that was past its share, in a slot without room to watch it, reports no more than the share.
+    /// A bit to tell the two apart would halve the precision of the debt's time, or cost each slot two of its
+    /// debts.
     pub fn share_of_debt(&self, owed: Bucket, now: Time) -> EvenShare {
         let unsaid_max = self.quota.burst().div_ceil(self.parts.max(1));
         let given = u32::try_from(self.missing(owed, now)).unwrap_or(u32::MAX);
@@ -149,7 +150,7 @@ impl Unheard {
 }
 
 impl Cold {
-    /// A key that has not been seen.
+    /// The entry of a new key.
     pub const NEW: Self = Self { bucket: Bucket::FULL, share: EvenShare::WHOLE };
 
     /// The entry whose bytes hold `cell`.
@@ -164,14 +165,15 @@ impl Cold {
 }
 
 impl Watched {
-    /// A key that becomes watched at `now`, because it takes `taking` tokens that its share does not have.
+    /// The entry of a key that becomes watched at `now`, because it takes `taking` tokens that its share does
+    /// not have.
     ///
-    /// What it was given unreported is reported now. Its share says how much that was; the bucket may lack more,
-    /// because this POP may not give the whole burst alone, or because the key began with other keys' debts.
+    /// Its unreported tokens are reported now. Their number is in the share, because the bucket may lack
+    /// more: a POP may not give the whole burst by itself, or the key started with other keys' debts.
     pub fn begin(cold: &Cold, unheard: &Unheard, taking: u32, now: Time) -> Self {
         let Unheard { quota, parts, .. } = unheard;
         let used = cold.share.tokens_used(quota, *parts, now);
-        // What the bucket no longer lacks has refilled since it was admitted.
+        // Tokens that the bucket no longer lacks have refilled since they were admitted.
         let refilled = u64::from(used).saturating_sub(unheard.missing(cold.bucket, now));
         let since = now.as_nanos().saturating_sub(quota.token_ns().saturating_mul(refilled));
         let admitted = used.saturating_add(taking);
@@ -190,7 +192,7 @@ impl Watched {
         }
     }
 
-    /// What it knows as a bounded rule's key. What it held as a strict rule's, before the rules were replaced, is over.
+    /// Its state under a bounded rule. State from a strict rule, before the rules were replaced, has ended.
     fn bounded(&self) -> Bounded {
         match self.kind {
             Kind::Bounded(bounded) => bounded,
@@ -202,20 +204,21 @@ impl Watched {
         }
     }
 
-    /// Changes what it knows as a bounded rule's key, which it is from now on.
+    /// Changes its state under a bounded rule, to which it belongs from now on.
     fn change_bounded(&mut self, change: impl FnOnce(&mut Bounded)) {
         let mut bounded = self.bounded();
         change(&mut bounded);
         self.kind = Kind::Bounded(bounded);
     }
 
-    /// Notes that out of touch its full bucket gave `cost` tokens, and was charged that for each of `pops`.
+    /// Records that its full bucket gave `cost` tokens while the POP was offline, and was charged that for
+    /// each of `pops`.
     pub fn owe_share(&mut self, cost: u32, pops: u32) {
         let hold = Hold::Share { cost, pops: pops.clamp(1, PARTS_MAX) };
         (self.until, self.kind) = (Time::ZERO, Kind::Bounded(Bounded { hold, ..self.bounded() }));
     }
 
-    /// In touch again: its bucket is charged for them only once.
+    /// Reduces such a charge to a single `cost`, once the POP is online again.
     pub fn forgive_share(&mut self, quota: &Quota) {
         if let Kind::Bounded(Bounded { hold, .. }) = &mut self.kind
             && let Hold::Share { cost, pops } = *hold
@@ -225,7 +228,7 @@ impl Watched {
         }
     }
 
-    /// Holds `grant` from `now` on, its bucket capped at `level_milli` thousandths of a token.
+    /// Applies `grant` from `now` on, with the bucket capped at `level_milli` thousandths of a token.
     pub fn hold(&mut self, grant: &Grant, quota: &Quota, level_milli: i64, now: Time) {
         self.forgive_share(quota);
         let (burst, parts) = (grant.burst.min(TOKENS_MAX), grant.parts.clamp(1, PARTS_MAX));
@@ -235,24 +238,23 @@ impl Watched {
         self.bucket = self.bucket.capped(quota, level_milli, now);
     }
 
-    /// Ends what it holds.
+    /// Ends its grant.
     pub fn release(&mut self, now: Time) {
         self.until = self.until.min(stepped(now));
     }
 
-    /// The admit ratio in force at `now`; 1 without a lease.
+    /// The admit ratio in force at `now`; 1 without a grant.
     pub fn ratio_at(&self, now: Time) -> AdmitRatio {
         self.grant_at(now).map_or(AdmitRatio::ONE, |(ratio, ..)| ratio)
     }
 
-    /// The most that the bucket may hold at `now`, and into how many parts its rate is cut, if a lease
-    /// says so.
+    /// Most tokens that the bucket may hold at `now`, and its rate divisor; none without a grant.
     pub fn hold_at(&self, now: Time) -> Option<(u32, u32)> {
         self.grant_at(now).map(|(_, burst, parts)| (burst, parts))
     }
 
-    /// Whether it lets every request through that its bucket has tokens for, and stays in its epoch: it holds no share, and no lease
-    /// thins it at `now`.
+    /// True if it admits every request that its bucket has tokens for, and stays in its epoch: it owes no
+    /// share, and its admit ratio is 1 at `now`.
     #[cfg(feature = "own_memory")]
     pub(crate) fn is_open(&self, now: Time) -> bool {
         let is_granted = matches!(self.kind, Kind::Bounded(Bounded { hold: Hold::Grant { .. }, .. }));
@@ -268,13 +270,13 @@ impl Watched {
         }
     }
 
-    /// Tokens that its bucket lacks at `now` of what it may hold: the burst of its lease, or else of `unheard`.
+    /// Tokens that its bucket lacks at `now` of its most: the burst of its grant, or else of `unheard`.
     pub fn missing(&self, unheard: &Unheard, now: Time) -> u64 {
         let local_burst = self.hold_at(now).map_or(unheard.local_burst, |(burst, _)| burst);
         Unheard { local_burst, ..*unheard }.missing(self.bucket, now)
     }
 
-    /// The budget is charged for what a report made at `sent_at` said was `admitted`.
+    /// Confirms the `admitted` tokens of a report made at `sent_at` as charged.
     pub fn confirm(&mut self, admitted: u32, sent_at: Time) {
         self.charged = self.charged.max(admitted).min(self.admitted);
         let sent_at = Moment::of(sent_at);
@@ -285,13 +287,12 @@ impl Watched {
         });
     }
 
-    /// Tokens asked for in this epoch, as far as workers have added theirs up.
+    /// Demand in this epoch, in tokens, as far as workers have added theirs.
     pub fn asked(&self) -> u32 {
         self.bounded().asked
     }
 
-    /// How long ago, in nanoseconds at `now`, the first token was admitted that is not known to be charged;
-    /// zero if all are.
+    /// Age of the first unconfirmed token at `now`, in nanoseconds; zero if all are confirmed.
     pub fn unheard_ns(&self, now: Time) -> u64 {
         if self.admitted > self.charged { self.bounded().unheard_since.nanos_until(now) } else { 0 }
     }
@@ -300,7 +301,7 @@ impl Watched {
         self.admitted.max(self.asked()) > COUNT_MAX
     }
 
-    /// Begins a new epoch before a counter can wrap; it carries over what is not charged yet.
+    /// Begins a new epoch before a counter can wrap. Unconfirmed tokens are carried over.
     pub(super) fn renew(&mut self, now: Time) {
         if self.is_to_renew() {
             self.admitted = self.admitted.saturating_sub(self.charged);
@@ -311,7 +312,7 @@ impl Watched {
         }
     }
 
-    /// Counts `tokens` that a bounded rule's key was asked for, admitted or not.
+    /// Counts `tokens` of demand of a bounded rule's key, admitted or not.
     pub fn count_asked(&mut self, tokens: u32, now: Time) {
         self.renew(now);
         self.change_bounded(|bounded| bounded.asked = bounded.asked.saturating_add(tokens));
@@ -341,8 +342,7 @@ impl Entry {
         }
     }
 
-    /// The most that the bucket may hold at `now`, and into how many parts its rate is cut, if a lease
-    /// says so.
+    /// Most tokens that the bucket may hold at `now`, and its rate divisor; none without a grant.
     pub fn hold_at(&self, now: Time) -> Option<(u32, u32)> {
         if let Self::Watched(watched) = self { watched.hold_at(now) } else { None }
     }
@@ -355,7 +355,7 @@ impl Entry {
         }
     }
 
-    /// How long ago it was last asked for, as far as it knows: the longest idle goes first.
+    /// Known idle time in ticks, by which the longest idle entry is evicted first.
     pub(super) fn idle_ticks(&self, now: Time) -> u32 {
         match self {
             Self::Cold(cold) => cold.share.age(now),
@@ -363,7 +363,7 @@ impl Entry {
         }
     }
 
-    /// Whether it says no more than what its bucket lacks: then a debt can stand for it.
+    /// True if it records no more than the bucket's debt, which can then replace it.
     pub(super) fn is_mere_debt(&self, now: Time) -> bool {
         match self {
             Self::Cold(_) => true,
@@ -371,15 +371,15 @@ impl Entry {
         }
     }
 
-    /// A watched key's tokens that are not known to be charged, if it holds no lease and they are less than a burst.
+    /// Unconfirmed tokens of a watched key, if it has no lease and they are less than a burst.
     pub(super) fn light(&self, now: Time) -> Option<u32> {
         let Self::Watched(w) = self else { return None };
         let unsaid = w.admitted.saturating_sub(w.charged);
         (w.until <= now && unsaid < w.kind.tokens().max(1)).then_some(unsaid)
     }
 
-    /// Whether it can go without loss. Dropping a partly used share delays weir-sync hearing of the key,
-    /// so the entry that has been idle longest goes first.
+    /// True if it can be dropped without loss. Dropping a partly used share only delays the first report of
+    /// the key, so the entry that has been idle longest goes first.
     pub(super) fn is_spent(&self, now: Time) -> bool {
         match self {
             Self::Cold(cold) => cold.bucket.is_full(now),

@@ -1,19 +1,19 @@
-//! A slot's bytes.
+//! The layout of a slot in bytes.
 //!
 //! ```text
 //!   0  format      4 B  FORMAT, changes with the layout
-//!   4  watched     1 B  entries at the front, two units each
-//!   5  cold        1 B  entries at the back, one unit each
-//!   6  debts       1 B  of keys that have no place
+//!   4  watched     1 B  number of entries at the front, two units each
+//!   5  cold        1 B  number of entries at the back, one unit each
+//!   6  debts       1 B  number of debts of keys without an entry
 //!   7  bans        1 B  1 if a key of the slot was ever banned
-//!   8  checksum    8 B  xxh64 of the units that hold entries, and of debts, seeded by what stands before
-//!  16  base        8 B  what the times of debts are told from
+//!   8  checksum    8 B  xxh64 of the used units and debts, seeded with the other header fields
+//!  16  base        8 B  base time of the debts
 //!  24  units  16 x 24 B  watched entries from the left, cold ones from the right
 //! 408  debts  34 x  3 B
 //! 510  zero        2 B
 //! ```
 //!
-//! A read out of range gives zero and a write out of range does nothing, so no index can trap. Units without an entry
+//! A read out of range gives zero and a write out of range does nothing, so no index can trap. Unused units
 //! may hold anything.
 
 use alloc::boxed::Box;
@@ -36,7 +36,8 @@ pub(super) const DEBTS_MAX: usize = (SLOT_BYTES - DEBTS_OFFSET) / DEBT_BYTES;
 /// Units of a watched entry.
 pub(crate) const WATCHED_UNITS: usize = 2;
 
-/// "WER5": the layout above, and how entries fill their units (packed.rs). The names of slots, and of the other shared values, carry the same digit.
+/// "WER5": the layout above, and the packing of entries into units (packed.rs). The names of slots, and of
+/// the other shared values, carry the same digit.
 const FORMAT: [u8; 4] = *b"WER5";
 pub(super) const WORD_BYTES: usize = 8;
 pub(super) const HEADER_BYTES: usize = 24;
@@ -72,13 +73,13 @@ impl Slot {
         slot
     }
 
-    /// Drops every entry.
+    /// Drops all entries.
     pub fn clear(&mut self) {
         self.write(0, [0; HEADER_BYTES]);
         self.write(0, FORMAT);
     }
 
-    /// Copies what `other` holds.
+    /// Copies the used parts of `other`.
     pub fn copy_from(&mut self, other: &Self) {
         self.write(0, other.array::<HEADER_BYTES>(0));
         let (watched, cold) = (watched_offset(other.watched()), other.cold_begin());
@@ -89,7 +90,8 @@ impl Slot {
         }
     }
 
-    /// Reads the bytes of a sealed slot. False if they are no slot, or not whole; what it holds is then undefined.
+    /// Reads the bytes of a sealed slot. False if they are not a slot or were torn; the contents are
+    /// undefined then.
     pub fn unseal(&mut self, bytes: Vec<u8>) -> bool {
         let Ok(bytes) = bytes.try_into() else { return false };
         self.bytes = bytes;
@@ -97,7 +99,7 @@ impl Slot {
         self.array::<4>(0) == FORMAT && fits && self.array::<8>(8) == self.checksum()
     }
 
-    /// The bytes, with their checksum: for a store that others write, or that may return torn reads.
+    /// The bytes with their checksum, for a store that others write, or whose reads may tear.
     pub fn sealed(&mut self) -> &[u8; SLOT_BYTES] {
         let checksum = self.checksum();
         self.write(8, checksum);
@@ -122,19 +124,19 @@ impl Slot {
         self.set_count(COLD_COUNT, count);
     }
 
-    /// Whether none of its keys is watched, and none was ever banned.
+    /// True if none of its keys is watched, and none was ever banned.
     pub(crate) fn is_plain(&self) -> bool {
         const { assert!(BANS == WATCHED_COUNT + 3) };
         let [watched, _, _, bans] = self.array(WATCHED_COUNT);
         watched | bans == 0
     }
 
-    /// Whether a key in it was ever banned.
+    /// True if a key in it was ever banned.
     pub(crate) fn has_bans(&self) -> bool {
         self.array::<1>(BANS) != [0]
     }
 
-    /// Notes that a key in it is banned.
+    /// Records that a key in it is banned.
     pub(crate) fn note_ban(&mut self) {
         self.write(BANS, [1]);
     }
@@ -187,7 +189,7 @@ impl Slot {
         self.write(DEBTS_OFFSET + i * DEBT_BYTES, debt.bytes());
     }
 
-    /// The time that debts are stored relative to.
+    /// Base time of the debts.
     pub(super) fn base(&self) -> Time {
         Time::from_nanos(self.word(BASE))
     }

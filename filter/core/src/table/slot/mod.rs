@@ -1,17 +1,19 @@
-//! A slot: the packed set of buckets that one shared-data key holds.
+//! A slot: the packed set of entries in one shared-data key.
 //!
-//! A host's shared data cannot be enumerated, and on Envoy nothing in it can ever be removed. So
-//! the table is a fixed number of slots with fixed names, and a slot is a fixed number of bytes
-//! ([`layout`]) that holds [`entry`]s under tags.
+//! A host's shared data cannot be enumerated, and on Envoy nothing in it can ever be removed. So the table is
+//! a fixed number of slots with fixed names, and a slot is a fixed number of bytes ([`layout`]) with
+//! [`entry`]s under tags.
 //!
-//! **Eviction never pays.** Entries with a full bucket hold no information and are evicted first. After them goes the
-//! key that owes least: the slot keeps its debt in three bytes ([`debts`]), and the key starts with that debt when it
-//! comes back. So a client gains nothing by rotating keys to shake off a throttled one. A newcomer gets a bucket of its
-//! own as long as the slot can tell its debts apart; there is room for twice as many debts as places.
+//! **Eviction never pays.** Entries with a full bucket hold no information and are evicted first. Next is the
+//! key that owes least: the slot keeps its debt in three bytes ([`debts`]), and the key starts with that debt
+//! when it comes back. So a client gains nothing by rotating keys to get rid of a throttled one. A new key
+//! gets a bucket of its own while the slot can tell its debts apart; there is room for twice as many debts as
+//! entries.
 //!
-//! An entry that a debt cannot stand for keeps its place: one with a lease, with unconfirmed counts, or with a cell of
-//! another algorithm. A slot holds at most [`WATCHED_MAX`] watched keys; a key for which there is no room stays cold.
-//! Keys whose cells find no room share their rule's overflow cell; a few units are reserved for these.
+//! An entry that a debt cannot replace is never evicted: one with a lease, with unconfirmed counts, or with a
+//! cell of another algorithm. A slot holds at most [`WATCHED_MAX`] watched keys; a key for which there is no
+//! room stays cold. Keys whose cells find no room share their rule's overflow cell; a few units are reserved
+//! for these.
 
 mod debt;
 mod debts;
@@ -40,37 +42,37 @@ use debts::Owed;
 use layout::{UNITS, WATCHED_UNITS};
 use weir_wire::time::Time;
 
-/// The most cold keys that have places.
+/// Most cold keys with an entry in one slot.
 pub const KEYS_PER_SLOT: usize = UNITS;
 
-/// The number of slots that have room for `keys`.
+/// Number of slots with room for `keys`.
 pub fn slots_for(keys: u32) -> u32 {
     u32::try_from(KEYS_PER_SLOT).map_or(keys, |per_slot| keys.div_ceil(per_slot))
 }
 
 /// Units that only overflow cells may keep. Each takes one, and a rule has one.
 const OVERFLOW_UNITS: usize = 2;
-/// The most watched keys that may keep their places.
+/// Most watched keys that may keep their entries.
 const WATCHED_MAX: usize = 6;
 
 const _: () = assert!(WATCHED_MAX * WATCHED_UNITS + OVERFLOW_UNITS <= UNITS);
 
-/// What is stored under a tag, or what a newcomer gets.
+/// The entry under a tag, or the entry that a new key starts with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lodging {
-    /// The tag the entry lives under.
+    /// Tag of the entry.
     pub tag: Tag,
     /// The entry.
     pub entry: Entry,
-    /// What the key owed when it lost its place; full for a key that has one.
+    /// Debt of the key from its last eviction; full for a key that has an entry.
     pub owed: Bucket,
-    /// Whether its bucket is charged for other keys' debts, because the slot could not tell all debts apart.
+    /// True if the bucket is charged for other keys' debts, because the slot could not tell all debts apart.
     pub is_shared: bool,
-    /// Where the slot holds it; valid until the slot changes.
+    /// Position of the entry in the slot; valid until the slot changes.
     at: Option<At>,
 }
 
-/// Where a slot holds an entry.
+/// Position of an entry in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     Watched(usize),
@@ -78,7 +80,7 @@ enum At {
 }
 
 impl Slot {
-    /// The entry of the key `tag`, or what a new one begins with.
+    /// The entry of the key `tag`, or the one that it starts with.
     #[inline]
     pub fn lodge(&self, tag: Tag, now: Time) -> Lodging {
         match self.find(tag) {
@@ -96,7 +98,7 @@ impl Slot {
         Lodging { tag, entry, owed: own, is_shared: own < shared && !shared.is_full(now), at: None }
     }
 
-    /// Whether the entry under `tag` is a watched one.
+    /// True if the entry under `tag` is a watched one.
     pub fn is_watched(&self, tag: Tag) -> bool {
         self.find_watched(tag).is_some()
     }
@@ -118,7 +120,7 @@ impl Slot {
         }
     }
 
-    /// Stores the new state of an entry, as [`Slot::put`] does; the slot must not have changed since it was looked up.
+    /// [`Slot::put`] for an entry that was looked up before; the slot must not have changed since.
     #[inline]
     pub fn put_back(&mut self, lodging: &Lodging, entry: &Entry, now: Time) -> Option<u32> {
         match (lodging.at, entry) {
@@ -129,8 +131,9 @@ impl Slot {
         Some(0)
     }
 
-    /// Stores `entry` under `tag`: over the entry there, or in place of entries that may go. Returns how many of those
-    /// held no information, or `None` if there was no room; there is always room for a cold bucket.
+    /// Stores `entry` under `tag`: over the existing entry, or in place of entries that may be evicted.
+    /// Returns the number of evicted entries that held no information, or `None` if there was no room. There
+    /// is always room for a cold bucket.
     #[inline]
     pub fn put(&mut self, tag: Tag, entry: &Entry, now: Time) -> Option<u32> {
         match (entry, self.find_watched(tag), self.find_cold(tag)) {
@@ -168,7 +171,7 @@ impl Slot {
             Some(more) => dropped += more,
             None if tag.is_cell() => return None,
             None => {
-                // Every key that has a place must keep it.
+                // All keys with an entry must keep it.
                 self.keep_debt(tag, cold.bucket.refilled(), now);
                 return Some(dropped);
             }
@@ -205,8 +208,9 @@ impl Slot {
         Some(dropped)
     }
 
-    /// Gives a key that is not watched the place of the watched key without a lease that has the fewest unconfirmed
-    /// tokens, less than a burst. That key keeps its debt; the tokens go unreported. None if there is no such key.
+    /// Replaces the watched key without a lease that has the fewest unconfirmed tokens, less than a burst, by
+    /// a key that is not watched. The replaced key keeps its debt, but its tokens are not reported. None if
+    /// there is no such key.
     pub fn watch_instead(&mut self, tag: Tag, watched: &Watched, now: Time) -> Option<u32> {
         let light = (0..self.watched()).map(|i| self.watched_entry(i));
         let light = light.filter_map(|(tag, entry)| Some((entry.light(now)?, tag)));
@@ -215,13 +219,13 @@ impl Slot {
         self.begin_watching(tag, watched, now).map(|more| dropped + more)
     }
 
-    /// How many keys it holds information about at `now`, as entries or as debts.
+    /// Number of keys about which the slot holds information at `now`, as entries or as debts.
     pub fn keys_at(&self, now: Time) -> usize {
         let keys = self.entries().filter(|(tag, entry)| !tag.is_overflow() && !entry.is_spent(now));
         keys.count() + self.debts_at(now)
     }
 
-    /// Whether there is room for the cell `tag`, which is not in the slot.
+    /// True if there is room for the cell `tag`, which is not in the slot.
     pub(crate) fn has_room_for_cell(&self, tag: Tag, now: Time) -> bool {
         if tag.is_overflow() {
             let kept = self.overflow_entries().filter(|(_, entry)| !entry.is_spent(now)).count();
@@ -238,10 +242,11 @@ impl Slot {
         kept.map(|(_, entry)| units_of(&entry)).sum()
     }
 
-    /// Makes room for `units` more. Returns how many spent entries it dropped, or `None` if all must stay.
+    /// Makes room for `units` more. Returns the number of spent entries that were dropped, or `None` if all
+    /// must stay.
     ///
-    /// The key whose bucket is full again soonest gives up its place first, whatever its rule, so keys of a fast rule
-    /// make room for those of a slow one. They lose nothing: the slot keeps their debts for when they come back.
+    /// The key whose bucket is full again soonest is evicted first, under any rule, so keys of a fast rule
+    /// make room for those of a slow one. They lose nothing: the slot keeps their debts for their return.
     fn make_room(&mut self, units: usize, now: Time) -> Option<u32> {
         let mut dropped = 0;
         while self.watched() * WATCHED_UNITS + self.cold() + units > UNITS {
@@ -252,7 +257,7 @@ impl Slot {
         Some(dropped)
     }
 
-    /// Drops an entry that may go. Returns 1 if it held no information, else 0.
+    /// Evicts an entry that may go. Returns 1 if it held no information, else 0.
     fn let_go(&mut self, tag: Tag, now: Time) -> u32 {
         let Some(entry) = self.get(tag) else { return 0 };
         self.remove(tag);
@@ -263,8 +268,8 @@ impl Slot {
         0
     }
 
-    /// Forgets the key `tag`, whose last cell is the `cells`-th beside it, and what it owes. Others with its label owe that
-    /// no more, either; what its group shares it still owes.
+    /// Removes the key `tag`, its cells up to number `cells`, and its debt. Other keys with the same label
+    /// lose that debt, too. A debt that the group shares remains.
     pub(crate) fn forget(&mut self, tag: Tag, cells: u8) {
         (0..=cells).for_each(|i| self.remove(tag.beside(i)));
         self.forget_debt(tag);
@@ -280,7 +285,7 @@ impl Slot {
         }
     }
 
-    /// Every entry with its tag.
+    /// All entries with their tags.
     pub fn entries(&self) -> impl Iterator<Item = (Tag, Entry)> + '_ {
         let watched = (0..self.watched()).map(|i| self.watched_entry(i));
         watched.chain((0..self.cold()).map(|i| (self.cold_tag(i), Entry::Cold(self.cold_at(i)))))
@@ -307,14 +312,14 @@ impl Slot {
     }
 }
 
-/// Why an entry may go; the greatest goes first.
+/// The reason why an entry may be evicted; the greatest goes first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Going {
-    /// It knows only that there are no tokens, and would be told so again.
+    /// The entry only records that there are no tokens, which weir-sync would send again.
     Barred,
-    /// A debt can stand for it: the one that owes least goes first.
+    /// A debt can replace it; the one that owes least goes first.
     Indebted(Reverse<Bucket>),
-    /// It holds no information: the one that has been idle longest goes first.
+    /// It holds no information; the one that has been idle longest goes first.
     Spent(u32),
 }
 

@@ -1,15 +1,16 @@
-//! Times in few bits, as a slot stores them.
+//! Times in few bits, as stored in a slot.
 
 use weir_wire::time::Time;
 
-/// A time in steps of 2^22 ns (about 4 ms), modulo 2^24 steps: enough to tell how long ago it was, up to half of
-/// that range, about ten hours.
+/// A time in steps of 2^22 ns (about 4 ms), modulo 2^24 steps. It measures ages up to half of that range,
+/// about ten hours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment(u32);
 
-/// A step is 2 to this power, in nanoseconds.
+/// Binary logarithm of a step in nanoseconds.
 pub(super) const STEP_BITS: u32 = 22;
-/// A step of a strict rule's times, likewise: a microsecond, as a refusal in the last steps of a window is one too many.
+/// Binary logarithm of a step of a strict rule's times: a microsecond, because a refusal in the last step of
+/// a window may be wrong.
 pub(super) const FINE_BITS: u32 = 10;
 /// Bits of a [`Moment`].
 pub(super) const MOMENT_BITS: u32 = 24;
@@ -38,7 +39,8 @@ impl Moment {
         (1..=MOMENT_MASK / 2).contains(&self.steps_until(other))
     }
 
-    /// Nanoseconds from this to `now`, which is later: never more than have passed, and less by at most two steps.
+    /// Nanoseconds from this to `now`, which is later: never more than have passed, and less by at most two
+    /// steps.
     pub(super) fn nanos_until(self, now: Time) -> u64 {
         match self.steps_until(Self::of(now)) {
             // The clock stepped back.
@@ -47,7 +49,8 @@ impl Moment {
         }
     }
 
-    /// This moment, or a quarter of the range before `now` if it is further back: older ones would soon read as future.
+    /// This moment, or a quarter of the range before `now` if it is older. An older one would soon read as
+    /// being in the future.
     pub(super) fn within_reach(self, now: Time) -> Self {
         let now = Self::of(now);
         let is_far = self.steps_until(now) > MOMENT_MASK / 4 && self.is_before(now);
@@ -60,13 +63,13 @@ pub(super) fn stepped(time: Time) -> Time {
     Time::from_nanos(time.as_nanos() >> STEP_BITS << STEP_BITS)
 }
 
-/// `time`, rounded down to the steps that it stores of a strict rule's key.
+/// `time`, rounded down to the steps that a slot stores for a strict rule's key.
 pub(super) fn fine(time: Time) -> Time {
     Time::from_nanos(time.as_nanos() >> FINE_BITS << FINE_BITS)
 }
 
-/// Names an epoch by its start, in steps of 2^20 ns (about a millisecond). It wraps after 52 days, when
-/// nothing remembers the old name any more.
+/// The epoch that starts at `now`, in steps of 2^20 ns (about a millisecond). It wraps after 52 days, when
+/// nothing holds the old value any more.
 pub(super) fn epoch_of(now: Time) -> u32 {
     #[allow(clippy::cast_possible_truncation, reason = "wraps on purpose")]
     let epoch = (now.as_nanos() >> 20) as u32;

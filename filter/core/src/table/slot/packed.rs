@@ -1,19 +1,19 @@
-//! A watched entry as words of eight bytes, behind its tag.
+//! A watched entry as words of eight bytes, after its tag.
 //!
 //! ```text
-//!  word 0  bucket    64 b  when it is full again
+//!  word 0  bucket    64 b  time at which it is full again
 //!       1  until     40 b  in steps of 2^22 ns
-//!          moment    24 b  the same; of a bounded rule since when it is unheard, of a strict one when it was noted
+//!          moment    24 b  likewise; unheard_since of a bounded rule, noted_at of a strict one
 //!       2  admitted  32 b
 //!          epoch     32 b
 //!       3  charged   32 b
-//!          count     32 b  asked; of a strict rule, awaited
-//!       4  parts     12 b  of a strict rule, the rest of until, in steps of 2^10 ns
+//!          count     32 b  asked of a bounded rule, awaited of a strict one
+//!       4  parts     12 b  rate divisor; of a strict rule, the rest of until, in steps of 2^10 ns
 //!          tokens    20 b
-//!          ratio     32 b  or what stands for one
+//!          ratio     32 b  admit ratio, or a marker above all ratios
 //! ```
 //!
-//! What comes first here is in a word's upper bits.
+//! The fields of a word are listed from its upper bits to its lower.
 
 use super::entry::{Bounded, Hold, Kind, Strict, Watched};
 use super::moment::{FINE_BITS, MOMENT_BITS, Moment, STEP_BITS};
@@ -22,28 +22,28 @@ use weir_wire::messages::{AdmitRatio, PARTS_MAX};
 use weir_wire::quota::TOKENS_MAX;
 use weir_wire::time::Time;
 
-/// Words of a watched entry behind its tag.
+/// Words of a watched entry after its tag.
 pub(crate) const WATCHED_WORDS: usize = 5;
 
-/// What stands for an admit ratio in an entry that holds no grant: above every ratio.
+/// Markers in place of an admit ratio, for entries without a grant: above every ratio.
 const SHARE: u32 = AdmitRatio::ONE.bits() + 1;
 const LEASE: u32 = SHARE + 1;
 const BAR: u32 = LEASE + 1;
-/// Bits of an entry's tokens; the other bits of that half hold its parts.
+/// Bits of an entry's tokens; the rest of that half holds its parts.
 const BURST_BITS: u32 = 20;
 const BURST_MASK: u32 = (1 << BURST_BITS) - 1;
 const _: () = assert!(TOKENS_MAX <= BURST_MASK && PARTS_MAX <= u32::MAX >> BURST_BITS);
-/// How many steps of a strict rule's times one of the others' is.
+/// Number of steps of a strict rule's times in one step of the others.
 const FINE_STEPS: u32 = 1 << (STEP_BITS - FINE_BITS);
 const _: () = assert!(FINE_STEPS - 1 <= u32::MAX >> BURST_BITS);
 
 impl Watched {
-    /// Requests change only these first words: the bucket, `unheard_since` and `admitted`. `until` and the epoch lie in them, too,
-    /// and stay.
+    /// Number of leading words that requests change: the bucket, `unheard_since` and `admitted`. The end and
+    /// the epoch are in them, too, and stay.
     #[cfg(feature = "own_memory")]
     pub(crate) const WORDS_OF_REQUESTS: usize = 3;
 
-    /// The entry that these words are.
+    /// Decodes an entry.
     pub(crate) fn from_words([bucket, times, admitted, charged, hold]: [u64; WATCHED_WORDS]) -> Self {
         let (moment, count) = (Moment::from_bits(low(times)), low(charged));
         let (tokens, parts) = (high(hold) & BURST_MASK, high(hold) >> BURST_BITS);
@@ -71,7 +71,7 @@ impl Watched {
         }
     }
 
-    /// The words that it is.
+    /// Encodes the entry.
     pub(crate) fn to_words(self) -> [u64; WATCHED_WORDS] {
         let (moment, count, ratio, parts) = match self.kind {
             Kind::Bounded(Bounded { asked, unheard_since, hold: Hold::Grant { ratio, parts, .. } }) => {

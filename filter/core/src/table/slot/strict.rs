@@ -1,18 +1,18 @@
-//! A strict rule's key: the tokens that were paid for, and how long they may be spent.
+//! A strict rule's key: its leased tokens, and the waits for more.
 
 use super::entry::{Kind, Strict, Watched};
 use super::moment::{FINE_BITS, Moment, epoch_of, fine};
 use weir_wire::quota::TOKENS_MAX;
 use weir_wire::time::{SECOND_NS, Time};
 
-/// The precision of the time at which there will be tokens again, in nanoseconds.
+/// Precision of the time at which a barred key may have tokens again, in nanoseconds.
 pub const BAR_STEP_NS: u64 = 1 << FINE_BITS;
 
-/// How long after its time-out a request may still wait, in nanoseconds: its worker may be busy.
+/// Time after its time-out for which a request may still wait, in nanoseconds: its worker may be busy.
 const LATE_NS: u64 = SECOND_NS;
 
 impl Watched {
-    /// What it knows as a strict rule's key; one that was not yet knows nothing.
+    /// Its state under a strict rule. A key that was not under one starts without any.
     fn strict(&self) -> Strict {
         match self.kind {
             Kind::Strict(strict) => strict,
@@ -23,14 +23,14 @@ impl Watched {
         }
     }
 
-    /// Changes what it knows as a strict rule's key, which it is from now on.
+    /// Changes its state under a strict rule, to which it belongs from now on.
     fn change_strict(&mut self, change: impl FnOnce(&mut Strict)) {
         let mut strict = self.strict();
         change(&mut strict);
         self.kind = Kind::Strict(strict);
     }
 
-    /// Begins an epoch of a strict rule's key, under a name that the key never had before.
+    /// Begins a new epoch, with a value that the key never had before.
     pub fn begin_epoch(&mut self, now: Time) {
         let next = self.epoch.wrapping_add(1);
         let now_named = epoch_of(now);
@@ -40,7 +40,7 @@ impl Watched {
         self.change_strict(|strict| (strict.awaited, strict.is_barred) = (0, false));
     }
 
-    /// Begins the next epoch, and keeps what is known of when there will be tokens again.
+    /// Begins the next epoch. A barred key stays barred.
     pub fn end_epoch(&mut self, now: Time) {
         let (until, is_barred) = (self.until, self.barred_ns(now) > 0);
         self.begin_epoch(now);
@@ -50,32 +50,33 @@ impl Watched {
         }
     }
 
-    /// Whether the epoch of a strict rule's key is over at `now`: its lease has ended. When that of a barred key does is not
-    /// known: reports go on naming it, and may have been given tokens for it that are on their way.
+    /// True if the epoch's lease has ended at `now`. For a barred key that is unknown: reports still name its
+    /// epoch, and a reply with tokens for it may be under way.
     pub fn is_over(&self, now: Time) -> bool {
         self.admitted.max(self.charged) > 0 && self.until <= now && !self.is_barred()
     }
 
-    /// Whether it is barred, or was when it was last asked for.
+    /// True if it is barred, or was when it last had a request.
     pub fn is_barred(&self) -> bool {
         self.strict().is_barred
     }
 
-    /// The budget is debited for `charged` tokens of this epoch, which may be spent until `until`.
+    /// Adds a lease: the budget is debited for `charged` tokens of this epoch in total, to be spent before
+    /// `until`.
     pub fn lease(&mut self, charged: u32, until: Time) {
         let (is_first, is_barred) = (self.charged == 0, self.strict().is_barred);
         self.charged = self.charged.max(charged);
         if is_barred && self.charged <= self.admitted {
             return;
         }
-        // When a bar would have ended says nothing about how long the tokens that came after all may be spent.
+        // The end of a bar is no lease, so it does not prolong the time of the new tokens.
         let before = if is_first || is_barred { Time::ZERO } else { self.until };
         self.until = before.max(fine(until));
         self.change_strict(|strict| strict.is_barred = false);
     }
 
-    /// weir-sync says at `now` that there will be no tokens before `until`; ignored while some are on hand. The bar
-    /// ends at most a step after `until`.
+    /// Bars the key, after weir-sync replied at `now` that it has no tokens before `until`. Ignored while
+    /// some are held. The bar ends at most a step after `until`.
     pub fn bar(&mut self, until: Time, now: Time) {
         if self.on_hand(now) == 0 {
             self.until = fine(until + BAR_STEP_NS);
@@ -85,7 +86,7 @@ impl Watched {
         }
     }
 
-    /// There may be tokens again at any time: some were given back.
+    /// Ends the bar, because tokens were given back to the budget.
     #[cfg(feature = "takes")]
     pub fn unbar(&mut self) {
         if self.strict().is_barred {
@@ -94,16 +95,16 @@ impl Watched {
         }
     }
 
-    /// Nanoseconds since weir-sync said that there are no tokens, or since a request last began to wait. The maximum if
-    /// that is further back than a [`Moment`] reaches, or the clock stepped back.
+    /// Nanoseconds since weir-sync last replied without tokens, or a request last began to wait. The maximum
+    /// if that is beyond the range of a [`Moment`], or if the clock stepped back.
     pub fn noted_since_ns(&self, now: Time) -> u64 {
         let noted_at = self.strict().noted_at;
         let is_far = Moment::of(now).is_before(noted_at);
         if is_far { u64::MAX } else { noted_at.nanos_until(now) }
     }
 
-    /// Keeps its place until `until`, while the debit for its epoch is under way. Does nothing to an epoch that was
-    /// leased: it might prolong the time of its tokens.
+    /// Keeps the entry until `until`, while the debit for its epoch is under way. Does nothing to an epoch
+    /// with a lease, which it might prolong.
     pub fn await_lease(&mut self, until: Time) {
         if self.admitted.max(self.charged) == 0 {
             self.until = fine(until);
@@ -111,52 +112,52 @@ impl Watched {
         }
     }
 
-    /// Tokens that requests at all workers wait for, each for `timeout_ns` at most. The budget is to be debited for these
-    /// and for those admitted. A worker that ends does not say that its requests wait no more, so they count until the
-    /// last that began to wait has timed out.
+    /// Tokens that requests at all workers wait for, each for `timeout_ns` at most. The budget is to be
+    /// debited for these and for the admitted ones. A worker that ends does not end its requests' waits, so
+    /// they count until the last one to begin has timed out.
     pub fn awaited(&self, timeout_ns: u64, now: Time) -> u32 {
         let may_wait = self.noted_since_ns(now) < timeout_ns.saturating_add(LATE_NS);
         if may_wait { self.strict().awaited } else { 0 }
     }
 
-    /// A request begins to wait for `tokens`, for `timeout_ns` at most.
+    /// Begins the wait of a request for `tokens`, for `timeout_ns` at most.
     pub fn await_tokens(&mut self, tokens: u32, timeout_ns: u64, now: Time) {
         let awaited = self.awaited(timeout_ns, now).saturating_add(tokens);
         self.change_strict(|strict| (strict.awaited, strict.noted_at) = (awaited, Moment::of(now)));
     }
 
-    /// A request that waited for `tokens` waits no more.
+    /// Ends the wait of a request for `tokens`.
     pub fn end_waiting(&mut self, tokens: u32) {
         self.change_strict(|strict| strict.awaited = strict.awaited.saturating_sub(tokens));
     }
 
-    /// Gives back what is on hand beyond `kept`.
+    /// Gives back the held tokens beyond `kept`.
     pub fn keep(&mut self, kept: u32, now: Time) {
         self.admitted = self.admitted.saturating_add(self.on_hand(now).saturating_sub(kept));
     }
 
-    /// Spends `cost` tokens that were on hand.
+    /// Spends `cost` held tokens.
     pub fn spend(&mut self, cost: u32, now: Time) {
         self.renew(now);
         self.admitted = self.admitted.saturating_add(cost);
     }
 
-    /// What the budget had left as of the last answer.
+    /// Tokens left in the budget as of the last reply.
     pub fn left(&self) -> u32 {
         self.strict().left
     }
 
-    /// Notes what the budget has left.
+    /// Records the tokens left in the budget.
     pub fn note_left(&mut self, left: u32) {
         self.change_strict(|strict| strict.left = left.min(TOKENS_MAX));
     }
 
-    /// For how many nanoseconds from `now` there are known to be no tokens; zero if that is not known.
+    /// Nanoseconds from `now` for which the budget is known to have no tokens; zero if it may have some.
     pub fn barred_ns(&self, now: Time) -> u64 {
         if self.strict().is_barred { self.until.nanos_since(now) } else { 0 }
     }
 
-    /// Tokens of a strict rule that are paid for and may be spent at `now`.
+    /// Leased tokens that may be spent at `now`.
     pub fn on_hand(&self, now: Time) -> u32 {
         let is_leased = now < self.until && !self.strict().is_barred;
         if is_leased { self.charged.saturating_sub(self.admitted) } else { 0 }

@@ -1,17 +1,17 @@
-//! The names of entries in their slots.
+//! Tags, which identify entries in their slots.
 
 use crate::FIBONACCI;
 
 /// Set in the tag of an overflow cell, not in a key's.
 const OVERFLOW_BIT: u64 = 1 << 63;
-/// Set in the tag of another algorithm's cell, not in a bucket's: no debt can stand for a cell.
+/// Set in the tag of another algorithm's cell, not in a bucket's: no debt can replace a cell.
 const CELL_BIT: u64 = 1 << 62;
-/// Where a rule's group is in a tag.
+/// Position of a rule's group in a tag.
 const GROUP_SHIFT: u32 = 58;
-/// The bits of a tag that come from its rule's salt alone.
+/// Bits of a tag that come from its rule's salt alone.
 const RULE_BITS: u64 = u64::MAX << GROUP_SHIFT;
 
-/// The name of an entry in its slot.
+/// The tag of an entry in its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tag(pub(super) u64);
 
@@ -24,12 +24,12 @@ impl Tag {
         if is_cell { hash | CELL_BIT } else { hash & !CELL_BIT }
     }
 
-    /// A key under the rule with this salt.
+    /// The tag of a key under the rule with this salt.
     pub const fn of_key(key_tag: u64, rule_salt: u64) -> Self {
         Self((key_tag & !RULE_BITS ^ rule_salt) & !OVERFLOW_BIT)
     }
 
-    /// The overflow cell of the rule with this salt.
+    /// The tag of the overflow cell of the rule with this salt.
     pub const fn of_overflow(rule_salt: u64) -> Self {
         Self(rule_salt | OVERFLOW_BIT | CELL_BIT)
     }
@@ -39,24 +39,24 @@ impl Tag {
         Self(bits)
     }
 
-    /// Whether this names an overflow cell.
+    /// True for the tag of an overflow cell.
     pub const fn is_overflow(self) -> bool {
         self.0 & OVERFLOW_BIT != 0
     }
 
-    /// Whether this names a cell.
+    /// True for the tag of a cell.
     pub(crate) const fn is_cell(self) -> bool {
         self.0 & CELL_BIT != 0
     }
 
-    /// Its rule's group; for a bucket's tag.
+    /// The group of its rule; only for a bucket's tag.
     pub(super) const fn group(self) -> u32 {
         #[allow(clippy::cast_possible_truncation, reason = "a few bits")]
         let group = (self.0 >> GROUP_SHIFT) as u32 & ((1 << Self::GROUP_BITS) - 1);
         group
     }
 
-    /// The `i`-th of the tags that belong to this key: this tag itself for 0, a cell's for the others.
+    /// The `i`-th tag of this key: this tag itself for 0, a cell's for the others.
     #[must_use]
     pub const fn beside(self, i: u8) -> Self {
         if i == 0 {

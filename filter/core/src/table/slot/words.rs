@@ -1,4 +1,4 @@
-//! A slot as words of eight bytes: for memory that is read and written word by word.
+//! A slot as words of eight bytes, for memory that is read and written word by word.
 
 use core::ops::Range;
 
@@ -9,7 +9,7 @@ use super::layout::{
 };
 use super::tag::Tag;
 
-/// Words in a slot, and which of them are what.
+/// Number of words in a slot, and the positions of its parts.
 pub(crate) const SLOT_WORDS: usize = SLOT_BYTES / WORD_BYTES;
 pub(crate) const COUNTS_WORD: usize = 0;
 pub(crate) const BASE_WORD: usize = BASE / WORD_BYTES;
@@ -21,18 +21,18 @@ pub(crate) const UNIT_WORDS: usize = UNIT_BYTES / WORD_BYTES;
 const _: () = assert!(UNITS_WORD * WORD_BYTES == HEADER_BYTES && UNIT_WORDS * WORD_BYTES == UNIT_BYTES);
 const _: () = assert!(DEBT_WORDS.start == UNITS_WORD + UNITS * UNIT_WORDS);
 
-/// How much a slot holds of each kind.
+/// Numbers of entries of each kind in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) watched_units: usize,
     pub(crate) cold: usize,
     pub(crate) debt_words: usize,
-    /// Whether a key in it was ever banned.
+    /// True if a key of the slot was ever banned.
     pub(crate) has_bans: bool,
 }
 
 impl Counts {
-    /// What the word at [`COUNTS_WORD`] says.
+    /// Decodes the word at [`COUNTS_WORD`].
     #[inline]
     pub(crate) fn of(word: u64) -> Self {
         let count = |at: usize| (word >> (8 * at) & 0xff) as usize;
@@ -46,7 +46,7 @@ impl Counts {
 }
 
 impl Slot {
-    /// How much it holds of each kind.
+    /// Numbers of its entries of each kind.
     pub(crate) fn counts(&self) -> Counts {
         Counts::of(self.word_at(COUNTS_WORD))
     }
@@ -61,7 +61,7 @@ impl Slot {
         self.write(i * WORD_BYTES, word.to_le_bytes());
     }
 
-    /// The tag of the `i`-th cold entry, and of no entry if there are fewer.
+    /// The tag of the `i`-th cold entry. If there are fewer, that of no entry.
     pub(crate) fn tag_of_cold(&self, i: usize) -> Tag {
         self.cold_tag(i)
     }
