@@ -1,4 +1,4 @@
-//! Answers to refused clients, in the form that the host takes.
+//! Responses to refused clients, in the form that the host takes.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -16,15 +16,15 @@ use weir_rules::Rule;
 use weir_rules::request::{Attribute, Request};
 use weir_rules::template::Numbers;
 
-/// A rule's answers. The last one to a limited client is kept: in a flood the next client is told the same, because the
-/// numbers are whole seconds.
+/// A rule's responses. The last response to a limited client is kept: its numbers are whole seconds, so in a
+/// flood the next client gets the same.
 pub(super) struct RuleAnswers {
-    /// What the answers are made from.
+    /// The templates that responses are made from.
     pub(super) answers: Answers,
     limited: Option<Kept>,
-    /// The last one to a gRPC client.
+    /// The last response to a limited gRPC client.
     limited_grpc: Option<Kept>,
-    /// The headers of the denied client that was answered last.
+    /// Headers of the last response to a denied client.
     denied: Vec<u8>,
 }
 
@@ -53,7 +53,7 @@ impl Kept {
     }
 }
 
-/// A limited client: what it is told, and how.
+/// A limited client, with the inputs of its response.
 pub(super) struct LimitedClient {
     pub(super) status: QuotaStatus,
     pub(super) jitter_s: u32,
@@ -61,8 +61,8 @@ pub(super) struct LimitedClient {
     pub(super) is_grpc: bool,
 }
 
-/// The policies that `status` tells in the rules' order, as `RateLimit-Policy` has them: for a client they stay the same,
-/// whichever of its quotas is told. Its own rule's is among them if that `tells_own`.
+/// The value of `RateLimit-Policy`: the policies in `status` in rule order, with its own rule's if `tells_own`.
+/// So it stays the same for a client, whichever of its quotas is the strictest.
 pub(super) fn policies(all: &[RuleAnswers], tells_own: bool, status: &QuotaStatus) -> String {
     let others = status.others().iter().map(|other| (other.rule, other.partition.as_slice()));
     let own = tells_own.then_some((status.rule, status.partition()));
@@ -73,12 +73,13 @@ pub(super) fn policies(all: &[RuleAnswers], tells_own: bool, status: &QuotaStatu
 }
 
 impl RuleAnswers {
-    /// Prepares the answers of `rule`.
+    /// Prepares the responses of `rule`.
     pub(super) fn of(rule: &Rule) -> Self {
         Self { answers: Answers::of(rule), limited: None, limited_grpc: None, denied: Vec::new() }
     }
 
-    /// Answers a limited request, one of whose rules' answers in `all` are those of `rule`. None if they are not there.
+    /// Makes the response to a limited request. `all` are the responses of all rules, those of `rule` among
+    /// them; none if they are missing.
     pub(super) fn limited<'a>(
         all: &'a mut [Self],
         rule: &Rule,
@@ -101,12 +102,12 @@ impl RuleAnswers {
         Some(Answer { status, details: &answers.limited_details, headers: &kept.headers, body: &kept.body })
     }
 
-    /// The last one to a limited client.
+    /// The last response to a limited client.
     fn last(&mut self, is_grpc: bool) -> &mut Option<Kept> {
         if is_grpc { &mut self.limited_grpc } else { &mut self.limited }
     }
 
-    /// Answers a denied request.
+    /// Makes the response to a denied request.
     pub(super) fn denied(
         &mut self,
         standing: &Standing,
@@ -121,7 +122,7 @@ impl RuleAnswers {
     }
 }
 
-/// The answer to a request that is on the `deny` list.
+/// The response to a request that is on the `deny` list.
 pub(super) struct Blocked {
     headers: Vec<u8>,
     grpc_headers: Vec<u8>,
@@ -142,7 +143,7 @@ impl Blocked {
     }
 }
 
-/// The headers that show that a request is gRPC.
+/// The headers that identify a gRPC request.
 pub(super) struct GrpcSigns {
     te: Attribute,
     content_type: Attribute,
@@ -154,9 +155,10 @@ impl GrpcSigns {
         Self { te: header("te"), content_type: header("content-type") }
     }
 
-    /// Every gRPC request has a body: its last frame is one of data, be it empty (gRPC over HTTP2, "EOS"). And it has
-    /// `te: trailers`, as few others do. Reading an absent header costs a third of reading one that is there, so a flood of
-    /// POSTs is not asked for its content types, and one of GETs for nothing.
+    /// True if the request is gRPC. Every gRPC request has a body: its last frame is a data frame, even if
+    /// empty (gRPC over HTTP2, "EOS"). And it has `te: trailers`, which few others have. Reading an absent
+    /// header costs a third of reading one that is there. So for a flood of POSTs the content type is not
+    /// read, and for one of GETs nothing is.
     pub(super) fn are_those_of(&self, request: &mut dyn Request) -> bool {
         !request.is_without_body()
             && request.first_line(&self.te).is_some()
@@ -164,7 +166,7 @@ impl GrpcSigns {
     }
 }
 
-/// The wall clock, if the rule's answers depend on it; else 0.
+/// The wall clock in nanoseconds since 1970, if the rule's responses depend on it; else 0.
 pub(super) fn unix_ns_for(rule: &Rule, site: &mut dyn Site) -> u64 {
     if Answers::is_by_wall_clock(rule) { site.unix_ns() } else { 0 }
 }

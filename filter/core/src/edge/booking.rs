@@ -1,4 +1,5 @@
-//! What a host that is beside the store says of a request that is over: what it cost that reserved, or what has happened unasked.
+//! Costs of requests that are over, from a host next to the store: those of requests that had reserved
+//! tokens, and those of requests that were never decided.
 
 use alloc::vec::Vec;
 use core::mem;
@@ -13,14 +14,15 @@ use weir_rules::request::Request;
 use weir_wire::time::Time;
 
 impl Edge {
-    /// Whether the requests that come next say what has happened already: no refusal counts for a penalty. What is refused is
-    /// to be booked ([`Edge::book`]).
+    /// Sets whether the next requests have happened already. Their refusals do not count for a penalty; a
+    /// refused one is to be booked ([`Edge::book`]).
     pub fn books(&mut self, is_booking: bool) {
         self.limiter.is_booking = is_booking;
     }
 
-    /// Charges what `request` costs under each rule that counts it, or gives it back, whatever is left. Returns what the host is
-    /// to book to the budgets of strict rules. Fails with a rule whose tokens cannot be given back; then nothing is booked.
+    /// Books the cost of `request` under each rule that counts it, as a charge or a refund, even if too few
+    /// tokens are left. Returns the amounts that the host is to book to the budgets of strict rules. Fails
+    /// with a rule that cannot refund; nothing is booked then.
     pub fn book(
         &mut self,
         booking: Booking,
@@ -32,14 +34,14 @@ impl Edge {
         self.limiter.book(booking, request, site, now)
     }
 
-    /// At another worker, the tokens of `request` were given back: what is remembered of refusals of its keys is out of date.
+    /// Drops cached refusals of the keys of `request`, whose tokens were refunded at another worker.
     pub fn given_back(&mut self, request: &mut dyn Request, site: &mut dyn Site, now: Time) {
         let now = self.clock.time(site, now);
         self.limiter.believe_again(request, site, now);
     }
 
-    /// What the request of `open` cost beyond what it drew, under strict rules, by its number for [`Edge::settle`]: a host that
-    /// is beside the store books that to their budgets before.
+    /// The tokens that the request of `open` cost beyond those it had acquired, under strict rules, by number
+    /// for [`Edge::settle`]. A host next to the store books them to the budgets first.
     pub fn beyond(&self, open: &Open, cost: u32, times: u32) -> Vec<(usize, Take)> {
         let beyond = |(number, done): (usize, &Afterwards)| {
             let What::Charge { reserved, .. } = &done.what else { return None };
@@ -50,8 +52,9 @@ impl Edge {
         open.afterwards.iter().enumerate().filter_map(beyond).collect()
     }
 
-    /// The request of `open` stood for so many `times` a request, and is over: it cost what `cost` of them do. A rule whose
-    /// responses tell the cost is charged `cost` tokens. What it cost beyond what it drew is `booked` already for these numbers.
+    /// Settles the request of `open`, which is over. It stood for `times` requests, and cost as much as
+    /// `cost` of them. A rule whose responses state the cost is charged `cost` tokens. The numbers in
+    /// `booked` are those for which the cost beyond the acquired tokens is booked already.
     pub fn settle(
         &mut self,
         open: &mut Open,
@@ -74,8 +77,8 @@ impl Edge {
     }
 }
 
-/// What a request cost that stood for so many `times` a request and cost what `cost` of them do: under a rule whose responses
-/// tell the cost, so many tokens.
+/// Cost of a request that stood for `times` requests and cost as much as `cost` of them; `cost` tokens under
+/// a rule whose responses state the cost.
 fn cost_of(what: &What, cost: u32, times: u32) -> u32 {
     match what {
         What::Charge { after: None, reserved } => part(reserved.tokens, cost, times),
@@ -83,7 +86,7 @@ fn cost_of(what: &What, cost: u32, times: u32) -> u32 {
     }
 }
 
-/// What `cost` of the requests cost of which `times` took `tokens`.
+/// Cost of `cost` requests, if `times` of them took `tokens`; rounded up.
 fn part(tokens: u32, cost: u32, times: u32) -> u32 {
     let all = u64::from(tokens) * u64::from(cost);
     u32::try_from(all.div_ceil(u64::from(times.max(1)))).unwrap_or(u32::MAX)

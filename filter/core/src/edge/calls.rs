@@ -1,4 +1,4 @@
-//! What a call to weir-sync is over HTTP, for hosts that make it through their proxy.
+//! Calls to weir-sync over HTTP, for hosts that make them through their proxy.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -11,14 +11,14 @@ use super::state::ANSWER_BYTES_MAX;
 use weir_rules::config::SyncConfig;
 use weir_wire::messages::CONTENT_TYPE;
 
-/// The way to weir-sync.
+/// The cluster and the credentials for calls to weir-sync.
 pub struct Caller {
     cluster: String,
     authorization: Option<String>,
 }
 
 impl Caller {
-    /// The way that the configuration says.
+    /// From the configuration.
     pub fn new(config: &SyncConfig) -> Self {
         Self {
             cluster: config.cluster.clone(),
@@ -43,20 +43,20 @@ impl Caller {
     }
 }
 
-/// How much of a refusal is logged, in bytes.
+/// Most bytes of a refusal that are logged.
 const REFUSAL_BYTES_MAX: usize = 300;
 
-/// What there is to say if a call brought no answer.
+/// The result of a call without a reply.
 pub fn no_answer() -> Unread {
     Unread::Failed("weir-sync did not answer (no connection, or too late)".to_owned())
 }
 
-/// An answer with this status and so many bytes; `body` reads them.
+/// The result of a reply with this status and `size` bytes, which `body` reads.
 pub fn answered(status: u16, size: usize, body: impl FnOnce() -> Answered) -> Answered {
     if status != 200 {
         let body = if size > ANSWER_BYTES_MAX { Vec::new() } else { body().unwrap_or_default() };
         let trouble = if is_gateways(status) && !body.starts_with(b"{") {
-            // What weir-sync refuses it says in JSON.
+            // weir-sync's own refusals are JSON.
             format!(
                 "weir-sync did not answer: the proxy did, with status {status} (no weir-sync is up, or in reach)"
             )
@@ -72,7 +72,7 @@ pub fn answered(status: u16, size: usize, body: impl FnOnce() -> Answered) -> An
     body()
 }
 
-/// Whether a proxy answers so for what is behind it.
+/// True if a proxy answers with this status when its upstream does not.
 fn is_gateways(status: u16) -> bool {
     matches!(status, 502..=504)
 }

@@ -1,31 +1,31 @@
-//! The time of a POP. It goes on where its host's monotonic clock steps back, as when a virtual machine is moved, and where a
-//! clock that stepped back returns.
+//! The time of a POP. It goes on where its host's monotonic clock steps back, as when a virtual machine is
+//! moved, and where a clock that stepped back returns.
 //!
-//! Whatever is kept with a time (buckets, windows, bans, leases, refusals) is kept by this one. So a step gives no
-//! token and holds none back: only what passed between the last reading and the step is lost, at a return too. Workers
-//! share how far the host's clock is behind, as they share the table. Each ticks more often than [`STEP_NS_MIN`], so
-//! each sees a step before the clock returns.
+//! All stored times (of buckets, windows, bans, leases, refusals) are of this clock. So a step gives no token
+//! and holds none back. Only the time between the last reading and the step is lost, also at a return.
+//! Workers share the offset of the host's clock, as they share the table. Each ticks more often than
+//! [`STEP_NS_MIN`], so each sees a step before the clock returns.
 
 use super::shared::SharedValue;
 use super::site::Site;
 use weir_wire::time::{SECOND_NS, Time};
 
-/// A clock that is behind by less has not stepped, in nanoseconds.
+/// Smallest offset that counts as a step, in nanoseconds.
 const STEP_NS_MIN: u64 = 2 * SECOND_NS;
 
-/// One worker's part of it.
+/// One worker's view of the clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
-    /// How far the host's clock is behind the POP's; negative if it is ahead.
+    /// Nanoseconds by which the host's clock is behind the POP's; negative if it is ahead.
     behind_ns: i64,
-    /// What the host's clock read last.
+    /// The last reading of the host's clock.
     read: Time,
     /// Advance since that reading at which the host's clock counts as returned, in nanoseconds.
     return_ns: u64,
 }
 
 impl Clock {
-    /// A worker begins when the host's clock reads `read`.
+    /// Starts at a worker's begin, when the host's clock reads `read`.
     pub(super) fn begin(site: &mut dyn Site, read: Time) -> Self {
         site.open_value(SharedValue::Behind);
         Self::behind(known_ns(site), read)
@@ -47,13 +47,13 @@ impl Clock {
         time_of(read, self.behind_ns)
     }
 
-    /// The same for a look that notes nothing.
+    /// [`Clock::time`] without recording the reading or a step.
     pub(super) fn peek(&self, read: Time) -> Time {
         let now = if self.goes_on(self.behind_ns, read) { time_of(read, self.behind_ns) } else { Time::ZERO };
         now.max(self.latest())
     }
 
-    /// Takes over what another worker has noticed.
+    /// Adopts an offset that another worker has shared.
     pub(super) fn follow(&mut self, site: &mut dyn Site, read: Time) {
         let known_ns = known_ns(site);
         if known_ns != self.behind_ns && self.goes_on(known_ns, read) {
@@ -65,15 +65,15 @@ impl Clock {
         time_of(self.read, self.behind_ns)
     }
 
-    /// Whether the time goes on if the host's clock is behind by this much.
+    /// True if time goes on with this offset.
     fn goes_on(&self, behind_ns: i64, read: Time) -> bool {
         let is_back = self.latest().nanos_since(time_of(read, behind_ns)) > STEP_NS_MIN;
         let has_returned = behind_ns > 0 && read >= self.latest();
         !is_back && !has_returned
     }
 
-    /// The time of a clock that seems to have stepped; another worker may have noticed first. If two notice at once, both
-    /// [follow](Clock::follow) the one that shared it last.
+    /// The time of a clock that seems to have stepped; another worker may have noticed first. If two notice
+    /// at once, both [follow](Clock::follow) the one that shared its offset last.
     #[cold]
     fn time_after_step(&mut self, site: &mut dyn Site, read: Time) -> Time {
         if self.goes_on(self.behind_ns, read) {
@@ -89,12 +89,12 @@ impl Clock {
     }
 }
 
-/// The POP's time when its host's clock reads `read` and is behind by this much.
+/// The POP's time when its host's clock reads `read` and is behind by `behind_ns`.
 fn time_of(read: Time, behind_ns: i64) -> Time {
     Time::from_nanos(read.as_nanos().saturating_add_signed(behind_ns))
 }
 
-/// How far workers know the host's clock to be behind.
+/// The shared offset of the host's clock.
 fn known_ns(site: &mut dyn Site) -> i64 {
     site.time(SharedValue::Behind).0.as_nanos().cast_signed()
 }

@@ -1,4 +1,4 @@
-//! What an edge has its host do.
+//! Actions for the host of an edge.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,11 +13,11 @@ use crate::fleet::Take;
 use weir_wire::messages::Running;
 use weir_wire::time::Time;
 
-/// What to do with a request, and what to note about it.
+/// The next action for a request, and a note for access logs.
 pub struct Decided<'a> {
-    /// What to do with it now.
+    /// The next action.
     pub step: Step<'a>,
-    /// What to note for access logs, if the configuration says so.
+    /// The decision for access logs, if the configuration asks for it.
     pub note: Option<Note<'a>>,
 }
 
@@ -25,96 +25,97 @@ impl Decided<'_> {
     pub(super) const CONTINUE: Self = Self { step: Step::Continue, note: None };
 }
 
-/// What to do with a request.
+/// The next action for a request.
 pub enum Step<'a> {
     /// Let it go on.
     Continue,
     /// Hold it until [`Effect::Resume`] names it.
     Hold,
-    /// Make this call, and hold the request until it is answered: [`super::Edge::answer_request`].
+    /// Make this call, and hold the request until the reply: [`super::Edge::answer_request`].
     Call(Call),
-    /// Have the budget give this, and hold the request meanwhile: [`super::Edge::taken`].
+    /// Consume this from the budget, and hold the request meanwhile: [`super::Edge::taken`].
     #[cfg(feature = "takes")]
     Take(Box<Take>),
     /// Answer the client in place of the upstream. If the host cannot, the request goes on.
     Answer(Answer<'a>),
 }
 
-/// An answer to a client.
+/// A response to a client.
 #[derive(Debug)]
 pub struct Answer<'a> {
     /// The status.
     pub status: u16,
-    /// What an access log says about it (Envoy's `%RESPONSE_CODE_DETAILS%`).
+    /// The reason in access logs (Envoy's `%RESPONSE_CODE_DETAILS%`).
     pub details: &'a str,
-    /// The headers, as [`super::Site::pack`] made them.
+    /// The headers, made by [`super::Site::pack`].
     pub headers: &'a [u8],
     /// The body; for a gRPC client, its message.
     pub body: &'a str,
 }
 
-/// What access logs say about a decision.
+/// A decision for access logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Note<'a> {
     /// `allow`, `limit`, `deny` or `block`.
     pub decision: &'static str,
-    /// The rule that made it; empty if none did.
+    /// The rule that decided; empty if none did.
     pub rule: &'a str,
 }
 
 /// A call to weir-sync: a POST if it has a body, else a GET.
 #[derive(Debug)]
 pub struct Call {
-    /// Names it among the calls of this edge; its answer is given with this number.
+    /// Number among the calls of this edge; the reply is passed back with it.
     pub number: u64,
     /// The path, with its query.
     pub path: String,
     /// The body, a report ([`weir_wire::messages::CONTENT_TYPE`]).
     pub body: Vec<u8>,
-    /// How long to wait for the answer, in milliseconds.
+    /// Time-out of the call, in milliseconds.
     pub timeout_ms: u32,
 }
 
-/// Why a call brought no usable body.
+/// The reason why a call has no usable body.
 #[derive(Debug)]
 pub enum Unread {
-    /// There was no good answer; this says why.
+    /// There was no good reply; carries a description.
     Failed(String),
-    /// The host made no call; this says why.
+    /// The host made no call; carries a description.
     NotMade(String),
     /// The body has this many bytes, more than [`super::ANSWER_BYTES_MAX`].
     TooLarge(usize),
 }
 
-/// The result of a call: the body of a good answer, or why there is none.
+/// The result of a call: the body of a good reply, or the reason why there is none.
 pub type Answered = Result<Vec<u8>, Unread>;
 
-/// What a host does after a tick or an answer, in the order given.
+/// An action for the host after a tick or a reply, to be done in the order given.
 pub enum Effect {
-    /// Let this held request go on; it may have ended meanwhile.
+    /// Resume this held request; it may have ended meanwhile.
     Resume(u32),
-    /// Make this call. Give its answer, or that it could not be made, to [`super::Edge::answer`].
+    /// Make this call. Pass its reply, or the failure to make it, to [`super::Edge::answer`].
     Call(Call),
-    /// Tick at this interval from now on, in milliseconds. A host that cannot calls [`super::Edge::has_no_timer`].
+    /// Tick at this interval from now on, in milliseconds. A host that cannot calls
+    /// [`super::Edge::has_no_timer`].
     SetTimer(u32),
     /// Write this to the log.
     Log(Level, String),
-    /// Hand over [`super::Edge::counters`] now.
+    /// Take [`super::Edge::counters`] now.
     Flush,
-    /// Other rules are in force: [`super::Edge::rules`]. These counts are those of the rules before.
+    /// Use the new rules from [`super::Edge::rules`]. The counts are those of the previous rules.
     NewRules(Counters),
-    /// Which pushed rule set runs now, and which was refused.
+    /// Record the pushed rule set in force, and the one that was refused.
     Running(Running),
 }
 
-/// How serious a log line is.
+/// The severity of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// The operator must act.
     Error,
     /// The operator may have to act.
     Warn,
-    /// All is well.
+    /// No action is needed.
     Info,
 }
 

@@ -5,8 +5,8 @@ use core::cmp::Reverse;
 
 use weir_wire::time::Time;
 
-/// The most requests of one worker that are held at once; any beyond go on without waiting, or are refused if their turn is
-/// the fleet's.
+/// Most requests of one worker that are held at once. Any beyond go on without waiting, or are refused if the
+/// turn is from the fleet's queue.
 const HELD_MAX: usize = 10_000;
 
 /// The held requests of one worker, ordered by their turns.
@@ -22,12 +22,12 @@ impl Default for Holding {
 }
 
 impl Holding {
-    /// Holds no more requests, because nothing would resume them.
+    /// Stops holding requests, because nothing would resume them.
     pub(super) fn hold_nothing(&mut self) {
         self.most = 0;
     }
 
-    /// Whether one more request can be held.
+    /// True if one more request can be held.
     pub(super) fn has_room(&self) -> bool {
         self.by_turn.len() < self.most
     }
@@ -41,13 +41,13 @@ impl Holding {
         has_room
     }
 
-    /// Whether no request is held.
+    /// True if no request is held.
     pub(super) fn is_empty(&self) -> bool {
         self.by_turn.is_empty()
     }
 
-    /// Removes and returns the request with the earliest turn, if that has come at `now`. Its client may have left
-    /// meanwhile.
+    /// Removes and returns the request with the earliest turn, if that has come at `now`. Its client may have
+    /// left meanwhile.
     pub(super) fn next_due(&mut self, now: Time) -> Option<u32> {
         let Reverse((turn, _)) = self.by_turn.peek()?;
         if *turn > now {

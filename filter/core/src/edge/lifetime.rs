@@ -1,4 +1,4 @@
-//! An edge from its configuration to its end, tick by tick.
+//! The life of an edge: configuration, ticks, end.
 
 use alloc::format;
 use alloc::string::String;
@@ -20,14 +20,15 @@ use weir_rules::config::{Config, SyncConfig};
 use weir_wire::messages::POP_NAME_MAX;
 use weir_wire::time::Time;
 
-/// The tick of a POP on its own, in milliseconds: it only hands over counters.
+/// Tick of a POP without weir-sync, in milliseconds; it only flushes counters.
 const TICK_MS: u32 = 1_000;
-/// The tick if requests are held until their turns, in milliseconds: they may go on this much late.
+/// Tick if requests are held until their turns, in milliseconds. They may be resumed this much late.
 const TURN_MS: u32 = 10;
 
 impl Edge {
-    /// An edge with this plugin configuration, and what its host is to do first. A configuration with errors is
-    /// refused, each with its place. So is one whose POP would report without a name: POPs of one name count as one.
+    /// Creates an edge from a plugin configuration, with the first effects for its host. Fails if the
+    /// configuration has errors, each with its place. Also fails if the POP would report without a name,
+    /// because POPs of one name count as one.
     #[inline(never)]
     pub fn configure(
         bytes: &[u8],
@@ -38,7 +39,8 @@ impl Edge {
         Self::begin(Config::parse(bytes).map_err(texts)?, host, site, now)
     }
 
-    /// The same for a configuration that was read: several edges can begin with copies of it, and share its rules.
+    /// [`Edge::configure`] for a configuration that was parsed. Several edges can begin with copies of it,
+    /// and share its rules.
     pub fn begin(
         mut config: Config,
         host: HostRules,
@@ -111,7 +113,7 @@ impl Edge {
         }
     }
 
-    /// The timer has fired: call this as often as [`Effect::SetTimer`] said.
+    /// Handles a tick of the timer, at the interval from [`Effect::SetTimer`].
     #[inline(never)]
     pub fn tick(&mut self, site: &mut dyn Site, now: Time) -> Vec<Effect> {
         self.clock.follow(site, now);
@@ -131,14 +133,14 @@ impl Edge {
         turn.effects
     }
 
-    /// The host could not set its timer: it ticks as before, if at all. From now on no request is held, because nothing
-    /// would resume it in time.
+    /// Records that the host could not set its timer: it ticks as before, if at all. No request is held from
+    /// now on, because nothing would resume it in time.
     pub fn has_no_timer(&mut self) {
         self.holding.hold_nothing();
         self.pace.ticks_per_interval = self.pace.before;
     }
 
-    /// The worker ends, and leaves what it has not reported to the others.
+    /// Ends the worker, and hands over its unreported keys to the other workers.
     #[inline(never)]
     pub fn leave(&mut self, site: &mut dyn Site) {
         if self.host.has_heirs && self.sync.is_some() {
@@ -146,14 +148,14 @@ impl Edge {
         }
     }
 
-    /// Ticks between two reports; held requests go on at ticks.
+    /// Ticks between two reports; held requests are resumed at ticks.
     pub(super) fn ticks_per_interval(&self) -> u32 {
         let may_hold = self.rules().rules().iter().any(Rule::holds_requests);
         if may_hold { (self.pace.interval_ms / TURN_MS).max(1) } else { 1 }
     }
 
-    /// The worker ends in a host where it has no heirs: what it has not reported is reported now, whenever the next report
-    /// was due.
+    /// Ends the worker in a host without handover: everything unreported is reported now, whether or not a
+    /// report is due.
     pub fn part(&mut self, site: &mut dyn Site, now: Time) -> Vec<Effect> {
         let now = self.clock.time(site, now);
         let mut turn = Turn::new(site, now);
@@ -163,7 +165,7 @@ impl Edge {
         turn.effects
     }
 
-    /// Sets the timer to what the rules in force need.
+    /// Sets the timer to the interval that the rules in force need.
     pub(super) fn keep_pace(&mut self, turn: &mut Turn<'_>) {
         if self.limiter.generation() == self.pace.generation {
             return;
@@ -187,8 +189,8 @@ fn reporter(sync: &SyncConfig, site: &mut dyn Site) -> Result<Reporter, String> 
     Ok(Reporter { pop, worker: site.random() })
 }
 
-/// The POP's name from its node's id. An id that is too long for a name, as Istio's are, is cut, and a hash of the whole
-/// distinguishes it from others that begin alike.
+/// The POP's name from its node's id. An id that is too long for a name, as Istio's are, is cut, and a hash
+/// of the whole is appended to distinguish it from others with the same beginning.
 fn named_by(node: String) -> Option<String> {
     if node.len() <= POP_NAME_MAX {
         return Some(node).filter(|name| !name.is_empty());

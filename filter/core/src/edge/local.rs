@@ -15,13 +15,14 @@ use crate::table::{LocalSlots, ReadError, Slots, Version, WriteError};
 #[cfg(feature = "own_memory")]
 use weir_rules::RuleSet;
 
-/// A site in this program's own memory, for workers that run one at a time: for simulations, examples and tests.
+/// A site in this program's own memory, for workers that run one at a time: for simulations, examples and
+/// tests.
 pub struct LocalSite {
     /// The proxy's own name.
     pub node: Option<String>,
-    /// The next worker's random number.
+    /// Random number for the next worker.
     pub random: u64,
-    /// What the wall clock reads.
+    /// The wall clock, in nanoseconds since 1970.
     pub unix_ns: u64,
     identity: TableIdentity,
     slots: LocalSlots,
@@ -29,7 +30,7 @@ pub struct LocalSite {
 }
 
 impl LocalSite {
-    /// A process that has just begun. Its secret must be random if clients can choose their keys.
+    /// Creates the site of a new process. Its secret must be random if clients can choose their keys.
     pub fn new(secret: [u8; 16], table_id: u32) -> Self {
         Self {
             node: None,
@@ -41,7 +42,7 @@ impl LocalSite {
         }
     }
 
-    /// The site of the process that replaces this one: the same identity and as many slots, all empty.
+    /// The site of the process that replaces this one: the same identity and number of slots, all empty.
     #[must_use]
     pub fn restarted(&self) -> Self {
         let mut site = Self::new([0; 16], self.identity.table_id);
@@ -107,7 +108,7 @@ impl Site for LocalSite {
         self.unix_ns
     }
 
-    /// One line for each: `name: value`.
+    /// Packs one line for each header: `name: value`.
     fn pack(&self, headers: &[Header<'_>]) -> Vec<u8> {
         let mut lines = Vec::new();
         for (name, value) in headers {

@@ -1,22 +1,23 @@
-//! The state machine of one worker, driven by any host.
+//! The state machine of one worker, which any host can drive.
 //!
 //! ```text
 //! configure                         -> an Edge, and effects
 //! request, answer_request           -> a step: continue, hold, call weir-sync, answer the client
-//! response, response_sent, end      costs that the response tells; releases of what the request held
-//! tick, answer                      -> effects: calls, requests that go on, log lines, the timer
+//! response, response_sent, end      costs from the response; releases of what the request held
+//! tick, answer                      -> effects: calls, requests to resume, log lines, the timer
 //! leave                             the worker ends
 //! ```
 //!
-//! There is no IO here and no clock: `now` is an argument, what workers share is behind a trait ([`Site`]), and what
-//! the host is to do comes back as a value. For a request that is let through, that is [`Step::Continue`].
+//! There is no IO here and no clock. `now` is an argument, the state that workers share is behind a trait
+//! ([`Site`]), and the host's next actions are return values. For a request that is let through, that is
+//! [`Step::Continue`].
 //!
 //! ```
 //! use weir_limiter::edge::{Edge, HostRules, LocalSite, Open, Step};
 //! use weir_rules::request::{Attribute, Request};
 //! use weir_wire::time::Time;
 //!
-//! /// A request, as far as the rules below ask for it.
+//! /// A request with the one attribute that the rules below need.
 //! struct Get(&'static str);
 //!
 //! impl Request for Get {
@@ -41,15 +42,16 @@
 //!
 //! ```text
 //! lifetime.rs  configuration, ticks, the end; state.rs, the fields of an edge
-//! requests.rs  request in, decision out; what is left to do until the request ends
-//! answers.rs   what refused clients are told, ready for the host
+//! requests.rs  request in, decision out; actions until the request ends
+//! answers.rs   responses to refused clients, packed for the host
 //! holding.rs   requests that wait for their turn
-//! reports.rs   reports and their answers; how well the worker is in touch with weir-sync
+//! reports.rs   reports and their replies; the worker's connectivity
 //! gather.rs    one edge that reports for all workers of a program
 //! pushed.rs    the rule set that the fleet is to run: fetched, shared, put in force
-//! site.rs      what an edge needs of its program; shared.rs, what its workers tell each other; local.rs, a site in memory
+//! booking.rs   costs of requests that are over, for hosts next to the store
+//! site.rs      the program around an edge; shared.rs, values that its workers share; local.rs, a site in memory
 //! clock.rs     the time, which goes on where the host's clock steps back
-//! effect.rs    what an edge has its host do; calls.rs, a call as HTTP has it
+//! effect.rs    actions for the host; calls.rs, a call over HTTP
 //! ```
 
 mod answers;

@@ -1,8 +1,8 @@
 //! The rule set that the fleet is to run: fetched by one worker, shared with the others, put in force.
 //!
-//! The rules in force stay until better ones are here: a version that cannot be fetched is tried again, and
-//! one that cannot be used is refused once and for all. The plugin configuration's rules are in force until
-//! a version is pushed; a worker that starts later takes that from the others.
+//! The rules in force stay until a usable new set has arrived. A version that cannot be fetched is tried
+//! again, and one that cannot be used is refused for good. The rules of the plugin configuration are in force
+//! until a version is pushed; a worker that starts later takes that version from the others.
 
 use alloc::format;
 use alloc::string::String;
@@ -21,13 +21,13 @@ use weir_rules::RuleSet;
 use weir_rules::document;
 use weir_wire::messages::{REFUSAL_MAX, RULES_PATH, Running};
 
-/// How long the fetch of a rule set may take at most, in milliseconds.
+/// Longest time-out of the fetch of a rule set, in milliseconds.
 const FETCH_TIMEOUT_MS_MAX: u32 = 5_000;
-/// A fetch that has not ended after this never will, in nanoseconds: its worker is gone, or its host forgot it.
+/// Time after which a fetch counts as lost, in nanoseconds: its worker has ended, or its host dropped it.
 const FETCH_NS_MAX: u64 = (FETCH_TIMEOUT_MS_MAX as u64 + 1_000) * 1_000_000;
 
-/// How long after a condition's end it is ended here, in milliseconds. By then weir-sync, whose clock counts, has pushed a rule
-/// set without it, unless it is out of reach or has lost what it knew.
+/// Delay between a condition's end and its end here, in milliseconds. By then weir-sync, whose clock counts,
+/// has pushed a rule set without it, unless it is out of reach or has lost its data.
 const END_GRACE_MS: u64 = 1_000;
 
 impl Edge {
@@ -43,7 +43,7 @@ impl Edge {
         turn.log(Level::Info, "bans, allows or other conditions of the rule set have ended");
     }
 
-    /// Takes the rule set that another worker fetched, or fetches it if it is this one's turn.
+    /// Takes the rule set that another worker fetched, or fetches it if it is this worker's turn.
     pub(super) fn follow_rules(&mut self, turn: &mut Turn<'_>) {
         self.take_shared_rules(turn);
         self.end_conditions(turn);
@@ -58,7 +58,7 @@ impl Edge {
             && let Some(number) = self.limiter.begin_fetch(version, now)
         {
             self.pushed.began_at = now;
-            // An answer that takes twice as long as usual is still waited for.
+            // A reply that takes twice as long as usual is still waited for.
             let answers_ms = self.limiter.answers_take_ns().map_or(0, |ns| ns / 1_000_000);
             let first_ms = answers_ms.max(self.pace.interval_ms.into()).saturating_mul(2);
             let timeout_ms = doubled_ms(first_ms, self.pushed.failed.saturating_sub(1));
@@ -91,7 +91,7 @@ impl Edge {
         if let Ok(rules) = document::parse(&bytes) {
             self.take(word.version, rules.into(), turn);
         } else {
-            // The worker that put it there could read it. If it is wanted, it is fetched again.
+            // The worker that stored it could read it. If it is still wanted, it is fetched again.
             turn.log(Level::Warn, format!("rule set {} in shared data is unreadable", word.version));
         }
     }
@@ -101,7 +101,7 @@ impl Edge {
         self.put_in_force(version, rules, turn);
     }
 
-    /// Takes in the answer to the fetch of `version`.
+    /// Applies the reply to the fetch of `version`.
     pub(super) fn fetched(&mut self, number: u64, version: u64, answer: Answered, turn: &mut Turn<'_>) {
         self.limiter.end_fetch(number, version);
         let document = match answer {
@@ -141,11 +141,11 @@ impl Edge {
         }
     }
 
-    /// From now on `rules` decide every request.
+    /// Puts `rules` in force for every request from now on.
     fn put_in_force(&mut self, version: u64, rules: Arc<RuleSet>, turn: &mut Turn<'_>) {
         let (before, count) = (self.rules().rules().len(), rules.rules().len());
         self.answers = rules.rules().iter().map(RuleAnswers::of).collect();
-        // What was counted belongs to the rules that counted it.
+        // The counts belong to the rules that counted.
         turn.effects.push(Effect::NewRules(mem::replace(self.counters(), Counters::new(before))));
         self.pushed.next_end_ms = rules.next_end_ms();
         self.limiter.replace_rules(rules);
@@ -195,7 +195,7 @@ fn doubled_ms(first_ms: u64, times: u32) -> u32 {
     u32::try_from(ms.min(most_ms)).unwrap_or(FETCH_TIMEOUT_MS_MAX)
 }
 
-/// The first error, and how many more there are, cut to what a status may say.
+/// The first error, and the number of others, cut to the length that a status may have.
 fn reason(errors: &[String]) -> String {
     let more = match errors.len() {
         0 | 1 => String::new(),

@@ -1,4 +1,4 @@
-//! Reports and their answers, and how well the worker is in touch with weir-sync.
+//! Reports and their replies, and the worker's connectivity.
 
 use alloc::format;
 use alloc::string::String;
@@ -14,11 +14,11 @@ use crate::limiter::Limiter;
 use weir_wire::messages::{MESSAGE_BYTES_MAX, Message, REPORT_PATH, Status};
 use weir_wire::time::Time;
 
-/// How often a POP says how it is, in milliseconds, unless it reports less often.
+/// Shortest interval of a POP's status reports, in milliseconds.
 const STATUS_MS: u32 = 1_000;
 
 impl Edge {
-    /// Sends what there is to report, if anything.
+    /// Sends a report, if there is anything to report.
     pub(super) fn report(&mut self, turn: &mut Turn<'_>) {
         let Some(sync) = &self.sync else { return };
         let (site, now) = (&mut *turn.site, turn.now);
@@ -33,7 +33,8 @@ impl Edge {
         turn.call(call(report.sequence, report.encode(), timeout_ms));
     }
 
-    /// How this POP is, in the first greeting of each second; `before` is when a worker greeted last.
+    /// The POP's status, for the first greeting of each second; `before` is the time of the last greeting of
+    /// any worker.
     fn status(&self, before: Time, interval_ms: u32, turn: &mut Turn<'_>) -> Option<Status> {
         let (site, now) = (&mut *turn.site, turn.now);
         let every_ms = interval_ms.max(STATUS_MS);
@@ -53,7 +54,7 @@ impl Edge {
         })
     }
 
-    /// The answer to call `number`, or why there is none; ignored if the call is not under way.
+    /// Handles the reply to call `number`, or its failure. Ignored if the call is not under way.
     #[inline(never)]
     pub fn answer(&mut self, number: u64, answer: Answered, site: &mut dyn Site, now: Time) -> Vec<Effect> {
         let now = self.clock.time(site, now);
@@ -62,7 +63,7 @@ impl Edge {
             None => {}
             Some(Purpose::Report) => self.reported(number, answer, &mut turn),
             Some(Purpose::Rules(version)) => self.fetched(number, version, answer, &mut turn),
-            // Its request is not here to be decided: answers to draws belong to `answer_request`.
+            // Replies to such calls go to `answer_request`. Here there is no request to decide.
             Some(Purpose::Draw) => self.limiter.draw_failed(number, turn.site, now),
         }
         self.keep_pace(&mut turn);
@@ -81,7 +82,7 @@ impl Edge {
         } else if self.limiter.report_failed(sequence, turn.now) {
             turn.site.set_time(SharedValue::Missed, turn.now);
         }
-        // A change between working and not working is logged.
+        // Only a change is logged, not every failure.
         let trouble = taken_in.err();
         if self.trouble != trouble {
             match &trouble {
@@ -102,12 +103,12 @@ impl Edge {
         }
     }
 
-    /// How well this worker is in touch with weir-sync at a [time](Edge::time) of the POP; none if the POP is on its own.
+    /// The worker's connectivity at a [time](Edge::time) of the POP; none without weir-sync.
     pub fn ladder(&self, now: Time) -> Option<Step> {
         self.limiter.ladder().map(|ladder| ladder.step(now))
     }
 
-    /// Logs how well this worker is in touch with weir-sync, if that has changed.
+    /// Logs the worker's connectivity, if that has changed.
     pub(super) fn log_step(&mut self, turn: &mut Turn<'_>) {
         let Some(step) = self.ladder(turn.now) else { return };
         if self.step.replace(step).is_none_or(|before| before == step) {
@@ -131,7 +132,7 @@ pub(super) fn call(number: u64, body: Vec<u8>, timeout_ms: u32) -> Call {
     Call { number, path: REPORT_PATH.into(), body, timeout_ms }
 }
 
-/// Takes in what another worker has heard from weir-sync, or has waited for in vain.
+/// Applies the last reply, or failure, of any other worker.
 pub(super) fn note_heard(limiter: &mut Limiter, site: &mut dyn Site) {
     if let Some(Heard { pops, is_guess, at }) = site.heard() {
         limiter.note_heard(pops, is_guess, at);
@@ -139,7 +140,7 @@ pub(super) fn note_heard(limiter: &mut Limiter, site: &mut dyn Site) {
     limiter.note_missed(site.time(SharedValue::Missed).0);
 }
 
-/// The body of the answer to a report, or why there is none.
+/// The body of a reply to a report, or the reason why there is none.
 pub(super) fn reply(answer: Answered) -> Result<Vec<u8>, String> {
     let size = match answer {
         Ok(body) if body.len() <= MESSAGE_BYTES_MAX => return Ok(body),

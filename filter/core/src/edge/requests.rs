@@ -1,4 +1,4 @@
-//! A request: it comes in, is decided, and what is left to do until it ends.
+//! Requests: decided on arrival, followed until they end.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -26,51 +26,52 @@ use weir_wire::time::Time;
 
 /// The header that names the rules in shadow that would have refused a request.
 const SHADOW: &str = "x-weir-shadow";
-/// How often a request waits at most: once, unless the rules were replaced meanwhile, or what was drawn was over when it
-/// came. Where answers take a tenth of a millisecond, a window's last millisecond takes some more.
+/// Most waits of a request. It waits once, unless the rules were replaced meanwhile, the lease of its tokens
+/// had ended on arrival, or its epoch ended while the call failed. Where replies take a tenth of a millisecond,
+/// the last millisecond of a window takes some more.
 const WAITS_MAX: u8 = 12;
 
-/// What is left to do for one request. Unless it is done, the host keeps it as long as the request, and then gives it
-/// to [`Edge::end`].
+/// The pending actions of one request. Unless it [is done](Open::is_done), the host keeps it as long as the
+/// request, and then gives it to [`Edge::end`].
 pub struct Open {
     /// The host's number for the request.
     id: u32,
-    /// What the response of an allowed request tells its client.
+    /// Headers for the response, if the request was allowed and the rules ask for any.
     told: Option<Box<Told>>,
-    /// What is to be done when the request ends, each once.
+    /// Actions for the end of the request; each is to be done once.
     pub(super) afterwards: Vec<Afterwards>,
-    /// The draw that it waits for.
+    /// The call for tokens that it waits for.
     draw: Option<Box<Draw>>,
-    /// What it takes, under which generation of rules.
+    /// Tokens that it consumes, and the generation of rules.
     #[cfg(feature = "takes")]
     take: Option<(u32, Box<Take>)>,
-    /// How often it has waited, and until when it waits at most.
+    /// Number of times it has waited, and the latest end of its wait.
     waits: u8,
     waits_until: Time,
 }
 
-/// A draw under way.
+/// A call for tokens under way.
 struct Draw {
     /// Its number in the limiter.
     number: u64,
     /// The generation of rules under which it was made.
     generation: u32,
-    /// If it fails in time, this report is sent once more.
+    /// The report to send once more if the call fails early.
     again: Option<Vec<u8>>,
 }
 
-/// What the response of an allowed request tells its client.
+/// Contents of the headers in the response of an allowed request.
 struct Told {
-    /// Its quota status, and the generation of the rules that say so.
+    /// Its quota status, and the generation of rules that it is from.
     status: Option<(u32, Box<QuotaStatus>)>,
-    /// The rules in shadow that would have refused it, and say so in a header.
+    /// Names of the rules in shadow that would have refused it and state that in a header.
     shadow: String,
-    /// All rules in shadow that would have, until access logs are told.
+    /// Names of all rules in shadow that would have refused it, until [`Open::take_shadow`].
     logged: String,
 }
 
 impl Open {
-    /// A request that the host calls `id`.
+    /// Creates the state of a request that the host numbers `id`.
     pub const fn new(id: u32) -> Self {
         Self {
             id,
@@ -84,12 +85,12 @@ impl Open {
         }
     }
 
-    /// What the host calls it.
+    /// The host's number for it.
     pub const fn id(&self) -> u32 {
         self.id
     }
 
-    /// Whether nothing is left to do for it.
+    /// True if it has no pending actions.
     pub fn is_done(&self) -> bool {
         #[cfg(feature = "takes")]
         if self.take.is_some() {
@@ -98,7 +99,8 @@ impl Open {
         self.told.is_none() && self.draw.is_none() && self.afterwards.is_empty()
     }
 
-    /// The rules in shadow that would have refused it, with commas between: access logs are told them in any case.
+    /// Takes the names of the rules in shadow that would have refused it, separated by commas, for access logs in
+    /// any case. None if there are none.
     pub fn take_shadow(&mut self) -> Option<String> {
         let told = self.told.as_mut()?;
         let rules = mem::take(&mut told.logged);
@@ -108,7 +110,7 @@ impl Open {
         Some(rules).filter(|rules| !rules.is_empty())
     }
 
-    /// Whether its response is to tell a cost, or its end to release something.
+    /// True if its response may state a cost, or its end releases something.
     pub fn awaits_cost(&self) -> bool {
         !self.afterwards.is_empty()
     }
@@ -116,14 +118,15 @@ impl Open {
 
 /// The response to a request that was let through.
 pub trait Response {
-    /// Its status; 0 if the host does not say.
+    /// Its status; 0 if unknown.
     fn status(&mut self) -> u16;
 
-    /// The lines of the header of this name, if it has one, with a [`LINE_BREAK`](weir_rules::request::LINE_BREAK)
-    /// between them.
+    /// The lines of the header of this name, with a [`LINE_BREAK`](weir_rules::request::LINE_BREAK) between
+    /// them; none if it has no such header.
     fn header(&mut self, name: &str) -> Option<Vec<u8>>;
 
-    /// The lines of its headers of these names, each with its name's place; none if the host knows none.
+    /// The lines of its headers of these names, each with its name's place. Empty if the host cannot read
+    /// them.
     fn lines(&mut self, _names: &[&str]) -> Vec<Line> {
         Vec::new()
     }
@@ -131,15 +134,15 @@ pub trait Response {
     /// Removes all lines of the header of this name.
     fn remove(&mut self, _name: &str) {}
 
-    /// Adds a header. One that the host does not take is left out.
+    /// Adds a header. One that the host rejects is left out.
     fn add(&mut self, name: &str, value: &str);
 
-    /// Its size in bytes, once it is complete; 0 if the host does not say.
+    /// Its size in bytes, once it is complete; 0 if unknown.
     fn bytes(&mut self) -> u64 {
         0
     }
 
-    /// What the host found in it, once it is complete: the text of the metadata under this namespace and these names.
+    /// The text of the metadata under this namespace and these names, once the response is complete.
     fn metadata(&mut self, _path: &[String]) -> Option<Vec<u8>> {
         None
     }
@@ -154,7 +157,7 @@ struct Asking<'a> {
 }
 
 impl Edge {
-    /// A request's headers are there.
+    /// Decides a request whose headers have arrived.
     pub fn request(
         &mut self,
         open: &mut Open,
@@ -183,7 +186,8 @@ impl Edge {
         self.carry_out(decision, Asking { open, request, site, now })
     }
 
-    /// The answer to call `number`, for which `open` waits; returns what to do now. None if it does not wait for it.
+    /// Decides the request of `open` again, with the reply to call `number`. None if it does not wait for
+    /// that call.
     pub fn answer_request(
         &mut self,
         open: &mut Open,
@@ -204,7 +208,7 @@ impl Edge {
             answered
         } else {
             is_over = is_made && self.limiter.is_in_vain(number, site, now);
-            // A host that has just made no call would make none now.
+            // A host that has just failed to make a call would fail again.
             if is_made
                 && !is_over
                 && let Some(again) = self.draw_again(draw, open, now)
@@ -215,7 +219,8 @@ impl Edge {
             false
         };
         is_over |= answered && self.limiter.is_draw_over();
-        // The draw was for the rules before, and new ones may want another; tokens at hand are used first.
+        // The tokens were acquired for the previous rules, and new ones may need others. Tokens held here are
+        // used first.
         let may_wait = (answered || is_over) && open.waits < WAITS_MAX && now < open.waits_until;
         let decision = if may_wait && has_other_rules {
             self.limiter.decide(request, site, now)
@@ -227,13 +232,15 @@ impl Edge {
         Some(self.carry_out(decision, Asking { open, request, site, now }))
     }
 
-    /// Has requests take their tokens of strict rules, where that is cheaper than to lease them: for a host beside the store.
+    /// Lets requests consume tokens of strict rules directly where that is cheaper than to lease them, in a
+    /// host next to the store.
     #[cfg(feature = "takes")]
     pub fn let_take(&mut self) {
         self.limiter.let_take();
     }
 
-    /// What the budget gave to the [`Step::Take`] that `open` waits for, or none if it is out of reach.
+    /// Decides the request of `open` again, with the budget's answer to its [`Step::Take`]; `taken` is none
+    /// if the budget is out of reach.
     #[cfg(feature = "takes")]
     pub fn taken(
         &mut self,
@@ -245,7 +252,7 @@ impl Edge {
     ) -> Option<Decided<'_>> {
         let (generation, take) = open.take.take()?;
         let now = self.clock.time(site, now);
-        // What was taken under other rules is spent.
+        // Tokens consumed under other rules are spent.
         let decision = if generation == self.limiter.generation() {
             self.limiter.decide_taken(&take, taken, request, site, now)
         } else if taken.is_some() && open.waits < WAITS_MAX {
@@ -256,14 +263,14 @@ impl Edge {
         Some(self.carry_out(decision, Asking { open, request, site, now }))
     }
 
-    /// Whether the requests that come next only ask. None of them is held, and no refusal counts for a penalty. The host
-    /// gives back what those took that are let through: [`Edge::take_back`].
+    /// Sets whether the next requests are peeks. A peek is never held, and its refusal does not count for a
+    /// penalty. The host gives back the tokens of those that were let through, by [`Edge::take_back`].
     pub fn only_asks(&mut self, only_asks: bool) {
         self.limiter.only_asks = only_asks;
     }
 
-    /// Gives back what a request took that was let through just now, for a host that only wanted to know. No other worker
-    /// may have been called since it was decided.
+    /// Gives back the tokens of the last request, which was let through, for a host that only peeked. No
+    /// other worker may have been called since it was decided.
     pub fn take_back(&mut self, open: &mut Open, site: &mut dyn Site, now: Time) {
         let now = self.clock.time(site, now);
         for done in mem::take(&mut open.afterwards) {
@@ -274,13 +281,13 @@ impl Edge {
         self.limiter.take_back(site, now);
     }
 
-    /// Whether the requests that come next reserve what they take: their host says later what they cost, to
+    /// Sets whether the next requests reserve their tokens, because the host states their cost later, to
     /// [`Edge::settle`]. A host in which some do calls this before each request, at every worker.
     pub fn reserves(&mut self, is_reserving: bool) {
         (self.limiter.is_reserving, self.limiter.may_reserve) = (is_reserving, true);
     }
 
-    /// Nobody is going to say what the request of `open` cost: what it reserved stays charged.
+    /// Keeps the reserved tokens of the request of `open` charged, because its cost will not be stated.
     pub fn keep_estimates(&mut self, open: &mut Open, site: &mut dyn Site, now: Time) {
         let now = self.clock.time(site, now);
         for done in mem::take(&mut open.afterwards) {
@@ -291,7 +298,7 @@ impl Edge {
         }
     }
 
-    /// The response's headers are there. Not to be called if `open` is done.
+    /// Handles the response's headers. Not to be called if `open` is done.
     pub fn response(&mut self, open: &mut Open, response: &mut dyn Response, site: &mut dyn Site, now: Time) {
         if !open.afterwards.is_empty() {
             let status = response.status();
@@ -304,7 +311,8 @@ impl Edge {
         self.tell(open, response, site);
     }
 
-    /// Tells the client of a request that was let through how it stands; once, and only if its rule says so.
+    /// Adds the quota headers, and the header of rules in shadow, to the response of a request that was let
+    /// through; once, and as far as the rules ask for them.
     pub fn tell(&self, open: &mut Open, response: &mut dyn Response, site: &mut dyn Site) {
         let Some(told) = open.told.take() else { return };
         let Told { status, shadow, .. } = *told;
@@ -320,7 +328,7 @@ impl Edge {
         let unix_ns = if lines.is_empty() { unix_ns_for(rule, site) } else { site.unix_ns() };
         let policies = policies(&self.answers, rule.response.headers.ratelimit, &status);
         let headers = answers.quota(rule, (&status.standing, status.partition(), policies), &lines, unix_ns);
-        // One set: these replace the upstream's.
+        // These replace the upstream's, so that the response has one set.
         for name in lines.iter().filter_map(|(place, _)| STATED.get(*place)) {
             response.remove(name);
         }
@@ -329,8 +337,8 @@ impl Edge {
         }
     }
 
-    /// The response is complete, or never will be: charges the costs that its size tells, or its metadata. If it never
-    /// began, what its status or a header would have told stays reserved.
+    /// Handles the end of the response, complete or not: charges the costs from its size or its metadata. If
+    /// it never began, a cost that its status or a header would have stated stays as reserved.
     pub fn response_sent(
         &mut self,
         open: &mut Open,
@@ -348,8 +356,8 @@ impl Edge {
         }
     }
 
-    /// The request ends, be it answered, reset or timed out. What it holds is released, what it reserved is what it cost if
-    /// nothing told another cost, and if it waits for a call, it waits no more.
+    /// Ends the request, whether answered, reset or timed out. Releases what it holds, keeps reserved tokens
+    /// charged if no cost was stated, and ends its wait for a call.
     pub fn end(&mut self, open: &mut Open, site: &mut dyn Site, read: Time) {
         let now = self.clock.time(site, read);
         if let Some(draw) = open.draw.take() {
@@ -434,7 +442,7 @@ impl Edge {
         Decided { step, note: self.note("allow", Some(index)) }
     }
 
-    /// A strict rule's tokens must be paid for first.
+    /// Starts the wait for a strict rule's tokens.
     fn wait(&self, report: &Report, open: &mut Open, now: Time) -> Decided<'static> {
         if open.waits_until == Time::ZERO {
             // Without `sync` no request waits.
@@ -444,7 +452,8 @@ impl Edge {
         open.waits = open.waits.saturating_add(1);
         let rest_ns = open.waits_until.nanos_since(now);
         let left_ms = u32::try_from(rest_ns.div_ceil(1_000_000)).unwrap_or(u32::MAX);
-        // An answer that takes twice as long as usual is still waited for. Nothing is known before the first.
+        // A reply that takes twice as long as usual is still waited for. Before the first reply the usual time is
+        // unknown.
         let is_quick = self.limiter.answers_take_ns().is_some_and(|ns| ns <= rest_ns / 4);
         let first_ms = if is_quick { left_ms.div_ceil(2) } else { left_ms };
         let (number, body) = (report.sequence, report.encode());
@@ -453,8 +462,9 @@ impl Edge {
         Decided { step: Step::Call(reports::call(number, body, first_ms)), ..Decided::CONTINUE }
     }
 
-    /// Sends a draw that failed once more, in the time that is left: another weir-sync may answer. The report names the
-    /// epoch and all tokens that it is to have, so the budget is debited only for what is missing.
+    /// Sends a failed call once more, in the time that is left, because another weir-sync may reply. The
+    /// report names the epoch and all tokens that it is to have, so the budget is debited only for the
+    /// missing ones.
     fn draw_again(&mut self, mut draw: Box<Draw>, open: &mut Open, now: Time) -> Option<Decided<'static>> {
         let body = draw.again.take().filter(|_| draw.generation == self.limiter.generation())?;
         let rest_ns = open.waits_until.nanos_since(now);
@@ -487,7 +497,7 @@ impl Edge {
         Decided { step: Step::Answer(answer), note }
     }
 
-    /// The names of those of these rules, with commas between.
+    /// The names of those of these rules for which `is_named` is true, separated by commas.
     fn names(&self, rules: &[RuleIndex], is_named: impl Fn(&Rule) -> bool) -> String {
         let all = rules.iter().filter_map(|rule| self.rules().rules().get(usize::from(*rule)));
         let names = all.filter(|rule| is_named(rule)).map(|rule| rule.name.as_str());
@@ -498,8 +508,8 @@ impl Edge {
         self.host.answers_grpc && self.grpc.are_those_of(request)
     }
 
-    /// What access logs say about a decision, if the configuration says so. Noting it is a good part of a request's
-    /// cost, and a refusal names its rule in the response's details anyway.
+    /// The decision for access logs, if the configuration asks for it. Setting it is a good part of a
+    /// request's cost, and a refusal names its rule in the response's details anyway.
     fn note(&self, decision: &'static str, rule: Option<RuleIndex>) -> Option<Note<'_>> {
         if !self.notes_decisions {
             return None;

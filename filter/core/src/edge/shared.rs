@@ -1,4 +1,4 @@
-//! What the workers of one process tell each other, in values that they share.
+//! Values that the workers of one process share.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
@@ -15,26 +15,26 @@ use weir_rules::document::DOCUMENT_BYTES_MAX;
 use weir_wire::messages::REFUSAL_MAX;
 use weir_wire::time::Time;
 
-/// How often an ending worker tries to leave what it has, if others keep writing first.
+/// Most attempts of an ending worker to store its handover, if others keep writing first.
 const LEAVES_MAX: u32 = 8;
 /// Set in the number of POPs if that is a guess.
 const GUESS: u32 = 1 << 31;
 
-/// What a worker heard from weir-sync.
+/// The last reply of weir-sync to any worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard {
-    /// Live POPs.
+    /// Number of live POPs.
     pub pops: u32,
-    /// Whether weir-sync only guessed how many there are.
+    /// True if that number is a guess.
     pub is_guess: bool,
-    /// When it was heard.
+    /// Time of the reply.
     pub at: Time,
 }
 
-/// What workers tell each other about pushed rule sets.
+/// The workers' shared state of pushed rule sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RulesWord {
-    /// The version of the shared document; 0 if there is none.
+    /// Version of the shared document; 0 if there is none.
     pub version: u64,
     /// The latest version that could not be used; 0 if there is none.
     pub refused: u64,
@@ -43,24 +43,28 @@ pub struct RulesWord {
 /// A value that workers share. Times are eight bytes of the monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SharedValue {
-    /// What was last heard from weir-sync: how many POPs are live, as four bytes (the highest bit says that it is a
-    /// guess), and when. What one worker hears holds for all, so a new worker need not wait for its own first answer.
+    /// The last reply of weir-sync: the number of live POPs as four bytes (the highest bit marks a guess),
+    /// and the time. A reply to one worker counts for all, so a new worker need not wait for its own first
+    /// one.
     Heard,
-    /// When a report last failed that weir-sync is to blame for: another worker's requests need not wait to find out.
+    /// Time of the last failed report for which weir-sync is to blame. So requests of other workers need not
+    /// wait to find out.
     Missed,
-    /// How far the host's clock is behind the POP's, since it stepped back: eight bytes of nanoseconds, signed.
+    /// Offset by which the host's clock is behind the POP's, since it stepped back: eight bytes of
+    /// nanoseconds, signed.
     Behind,
-    /// When a worker last greeted.
+    /// Time of the last greeting of any worker.
     Greeted,
-    /// The time before which no worker may begin to fetch a rule set.
+    /// Time before which no worker may begin to fetch a rule set.
     Fetch,
-    /// Whether [`SharedValue::Rules`] has changed: eight bytes of its version, and eight of the latest that was refused.
+    /// Announces changes of [`SharedValue::Rules`]: eight bytes of its version, and eight of the latest
+    /// refused version.
     RulesWord,
-    /// Why a rule set was refused: eight bytes of its version, then text.
+    /// The reason why a rule set was refused: eight bytes of its version, then text.
     Refusal,
     /// The pushed rule set: eight bytes of version, then the document.
     Rules,
-    /// The names of the keys that ended workers left to be reported, until another worker takes them.
+    /// Handover of ended workers: names of the keys to be reported, until another worker takes them.
     Parted,
 }
 
@@ -69,23 +73,23 @@ impl SharedValue {
     pub const COUNT: u32 = Self::Parted as u32 + 1;
 }
 
-/// Shared values in this program's own memory, each with the number of its state.
+/// Shared values in this program's own memory, each with its version.
 #[derive(Default)]
 pub struct SharedValues {
     values: BTreeMap<SharedValue, (Vec<u8>, u32)>,
-    /// The rule set of [`SharedValue::Rules`] as it was read, and its version.
+    /// The parsed rule set of [`SharedValue::Rules`], and its version.
     #[cfg(feature = "own_memory")]
     parsed: Option<(u64, Arc<RuleSet>)>,
 }
 
 impl SharedValues {
-    /// As [`Shared::get`].
+    /// Implements [`Shared::get`].
     pub fn get(&self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError> {
         let (bytes, version) = self.values.get(&value).ok_or(ReadError::Missing)?;
         Ok((bytes.clone(), Version(*version)))
     }
 
-    /// As [`Shared::set`].
+    /// Implements [`Shared::set`].
     pub fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError> {
         let (known, current) = self.values.entry(value).or_default();
         if *current != version.0 {
@@ -95,38 +99,39 @@ impl SharedValues {
         Ok(())
     }
 
-    /// As [`Shared::parsed`].
+    /// Implements [`Shared::parsed`].
     #[cfg(feature = "own_memory")]
     pub fn parsed(&self, version: u64) -> Option<Arc<RuleSet>> {
         self.parsed.as_ref().filter(|(known, _)| *known == version).map(|(_, rules)| Arc::clone(rules))
     }
 
-    /// As [`Shared::keep_parsed`].
+    /// Implements [`Shared::keep_parsed`].
     #[cfg(feature = "own_memory")]
     pub fn keep_parsed(&mut self, version: u64, rules: &Arc<RuleSet>) {
         self.parsed = Some((version, Arc::clone(rules)));
     }
 }
 
-/// What the workers of one process share besides the slots. A worker that shares nothing with others still reads back
-/// what it wrote.
+/// The values that the workers of one process share besides the slots. A worker that shares nothing with
+/// others still reads back its own writes.
 pub trait Shared {
-    /// What this process hashes its keys with; made by its first worker.
+    /// The process's identity, with the secret for its keys; made by its first worker.
     fn identity(&mut self) -> TableIdentity;
 
-    /// A shared value, and the state that it is in.
+    /// A shared value, and its version.
     fn get(&mut self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError>;
 
-    /// Replaces a shared value if it is still in that state.
+    /// Replaces a shared value if it still has this version.
     fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError>;
 
-    /// Replaces a shared value without a retry: if this conflicts with another write, a later one corrects it.
+    /// Replaces a shared value without a retry. If this conflicts with another write, a later one corrects
+    /// it.
     fn replace(&mut self, value: SharedValue, bytes: &[u8]) -> Result<(), WriteError> {
         let version = self.get(value).map_or(Version::NONE, |(_, version)| version);
         self.set(value, bytes, version)
     }
 
-    /// The time that is shared, zero if there is none, and its state.
+    /// A shared time, zero if there is none, and its version.
     fn time(&mut self, value: SharedValue) -> (Time, Version) {
         let (bytes, version) = self.get(value).unwrap_or((Vec::new(), Version::NONE));
         (Time::from_nanos(<[u8; 8]>::try_from(bytes).map_or(0, u64::from_le_bytes)), version)
@@ -137,14 +142,14 @@ pub trait Shared {
         let _ = self.replace(value, &at.as_nanos().to_le_bytes());
     }
 
-    /// Puts the time `at` in the place of `before`. False if another worker was faster, and it is that one's turn. If
-    /// nothing can be shared, it is every worker's.
+    /// Replaces the time `before` by `at`. False if another worker was faster, and takes the turn. If nothing
+    /// can be shared, every worker takes it.
     fn take_turn(&mut self, value: SharedValue, (before, version): (Time, Version), at: Time) -> bool {
         let taken = self.set(value, &at.as_nanos().to_le_bytes(), version);
         taken != Err(WriteError::Conflict) || self.time(value).0 == before
     }
 
-    /// What any worker last heard from weir-sync.
+    /// The last reply of weir-sync to any worker.
     fn heard(&mut self) -> Option<Heard> {
         let (bytes, _) = self.get(SharedValue::Heard).ok()?;
         let (pops, at) = bytes.split_first_chunk::<4>()?;
@@ -153,36 +158,36 @@ pub trait Shared {
         Some(Heard { pops: pops & !GUESS, is_guess: pops & GUESS != 0, at })
     }
 
-    /// A worker has heard from weir-sync.
+    /// Shares a reply of weir-sync.
     fn set_heard(&mut self, heard: &Heard) {
         let pops = if heard.is_guess { heard.pops | GUESS } else { heard.pops };
         let bytes = [&pops.to_le_bytes()[..], &heard.at.as_nanos().to_le_bytes()].concat();
         let _ = self.replace(SharedValue::Heard, &bytes);
     }
 
-    /// Whether no worker has greeted for `interval_ns`. If so, notes that this worker greets now, and says when one did
-    /// before. Ticks are sometimes a little early, so nine tenths of the interval are enough. A greeting in the future was
-    /// noted by another clock.
+    /// Takes the turn to greet, if no worker has for `interval_ns`. Returns the time of the previous
+    /// greeting; none if it is not this worker's turn. Ticks are sometimes a little early, so nine tenths of
+    /// the interval are enough. A greeting in the future was recorded with another clock.
     fn turn_to_greet(&mut self, interval_ns: u64, now: Time) -> Option<Time> {
         let greeted = self.time(SharedValue::Greeted);
         let is_due = greeted.0 > now || now.nanos_since(greeted.0) >= interval_ns / 10 * 9;
         (is_due && self.take_turn(SharedValue::Greeted, greeted, now)).then_some(greeted.0)
     }
 
-    /// Whether no worker is fetching a rule set. If so, notes that this worker does, for at most `fetch_ns`.
+    /// Takes the turn to fetch a rule set, for at most `fetch_ns`. False if another worker is fetching one.
     fn is_my_turn_to_fetch(&mut self, fetch_ns: u64, now: Time) -> bool {
         let fetch = self.time(SharedValue::Fetch);
-        // A time further ahead than that was given by another clock.
+        // A time further ahead than that is from another clock.
         let is_fetching = fetch.0 > now && fetch.0.nanos_since(now) <= fetch_ns;
         !is_fetching && self.take_turn(SharedValue::Fetch, fetch, now + fetch_ns)
     }
 
-    /// The fetch has ended: the next may begin at `at`.
+    /// Ends the fetch; the next may begin at `at`.
     fn end_fetch(&mut self, at: Time) {
         self.set_time(SharedValue::Fetch, at);
     }
 
-    /// What workers last said about pushed rule sets.
+    /// The shared state of pushed rule sets.
     fn rules_word(&mut self) -> RulesWord {
         let (bytes, _) = self.get(SharedValue::RulesWord).unwrap_or((Vec::new(), Version::NONE));
         bytes.split_first_chunk::<8>().map_or(RulesWord::default(), |(version, refused)| RulesWord {
@@ -191,13 +196,13 @@ pub trait Shared {
         })
     }
 
-    /// Says it.
+    /// Sets the shared state of pushed rule sets.
     fn set_rules_word(&mut self, word: RulesWord) {
         let bytes = [word.version.to_le_bytes(), word.refused.to_le_bytes()];
         let _ = self.replace(SharedValue::RulesWord, bytes.as_flattened());
     }
 
-    /// Why the rule set of this version was refused, if a worker has shared that.
+    /// The shared reason why the rule set of this version was refused; none if there is none.
     fn refusal(&mut self, version: u64) -> Option<String> {
         let (bytes, _) = self.get(SharedValue::Refusal).ok()?;
         let (head, text) = bytes.split_first_chunk::<8>()?;
@@ -205,7 +210,7 @@ pub trait Shared {
         str::from_utf8(text).ok().filter(|_| is_it).map(ToOwned::to_owned)
     }
 
-    /// Shares why the rule set of this version is refused.
+    /// Shares the reason why the rule set of this version was refused.
     fn set_refusal(&mut self, version: u64, why: &str) {
         let _ = self.replace(SharedValue::Refusal, &[&version.to_le_bytes(), why.as_bytes()].concat());
     }
@@ -218,30 +223,32 @@ pub trait Shared {
         is_it.then(|| bytes.split_off(8))
     }
 
-    /// Shares a document with the other workers. Returns whether they will find it.
+    /// Shares a document with the other workers. Returns true if they will find it.
     fn set_rules(&mut self, version: u64, document: &[u8]) -> bool {
         self.replace(SharedValue::Rules, &[&version.to_le_bytes(), document].concat()).is_ok()
     }
 
-    /// The rule set of this version, if a worker of this program keeps it: nobody else needs to read the document.
+    /// The parsed rule set of this version, if a worker of this program keeps it. The document need not be
+    /// parsed again then.
     #[cfg(feature = "own_memory")]
     fn parsed(&mut self, _version: u64) -> Option<Arc<RuleSet>> {
         None
     }
 
-    /// Keeps a rule set for the other workers.
+    /// Keeps a parsed rule set for the other workers.
     #[cfg(feature = "own_memory")]
     fn keep_parsed(&mut self, _version: u64, _rules: &Arc<RuleSet>) {}
 
-    /// A worker begins. The place for a value is made ahead, because on Envoy the first write of a key overwrites another
-    /// worker's.
+    /// Prepares a value when a worker begins. It is created ahead, because on Envoy the first write of a key
+    /// overwrites another worker's.
     fn open_value(&mut self, value: SharedValue) {
         if self.get(value) == Err(ReadError::Missing) {
             let _ = self.set(value, &[], Version::NONE);
         }
     }
 
-    /// A worker ends: `add` is given what was left so far, and replaces it if it returns anything.
+    /// Adds the handover of a worker that ends. `add` gets the handover so far, and returns the new one if
+    /// there is anything to add.
     fn leave(&mut self, add: &mut dyn FnMut(&[u8]) -> Option<Vec<u8>>) {
         for _ in 0..LEAVES_MAX {
             let Ok((left, version)) = self.get(SharedValue::Parted) else { return };
@@ -252,7 +259,7 @@ pub trait Shared {
         }
     }
 
-    /// Takes what ended workers have left, if there is anything and no other worker takes it.
+    /// Takes the handover of ended workers, unless it is empty or another worker takes it.
     fn take_parted(&mut self) -> Option<Vec<u8>> {
         let (bytes, version) = self.get(SharedValue::Parted).ok().filter(|(bytes, _)| !bytes.is_empty())?;
         self.set(SharedValue::Parted, &[], version).is_ok().then_some(bytes)

@@ -18,7 +18,7 @@ use weir_rules::reading::ConfigError;
 use weir_wire::messages::Running;
 use weir_wire::time::Time;
 
-/// The most bytes of an answer to a call that a host needs to read.
+/// Most bytes of a reply that a host must read.
 pub const ANSWER_BYTES_MAX: usize = DOCUMENT_BYTES_MAX;
 
 /// One configuration in one worker.
@@ -33,40 +33,40 @@ pub struct Edge {
     pub(super) notes_decisions: bool,
     pub(super) holding: Holding,
     pub(super) pace: Pace,
-    /// None if the POP is on its own.
+    /// None without weir-sync.
     pub(super) sync: Option<SyncConfig>,
-    /// Why the last exchange failed; logged when it changes, not at every tick.
+    /// The reason why the last exchange failed. It is logged when it changes, not at every tick.
     pub(super) trouble: Option<String>,
-    /// The step of the ladder that was last logged.
+    /// The last logged step of connectivity.
     pub(super) step: Option<LadderStep>,
     pub(super) pushed: Pushed,
 }
 
-/// How often an edge ticks.
+/// The timer of an edge.
 #[derive(Clone, Copy)]
 pub(super) struct Pace {
-    /// The time between two reports.
+    /// Time between two reports.
     pub(super) interval_ms: u32,
     /// Ticks in that time: more than one if requests are held until their turns.
     pub(super) ticks_per_interval: u32,
-    /// The same, before the last change: what a host has that could not set its timer.
+    /// Its value before the last change, which stays in force if the host could not set its timer.
     pub(super) before: u32,
     pub(super) ticks: u32,
     /// The generation of rules that the timer was last set for.
     pub(super) generation: u32,
 }
 
-/// What a worker knows of pushed rule sets.
+/// A worker's state of pushed rule sets.
 #[derive(Default)]
 pub(super) struct Pushed {
     pub(super) running: Running,
-    /// What the other workers said, as last acted upon.
+    /// The last announcement of other workers that was acted upon.
     pub(super) seen: RulesWord,
-    /// When the first condition of the rules in force ends, in milliseconds since 1970.
+    /// End of the first condition of the rules in force that ends, in milliseconds since 1970.
     pub(super) next_end_ms: Option<u64>,
-    /// Why the last fetch failed; logged when it changes, not at every attempt.
+    /// The reason why the last fetch failed. It is logged when it changes, not at every attempt.
     pub(super) trouble: Option<String>,
-    /// Fetches that failed in a row, and when the last one began.
+    /// Number of fetches that failed in a row, and start time of the last one.
     pub(super) failed: u32,
     pub(super) began_at: Time,
 }
@@ -77,17 +77,18 @@ impl Edge {
         self.limiter.rules()
     }
 
-    /// What was counted since the counts were last taken.
+    /// Counts since they were last taken.
     pub fn counters(&mut self) -> &mut Counters {
         self.limiter.counters()
     }
 
-    /// How to reach weir-sync, by the configuration; none if the POP is on its own.
+    /// The configuration for reaching weir-sync; none without it.
     pub fn sync(&self) -> Option<&SyncConfig> {
         self.sync.as_ref()
     }
 
-    /// The POP's time when the host's clock reads `read`. What else takes a time takes what the host reads.
+    /// The POP's time when the host's clock reads `read`. All other functions that take a time expect the
+    /// host's.
     pub fn time(&self, read: Time) -> Time {
         self.clock.peek(read)
     }
