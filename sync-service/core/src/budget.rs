@@ -1,12 +1,12 @@
-//! The state of one budget and the only way to change it: [`Budget::charge`].
+//! State of one budget, and the only way to change it: [`Budget::charge`].
 //!
-//! A budget counts in nanoseconds of refill ([`Quota::token_ns`] each token), as a *deficit*: how
-//! long until it is full. Zero is full, [`Quota::fill_ns`] is empty, more than that is debt. Debt is
-//! what was admitted before anyone could know better; it is kept and paid back by the refill, so
-//! over any long run what is admitted equals the quota.
+//! A budget counts in nanoseconds of refill ([`Quota::token_ns`] for each token), as a *deficit*: the time
+//! until it is full. Zero is full, [`Quota::fill_ns`] is empty, more than that is debt. Debt is tokens that
+//! were admitted before the budget's level could be known; it is kept and paid back by the refill, so that over
+//! any long run the admitted tokens equal the quota.
 //!
-//! Every limit below is small enough that a store which only has doubles (Lua in Redis) computes the
-//! same, to the bit: whole microseconds of a deficit, counts and charges all stay below 2^53.
+//! Every limit below is small enough that a store which only has doubles (Lua in Redis) computes the same to
+//! the bit: whole microseconds of a deficit, counts and charges all stay below 2^53.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -23,84 +23,84 @@ use crate::spill::Spill;
 use crate::spread::{Spread, fill_us};
 use crate::store_clock::StoreTime;
 
-/// The largest deficit, in nanoseconds; what would go beyond is forgiven.
+/// Maximum deficit, in nanoseconds; debt beyond it is forgiven.
 pub const DEFICIT_NS_MAX: u64 = 256 * FILL_NS_MAX;
-/// The most sources a budget remembers; beyond it, those heard of longest ago are forgotten until
-/// [`SOURCES_KEPT`] are left.
+/// Maximum number of sources that a budget remembers; beyond it, those that reported longest ago are forgotten
+/// until [`SOURCES_KEPT`] are left.
 pub const SOURCES_MAX: usize = 2_048;
-/// How many sources are left after forgetting, so that it happens rarely.
+/// Number of sources left after forgetting; well below the maximum, so that it happens rarely.
 pub const SOURCES_KEPT: usize = SOURCES_MAX / 4 * 3;
-/// The most members (a region, or one of several weir-syncs that serve it) a budget remembers; the one
-/// heard of longest ago goes first. Thirty regions of four.
+/// Maximum number of members (a region, or one of several weir-syncs that serve it) that a budget remembers;
+/// beyond it, the one that reported longest ago is forgotten first. Thirty regions of four.
 pub const MEMBERS_MAX: usize = 128;
-/// How long a member that says nothing is remembered, in microseconds: by then its demand has faded, and one that was
-/// started again under another name takes up no room for longer.
+/// Time for which a silent member is remembered, in microseconds. By then its demand has faded, and a member
+/// that was restarted under another name takes up no more room.
 pub const MEMBER_IDLE_US: u64 = 5_000_000;
-/// How long a full budget is remembered, in microseconds: long enough for every retry of a report
-/// to find its record.
+/// Time for which a full budget is remembered, in microseconds: long enough for every retry of a report to find
+/// its record.
 pub const GRACE_US: u64 = 60_000_000;
 
-/// The longest that a budget is kept without a charge, in microseconds: as long as the slowest bucket takes to fill. If
-/// a debt takes longer to pay, the rest of it is forgiven.
+/// Maximum time for which a budget is kept without a charge, in microseconds: the time that the slowest bucket
+/// takes to fill. If a debt takes longer to pay, the rest of it is forgiven.
 pub const KEPT_US_MAX: u64 = FILL_NS_MAX / 1_000 + GRACE_US;
 
-/// How far a store that takes over is believed to be behind at most, in microseconds.
+/// Maximum time that a store which takes over is assumed to be behind, in microseconds.
 pub const FORGOTTEN_US_MAX: u64 = 10_000_000;
-/// A report may claim refill from so much before its span (an interval), in microseconds, but never from more than
-/// twice the span ago. Otherwise a key whose demand jumps would be admitted less than its quota.
+/// A report may claim refill from this long before its span (an interval), in microseconds, but never from more
+/// than twice the span ago. Otherwise a key whose demand jumps would be admitted less than its quota.
 pub const LENIENCE_US: u64 = 250_000;
 
-/// How much longer a budget is kept if it is in debt or its spread is remembered, in microseconds: the store's clock
-/// may step forward by so much without forgetting it.
+/// Additional time for which a budget is kept if it is in debt or its fan-out is remembered, in microseconds.
+/// The store's clock may step forward by this without losing it.
 pub const STEP_KEPT_US: u64 = 7_200_000_000;
 
-// Doubles must hold each of these exactly (see the module's introduction).
+// Lua's doubles must hold each of these exactly (see the module's introduction).
 const _: () = assert!(DEFICIT_NS_MAX / 1_000 < 1 << 53 && DEFICIT_NS_MAX.is_multiple_of(1_000));
 const _: () = assert!(CHARGE_TOKENS_MAX * 1_000 < 1 << 53);
 
-/// How much a region is asked for.
+/// Demand of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
     /// Thousandths of a token per second, admitted or not.
     pub milli: u64,
-    /// POPs that are asked at all.
+    /// Number of POPs with any demand.
     pub askers: u32,
 }
 
-/// What one report says about one budget.
+/// A report's charge to one budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charge<'a> {
-    /// How large the budget is.
+    /// Quota of the budget.
     pub quota: Quota,
-    /// The region that speaks, or `region/replica` where several weir-syncs serve it.
+    /// The region that charges, or `region/replica` if several weir-syncs serve it.
     pub member: &'a str,
-    /// What the region is asked for.
+    /// Demand of the region.
     pub demand: Demand,
-    /// The POP whose counts follow.
+    /// The POP with these counts.
     pub pop: &'a str,
-    /// The counts of the POP's buckets for this budget, usually one.
+    /// Counts of the POP's buckets for this budget, usually one.
     pub counts: &'a [Count],
 }
 
-/// A member's demand as a budget remembers it.
+/// A member, with its last demand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Its name: `region`, or `region/replica`. Every account has it, so it is shared.
+    /// Its name: `region`, or `region/replica`. It is shared, since every account contains it.
     pub name: Arc<str>,
-    /// What it said.
+    /// Its demand.
     pub demand: Demand,
-    /// How long ago it said so, in microseconds.
+    /// Age of that demand, in microseconds.
     pub age_us: u64,
 }
 
-/// What a budget is after a charge.
+/// State of a budget after a charge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     /// Nanoseconds of refill until full.
     pub deficit_ns: u64,
-    /// How many bursts deep the budget went of late; 0 where that is not worth remembering.
+    /// Recent fan-out: the number of bursts by which the budget was overdrawn; 0 if none is remembered.
     pub spread: u32,
-    /// Tokens that this charge took.
+    /// Tokens that this charge debited.
     pub charged: u64,
     /// The store's clock at the charge, in microseconds.
     pub now_us: u64,
@@ -108,16 +108,16 @@ pub struct Account {
     pub members: Vec<Member>,
 }
 
-/// The state of one budget; a new one is full.
+/// State of one budget; a new one is full.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
     deficit_ns: u64,
-    /// How long an empty budget takes to fill by the quota of the last charge, in microseconds.
+    /// Time that an empty budget takes to fill at the last charge's quota, in microseconds.
     fill_us: u64,
-    /// What a token is worth by the quota of the last charge; 0 for a new budget.
+    /// Nanoseconds of refill per token at the last charge's quota; 0 for a new budget.
     token_ns: u64,
     clock: Clock,
-    /// When it was last charged; on the budget's own clock, as are all other times here.
+    /// Time of the last charge, on the budget's own clock like all other times here.
     at_us: u64,
     spill: Spill,
     spread: Spread,
@@ -132,15 +132,15 @@ struct MemberRecord {
 }
 
 impl Budget {
-    /// Charges what `charge` says and the records do not have yet: each admitted token once, however often and in
-    /// whichever order reports arrive.
+    /// Charges the tokens in `charge` that the records do not contain yet: each admitted token once, however
+    /// often and in whichever order reports arrive.
     ///
-    /// A report speaks of the past: while its tokens were admitted, the budget did not know of them, was full, and lost
-    /// its refill. What was lost within the charge's span pays for them (see [`crate::spill`]). So tokens that were
-    /// admitted at the rate leave no debt, however late the budget hears of them, even if their reports were held up on
-    /// the way (see [`crate::source`]). It does not pay for tokens that the POP's own bucket still lacks: had they been
-    /// admitted earlier, that would have refilled. When the store's clock steps, no time passes (see [`crate::clock`] and
-    /// [`crate::store_clock`]).
+    /// A report covers the past: while its tokens were admitted, the budget did not have their counts, was
+    /// full, and lost its refill. The unused refill within the charge's span pays for them (see
+    /// [`crate::spill`]). So tokens that were admitted at the rate leave no debt, however late they are
+    /// charged, even if their reports were delayed on the way (see [`crate::source`]). It does not pay for
+    /// tokens that the POP's own bucket still lacks: had they been admitted earlier, that would have refilled.
+    /// When the store's clock steps, no time passes (see [`crate::clock`] and [`crate::store_clock`]).
     pub fn charge(&mut self, time: impl Into<StoreTime>, charge: &Charge<'_>) -> Account {
         let time = time.into();
         let (now_us, place) = self.tell(time, charge);
@@ -148,12 +148,12 @@ impl Budget {
         let (mut charged, mut reach_us) = (0, 0);
         for count in charge.counts {
             let News { tokens, since_us, delay_us } = self.record(now_us, charge.pop, count, place);
-            // New tokens were admitted since the record was made; unless a POP cannot admit so many in that time: then
-            // the record was late.
+            // New tokens were admitted since the record was made, unless a POP cannot admit that number in that
+            // time; then the record was late.
             let price_us = charge.quota.token_ns().saturating_mul(tokens) / 1_000;
             let least_us = price_us.saturating_sub(fill_us(charge.quota));
-            // The POP has heard that some of them were charged, so the store has forgotten that: the report's span begins
-            // after it.
+            // Some of the tokens are confirmed to the POP, so the store has lost their charge: the report's
+            // span begins after it.
             let forgotten_us = if tokens > count.unconfirmed { FORGOTTEN_US_MAX } else { 0 };
             let span_us = count.span_us.saturating_add(forgotten_us).min(since_us.max(least_us));
             if tokens > 0 {
@@ -179,9 +179,9 @@ impl Budget {
         }
     }
 
-    /// When this budget can be forgotten without loss of debt or spread, on the store's clock in microseconds. If it
-    /// has any, this is later by what that clock may step forward; but never later than [`KEPT_US_MAX`] after the last
-    /// charge.
+    /// Time at which this budget can be dropped without loss of debt or fan-out, in microseconds of the store's
+    /// clock. If it has any, a possible step of that clock is added. Never later than [`KEPT_US_MAX`] after the
+    /// last charge.
     pub fn expires_us(&self) -> u64 {
         let is_in_debt = u128::from(self.deficit_ns) > u128::from(self.fill_us) * 1_000;
         let spread_us = self.spread.until_us().saturating_sub(self.at_us);
@@ -195,19 +195,19 @@ impl Budget {
         self.deficit_ns
     }
 
-    /// How many sources are on record.
+    /// Number of sources on record.
     pub fn sources_len(&self) -> usize {
         self.sources.len()
     }
 
-    /// Goes by `quota` from now on. If its rate is another than before, the number of missing tokens stays, not the
-    /// time to refill them: a client whose rate is raised does not wait as long as the old rate would have taken.
+    /// Adopts `quota`. If its rate differs from before, the number of missing tokens stays, not the time to
+    /// refill them: a client whose rate is raised does not wait as long as at the old rate.
     fn go_by(&mut self, quota: Quota) {
         let before_ns = core::mem::replace(&mut self.token_ns, quota.token_ns());
         if before_ns == 0 || before_ns == quota.token_ns() || self.deficit_ns == 0 {
             return;
         }
-        // In doubles, and in this order, like the store that only has doubles.
+        // In doubles, and in this order, like a store that only has doubles.
         #[allow(clippy::cast_precision_loss, reason = "whole microseconds of a deficit stay below 2^53")]
         let missing_us = (self.deficit_ns / 1_000) as f64 / token_us(before_ns) * token_us(quota.token_ns());
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; saturates")]
@@ -215,8 +215,8 @@ impl Budget {
         self.deficit_ns = missing_us.min(DEFICIT_NS_MAX / 1_000) * 1_000;
     }
 
-    /// Refills the budget up to its own time now, which is returned, and the place of the record of the last count that has
-    /// one.
+    /// Refills the budget up to its own current time. Returns that time, and the index of the record of the
+    /// last count that has one.
     fn tell(&mut self, time: StoreTime, charge: &Charge<'_>) -> (u64, usize) {
         self.fill_us = fill_us(charge.quota);
         self.clock.skip(time.skipped_us(self.clock.store_us(self.at_us)));
@@ -233,7 +233,8 @@ impl Budget {
             None => Word::New,
         };
         let now_us = self.clock.tell(told_us, self.at_us, self.deficit_ns / 1_000, self.fill_us, word);
-        // Where no POP confirms that so much time has passed, a full budget keeps at most a burst for late reports.
+        // If no POP confirms that this time has passed, a full budget keeps at most a burst of refill for late
+        // reports.
         let is_doubted = word == Word::None && now_us - self.at_us > self.fill_us.max(STEP_US);
         self.refill(now_us, if is_doubted { now_us - self.fill_us } else { 0 });
         (now_us, place)
@@ -251,7 +252,7 @@ impl Budget {
         self.at_us = now_us;
     }
 
-    /// Notes a count, whose record is likely at `guess`, and returns what is new in it.
+    /// Records a count, whose record is likely at the index `guess`, and returns its new part.
     fn record(&mut self, now_us: u64, pop: &str, count: &Count, guess: usize) -> News {
         let order = |id: &SourceId| (id.epoch, id.pop.as_str()).cmp(&(count.epoch, pop));
         match self.sources.find_near(guess, order) {
@@ -301,15 +302,15 @@ impl Budget {
     }
 }
 
-/// How long a token takes to refill, in microseconds.
+/// Refill time of a token, in microseconds.
 #[allow(clippy::cast_precision_loss, reason = "far below 2^53")]
 fn token_us(token_ns: u64) -> f64 {
     (token_ns / 1_000) as f64 + (token_ns % 1_000) as f64 / 1_000.0
 }
 
-/// How long a budget with this deficit is worth keeping, in microseconds: until it is full, and [`GRACE_US`] longer.
-/// After that only its records make it differ from a new one, and those only matter to reports that are still on their
-/// way.
+/// Time for which a budget with this deficit is kept, in microseconds: until it is full, and [`GRACE_US`]
+/// longer. After that it differs from a new one only by its records, which only matter to reports that are
+/// still on their way.
 pub const fn keep_us(deficit_ns: u64) -> u64 {
     deficit_ns.div_ceil(1_000) + GRACE_US
 }

@@ -42,8 +42,8 @@ use crate::plan::Entry;
 
 /// Maximum demand accepted from a POP, as a multiple of the highest rate that a budget ever gives out.
 pub const DEMAND_TIMES: u64 = 100;
-/// Tokens per second beyond that which views accept of a POP, for all its keys together: about the maximum of a
-/// large proxy.
+/// Maximum demand beyond [`DEMAND_TIMES`] that is accepted from a POP for operators' views, in tokens per
+/// second for all its keys together: about the maximum of a large proxy.
 pub const FLOOD_PER_S: u64 = 1_000_000;
 /// Maximum number of keys that all POPs may claim at once. Beyond it each POP still gets its [`EVEN_SHARE`], so
 /// that the total is at most twice this.

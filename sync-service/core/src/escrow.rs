@@ -1,84 +1,93 @@
-//! The budget of a strict rule: a token is debited before a POP may spend it.
+//! Budget of a strict rule: a token is debited before a POP may spend it.
 //!
-//! This is the escrow method (O'Neil, "The Escrow Transactional Method", ACM TODS 11(4), 1986). A POP claims tokens for
-//! an *epoch* of its own; what the budget gives is debited at once and leased to that epoch, and the POP spends it
-//! while the lease lasts. Both sides state cumulative counts, so a message that is lost, repeated or overtaken does no
-//! harm: the next one states them again.
+//! This is the escrow method (O'Neil, "The Escrow Transactional Method", ACM TODS 11(4), 1986). A POP claims
+//! tokens for an *epoch* of its own. The tokens that the budget gives are debited at once and leased to that
+//! epoch, and the POP spends them while the lease lasts. Both sides send cumulative counts, so a message that
+//! is lost, repeated or overtaken does no harm: the next one contains them again.
 //!
 //! **Nothing is spent twice.** Tokens that are leased and not known to be spent are *outstanding*. Level and
-//! outstanding together are never more than the burst: the refill stops there. Otherwise a POP could hoard a burst
-//! while the budget refills, and both be spent at one moment. Proof: let S be the debt of an ideal bucket from which
-//! each token is taken when it is truly spent, and U what POPs may still spend. Then S + U <= deficit at all times. A
-//! draw adds the same to U and to the deficit; a spent token moves from U to S; time lowers S as it lowers the deficit,
-//! or S is zero already, and then U <= outstanding <= deficit, where the refill stops. A draw never raises the deficit
-//! above the burst, so S never exceeds it: in any time t at most burst + rate x t are spent.
+//! outstanding together are never more than the burst: the refill stops there. Otherwise a POP could hoard a
+//! burst while the budget refills, and both could be spent at one moment. Proof: let S be the debt of an ideal
+//! bucket from which each token is taken when it is actually spent, and U the tokens that POPs may still spend.
+//! Then S + U <= deficit at all times. A draw adds the same to U and to the deficit. A spent token moves from U
+//! to S. Time lowers S as it lowers the deficit, unless S is zero already, and then U <= outstanding <=
+//! deficit, where the refill stops. A draw never raises the deficit above the burst, so S never exceeds it: in
+//! any time t at most burst + rate x t are spent.
 //!
-//! **What a POP must do for it** (U <= outstanding):
+//! **Obligations of a POP** (U <= outstanding):
 //!
-//! 1. It spends an epoch's tokens up to the largest `charged` it has heard, and until the lease of the
-//!    newest answer ends: `lease_ms` after it *made* the report, by a monotonic clock of its own.
-//! 2. An answer whose lease is over when it arrives, or that is for another epoch, is ignored whole.
-//! 3. When a lease ends, so does its epoch: no answer brings it back, and the next report begins a new one, with a name
-//!    never used before and nothing admitted.
-//! 4. An answer with `lease_ms` zero, from a store in reach, says that the epoch is over.
-//! 5. A report with `ahead` zero gives an epoch back: it is made once the POP has begun a new one, with
-//!    the last count of the old.
+//! 1. It spends an epoch's tokens up to the largest `charged` it has received, and until the lease of the
+//!    newest reply ends: `lease_ms` after it *made* the report, by a monotonic clock of its own.
+//! 2. A reply whose lease is over when it arrives, or that is for another epoch, is ignored entirely.
+//! 3. When a lease ends, its epoch ends, too: no reply brings it back, and the next report begins a new one,
+//!    with a name never used before and nothing admitted.
+//! 4. A reply with `lease_ms` zero, from a store in reach, means that the epoch is over.
+//! 5. A report with `ahead` zero gives an epoch back: it is made once the POP has begun a new one, with the
+//!    last count of the old.
 //!
-//! **Held epochs.** A request whose cost is known only later draws an estimate for an epoch of its own, and holds it until
-//! then: no report says before that any of it is spent. So the above covers it: its tokens may be spent at any moment of
-//! that time. It is leased for as long as the report says, and that is said again while the request goes on. When it has
-//! ended, the epoch is given back, with what the request cost as its last count. If that is more than was debited, the
-//! rest is debited then, whatever the level is: the one way for a deficit to exceed the burst. That is debt, and nobody is
-//! given anything until it is paid. It is charged once, as the epoch is on record, and over. If no such report arrives in
-//! time, the estimate counts as spent, and what the request cost beyond it is never charged.
+//! **Held epochs.** A request whose cost is known only later draws an estimate for an epoch of its own, and
+//! holds it until then: no report before that counts any of it as spent. The proof covers it, since its tokens
+//! may be spent at any moment of that time. Each report sets the length of its lease, and reports repeat that
+//! while the request goes on. When the request has ended, the epoch is given back, with the request's cost as
+//! its last count. If that is more than was debited, the rest is debited then, whatever the level is, so that
+//! the deficit may exceed the burst. That is debt, and no tokens are given until it is paid. It is charged only
+//! once, because the epoch stays on record as over. If no such report arrives in time, the estimate counts as
+//! spent, and a cost beyond it is never charged.
 //!
-//! **Takes.** A claim may *take* instead: all that it wants is debited, or nothing, and counts as spent when the budget is
-//! debited. In the proof it raises the deficit and S by the same at that moment, and U not at all. So nothing of it is
-//! outstanding, no epoch is on record, and no lease has to end. Its request goes on a little later, as with every limiter
-//! that is asked over a network: what is bounded is what is taken. An answer that is lost costs its tokens. A take is never
-//! given back by itself: its tokens may have refilled meanwhile, as nothing held that up, and would then come back twice.
+//! **Takes.** A claim may *take* tokens instead: all of them are debited, or none, and they count as spent when
+//! they are debited. In the proof a take raises the deficit and S by the same amount at that moment, and U not
+//! at all. So nothing of it is outstanding, no epoch is on record, and no lease has to end. Its request goes on
+//! a little later, as with every limiter across a network: the bound applies to the times of the takes. The
+//! loss of a reply costs its tokens. A take is never given back automatically: its tokens may have refilled
+//! meanwhile, as no outstanding tokens held up the refill, and would then come back twice.
 //!
-//! **Charges and refunds.** A *charge* says what was spent without asking. It is debited whatever the level is, so the deficit
-//! may exceed the burst, as with a held epoch. A *refund* is a caller's word that tokens were not spent. It lowers the deficit,
-//! but never below what is outstanding. In any time t at most burst + rate x t + what was refunded in t are spent.
+//! **Charges and refunds.** A *charge* debits tokens that were spent without a claim. It is made whatever the
+//! level is, so the deficit may exceed the burst, as with a held epoch. A *refund* is a caller's statement that
+//! tokens were not spent. It lowers the deficit, but never below the outstanding tokens. In any time t at most
+//! burst + rate x t + the refunds in t are spent.
 //!
-//! The budget holds a lease for one part in [`DRIFT_PART`] longer than the POP, and from when the report arrived, so
-//! the POP's ends first. What was not spent by the end counts as spent, since it may have been.
+//! For the budget a lease lasts longer than for the POP by one part in [`DRIFT_PART`], and starts when the
+//! report arrived, so the POP's ends first. Tokens not spent by the end count as spent, since they may have
+//! been.
 //!
-//! **How it refills** is a [`Law`] that each draw names; all else is the same for all laws. The above is the
-//! steady law: a token bucket. Under [`Law::Window`] nothing refills: what was debited in a window and not
-//! given back is at most the quota's count, and zero again when the next window begins. Under [`Law::Sliding`], what was
-//! debited in a window and not given back, and the part of the same of the window before that a window ending now would
-//! still cover, are at most the quota's count. Under [`Law::Log`] each token counts from its debit until some time after it
-//! was spent.
+//! **Refill policies.** Each draw contains a [`Law`], the refill policy; everything else is the same for all
+//! policies. The above is continuous refill: a token bucket. Under [`Law::Window`] nothing refills: the tokens
+//! debited in a window and not given back are at most the quota's count, and zero again when the next window
+//! begins. Under [`Law::Sliding`], they are added to the same number of the previous window, scaled by the part
+//! of it that a window ending now would still cover, and the sum is at most the quota's count. Under
+//! [`Law::Log`] each token counts from its debit until some time after it was spent.
 //!
-//! *No window is given more than its count.* A token is spent in the window it was debited in, since no lease ends
-//! later than its window: leases are cut so that even a POP whose clock is slower by one part in [`DRIFT_PART`] ends
-//! them in time. So nothing is outstanding when a window begins, and what is given back was debited in the same window.
-//! (What requests hold may be outstanding when a window begins, and so may anything if the store's clock is seen to jump
-//! ahead: that counts as debited in both windows.)
+//! *No window gives more than its count.* A token is spent in the window it was debited in, since no lease ends
+//! later than its window: leases are cut so that even a POP whose clock is slower by one part in [`DRIFT_PART`]
+//! ends them in time. So nothing is outstanding when a window begins, and tokens that are given back were
+//! debited in the same window. (Tokens that requests hold may be outstanding when a window begins, and so may
+//! any tokens if the store's clock is observed to jump ahead: these count as debited in both windows.)
 //!
-//! *Nor does more count when it is spent than when it was debited.* As both are in one window, the window before counts
-//! for no more by then. So a limiter that counts what is spent, by the same law, would let all of it through.
+//! *A sliding window counts no more when a token is spent than when it was debited.* As both are in one window,
+//! the previous window has no more weight by then. So a limiter that counts spent tokens under the same policy
+//! would let all of them through.
 //!
-//! *Nor is more in a log than fits.* A token counts from its debit until its length after the draw that first says that it is
-//! spent, or after the end of its lease: no earlier than its length after it was. Of those that are spent within the length,
-//! look at the one that was debited last. It was spent after that, so all the others, which were spent less than a length
-//! before that or later, counted then. And no debit makes more count than the burst.
+//! *A log never holds more spent tokens than the burst.* A token counts from its debit until its length after
+//! the first draw that reports it as spent, or after the end of its lease: at least its length after it was
+//! spent. Of the tokens that are spent within the length, consider the one that was debited last. It was spent
+//! after that, so all the others, which were spent less than a length before that or later, counted then. And
+//! no debit raises the count above the burst.
 //!
-//! *Nor do two turns overlap.* Under [`Law::Turns`] nothing is leased: what a draw gives is spent, and on no record but the
-//! deficit, which is how long all turns that were given still take. A draw gives the time after that, and time lowers the
-//! deficit by itself. So turns follow one another by the budget's clock, whoever gets them, and none begins later than the
-//! queue is long. A turn is counted from when its answer arrives, so no request goes on before its turn. The answer may take
-//! as long as it is waited for, and the next one less; so two requests may go on closer to one another than their turns, by
-//! that much. A turn that is not used passes: an answer that is lost, or a draw that is made twice, lets fewer through.
+//! *No two turns overlap.* Under [`Law::Turns`] nothing is leased: a turn counts as spent when it is given, and
+//! the deficit is its only record, the time that all turns given so far still take. A draw gives the time after
+//! that, and time lowers the deficit by itself. So turns follow one another by the budget's clock, whichever
+//! POP gets them, and the wait for one is never longer than the queue. A turn starts when its reply arrives, so
+//! no request goes on before its turn. One reply may take as long as it is waited for, and the next one less;
+//! so two requests may follow each other closer than their turns, by that difference. An unused turn passes: a
+//! lost reply, or a draw that is made twice, lets fewer requests through.
 //!
-//! *Whose window.* The store's clock says which window it is, so all agree. Where windows are of one length, it says when
-//! they end, too. Where months begin, the weir-sync that draws looks up, and its clock may differ: of the boundaries
-//! that it names, the first after the store's time ends the store's window ([`weir_wire::calendar::Window::end_at`]). A
-//! window that was entered holds until it ends, so a weir-sync with another clock can begin the next neither early nor
-//! twice. If the store's clock steps back, the window lasts longer, but by less than its length: where windows are of one
-//! length, its end steps with the clock by as many lengths as fit. So it does if the clock is seen to jump ahead.
+//! *Current window.* The store's clock determines the window, so all agree. If windows have one length, it
+//! determines their ends, too. For months, the weir-sync that draws computes the boundaries, and its clock may
+//! differ: the first of its boundaries after the store's time ends the store's window
+//! ([`weir_wire::calendar::Window::end_at`]). A window that was entered holds until it ends, so a weir-sync
+//! with another clock can begin the next neither early nor twice. If the store's clock steps back, the window
+//! lasts longer, but by less than its length: if windows have one length, its end is shifted with the clock by
+//! whole lengths. The same applies if the clock is observed to jump ahead.
 
 mod draw;
 mod log;
@@ -102,60 +111,61 @@ use self::sliding::{room_at_us, weighed};
 use crate::budget::{COUNT_MAX, DEFICIT_NS_MAX, SourceId};
 use crate::store_clock::StoreTime;
 
-/// The most epochs that tokens of one budget are leased to at a time; beyond it nothing is leased.
+/// Maximum number of epochs with leased tokens per budget; beyond it nothing is leased.
 pub const HOLDERS_MAX: usize = 1_024;
-/// How long an epoch whose lease has ended is remembered, in microseconds, unless its place is needed: only so that a
-/// report which was held up takes no tokens that nobody would spend.
+/// Time for which an epoch is remembered after its lease has ended, in microseconds, unless its place is
+/// needed. This only prevents a delayed report from acquiring tokens that nobody would spend.
 pub const ENDED_KEPT_US: u64 = LEASE_US_MAX;
 
 /// No lease: the epoch is over, or the store is out of reach.
 pub const NO_LEASE: Leased = Leased::NONE;
 
-/// The state of one strict budget; a new one is full.
+/// State of one strict budget; a new one is full.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Escrow {
-    /// Nanoseconds of refill until full; under a law of windows, [`WINDOW_TOKEN_NS`] for each token that was debited in
-    /// the window and not given back; under a law of a log, for each that counts.
+    /// Nanoseconds of refill until full. For windows, [`WINDOW_TOKEN_NS`] for each token that was debited in
+    /// the window and not given back; for a log, for each token that counts.
     deficit_ns: u64,
-    /// When the window ends; zero under the steady law, and before any window was entered.
+    /// End of the window; zero with continuous refill, and before any window was entered.
     end_us: u64,
-    /// How long the window is remembered after its end; under a law of a log, how long a token counts once it is spent.
+    /// Time for which the window is remembered after its end; for a log, time for which a spent token counts.
     kept_us: u64,
-    /// Under the sliding law, tokens that were debited in the window before and not given back.
+    /// For sliding windows, tokens that were debited in the previous window and not given back.
     before: u64,
-    /// Under a law of a log, what is spent and counts.
+    /// For a log, spent tokens that count.
     log: Log,
     at_us: u64,
     holders: BTreeMap<SourceId, Holder>,
 }
 
-/// An epoch that tokens were leased to.
+/// An epoch with leased tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Holder {
-    /// All that was debited for it.
+    /// Sum of tokens debited for it.
     charged: u64,
-    /// What it is known to have spent, at most `charged`.
+    /// Number of tokens known to be spent, at most `charged`.
     spent: u64,
-    /// When its lease ends, on the store's clock in microseconds.
+    /// End of its lease, in microseconds of the store's clock.
     until_us: u64,
 }
 
-/// The lease that one draw gives.
+/// Lease that a draw gives.
 #[derive(Clone, Copy)]
 struct Lease {
-    /// For how long a POP may spend it, in milliseconds; 0 if none can be given.
+    /// Length of the lease for the POP, in milliseconds; 0 if none can be given.
     ms: u32,
-    /// When it ends for the budget, or if there is none, when its window does.
+    /// End of the lease for the budget; without a lease, the end of the window.
     until_us: u64,
 }
 
 impl Escrow {
-    /// Answers the claims of `pop` in order: debits what they want and the level has.
+    /// Answers the claims of `pop` in order: debits the wanted tokens as far as the level allows.
     ///
-    /// A claim is refused if its epoch's lease has ended, or if it says that more was spent than was ever debited, or
-    /// if its epoch is not on record and yet has spent something: then the record was lost or forgotten, and the POP
-    /// must begin a new epoch. If it is not known when the store's window ends, or if that is too soon to leave any lease,
-    /// nothing is leased but to epochs that requests hold already. What takes needs to know the window, and no lease.
+    /// A claim is refused if its epoch's lease has ended, if its spent tokens exceed those that were ever
+    /// debited, or if its epoch is not on record and yet has spent tokens. In the last case the record was lost
+    /// or forgotten, and the POP must begin a new epoch. If the end of the store's window is unknown, or too
+    /// soon to leave any lease, tokens are leased only to epochs that requests hold already. A take needs a
+    /// known window, but no lease.
     pub fn draw(&mut self, time: impl Into<StoreTime>, pop: &str, draw: &Draw) -> Drawn {
         let time = time.into();
         let (now_us, is_new) = (time.now_us, *self == Self::default());
@@ -186,14 +196,14 @@ impl Escrow {
         let (deficit_ns, outstanding) = (draw.told_ns(counts_ns), self.outstanding(now_us));
         draw.note_returns(&mut leases, outstanding);
         if is_new && given == 0 {
-            // Nothing happened that is worth a record.
+            // Nothing happened that needs a record.
             *self = Self::default();
         }
         Drawn { deficit_ns, outstanding, given, now_us, leases }
     }
 
-    /// When it may make room for another, if nobody draws until then, on the store's clock in microseconds: a new one
-    /// would be the same, full and with nothing leased.
+    /// Time at which it may be dropped to make room for another if there are no more draws, in microseconds of
+    /// the store's clock: a new one would be the same, full and with nothing leased.
     pub fn full_us(&self) -> u64 {
         let last_us = self.holders.values().map(|holder| holder.until_us).fold(self.at_us, u64::max);
         if let Some(end_us) = self.window_ends_us() {
@@ -202,35 +212,35 @@ impl Escrow {
         last_us.saturating_add(self.deficit_ns.div_ceil(1_000)).saturating_add(self.kept_us)
     }
 
-    /// When it can be dropped, on the store's clock in microseconds.
+    /// Time at which it can be dropped, in microseconds of the store's clock.
     pub fn expires_us(&self) -> u64 {
         let kept_us = if self.window_ends_us().is_some() { 0 } else { ENDED_KEPT_US };
         self.full_us().saturating_add(kept_us)
     }
 
-    /// When its window ends, on the store's clock in microseconds; none before any was entered.
+    /// End of its window, in microseconds of the store's clock; none before any was entered.
     pub fn window_ends_us(&self) -> Option<u64> {
         (self.end_us > 0).then_some(self.end_us)
     }
 
-    /// How far it is from full by its law, as of the last draw: nanoseconds of refill, or under a law of windows
-    /// [`WINDOW_TOKEN_NS`] for each token debited in the window.
+    /// Deficit under its policy at the last draw: nanoseconds of refill, or for windows [`WINDOW_TOKEN_NS`] for
+    /// each token debited in the window.
     pub fn deficit_ns(&self) -> u64 {
         self.deficit_ns
     }
 
-    /// How many times its log tells apart.
+    /// Number of entries in its log.
     pub fn log_len(&self) -> usize {
         self.log.len()
     }
 
-    /// How many epochs are on record.
+    /// Number of epochs on record.
     pub fn holders_len(&self) -> usize {
         self.holders.len()
     }
 
-    /// When the clock steps, nothing refills, and leases last for as long as they had left. So does the window, as far as
-    /// the step is a whole number of windows: it ends where windows do.
+    /// Shifts all times by a step of the clock, so that nothing refills, and leases last for as long as they
+    /// had left. A window is shifted by whole windows, so that it ends where windows do.
     fn step(&mut self, time: StoreTime, draw: &Draw) {
         let ahead_us = time.skipped_us(self.at_us);
         let back_us = self.at_us.saturating_sub(time.now_us);
@@ -246,8 +256,8 @@ impl Escrow {
         }
     }
 
-    /// Refills up to `now_us` by the law of `draw`; returns what a lease is then. It is none if its window ends too soon, or
-    /// at a time that is not known.
+    /// Refills up to `now_us` under the policy of `draw`. Returns the lease for claims at that time; its length
+    /// is zero if its window ends too soon, or at an unknown time.
     fn refill(&mut self, now_us: u64, draw: &Draw) -> Lease {
         let (mut leased_us, mut until_us) = (draw.leased_us(), now_us.saturating_add(draw.held_us()));
         if draw.law.is_by_rate() {
@@ -269,14 +279,14 @@ impl Escrow {
         Lease { ms: u32::try_from(leased_us / 1_000).unwrap_or(u32::MAX), until_us }
     }
 
-    /// The window that ends at `end_us` begins.
+    /// Enters the window that ends at `end_us`.
     fn enter(&mut self, now_us: u64, end_us: u64, draw: &Draw) {
         let is_next = |length_us| self.end_us > 0 && self.end_us.checked_add(length_us) == Some(end_us);
         self.before = match sliding_us(draw) {
             Some(length_us) if is_next(length_us) => {
                 (self.deficit_ns / WINDOW_TOKEN_NS).min(TOKENS_MAX.into())
             }
-            // Nobody drew in the window before, but what requests held may have been spent in it.
+            // The previous window had no draws, but tokens held by requests may have been spent in it.
             Some(length_us) => self.held_after(end_us.saturating_sub(2 * length_us)).min(TOKENS_MAX.into()),
             None => 0,
         };
@@ -284,19 +294,20 @@ impl Escrow {
         (self.end_us, self.kept_us) = (end_us, draw.kept_us());
     }
 
-    /// What may have been spent later than at `us`: what epochs did not give back whose leases ended after it, or go on.
+    /// Tokens that may have been spent later than at `us`: those not given back of leases that ended after it,
+    /// or go on.
     fn held_after(&self, us: u64) -> u64 {
         self.holders.values().filter(|holder| holder.until_us > us).map(Holder::unspent).sum()
     }
 
-    /// What the window before still counts for.
+    /// Weight of the previous window, in units of the deficit.
     fn before_ns(&self, now_us: u64, draw: &Draw) -> u64 {
         let left_us = self.end_us.saturating_sub(now_us);
         sliding_us(draw).map_or(0, |length_us| weighed(self.before, left_us, length_us) * WINDOW_TOKEN_NS)
     }
 
-    /// Refills up to `now_us`, never to more than the burst less what is outstanding *at each moment*: when a lease
-    /// ends, the refill that it held up begins, and is not made up for.
+    /// Refills continuously up to `now_us`, never to more than the burst less the tokens outstanding *at each
+    /// moment*: refill that a lease held up begins when the lease ends, and is not made up for.
     fn refill_steadily(&mut self, now_us: u64, token_ns: u64) {
         let live = self.holders.values().filter(|holder| holder.until_us > self.at_us);
         let mut ends: Vec<_> = live.map(|holder| (holder.until_us, holder.unspent())).collect();
@@ -309,8 +320,8 @@ impl Escrow {
         self.pass(now_us, outstanding, token_ns);
     }
 
-    /// Takes what leases that have ended held for spent, and lets go what counts no more: a token counts for `counts_us`
-    /// once it is spent.
+    /// Counts the unspent tokens of ended leases as spent, and drops tokens that have expired: a token
+    /// counts for `counts_us` after it was spent.
     fn refill_one_by_one(&mut self, now_us: u64, counts_us: u64) {
         let ended = |holder: &&Holder| (self.at_us + 1..=now_us).contains(&holder.until_us);
         let mut ends: Vec<_> =
@@ -323,7 +334,7 @@ impl Escrow {
         self.fade(now_us);
     }
 
-    /// Under a law of a log: so many tokens may have been spent as late as at `us`.
+    /// For a log: adds `tokens` that may have been spent as late as at `us`.
     fn note_spent(&mut self, us: u64, tokens: u64) {
         self.log.add(us.saturating_add(self.kept_us), tokens);
     }
@@ -333,7 +344,7 @@ impl Escrow {
         self.deficit_ns = self.deficit_ns.saturating_sub(faded);
     }
 
-    /// Refills up to `to_us` while so much is outstanding.
+    /// Refills up to `to_us` with this number of tokens `outstanding`.
     fn pass(&mut self, to_us: u64, outstanding: u64, token_ns: u64) {
         let refilled = self.deficit_ns.saturating_sub((to_us - self.at_us).saturating_mul(1_000));
         self.deficit_ns = refilled.max(price_ns(outstanding, token_ns));
@@ -344,7 +355,7 @@ impl Escrow {
         self.held_after(now_us)
     }
 
-    /// The answer to a claim, and how many tokens were debited for it.
+    /// Returns the result of a claim, and the number of tokens that it debited.
     fn answer(
         &mut self,
         now_us: u64,
@@ -364,7 +375,7 @@ impl Escrow {
             Some(known) if claim.is_settled() && claim.spent() > known.charged && !known.is_over(now_us) => {
                 return (NO_LEASE, self.overdraw(now_us, id, known, claim, draw));
             }
-            // The next window has a lease, and begins soon.
+            // Leases begin again with the next window, which is near.
             _ if lease.ms == 0 && claim.ahead > 0 && claim.held_us.is_none() => {
                 return (Leased { wait_ms: (lease.until_us - now_us).div_ceil(1_000), ..NO_LEASE }, 0);
             }
@@ -391,16 +402,16 @@ impl Escrow {
         self.deficit_ns += tokens * draw.token_ns();
         holder.charged += tokens;
         holder.until_us = holder.until_us.max(lease.until_us);
-        // One that has got nothing yet needs no record.
+        // An epoch without tokens needs no record.
         if holder.charged > 0 {
             self.holders.insert(id, holder);
         }
-        // With no whole token left.
+        // No whole token is left.
         let wait_us = if tokens < need { self.wait_us(now_us, 1, holder.unspent(), draw) } else { 0 };
         (Leased { wait_ms: wait_us.div_ceil(1_000), ..Leased::of(holder.charged, lease.ms) }, tokens)
     }
 
-    /// Debits all of `tokens` as spent, or nothing; the same as [`Escrow::answer`].
+    /// Consumes all of `tokens`, or none; returns the same as [`Escrow::answer`].
     fn take(&mut self, now_us: u64, draw: &Draw, tokens: u32) -> (Leased, u64) {
         if !self.may_take(now_us, draw.law) {
             return (NO_LEASE, 0);
@@ -417,7 +428,7 @@ impl Escrow {
         (Leased::of(wanted, 0), wanted)
     }
 
-    /// Debits all of `tokens` as spent, whatever is left.
+    /// Consumes all of `tokens`, whatever the level is.
     fn charge(&mut self, now_us: u64, draw: &Draw, tokens: u32) -> (Leased, u64) {
         if !self.may_take(now_us, draw.law) && draw.law != Law::Turns {
             return (NO_LEASE, 0);
@@ -431,7 +442,8 @@ impl Escrow {
         (Leased::of(wanted, 0), wanted)
     }
 
-    /// Gives `tokens` back, as many as are missing and not outstanding. A turn or a place in flight does not come back so.
+    /// Gives `tokens` back, at most the deficit less the outstanding ones. Turns and places in flight cannot be
+    /// given back this way.
     fn refund(&mut self, now_us: u64, draw: &Draw, tokens: u32) -> (Leased, u64) {
         if !self.may_take(now_us, draw.law) {
             return (NO_LEASE, 0);
@@ -446,7 +458,8 @@ impl Escrow {
         (Leased::of(tokens.into(), 0), 0)
     }
 
-    /// Whether a token can be spent as it is debited: it is known which window it counts in. A place in flight is held.
+    /// True if a token can be consumed: it has to be known which window it counts in, and requests in flight
+    /// must hold theirs.
     fn may_take(&self, now_us: u64, law: Law) -> bool {
         match law {
             Law::Steady | Law::Log(_) => true,
@@ -455,8 +468,9 @@ impl Escrow {
         }
     }
 
-    /// How soon there are so many `tokens`, more than there are, if nobody gives any back. POPs keep tokens of a window, and
-    /// places, in reserve: if others than the one that asks, which has `own`, hold any, it is when to ask again for those.
+    /// Time until there are `tokens`, more than there are now, if none are given back. POPs keep tokens of a
+    /// window, and places in flight, in reserve. If claims other than this one, which has `own` of the
+    /// outstanding tokens, hold any of these, it is the time to ask again for them.
     fn wait_us(&self, now_us: u64, tokens: u32, own: u64, draw: &Draw) -> u64 {
         let is_elsewhere = self.outstanding(now_us) > own;
         let given_back = |us: u64| if is_elsewhere { us.min(draw.ask_again_us()) } else { us };
@@ -467,7 +481,7 @@ impl Escrow {
             }
             Law::Sliding(_) => self.fades_us(now_us, tokens, draw),
             Law::Log(length_s) => {
-                // Tokens that are leased count for a length from when that is over.
+                // Leased tokens count for a length after the end of their lease.
                 let leased_us = draw.held_us() + u64::from(length_s) * 1_000_000;
                 self.log.first_us().map_or(leased_us, |end_us| end_us - now_us)
             }
@@ -478,8 +492,8 @@ impl Escrow {
         }
     }
 
-    /// How soon so many `tokens` fit a sliding window: once enough of the window before has faded, or of this one when it
-    /// is the one before.
+    /// Time until `tokens` fit a sliding window: once enough of the previous window has faded, or of this one
+    /// when it is the previous one.
     fn fades_us(&self, now_us: u64, tokens: u32, draw: &Draw) -> u64 {
         let Some(length_us) = sliding_us(draw) else { return 0 };
         let (left_us, used) = (self.end_us - now_us, self.deficit_ns / WINDOW_TOKEN_NS);
@@ -490,16 +504,15 @@ impl Escrow {
         }
     }
 
-    /// Ends a lease before its time, and refunds what was not spent: the POP has said that it never
-    /// will be.
+    /// Ends a lease early, and refunds its unspent tokens, which the POP will not spend any more.
     fn take_back(&mut self, now_us: u64, id: SourceId, mut holder: Holder, token_ns: u64) {
         self.deficit_ns = self.deficit_ns.saturating_sub(price_ns(holder.unspent(), token_ns));
         (holder.spent, holder.until_us) = (holder.charged, now_us);
         self.holders.insert(id, holder);
     }
 
-    /// Ends an epoch whose request cost more than was debited for it, and debits the rest; returns how much. If its lease
-    /// has ended already, it counts as spent.
+    /// Ends an epoch whose request cost more than was debited for it, and debits the rest; returns that number
+    /// of tokens. If its lease has ended already, its tokens count as spent.
     fn overdraw(&mut self, now_us: u64, id: SourceId, mut holder: Holder, claim: Claim, draw: &Draw) -> u64 {
         let tokens = (claim.spent() - holder.charged).min(TOKENS_MAX.into());
         let price_ns = price_ns(tokens, draw.token_ns());
@@ -508,20 +521,20 @@ impl Escrow {
             let unspent = if holder.until_us > now_us { holder.unspent() } else { 0 };
             self.note_spent(now_us, unspent + tokens);
         }
-        // Its last count: a report that says it again charges nothing.
+        // Its last count: a report that repeats it charges nothing.
         (holder.charged, holder.spent) = (claim.spent(), claim.spent());
         holder.until_us = holder.until_us.min(now_us);
         self.holders.insert(id, holder);
         tokens
     }
 
-    /// Whole tokens that may be given.
+    /// Whole tokens that may be debited.
     fn level(&self, now_us: u64, draw: &Draw) -> u64 {
         let left_ns = full_ns(draw).saturating_sub(self.deficit_ns);
         left_ns.saturating_sub(self.before_ns(now_us, draw)) / draw.token_ns()
     }
 
-    /// Whether one more epoch can be put on record; if there is no room, those that have ended make some.
+    /// True if one more epoch can be recorded; if there is no room, those that have ended are dropped.
     fn has_room(&mut self, now_us: u64) -> bool {
         if self.holders.len() >= HOLDERS_MAX {
             self.holders.retain(|_, holder| holder.until_us > now_us);
@@ -531,7 +544,7 @@ impl Escrow {
 }
 
 impl Lease {
-    /// For an epoch that a request holds for `leased_us` more: longer than its window, if need be.
+    /// Lease for an epoch that a request holds for another `leased_us`; it may outlast its window.
     fn held(leased_us: u64, now_us: u64) -> Self {
         let ms = u32::try_from(leased_us / 1_000).unwrap_or(u32::MAX);
         Self { ms, until_us: now_us.saturating_add(longer_us(leased_us)) }
@@ -545,18 +558,18 @@ impl Holder {
         self.charged - self.spent
     }
 
-    /// Whether its last count is known: what it cost was said, and is said once.
+    /// True if its final count is known: a request's cost is charged once.
     fn is_over(&self, now_us: u64) -> bool {
         self.until_us <= now_us && self.unspent() == 0
     }
 }
 
-/// What the whole of a budget is worth by its law.
+/// Value of the full budget under its policy, in nanoseconds of refill.
 fn full_ns(draw: &Draw) -> u64 {
     price_ns(u64::from(draw.quota.burst()), draw.token_ns())
 }
 
-/// The length of the windows, in microseconds, if they slide.
+/// Length of the windows in microseconds, if they slide; none otherwise.
 fn sliding_us(draw: &Draw) -> Option<u64> {
     if let Law::Sliding(calendar) = draw.law { Some(calendar.longest_us()) } else { None }
 }

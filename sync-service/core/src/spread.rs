@@ -1,41 +1,41 @@
-//! How many bursts deep a budget went, remembered for a while.
+//! Fan-out of a client: the number of bursts by which its budget was overdrawn, remembered for some time.
 //!
-//! A client that bursts at m points of presence at once finds m whole bursts there the first time, because
-//! nobody has heard of it yet. The budget goes m bursts deep, and that is remembered: until it is
-//! forgotten every POP holds about an m-th of a burst for it, so the same trick does not work twice.
+//! A client that bursts at m points of presence at once finds m whole bursts there the first time, because no
+//! POP has a grant for it yet. The budget goes m bursts deep. As long as that is remembered, every POP holds
+//! about an m-th of a burst for the client, so the same trick does not work twice.
 
 use weir_wire::messages::POPS_MAX;
 use weir_wire::quota::Quota;
 
-/// How long after the debt is paid the spread is forgotten, in microseconds.
+/// Time after which the fan-out is forgotten once the debt is paid, in microseconds.
 pub const SPREAD_KEPT_US: u64 = 600_000_000;
-/// The most bursts that are remembered: one at every POP.
+/// Maximum fan-out: one burst at every POP.
 pub const SPREAD_MAX: u32 = POPS_MAX;
-/// A debt below this, in microseconds of refill, is not remembered: a client that keeps its bucket at one POP empty
-/// seems to owe that much when a report travels faster than the one before.
+/// A debt below this, in microseconds of refill, does not count. A client that keeps its bucket at one POP
+/// empty seems to have that debt when a report travels faster than the previous one.
 pub const SPREAD_MOMENT_US: u64 = 100_000;
-/// An overshoot of fewer bursts does not multiply what is remembered: a client that keeps its budget empty causes such
-/// all the time.
+/// An overshoot of fewer bursts does not multiply the remembered fan-out: a client that keeps its budget empty
+/// causes such overshoots all the time.
 pub const AGAIN_MIN: u32 = 3;
-/// A debt counts as no longer than this, in microseconds, so that a store of doubles can add it to its clock.
+/// Maximum debt, in microseconds, that a store with doubles can add to its clock.
 pub const SPREAD_DEBT_US_MAX: u64 = 1 << 52;
 
-/// How many bursts deep a budget went, and until when that is worth knowing.
+/// Fan-out of a budget, and the end of the time for which it is remembered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spread {
     bursts: u32,
     until_us: u64,
-    /// What was remembered when the overshoot at hand began; 0 where there is none.
+    /// Fan-out remembered when the current overshoot began; 0 if there is no overshoot.
     before: u32,
 }
 
 impl Spread {
-    /// The budget of `quota` is `deficit_us` from full at `now_us`.
+    /// Updates the fan-out of a budget of `quota` that is `deficit_us` from full at `now_us`.
     pub(crate) fn note(&mut self, now_us: u64, deficit_us: u64, quota: Quota) {
         if now_us >= self.until_us {
             self.bursts = 0;
         }
-        // Rounded up, so that m whole bursts are not taken for more.
+        // Rounded up, so that m whole bursts do not count as more.
         let fill_us = fill_us(quota);
         let depth = deficit_us.saturating_sub(SPREAD_MOMENT_US).div_ceil(fill_us);
         let depth = u32::try_from(depth).unwrap_or(u32::MAX).min(SPREAD_MAX);
@@ -43,29 +43,29 @@ impl Spread {
         let longest_us = now_us.saturating_add(debt_us).saturating_add(SPREAD_KEPT_US);
         if depth > 1 {
             let before = if self.before > 0 { self.before } else { self.bursts.max(1) };
-            // The budget went this deep although every POP held only a part of a burst, one of `before`.
+            // The budget went this deep although every POP held only one part in `before` of a burst.
             let times = if depth < AGAIN_MIN { 1 } else { before };
             let bursts = self.bursts.max(depth.saturating_mul(times).min(SPREAD_MAX));
             *self = Self { bursts, until_us: longest_us, before };
         } else {
             self.before = 0;
-            // A clock that stepped back must not make it last for as long.
+            // A clock that stepped back must not prolong it.
             self.until_us = self.until_us.min(longest_us);
         }
     }
 
-    /// How many bursts; 0 where nothing is remembered, else at least 2.
+    /// Number of bursts; at least 2, or 0 if none is remembered.
     pub(crate) fn bursts(&self) -> u32 {
         self.bursts
     }
 
-    /// Until when they are remembered.
+    /// End of the time for which it is remembered; 0 if none is.
     pub(crate) fn until_us(&self) -> u64 {
         if self.bursts > 0 { self.until_us } else { 0 }
     }
 }
 
-/// How long an empty budget takes to fill, in microseconds, rounded up.
+/// Time that an empty budget takes to fill, in microseconds, rounded up.
 pub fn fill_us(quota: Quota) -> u64 {
     quota.fill_ns().div_ceil(1_000)
 }

@@ -1,36 +1,47 @@
--- Charges budgets: each the same as weir_budget::budget::Budget::charge for each POP in turn, all atomically and by Redis's clock.
+-- Charges budgets: each as by weir_budget::budget::Budget::charge for each POP in turn, all atomically and by Redis's
+-- clock.
 --
--- KEYS      the budgets, strings. Their numbers are doubles, which hold whole numbers to 2^53 exactly; a budget's times are on its own
---           clock, in microseconds; all is little-endian, without padding:
---             the head, HEAD_BYTES   "W2"; deficit_us and deficit_ns, the refill until full; at, when it was last charged; ahead, how
---                                    far its clock is ahead of the store's; doubt, how much time of the store's was put off;
---                                    spread, until, before: how many bursts deep it went, until when to remember that, and what was
---                                    remembered when the current overshoot began; token_us and token_ns, how long a token took to
---                                    refill at the last charge; kept, until when Redis keeps it, on the store's clock; then, as
---                                    integers, how many spills (1 byte) and sources (3) there
---                                    are, and the bytes of the members (3) and of all (4)
---             spills                 from, to: when a full budget lost its refill and nobody claimed it
---             members                the length of its name (1 byte), its name, milli, askers, at
---             sources                "\n<epoch><pop>\n" (the epoch in 16 hex digits), admitted, seen, made, delay. A name has no "\n",
---                                    and the highest byte of a double is no hex digit: so this text is nowhere else
+-- KEYS      the budgets, strings. Numbers are doubles, which hold whole numbers up to 2^53 exactly; times are in
+--           microseconds of the budget's own clock; all is little-endian, without padding:
+--             the head, HEAD_BYTES    "W2"
+--                                     deficit_us, deficit_ns: the refill until full
+--                                     at: time of the last charge
+--                                     ahead: offset of its clock from the store's
+--                                     doubt: time of the store's clock that was put off
+--                                     spread, until, before: fan-out in bursts, end of the time for which it is
+--                                     remembered, and fan-out remembered when the current overshoot began
+--                                     token_us, token_ns: refill time of a token at the last charge
+--                                     kept: expiry of the key, on the store's clock
+--                                     then, as integers: the number of spans of unused refill (1 byte), the number of
+--                                     sources (3), the bytes of the members (3), and the bytes of the string (4)
+--             unused refill           from, to: span in which a full budget lost its refill, as far as it is not
+--                                     claimed
+--             members                 length of its name (1 byte), name, milli, askers, at
+--             sources                 "\n<epoch><pop>\n" (the epoch in 16 hex digits), admitted, seen, made, delay.
+--                                     A name has no "\n", and the highest byte of a double is no hex digit: so this
+--                                     text is unique in the string
 -- ARGV[1]   the member that charges: a region, or "region/replica"
 -- ARGV[2..] "\n<epoch><pop>\n" of each count, budget by budget, POP by POP
--- and last, doubles: what the caller knows of the store's clock, in microseconds (weir_budget::store_clock): the latest that it can
---           show, what it showed when it was seen to have jumped, and how far it has. Then of each budget: the member's demand,
---           thousandths of a token per second; how many of its POPs are asked; whole microseconds in which a token refills, and the
---           nanoseconds beyond them, below 1000; whole microseconds in which an empty budget fills, rounded up; how many counts there
---           are. Then six per count, and six zeros where there is none: tokens admitted, the unconfirmed part of them, how many
---           microseconds ago the first that is not on record may have been admitted, how many tokens the POP's own bucket has not
---           refilled since, when the report was made, in milliseconds of the POP's clock, and how many counts of this POP there are
---           from here on
+-- and last, doubles: the caller's bounds on the store's clock, in microseconds (weir_budget::store_clock): the
+--           latest time that it can show; the time at which its latest jump was observed; and the length of all its
+--           jumps. Then for each budget: the member's demand, in thousandths of a token per second; its number of
+--           POPs with demand; whole microseconds in which a token refills, and the nanoseconds beyond them, below
+--           1000; whole microseconds in which an empty budget fills, rounded up; the number of counts.
+--           Then six per count, or six zeros if there is none: tokens admitted; the unconfirmed part of them; the
+--           age in microseconds of the oldest admission that is not on record; tokens that the POP's own bucket has
+--           not refilled since; the time of the report, in milliseconds of the POP's clock; and the number of counts
+--           of this POP from here on
 --
--- Returns   now_us, a double; and for each budget: ahead, a double; how many bytes the members have, in 3; for each POP, or once if
---           there are no counts, four doubles: deficit_us, deficit_ns, spread, charged; then the members as they are kept. Or, if the
---           clock shows more than it can, the error "LATE <now_us>", and nothing is written
+-- Returns   now_us, a double; and for each budget: ahead, a double; the bytes of the members, in 3; for each POP, or
+--           once if there are no counts, four doubles: deficit_us, deficit_ns, spread, charged; then the members as
+--           they are stored. Or, if the clock is past its latest possible time, the error "LATE <now_us>", and
+--           nothing is written
 --
--- The numbers in capitals are set in front of this text from the constants of weir_budget. Time counts here: Redis does nothing else
--- meanwhile, and what it does for each call and each byte of a new string takes as long as the arithmetic. So budgets go together, there
--- are few functions, and no table or string that is not needed.
+-- The limits in capitals are constants of weir_budget, defined in lines before this text.
+--
+-- This script is optimised for speed: Redis does nothing else meanwhile, and its overhead for each call and each
+-- byte of a new string takes as long as the arithmetic. So several budgets go in one call, there are few functions,
+-- and there is no table or string that is not needed.
 
 local HEAD = '<c2dddddddddddI1I3I3I4'
 local read, write, find, sub, floor = struct.unpack, struct.pack, string.find, string.sub, math.floor
@@ -38,7 +49,7 @@ local region, said, ROW_BYTES = ARGV[1], ARGV[#ARGV], 48
 local own, own_bytes = string.char(#region) .. region, #region + 1
 local latest, jump_seen, jumped = read('<ddd', said)
 
--- Drops the shortest spills, but never the latest; returns how long the list is then.
+-- Drops the shortest spans, but never the latest; returns the new length of the list.
 local function bound_spills(spills, spills_len, most)
   while spills_len > most do
     local shortest = 1
@@ -56,15 +67,17 @@ end
 
 local time = redis.call('TIME')
 local store_now = time[1] * 1000000 + time[2]
--- The clock has jumped, or the caller has given up since. It knows which, and asks again if it still wants to.
+-- The clock has jumped, or the call is late. The caller can distinguish the two, and repeats the call if it
+-- still waits.
 if store_now > latest then
   return {err = string.format('LATE %.0f', store_now)}
 end
 
--- Finds a record. It is made where a budget has several counts: few have, and to make a function takes time.
+-- Finds a record. It is created for the first budget with several counts: few have them, and creating a
+-- function takes time.
 local record_of
 local answers, answers_len = {write('<d', store_now)}, 1
--- The next source among the arguments, and where its row begins in `said`.
+-- Index of the next source among the arguments, and position of its row in `said`.
 local i, row = 2, 25
 for k = 1, #KEYS do
   local key = KEYS[k]
@@ -79,7 +92,7 @@ for k = 1, #KEYS do
   local state = redis.pcall('GET', key)
   local is, us, ns, at_us, ahead_us, doubt_us, bursts, until_us, before, token, rest, kept, spans, sources, members, all
   if state and state.err then
-    -- Something else lies under our name; a budget that nobody can charge would be worse than a new one.
+    -- The key has another type; a budget that cannot be charged would be worse than a new one.
     redis.call('DEL', key)
     state = ''
   end
@@ -95,7 +108,7 @@ for k = 1, #KEYS do
     state = ''
   end
 
-  -- How much of the time since the last charge never was: the clock jumped ahead, as the caller has seen.
+  -- Subtract the time since the last charge that did not pass, according to the jumps that the caller observed.
   if jumped > 0 then
     local since = at > ahead and at - ahead or 0
     if since <= jump_seen and store_now > since then
@@ -108,10 +121,10 @@ for k = 1, #KEYS do
   local charged
   local sure = fill_us > STEP_US and fill_us or STEP_US
   local now = store_now
-  -- The spills, once they are looked at.
+  -- Spans of unused refill, once they are needed.
   local spills
-  -- The record of the count at hand, and where it stands in `state`, if it does. If there are several counts, what was heard of records
-  -- by where they stand, and the records that are new.
+  -- Record of the current count, and its position in `state`, if it is there. For several counts: updated
+  -- records by position, and new records.
   local record_admitted, record_seen, record_made, record_delay, place
   local places, heard, added = nil, nil, ''
   local is_only = counts == 1
@@ -129,7 +142,8 @@ for k = 1, #KEYS do
     end
   end
   repeat
-    -- The counts of one POP: what is on record, and how much more time has passed than the POP's clock says.
+    -- Counts of one POP: read their records, and compute the excess of the time that passed over the time by
+    -- the POP's clock.
     local told = store_now + ahead
     local late
     if counts == 0 then
@@ -162,8 +176,8 @@ for k = 1, #KEYS do
       end
     end
 
-    -- The budget's own time: the store's, without its steps. A step back is no time, nor is a step forward that the caller's
-    -- or the POP's clock exposes. Where a budget is only looked at, more time than plausible is put off.
+    -- The budget's own time: the store's, without its steps. A step back is no time, nor is a step forward that
+    -- the caller's or the POP's clock exposes. If a budget is only read, an implausibly long time is put off.
     local elapsed = told > at and told - at or 0
     now = told
     if told < at then
@@ -187,7 +201,8 @@ for k = 1, #KEYS do
     ahead = ahead + now - told
     elapsed = now - at
 
-    -- Refill, and note what a full budget loses: at most a burst, where no POP confirms that so much time has passed.
+    -- Refill, and record the unused refill of a full budget: at most a burst, if no POP confirms that this time
+    -- has passed.
     if deficit_us < elapsed then
       local from = at + deficit_us
       if count == 0 and elapsed > sure and from < now - fill_us then
@@ -221,14 +236,14 @@ for k = 1, #KEYS do
     end
     at = now
 
-    -- Go by this quota from now on: as many tokens are missing as before, however long they take now.
+    -- Adopt this quota: the number of missing tokens stays, not the time to refill them.
     if (was_us ~= token_us or was_ns ~= token_ns) and (deficit_us > 0 or deficit_ns > 0) then
       local missing = deficit_us / (was_us + was_ns / 1000) * (token_us + token_ns / 1000)
       deficit_us, deficit_ns = math.min(floor(missing), DEFICIT_US_MAX), 0
     end
     was_us, was_ns = token_us, token_ns
 
-    -- Charge what the records do not hold yet.
+    -- Charge the tokens that the records do not contain yet.
     local reach, missing = 0, 0
     charged = 0
     for c = i, i + count - 1 do
@@ -242,8 +257,8 @@ for k = 1, #KEYS do
         record_admitted, record_seen, record_made, record_delay = admitted, now, made, 0
         sources_len = sources_len + 1
       else
-        -- The POP's clock says how much time lies between two reports. If they arrive farther apart, the later one was
-        -- delayed; or the store's clock has stepped, where no report is held up for so long.
+        -- The POP's clock gives the time between two reports. If they arrive farther apart, the later one was
+        -- delayed; or the store's clock has stepped, if that is longer than any report is delayed.
         local gap, passed = 0, 0
         if made > record_made then
           gap, record_made = made - record_made, made
@@ -281,9 +296,9 @@ for k = 1, #KEYS do
         new = CHARGE_TOKENS_MAX
       end
       if new > 0 then
-        -- New tokens were admitted since the record was made; unless a POP cannot admit so many in that time: then the record
-        -- was late. If the POP has heard that some of them were charged, the store has forgotten that: the report's span
-        -- begins after it.
+        -- New tokens were admitted since the record was made, unless a POP cannot admit that number in that
+        -- time; then the record was late. If some of the tokens are confirmed to the POP, the store has lost
+        -- their charge: the report's span begins after it.
         local span = new > unconfirmed and spoken + FORGOTTEN_US_MAX or spoken
         local least = new * token_us + floor(new * token_ns / 1000) - fill_us
         if since < least then
@@ -307,8 +322,8 @@ for k = 1, #KEYS do
       local price_ns = charged * token_ns
       local cost_us = charged * token_us + floor(price_ns / 1000)
 
-      -- A report speaks of the past: what spilled within its span pays for it first, except for tokens that the POP's own
-      -- bucket still lacks.
+      -- A report covers the past: the unused refill within its span pays for it first, except for tokens that
+      -- the POP's own bucket still lacks.
       if spills_len > 0 and charged > missing then
         spills = spills or {read('<' .. string.rep('d', spills_len), state, HEAD_BYTES + 1)}
         local refilled = charged - missing
@@ -354,7 +369,7 @@ for k = 1, #KEYS do
       deficit_us, deficit_ns = DEFICIT_US_MAX, 0
     end
 
-    -- Remember how many bursts deep it went. fmod is exact where a quotient is not.
+    -- Update the fan-out. fmod is exact where a quotient is not.
     if now >= spread_until then
       spread = 0
     end
@@ -381,7 +396,7 @@ for k = 1, #KEYS do
     end
 
     i, row = i + count, row + ROW_BYTES * (count > 0 and count or 1)
-    -- Forget the sources heard of longest ago.
+    -- Forget the sources that reported longest ago.
     if sources_len > SOURCES_MAX then
       heard = heard or {}
       local seen, says, ids, from = {}, {}, {}, sources_at
@@ -412,7 +427,7 @@ for k = 1, #KEYS do
     end
   until i > last
 
-  -- Note the member's demand, forget members that fell silent.
+  -- Record the member's demand, and forget members that fell silent.
   local members = write('<c0ddd', own, milli, askers, now)
   if sources_at - members_at ~= #members or sub(state, members_at, members_at + own_bytes - 1) ~= own then
     local others, from = {members}, members_at
@@ -450,14 +465,14 @@ for k = 1, #KEYS do
   if spread > 0 and spread_until - now > keep_us then
     keep_us = spread_until - now
   end
-  -- The clock may step forward without forgetting a debt or a spread.
+  -- The clock may step forward without losing a debt or a fan-out.
   if spread > 0 or deficit_us > fill_us or deficit_us == fill_us and deficit_ns > 0 then
     keep_us = keep_us + STEP_KEPT_US
   end
   if keep_us > KEPT_US_MAX then
     keep_us = KEPT_US_MAX
   end
-  -- To say until when to keep it takes Redis an eighth of the time of a charge, so that is said only now and then.
+  -- Setting the expiry takes an eighth of the time of a charge, so it is set only now and then.
   local longer_us = store_now + keep_us - kept_until
   local is_kept = longer_us >= 0 and longer_us <= KEPT_SLACK_US
   if not is_kept then

@@ -4,8 +4,8 @@
 //!
 //! - `weir:budget:{<rule>:<value in hex>}`: a budget. The braces are a hash tag of Redis Cluster, where all
 //!   keys of a call must be in one slot.
-//! - `weir:strict:{<rule>:<value in hex>}`: a strict budget. With windows it is `weir:quota:day:{<rule>:<value
-//!   in hex>}`, `weir:quota:60s+0:{...}` or `weir:sliding:60s+0:{...}`.
+//! - `weir:strict:{<rule>:<value in hex>}`: a strict budget. With windows the name begins with `weir:quota:day:`,
+//!   `weir:quota:60s+0:` or `weir:sliding:60s+0:` instead of `weir:strict:`.
 //! - `weir:rules`: rule sets; `weir:{weir:rules}:orders`: overrides.
 //! - `weir:pops` and `weir:fleet`: POPs.
 //! - `weir:hot` and `weir:{weir:hot}:changed`: hot keys.

@@ -112,8 +112,8 @@ impl Meter {
         self.planned.entry
     }
 
-    /// Demand of the POP since it last reported `key`, in tokens: those within `most_milli` thousandths a second, over
-    /// at most `span_ns`, and those beyond. Must be called before the meter is refilled.
+    /// Demand of the POP since it last reported `key`, in tokens: the part within `most_milli` thousandths a
+    /// second, over at most `span_ns`, and the part beyond. Must be called before the meter is refilled.
     pub(super) fn asked(
         &mut self,
         now: Time,

@@ -144,8 +144,8 @@ impl Draw {
         price_ns(deficit_ns / WINDOW_TOKEN_NS, self.quota.token_ns())
     }
 
-    /// Notes which of the `leases` are short of tokens that others hold: of those that are `outstanding`, all
-    /// but their own. For tokens of a window, and places, the wait says when to ask again.
+    /// Marks the `leases` that are short of tokens which others hold: of the `outstanding` tokens, all but
+    /// their own. For tokens of a window, and places in flight, the wait is the time to ask again instead.
     pub fn note_returns(&self, leases: &mut [Leased], outstanding: u64) {
         if !matches!(self.law, Law::Steady | Law::Sliding(_) | Law::Log(_)) {
             return;

@@ -24,25 +24,26 @@ use super::script::{Lua, with_maxima};
 use crate::store::StoreError;
 use crate::store::clock::{DOUBLE, TOLD, add_doubles, doubles, whole};
 
-/// How long a budget's head is (see the script).
+/// Length of a budget's head in bytes (see the script).
 pub const HEAD_BYTES: usize = 101;
 
-/// Redis keeps a budget for so much less than it is asked to at most, in microseconds: so it need not be asked at each charge.
+/// Maximum time by which Redis may keep a budget shorter than requested, in microseconds, so that its expiry
+/// need not be set at each charge.
 const KEPT_SLACK_US: u64 = 10_000_000;
-// What a budget is kept for beyond its debt covers that several times.
+// The time for which a budget is kept beyond its debt is several times that.
 const _: () = assert!(KEPT_SLACK_US * 5 < GRACE_US);
 
-/// How many numbers of a budget stand before those of its counts; the last one says how many counts there are.
+/// Number of doubles per budget before those of its counts; the last one is the number of counts.
 const HEAD_DOUBLES: usize = 6;
-/// How many numbers there are of each count.
+/// Number of doubles per count.
 const COUNT_DOUBLES: usize = 6;
 
-/// The script, with weir-budget's maxima in front.
+/// The script, preceded by limits of weir-budget.
 pub fn script() -> String {
     with_maxima(&maxima(), include_str!("../charge.lua"))
 }
 
-/// The numbers that the script goes by.
+/// Limits of weir-budget for the script.
 fn maxima() -> [(&'static str, u64); 24] {
     const { assert!(COUNT_MAX < 1 << 53, "Lua has doubles only") };
     [
@@ -73,44 +74,44 @@ fn maxima() -> [(&'static str, u64); 24] {
     ]
 }
 
-/// What is charged to one budget, POP by POP.
+/// Charge to one budget, POP by POP.
 #[derive(Debug)]
 pub struct Charging {
-    /// The budget.
+    /// Name of the budget.
     pub(super) key: String,
     quota: Quota,
     member: Arc<str>,
-    /// The sources of the counts.
+    /// Sources of the counts.
     sources: Vec<String>,
-    /// What the script is told of the budget and its counts.
+    /// Arguments for the budget and its counts, as doubles.
     numbers: Vec<u8>,
-    /// The member's demand, with the counts of each POP.
+    /// Demand of the member, one for each POP's counts.
     demands: Vec<Demand>,
 }
 
-/// What an answer to a call does not say.
+/// Parts of the accounts that are not in the answer to a call.
 #[derive(Debug)]
 pub struct Says {
     member: Arc<str>,
-    /// The member's demand, with the counts of each POP, budget by budget.
+    /// Demand of the member, one for each POP's counts, budget by budget.
     demands: Vec<Vec<Demand>>,
 }
 
-/// The arguments of a call that charges several budgets in the name of one member.
+/// Arguments of a call that charges several budgets in the name of one member.
 #[derive(Debug)]
 pub struct Arguments {
-    /// The budgets.
+    /// Names of the budgets.
     pub keys: Vec<String>,
-    /// The first arguments: the member, and the sources of the counts.
+    /// First arguments: the member, and the sources of the counts.
     pub texts: Vec<String>,
-    /// The last one, behind what is known of the store's clock.
+    /// Last argument, after the bounds of the store's clock.
     pub tail: Vec<u8>,
-    /// What the answer leaves out.
+    /// Parts of the accounts that are not in the answer.
     pub says: Says,
 }
 
 impl Charging {
-    /// What `charge` says of the budget of this key in the name of `member`, who is the charge's.
+    /// Creates the charge of the budget `key`. `member` must be the charge's member.
     pub fn new(key: String, member: Arc<str>, charge: &Charge<'_>) -> Self {
         let Charge { quota, demand, pop, counts, .. } = *charge;
         let (token_ns, milli) = (quota.token_ns(), demand.milli.min(COUNT_MAX));
@@ -139,26 +140,27 @@ impl Charging {
         Self { key, quota, member, sources, numbers, demands: vec![Demand { milli, ..demand }] }
     }
 
-    /// How many counts there are.
+    /// Number of counts.
     pub(super) fn counts_len(&self) -> usize {
         self.sources.len()
     }
 
-    /// Whether `other` may go in the same call.
+    /// True if `other` may go in the same call.
     pub(super) fn is_of_member(&self, other: &Self) -> bool {
         self.member == other.member
     }
 
-    /// Whether another POP's counts may go with these, at most so many in all: of the same budget by the same quota.
+    /// True if another POP's counts may be joined with these, for at most `counts_max` in all: they belong to
+    /// the same budget with the same quota.
     pub fn takes(&self, other: &Self, counts_max: usize) -> bool {
         let (mine, others) = (self.counts_len(), other.counts_len());
         let is_same = self.quota == other.quota && self.is_of_member(other) && self.key == other.key;
         is_same && mine > 0 && others > 0 && mine + others <= counts_max
     }
 
-    /// Charges `other`, which may go with this, right after this.
+    /// Adds `other`, which may be joined with this, to be charged right after this.
     pub fn join(&mut self, other: Self) {
-        // The demand is the latest; the counts are those of both.
+        // The demand is the latest one; the counts are those of both.
         let (head, counts) = other.numbers.split_at((HEAD_DOUBLES - 1) * DOUBLE);
         self.numbers[..head.len()].copy_from_slice(head);
         self.numbers.extend_from_slice(&counts[DOUBLE..]);
@@ -168,7 +170,7 @@ impl Charging {
         self.demands.extend(other.demands);
     }
 
-    /// The arguments of a call that charges these, which are of one member.
+    /// Arguments of a call with these charges, which are of one member.
     pub fn arguments(charges: Vec<Self>) -> Arguments {
         let member = charges.first().map(|charge| Arc::clone(&charge.member)).unwrap_or_default();
         let says = Says { member, demands: Vec::with_capacity(charges.len()) };
@@ -183,8 +185,8 @@ impl Charging {
         all
     }
 
-    /// The call of `script` that charges these, which are of one member and, in a cluster, of one slot; and what its answer
-    /// leaves out.
+    /// Call of `script` with these charges, which are of one member and, in a cluster, of one slot. Also
+    /// returns the parts of the accounts that are not in the answer.
     pub(super) fn call(script: &Lua, charges: Vec<Self>) -> (Call, Says) {
         let Arguments { keys, texts, tail, says } = Self::arguments(charges);
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
@@ -196,7 +198,7 @@ impl Charging {
     }
 }
 
-/// What a source's counts stand behind in the string.
+/// Name of a source, before its counts in the string.
 fn source(epoch: u64, pop: &str) -> String {
     let epoch = epoch.to_be_bytes();
     let mut source = String::with_capacity(2 * epoch.len() + pop.len() + 2);
@@ -215,7 +217,7 @@ fn source_name(pop: &str) -> Cow<'_, str> {
     pop.into()
 }
 
-/// What the script said of the charges: of each budget, of each POP.
+/// Accounts from the script's answer, for each budget and each POP.
 pub fn accounts(said: &[u8], says: Says) -> Result<Vec<Vec<Account>>, StoreError> {
     read_accounts(said, says).ok_or(StoreError::Nonsense("an account that cannot be read"))
 }
@@ -227,7 +229,7 @@ fn read_accounts(said: &[u8], says: Says) -> Option<Vec<Vec<Account>>> {
     says.demands.into_iter().map(read).collect()
 }
 
-/// Reads what `said` begins with: the accounts of one budget.
+/// Parses the accounts of one budget at the beginning of `said`.
 fn read_budget(
     said: &mut &[u8],
     now_us: u64,
@@ -260,14 +262,14 @@ fn read_budget(
     rows.chunks_exact(4 * DOUBLE).zip(demands).enumerate().map(account).collect()
 }
 
-/// How long Redis keeps the budget at most, if it is not charged again.
+/// Maximum time for which Redis keeps the budget without another charge.
 pub(super) fn kept(entry: &Entry, account: &Account) -> Duration {
     let is_remembered = account.spread > 0 || account.deficit_ns > entry.quota.fill_ns();
     let longer_us = if is_remembered { SPREAD_KEPT_US + STEP_KEPT_US } else { 0 };
     Duration::from_micros(keep_us(account.deficit_ns).saturating_add(longer_us).min(KEPT_US_MAX))
 }
 
-/// Reads members as a budget keeps them; its own clock shows `own_us`. One of them is `known`, whose name is shared.
+/// Parses a budget's members; its own clock is at `own_us`. One of them is `known`, whose name is shared.
 fn read_members(mut bytes: &[u8], own_us: u64, known: &Arc<str>) -> Option<Vec<Member>> {
     let mut members = Vec::with_capacity(1);
     while let Some((len, rest)) = bytes.split_first() {
@@ -284,7 +286,7 @@ fn read_members(mut bytes: &[u8], own_us: u64, known: &Arc<str>) -> Option<Vec<M
     Some(members)
 }
 
-/// A deficit in nanoseconds, of whole microseconds and the rest.
+/// A deficit in nanoseconds, from whole microseconds and the rest.
 pub(super) fn deficit(whole_us: u64, rest_ns: u64) -> Result<u64, StoreError> {
     let deficit_ns = whole_us.checked_mul(1_000).and_then(|ns| ns.checked_add(rest_ns));
     deficit_ns.ok_or(StoreError::Nonsense("a deficit beyond its maximum"))
