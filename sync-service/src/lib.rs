@@ -1,18 +1,19 @@
 //! weir-sync: receives reports from the points of presence, charges the budgets, and replies with grants.
 //!
-//! The path of a report: [`server`] accepts it, [`routes`] checks its path and its token, and [`report`] decodes it and
-//! passes it to weir-budget's hub. A [`store`] makes the hub's charges, and the reply is encoded. The thin binary only reads
-//! the [`config`] and waits for a signal.
+//! The path of a report: [`server`] accepts it, [`routes`] checks its path and its token, and [`report`]
+//! decodes it and passes it to weir-budget's hub. A [`store`] makes the hub's charges, and the reply is
+//! encoded. The thin binary only reads the [`config`] and waits for a signal.
 //!
-//! The path of a rule set: [`document`] parses it, and [`rules`] puts it into the store. POPs get the new revision, which
-//! includes the overrides of operators ([`orders`]), with their next replies; [`fleet`] lists the revision that each POP
-//! runs. [`rules_file`] watches a rule file, [`check`] checks one, [`explain`] applies one to a request, and [`import`]
-//! converts one from another rate limiter's configuration. [`cli`] has the commands for a running weir-sync.
+//! The path of a rule set: [`document`] parses it, and [`rules`] puts it into the store. POPs get the new
+//! revision, which includes the overrides of operators ([`orders`]), with their next replies; [`fleet`] lists
+//! the revision that each POP runs. [`rules_file`] watches a rule file, [`check`] checks one, [`explain`]
+//! applies one to a request, and [`import`] converts one from another rate limiter's configuration. [`cli`] has
+//! the commands for a running weir-sync.
 //!
 //! Changes and decisions are written to the audit log ([`trail`]).
 //!
-//! A [`gateway`] is a point of presence in this process: it decides requests for services, and its reports are handled
-//! here.
+//! A [`gateway`] is a point of presence in this process: it decides requests for services, and its reports are
+//! handled here.
 //!
 //! The arithmetic of budgets is in weir-budget. This crate has the clock, the sockets and the stores.
 //!

@@ -1,10 +1,10 @@
 //! Budgets of a fleet's rate limiter: one quota, spent at many points of presence (POPs).
 //!
-//! Each POP decides by itself, reports what it admitted, and gets with the reply a grant until the next report. A
-//! weir-sync in between charges the reports to budgets in a store. [`hub::Hub`] is all of a weir-sync but its IO: reports,
-//! the store's answers and the time go in; questions to the store and replies come out. The budgets that a store keeps
-//! are here too: [`budget::Budget`], and [`escrow::Escrow`] for strict rules, where no token may be spent before it is
-//! debited.
+//! Each POP decides by itself, reports what it admitted, and gets with the reply a grant until the next report.
+//! A weir-sync in between charges the reports to budgets in a store. [`hub::Hub`] is all of a weir-sync but its
+//! IO: reports, the store's answers and the time go in; questions to the store and replies come out. The
+//! budgets that a store keeps are here too: [`budget::Budget`], and [`escrow::Escrow`] for strict rules, where
+//! no token may be spent before it is debited.
 //!
 //! ```
 //! use weir_budget::budget::Budget;
@@ -44,26 +44,27 @@
 //! The parts of [`hub`], in the order in which a report passes them:
 //!
 //! 1. [`pops`] lists the POPs that report here, and estimates the size of the fleet;
-//! 2. [`claims`] limits a report to what its POP can have admitted; [`ban`] distributes the keys that penalties banned to
-//!    all POPs, and [`push`] repeats messages that were lost;
+//! 2. [`claims`] limits a report to what its POP can have admitted; [`ban`] distributes the keys that penalties
+//!    banned to all POPs, and [`push`] repeats messages that were lost;
 //! 3. [`region`] makes a [`plan`] of the report: its charges and, for strict rules, its draws; [`demand`] turns
 //!    cumulative counts into requests per second;
-//! 4. the store charges a [`budget`], exactly once: [`source`] records the counts charged for a POP and the delay of its
-//!    reports, `clock` distinguishes time that passed from a step of the store's clock, [`spill`] pays for late reports,
-//!    [`spread`] records the fan-out of bursts;
+//! 4. the store charges a [`budget`], exactly once: [`source`] records the counts charged for a POP and the
+//!    delay of its reports, `clock` distinguishes time that passed from a step of the store's clock, [`spill`]
+//!    pays for late reports, [`spread`] records the fan-out of bursts;
 //! 5. the store draws on an [`escrow`], which refills by its rule's refill policy: continuously, or by windows;
-//! 6. [`divide`] turns an account into a grant, [`floors`] smooths the demand within a region's minimum share, and
-//!    [`heat`] decides how closely to watch the key;
-//! 7. [`hot`] keeps the keys that are pushed to every POP, and [`heard`] the last state of each budget; without the
-//!    store, [`alone`] continues from there with the region's own share.
+//! 6. [`divide`] turns an account into a grant, [`floors`] smooths the demand within a region's minimum share,
+//!    and [`heat`] decides how closely to watch the key;
+//! 7. [`hot`] keeps the keys that are pushed to every POP, and [`heard`] the last state of each budget; without
+//!    the store, [`alone`] continues from there with the region's own share.
 //!
-//! For operators, [`busy`] keeps the top keys, [`decisions`] the decisions of each rule, and [`statuses`] the state of each
-//! POP. [`store_clock`] prevents a jump of the store's clock from refilling budgets. [`bound`] computes how far above its
-//! quota a key can get, [`figures`] collects gauges, and [`text`] writes keys as text.
+//! For operators, [`busy`] keeps the top keys, [`decisions`] the decisions of each rule, and [`statuses`] the
+//! state of each POP. [`store_clock`] prevents a jump of the store's clock from refilling budgets. [`bound`]
+//! computes how far above its quota a key can get, [`figures`] collects gauges, and [`text`] writes keys as
+//! text.
 //!
-//! This crate has no clock, no socket and no store: time is an argument, and a store may run the same code elsewhere. The
-//! Redis scripts of weir-sync are translations of [`budget::Budget::charge`] and [`escrow::Escrow::draw`], and one test
-//! suite runs over both.
+//! This crate has no clock, no socket and no store: time is an argument, and a store may run the same code
+//! elsewhere. The Redis scripts of weir-sync are translations of [`budget::Budget::charge`] and
+//! [`escrow::Escrow::draw`], and one test suite runs over both.
 
 #![no_std]
 
