@@ -356,6 +356,7 @@ mod tests {
         assert!(Document::read(&[0xff], Form::Either).is_err());
     }
 
+    // I2
     #[test]
     fn size_is_bounded_as_it_arrives_and_as_it_is_kept() {
         let rule = |n: usize| format!("- {{name: r{n}, key: [client_address], rate: 5/s}}\n");

@@ -81,6 +81,7 @@ mod tests {
 
     use super::*;
 
+    // I2
     #[test]
     fn a_flood_of_refusals_is_logged_once_a_minute_and_bounded() {
         let (refusals, start) = (Refusals::default(), Instant::now());

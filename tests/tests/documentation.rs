@@ -1,5 +1,5 @@
-//! What the pages show is true: the filter accepts every rule set in them, every link leads somewhere, every test
-//! that the invariants name exists, and the benchmarks' page has a row for each figure that must be reached.
+//! What the pages show is true: the filter accepts every rule set in them, every link leads somewhere, every invariant
+//! has a test, and the benchmarks' page has a row for each figure that must be reached.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use serde_json::Value;
 use weir_rules::config::Config;
 use weir_tests::bench::page::{PARTS, SUMMARY, held};
 use weir_tests::bench::summary::{TARGETS, Word};
+use weir_tests::simulation::scenarios::SCENARIOS;
 
 /// The pages that show rule sets to copy.
 /// (Those of docs/rules.md are tried in tests/rules.rs.)
@@ -19,14 +20,16 @@ const FOLDERS: [(&str, bool); 3] = [(".", false), ("docs", true), ("envoy", true
 const LINKS_MIN: usize = 60;
 /// The README is a front door: what takes more lines is a page of its own.
 const README_LINES_MAX: usize = 200;
-/// The page that names tests.
+/// The page whose tags tests carry.
 const INVARIANTS: &str = "docs/invariants.md";
 /// The page that `make bench` writes its figures into.
 const BENCHMARKS: &str = "docs/benchmarks.md";
 /// Where the tests are.
 const SOURCES: [&str; 3] = ["filter", "sync-service", "tests"];
-/// The page names more tests than this, or they are not found in it any more.
-const TESTS_MIN: usize = 100;
+/// What fails when a mechanism of the budget loop is taken out.
+const ABLATIONS: &str = "tests/src/simulation/ablations.tsv";
+/// It has more lines than this, or they are not found any more.
+const ABLATIONS_MIN: usize = 50;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -46,26 +49,20 @@ fn rule_sets(page: &str) -> Vec<String> {
         .collect()
 }
 
-/// The tests that a page names: in backticks `file.rs: name`, and after a comma `name` alone, of the same
-/// file. Each with its file.
-fn named_tests(page: &str) -> Vec<(String, String)> {
-    let on_one_line = page.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut named: Vec<(String, String)> = Vec::new();
-    let mut goes_on = false;
-    for (i, part) in on_one_line.split('`').enumerate() {
-        if i % 2 == 0 {
-            goes_on = goes_on && part.trim() == ",";
-            continue;
+/// The tags of invariants (`I5`) in the comments above the tests of a source.
+fn tags(source: &str) -> BTreeSet<String> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let (mut tags, mut above) = (BTreeSet::new(), Vec::new());
+    for line in source.lines().map(str::trim) {
+        if line.starts_with("//") {
+            above.extend(line.split(|c| !is_word(c)).map(str::to_owned));
+        } else if ["#[test", "#[tokio::test"].iter().any(|attribute| line.starts_with(attribute)) {
+            tags.extend(above.drain(..));
+        } else if !line.starts_with("#[") {
+            above.clear();
         }
-        let test = match (part.split_once(".rs: "), named.last()) {
-            (Some((file, name)), _) => Some((format!("{file}.rs"), name.to_owned())),
-            (None, Some((file, _))) if goes_on => Some((file.clone(), part.to_owned())),
-            _ => None,
-        };
-        goes_on = test.is_some();
-        named.extend(test);
     }
-    named
+    tags
 }
 
 /// Adds what is below `folder` and ends in `.rs` to `sources`, with its text.
@@ -186,20 +183,55 @@ fn a_link_that_leads_nowhere_is_found() {
     assert_eq!(anchors("# In `one` word: x-y\n```\n# not\n```\n"), ["in-one-word-x-y".to_owned()].into());
 }
 
-#[test]
-fn every_test_that_the_invariants_name_exists() {
+/// All sources, with their paths.
+fn sources() -> Vec<(PathBuf, String)> {
     let mut sources = Vec::new();
     for folder in SOURCES {
         read_sources(&root().join(folder), &mut sources).unwrap_or_else(|e| panic!("{folder}: {e}"));
     }
-    let named = named_tests(&page(INVARIANTS));
-    assert!(named.len() > TESTS_MIN, "expected tests in {INVARIANTS}, found {}", named.len());
-    let is_missing = |(file, name): &&(String, String)| {
-        let function = format!("fn {name}(");
-        !sources.iter().any(|(path, text)| path.ends_with(file) && text.contains(&function))
-    };
-    let missing: Vec<_> = named.iter().filter(is_missing).collect();
-    assert!(missing.is_empty(), "{INVARIANTS} names tests that are not there: {missing:?}");
+    sources
+}
+
+#[test]
+fn every_invariant_is_on_its_page_and_has_a_test() {
+    let page = page(INVARIANTS);
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| I")?.split_once(' '));
+    let named: Vec<_> = rows.map(|(number, _)| format!("I{number}")).collect();
+    assert_eq!(named, (1..=9).map(|number| format!("I{number}")).collect::<Vec<_>>());
+    let tested: BTreeSet<_> = sources().iter().flat_map(|(_, text)| tags(text)).collect();
+    let missing: Vec<_> = named.iter().filter(|tag| !tested.contains(*tag)).collect();
+    assert!(missing.is_empty(), "expected a test with each tag in its comment, found none with {missing:?}");
+}
+
+#[test]
+fn a_tag_counts_only_above_a_test() {
+    let source = "/// I1: x.\n// I2, I3\n#[test]\nfn a() {}\n// I4\nfn b() {}\n#[test]\nfn c() {} // I5\n";
+    let tags = tags(source);
+    assert!(["I1", "I2", "I3"].iter().all(|tag| tags.contains(*tag)), "{tags:?}");
+    assert!(!["I4", "I5"].iter().any(|tag| tags.contains(*tag)), "{tags:?}");
+}
+
+#[test]
+fn what_fails_without_a_mechanism_exists() {
+    let labels: BTreeSet<_> = SCENARIOS
+        .iter()
+        .flat_map(|scenario| scenario.fleets.iter().map(|size| scenario.label(*size)))
+        .collect();
+    let sources = sources();
+    let is_test = |name: &str| sources.iter().any(|(_, text)| text.contains(&format!("fn {name}(")));
+    let text = page(ABLATIONS);
+    let lines: Vec<Vec<_>> =
+        text.lines().filter(|line| !line.starts_with('#')).map(|line| line.split('\t').collect()).collect();
+    assert!(lines.len() > ABLATIONS_MIN, "expected lines in {ABLATIONS}, found {}", lines.len());
+    for line in lines {
+        let exists = match line[..] {
+            ["row", _, row, _] => labels.contains(row),
+            ["test", _, test, _] => is_test(test),
+            ["worlds", _, _, _] => true,
+            _ => false,
+        };
+        assert!(exists, "{ABLATIONS}: expected a row, a test or worlds that exist, found {line:?}");
+    }
 }
 
 #[test]

@@ -246,6 +246,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
     /// However late messages are, however many are lost, and whichever POPs die.
+    // I6
     #[test]
     fn there_are_never_more_in_flight_than_the_limit(
         steps in prop::collection::vec((step_us(), act(), 0..POPS, 0..2_usize, trip_us(), 0..50_usize), 1..400),

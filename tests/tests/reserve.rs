@@ -180,6 +180,7 @@ fn run(pops: u64, asks_per_second: u64, cost_max: u64, lasts_max_ms: u64, moves:
 }
 
 /// Requests cost less than they reserve, or more.
+// I5
 #[test]
 #[allow(clippy::cast_precision_loss, reason = "small numbers")]
 fn a_fleet_admits_what_requests_cost_and_not_what_they_reserve() {

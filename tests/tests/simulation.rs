@@ -35,6 +35,7 @@ fn a_violated_invariant_says_how_to_see_it_again() {
     assert!(error.contains("make sim SEED=42 SCENARIO='tight'"), "{error}");
 }
 
+// I5
 #[test]
 fn the_table_holds_in_small_fleets() {
     let names = [
@@ -101,6 +102,7 @@ fn a_pop_cut_off_from_its_weir_sync_keeps_its_own_quota() {
 
 /// The VMs of a POP are replaced while it reaches no weir-sync, near an outage of the store, and its client does not
 /// come back to it: what the old VMs had not said, the new ones say.
+// I7
 #[test]
 fn what_replaced_vms_had_not_said_is_charged() {
     for (here, there) in [(5.0, 60.0), (5.0, 300.0)] {
@@ -136,6 +138,7 @@ fn a_burst_each_time_the_bucket_is_full_is_let_through_whole_by_any_number_of_wo
 }
 
 /// Nine contended keys in the one slot of a table, which watches six: of a quota, what nobody hears of is half at most.
+// I7
 #[test]
 fn keys_that_their_slot_cannot_watch_have_half_a_quota_more_at_most() {
     for size in [SMALL, MIDDLE] {

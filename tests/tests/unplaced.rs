@@ -88,6 +88,7 @@ struct Waiting {
 }
 
 /// 20/s of 5/s, with 40 ms to weir-sync and back, and a report every 250 ms.
+// I6
 #[test]
 fn a_busy_key_gets_its_quota() {
     const STEP_US: u64 = 10_000;
@@ -119,6 +120,7 @@ fn a_busy_key_gets_its_quota() {
 
 proptest! {
     /// However late messages are, however many are lost or come twice.
+    // I6
     #[test]
     fn no_more_than_the_quota_is_ever_spent(
         steps in prop::collection::vec((0..POPS.len(), 0u64..60_000, 0u64..900_000, 0u64..1_800_000, 0u8..8), 1..300),

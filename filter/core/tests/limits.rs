@@ -75,6 +75,7 @@ fn so_many_rules(count: usize) -> Value {
     json!({"rules": (0..count).map(|n| rule(n, &at_path(n))).collect::<Vec<_>>()})
 }
 
+// I2
 #[test]
 fn a_thousand_rules_work_and_one_more_is_refused() {
     let text = so_many_rules(RULES_MAX).to_string();
@@ -91,6 +92,7 @@ fn a_thousand_rules_work_and_one_more_is_refused() {
     assert_eq!(parse(&so_many_rules(0)).unwrap_err(), expected);
 }
 
+// I2
 #[test]
 fn rules_that_wider_and_tiers_make_are_counted_too() {
     let wider = json!({"wider": [{"ipv4": 24, "times": 2}]});
@@ -103,6 +105,7 @@ fn rules_that_wider_and_tiers_make_are_counted_too() {
     }
 }
 
+// I2
 #[test]
 fn rules_beyond_the_maximum_are_not_made() {
     let tiers: Vec<_> =
@@ -120,6 +123,7 @@ fn rules_beyond_the_maximum_are_not_made() {
     assert_eq!(found, [expected]);
 }
 
+// I2
 #[test]
 fn ten_thousand_entries_of_a_list_work_and_one_more_is_refused() {
     let addresses = |count: usize| {
@@ -143,6 +147,7 @@ fn ten_thousand_entries_of_a_list_work_and_one_more_is_refused() {
     assert_eq!(values(ENTRIES_MAX + 1).unwrap_err(), [expected]);
 }
 
+// I2
 #[test]
 fn other_lists_have_a_hundred_items() {
     let hosts = |n: usize| json!({"hosts": (0..n).map(|n| format!("h{n}.example")).collect::<Vec<_>>()});
@@ -183,6 +188,7 @@ fn of_bytes(bytes: usize) -> Vec<u8> {
     text
 }
 
+// I2
 #[test]
 fn a_mebibyte_works_and_one_byte_more_is_refused() {
     let rules = document::parse(&of_bytes(DOCUMENT_BYTES_MAX)).unwrap();
@@ -191,6 +197,7 @@ fn a_mebibyte_works_and_one_byte_more_is_refused() {
     assert_eq!(errors, ["expected a rule set of at most 1048576 bytes, found 1048577"]);
 }
 
+// I2
 #[test]
 fn regular_expressions_are_bounded() {
     let regex = |regex: &str| matching(&json!({"headers": [{"name": "x", "regex": regex}]}));
@@ -220,6 +227,7 @@ fn regular_expressions_are_bounded() {
     assert!(found[0].contains(expected), "{found:?}");
 }
 
+// I2
 #[test]
 fn globs_and_paths_are_bounded() {
     let path = |path: Value| matching(&json!({"path": path}));
@@ -239,6 +247,7 @@ fn globs_and_paths_are_bounded() {
     }
 }
 
+// I2
 #[test]
 fn different_headers_are_bounded() {
     let many = |count: usize| {
@@ -252,6 +261,7 @@ fn different_headers_are_bounded() {
     assert_eq!(many(996).unwrap_err(), [expected]);
 }
 
+// I2
 #[test]
 fn templates_are_bounded() {
     let response = |response: Value| parse(&json!({"rules": [rule(0, &json!({"response": response}))]}));

@@ -19,6 +19,7 @@ fn reply(settled: Settled) -> Reply {
     Reply { sequence: 1, pops: 1, settled, grants: vec![Allowance::Warm; 3], ..Reply::default() }
 }
 
+// I9
 #[test]
 fn a_message_of_another_version_is_refused_and_both_are_named() {
     for bytes in [report().encode(), reply(Settled::All).encode()] {

@@ -209,6 +209,7 @@ mod tests {
         Time::from_nanos(ms * 1_000_000)
     }
 
+    // I5
     #[test]
     fn a_share_is_a_part_of_rate_and_burst() {
         let third = Share::new(1, 3).of(quota(100, Period::Second, 100));
@@ -228,6 +229,7 @@ mod tests {
         assert_eq!((small.burst(), small.token_ns()), (1, 3_300_000_000));
     }
 
+    // I5
     #[test]
     fn begins_where_the_last_account_left_off() {
         // At 10 s it lacked half of its burst; half of that has refilled since.
@@ -277,6 +279,7 @@ mod tests {
         assert_eq!(account.deficit_ns, part.fill_ns() - 100_000_000 + 2 * part.token_ns());
     }
 
+    // I5
     #[test]
     fn two_replicas_that_hear_the_same_pops_come_to_the_same() {
         let part = quota(1, Period::Day, 100);
@@ -296,6 +299,7 @@ mod tests {
         assert_eq!((repeated.charged, repeated.deficit_ns), (0, at_a));
     }
 
+    // I2
     #[test]
     fn budgets_are_bounded_and_any_beyond_is_judged_by_its_report() {
         let part = quota(10, Period::Second, 100);

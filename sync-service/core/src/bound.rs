@@ -146,6 +146,7 @@ mod tests {
         Sharing { strict: false, local_burst, floors: alloc::vec![], law: Law::Steady }
     }
 
+    // I4
     #[test]
     fn the_formula_in_figures() {
         let quota = quota(100, 100);
@@ -170,6 +171,7 @@ mod tests {
         assert_eq!(usual(quota, &Sharing { strict: true, ..sharing(50) }, &FLEET), 0);
     }
 
+    // I4
     #[test]
     fn a_pop_that_is_cut_off_adds_what_the_rule_says() {
         let (quota, sharing) = (quota(100, 100), sharing(100));
@@ -192,6 +194,7 @@ mod tests {
     }
 
     proptest! {
+        // I4
         #[test]
         fn grows_with_the_fleet_and_the_age_of_its_news(
             fleet in fleet(), count in 1..1_000_000_u32, burst in 2..1_000_000_u32, part in 1..100_u32,
@@ -214,6 +217,7 @@ mod tests {
             }
         }
 
+        // I4
         #[test]
         fn grows_with_the_bursts(fleet in fleet(), count in 1..1_000_000_u32, burst in 2..500_000_u32, local in 1..500_000_u32, more in 1..500_000_u32) {
             let local = local.min(burst);
@@ -225,6 +229,7 @@ mod tests {
             prop_assert!(bound(all, &Sharing::of(all), &fleet) >= bound(quota(count, burst), &Sharing::of(quota(count, burst)), &fleet));
         }
 
+        // I4
         #[test]
         fn a_pop_that_is_cut_off_for_longer_adds_more(cut_off in 0..1_000_u32, span_ns in 0..1_u64 << 50, more in 1..1_u32 << 20) {
             let quota = quota(100, 100);

@@ -113,6 +113,7 @@ mod tests {
         Rule { name: name.into(), quota, sharing: Sharing::of(quota) }
     }
 
+    // I2
     #[test]
     fn rules_that_nobody_names_are_forgotten_and_their_number_is_bounded() {
         let mut rules = Rules::default();

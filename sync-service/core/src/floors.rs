@@ -173,6 +173,7 @@ mod tests {
         assert_eq!(rate(floors.charge(at(2_000), &entry(quota()), 30, &account(0, in_debt))), 300 + 4 * 170);
     }
 
+    // I5
     #[test]
     fn what_another_weir_sync_of_the_region_was_told_first_is_taken_too() {
         let mut floors = Floors::default();
@@ -204,6 +205,7 @@ mod tests {
         assert_eq!(told(11_500, 40), 227, "a long rest pays for no more than a second");
     }
 
+    // I5
     #[test]
     fn what_two_reports_say_at_once_is_taken_once() {
         let mut floors = Floors::default();

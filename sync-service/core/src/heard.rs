@@ -157,6 +157,7 @@ mod tests {
         assert_eq!(owed(&heard, 61).get("a").unwrap().most_milli, 50_000);
     }
 
+    // I2
     #[test]
     fn full_budgets_are_not_remembered_and_the_refilled_make_room() {
         let mut heard = Heard::with_budgets_max(2);

@@ -358,6 +358,7 @@ mod tests {
         assert_eq!(pops.news(at(3)), [note("fra1", 9, 0)], "the others are gone");
     }
 
+    // I5
     #[test]
     fn what_pops_say_of_the_fleet_counts_until_the_store_does() {
         let mut fleet = FleetSize::default();
@@ -377,6 +378,7 @@ mod tests {
         assert_eq!(fleet.known(), Some(2), "the store knows");
     }
 
+    // I5
     #[test]
     fn a_store_that_lost_its_data_is_not_believed_before_every_pop_has_had_time_to_speak() {
         let mut fleet = FleetSize::default();
@@ -405,6 +407,7 @@ mod tests {
         assert_eq!(reports.map(|report| pops.answer(&report)), [false, false, true, true, false]);
     }
 
+    // I2
     #[test]
     fn made_up_names_take_bounded_memory_and_the_silent_make_room() {
         let mut pops = Pops::new(10 * SECOND_NS);

@@ -166,6 +166,7 @@ mod tests {
     proptest! {
         /// It does what the model does until it has to forget a span. And tokens that were admitted after some moment are
         /// never paid for with more than what spilled after that moment.
+        // I5
         #[test]
         fn no_time_pays_twice_nor_for_what_came_later(steps in prop::collection::vec(step(), 1..60)) {
             let (mut spill, mut naive) = (Spill::default(), Naive::default());

@@ -82,6 +82,7 @@ mod tests {
         Quota::new(Rate::new(count, Period::Second).unwrap(), burst).unwrap()
     }
 
+    // I4
     #[test]
     fn whole_bursts_are_counted_and_forgotten_a_while_after_they_are_paid() {
         let quota = quota(100, 100);

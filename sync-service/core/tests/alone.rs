@@ -48,6 +48,7 @@ fn other_regions_hear_of_a_hot_key_by_its_whole_quota() {
     assert_eq!(hot[0].quota, quota());
 }
 
+// I5
 #[test]
 fn pops_of_a_region_share_its_part_by_one_ratio() {
     let mut region = Region::new("eu/1", Terms::default());
@@ -65,6 +66,7 @@ fn pops_of_a_region_share_its_part_by_one_ratio() {
     assert_eq!(grant.level_milli, 10_000);
 }
 
+// I7
 #[test]
 fn what_is_owed_alone_is_dropped_when_the_store_answers() {
     let mut region = Region::new("eu/1", Terms::default());

@@ -52,6 +52,7 @@ fn told_perhaps_again(keys: &mut Bans, ms: u64, report: &Report, is_repeated: bo
     told.into_iter().map(key).collect()
 }
 
+// I4
 #[test]
 fn the_other_pops_are_told_once_and_the_one_that_banned_is_not() {
     let mut keys = Bans::default();
@@ -84,6 +85,7 @@ fn numbered(worker: u64, sequence: u64, done: u64, lost: u64) -> Report {
     Report { worker, sequence, replies: Replies { done, lost }, ..report("fra2", &[]) }
 }
 
+// I4
 #[test]
 fn what_was_in_a_lost_reply_is_told_again_with_the_next() {
     let mut keys = Bans::default();
@@ -174,6 +176,7 @@ fn the_fleets_list_is_told_once_though_it_is_merged_every_interval() {
     }
 }
 
+// I2
 #[test]
 fn everything_is_bounded() {
     let mut keys = Bans::default();
@@ -272,6 +275,7 @@ fn forgotten(n: usize) -> BannedKey {
     BannedKey { said: Said::Forgotten, ..key(n, 0) }
 }
 
+// I4
 #[test]
 fn a_key_that_is_reset_is_told_to_every_pop_once_and_no_longer_banned() {
     let mut keys = Bans::default();

@@ -60,6 +60,7 @@ fn told(budget: &mut Budget, now_ms: u64, quota: Quota, admitted: u64, span_ms: 
 }
 
 /// Tokens that were admitted at the rate leave no debt, even if nobody heard of them meanwhile.
+// I5
 #[test]
 fn a_report_after_an_outage_is_charged_over_its_span() {
     let (quota, mut budget) = (quota(50, Period::Second, 50), Budget::default());
@@ -84,6 +85,7 @@ fn a_report_after_an_outage_is_charged_over_its_span() {
 
 /// A replica takes over that has not heard of the last charges. The POPs have: their reports say only what they admitted
 /// since. A client spends a burst, and then each POP admits five tokens a second, together the rate.
+// I5
 #[test]
 fn what_a_store_forgot_is_charged_over_the_time_that_it_forgot() {
     let (pops, outage_ms) = (["a", "b", "c"], 2_400);
@@ -144,6 +146,7 @@ fn reports_that_were_held_up_and_arrive_in_a_bunch_cost_no_more_than_one() {
 }
 
 /// Replies are lost, so the spans in reports grow. The reports arrive, so the budget still knows when tokens were new.
+// I4
 #[test]
 fn a_burst_after_a_rest_is_not_paid_by_the_rest_however_long_its_span() {
     let quota = quota(50, Period::Second, 50);
@@ -169,6 +172,7 @@ fn an_unknown_epoch_is_charged_what_nobody_confirmed() {
     assert_eq!(charge(&mut budget, 0, quota, "b", &[(1, 5, 9)]), 5, "another POP, another source");
 }
 
+// I2
 #[test]
 fn sources_and_members_are_bounded_and_the_oldest_go_first() {
     let (quota, mut budget) = (quota(1, Period::Second, 1), Budget::default());
@@ -205,6 +209,7 @@ fn a_budget_is_kept_until_full_and_a_grace() {
     assert_eq!(keep_us(5_000_000_000), GRACE_US + 5 * SECOND_US);
 }
 
+// I2
 #[test]
 fn no_debt_is_remembered_for_longer_than_the_slowest_bucket_takes_to_fill() {
     let (slow, mut budget) = (quota(1, Period::Day, 400), Budget::default());
@@ -326,6 +331,7 @@ proptest! {
     }
 
     /// A store that loses its data still charges each token at least once, and exactly once if no reply was lost.
+    // I7
     #[test]
     fn forgetting_heals(rounds in prop::collection::vec((0..50_u64, any::<bool>(), any::<bool>()), 1..60), lossy in any::<bool>()) {
         let quota = quota(1, Period::Day, 400);
@@ -341,6 +347,7 @@ proptest! {
     }
 
     /// Merge by max: the order of the reports of an epoch, and repeats among them, do not matter.
+    // I7
     #[test]
     fn order_and_repeats_do_not_matter(mut counts in prop::collection::vec(0..1_000_u64, 1..30), seed in any::<u64>()) {
         let quota = quota(1, Period::Day, 400);
@@ -388,6 +395,7 @@ proptest! {
     }
 
     /// Many small refills add up to one large one: nothing is lost to rounding.
+    // I7
     #[test]
     fn tiny_frequent_refills_lose_nothing(spans in prop::collection::vec(0..5_000_u64, 1..300), rate in 1..1_000_000_u32) {
         let quota = quota(rate, Period::Second, 100);

@@ -237,6 +237,7 @@ fn a_key_of_a_rule_that_the_fleet_does_not_have_is_refused_and_not_confirmed() {
 }
 
 /// It may lie, so nothing is charged; and it may be right, so it has its part of the region.
+// I9
 #[test]
 fn a_key_of_a_newer_rule_set_is_granted_out_of_the_region_by_itself_until_that_is_known() {
     let mut region = region();

@@ -65,6 +65,7 @@ fn a_lost_report_is_made_up_for_by_the_next() {
     assert_eq!(window.milli(at(2_000)), 100_000);
 }
 
+// I5
 #[test]
 fn a_replica_that_alone_hears_a_pop_counts_what_it_missed_and_any_other_leaves_it_to_the_others() {
     let (mut alone, mut shared) = (Window::default(), Window::default());
@@ -76,6 +77,7 @@ fn a_replica_that_alone_hears_a_pop_counts_what_it_missed_and_any_other_leaves_i
     assert_eq!(alone.milli(at(2_000)), 100_000);
 }
 
+// I5
 #[test]
 fn receivers_that_hear_a_pop_seldom_count_it_once() {
     for (receivers, pace_ms) in [(2, 500), (4, 250), (2, 250), (3, 700)] {
@@ -111,6 +113,7 @@ fn a_budget_sums_its_buckets_and_counts_its_pops() {
     assert_eq!(idle, Demand { milli: 300_000, askers: 2 }, "a POP that is not asked is no asker");
 }
 
+// I2
 #[test]
 fn budgets_beyond_the_maximum_are_estimated_from_the_report_alone() {
     let mut demands = Demands::with_budgets_max(1);
@@ -122,6 +125,7 @@ fn budgets_beyond_the_maximum_are_estimated_from_the_report_alone() {
     assert_eq!(demands.debts(at(9_000)), (0, 0), "the silent are forgotten, and there is room again");
 }
 
+// I2
 #[test]
 fn buckets_of_a_budget_are_bounded() {
     let mut demands = Demands::default();
@@ -147,6 +151,7 @@ fn a_warm_key_is_spread_over_the_time_it_is_reported_for() {
     assert_eq!(warm.milli(at(11_200)), 80_000, "and so would a warm one that has not grown");
 }
 
+// I5
 #[test]
 fn a_warm_key_that_the_workers_of_a_pop_report_one_after_the_other_keeps_its_demand() {
     let mut window = Window::default();
@@ -203,6 +208,7 @@ fn two_receivers_of_one_region_count_a_pop_once() {
 
 proptest! {
     /// If each report is answered, several weir-syncs together count each token once.
+    // I5
     #[test]
     fn receivers_together_count_what_was_asked_once(
         reports in prop::collection::vec((0..100_u64, 0..4_usize), 4..60), receivers in 1..4_usize,
@@ -232,6 +238,7 @@ proptest! {
 
     /// Whatever arrives, in any order: the demand is never more than what was asked for within the window, and only a
     /// few samples are kept.
+    // I5
     #[test]
     fn never_more_than_was_asked(reports in prop::collection::vec((0..200_u64, 0..1_000_u64), 1..100)) {
         let (mut window, mut now_ms, mut most) = (Window::default(), 10_000, 0);
@@ -245,6 +252,7 @@ proptest! {
     }
 
     /// Repeating every report changes nothing.
+    // I5
     #[test]
     fn repeats_change_nothing(reports in prop::collection::vec((1..400_u64, 0..100_u64), 1..60)) {
         let (mut once, mut twice, mut now_ms, mut asked) = (Window::default(), Window::default(), 10_000, 0);

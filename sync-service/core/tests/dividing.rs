@@ -175,6 +175,7 @@ fn run_loop(factor: u64) -> u64 {
     pops.iter().map(|pop| pop.admitted).sum()
 }
 
+// I5
 #[test]
 fn a_contended_key_is_admitted_at_its_quota() {
     let ideal = 100 + 60 * 100;

@@ -242,6 +242,7 @@ fn account(pending_entry: &Entry, tokens: u64) -> Account {
     Budget::default().charge(NOW_US, &entry.charge("eu", "fra1"))
 }
 
+// I4
 #[test]
 fn a_key_that_is_reset_is_not_held_to_what_its_budget_was_in_any_region() {
     let (mut here, mut elsewhere, mut list) = (hub("eu"), hub("us"), BanList::default());

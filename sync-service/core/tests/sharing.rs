@@ -52,6 +52,7 @@ fn is_about(ratio: AdmitRatio, part: u64, whole: u64) -> bool {
     ratio.bits().abs_diff(AdmitRatio::of(part, whole).bits()) <= 2
 }
 
+// I5
 #[test]
 fn a_floor_is_a_regions_own_and_the_rest_is_divided_by_demand() {
     let sharing = with_floors(&[("eu", 30)]);
@@ -61,6 +62,7 @@ fn a_floor_is_a_regions_own_and_the_rest_is_divided_by_demand() {
     assert!(is_about(ratio(&sharing, &account, "eu"), 30 * 970 + 170 * 70, 200 * 970));
 }
 
+// I5
 #[test]
 fn what_a_region_does_not_ask_for_of_its_floor_is_the_others() {
     let sharing = with_floors(&[("eu", 30)]);
@@ -87,6 +89,7 @@ fn a_floor_of_a_slow_quota_is_worth_whole_requests() {
     assert_eq!(divided(&entry(slow, &sharing), &empty, own, "eu").elsewhere.level_milli, 1_000);
 }
 
+// I5
 #[test]
 fn a_floor_holds_in_debt() {
     let sharing = with_floors(&[("eu", 30)]);
@@ -100,6 +103,7 @@ fn a_floor_holds_in_debt() {
     assert_eq!(before.ratio, AdmitRatio::ONE, "a region that comes next begins within its floor");
 }
 
+// I5
 #[test]
 fn what_one_pop_of_another_region_owes_is_not_owed_within_a_floor() {
     let sharing = with_floors(&[("eu", 30)]);
@@ -110,6 +114,7 @@ fn what_one_pop_of_another_region_owes_is_not_owed_within_a_floor() {
     assert_eq!((elsewhere("us").ratio, elsewhere("us").level_milli), (AdmitRatio::ONE, -300_000));
 }
 
+// I7
 #[test]
 fn replicas_of_a_region_are_one_region() {
     let sharing = with_floors(&[("eu", 30)]);
@@ -120,6 +125,7 @@ fn replicas_of_a_region_are_one_region() {
     }
 }
 
+// I4
 #[test]
 fn a_client_seen_at_many_pops_gets_a_part_of_the_burst_at_each() {
     let sharing = Sharing { local_burst: 60, ..Sharing::of(quota()) };
@@ -172,6 +178,7 @@ fn heat(level: i64, demand: u64, spread: u32) -> Heat {
     division(&Sharing::of(quota()), &account, "eu").heat
 }
 
+// I4
 #[test]
 fn a_key_is_hot_when_it_is_asked_for_much_or_has_little_left() {
     assert_eq!(heat(100, 50, 0), Heat::Warm);
@@ -183,6 +190,7 @@ fn a_key_is_hot_when_it_is_asked_for_much_or_has_little_left() {
     assert_eq!(heat(100, 51, 2), Heat::Hot);
 }
 
+// I4
 #[test]
 fn what_seldom_speaks_counts_for_the_heat_and_not_for_the_ratio() {
     let mut account = account(10, &[("eu", 40), ("us", 40)]);
@@ -207,6 +215,7 @@ fn a_warm_key_gets_no_grant_and_a_resting_one_the_longest_lease() {
 proptest! {
     /// No budget gives out more than it has, or than the floors. Each region gets its floor, or all that it asks for.
     /// Without floors all regions get the same ratio.
+    // I5
     #[test]
     fn parts_add_up(
         level in -2_000..100_i64, demands in prop::collection::vec(0..5_000_u64, 1..6),

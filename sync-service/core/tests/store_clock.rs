@@ -143,6 +143,7 @@ impl World {
     }
 }
 
+// I8
 #[test]
 fn two_weir_syncs_in_turn_refill_by_the_time_that_passed_though_one_started_after_the_jump() {
     let mut world = World::new();
@@ -219,6 +220,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
+    // I8
     #[test]
     fn no_budget_refills_by_more_than_time_and_a_margin_for_each_jump(
         steps in prop::collection::vec(step(), 1..80)

@@ -68,6 +68,7 @@ fn every_key_is_answered_in_the_reports_order() {
     assert_eq!(all[0], Allowance::Leased(Leased { left, ..Leased::of(10, 2_000) }));
 }
 
+// I6
 #[test]
 fn with_the_store_out_of_reach_strict_keys_are_leased_nothing() {
     let mut region = Region::new("eu/1", Terms::default());

@@ -150,6 +150,7 @@ async fn a_peek_is_not_held_against_its_client() {
     assert_eq!(metrics.gateway_shadow_limited.get_or_create(&row("shadow")).get(), 1);
 }
 
+// I6
 #[tokio::test]
 async fn what_is_told_of_a_strict_quota_is_its_budgets_level_and_not_a_leases_rest() {
     let strict = json!({"rate": "5/h", "burst": 5, "strict": true});

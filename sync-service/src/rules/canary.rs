@@ -206,6 +206,7 @@ mod tests {
         assert_eq!((same, other), (0, 1));
     }
 
+    // I6
     #[test]
     fn a_strict_rule_keeps_its_quota_in_a_canary() {
         let [loose, wider] = [r#""rate": "5/s""#, r#""rate": "9/s""#].map(rules);

@@ -349,6 +349,7 @@ mod tests {
         store.charge(&batch).await.remove(0).unwrap().deficit_ns / quota.token_ns()
     }
 
+    // I2
     #[tokio::test]
     async fn a_full_store_forgets_the_budget_closest_to_full() {
         let store = Memory::new(3, Duration::from_secs(1));

@@ -56,6 +56,7 @@ fn bombs() -> Vec<(&'static str, String, bool)> {
     ]
 }
 
+// I2
 #[test]
 fn what_is_put_is_refused_soon_and_takes_little_memory() {
     let running = Running::start(&["--admin-token", ADMIN]);
@@ -77,6 +78,7 @@ fn what_is_put_is_refused_soon_and_takes_little_memory() {
     assert_eq!(put("application/yaml", GOOD).0, 201, "it goes on");
 }
 
+// I2
 #[test]
 fn a_large_text_is_not_repeated_by_its_aliases() {
     let running = Running::start(&["--admin-token", ADMIN]);
@@ -92,6 +94,7 @@ fn a_large_text_is_not_repeated_by_its_aliases() {
     assert!(peak < before + 16 * 1_024, "{before} KiB before, {peak} at most");
 }
 
+// I2
 #[test]
 fn a_watched_file_that_is_a_bomb_changes_nothing() {
     let (rules, path) = file(GOOD);
@@ -109,6 +112,7 @@ fn a_watched_file_that_is_a_bomb_changes_nothing() {
     assert!(status == 200 && answer.contains("\"rate\":\"5/s\""), "{answer}");
 }
 
+// I2
 #[test]
 fn check_and_explain_refuse_a_bomb_soon_and_with_little_memory() {
     let ten_megabytes = ("10 MB", format!("{GOOD}#{}", "x".repeat(10_000_000)), false);

@@ -187,6 +187,7 @@ fn head(line: &str, token: &str, headers: &str) -> String {
     format!("{line} HTTP/1.1\r\nhost: weir\r\nauthorization: Bearer {token}\r\n{headers}\r\n")
 }
 
+// I2
 #[tokio::test]
 async fn ten_megabytes_are_refused_on_every_path_and_are_not_read() {
     for server in Server::both(&[]) {
@@ -214,6 +215,7 @@ async fn ten_megabytes_are_refused_on_every_path_and_are_not_read() {
     }
 }
 
+// I2
 #[tokio::test]
 async fn a_body_that_drips_is_given_up_in_time() {
     for server in Server::both(&[]) {
@@ -226,6 +228,7 @@ async fn a_body_that_drips_is_given_up_in_time() {
     }
 }
 
+// I2
 #[tokio::test]
 async fn silence_and_half_a_head_are_given_up_in_time() {
     let ends_in = |outcome: &Outcome, time: Duration, what: &str| {
@@ -251,6 +254,7 @@ async fn silence_and_half_a_head_are_given_up_in_time() {
     }
 }
 
+// I2
 #[tokio::test]
 async fn heads_and_trailers_have_a_size() {
     for server in Server::both(&[]) {
@@ -302,6 +306,7 @@ async fn http_2_is_not_spoken_so_its_floods_end_at_once() {
     }
 }
 
+// I2
 #[tokio::test]
 async fn idle_connections_are_bounded_in_number() {
     for server in Server::both_patient(&["--connections-max", "50"]) {
@@ -327,6 +332,7 @@ async fn idle_connections_are_bounded_in_number() {
     }
 }
 
+// I2
 #[tokio::test]
 async fn where_file_descriptors_are_few_there_are_fewer_connections_and_nobody_is_kept_out() {
     let server = Server::Plain(Running::started(&mut limited("-n 200", &["--listen", "127.0.0.1:0"])));
@@ -393,6 +399,7 @@ const GROWTH_KIB: u64 = 16 * 1_024;
 /// How much more than at the start it ever is.
 const PEAK_KIB: u64 = 64 * 1_024;
 
+// I2
 #[tokio::test]
 async fn memory_stays_flat_whatever_thousands_of_clients_do_wrong() {
     for server in Server::both(&["--connections-max", "256"]) {

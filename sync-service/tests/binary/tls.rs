@@ -216,6 +216,7 @@ fn the_port_for_grpc_speaks_http_2_over_the_same_tls() {
     assert!(secured.connect(&config).is_err(), "the other port speaks HTTP/1.1");
 }
 
+// I2
 #[test]
 fn plain_http_and_silence_end_a_secured_connection() {
     let secured = Secured::start(&["--token", TOKEN, "--first-byte-timeout-ms", "200"]);

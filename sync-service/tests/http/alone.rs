@@ -28,6 +28,7 @@ async fn is_settled(server: &Server, said: &Report) -> bool {
     reply(&report(server.address, "", said).await).settled.is_all()
 }
 
+// I5, I7
 #[tokio::test]
 async fn a_region_goes_on_with_its_share_and_is_charged_when_the_store_is_back() {
     let store = Shared::new(Config::default().pop_ttl);
@@ -61,6 +62,7 @@ async fn granted(server: &Server, said: &Report) -> (u32, u32, bool) {
     (reply.grants[0].grant().expect("a grant").burst, reply.pops, reply.is_guess)
 }
 
+// I5
 #[tokio::test]
 async fn a_weir_sync_that_starts_without_its_store_goes_by_what_its_pops_know() {
     let known = r#"weir_sync_pops_known{region="fra"}"#;
@@ -83,6 +85,7 @@ async fn a_weir_sync_that_starts_without_its_store_goes_by_what_its_pops_know() 
     assert_eq!(granted(&fra, &knowing(3, 4)).await, (100, 2, false));
 }
 
+// I5
 #[tokio::test]
 async fn where_no_pop_knows_the_expected_number_counts() {
     let store = Shared::new(Config::default().pop_ttl);
@@ -93,6 +96,7 @@ async fn where_no_pop_knows_the_expected_number_counts() {
     assert_eq!(report(fra.address, "", &too_many).await.status, 400);
 }
 
+// I5
 #[tokio::test]
 async fn the_share_follows_the_pops_that_report_here() {
     let pop_ttl = Duration::from_millis(400);
@@ -114,6 +118,7 @@ async fn the_share_follows_the_pops_that_report_here() {
     }
 }
 
+// I6
 #[tokio::test]
 async fn strict_keys_are_lent_nothing_and_hot_keys_are_pushed_all_the_same() {
     let store = Shared::new(Config::default().pop_ttl);

@@ -239,6 +239,7 @@ async fn a_gateway_is_a_pop_that_may_run_it() {
     decides("allow").await;
 }
 
+// I6
 #[tokio::test]
 async fn what_cannot_be_a_canary_is_refused_with_what_was_expected() {
     let server = Server::start(guarded()).await;

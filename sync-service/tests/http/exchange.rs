@@ -62,6 +62,7 @@ async fn a_report_is_charged_and_answered_with_a_grant() {
     );
 }
 
+// I7
 #[tokio::test]
 async fn repeats_are_answered_but_not_charged_again() {
     let server = Server::start(Config::default()).await;

@@ -57,6 +57,7 @@ async fn within_a_moment<T>(answer: impl Future<Output = T>) -> T {
     timeout(LONG / 4, answer).await.expect("kept out")
 }
 
+// I2
 #[tokio::test]
 async fn connections_that_only_wait_keep_nobody_out() {
     let server = Server::start(few_places()).await;
@@ -72,6 +73,7 @@ async fn connections_that_only_wait_keep_nobody_out() {
     drop((half_open, silent, idle));
 }
 
+// I2
 #[tokio::test]
 async fn requests_whose_bodies_do_not_come_keep_nobody_out() {
     let server = Server::start(few_places()).await;
@@ -172,6 +174,7 @@ async fn an_answer_that_is_taken_drop_by_drop_has_a_time() {
     dripping.abort();
 }
 
+// I2
 #[tokio::test]
 async fn a_head_has_a_size() {
     let server = Server::start(few_places()).await;

@@ -81,6 +81,7 @@ async fn other_paths_methods_and_media_types_are_refused() {
     assert_eq!(ask(server.address, &post("/v1/report", with_parameter, &body)).await.status, 200);
 }
 
+// I2
 #[tokio::test]
 async fn too_large_a_body_is_refused_before_and_while_it_is_read() {
     let server = Server::start(Config::default()).await;

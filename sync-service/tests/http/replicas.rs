@@ -22,6 +22,7 @@ async fn pair(store: &std::sync::Arc<Shared>) -> [Server; 2] {
     ]
 }
 
+// I7
 #[tokio::test]
 async fn a_pop_that_alternates_between_replicas_is_charged_once() {
     let store = Shared::new(Config::default().pop_ttl);
@@ -48,6 +49,7 @@ async fn a_pop_that_alternates_between_replicas_is_charged_once() {
     assert_eq!(levels, [30_000, 20_000, 10_000]);
 }
 
+// I7
 #[tokio::test]
 async fn what_an_alternating_pop_is_asked_for_is_not_doubled() {
     let store = Shared::new(Config::default().pop_ttl);

@@ -1,4 +1,6 @@
 //! Checks that reserve an estimate, and are told later what the request cost.
+//!
+//! Tests of I6.
 
 use std::cell::Cell;
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! The scenarios of the table in which the store's clock steps, as at a fail-over to a host whose clock is behind or
 //! ahead.
+//!
+//! Tests of I8.
 
 use weir_wire::time::SECOND_NS;
 

@@ -1,5 +1,5 @@
 //! The scenarios of the table that need one certain mechanism: each fails if that is taken out
-//! (docs/budgets.md has the list).
+//! (ablations.tsv has the list).
 
 use weir_wire::time::SECOND_NS;
 

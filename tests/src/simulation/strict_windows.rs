@@ -187,8 +187,8 @@ impl Windows {
         above.fold(0.0, f64::max)
     }
 
-    /// Requests of client `key` that were admitted, and those that the naive model would admit. In a log, "a token counts
-    /// for longer than it must by the time from a request to its report" (docs/budgets.md, `Law::Log`).
+    /// Requests of client `key` that were admitted, and those that the naive model would admit. In a log, a token
+    /// counts for longer than it must, by the time from its request to its report (docs/budgets.md).
     fn figures(self, world: &World, key: u32) -> (f64, f64) {
         let Setup { interval_ns, .. } = *world.setup();
         let (mut naive, mut admitted, mut ideally) =

@@ -1,4 +1,6 @@
 //! What a rule counts by, beside the token bucket, and what happens when a request ends.
+//!
+//! Tests of I3.
 
 use std::time::{Duration, Instant};
 

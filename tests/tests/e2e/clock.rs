@@ -11,6 +11,7 @@ use crate::panics::Clock;
 use crate::plugin::one;
 
 /// All of the Envoy sees the step.
+// I8
 #[tokio::test]
 async fn a_clock_that_steps_back_five_minutes_refuses_no_honest_client() {
     for host in [Host::Wasm, Host::Native] {

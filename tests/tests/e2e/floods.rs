@@ -50,6 +50,7 @@ async fn flood(edge: &Envoy) -> (Tally, Duration) {
 }
 
 /// The login rule as it is recommended, strict, with a Redis. A key of it keeps its place while it holds a token that it has drawn.
+// I6
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_flood_locks_nobody_out_of_a_strict_login() {
     let redis = Redis::start().await;
@@ -62,6 +63,7 @@ async fn a_slow_flood_locks_nobody_out_of_a_strict_login() {
     assert_eq!(tally.admitted(), tally.total(), "in {took:?}");
 }
 
+// I6
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_locks_few_newcomers_out_of_a_bounded_login() {
     let edge = Envoy::start(Setup::with(small(one("login", "5/m", 5)))).await;

@@ -1,4 +1,6 @@
 //! envoy/llm-api: tokens of a language model, charged by what its responses say.
+//!
+//! Tests of I3.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;

@@ -1,5 +1,7 @@
 //! A contended key while the budget is out of reach: what a point of presence rightly admits meanwhile
 //! is no debt that locks its client out once the budget is back.
+//!
+//! Tests of I5.
 
 use std::time::{Duration, Instant};
 
@@ -89,6 +91,7 @@ async fn a_client_keeps_its_rate_when_redis_comes_back_empty() {
     contended.kept_its_rate().await;
 }
 
+// I8
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_keeps_its_rate_when_redis_comes_back_with_what_it_knew() {
     let redis = Redis::start().await;

@@ -51,6 +51,7 @@ async fn admitted(edge: &Envoy, name: &str, count: usize) -> usize {
     tally.admitted()
 }
 
+// I6
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quota_is_one_count_for_two_points_of_presence_and_outlasts_what_is_restarted() {
     away_from_midnight().await;

@@ -41,6 +41,7 @@ async fn admitted_together(edges: [&Envoy; 2], asked: u32, seconds: u64) -> f64 
     a.admitted_per_second() + b.admitted_per_second()
 }
 
+// I5
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_regions_share_one_budget() {
     let redis = Redis::start().await;
@@ -62,6 +63,7 @@ async fn two_regions_share_one_budget() {
     assert!(all <= 1.03 * ideal, "{all:.0} admitted since the beginning, {ideal:.0} were allowed");
 }
 
+// I5
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_burst_at_two_points_of_presence_is_paid_back() {
     let redis = Redis::start().await;
@@ -86,6 +88,7 @@ async fn a_burst_at_two_points_of_presence_is_paid_back() {
     );
 }
 
+// I4
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_each_region_alone_would_admit_is_still_charged_to_both() {
     let redis = Redis::start().await;
@@ -109,6 +112,7 @@ async fn two_regions_without_a_budget_loop_admit_twice_the_quota() {
     assert!((1.9 * RATE..=2.1 * RATE).contains(&together), "a quota each: {together:.1}");
 }
 
+// I1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_killed_or_hung_is_not_noticed_by_requests() {
     let mut redis = Redis::start().await;
@@ -140,6 +144,7 @@ async fn redis_killed_or_hung_is_not_noticed_by_requests() {
     }
 }
 
+// I5
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn regions_share_their_budget_again_after_redis_was_gone() {
     let mut redis = Redis::start().await;

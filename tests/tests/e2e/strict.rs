@@ -43,6 +43,7 @@ async fn two_points_of_presence_admit_one_burst_together() {
     a.counter_reaches("weir.strict.paused", 1).await;
 }
 
+// I6
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_obeys_retry_after_is_admitted_at_its_next_try() {
     let weir_sync = WeirSync::start("fra1", "memory").await;
@@ -226,6 +227,7 @@ async fn one_by_one(pop: &str, weir_sync: &WeirSync) -> Envoy {
     edge
 }
 
+// I6
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_at_two_points_of_presence_go_on_one_by_one() {
     let redis = Redis::start().await;

@@ -83,6 +83,7 @@ impl Traffic {
     }
 }
 
+// I1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn weir_sync_killed_and_started_again_is_not_noticed_by_requests() {
     let mut weir_sync = WeirSync::start("fra1", "memory").await;
@@ -164,6 +165,7 @@ fn silence(_: &Asked) -> Say {
 
 type Lie = fn(&Asked) -> Say;
 
+// I1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_weir_sync_that_lies_is_not_noticed_by_requests() {
     let liar = Server::start(honest).await;
@@ -200,6 +202,7 @@ fn reports(server: &Server) -> Vec<Report> {
     server.asked().iter().map(decode).collect()
 }
 
+// I7
 #[tokio::test]
 async fn what_was_admitted_while_weir_sync_was_away_is_reported_when_it_is_back() {
     let server = Server::start(an_error).await;

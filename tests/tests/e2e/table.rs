@@ -32,6 +32,7 @@ async fn rotate(edge: &Envoy, first: usize, count: usize) -> Tally {
     tally
 }
 
+// I2
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rotating_addresses_cost_no_memory_and_free_no_throttled_address() {
     let plugin = with(one("per-address", "1/h", BURST), "table", json!({"addresses": ADDRESSES}));

@@ -14,6 +14,7 @@ const CLIENTS: usize = 8;
 const ROUNDS_MAX: u64 = 12;
 
 /// Of the wasm alone: the module's workers change an entry in place, and too quickly to meet often (native.rs has a test of them).
+// I3
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_workers_share_one_bucket() {
     let setup = Setup::with(one("per-address", "100/d", 20_000)).host(Host::Wasm).concurrency(2);
@@ -36,6 +37,7 @@ async fn two_workers_share_one_bucket() {
 }
 
 /// A burst of exactly the quota's, each time the bucket is full again.
+// I3
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_legal_burst_is_let_through_whole_by_any_number_of_workers() {
     const BURST: usize = 118;

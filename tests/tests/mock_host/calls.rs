@@ -1,4 +1,6 @@
 //! HTTP calls that a host counts or answers as no host should, and what is left where a VM dies all the same.
+//!
+//! Tests of I1.
 
 use weir_tests::mock_host::{Answer, CallAnswer, Host, Script, Worker};
 

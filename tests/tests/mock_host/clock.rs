@@ -1,4 +1,6 @@
 //! Clocks that jump, stand still, or are not there.
+//!
+//! Tests of I8.
 
 use serde_json::json;
 use weir_tests::mock_host::{Answer, Host, Script, Worker};
@@ -19,6 +21,7 @@ fn tokens_come_back_with_the_monotonic_clock() {
     assert_eq!(worker.allowed_of(5, &client(1)), 3);
 }
 
+// I8
 #[test]
 fn a_monotonic_clock_that_goes_back_gives_no_tokens() {
     let shared = shared();
@@ -39,6 +42,7 @@ fn a_monotonic_clock_that_goes_back_gives_no_tokens() {
     }
 }
 
+// I8
 #[test]
 fn a_wall_clock_that_jumps_changes_nothing_but_the_reset_as_unix_time() {
     let epoch = with(rule("1/s", 3), "response", json!({"reset": "epoch"}));

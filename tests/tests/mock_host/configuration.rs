@@ -103,6 +103,7 @@ fn an_update_takes_over_the_buckets_and_a_refused_one_changes_nothing() {
     assert_eq!(worker.allowed_of(5, &client(1)), 0);
 }
 
+// I7
 #[test]
 fn an_update_loses_no_counts() {
     let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 6)));
@@ -119,6 +120,7 @@ fn what_ran_before_runs_on_after_a_refused_configuration() {
     assert_eq!(worker.allowed_of(5, &client(1)), 1);
 }
 
+// I3
 #[test]
 fn a_rule_that_stays_keeps_its_buckets_through_a_new_configuration() {
     let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 4)));

@@ -131,6 +131,7 @@ fn a_report_says_what_was_admitted_and_asked_for() {
     assert_eq!(report.rules[usize::from(key.rule)].quota.burst(), 3);
 }
 
+// I7
 #[test]
 fn what_a_deleted_plugin_had_not_reported_the_next_one_reports() {
     let mut worker = with_a_watched_client();
@@ -141,6 +142,7 @@ fn what_a_deleted_plugin_had_not_reported_the_next_one_reports() {
     assert_eq!((key.admitted, key.unconfirmed), (3, 3), "though its client does not come back");
 }
 
+// I7
 #[test]
 fn what_several_left_one_worker_reports() {
     let shared = shared();
@@ -164,6 +166,7 @@ fn what_several_left_one_worker_reports() {
     assert!(third.host().http_calls.is_empty(), "it has nothing to say, and another greeted");
 }
 
+// I7
 #[test]
 fn what_nobody_can_have_left_is_passed_over() {
     let shared = shared();
@@ -223,6 +226,7 @@ fn another_workers_grant_counts_here_too() {
     assert_eq!(workers[1].allowed_of(3, &client(1)), 0);
 }
 
+// I1, I9
 #[test]
 fn an_answer_that_is_none_makes_the_worker_say_the_same_again() {
     let oversize = CallAnswer { claimed_size: Some(256 * 1024 + 1), ..CallAnswer::new("200", vec![1; 64]) };

@@ -30,6 +30,7 @@ fn rotate(
     [run(0..WARM_UP), run(WARM_UP..ADDRESSES)]
 }
 
+// I2
 #[test]
 fn rotating_addresses_cost_no_memory() {
     let shared = shared();
@@ -59,6 +60,7 @@ fn a_gauge_shows_how_many_addresses_owe_something() {
     assert_eq!(worker.counted("weir.table.places_taken"), 0);
 }
 
+// I2
 #[test]
 fn rotating_watched_addresses_cost_no_memory() {
     let shared = shared();

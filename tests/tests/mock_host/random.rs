@@ -259,6 +259,7 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
+    // I1
     #[test]
     fn never_traps_and_always_decides(
         seed: u64,

@@ -37,6 +37,7 @@ fn one_client_is_one_key_however_its_address_is_written() {
     assert!(worker.request(&Ask::from("192.0.2.2:3")).allowed());
 }
 
+// I1
 #[test]
 fn headers_of_any_bytes_get_a_decision() {
     let matching = json!({"hosts": ["api.example.com"], "methods": ["GET"], "path": {"prefix": "/api"}});

@@ -99,6 +99,7 @@ fn plugins_of_vms_without_an_id_have_a_table_each_by_their_names() {
     assert_eq!(begin("weir", "team-b.weir").allowed_of(9, &client(1)), 1);
 }
 
+// I3
 #[test]
 fn a_write_between_read_and_write_is_retried_and_nothing_is_lost() {
     for zero_cas in BOTH {
@@ -119,6 +120,7 @@ fn a_write_between_read_and_write_is_retried_and_nothing_is_lost() {
     }
 }
 
+// I1
 #[test]
 fn a_slot_that_is_always_in_conflict_ends_in_a_decision() {
     let mut worker = Worker::configured(&shared(), &plugin(&rule("1/h", 2)));
@@ -172,6 +174,7 @@ fn a_slot_of_any_other_length_is_counted() {
     }
 }
 
+// I3
 #[test]
 fn a_new_vm_finds_the_buckets_of_the_old_one() {
     let shared = shared();
@@ -182,6 +185,7 @@ fn a_new_vm_finds_the_buckets_of_the_old_one() {
     assert_eq!(new.allowed_of(10, &client(1)), 2);
 }
 
+// I2
 #[test]
 fn slots_are_made_once_and_more_only_for_a_larger_table() {
     let shared = shared();

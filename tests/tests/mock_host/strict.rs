@@ -26,6 +26,7 @@ fn leased(report: &Report, charged: u64) -> CallAnswer {
     )
 }
 
+// I1
 #[test]
 fn a_request_waits_for_its_token_and_goes_on_once() {
     let mut worker = Worker::configured(&shared(), &strict("deny"));
@@ -69,6 +70,7 @@ fn a_client_is_told_what_weir_sync_says_of_the_next_token() {
     }
 }
 
+// I1
 #[test]
 fn unanswered_it_fails_as_its_rule_says() {
     for (policy, status) in [("deny", Some(503)), ("local", None), ("share", None)] {
@@ -117,6 +119,7 @@ fn a_call_that_the_host_could_not_make_is_not_repeated_at_once() {
     assert_eq!(worker.host().called("proxy_http_call") - before, 1);
 }
 
+// I1
 #[test]
 fn a_client_that_leaves_leaves_nothing_behind() {
     let mut worker = Worker::configured(&shared(), &strict("deny"));
@@ -129,6 +132,7 @@ fn a_client_that_leaves_leaves_nothing_behind() {
     assert_eq!(told(&waiting).keys[0].ahead, 1);
 }
 
+// I1, I2
 #[test]
 fn requests_that_wait_are_bounded_and_any_beyond_are_decided_at_once() {
     let mut worker = Worker::configured(&shared(), &strict("deny"));
@@ -138,6 +142,7 @@ fn requests_that_wait_are_bounded_and_any_beyond_are_decided_at_once() {
     assert!(matches!(worker.begin_request(&client(1)), Begun::Waiting(_)));
 }
 
+// I1
 #[test]
 fn a_worker_that_has_lost_weir_sync_holds_nothing_up() {
     let mut worker = Worker::configured(&shared(), &strict("deny"));

@@ -1,4 +1,6 @@
 //! Every function of the host, with every status that it may return and with other nonsense: each request gets its decision.
+//!
+//! Tests of I1.
 
 use weir_tests::conformance::{CALLS, OK, Outcome, STATUSES, Without, decided, left_out, run, sweep};
 use weir_tests::mock_host::{Answer, Script, interpreter};

@@ -235,6 +235,7 @@ async fn status_of(http: &mut HttpClient, method: &str, message: &impl prost::Me
     (answer.header("grpc-status").to_owned(), answer.header("grpc-message").replace("%20", " "))
 }
 
+// I9
 #[tokio::test]
 async fn a_field_that_is_not_known_is_refused_by_its_number() {
     let door = Door::open("memory", &rules()).await;

@@ -70,6 +70,7 @@ async fn status(client: &mut door::Client, of: RateLimitDescriptor) -> Descripto
     answer.statuses.into_iter().next().expect("a status")
 }
 
+// I6
 #[tokio::test]
 async fn a_descriptor_brings_a_limit_of_its_own() {
     let mut redis = Redis::start().await;

@@ -87,6 +87,7 @@ async fn what_an_operator_says_replaces_what_was_said(store: &dyn Store) {
     .await;
 }
 
+// I2
 async fn bounds_the_bans(store: &dyn Store) {
     let all: Vec<_> = (0..BANS_KEPT_MAX + 100)
         .map(|n| key("r", &n.to_be_bytes(), HOUR_MS + u32::try_from(n).unwrap() * 1_000))
@@ -139,6 +140,7 @@ async fn agrees_with_the_reference(store: &dyn Store) {
     }
 }
 
+// I4
 #[tokio::test]
 async fn regions_hear_of_each_others_keys_and_of_all_after_a_flush() {
     let redis = Redis::start().await;

@@ -33,6 +33,7 @@ fn batch(entries: &[Entry]) -> Batch<'_> {
     Batch { member: "eu", pop: "fra1", entries }
 }
 
+// I2
 #[tokio::test]
 async fn a_flood_of_keys_stays_below_the_ceiling_and_is_gone_after_its_time() {
     let redis = Redis::start().await;
@@ -77,6 +78,7 @@ async fn a_report_of_nothing_but_keys_beyond_the_ceiling_is_not_sent() {
     assert_eq!(log.lines(" WARN ", "refused"), Vec::<String>::new());
 }
 
+// I2
 #[tokio::test]
 async fn a_strict_rules_keys_have_a_ceiling_too() {
     let redis = Redis::start().await;

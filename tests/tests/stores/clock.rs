@@ -1,4 +1,6 @@
 //! A Redis whose clock jumps ahead.
+//!
+//! Tests of I8.
 
 use std::time::{Duration, Instant};
 
@@ -114,6 +116,7 @@ async fn a_call_that_finds_a_jump_is_refused_and_sent_once_more_and_no_other() {
 }
 
 /// What a Redis that hangs is sent, it carries out when it goes on.
+// I8
 #[tokio::test]
 async fn the_time_for_which_a_redis_hung_was_time() {
     let redis = with_own_clock().await;

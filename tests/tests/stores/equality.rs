@@ -135,6 +135,7 @@ async fn agrees_with_the_reference(
     assert!(deepest > DEFICIT_NS_MAX / 2, "seed {seed} never came near the limit: it tests too little");
 }
 
+// I7, I8
 #[tokio::test]
 async fn redis_agrees_with_the_reference_to_the_bit() {
     let redis = Redis::start().await;
@@ -146,6 +147,7 @@ async fn redis_agrees_with_the_reference_to_the_bit() {
     }
 }
 
+// I7
 #[tokio::test]
 async fn memory_agrees_with_the_reference_to_the_bit() {
     for seed in [1, 2, 3, 0x5eed, u64::MAX] {

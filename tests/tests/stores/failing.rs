@@ -19,6 +19,7 @@ use crate::{
     assert_hardly_any_waited, charge, charge_as, connected, count, entry, id, in_reach, open, quota, slow,
 };
 
+// I7
 #[tokio::test]
 async fn a_flushed_redis_heals_at_the_next_report() {
     let redis = Redis::start().await;
@@ -55,6 +56,7 @@ async fn a_budget_expires_a_grace_after_it_is_full() {
     }
 }
 
+// I4
 #[tokio::test]
 async fn a_spread_is_kept_in_redis_as_long_as_it_is_remembered_and_not_longer() {
     let redis = Redis::start().await;
@@ -93,6 +95,7 @@ async fn a_spread_is_kept_in_redis_as_long_as_it_is_remembered_and_not_longer() 
     );
 }
 
+// I2
 #[tokio::test]
 async fn what_a_pop_makes_up_is_not_kept_for_ever() {
     let redis = Redis::start().await;
@@ -122,6 +125,7 @@ async fn what_is_no_hot_key_is_left_out_of_the_list() {
     assert_eq!(connected(&redis).await.hot(&[]).await.unwrap(), [key], "to one that asks for all of it");
 }
 
+// I2
 #[tokio::test]
 async fn a_budget_is_one_key_with_a_hash_tag_and_bounded() {
     let redis = Redis::start().await;

@@ -74,6 +74,7 @@ async fn of_many_writers_one_wins(store: &dyn Store) {
     assert_eq!(store.get_rules(version + 1).await.unwrap(), Some(texts[winner].clone()));
 }
 
+// I2
 async fn the_last_versions_are_kept_with_their_notes(store: &dyn Store) {
     let version = first(store, "0").await;
     let puts = VERSIONS_KEPT as u64 + 5;
@@ -155,6 +156,7 @@ async fn takes_any_pop_name_and_version(store: &dyn Store) {
     assert_eq!(fleet(store).await, [row(odd, ("fra", "a"), u64::MAX, u64::MAX)]);
 }
 
+// I2
 async fn bounds_the_notes(store: &dyn Store) {
     let pops: Vec<_> = (0..NOTES_MAX + 50).map(|n| noted(&format!("pop-{n}"), 1, 0)).collect();
     for pops in pops.chunks(1_000) {

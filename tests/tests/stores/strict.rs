@@ -140,6 +140,7 @@ async fn answers_draws_and_claims_in_order(store: &dyn Store) {
     assert!(store.draw("fra1", &[]).await.is_empty());
 }
 
+// I2
 async fn bounds_the_epochs_of_a_budget(store: &dyn Store) {
     let quota = quota(1, Period::Minute, 10_000);
     let all: Vec<u64> = (0..HOLDERS_MAX as u64).collect();
@@ -171,6 +172,7 @@ async fn takes_any_name_for_a_strict_budget(store: &dyn Store) {
     }
 }
 
+// I2
 #[tokio::test]
 async fn a_strict_budget_is_one_key_that_expires() {
     let redis = Redis::start().await;

@@ -208,6 +208,7 @@ async fn agrees_with_the_reference(store: &dyn Store, laws: Laws, seed: u64) -> 
     met.debts
 }
 
+// I6
 #[tokio::test]
 async fn redis_agrees_with_the_reference_to_the_bit() {
     let redis = Redis::start().await;
@@ -221,6 +222,7 @@ async fn redis_agrees_with_the_reference_to_the_bit() {
     assert!(debts > 10, "{debts}");
 }
 
+// I6
 #[tokio::test]
 async fn memory_agrees_with_the_reference_to_the_bit() {
     let mut debts = 0;
@@ -235,6 +237,7 @@ fn each_law(seed: u64) -> [(u64, Laws); 7] {
 }
 
 /// Redis's clock cannot be set back here; what it wrote can be set forward, which is the same to it.
+// I8
 #[tokio::test]
 async fn a_clock_that_steps_back_is_the_same_to_both() {
     let redis = Redis::start().await;

@@ -182,6 +182,7 @@ async fn counts_live_pops(store: &dyn Store) {
     assert!(start.elapsed() >= POP_TTL, "not before its time: {:?}", start.elapsed());
 }
 
+// I2
 async fn bounds_the_sources_of_a_budget(store: &dyn Store) {
     let epochs = SOURCES_MAX as u64 + 1;
     for first in (1..=epochs).step_by(500) {
@@ -198,6 +199,7 @@ async fn bounds_the_sources_of_a_budget(store: &dyn Store) {
     assert_eq!(lost.charged, 2, "the oldest are not");
 }
 
+// I2
 async fn bounds_the_pops(store: &dyn Store) {
     for pop in 0..POPS_MAX + 50 {
         let live = store.register(&format!("pop-{pop}")).await.unwrap();
@@ -271,12 +273,14 @@ fn ranked(value: usize, rank: u8) -> HotKey {
     }
 }
 
+// I2
 async fn bounds_the_hot_list(store: &dyn Store) {
     let mine: Vec<_> = (0..HOT_MAX + 50).map(|value| ranked(value, 0)).collect();
     assert_eq!(store.hot(&mine).await.unwrap().len(), HOT_MAX);
 }
 
 /// Another region names as many as fit, each of little weight, after this one has named a few that are deep in debt.
+// I2
 async fn keeps_on_a_full_list_what_matters(store: &dyn Store) {
     let few: Vec<_> = (0..3).map(|value| ranked(value, 3)).collect();
     let many = |from: usize| (from..from + HOT_MAX).map(|value| ranked(value, 1)).collect::<Vec<_>>();

@@ -1,5 +1,7 @@
 //! The scripts and the reference in weir-budget agree to the bit on what a caller says of the store's clock, and on when
 //! to refuse a call.
+//!
+//! Tests of I8.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -231,6 +233,7 @@ async fn a_draw_is_the_same_to_both() {
 }
 
 /// An hour and ten seconds, as to Redis: what it wrote then is written to it, as its clock cannot be set here.
+// I8
 #[tokio::test]
 async fn a_window_steps_with_the_clock_for_both() {
     let redis = Redis::start().await;

@@ -254,6 +254,7 @@ mod tests {
         ));
     }
 
+    // I3
     #[test]
     fn a_cap_lowers_and_never_raises() {
         let quota = quota(10, 10);
@@ -288,6 +289,7 @@ mod tests {
         }
 
         /// The exact model: a level in token-nanoseconds that refills by one per nanosecond.
+        // I3
         #[test]
         fn agrees_with_a_plain_level(
             count in 1u32..2_000, burst in 1u32..50,

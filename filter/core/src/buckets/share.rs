@@ -4,6 +4,8 @@
 //! key need not be reported. The share is a bucket of burst / parts that refills at rate / parts, where
 //! `parts` is the rate divisor for cold keys. It counts in tokens, not in time: the number of POPs changes,
 //! and the used tokens must not change with it.
+//!
+//! Tests of I4.
 
 use weir_wire::quota::Quota;
 use weir_wire::time::Time;

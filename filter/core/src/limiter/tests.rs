@@ -146,6 +146,7 @@ fn workers_share_one_bucket() {
     assert_eq!(admitted(&mut b, &mut slots, "192.0.2.1", 6, T0), 4);
 }
 
+// I3
 #[test]
 fn takes_from_all_rules_or_from_none() {
     let both = json!([
@@ -218,6 +219,7 @@ impl Slots for Contended<'_> {
     }
 }
 
+// I3
 #[test]
 fn a_conflict_is_judged_again_on_what_is_true_now() {
     let rule_set = one_rule("1/m", 10);

@@ -140,6 +140,7 @@ mod tests {
         Denial { cost: 1, is_ban: false, until: T0 + ns }
     }
 
+    // I3
     #[test]
     fn denies_until_a_token_comes_and_not_a_nanosecond_longer() {
         let mut cache = DenyCache::new();

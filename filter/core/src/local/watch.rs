@@ -257,6 +257,7 @@ mod tests {
         NamedKey { place: EntryPlace { tag: Tag::of_key(n, 0), slot: 0 }, rule: RULE, value: value() }
     }
 
+    // I2
     #[test]
     fn the_list_is_bounded() {
         let mut list = WatchList::default();

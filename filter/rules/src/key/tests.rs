@@ -175,6 +175,7 @@ fn another_fleet_secret_is_another_key() {
     assert_ne!(of(&SECRET), of(&FleetSecret::UNKEYED));
 }
 
+// I1
 #[test]
 fn every_error_has_its_place() {
     let kinds = "client_address, header, cookie, query, path_segments, jwt_claim";

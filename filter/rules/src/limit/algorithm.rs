@@ -261,6 +261,7 @@ mod tests {
         assert!(LeakyBucket::new(SECOND_NS, u32::MAX).is_err());
     }
 
+    // I2
     #[test]
     fn a_log_takes_a_cell_for_two_places() {
         for (limit, cells) in [(1, 1), (2, 1), (3, 2), (15, 8), (16, 8)] {

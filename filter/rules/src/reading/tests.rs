@@ -217,6 +217,7 @@ fn an_unknown_field_is_taken_for_the_nearest_name() {
     assert_eq!(nearest(&[], "a"), None);
 }
 
+// I9
 #[test]
 fn an_unknown_field_names_the_known_ones() {
     let (value, errors) = (json!({"a": 1, "c": 2}), Errors::default());
@@ -231,6 +232,7 @@ fn an_unknown_field_names_the_known_ones() {
     );
 }
 
+// I2
 #[test]
 fn errors_are_bounded_in_number_and_length() {
     let (value, errors) = (json!("y".repeat(10_000)), Errors::default());

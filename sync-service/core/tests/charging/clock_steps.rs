@@ -1,4 +1,6 @@
 //! Steps of the store's clock: a budget does not take them for time, and they cost little.
+//!
+//! Tests of I8.
 
 use weir_budget::budget::Budget;
 use weir_wire::quota::Period;
@@ -6,6 +8,7 @@ use weir_wire::quota::Period;
 use crate::{SECOND_US, charge, quota, told};
 
 /// If the store's clock steps a little forward, that looks like a delay, which is soon forgotten. A larger step does not.
+// I4
 #[test]
 fn a_step_of_a_clock_is_not_taken_for_a_delay_for_ever() {
     let quota = quota(50, Period::Second, 50);
@@ -24,6 +27,7 @@ fn a_step_of_a_clock_is_not_taken_for_a_delay_for_ever() {
 }
 
 /// With a POP's first report, a step counts as time. The other POPs' next reports then do not count as held up.
+// I4
 #[test]
 fn a_step_that_a_new_pop_bears_out_holds_up_nobody_else() {
     let (quota, mut budget) = (quota(50, Period::Second, 50), Budget::default());
@@ -37,6 +41,7 @@ fn a_step_that_a_new_pop_bears_out_holds_up_nobody_else() {
     assert_eq!(owed, 50 * quota.token_ns() - 500_000_000, "its span, and as much again");
 }
 
+// I8
 #[test]
 fn a_clock_that_steps_back_gives_nothing() {
     let (quota, mut budget) = (quota(10, Period::Second, 20), Budget::default());
@@ -67,6 +72,7 @@ fn owed_with_a_step(step_s: i64, step_at_s: u64, looks: bool) -> u64 {
     budget.deficit_ns() / quota.token_ns()
 }
 
+// I8
 #[test]
 fn a_step_of_the_stores_clock_costs_a_burst_at_most_either_way() {
     let without = owed_with_a_step(0, 0, false);

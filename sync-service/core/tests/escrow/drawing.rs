@@ -1,4 +1,6 @@
 //! What one draw does.
+//!
+//! Tests of I6.
 
 use weir_budget::budget::COUNT_MAX;
 use weir_budget::escrow::{Claim, ENDED_KEPT_US, Escrow, HOLDERS_MAX, LEASE_US_MAX, NO_LEASE};
@@ -126,6 +128,7 @@ fn what_is_given_back_can_be_given_again_and_once() {
     assert_eq!(store.deficit_ns(), 16 * quota.token_ns(), "too late: all counts as spent");
 }
 
+// I8
 #[test]
 fn a_clock_that_steps_back_gives_nothing_and_ends_no_lease_late() {
     let (quota, mut store) = (twenty(), Escrow::default());
@@ -138,6 +141,7 @@ fn a_clock_that_steps_back_gives_nothing_and_ends_no_lease_late() {
     assert_eq!((ended.deficit_ns, ended.outstanding), (10 * quota.token_ns(), 0));
 }
 
+// I2
 #[test]
 fn epochs_are_bounded_and_those_that_ended_make_room() {
     let (quota, mut store) = (quota(1_000, Period::Second, 10_000), Escrow::default());
@@ -150,6 +154,7 @@ fn epochs_are_bounded_and_those_that_ended_make_room() {
     assert_eq!(store.holders_len(), 1);
 }
 
+// I2
 #[test]
 fn an_epoch_that_gets_nothing_takes_no_place() {
     let (quota, mut store) = (twenty(), Escrow::default());
@@ -172,6 +177,7 @@ fn wait_ms(store: &mut Escrow, now_us: u64, pop: &str, quota: Quota, claim: Clai
     store.draw(now_us, pop, &draw(quota, &[claim])).leases[0].wait_ms
 }
 
+// I6
 #[test]
 fn a_draw_that_gets_less_than_it_wants_is_told_when_a_token_comes() {
     let (quota, mut store) = (quota(1, Period::Hour, 2), Escrow::default());
@@ -184,6 +190,7 @@ fn a_draw_that_gets_less_than_it_wants_is_told_when_a_token_comes() {
     assert_eq!(wait_ms(&mut store, nearly_us + 1, "a", quota, claim(4, 0, 1)), 0);
 }
 
+// I6
 #[test]
 fn an_answer_says_when_a_token_refills_and_whether_others_may_give_some_back() {
     let (quota, mut store) = (quota(1, Period::Hour, 2), Escrow::default());

@@ -229,6 +229,7 @@ proptest! {
 
     /// Against a list of what each request drew, and cost: a request counts for the larger of the two while it is not known
     /// to have ended, then for its cost, and never for both.
+    // I6
     #[test]
     fn each_request_is_charged_what_it_cost_and_once(steps in prop::collection::vec(step(), 1..200)) {
         let (quota, names) = (slow(), ["a", "b", "c"]);

@@ -1,4 +1,6 @@
 //! A strict budget's tokens can be spent: while messages get through, little is lost by being strict.
+//!
+//! Tests of I6.
 
 use weir_budget::escrow::Escrow;
 use weir_wire::quota::{Period, Quota};

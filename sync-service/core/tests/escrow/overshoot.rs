@@ -305,6 +305,7 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
+    // I6
     #[test]
     fn no_more_than_the_quota_is_ever_spent(steps in prop::collection::vec(step(), 1..250), burst in 1..40_u32) {
         let mut world = World::new(quota(10, Period::Second, burst));
@@ -313,6 +314,7 @@ proptest! {
         }
     }
 
+    // I6
     #[test]
     fn no_more_is_ever_spent_within_its_length_than_a_log_allows(
         steps in prop::collection::vec(step(), 1..250), burst in 1..40_u32, length_s in 1..6_u32,
@@ -325,6 +327,7 @@ proptest! {
     }
 
     /// The deficit covers what is outstanding and is never more than the burst, for any input.
+    // I6
     #[test]
     fn what_is_outstanding_is_within_the_deficit(
         claims in prop::collection::vec((0..3_000_000_u64, 0..6_u64, 0..40_u64, any::<u32>(), 0..4_u32), 1..200)
@@ -369,6 +372,7 @@ const OTHER: usize = 2;
 
 /// A first report whose answer comes when its lease is over, and its epoch has been forgotten and begun
 /// again: it must not add to what the second answer gave.
+// I6
 #[test]
 fn an_answer_that_comes_when_its_lease_is_over_gives_nothing() {
     let mut world = World::new(quota(10, Period::Second, 20));
@@ -384,6 +388,7 @@ fn an_answer_that_comes_when_its_lease_is_over_gives_nothing() {
 
 /// A report that is held up until its epoch has ended and been forgotten: what the epoch had before
 /// must not come back with the answer.
+// I6
 #[test]
 fn an_epoch_that_has_ended_is_not_brought_back_by_an_answer() {
     let mut world = World::new(quota(10, Period::Second, 20));

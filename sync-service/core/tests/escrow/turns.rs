@@ -107,6 +107,7 @@ impl Queue {
 
 proptest! {
     /// Turns that are odd parts of a second: waits are those of the queue, rounded up to a millisecond and no more.
+    // I6
     #[test]
     fn it_gives_what_a_queue_gives_that_sees_all_requests(
         rate in 1..3_000_u32, places in 1..9_u32,

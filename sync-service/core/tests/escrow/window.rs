@@ -1,4 +1,6 @@
 //! What one draw on a calendar's quota does.
+//!
+//! Tests of I6.
 
 use weir_budget::escrow::{
     CALENDAR_LEASE_US_MAX, Claim, Draw, Drawn, Escrow, HOLDERS_MAX, NO_LEASE, WINDOW_TOKEN_NS,
@@ -72,6 +74,7 @@ fn the_next_window_is_whole_and_old_epochs_are_over() {
     assert_eq!((later.given, later.leases[0].left), (20, 0));
 }
 
+// I6
 #[test]
 fn no_lease_outlasts_its_window() {
     for before in [LEASE, 120 * SECOND_US, SECOND_US, 2_000, 1_016] {
@@ -217,6 +220,7 @@ fn minutely(claims: &[Claim]) -> Draw {
     Draw { lease_us: LEASE, law, ..draw(quota(20, Period::Minute, 20), claims) }
 }
 
+// I8
 #[test]
 fn a_step_back_of_many_windows_prolongs_one_by_less_than_its_length() {
     for (law, given) in [(Law::Window(Calendar::every(60, 0)), 20), (Law::Sliding(Calendar::every(60, 0)), 0)]
@@ -234,6 +238,7 @@ fn a_step_back_of_many_windows_prolongs_one_by_less_than_its_length() {
     }
 }
 
+// I8
 #[test]
 fn a_jump_of_whole_windows_that_is_seen_begins_none_early() {
     for hours in [1, 24] {
@@ -253,6 +258,7 @@ fn a_jump_of_whole_windows_that_is_seen_begins_none_early() {
 }
 
 /// As between two servers whose clocks differ.
+// I8
 #[test]
 fn a_clock_that_steps_back_and_forth_gives_nothing() {
     let mut store = Escrow::default();

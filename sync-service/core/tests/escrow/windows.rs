@@ -256,6 +256,7 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
+    // I6
     #[test]
     fn no_window_spends_more_than_its_count(steps in prop::collection::vec(step(), 1..250), count in 1..400_u32) {
         let mut world = World::of_days(count);
@@ -264,6 +265,7 @@ proptest! {
         }
     }
 
+    // I6
     #[test]
     fn by_true_time_neither_while_no_clock_steps_back(
         steps in prop::collection::vec(step(), 1..250), count in 1..100_u32
@@ -275,6 +277,7 @@ proptest! {
     }
 
     /// It cannot be told from a limiter that sees every request at once.
+    // I6
     #[test]
     fn at_no_time_is_more_spent_than_a_sliding_window_lets_through(
         steps in prop::collection::vec(step(), 1..250), count in 1..100_u32

@@ -8,6 +8,7 @@ use weir_wire::messages::{KEYS_MAX, Message, Reply};
 
 use super::*;
 
+// I2
 #[test]
 fn hot_keys_go_before_resting_ones_and_all_are_bounded() {
     let mut region = region();
@@ -135,6 +136,7 @@ fn no_key_starves_where_fewer_bytes_than_keys_fit() {
     }
 }
 
+// I2
 #[test]
 fn notes_are_bounded_under_ever_new_names() {
     let mut region = region();

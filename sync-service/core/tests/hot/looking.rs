@@ -19,6 +19,7 @@ fn a_resting_key_is_named_until_it_is_on_the_list() {
 }
 
 /// If regions that only look at a key named it, a quota that was changed would stay on the list for ever.
+// I4
 #[test]
 fn a_hot_key_is_named_only_with_the_quota_that_pops_here_report() {
     let (mut asked, mut others) = (region(), region());

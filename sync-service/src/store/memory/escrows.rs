@@ -96,6 +96,7 @@ mod tests {
             .given
     }
 
+    // I2
     #[test]
     fn a_newcomer_waits_until_another_is_full() {
         let mut escrows = Escrows::new(2);

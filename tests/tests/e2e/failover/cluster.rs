@@ -46,6 +46,7 @@ async fn clients_of(cluster: &Cluster) -> Vec<Asker> {
     askers(3, 1, async |key| cluster.master_of(key, ASKED).await.expect("a master for every key")).await
 }
 
+// I1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clusters_master_is_killed() {
     let place = measuring().await;
@@ -65,6 +66,7 @@ async fn a_clusters_master_is_killed() {
     fail_over.assert_quick();
 }
 
+// I1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_slots_of_keys_in_use_are_moved() {
     let place = measuring().await;

@@ -53,6 +53,7 @@ async fn fails_over(what: &str, replicas: usize, lasts: Duration, again: bool) {
     fail_over.assert_quick();
 }
 
+// I1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sentinels_master_is_killed() {
     fails_over("a sentinels' master was killed", 2, LASTS, false).await;

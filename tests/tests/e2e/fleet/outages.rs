@@ -1,5 +1,7 @@
 //! Parts killed and links cut under load, then mended. No request fails, nobody is locked out, and what was
 //! admitted too much meanwhile is paid back.
+//!
+//! Tests of I1, I4 and I5.
 
 use std::time::Duration;
 

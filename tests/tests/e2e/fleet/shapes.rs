@@ -12,6 +12,7 @@ const LASTS: Duration = Duration::from_secs(12);
 /// The rate of the rules with a `local_burst`.
 const QUICK: u32 = 100;
 
+// I5
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_local_burst_far_below_the_burst_costs_nobody_anything() {
     let shape = Shape { local_burst: 10, ..Shape::of(QUICK, 1_000) };
@@ -29,6 +30,7 @@ async fn a_local_burst_far_below_the_burst_costs_nobody_anything() {
     assert!((0.98 * admitted..=admitted).contains(&charged), "{charged} charged of {admitted} admitted");
 }
 
+// I5
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn below_its_limit_a_client_notices_no_local_burst() {
     let shape = Shape { local_burst: 25, ..Shape::of(QUICK, 100) };
@@ -39,6 +41,7 @@ async fn below_its_limit_a_client_notices_no_local_burst() {
 }
 
 /// Reports and charges take a round trip of 400 ms to Redis, which the budget loop allows for.
+// I5
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn regions_far_from_their_redis_share_one_quota() {
     let far = Duration::from_millis(200);

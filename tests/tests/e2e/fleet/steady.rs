@@ -11,6 +11,7 @@ use super::{BURST, RATE, accounts, assert_paid_back, exact, fleet, overshoot_max
 /// How long each load lasts.
 const LASTS: Duration = Duration::from_secs(12);
 
+// I5
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_contended_client_gets_one_quota_however_it_is_spread() {
     let (_place, mut fleet) = fleet().await;
@@ -25,6 +26,7 @@ async fn a_contended_client_gets_one_quota_however_it_is_spread() {
     }
 }
 
+// I5
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_below_its_limit_or_at_one_pop_alone_notices_no_budget() {
     let (_place, mut fleet) = fleet().await;
@@ -39,6 +41,7 @@ async fn a_client_below_its_limit_or_at_one_pop_alone_notices_no_budget() {
     assert!(one_pop.overshoot_most() <= exact(&run), "{:.1} tokens", one_pop.overshoot_most());
 }
 
+// I5
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_moves_from_pop_to_pop_gains_nothing() {
     let (_place, mut fleet) = fleet().await;
@@ -51,6 +54,7 @@ async fn a_client_that_moves_from_pop_to_pop_gains_nothing() {
     }
 }
 
+// I4
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_burst_at_all_pops_at_once_is_a_loan() {
     let (_place, mut fleet) = fleet().await;

@@ -1,4 +1,6 @@
 //! Changes that take: other rules, all rules off and on, and back.
+//!
+//! Tests of I1.
 
 use std::time::Instant;
 

@@ -20,6 +20,7 @@ fn unusable() -> [(Value, &'static str); 3] {
     ]
 }
 
+// I1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rule_set_that_nobody_could_use_is_refused_and_changes_nothing() {
     let (fleet, version) = Fleet::start(&document(WIDE)).await;

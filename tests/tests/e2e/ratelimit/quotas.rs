@@ -102,6 +102,7 @@ async fn an_envoy_with_quotas_and_v1_check_share_a_bucket() {
     assert!(of_filter > 0.15 * given && of_check > 0.15 * given, "{of_filter} and {of_check} of {given}");
 }
 
+// I6
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_doors_share_a_strict_rule_to_the_token() {
     const RATE: f64 = 10.0;

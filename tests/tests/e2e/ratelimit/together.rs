@@ -94,6 +94,7 @@ fn given(span: Duration) -> f64 {
     f64::from(BURST) + f64::from(RATE) * span.as_secs_f64()
 }
 
+// I6
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_doors_give_one_quota_while_redis_fails_over() {
     let _place = measuring().await;

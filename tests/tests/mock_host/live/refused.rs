@@ -38,6 +38,7 @@ fn a_bad_one_is_refused_with_its_places_and_the_old_one_kept() {
     assert_eq!(running(&mut worker), Running { version: 9, refused: 8 });
 }
 
+// I1, I9
 #[test]
 fn what_is_no_document_is_refused() {
     let many: Vec<_> = (0..100).map(|i| named(&format!("B{i}"), "1/h", 1)).collect();
@@ -61,6 +62,7 @@ fn what_is_no_document_is_refused() {
     }
 }
 
+// I1
 #[test]
 fn a_fetch_that_fails_is_tried_again_and_holds_nothing_up() {
     let failures = [
@@ -116,6 +118,7 @@ fn nonsense_in_shared_data_is_fetched_anew() {
     }
 }
 
+// I2
 #[test]
 fn a_thousand_rules_in_a_mebibyte_are_taken() {
     let rules: Vec<_> = (0..999)
@@ -135,6 +138,7 @@ fn a_thousand_rules_in_a_mebibyte_are_taken() {
     assert_eq!(running(&mut worker).version, 7);
 }
 
+// I2
 #[test]
 fn pushed_sets_cost_no_memory_and_few_metrics() {
     let shared = shared();

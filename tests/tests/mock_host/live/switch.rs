@@ -7,6 +7,7 @@ use weir_wire::messages::{Allowance, Leased, Message, Reply, Report, Settled};
 use super::{fetch, named, push, running, set, word, worker};
 use crate::harness::{client, plugin, rule, shared, synced, with};
 
+// I3
 #[test]
 fn a_bucket_of_an_unchanged_rule_keeps_its_level() {
     let mut worker = worker(&shared());
@@ -32,6 +33,7 @@ fn the_pushed_set_rules_where_the_plugins_own_changes() {
     assert_eq!(worker.allowed_of(9, &client(2)), 4);
 }
 
+// I1
 #[test]
 fn requests_that_wait_across_the_switch_are_decided() {
     let strict = |name: &str| {
@@ -74,6 +76,7 @@ fn requests_that_wait_across_the_switch_are_decided() {
     assert_eq!(served.answer().status, 429);
 }
 
+// I1
 #[test]
 fn a_response_under_way_says_nothing_of_a_rule_that_was_replaced() {
     let told = with(rule("1/h", 5), "response", json!({"on_allowed": true}));

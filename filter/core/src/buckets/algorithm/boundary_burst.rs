@@ -1,6 +1,8 @@
 //! The classic attack on windows: 100 requests at :58 and 100 at :01, under 100 a minute.
 //!
 //! The bad outcome is 200 within three seconds. Below is each algorithm's outcome, and why.
+//!
+//! Tests of I3.
 
 use super::{Answer, Cell, concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window};
 use crate::buckets::{Bucket, Take};

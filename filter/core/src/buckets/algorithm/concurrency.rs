@@ -143,6 +143,7 @@ mod tests {
 
     proptest! {
         /// The exact model: every request in flight, with when it began and its generation's number.
+        // I3
         #[test]
         fn agrees_with_a_list_of_what_is_in_flight(
             limit in 1u32..12, expires in 1u64..60, hash: u64,

@@ -87,6 +87,7 @@ mod tests {
 
     proptest! {
         /// The exact model: a count for each window there ever was.
+        // I3
         #[test]
         fn agrees_with_a_count_for_each_window(
             limit in 1u32..20, length in 1u64..60, hash: u64, start in 0u64..1_000,

@@ -109,6 +109,7 @@ mod tests {
 
     proptest! {
         /// The exact model: a queue of those that have not left, each with the time it leaves.
+        // I3
         #[test]
         fn agrees_with_a_queue_that_is_served_in_order(
             queue in 0u32..8, steps in prop::collection::vec((0u64..3_000, 1u32..10), 1..200),

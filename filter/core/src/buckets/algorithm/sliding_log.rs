@@ -148,6 +148,7 @@ mod tests {
 
     const T0: Time = Time::from_nanos(1_000);
 
+    // I3
     #[test]
     fn no_window_of_its_length_has_more_than_the_limit() {
         let (log, mut cells) = (SlidingLog::new(3, 100).unwrap(), [Cell::NEW; 2]);
@@ -208,6 +209,7 @@ mod tests {
 
     proptest! {
         /// The exact model: every token there ever was, with its time.
+        // I3
         #[test]
         fn agrees_with_a_log_of_everything(
             limit in 1u32..=LOG_MAX, length in 1u64..60,

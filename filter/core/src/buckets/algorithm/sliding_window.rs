@@ -165,6 +165,7 @@ mod tests {
     }
 
     proptest! {
+        // I3
         #[test]
         fn agrees_with_the_formula_to_the_nanosecond(
             limit in 1u32..20, length in 1u64..60, hash: u64, start in 0u64..1_000,

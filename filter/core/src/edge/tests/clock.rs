@@ -1,4 +1,6 @@
 //! A host's monotonic clock that steps back, as when a virtual machine is moved.
+//!
+//! Tests of I8.
 
 use super::*;
 use proptest::prelude::*;

@@ -153,6 +153,7 @@ fn what_costs_more_is_paid_for_in_advance() {
     assert_eq!((third.keys[0].admitted, third.keys[0].ahead), (4, 4));
 }
 
+// I3
 #[test]
 fn what_a_later_slot_refuses_an_earlier_one_gets_back_in_full() {
     let both = json!([
@@ -179,6 +180,7 @@ fn what_a_later_slot_refuses_an_earlier_one_gets_back_in_full() {
 
 proptest! {
     /// The exact model: a level in token-nanoseconds that refills by one per nanosecond.
+    // I3
     #[test]
     fn costs_agree_with_a_plain_level(
         steps in prop::collection::vec((0usize..2, 0u64..200, 1u32..9), 1..200),

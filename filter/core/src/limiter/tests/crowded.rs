@@ -40,6 +40,7 @@ fn ask_and_wait(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time
 }
 
 /// A 64th of the default table, of 2,000 newcomers a second: each asks once, for three minutes.
+// I6
 #[test]
 fn a_slow_flood_locks_no_newcomer_out() {
     let (mut limiter, mut slots) = (limiter(login(), Some(1)), LocalSlots::new(64));
@@ -78,6 +79,7 @@ fn leased(report: &Report, charged: u64) -> Vec<u8> {
     Reply { sequence: report.sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() }.encode()
 }
 
+// I6
 #[test]
 fn a_key_without_a_place_draws_for_each_request_by_itself() {
     let (mut limiter, mut slots) = crowded();
@@ -98,6 +100,7 @@ fn a_key_without_a_place_draws_for_each_request_by_itself() {
 }
 
 /// A hundred keys of one slot ask at the same time, and are answered one after the other.
+// I6
 #[test]
 fn nobody_takes_the_place_of_a_key_whose_draw_is_under_way() {
     let (mut limiter, mut slots) = (limiter(login(), Some(1)), LocalSlots::new(1));
@@ -194,6 +197,7 @@ fn what_is_charged_of_a_key_is_not_reported_again_when_it_comes_back() {
     assert!((3..=5).contains(&unconfirmed), "of 3 tokens, and an even share of two: {unconfirmed}");
 }
 
+// I6
 #[test]
 fn what_a_key_without_a_place_has_drawn_is_spent_at_once_or_not_at_all() {
     let (mut limiter, mut slots) = crowded();
@@ -215,6 +219,7 @@ fn what_a_key_without_a_place_has_drawn_is_spent_at_once_or_not_at_all() {
     assert_eq!(again(&mut limiter, &third, late_draw, 201, T0 + 2_000 * MS), refused, "its lease is over");
 }
 
+// I6
 #[test]
 fn what_a_key_without_a_place_has_drawn_is_told_and_what_is_left_given_back() {
     let (mut limiter, mut slots) = crowded();
@@ -239,6 +244,7 @@ fn what_a_key_without_a_place_has_drawn_is_told_and_what_is_left_given_back() {
     }
 }
 
+// I6
 #[test]
 fn what_a_key_without_a_place_has_drawn_is_its_own_under_other_rules() {
     let (mut limiter, mut slots) = crowded();
@@ -283,6 +289,7 @@ fn refused_of_newcomers(
     refused * 1_000 / newcomers
 }
 
+// I3
 #[test]
 fn a_flood_from_up_to_a_million_addresses_refuses_no_newcomer() {
     for addresses in [100_000, 300_000, 1_000_000] {
@@ -303,6 +310,7 @@ fn keys_that_have_to_be_reported_leave_newcomers_room() {
 }
 
 /// The table tells 205,000 debtors apart, those of 17,000 a second. Where more come, no more pass, and no fewer.
+// I3
 #[test]
 fn past_what_it_can_tell_apart_as_many_pass_as_before() {
     // At 25,000/s the merged debts are still growing by then.

@@ -32,6 +32,7 @@ fn one(fields: &Value) -> RuleSet {
     rules(&json!([rule]))
 }
 
+// I4
 #[test]
 fn a_key_that_is_forgotten_starts_anew_whatever_counts_it() {
     for algorithm in ["token_bucket", "fixed_window", "sliding_window", "sliding_log"] {

@@ -30,6 +30,7 @@ fn answer_warm(limiter: &mut Limiter, slots: &mut LocalSlots, report: &Report, n
     limiter.apply(reply.sequence, &reply.encode(), slots, now).unwrap();
 }
 
+// I4
 #[test]
 fn a_warm_key_is_reported_in_its_own_time_or_when_it_grows() {
     let (mut limiter, mut slots) = (in_a_fleet("100/s", 100, &json!({}), 1_000), LocalSlots::new(4));
@@ -55,6 +56,7 @@ fn a_warm_key_is_reported_in_its_own_time_or_when_it_grows() {
     assert_eq!(third.keys[0].asked_recently, 5);
 }
 
+// I4
 #[test]
 fn a_key_that_turns_hot_is_reported_every_interval() {
     let (mut limiter, mut slots) = (in_a_fleet("100/s", 100, &json!({}), 1_000), LocalSlots::new(4));
@@ -80,6 +82,7 @@ fn a_key_that_turns_hot_is_reported_every_interval() {
     assert_eq!(limiter.report(&mut slots, false, T0 + 500 * MS).unwrap().keys.len(), 1);
 }
 
+// I3
 #[test]
 fn a_key_the_fleet_has_not_heard_of_has_the_local_burst() {
     let fields = json!({"local_burst": 25});
@@ -93,6 +96,7 @@ fn a_key_the_fleet_has_not_heard_of_has_the_local_burst() {
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 200, T0 + 1_700 * MS), 80);
 }
 
+// I3
 #[test]
 fn a_bucket_holds_no_more_than_its_grant_says() {
     let (mut limiter, mut slots) = (in_a_fleet("100/s", 100, &json!({}), 2), LocalSlots::new(4));
@@ -104,6 +108,7 @@ fn a_bucket_holds_no_more_than_its_grant_says() {
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 200, T0 + 3_000 * MS), 100);
 }
 
+// I7
 #[test]
 fn grants_that_settle_nothing_are_held_and_confirm_nothing() {
     let (mut limiter, mut slots) = watching();
@@ -151,6 +156,7 @@ fn address_of(key: &messages::Key) -> &'static str {
     if key.value.ends_with(&[1]) { "192.0.2.1" } else { "192.0.2.2" }
 }
 
+// I5
 #[test]
 fn a_pop_says_how_many_pops_it_has_heard_of_and_takes_no_guess_for_it() {
     let rule = json!([{"name": "r", "key": ["client_address"], "rate": "1/m"}]);
@@ -174,6 +180,7 @@ fn a_pop_says_how_many_pops_it_has_heard_of_and_takes_no_guess_for_it() {
     assert_eq!(limiter.report(&mut slots, true, T0).unwrap().pops, POPS_MAX);
 }
 
+// I3
 #[test]
 fn out_of_touch_the_rule_says_what_becomes_of_its_keys() {
     let lost = T0 + FALLBACK_NS;
@@ -206,6 +213,7 @@ fn a_rule_that_fails_closed_is_closed_until_weir_sync_is_heard_of() {
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
 }
 
+// I3
 #[test]
 fn an_even_share_is_never_less_than_a_token_nor_more_than_its_rate() {
     let fields = json!({"when_unsynced": "share"});
@@ -217,6 +225,7 @@ fn an_even_share_is_never_less_than_a_token_nor_more_than_its_rate() {
 }
 
 /// At 330 POPs a token of an even share costs 330 tokens, more than an hour of refill.
+// I3
 #[test]
 fn what_an_even_share_costs_is_not_owed_once_in_touch_again() {
     let fields = json!({"when_unsynced": "share"});

@@ -132,6 +132,7 @@ fn widened() -> Value {
     ]}])
 }
 
+// I3
 #[test]
 fn rotating_inside_a_prefix_buys_the_wider_quota_and_no_more() {
     let (mut limiter, mut slots) = (limiter(rules(&widened()), None), LocalSlots::new(4_096));

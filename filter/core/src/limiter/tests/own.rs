@@ -1,4 +1,6 @@
 //! Requests that draw for themselves, and whose cost is known only when they end.
+//!
+//! Tests of I6.
 
 use super::*;
 use alloc::format;

@@ -159,6 +159,7 @@ fn a_watched_key_is_changed_where_it_is() {
     }
 }
 
+// I3
 #[test]
 fn threads_admit_a_burst_once() {
     const WORKERS: u32 = 4;
@@ -369,6 +370,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     /// The same requests, and all that may come between them, with and without the quick path: the same decisions, counts,
     /// reports and table after each.
+    // I3
     #[test]
     fn both_paths_come_to_the_same(
         (first, second) in (rule_set(), rule_set()), worker in prop::option::of(Just(1u64)), slots in prop::sample::select(vec![1u32, 2, 3, 64]),

@@ -1,4 +1,6 @@
 //! Quotas of the calendar: long leases, few pauses, and silence until the next window.
+//!
+//! Tests of I6.
 
 use super::*;
 use std::format;

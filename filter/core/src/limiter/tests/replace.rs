@@ -35,6 +35,7 @@ fn kept(report: &Report) -> Option<u64> {
     said(report).into_iter().find(|(name, _)| *name == "kept").map(|(_, admitted)| admitted)
 }
 
+// I3
 #[test]
 fn unchanged_rules_keep_their_level_wherever_they_move() {
     let (mut limiter, mut slots) =

@@ -2,6 +2,7 @@
 
 use super::*;
 
+// I4
 #[test]
 fn a_key_within_its_even_share_stays_off_the_wire() {
     let (mut limiter, mut slots) = (limiter(one_rule("1/m", 40), Some(1)), LocalSlots::new(4));
@@ -18,6 +19,7 @@ fn a_key_within_its_even_share_stays_off_the_wire() {
     assert_eq!(report.rules[0].name, "r");
 }
 
+// I7
 #[test]
 fn a_key_whose_slot_has_no_room_to_watch_it_says_all_of_it_once_there_is() {
     let (mut limiter, mut slots) = (limiter(one_rule("1/m", 40), Some(1)), LocalSlots::new(1));
@@ -42,6 +44,7 @@ fn a_key_whose_slot_has_no_room_to_watch_it_says_all_of_it_once_there_is() {
     assert_eq!((report.keys[0].admitted, report.keys[0].unconfirmed), (8, 8));
 }
 
+// I7
 #[test]
 fn counts_are_said_again_until_they_are_confirmed() {
     let (mut limiter, mut slots) = watching();
@@ -72,6 +75,7 @@ fn counts_are_said_again_until_they_are_confirmed() {
 }
 
 /// Of several receivers, each hears of a request once; what one may have missed is reported again.
+// I5
 #[test]
 fn what_was_asked_for_is_told_once_unless_the_report_came_to_nothing() {
     let (mut limiter, mut slots) = watching();

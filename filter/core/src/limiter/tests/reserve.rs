@@ -305,12 +305,14 @@ proptest! {
     }
 
     /// So many keys that most lose their place in the slot while their requests are open.
+    // I3
     #[test]
     fn nor_if_keys_lose_their_places_meanwhile(moves in moves(40)) {
         prop_assert!(play(&moves, 40).0);
     }
 
     /// As long as the bucket is not full meanwhile, it is exactly as if each request had been charged what it cost.
+    // I3
     #[test]
     fn nothing_is_lost_where_nothing_refills_to_the_brim(costs in prop::collection::vec(0u32..70, 1..30)) {
         let (mut limiter, mut slots) = alone();

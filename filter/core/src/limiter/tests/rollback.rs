@@ -26,6 +26,7 @@ fn refused_by_the_net(mine: &mut Limiter, mut other: Limiter, slots: &mut LocalS
     assert!(!allows(mine, &mut contended, "192.0.2.1", T0));
 }
 
+// I3
 #[test]
 fn what_a_later_slot_refuses_an_earlier_one_gets_back() {
     let (mut mine, mut slots) = (limiter(host_and_net(), None), LocalSlots::new(1_024));
@@ -108,6 +109,7 @@ impl Slots for Failing<'_> {
     }
 }
 
+// I3
 #[test]
 fn what_was_never_written_is_not_given_back() {
     let [mut mine, mut other] = [(); 2].map(|()| limiter(host_and_net(), None));

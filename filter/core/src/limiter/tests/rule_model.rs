@@ -21,6 +21,7 @@ fn through(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) -> 
     admitted(limiter, slots, "192.0.2.1", n, now)
 }
 
+// I3
 #[test]
 fn every_algorithm_gives_its_limit_and_then_again_when_its_time_has_passed() {
     for (algorithm, limit) in
@@ -41,6 +42,7 @@ fn every_algorithm_gives_its_limit_and_then_again_when_its_time_has_passed() {
     }
 }
 
+// I3
 #[test]
 fn workers_share_the_cells_of_every_algorithm() {
     for algorithm in ["fixed_window", "sliding_window", "sliding_log"] {
@@ -51,6 +53,7 @@ fn workers_share_the_cells_of_every_algorithm() {
     }
 }
 
+// I3
 #[test]
 fn what_another_rule_refuses_is_given_back_to_every_algorithm() {
     for algorithm in ["fixed_window", "sliding_window", "sliding_log", "leaky_bucket"] {
@@ -73,6 +76,7 @@ fn limiter_of_first(rule: &Value) -> Limiter {
     limiter(rules(&json!([rule])), None)
 }
 
+// I2
 #[test]
 fn rotating_addresses_buys_no_room_in_a_log() {
     let (mut limiter, mut slots) =
@@ -93,6 +97,7 @@ fn read(slots: &mut LocalSlots) -> Slot {
     slot
 }
 
+// I3
 #[test]
 fn requests_in_flight_are_counted_and_released_once() {
     let fields = json!({"algorithm": "concurrency", "limit": 2, "rate": null});
@@ -125,6 +130,7 @@ fn a_leaky_bucket_holds_requests_until_their_turn() {
     assert_eq!(held[4].outcome(), Outcome::Limit);
 }
 
+// I3
 #[test]
 fn a_rule_in_shadow_counts_and_refuses_nobody() {
     let shadow = json!({"name": "strict-one", "mode": "shadow", "key": ["client_address"], "rate": "1/d"});
@@ -137,6 +143,7 @@ fn a_rule_in_shadow_counts_and_refuses_nobody() {
     assert_eq!((counts.allowed, counts.limited, counts.shadow_limited), (10, 15, 0));
 }
 
+// I3
 #[test]
 fn a_rule_in_shadow_takes_nothing_of_a_request_that_is_refused() {
     let shadow = json!({"name": "s", "mode": "shadow", "key": ["client_address"], "rate": "20/d"});
@@ -194,6 +201,7 @@ fn a_client_limited_again_and_again_is_banned() {
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 601 * SECOND_NS));
 }
 
+// I4
 #[test]
 fn a_client_banned_elsewhere_is_banned_here() {
     let (mut limiter, mut slots) = (limiter(rules(&json!([penalized()])), Some(1)), LocalSlots::new(4));
@@ -217,6 +225,7 @@ fn a_client_banned_elsewhere_is_banned_here() {
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 61 * SECOND_NS));
 }
 
+// I3
 #[test]
 fn a_cost_that_the_response_tells_is_charged_then_and_may_be_debt() {
     for algorithm in ["token_bucket", "fixed_window", "sliding_window", "sliding_log"] {

@@ -85,6 +85,7 @@ fn told_s(standing: &Standing) -> u64 {
     standing.more_ns.div_ceil(SECOND_NS)
 }
 
+// I6
 #[test]
 fn a_client_without_a_token_is_told_when_the_budget_has_one() {
     let (mut limiter, mut slots) = hourly("1/h", 1, "deny");
@@ -139,6 +140,7 @@ fn what_costs_more_than_there_is_waits_for_all_of_it() {
     assert_eq!(told_s(&refused.strictest().unwrap().1), 600 + 2 * 3_600);
 }
 
+// I6
 #[test]
 fn a_key_that_is_told_to_wait_is_asked_for_again_within_a_minute() {
     let (mut limiter, mut slots) = hourly("1/h", 1, "deny");
@@ -196,6 +198,7 @@ fn what_is_given_back_leaves_it_known_when_there_are_tokens() {
     assert_eq!(told_s(&standing), 3_598);
 }
 
+// I6
 #[test]
 fn a_token_that_comes_sooner_ends_the_wait() {
     let (mut limiter, mut slots) = hourly("1/h", 3, "deny");
@@ -238,6 +241,7 @@ fn a_key_that_waits_makes_room_for_others() {
     ));
 }
 
+// I6
 #[test]
 fn what_is_paid_for_is_spent_without_waiting_until_its_lease_ends() {
     let (mut limiter, mut slots) = strict("deny");
@@ -288,6 +292,7 @@ fn two_requests_that_wait_at_once_want_two_tokens() {
     assert!(drawing(&limiter) == 0 && limiter.watch.get_mut(0).is_none());
 }
 
+// I6
 #[test]
 fn a_draw_in_vain_is_decided_by_the_rule() {
     for (policy, expected) in [("deny", Outcome::Deny), ("local", Outcome::Allow), ("share", Outcome::Allow)]
@@ -307,6 +312,7 @@ fn a_draw_in_vain_is_decided_by_the_rule() {
     }
 }
 
+// I6
 #[test]
 fn a_weir_sync_without_its_store_has_not_answered() {
     let (mut limiter, mut slots) = strict("deny");
@@ -387,6 +393,7 @@ fn grants_of_the_other_kind_change_nothing() {
     assert!(again.keys.iter().all(|key| key.unconfirmed == 4));
 }
 
+// I3
 #[test]
 fn a_token_is_given_back_where_another_rule_is_short() {
     let rule = json!([
@@ -412,6 +419,7 @@ fn a_token_is_given_back_where_another_rule_is_short() {
 }
 
 /// The same where the other slot was fine when it was read.
+// I3
 #[test]
 fn a_token_is_given_back_where_another_rule_turns_out_short() {
     let net = json!({"name": "net", "key": [{"client_address": {"ipv4": 8}}], "rate": "1/h", "burst": 2});
@@ -472,6 +480,7 @@ fn a_little_that_is_spent_of_a_burst_needs_no_report_of_its_own() {
     }
 }
 
+// I6
 #[test]
 fn an_epoch_whose_lease_has_ended_is_never_named_again() {
     let (mut limiter, mut slots) = strict("deny");
@@ -494,6 +503,7 @@ fn an_epoch_whose_lease_has_ended_is_never_named_again() {
     assert_eq!(names.len(), 20);
 }
 
+// I6
 #[test]
 fn an_answer_that_comes_after_its_lease_is_ignored() {
     let (mut limiter, mut slots) = strict("deny");

@@ -68,6 +68,7 @@ fn ahead(waiting: &Waiting) -> u32 {
     waiting.report.keys[0].ahead
 }
 
+// I6
 #[test]
 fn requests_that_wait_at_several_workers_each_want_a_token() {
     for count in [1, 2, 4] {
@@ -87,6 +88,7 @@ fn requests_that_wait_at_several_workers_each_want_a_token() {
     }
 }
 
+// I6
 #[test]
 fn only_what_the_budget_does_not_have_is_refused() {
     for count in [2, 4] {
@@ -103,6 +105,7 @@ fn only_what_the_budget_does_not_have_is_refused() {
     }
 }
 
+// I6
 #[test]
 fn what_a_request_waits_for_is_not_spent_by_one_that_comes_later() {
     let mut workers = Workers::new(2, 1_000);
@@ -116,6 +119,7 @@ fn what_a_request_waits_for_is_not_spent_by_one_that_comes_later() {
     assert_eq!(workers.debited, 3);
 }
 
+// I6
 #[test]
 fn what_is_not_waited_for_any_more_is_for_whoever_comes() {
     let mut workers = Workers::new(2, 1_000);
@@ -134,6 +138,7 @@ fn what_is_not_waited_for_any_more_is_for_whoever_comes() {
 }
 
 /// For example if another rule refuses the request that waited.
+// I6
 #[test]
 fn what_a_refused_request_waited_for_is_for_whoever_comes() {
     let rule = json!([
@@ -151,6 +156,7 @@ fn what_a_refused_request_waited_for_is_for_whoever_comes() {
     assert_eq!((watched.on_hand(T0), watched.awaited(SECOND_NS, T0)), (1, 0));
 }
 
+// I6
 #[test]
 fn what_a_worker_that_ended_waited_for_is_soon_for_whoever_comes() {
     let mut workers = Workers::new(2, 1_000);
@@ -176,6 +182,7 @@ fn what_a_request_waits_for_is_kept_for_it_for_as_long_as_it_may_wait() {
     assert_eq!(workers.debited, 2);
 }
 
+// I6
 #[test]
 fn a_worker_gives_nothing_back_while_requests_wait_at_another() {
     // Of so small a burst, each token that is spent is said.

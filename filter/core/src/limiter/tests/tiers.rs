@@ -46,6 +46,7 @@ fn the_first_tier_whose_condition_holds_replaces_the_quota() {
     }
 }
 
+// I3
 #[test]
 fn a_tier_has_a_bucket_of_its_own_and_the_wider_prefixes_of_its_rule() {
     let wider = json!({"wider": [{"ipv4": 24, "times": 1}]});

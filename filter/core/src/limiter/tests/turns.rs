@@ -1,4 +1,6 @@
 //! A strict leaky bucket: each request draws its turn from the fleet's queue, and is held until it comes.
+//!
+//! Tests of I6.
 
 use super::*;
 use weir_wire::law::Law;

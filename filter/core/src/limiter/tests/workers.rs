@@ -37,6 +37,7 @@ fn a_burst_is_let_through_whole_however_it_is_spread_over_workers() {
     }
 }
 
+// I7
 #[test]
 fn a_client_that_leaves_is_charged_for_what_it_was_let_through() {
     for asked in [1, 2, 5, 20] {
@@ -54,6 +55,7 @@ fn a_client_that_leaves_is_charged_for_what_it_was_let_through() {
     }
 }
 
+// I7
 #[test]
 fn a_request_that_two_rules_count_is_charged_to_each_of_them_once() {
     let rule = |name: &str, rate: &str, burst: u32| json!({"name": name, "key": ["client_address"], "rate": rate, "burst": burst});

@@ -220,6 +220,7 @@ fn entries_are_changed_where_they_are() {
     }
 }
 
+// I3
 #[test]
 fn entries_of_several_slots_are_changed_together_or_not_at_all() {
     const SLOTS: u32 = 5;
@@ -310,6 +311,7 @@ fn what_is_not_there_or_beside_a_ban_is_left_alone() {
     assert_eq!(each_says(&mut handle), [1, 1, 1]);
 }
 
+// I3
 #[test]
 fn a_writer_that_stops_half_way_holds_nobody_up() {
     let slots = SharedSlots::new(1, 2);
@@ -356,6 +358,7 @@ fn say_more_anyhow(handle: &mut SlotsHandle, slot: &mut Slot, keys: &[u64]) -> b
     }
 }
 
+// I3
 #[test]
 fn threads_lose_no_change() {
     const WRITERS: u64 = 4;

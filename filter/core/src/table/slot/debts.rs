@@ -243,6 +243,7 @@ mod tests {
 
     proptest! {
         /// Compared with a map that forgets nothing.
+        // I3
         #[test]
         fn nobody_owes_less_than_it_does(
             steps in prop::collection::vec((0u64..16, 0u64..300, 0u64..40, 0u64..500), 1..300),

@@ -178,6 +178,7 @@ mod tests {
         Watched::begin(&Cold::NEW, &Unheard { quota, local_burst: 100, parts: 1 }, 0, T0)
     }
 
+    // I6
     #[test]
     fn what_is_given_back_of_a_barred_key_is_not_on_hand_until_it_is_leased_again() {
         let mut key = begun();

@@ -62,6 +62,7 @@ fn owes_s(slot: &Slot, n: u64) -> u64 {
     slot.lodge(tag(n), T0).entry.bucket().fill_ns(T0) / SECOND_NS
 }
 
+// I2
 #[test]
 fn a_key_costs_32_bytes() {
     assert_eq!(SLOT_BYTES / KEYS_PER_SLOT, 32);
@@ -95,6 +96,7 @@ fn a_changed_byte_is_noticed() {
     }
 }
 
+// I3
 #[test]
 fn the_key_that_owes_least_gives_up_its_place_and_owes_it_all_the_same() {
     let mut slot = indebted(50);
@@ -169,6 +171,7 @@ fn a_full_bucket_makes_room() {
     assert_eq!((slot.get(tag(99)), slot.debts_at(T0)), (Some(cold(9)), 0));
 }
 
+// I7
 #[test]
 fn a_lease_or_an_unreported_count_keeps_an_entry() {
     let debt = |n| watched(9, 0, n);
@@ -219,6 +222,7 @@ fn unheard(parts: u32) -> Unheard {
     Unheard { quota, local_burst: 10, parts }
 }
 
+// I7
 #[test]
 fn what_a_share_lost_is_reported_though_the_bucket_has_refilled() {
     let unheard = unheard(4);
@@ -230,6 +234,7 @@ fn what_a_share_lost_is_reported_though_the_bucket_has_refilled() {
     assert_eq!(Watched::begin(&Cold { bucket, ..cold }, &unheard, 1, T0).admitted, 2 + 1);
 }
 
+// I7
 #[test]
 fn what_the_bucket_has_refilled_was_admitted_while_it_did() {
     let (unheard, now) = (unheard(4), T0 + 10 * SECOND_NS);
@@ -255,6 +260,7 @@ fn watching_a_key_keeps_its_bucket_or_its_place() {
     assert_eq!(full.get(tag(9)), Some(cold(5)));
 }
 
+// I7
 #[test]
 fn counters_begin_a_new_epoch_before_they_wrap() {
     let mut w = Watched::begin(&Cold::NEW, &unheard(1), 0, T0);
@@ -270,6 +276,7 @@ fn counters_begin_a_new_epoch_before_they_wrap() {
 
 proptest! {
     /// Compared with a map that forgets nothing: a slot has every entry that holds information, or a debt as large.
+    // I3
     #[test]
     fn holds_all_that_matters(ops in prop::collection::vec((0u64..40, 0u64..20, 0u64..3, prop::bool::ANY), 1..200)) {
         let (mut slot, mut model, mut now) = (Slot::empty(), BTreeMap::new(), T0);

@@ -336,6 +336,7 @@ fn sample() -> impl Strategy<Value = Sample> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
+    // I1
     #[test]
     fn the_index_and_every_rule_agree_with_the_page(
         conditions in prop::collection::vec(condition(), 1..70),
@@ -360,6 +361,7 @@ proptest! {
         }
     }
 
+    // I1
     #[test]
     fn any_bytes_give_an_answer(
         conditions in prop::collection::vec(condition(), 1..9),

@@ -170,6 +170,7 @@ fn credentials_are_tested_in_one_form() {
     assert!(!holds(&secret, &[("authorization", "Bearer ab")]), "a token's case counts");
 }
 
+// I9
 #[test]
 fn several_values_are_undecided_unless_the_rule_says_which_counts() {
     for (field, name, value) in [

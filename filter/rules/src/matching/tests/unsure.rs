@@ -41,6 +41,7 @@ fn listed(document: &Value, sample: &Sample) -> Listed {
     rules.listed(&mut Fetched::new(&mut sample, rules.attributes(), &mut values), &mut Bits::default())
 }
 
+// I9
 #[test]
 fn an_undecided_request_is_refused_by_deny_and_never_allowed() {
     for (condition, sample) in untestable() {
@@ -60,6 +61,7 @@ fn an_undecided_request_is_refused_by_deny_and_never_allowed() {
     }
 }
 
+// I9
 #[test]
 fn a_rule_counts_an_undecided_request() {
     for (condition, mut sample) in untestable() {

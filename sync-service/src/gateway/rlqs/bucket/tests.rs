@@ -268,6 +268,7 @@ fn a_client_that_asks_for_less_than_the_rate_is_refused_nothing() {
     }
 }
 
+// I6
 #[test]
 fn what_is_given_in_advance_never_exceeds_the_rule() {
     for (rate, burst) in [(100.0, 100.0), (100.0, 10.0), (5.0, 20.0), (0.1, 5.0), (1_000.0, 1_000.0)] {
@@ -337,6 +338,7 @@ fn a_client_that_asks_again_after_a_pause_finds_tokens() {
     assert!(world.clients[0].total - before >= 4, "{}", world.clients[0].total - before);
 }
 
+// I6
 #[test]
 fn tokens_that_are_on_their_way_for_long_are_not_given_twice() {
     let mut world = World::new(Rule::new(100.0, 100.0, true), &[20.0, 20.0]);

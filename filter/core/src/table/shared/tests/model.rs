@@ -2,6 +2,8 @@
 //! they may not have seen yet: `make model`.
 //!
 //! `LOOM_MAX_PREEMPTIONS=3 make model` allows more of them, and takes longer.
+//!
+//! Tests of I3.
 
 use super::*;
 use loom::thread::{self, JoinHandle};
