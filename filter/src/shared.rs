@@ -129,7 +129,7 @@ fn guessable() -> [u8; IDENTITY_BYTES] {
 
 /// The keys of this plugin in shared data.
 struct Keys {
-    /// XORed to the first four bytes of each name: zero if the VM has an id, else a hash of the plugin's
+    /// Changes the first four bytes of each name, by exclusive or: zero if the VM has an id, else a hash of the plugin's
     /// name.
     mark: u32,
 }

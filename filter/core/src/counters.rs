@@ -128,7 +128,6 @@ impl Counters {
     }
 
     /// Counts a request that the first `rules` rules let through.
-    #[cfg(feature = "own_memory")]
     pub(crate) fn count_allowed(&mut self, rules: usize) {
         for counts in self.rules.iter_mut().take(rules) {
             counts.allowed = counts.allowed.saturating_add(1);

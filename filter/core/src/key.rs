@@ -4,7 +4,6 @@ use siphasher::sip128::SipHasher13;
 use weir_rules::fleet_secret::FleetSecret;
 
 /// Longest key, in bytes, that [`Secret::hash_short`] takes.
-#[cfg(feature = "own_memory")]
 pub(crate) const SHORT_BYTES_MAX: usize = 16;
 
 /// The secret that keys are hashed with. It is random for each process and shared by its workers, so that
@@ -31,7 +30,6 @@ impl Secret {
 
     /// [`Secret::hash`] of the lowest `size` bytes of `value` in little-endian order; `size` is at most
     /// [`SHORT_BYTES_MAX`].
-    #[cfg(feature = "own_memory")]
     #[inline]
     pub(crate) fn hash_short(&self, value: u128, size: usize) -> KeyHash {
         let bytes = value.to_le_bytes();

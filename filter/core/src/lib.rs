@@ -34,6 +34,10 @@ extern crate std;
 /// their high bits (Knuth, "The Art of Computer Programming", vol. 3, 6.4: Fibonacci hashing).
 pub const FIBONACCI: u64 = 0x9e37_79b9_7f4a_7c15;
 
+/// True where slots lie in the program's own memory, so that entries are changed in place. A sandboxed module copies
+/// slots in and out; everything behind this constant is left out of it.
+pub(crate) const OWN_MEMORY: bool = cfg!(feature = "own_memory");
+
 pub mod buckets;
 pub mod counters;
 pub mod decide;

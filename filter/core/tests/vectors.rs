@@ -118,7 +118,7 @@ fn messages() {
     };
     assert_eq!(
         hex(&report.encode()),
-        "06046672613107ac028080408080808008ca020506ab02aa0201017280ade20464006400000100060420c000020180808080045a05fa0103e8078001000100060420c0000209e0d4030000"
+        "01046672613107ac028080408080808008ca020506ab02aa0201017280ade20464006400000100060420c000020180808080045a05fa0103e8078001000100060420c0000209e0d4030000"
     );
     assert_eq!(Report::decode(&report.encode()), Ok(report));
     let grant =
@@ -137,12 +137,12 @@ fn messages() {
     };
     assert_eq!(
         hex(&reply.encode()),
-        "06ac020300010101d5aad5aa01b7170901d00f060101720100060420c000020180ade20464d5aad5aa01b7170901d00f0004"
+        "01ac020300010101d5aad5aa01b7170901d00f060101720100060420c000020180ade20464d5aad5aa01b7170901d00f0004"
     );
     assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
     let leased = Leased { wait_ms: 86_400_000, may_return: true, left: 9_700, ..Leased::of(300, 600_000) };
     let reply = Reply { sequence: 1, pops: 1, grants: vec![Allowance::Leased(leased)], ..Reply::default() };
-    assert_eq!(hex(&reply.encode()), "06010100000102ac02c0cf2480b8992901e44b0000000000");
+    assert_eq!(hex(&reply.encode()), "01010100000102ac02c0cf2480b8992901e44b0000000000");
     assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
 }
 

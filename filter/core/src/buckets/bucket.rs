@@ -27,7 +27,6 @@ pub enum Take {
 }
 
 /// The cost of a request in nanoseconds of refill, precomputed for one quota.
-#[cfg(feature = "own_memory")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Portion {
     cost: u64,
@@ -37,7 +36,6 @@ pub(crate) struct Portion {
     sane: u64,
 }
 
-#[cfg(feature = "own_memory")]
 impl Portion {
     /// The cost of `cost` tokens from a bucket of this quota.
     pub(crate) fn of(quota: &Quota, cost: u32) -> Self {
@@ -47,7 +45,6 @@ impl Portion {
 }
 
 /// Nanoseconds of refill that a bucket with `tokens` lacks.
-#[cfg(feature = "own_memory")]
 pub(crate) fn missing_ns(quota: &Quota, tokens: u32) -> u64 {
     quota.token_ns().saturating_mul(u64::from(quota.burst().saturating_sub(tokens)))
 }
@@ -98,7 +95,6 @@ impl Bucket {
     }
 
     /// [`Bucket::take`] with a precomputed cost.
-    #[cfg(feature = "own_memory")]
     #[inline]
     pub(crate) fn take_portion(self, portion: &Portion, now: Time) -> Take {
         self.take_sanely(portion.cost, portion.most, now + portion.sane, now)
@@ -106,7 +102,6 @@ impl Bucket {
 
     /// [`Bucket::held_to`] with a precomputed limit: the bucket, lacking at least `missing_ns` nanoseconds of
     /// refill.
-    #[cfg(feature = "own_memory")]
     #[inline]
     pub(crate) fn lacking(self, missing_ns: u64, now: Time) -> Self {
         Self { full_at: self.full_at.max(now + missing_ns) }

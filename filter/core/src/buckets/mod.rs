@@ -8,7 +8,6 @@ mod share;
 mod standing;
 
 pub use bucket::{Bucket, Take};
-#[cfg(feature = "own_memory")]
 pub(crate) use bucket::{Portion, missing_ns};
 pub use share::EvenShare;
 pub use standing::Standing;

@@ -25,9 +25,7 @@ mod judged;
 mod keys;
 mod meet;
 mod penalty;
-#[cfg(feature = "own_memory")]
 mod plain;
-#[cfg(feature = "own_memory")]
 mod quick;
 mod reserve;
 mod ruling;
@@ -49,8 +47,6 @@ pub(crate) use judged::Judged;
 pub(crate) use judged::Verdict;
 pub(crate) use keys::Keys;
 pub(crate) use penalty::{forget, put_ban, replace_ban};
-#[cfg(feature = "own_memory")]
 pub(crate) use plain::Plain;
-#[cfg(feature = "own_memory")]
 pub(crate) use quick::Quick;
 pub(crate) use terms::RuleTerms;

@@ -10,6 +10,7 @@ use core::net::IpAddr;
 use super::hit::slot_of;
 use super::keys::{KeyId, Keys};
 use super::terms::RuleTerms;
+use crate::OWN_MEMORY;
 use crate::buckets::{Portion, missing_ns};
 use crate::key::{KeyHash, SHORT_BYTES_MAX, Secret};
 use crate::table::slot::Tag;
@@ -89,7 +90,7 @@ pub(super) struct PlainRule {
 impl Plain {
     /// The plain form of these rules; none if they are not plain.
     pub(crate) fn of(rules: &RuleSet, terms: &[RuleTerms]) -> Option<Box<Self>> {
-        if !rules.counts_all_alike() {
+        if !OWN_MEMORY || !rules.counts_all_alike() {
             return None;
         }
         let each = || rules.rules().iter().zip(terms);

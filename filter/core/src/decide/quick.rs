@@ -14,6 +14,7 @@ use super::decision::{Decision, Reason};
 use super::judge::{cold_after_taking, most_of, parts_of, watched_after_taking};
 use super::plain::{Found, Making, Plain, PlainRule};
 use super::terms::RuleTerms;
+use crate::OWN_MEMORY;
 use crate::RuleIndex;
 use crate::buckets::{Standing, Take};
 use crate::counters::Event;
@@ -91,7 +92,7 @@ impl Limiter {
         slots: &mut dyn Slots,
         now: Time,
     ) -> Quick {
-        if self.plain.is_some() && slots.changes_in_place() {
+        if OWN_MEMORY && self.plain.is_some() && slots.changes_in_place() {
             self.take_in_place(request, slots, now).unwrap_or(Quick::Left)
         } else {
             Quick::Left

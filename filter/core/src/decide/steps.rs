@@ -6,7 +6,6 @@ use alloc::vec::Vec;
 use super::decision::{Decision, Outcome, Reason};
 use super::hit::{Hit, Scratch};
 use super::meet::Met;
-#[cfg(feature = "own_memory")]
 use super::quick::Quick;
 use super::ruling::Ruling;
 use super::status::allowed;
@@ -28,7 +27,6 @@ pub(crate) const WRITES_MAX: u32 = 32;
 impl Limiter {
     /// Decides one request at `now`.
     pub fn decide(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) -> Decision {
-        #[cfg(feature = "own_memory")]
         match self.try_quickly(request, slots, now) {
             Quick::Passed => return self.passed(now),
             Quick::Refused(rule, denial) => return self.refused_quickly(rule, denial, now),
@@ -54,7 +52,6 @@ impl Limiter {
         slots: &mut dyn Slots,
         now: Time,
     ) -> Decision {
-        #[cfg(feature = "own_memory")]
         self.mend();
         self.touch.drawn = drawn;
         self.would_refuse.clear();

@@ -14,6 +14,7 @@ use crate::response::{
 };
 use weir_rules::Rule;
 use weir_rules::request::{Attribute, Request};
+use weir_rules::sorting::sorted;
 use weir_rules::template::Numbers;
 
 /// A rule's responses. The last response to a limited client is kept: its numbers are whole seconds, so in a
@@ -64,11 +65,10 @@ pub(super) struct LimitedClient {
 /// The value of `RateLimit-Policy`: the policies in `status` in rule order, with its own rule's if `tells_own`.
 /// So it stays the same for a client, whichever of its quotas is the strictest.
 pub(super) fn policies(all: &[RuleAnswers], tells_own: bool, status: &QuotaStatus) -> String {
-    let others = status.others().iter().map(|other| (other.rule, other.partition.as_slice()));
-    let own = tells_own.then_some((status.rule, status.partition()));
-    let mut told: Vec<_> = others.chain(own).collect();
-    told.sort_by_key(|(rule, _)| usize::from(*rule));
-    let policy = |(rule, partition)| Some(all.get(usize::from(rule))?.answers.policy(partition));
+    let others = status.others().iter().map(|other| (usize::from(other.rule), other.partition.as_slice()));
+    let own = tells_own.then_some((usize::from(status.rule), status.partition()));
+    let told = sorted(others.chain(own).collect::<Vec<_>>());
+    let policy = |(rule, partition): (usize, _)| Some(all.get(rule)?.answers.policy(partition));
     told.into_iter().filter_map(policy).collect::<Vec<_>>().join(", ")
 }
 

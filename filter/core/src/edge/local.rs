@@ -1,7 +1,6 @@
 //! A site in this program's own memory.
 
 use alloc::string::String;
-#[cfg(feature = "own_memory")]
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -12,7 +11,6 @@ use crate::limiter::TableIdentity;
 use crate::response::Header;
 use crate::table::slot::Slot;
 use crate::table::{LocalSlots, ReadError, Slots, Version, WriteError};
-#[cfg(feature = "own_memory")]
 use weir_rules::RuleSet;
 
 /// A site in this program's own memory, for workers that run one at a time: for simulations, examples and
@@ -78,12 +76,10 @@ impl Shared for LocalSite {
         self.values.set(value, bytes, version)
     }
 
-    #[cfg(feature = "own_memory")]
     fn parsed(&mut self, version: u64) -> Option<Arc<RuleSet>> {
         self.values.parsed(version)
     }
 
-    #[cfg(feature = "own_memory")]
     fn keep_parsed(&mut self, version: u64, rules: &Arc<RuleSet>) {
         self.values.keep_parsed(version, rules);
     }

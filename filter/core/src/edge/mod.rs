@@ -60,7 +60,6 @@ mod booking;
 mod calls;
 mod clock;
 mod effect;
-#[cfg(feature = "own_memory")]
 mod gather;
 mod holding;
 mod lifetime;

@@ -83,7 +83,6 @@ impl Edge {
         if word.version == 0 || word.version == version {
             return;
         }
-        #[cfg(feature = "own_memory")]
         if let Some(rules) = turn.site.parsed(word.version) {
             return self.take(word.version, rules, turn);
         }
@@ -123,7 +122,6 @@ impl Edge {
             // Another worker was faster.
             Ok(_) if self.pushed.running.version == self.limiter.rule_set_wanted() => {}
             Ok(rules) => {
-                #[cfg(feature = "own_memory")]
                 turn.site.keep_parsed(version, &rules);
                 self.put_in_force(version, rules, turn);
                 self.share(version, &document, turn.site);

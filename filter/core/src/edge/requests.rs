@@ -11,7 +11,6 @@ use super::reports;
 use super::site::Site;
 use super::state::Edge;
 use crate::RuleIndex;
-#[cfg(feature = "own_memory")]
 use crate::decide::Quick;
 use crate::decide::{Afterwards, Decision, QuotaStatus, Reason, Reserved, What};
 #[cfg(feature = "takes")]
@@ -166,7 +165,6 @@ impl Edge {
         now: Time,
     ) -> Decided<'_> {
         let now = self.clock.time(site, now);
-        #[cfg(feature = "own_memory")]
         match self.limiter.try_quickly(request, site, now) {
             Quick::Passed => {
                 let is_untold = !(self.notes_decisions || self.host.hears_decisions || self.limiter.is_told);

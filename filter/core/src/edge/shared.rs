@@ -1,15 +1,12 @@
 //! Values that the workers of one process share.
 
 use alloc::borrow::ToOwned;
-use alloc::collections::BTreeMap;
 use alloc::string::String;
-#[cfg(feature = "own_memory")]
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::limiter::TableIdentity;
 use crate::table::{ReadError, Version, WriteError};
-#[cfg(feature = "own_memory")]
 use weir_rules::RuleSet;
 use weir_rules::document::DOCUMENT_BYTES_MAX;
 use weir_wire::messages::REFUSAL_MAX;
@@ -76,22 +73,23 @@ impl SharedValue {
 /// Shared values in this program's own memory, each with its version.
 #[derive(Default)]
 pub struct SharedValues {
-    values: BTreeMap<SharedValue, (Vec<u8>, u32)>,
+    values: [Option<(Vec<u8>, u32)>; SharedValue::COUNT as usize],
     /// The parsed rule set of [`SharedValue::Rules`], and its version.
-    #[cfg(feature = "own_memory")]
     parsed: Option<(u64, Arc<RuleSet>)>,
 }
 
 impl SharedValues {
     /// Implements [`Shared::get`].
     pub fn get(&self, value: SharedValue) -> Result<(Vec<u8>, Version), ReadError> {
-        let (bytes, version) = self.values.get(&value).ok_or(ReadError::Missing)?;
+        let known = self.values.get(value as usize).and_then(Option::as_ref);
+        let (bytes, version) = known.ok_or(ReadError::Missing)?;
         Ok((bytes.clone(), Version(*version)))
     }
 
     /// Implements [`Shared::set`].
     pub fn set(&mut self, value: SharedValue, bytes: &[u8], version: Version) -> Result<(), WriteError> {
-        let (known, current) = self.values.entry(value).or_default();
+        let place = self.values.get_mut(value as usize).ok_or(WriteError::Unavailable)?;
+        let (known, current) = place.get_or_insert_default();
         if *current != version.0 {
             return Err(WriteError::Conflict);
         }
@@ -100,13 +98,11 @@ impl SharedValues {
     }
 
     /// Implements [`Shared::parsed`].
-    #[cfg(feature = "own_memory")]
     pub fn parsed(&self, version: u64) -> Option<Arc<RuleSet>> {
         self.parsed.as_ref().filter(|(known, _)| *known == version).map(|(_, rules)| Arc::clone(rules))
     }
 
     /// Implements [`Shared::keep_parsed`].
-    #[cfg(feature = "own_memory")]
     pub fn keep_parsed(&mut self, version: u64, rules: &Arc<RuleSet>) {
         self.parsed = Some((version, Arc::clone(rules)));
     }
@@ -230,13 +226,11 @@ pub trait Shared {
 
     /// The parsed rule set of this version, if a worker of this program keeps it. The document need not be
     /// parsed again then.
-    #[cfg(feature = "own_memory")]
     fn parsed(&mut self, _version: u64) -> Option<Arc<RuleSet>> {
         None
     }
 
     /// Keeps a parsed rule set for the other workers.
-    #[cfg(feature = "own_memory")]
     fn keep_parsed(&mut self, _version: u64, _rules: &Arc<RuleSet>) {}
 
     /// Prepares a value when a worker begins. It is created ahead, because on Envoy the first write of a key

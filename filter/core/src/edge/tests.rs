@@ -2,7 +2,6 @@
 
 mod clock;
 mod draws;
-#[cfg(feature = "own_memory")]
 mod gather;
 mod pushed;
 #[cfg(feature = "takes")]

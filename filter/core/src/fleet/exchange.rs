@@ -189,7 +189,6 @@ impl Exchange {
 
     /// Takes over keys that were banned at another worker. `to` maps its rules to the rules here. Bans that
     /// find no room stay there.
-    #[cfg(feature = "own_memory")]
     pub(crate) fn take_over_bans(&mut self, other: &mut Self, to: impl Fn(RuleIndex) -> Option<RuleIndex>) {
         let first_said = self.sequence + 1;
         other.bans.retain(|ban| match to(ban.rule).filter(|_| self.bans.len() < BANS_MAX) {

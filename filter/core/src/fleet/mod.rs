@@ -9,7 +9,6 @@
 mod calls;
 mod draw;
 mod exchange;
-#[cfg(feature = "own_memory")]
 mod gather;
 mod grants;
 mod in_hand;

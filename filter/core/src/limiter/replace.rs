@@ -4,8 +4,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::state::Limiter;
+use crate::OWN_MEMORY;
 use crate::RuleIndex;
-#[cfg(feature = "own_memory")]
 use crate::decide::Plain;
 use crate::decide::RuleTerms;
 use weir_rules::sorting::sorted;
@@ -47,10 +47,7 @@ impl Limiter {
         // A rule may be looser now. And the scratch holds hits of the old rules.
         self.deny_cache.clear();
         self.scratch = None;
-        #[cfg(feature = "own_memory")]
-        {
-            self.plain = Plain::of(&rules, &terms);
-        }
+        self.plain = Plain::of(&rules, &terms);
         self.is_told = terms.iter().any(|terms| terms.is_told);
         self.tells_more = RuleTerms::tell_more(&terms);
         (self.rules, self.keys, self.terms) = (rules, keys, terms);
@@ -67,10 +64,9 @@ impl Limiter {
 
     /// Rebuilds the terms if a panic lost them while hits were judged. Only native programs go on after a
     /// panic.
-    #[cfg(feature = "own_memory")]
     #[inline]
     pub(crate) fn mend(&mut self) {
-        if self.terms.is_empty() && !self.rules.rules().is_empty() {
+        if OWN_MEMORY && self.terms.is_empty() && !self.rules.rules().is_empty() {
             self.terms = RuleTerms::of(&self.rules, &self.secret, self.exchange.is_some()).1;
         }
     }

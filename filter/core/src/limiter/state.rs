@@ -7,7 +7,6 @@ use alloc::vec::Vec;
 use super::identity::{Reporter, TableIdentity};
 use crate::RuleIndex;
 use crate::counters::Counters;
-#[cfg(feature = "own_memory")]
 use crate::decide::Plain;
 use crate::decide::{Afterwards, Keys, RuleTerms, Scratch};
 #[cfg(feature = "takes")]
@@ -74,7 +73,6 @@ pub struct Limiter {
     /// A spare slot to read into.
     pub(crate) room: Option<Slot>,
     /// State of the quick path; none if the rules are not plain.
-    #[cfg(feature = "own_memory")]
     pub(crate) plain: Option<Box<Plain>>,
 }
 
@@ -114,7 +112,6 @@ impl Limiter {
         let rules = rules.into();
         let (keys, terms) = RuleTerms::of(&rules, &identity.secret, reporter.is_some());
         Self {
-            #[cfg(feature = "own_memory")]
             plain: Plain::of(&rules, &terms),
             counters: Counters::new(rules.rules().len()),
             is_told: terms.iter().any(|terms| terms.is_told),

@@ -6,10 +6,8 @@ mod keys;
 mod lists;
 mod local_burst;
 mod own;
-#[cfg(feature = "own_memory")]
 mod panics;
 mod parting;
-#[cfg(feature = "own_memory")]
 mod quick;
 mod quota;
 mod regexes;

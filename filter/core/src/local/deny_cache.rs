@@ -45,7 +45,6 @@ pub(crate) struct DenyCache {
     /// The latest `believed_until` of all refusals.
     believed_until: Time,
     /// Keys whose refusals were dropped, if that is recorded; at most [`KEYS`].
-    #[cfg(feature = "own_memory")]
     forgotten: Option<Vec<Tag>>,
 }
 
@@ -53,12 +52,7 @@ impl DenyCache {
     pub(crate) fn new() -> Self {
         let denial = Denial { cost: 0, is_ban: false, until: Time::ZERO };
         let nobody = Remembered { tag: 0, believed_until: Time::ZERO, denial };
-        Self {
-            entries: alloc::vec![nobody; KEYS],
-            believed_until: Time::ZERO,
-            #[cfg(feature = "own_memory")]
-            forgotten: None,
-        }
+        Self { entries: alloc::vec![nobody; KEYS], believed_until: Time::ZERO, forgotten: None }
     }
 
     /// True if any refusal may be in force at `now`.
@@ -78,21 +72,18 @@ impl DenyCache {
         for entry in self.pair_mut(tag).iter_mut().filter(|entry| entry.tag == tag.bits()) {
             entry.believed_until = Time::ZERO;
         }
-        #[cfg(feature = "own_memory")]
         if let Some(forgotten) = self.forgotten.as_mut().filter(|forgotten| forgotten.len() < KEYS) {
             forgotten.push(tag);
         }
     }
 
     /// Starts to record the keys whose refusals are dropped.
-    #[cfg(feature = "own_memory")]
     pub(crate) fn note_forgotten(&mut self) {
         self.forgotten = Some(Vec::new());
     }
 
     /// Takes the recorded keys. If there were more than [`KEYS`], refusals of the rest expire within half a
     /// second.
-    #[cfg(feature = "own_memory")]
     pub(crate) fn take_forgotten(&mut self) -> Vec<Tag> {
         self.forgotten.as_mut().map(core::mem::take).unwrap_or_default()
     }

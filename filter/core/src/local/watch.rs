@@ -48,7 +48,6 @@ impl WatchList {
     }
 
     /// Offers each key with something to report to `take`, which returns true if it took the key over.
-    #[cfg(feature = "own_memory")]
     pub(crate) fn hand_over(&mut self, mut take: impl FnMut(&mut WatchedKey) -> bool) {
         for key in self.keys.values_mut().filter(|key| key.dirty) {
             key.dirty = !take(key);
@@ -56,7 +55,6 @@ impl WatchList {
     }
 
     /// Takes over another worker's key, whose rule is `rule` here. False if there is no room.
-    #[cfg(feature = "own_memory")]
     pub(crate) fn take_over(&mut self, key: &mut WatchedKey, rule: RuleIndex, now: Time) -> bool {
         let name = NamedKey { rule, ..key.name };
         self.entry(&name, now).map(|known| known.take_over(key)).is_some()
@@ -79,7 +77,6 @@ impl WatchList {
     }
 
     /// True if the key is on the list.
-    #[cfg(feature = "own_memory")]
     pub(crate) fn knows(&self, tag: Tag) -> bool {
         self.keys.contains_key(&tag.bits())
     }

@@ -2,16 +2,13 @@
 
 mod place;
 mod sample;
-#[cfg(feature = "own_memory")]
 mod shared;
 pub mod slot;
 mod slots;
 
 pub(crate) use place::{EntryPlace, NamedKey, Updated};
 pub use sample::Sample;
-#[cfg(feature = "own_memory")]
 pub use shared::{SharedSlots, SlotsHandle};
 pub(crate) use slots::Loaded;
-#[cfg(feature = "own_memory")]
 pub use slots::{CHANGED_MAX, Change, Judge};
 pub use slots::{LocalSlots, ReadError, Slots, Version, WriteError};

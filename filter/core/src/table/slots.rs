@@ -4,7 +4,6 @@ use alloc::vec::Vec;
 
 use crate::counters::Event;
 use crate::table::slot::Slot;
-#[cfg(feature = "own_memory")]
 use crate::table::slot::{Cold, Entry, Tag};
 
 /// Most reads of a slot that looks corrupt, before it counts as empty. On a host whose reads may tear, the next
@@ -52,7 +51,6 @@ pub trait Slots {
     fn count(&self) -> u32;
 
     /// True if [`Slots::change_in_place`] can change anything.
-    #[cfg(feature = "own_memory")]
     fn changes_in_place(&self) -> bool {
         false
     }
@@ -66,18 +64,15 @@ pub trait Slots {
     /// `judge` returned false, two indices are alike, there are more than [`CHANGED_MAX`], or these slots
     /// cannot do it. Nothing was changed then, and [`Slots::read`] and [`Slots::write`] must be used. Also
     /// returns false if another thread overtook this one half-way; some of the entries may have changed then.
-    #[cfg(feature = "own_memory")]
     fn change_in_place(&mut self, _indices: &[u32], _changes: &mut [Change], _judge: Judge<'_>) -> bool {
         false
     }
 }
 
 /// Most slots whose entries are changed together.
-#[cfg(feature = "own_memory")]
 pub const CHANGED_MAX: usize = 4;
 
 /// An entry to be changed in place.
-#[cfg(feature = "own_memory")]
 #[derive(Clone, Copy, Debug)]
 pub struct Change {
     /// Tag of the entry's key.
@@ -90,7 +85,6 @@ pub struct Change {
     pub(crate) at: usize,
 }
 
-#[cfg(feature = "own_memory")]
 impl Change {
     /// A change of the entry `tag` in the slot at this position of the list of indices.
     pub fn of(tag: Tag, slot: usize) -> Self {
@@ -100,7 +94,6 @@ impl Change {
 
 /// Replaces the entries that were found by new ones. False if they are to stay as they are. May be called
 /// several times.
-#[cfg(feature = "own_memory")]
 pub type Judge<'a> = &'a mut dyn FnMut(&mut [Change]) -> bool;
 
 /// A slot that was read, to be changed and written back.

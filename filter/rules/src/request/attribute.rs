@@ -61,7 +61,6 @@ pub trait Request {
 
     /// Passes the attribute's bytes to `read`; false if the host has none. A request that has the bytes in
     /// memory passes them without a copy; others may use `room`.
-    #[cfg(feature = "own_memory")]
     fn read_attribute(
         &mut self,
         attribute: &Attribute,

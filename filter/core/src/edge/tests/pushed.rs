@@ -33,7 +33,6 @@ fn a_pushed_rule_set_is_fetched_once_and_in_force_at_every_worker() {
     for edge in [&mut edge, &mut other] {
         assert_eq!(edge.rules().rules()[0].quota.burst(), 3);
     }
-    #[cfg(feature = "own_memory")]
     assert!(core::ptr::eq(edge.rules(), other.rules()), "one has read it for both");
     let (late, _) = configured(r#""rate": "1/h""#, true, &mut site);
     assert_eq!(late.rules().rules()[0].quota.burst(), 3, "and at one that begins later");

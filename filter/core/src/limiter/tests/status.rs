@@ -22,7 +22,6 @@ impl Request for Customer {
 fn tables() -> Vec<std::boxed::Box<dyn Slots>> {
     #[allow(unused_mut, reason = "without memory of its own, there is one kind")]
     let mut tables: Vec<std::boxed::Box<dyn Slots>> = vec![std::boxed::Box::new(LocalSlots::new(4))];
-    #[cfg(feature = "own_memory")]
     tables.push(std::boxed::Box::new(crate::table::SlotsHandle::new(crate::table::SharedSlots::new(4, 1))));
     tables
 }

@@ -199,7 +199,6 @@ impl WatchedKey {
     }
 
     /// Takes over the unreported demand of `other`, the same key at another worker.
-    #[cfg(feature = "own_memory")]
     pub(super) fn take_over(&mut self, other: &mut Self) {
         let unadded = core::mem::take(&mut other.asked_unadded);
         self.asked_unadded = self.asked_unadded.saturating_add(unadded);

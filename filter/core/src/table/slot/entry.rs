@@ -255,7 +255,6 @@ impl Watched {
 
     /// True if it admits every request that its bucket has tokens for, and stays in its epoch: it owes no
     /// share, and its admit ratio is 1 at `now`.
-    #[cfg(feature = "own_memory")]
     pub(crate) fn is_open(&self, now: Time) -> bool {
         let is_granted = matches!(self.kind, Kind::Bounded(Bounded { hold: Hold::Grant { .. }, .. }));
         is_granted && self.ratio_at(now) == AdmitRatio::ONE && !self.is_to_renew()

@@ -25,13 +25,11 @@ mod strict;
 mod tag;
 #[cfg(test)]
 mod tests;
-#[cfg(feature = "own_memory")]
 pub(crate) mod words;
 
 pub use entry::{Bounded, Cold, Entry, Hold, Kind, Strict, Unheard, Watched};
 pub use layout::{SLOT_BYTES, Slot};
 pub use moment::Moment;
-#[cfg(feature = "own_memory")]
 pub(crate) use packed::WATCHED_WORDS;
 pub use strict::BAR_STEP_NS;
 pub use tag::Tag;

@@ -40,7 +40,6 @@ const _: () = assert!(FINE_STEPS - 1 <= u32::MAX >> BURST_BITS);
 impl Watched {
     /// Number of leading words that requests change: the bucket, `unheard_since` and `admitted`. The end and
     /// the epoch are in them, too, and stay.
-    #[cfg(feature = "own_memory")]
     pub(crate) const WORDS_OF_REQUESTS: usize = 3;
 
     /// Decodes an entry.
