@@ -3,6 +3,7 @@
 import { $, ago, button, cell, make, number, rate, rows, say } from './dom.js';
 import { Plot } from './plot.js';
 import { lookAt } from './key.js';
+import { nameOf } from './versions.js';
 
 /** Outcomes of requests, with their colors. */
 const OUTCOMES = [['allowed', '--allowed'], ['limited', '--limited'], ['shadow', '--shadow'], ['denied', '--denied']];
@@ -60,7 +61,7 @@ function showPops(fleet) {
   const isWhole = fleet.current === fleet.count;
   tile('pops-current', `${number(fleet.current)} of ${number(fleet.count)}`, isWhole ? '' : 'warn');
   const said = fleet.rule_set
-    ? `Version ${fleet.rule_set}${fleet.canary ? ', or its canary,' : ''} runs at ${fleet.current} of ${fleet.count} POPs.`
+    ? `Version ${nameOf(fleet.rule_set)}${fleet.canary ? ', or its canary,' : ''} runs at ${fleet.current} of ${fleet.count} POPs.`
     : 'There is no rule set of the fleet\u2019s: POPs run their own configuration\u2019s.';
   const others = fleet.count - fleet.pops.length;
   say('pops-said', others > 0 ? `${said} ${others} of those that do are not listed.` : said);
@@ -84,12 +85,12 @@ function clockOf(pop) {
 
 function versionOf(pop, fleet) {
   if (!pop.is_current) return pop.version ? `edition ${pop.version}` : '\u2013';
-  return pop.is_canary ? 'canary' : String(fleet.rule_set);
+  return pop.is_canary ? 'canary' : nameOf(fleet.rule_set);
 }
 
 function stateOf(pop, fleet) {
   if (pop.is_current) return 'current';
-  if (pop.refused) return `refused ${pop.refused === fleet.version ? fleet.rule_set : pop.refused}${pop.refusal ? `: ${pop.refusal}` : ''}`;
+  if (pop.refused) return `refused ${pop.refused === fleet.version ? nameOf(fleet.rule_set) : pop.refused}${pop.refusal ? `: ${pop.refusal}` : ''}`;
   return pop.version ? 'behind' : 'its own rules';
 }
 

@@ -6,11 +6,17 @@ import { offerRules } from './keys.js';
 import { question } from './question.js';
 
 let current = 0;
+/** The short name of the current version, as a number: 12 of r12. */
+let short = 0;
+
+/** What a version is called, for people: r12 is the twelfth; the number of what is none. */
+export const nameOf = (version) => (current >= version && current - version < short ? `r${short - (current - version)}` : String(version));
 
 /** Loads the list of versions, and shows if rules are enforced. */
 export async function listVersions() {
   const { versions: kept } = await json('v1/rules/versions');
   current = kept[0]?.version || 0;
+  short = Number(kept[0]?.name?.slice(1) || 0);
   $('versions-none').hidden = kept.length > 0;
   $('versions-table').hidden = !kept.length;
   rows('versions', kept.map((version) => ({ ...version, is_current: version.version === current })), (version) => String(version.version), cells);
@@ -24,10 +30,10 @@ export async function listVersions() {
 
 function cells({ version, is_current: isCurrent, at_s, author, note, comment }) {
   const acts = isCurrent ? make('span', { className: 'kind current', textContent: 'current' }) : make('span', { className: 'actions' },
-    button('Compare', `Compare version ${version} with the current one`, () => compare(version)),
-    button('Roll back', `Roll back to version ${version}`, () => rollBack(version), 'danger'));
+    button('Compare', `Compare version ${nameOf(version)} with the current one`, () => compare(version)),
+    button('Roll back', `Roll back to version ${nameOf(version)}`, () => rollBack(version), 'danger'));
   return [
-    cell('Version', String(version), 'name'), cell('Made', clock(at_s * 1000)), cell('By', author), cell('From', note),
+    cell('Version', nameOf(version), 'name'), cell('Made', clock(at_s * 1000)), cell('By', author), cell('From', note),
     cell('Comment', comment || '\u2013', 'wide'), cell('', acts, 'acts'),
   ];
 }
@@ -42,7 +48,7 @@ async function compare(version) {
   const from = current;
   try {
     const text = await changes(from, version);
-    say('diff', `From ${from} to ${version}:\n${text}`);
+    say('diff', `From ${nameOf(from)} to ${nameOf(version)}:\n${text}`);
     $('diff').hidden = false;
     $('diff').focus();
     say('versions-wrong', '');
@@ -53,7 +59,7 @@ function rollBack(version) {
   // The rollback succeeds only if the version shown in the question is still the current one.
   const seen = current;
   question({
-    title: `Roll back to ${version}?`, text: 'This puts the version again, as a new one, in the whole fleet.', verb: 'Roll back', diff: changes(seen, version),
+    title: `Roll back to ${nameOf(version)}?`, text: 'This puts the version again, as a new one, in the whole fleet.', verb: 'Roll back', diff: changes(seen, version),
     act: async ({ comment }) => {
       await ask('v1/rules/rollback', { method: 'POST', headers: { 'if-match': `"${seen}"`, ...commented(comment) }, body: { version } });
       await listVersions();

@@ -250,6 +250,13 @@ impl RuleSets {
         Ok(())
     }
 
+    /// Short name of a version, for people; its number if it is not kept.
+    pub async fn name(&self, version: u64) -> String {
+        let kept = self.store.kept_rules().await.unwrap_or_default();
+        let kept = kept.iter().find(|kept| kept.version == version);
+        kept.map_or_else(|| version.to_string(), Kept::name)
+    }
+
     /// Reads the current version from the store.
     pub async fn current(&self) -> Result<Option<Held>, StoreError> {
         match self.store.rules_version().await? {
@@ -347,7 +354,8 @@ impl RuleSets {
         self.known().add(version, known_rules(document.rules()).collect());
         self.listen_now().await;
         let Change { note, author, comment, .. } = change;
-        tracing::info!(version, note, author, comment, "new rule set");
+        let name = self.name(version).await;
+        tracing::info!(version = name, note, author, comment, "new rule set");
         self.tell_of(version, document, change).await;
     }
 
@@ -424,7 +432,8 @@ impl RuleSets {
         change: &Change,
     ) -> Result<u64, ChangeError> {
         let old = self.kept_version(to).await?.ok_or(ChangeError::NotKept(to))?;
-        self.put(&read(&old)?, expected, &change.noted(format!("rollback to {to}"))).await
+        let note = format!("rollback to {}", self.name(to).await);
+        self.put(&read(&old)?, expected, &change.noted(note)).await
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

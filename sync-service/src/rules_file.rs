@@ -64,6 +64,7 @@ pub async fn watch(path: String, rules: Arc<RuleSets>, metrics: Arc<Metrics>) {
         if let Some(document) = watch.document.as_ref().filter(|_| watch.is_untold || rules.is_missing()) {
             match rules.put_file(document).await {
                 Ok(Some(version)) => {
+                    let version = rules.name(version).await;
                     tracing::info!(file = %path, version, "the rules file is the new rule set");
                 }
                 Ok(None) => {}

@@ -8,6 +8,7 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::api::{Api, Ask, asking};
+use super::rules::names::Names;
 use super::said::{Answered, Said};
 use super::table::{shown, table};
 use super::time::span;
@@ -43,7 +44,11 @@ pub(super) async fn run(matches: &ArgMatches) -> Answered {
         }
         sleep(PAUSE).await;
     };
-    let said = if matches.get_flag("json") { Said::json(&fleet) } else { Said::done(page(&fleet)) };
+    let said = if matches.get_flag("json") {
+        Said::json(&fleet)
+    } else {
+        Said::done(page(&fleet, Names::told(&api).await))
+    };
     let offline = fleet["offline"].as_str().map(|why| {
         format!(
             "warning: {}: these are the POPs that report to this weir-sync, and what it tells them",
@@ -64,12 +69,12 @@ fn is_current(fleet: &Value) -> bool {
 }
 
 /// Number of POPs that run the rule set, number of all POPs, and a line for each other POP with the reason.
-pub(super) fn runs(fleet: &Value) -> (usize, usize, Vec<String>) {
+pub(super) fn runs(fleet: &Value, names: Names) -> (usize, usize, Vec<String>) {
     let (current, others): (Vec<&Value>, Vec<&Value>) =
         pops(fleet).iter().partition(|pop| pop["is_current"] == true);
     let why = |pop: &&Value| {
         let name = pop["name"].as_str().map(shown).unwrap_or_default();
-        format!("{name}: {}{}", state(pop, fleet), refusal(pop))
+        format!("{name}: {}{}", state(pop, fleet, names), refusal(pop))
     };
     (current.len(), pops(fleet).len(), others.iter().map(why).collect())
 }
@@ -85,7 +90,7 @@ fn refusal(pop: &Value) -> String {
     pop["refusal"].as_str().map(|why| format!(": {}", shown(why))).unwrap_or_default()
 }
 
-fn page(fleet: &Value) -> String {
+fn page(fleet: &Value, names: Names) -> String {
     let pops = pops(fleet);
     let runs = |pop: &&Value| pop["is_current"] == true && pop["is_canary"] != true;
     let current = pops.iter().filter(runs).count();
@@ -97,7 +102,7 @@ fn page(fleet: &Value) -> String {
             fleet["lost"]
         ),
         0 => "There is no rule set of the fleet's: POPs run their own configuration's".to_owned(),
-        version => format!("Version {version} runs at {current} of {} POPs", pops.len()),
+        version => format!("Version {} runs at {current} of {} POPs", names.of(version), pops.len()),
     };
     if pops.is_empty() {
         return format!("{of}.\nNo POP has reported: are they up, and do they reach a weir-sync?\n");
@@ -109,7 +114,8 @@ fn page(fleet: &Value) -> String {
         let shown = match version {
             0 => "-".into(),
             _ if pop["is_current"] == true && pop["is_canary"] == true => "canary".into(),
-            _ if pop["is_current"] == true => rule_set.to_string(),
+            _ if pop["is_current"] == true => names.of(rule_set),
+            // An edition.
             version => version.to_string(),
         };
         let clock = pop["clock_s"]
@@ -121,7 +127,7 @@ fn page(fleet: &Value) -> String {
             text("region"),
             text("replica"),
             shown,
-            state(pop, fleet),
+            state(pop, fleet, names),
             known(text("ladder")),
             known(clock.unwrap_or_default()),
             known(text("module")),
@@ -143,13 +149,15 @@ fn page(fleet: &Value) -> String {
 }
 
 /// State of a POP's version compared with the fleet's.
-fn state(pop: &Value, fleet: &Value) -> String {
+fn state(pop: &Value, fleet: &Value, names: Names) -> String {
     let refused = pop["refused"].as_u64().unwrap_or_default();
     match pop["version"].as_u64().unwrap_or_default() {
         // Earlier refusals do not matter.
         _ if pop["is_current"] == true => "current".into(),
         _ if refused > 0 && fleet["canary"]["edition"] == refused => "refused the canary".into(),
-        _ if refused > 0 && fleet["version"] == refused => format!("refused {}", fleet["rule_set"]),
+        _ if refused > 0 && fleet["version"] == refused => {
+            format!("refused {}", names.of(fleet["rule_set"].as_u64().unwrap_or_default()))
+        }
         _ if refused > 0 => format!("refused {refused}"),
         0 => "its own rules".into(),
         _ if fleet["lost"].is_u64() => "lost".into(),

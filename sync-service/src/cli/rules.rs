@@ -2,6 +2,7 @@
 
 mod canary;
 mod held;
+pub(super) mod names;
 mod put;
 
 use clap::builder::RangedU64ValueParser;
@@ -10,6 +11,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use self::held::{differences, kept, lines};
+use self::names::{Named, Names};
 use super::api::{Answer, Api, Ask, asking, comment};
 use super::said::{self, Answered, Failure, Said};
 use super::table::table;
@@ -20,10 +22,9 @@ pub(super) const NAME: &str = "rules";
 
 /// Definition of the command line.
 pub(super) fn command() -> Command {
-    let version = |name: &'static str| {
-        let range = RangedU64ValueParser::<u64>::new().range(1..);
-        Arg::new(name).value_name("VERSION").value_parser(range)
-    };
+    let version = |name: &'static str| Arg::new(name).value_name("VERSION").value_parser(Named::read);
+    let id = RangedU64ValueParser::<u64>::new().range(1..);
+    let id = Arg::new("canary").long("canary").value_name("ID").value_parser(id);
     let file = || Arg::new("file").value_name("FILE");
     let strict = Arg::new("strict").long("strict").action(ArgAction::SetTrue);
     let on = Arg::new("enforce").value_name("on|off").required(true);
@@ -49,7 +50,7 @@ pub(super) fn command() -> Command {
         .subcommand(
             Command::new("promote")
                 .about("Makes the canary the rule set of all POPs, as a new version")
-                .arg(version("canary").long("canary").help("Only if this is the canary, by the number that `rules canary` shows"))
+                .arg(id.help("Only if this is the canary, by the number that `rules canary` shows"))
                 .arg(comment()),
         )
         .subcommand(
@@ -96,7 +97,7 @@ pub(super) async fn run(matches: &ArgMatches) -> Answered {
         "canary" => canary::show(&api, matches).await,
         "promote" => canary::promote(&api, matches).await,
         "takeback" => canary::take_back(&api, matches).await,
-        "diff" if version(matches).is_some() => diff_version(&api, matches).await,
+        "diff" if matches.contains_id("version") => diff_version(&api, matches).await,
         "diff" => put::diff(&api, matches).await,
         "versions" => versions(&api, matches).await,
         "rollback" => roll_back(&api, matches).await,
@@ -104,12 +105,16 @@ pub(super) async fn run(matches: &ArgMatches) -> Answered {
     }
 }
 
-fn version(matches: &ArgMatches) -> Option<u64> {
-    matches.get_one::<u64>("version").copied()
+/// The number of the version that the argument `name` names.
+async fn version(api: &Api, matches: &ArgMatches, name: &str) -> Result<Option<u64>, Failure> {
+    match matches.get_one::<Named>(name) {
+        Some(named) => named.number(api).await.map(Some),
+        None => Ok(None),
+    }
 }
 
 async fn get(api: &Api, matches: &ArgMatches) -> Answered {
-    let Answer { version, body } = match version(matches) {
+    let Answer { version, body } = match version(api, matches, "version").await? {
         Some(version) => kept(api, version).await?,
         None => api.ask(Ask::get(&["rules"])).await?,
     };
@@ -117,7 +122,8 @@ async fn get(api: &Api, matches: &ArgMatches) -> Answered {
     if matches.get_flag("json") {
         return Ok(Said::json(&json!({"version": version, "rules": body})));
     }
-    Ok(Said::json(&body).with_note(format!("version {version}")))
+    let names = Names::told(api).await;
+    Ok(Said::json(&body).with_note(format!("version {}", names.of(version))))
 }
 
 async fn versions(api: &Api, matches: &ArgMatches) -> Answered {
@@ -131,11 +137,12 @@ async fn versions(api: &Api, matches: &ArgMatches) -> Answered {
             "There is no rule set of the fleet's: `rules put FILE` makes the first version.\n",
         ));
     }
+    let names = Names::of_kept(&answer);
     let row = |kept: &Value| {
         let text = |field: &str| kept[field].as_str().unwrap_or_default().to_owned();
         let number = |field: &str| kept[field].as_u64().unwrap_or_default();
         vec![
-            number("version").to_string(),
+            names.of(number("version")),
             moment::text(number("at_s").saturating_mul(1_000)),
             text("author"),
             text("note"),
@@ -147,19 +154,21 @@ async fn versions(api: &Api, matches: &ArgMatches) -> Answered {
 }
 
 async fn diff_version(api: &Api, matches: &ArgMatches) -> Answered {
-    let to = version(matches).unwrap_or_default();
+    let to = version(api, matches, "version").await?.unwrap_or_default();
     let answer = differences(api, to).await?;
     let is_same = answer["is_same"] == true;
     if matches.get_flag("json") {
         return Ok(Said::json(&answer).refused_if(!is_same));
     }
     let head = if is_same { "says just what" } else { "differs from" };
-    let page = format!("Version {to} {head} the current one, {}.\n{}", answer["from"], lines(&answer));
+    let names = Names::told(api).await;
+    let from = names.of(answer["from"].as_u64().unwrap_or_default());
+    let page = format!("Version {} {head} the current one, {from}.\n{}", names.of(to), lines(&answer));
     Ok(Said::done(page).refused_if(!is_same))
 }
 
 async fn roll_back(api: &Api, matches: &ArgMatches) -> Answered {
-    let to = version(matches).unwrap_or_default();
+    let to = version(api, matches, "version").await?.unwrap_or_default();
     let differences = differences(api, to).await?;
     let current = differences["from"].as_u64().unwrap_or_default();
     let ask = Ask::new(Method::POST, &["rules", "rollback"]).replacing(current).json(&json!({"version": to}));
@@ -169,6 +178,9 @@ async fn roll_back(api: &Api, matches: &ArgMatches) -> Answered {
         let answer = json!({"version": made, "previous": current, "to": to, "changes": changes});
         return Ok(Said::json(&answer));
     }
+    let names = Names::told(api).await;
+    let [made, to, current] =
+        [made.as_u64().unwrap_or_default(), to, current].map(|version| names.of(version));
     Ok(Said::done(format!(
         "Version {made} says what {to} says; it replaces {current}.\n{}",
         lines(&differences)
@@ -186,6 +198,9 @@ async fn enforce(api: &Api, matches: &ArgMatches) -> Answered {
     }
     let whose = if is_offline { "at the POPs that report to it" } else { "in the whole fleet" };
     let effect = if enforce { "rules are enforced" } else { "no rule limits anything" };
-    let head = if is_offline { String::new() } else { format!("Version {made}: ") };
+    let head = match made.as_u64() {
+        Some(made) if !is_offline => format!("Version {}: ", Names::told(api).await.of(made)),
+        _ => String::new(),
+    };
     Ok(Said::done(format!("{head}{effect}, {whose}.\n")).with_note(said::note(&answer)))
 }

@@ -96,7 +96,8 @@ impl Routes {
         let version = |kept: &Kept| {
             let Change { note, author, comment, .. } = Change::read(&kept.note);
             json!({
-                "version": kept.version, "at_s": kept.at_s, "note": note, "author": author, "comment": comment,
+                "version": kept.version, "name": kept.name(), "at_s": kept.at_s, "note": note, "author": author,
+                "comment": comment,
             })
         };
         let versions: Vec<Value> = kept.iter().map(version).collect();

@@ -88,7 +88,8 @@ impl RuleSets {
         let Some(document) = &made.document else { return };
         self.known().add(made.version, known_rules(document.rules()).collect());
         let Change { note, author, comment, .. } = change;
-        tracing::info!(version = made.version, note, author, comment, "new rule set");
+        let version = self.name(made.version).await;
+        tracing::info!(version, note, author, comment, "new rule set");
         self.tell_of(made.version, document, change).await;
         if let Some(canary) = &made.canary {
             self.trail.change(canary::taken_back(canary, change));

@@ -1,9 +1,9 @@
 -- Stores a rule set as a new version; begins and ends a canary.
 --
--- KEYS[1]   the rule sets, a hash: current (a version), file (the last document that came from a file),
---           document:<version> (JSON) and note:<version> (`<seconds since 1970> <its origin>`); while a canary runs,
---           canary (its number), canary:document and canary:note (`<milliseconds since 1970> <text>`); canaries (the
---           number of the last one), orders (the number of the overrides)
+-- KEYS[1]   the rule sets, a hash: current (a version), first (the first version), file (the last document that
+--           came from a file), document:<version> (JSON) and note:<version> (`<seconds since 1970> <its origin>`);
+--           while a canary runs, canary (its number), canary:document and canary:note (`<milliseconds since 1970>
+--           <text>`); canaries (the number of the last one), orders (the number of the overrides)
 -- ARGV[1]   put, which fails while a canary runs; put over, which ends a canary; begin, promote or take back a canary
 -- ARGV[2]   the document, to put or to begin
 -- ARGV[3]   the version that must be current, 0 if there must be none, or empty
@@ -40,6 +40,9 @@ end
 
 local function put(document)
   local version = current > 0 and current + 1 or now_ms
+  if current == 0 then
+    redis.call('HSET', key, 'first', whole(version))
+  end
   redis.call('HSET', key, 'current', whole(version), field('document', version), document, field('note', version),
     time[1] .. ' ' .. note)
   local dropped = version - VERSIONS_KEPT

@@ -41,8 +41,17 @@ pub enum Stored {
 pub struct Kept {
     /// Its number.
     pub version: u64,
+    /// Number in its short name: 12 for the twelfth version of the store.
+    pub short: u64,
     /// Time at which it was stored, in seconds since 1970, by the store's clock.
     pub at_s: u64,
     /// Note about its origin.
     pub note: String,
+}
+
+impl Kept {
+    /// Short name for people, such as `r12`.
+    pub fn name(&self) -> String {
+        format!("r{}", self.short)
+    }
 }

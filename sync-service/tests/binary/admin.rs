@@ -41,9 +41,8 @@ fn every_change_has_an_author_a_comment_and_a_time() {
     let row =
         |kept: &Value| ["author", "note", "comment"].map(|field| kept[field].as_str().unwrap().to_owned());
     let rows: Vec<_> = kept.iter().map(row).collect();
-    let rollback = format!("rollback to {first}");
     let expected = [
-        ["alice", &rollback, ""],
+        ["alice", "rollback to r1", ""],
         ["bob@ops", "kill switch: enforce false", "too many false alarms"],
         ["alice", "put", "the first r\u{fc}les"],
     ];
@@ -54,6 +53,7 @@ fn every_change_has_an_author_a_comment_and_a_time() {
     assert!(status == 400 && answer.contains("at most 500 bytes"), "{answer}");
     let (_, logs) = running.signal("TERM");
     assert!(logs.contains(r#"author="bob@ops""#) && logs.contains("too many false alarms"), "{logs}");
+    assert!(logs.contains(r#"version="r3" note="rollback to r1""#), "{logs}");
 }
 
 #[test]

@@ -113,12 +113,7 @@ async fn every_change_of_the_rule_set_is_written_with_who_and_what() {
                 &json!({"comment": "a\u{2003}comment"})
             ),
             of_admin(
-                event(
-                    second + 1,
-                    author,
-                    format!("rollback to {}", second - 1),
-                    changes(none.clone(), rate, none.clone())
-                ),
+                event(second + 1, author, "rollback to r1".into(), changes(none.clone(), rate, none.clone())),
                 &json!({})
             ),
             of_admin(

@@ -88,6 +88,8 @@ async fn the_last_versions_are_kept_with_their_notes(store: &dyn Store) {
     let kept = store.kept_rules().await.unwrap();
     let versions: Vec<_> = kept.iter().map(|kept| kept.version).collect();
     assert_eq!(versions, (version + 5..version + puts).rev().collect::<Vec<_>>());
+    let named = [kept[0].name(), kept.last().unwrap().name()];
+    assert_eq!(named, [format!("r{puts}"), "r6".into()], "the first was r1");
     assert_eq!(kept[0].note, format!("rollback to {}\n\u{e9}", puts - 1));
     assert!((version / 1_000..version / 1_000 + 600).contains(&kept[0].at_s), "{} {version}", kept[0].at_s);
     assert_eq!(store.get_rules(version + 4).await.unwrap(), None);

@@ -6,6 +6,7 @@ use hyper::{Method, StatusCode};
 use serde_json::Value;
 
 use super::held::{current, lines};
+use super::names::Names;
 use super::put::{File, require_none, warnings};
 use crate::cli::api::{Answer, Api, Ask, Outcome};
 use crate::cli::said::{Answered, Failure, Said};
@@ -35,7 +36,7 @@ pub(super) fn is_for_some(matches: &ArgMatches) -> bool {
 pub(super) async fn begin(api: &Api, matches: &ArgMatches) -> Answered {
     let file = File::read(matches)?;
     let version = current(api).await?;
-    let version = matches.get_one::<u64>("if-version").copied().unwrap_or(version);
+    let version = super::version(api, matches, "if-version").await?.unwrap_or(version);
     if version == 0 {
         let sentence =
             "there is no rule set yet, and so none to try another beside: put one for all POPs first";
@@ -54,6 +55,7 @@ pub(super) async fn begin(api: &Api, matches: &ArgMatches) -> Answered {
     let warnings = warnings(&tried);
     require_none(matches, &warnings)?;
     if tried["is_same"] == true {
+        let version = Names::told(api).await.of(version);
         let sentence = format!("version {version} says just that already: no canary begins");
         return Err(Failure::refused(sentence));
     }
@@ -63,9 +65,10 @@ pub(super) async fn begin(api: &Api, matches: &ArgMatches) -> Answered {
         return Ok(Said::json(&answer));
     }
     let page = format!(
-        "Canary {} is for {}, beside version {version}: `rules canary` shows how far it has come.\n",
+        "Canary {} is for {}, beside version {}: `rules canary` shows how far it has come.\n",
         answer["canary"],
-        whom(&answer)
+        whom(&answer),
+        Names::told(api).await.of(version)
     );
     Ok(Said::done(page + &lines(&tried)).with_note(warnings.join("\n")))
 }
@@ -84,7 +87,7 @@ pub(super) async fn show(api: &Api, matches: &ArgMatches) -> Answered {
     if matches.get_flag("json") {
         return Ok(Said::json(&canary));
     }
-    Ok(Said::done(page(&canary) + &lines(&canary)))
+    Ok(Said::done(page(&canary, Names::told(api).await) + &lines(&canary)))
 }
 
 /// Makes the canary the rule set of all POPs.
@@ -98,7 +101,8 @@ pub(super) async fn promote(api: &Api, matches: &ArgMatches) -> Answered {
     if matches.get_flag("json") {
         return Ok(Said::json(&answer));
     }
-    Ok(Said::done(format!("Version {} is what canary {id} said, for all POPs.\n", answer["version"])))
+    let version = Names::told(api).await.of(answer["version"].as_u64().unwrap_or_default());
+    Ok(Said::done(format!("Version {version} is what canary {id} said, for all POPs.\n")))
 }
 
 /// Ends the canary.
@@ -112,7 +116,7 @@ pub(super) async fn take_back(api: &Api, matches: &ArgMatches) -> Answered {
     Ok(Said::done(format!("Canary {id} is taken back: {whom} runs what all others do.\n")))
 }
 
-fn page(canary: &Value) -> String {
+fn page(canary: &Value, names: Names) -> String {
     let text = |field: &str| canary[field].as_str().map(shown).unwrap_or_default();
     let pops = |field: &str| {
         let names = canary[field].as_array().into_iter().flatten();
@@ -125,7 +129,7 @@ fn page(canary: &Value) -> String {
         "Canary {} is for {}, beside version {}, since {} by {}{why}.\nIt runs at {} of {all} POPs.\n",
         canary["id"],
         whom(canary),
-        canary["version"],
+        names.of(canary["version"].as_u64().unwrap_or_default()),
         text("at"),
         text("author"),
         running.len()

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::held::{current, lines};
+use super::names::Names;
 use crate::cli::api::{Api, Ask, Outcome};
 use crate::cli::fleet;
 use crate::cli::said::{self, Answered, Failure, Said};
@@ -72,7 +73,7 @@ pub(super) fn require_none(matches: &ArgMatches, warnings: &[String]) -> Result<
 pub(super) async fn put(api: &Api, matches: &ArgMatches) -> Answered {
     let file = File::read(matches)?;
     let comment = matches.get_one::<String>("comment");
-    let tried = tried(api, &file, matches.get_one("if-version").copied()).await?;
+    let tried = tried(api, &file, super::version(api, matches, "if-version").await?).await?;
     let current = tried.current;
     let warnings = tried.warnings();
     require_none(matches, &warnings)?;
@@ -89,7 +90,8 @@ pub(super) async fn put(api: &Api, matches: &ArgMatches) -> Answered {
         answer["version"].as_u64().unwrap_or_default()
     };
     let fleet = followed(api, matches, made).await?;
-    let (running, count, others) = fleet::runs(&fleet);
+    let names = Names::told(api).await;
+    let (running, count, others) = fleet::runs(&fleet, names);
     let is_late = matches.contains_id(WAIT) && (running < count || count == 0);
     if matches.get_flag("json") {
         let changes = &tried.answer["changes"];
@@ -99,10 +101,11 @@ pub(super) async fn put(api: &Api, matches: &ArgMatches) -> Answered {
         });
         return Ok(Said::json(&answer).refused_if(is_late));
     }
+    let made = names.of(made);
     let head = match (is_same, current) {
         (true, _) => format!("Version {made} says just that already: nothing was put.\n"),
         (false, 0) => format!("Version {made} is the first.\n"),
-        (false, _) => format!("Version {made} replaces {current}.\n"),
+        (false, _) => format!("Version {made} replaces {}.\n", names.of(current)),
     };
     let runs = match count {
         0 => "No POP has reported: none runs it yet.\n".to_owned(),
@@ -138,8 +141,8 @@ pub(super) async fn diff(api: &Api, matches: &ArgMatches) -> Answered {
     if matches.get_flag("json") {
         return Ok(Said::json(&tried.answer).refused_if(!is_same));
     }
-    let (path, current) = (file.path, tried.current);
-    let head = match (is_same, current) {
+    let (path, current) = (file.path, Names::told(api).await.of(tried.current));
+    let head = match (is_same, tried.current) {
         (true, _) => format!("{path} says just what version {current} says.\n"),
         (false, 0) => format!("{path} would be the first version.\n"),
         (false, _) => format!("{path} differs from version {current}.\n"),

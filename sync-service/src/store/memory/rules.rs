@@ -11,6 +11,8 @@ use crate::store::rules::{Kept, Put, Stored, VERSIONS_KEPT};
 #[derive(Debug, Default)]
 pub(super) struct Rules {
     versions: BTreeMap<u64, Version>,
+    /// The first version, which may no longer be kept.
+    first: u64,
     /// The last document that came from a file.
     file: Option<String>,
     canary: Option<canary::Kept>,
@@ -50,6 +52,9 @@ impl Rules {
     /// Adds a new version.
     fn add(&mut self, since_1970: Duration, document: String, note: &str) -> u64 {
         let version = self.version().map_or_else(|| millis(since_1970).max(1), |version| version + 1);
+        if self.versions.is_empty() {
+            self.first = version;
+        }
         let new = Version { document, at_s: since_1970.as_secs(), note: note.to_owned() };
         self.versions.insert(version, new);
         while self.versions.len() > VERSIONS_KEPT {
@@ -111,7 +116,10 @@ impl Rules {
 
     /// Kept versions, the newest first.
     pub(super) fn kept(&self) -> Vec<Kept> {
-        let kept = |(&version, of): (&u64, &Version)| Kept { version, at_s: of.at_s, note: of.note.clone() };
+        let kept = |(&version, of): (&u64, &Version)| {
+            let short = version.saturating_sub(self.first) + 1;
+            Kept { version, short, at_s: of.at_s, note: of.note.clone() }
+        };
         self.versions.iter().rev().map(kept).collect()
     }
 }

@@ -116,14 +116,17 @@ pub(super) async fn kept(servers: &Servers, script: &Arc<Lua>, keys: &Keys) -> R
     let versions = (0..VERSIONS_KEPT as u64).map_while(|back| current.checked_sub(back));
     let rules = keys.one(RULES);
     let mut call = Call::new("HMGET", &rules);
-    call.arg(&rules);
+    call.arg(&rules).arg("first");
     for version in versions.clone() {
         call.arg(format!("note:{version}"));
     }
-    let notes: Vec<Option<String>> = servers.send_one(call, script).await?;
+    let fields: Vec<Option<String>> = servers.send_one(call, script).await?;
+    let mut fields = fields.into_iter();
+    let first = fields.next().flatten().and_then(|first| first.parse().ok()).unwrap_or(current);
     let kept = |(version, note): (u64, Option<String>)| {
         let (at_s, note) = note.as_deref()?.split_once(' ')?;
-        Some(Kept { version, at_s: at_s.parse().ok()?, note: note.to_owned() })
+        let short = version.checked_sub(first)? + 1;
+        Some(Kept { version, short, at_s: at_s.parse().ok()?, note: note.to_owned() })
     };
-    Ok(versions.zip(notes).filter_map(kept).collect())
+    Ok(versions.zip(fields).filter_map(kept).collect())
 }

@@ -40,18 +40,15 @@ fn pops_that_do_not_run_the_current_version_show() {
     until("all POPs are known", || rows(&asked.told(&["fleet"]).page(0)).len() == 3);
 
     let page = asked.told(&["fleet", "--strict"]).page(1);
-    assert!(page.starts_with(&format!("Version {version} runs at 1 of 3 POPs.\n\nPOP ")), "{page}");
+    assert!(page.starts_with("Version r1 runs at 1 of 3 POPs.\n\nPOP "), "{page}");
     let rows = rows(&page);
-    assert!(
-        rows[0].starts_with("ams1 default ") && rows[0].contains(&format!(" {version} current ")),
-        "{page}"
-    );
+    assert!(rows[0].starts_with("ams1 default ") && rows[0].contains(" r1 current "), "{page}");
     assert!(rows[1].contains(" - its own rules ") && rows[1].ends_with(" s ago"), "{page}");
-    assert!(rows[2].contains(&format!(" - refused {version} ")), "{page}");
+    assert!(rows[2].contains(" - refused r1 "), "{page}");
     assert_eq!(asked.told(&["fleet", "--json"]).json(0)["pops"][0]["is_current"], true);
 
     report(&asked, "fra1", 2, version, 0);
     report(&asked, "iad1", 2, version, 0);
     let page = asked.told(&["fleet", "--strict", "--wait-s", "20"]).page(0);
-    assert!(page.starts_with(&format!("Version {version} runs at 3 of 3 POPs.")), "{page}");
+    assert!(page.starts_with("Version r1 runs at 3 of 3 POPs."), "{page}");
 }

@@ -24,26 +24,27 @@ fn a_rule_set_is_put_changed_and_taken_back() {
     assert_eq!(differs, format!("{login} would be the first version.\n+ rule login\n"));
     let put = asked.told(&["rules", "put", &login, "--comment", "the first r\u{fc}les"]).page(0);
     let first = asked.told(&["rules", "get", "--json"]).json(0)["version"].as_u64().unwrap();
-    assert_eq!(put, format!("Version {first} is the first.\n+ rule login\n{NO_POP}"));
+    assert_eq!(put, format!("Version r1 is the first.\n+ rule login\n{NO_POP}"));
     assert_eq!(
         asked.told(&["rules", "put", &login]).page(0),
-        format!("Version {first} says just that already: nothing was put.\n{NO_POP}")
+        format!("Version r1 says just that already: nothing was put.\n{NO_POP}")
     );
     assert_eq!(
         asked.told(&["rules", "diff", &login]).page(0),
-        format!("{login} says just what version {first} says.\n")
+        format!("{login} says just what version r1 says.\n")
     );
 
     let changes = "+ rule api\n~ rule login\n    rate: \"5/m\" -> \"10/m\"\n";
     assert_eq!(
         asked.told(&["rules", "diff", &faster]).page(1),
-        format!("{faster} differs from version {first}.\n{changes}")
+        format!("{faster} differs from version r1.\n{changes}")
     );
-    let second = first + 1;
-    let put = asked.fed(&["rules", "put", "-", "--if-version", &first.to_string()], FASTER).page(0);
-    assert_eq!(put, format!("Version {second} replaces {first}.\n{changes}{NO_POP}"));
+    let put = asked.fed(&["rules", "put", "-", "--if-version", "r1"], FASTER).page(0);
+    assert_eq!(put, format!("Version r2 replaces r1.\n{changes}{NO_POP}"));
     let got = asked.told(&["rules", "get"]);
-    assert_eq!(got.notes, format!("version {second}\n"));
+    assert_eq!(got.notes, "version r2\n");
+    let of_first = asked.told(&["rules", "get", "--version", "r1", "--json"]).json(0);
+    assert_eq!(of_first["version"], first, "either name will do");
     let (_c, again) = file(&got.page(0));
     assert_eq!(
         asked.told(&["rules", "diff", &again, "--json"]).json(0)["is_same"],
@@ -55,23 +56,19 @@ fn a_rule_set_is_put_changed_and_taken_back() {
     let to = first.to_string();
     assert_eq!(
         asked.told(&["rules", "diff", "--version", &to]).page(1),
-        format!("Version {first} differs from the current one, {second}.\n{undone}")
+        format!("Version r1 differs from the current one, r2.\n{undone}")
     );
-    let third = second + 1;
     assert_eq!(
-        asked.told(&["rules", "rollback", &to]).page(0),
-        format!("Version {third} says what {first} says; it replaces {second}.\n{undone}")
+        asked.told(&["rules", "rollback", "r1"]).page(0),
+        format!("Version r3 says what r1 says; it replaces r2.\n{undone}")
     );
     assert!(asked.told(&["rules", "rollback", "7"]).wrong(1).contains("version 7 is not kept"));
+    assert!(asked.told(&["rules", "rollback", "r7"]).wrong(1).contains("there is no version r7"));
 
     let page = asked.told(&["rules", "versions"]).page(0);
     let rows: Vec<Vec<&str>> = page.lines().skip(1).map(|row| row.split_whitespace().collect()).collect();
     let rows: Vec<String> = rows.iter().map(|row| [&row[..1], &row[2..]].concat().join(" ")).collect();
-    let expected = [
-        format!("{third} alice rollback to {first}"),
-        format!("{second} alice put"),
-        format!("{first} alice put the first r\u{fc}les"),
-    ];
+    let expected = ["r3 alice rollback to r1", "r2 alice put", "r1 alice put the first r\u{fc}les"];
     assert_eq!(rows, expected, "{page}");
 }
 
@@ -111,10 +108,7 @@ fn what_is_refused_changes_nothing_and_says_why() {
 
     let differs = asked.told(&["rules", "diff", &warned]);
     assert!(differs.notes.starts_with("warning: "), "{differs:?}");
-    assert_eq!(
-        differs.page(1),
-        format!("{warned} differs from version {version}.\n+ rule typo\n- rule login\n")
-    );
+    assert_eq!(differs.page(1), format!("{warned} differs from version r1.\n+ rule typo\n- rule login\n"));
     for unusable in [
         &["rules"][..],
         &["rules", "put"],
@@ -144,7 +138,7 @@ fn a_put_says_at_how_many_pops_the_rule_set_runs_and_why_not_at_others() {
         asked.told(&["fleet", "--json"]).json(0)["pops"].as_array().unwrap().len() == 2
     });
     let late = asked.told(&["rules", "put", &login, "--wait"]).page(1);
-    let expected = format!("It runs at 1 of 2 POPs.\n  iad1: refused {version}: {refusal}\n");
+    let expected = format!("It runs at 1 of 2 POPs.\n  iad1: refused r1: {refusal}\n");
     assert!(late.ends_with(&expected), "a refusal is not waited for: {late}");
     assert!(
         asked.told(&["rules", "put", &login]).page(0).ends_with(&expected),
