@@ -1,5 +1,6 @@
 //! Every example of docs/rules.md does what the page says.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::{env, fs};
 
@@ -9,12 +10,31 @@ use weir_tests::examples::edge::play;
 use weir_tests::examples::{Example, Then, of};
 
 /// The page has more examples than this, or they are not found in it any more.
-const EXAMPLES_MIN: usize = 35;
+const EXAMPLES_MIN: usize = 30;
+
+fn read(file: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(file);
+    fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
 
 fn examples() -> Vec<Example> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/rules.md");
-    let page = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    of(&page).unwrap_or_else(|e| panic!("docs/rules.md: {e}"))
+    of(&read("rules.md")).unwrap_or_else(|e| panic!("docs/rules.md: {e}"))
+}
+
+/// Adds the fields of every object in `schema` to `fields`.
+fn add_fields(schema: &Value, fields: &mut BTreeSet<String>) {
+    match schema {
+        Value::Object(object) => {
+            if schema["additionalProperties"] == false {
+                fields.extend(
+                    schema["properties"].as_object().into_iter().flat_map(|fields| fields.keys().cloned()),
+                );
+            }
+            object.values().for_each(|value| add_fields(value, fields));
+        }
+        Value::Array(items) => items.iter().for_each(|item| add_fields(item, fields)),
+        _ => {}
+    }
 }
 
 /// The rule set document of an example, or what is wrong with it.
@@ -41,6 +61,17 @@ fn every_example_does_what_the_page_says() {
     let wrong = |example: &Example| problem(example).map(|p| format!("docs/rules.md:{}: {p}", example.line));
     let problems: Vec<_> = examples.iter().filter_map(wrong).collect();
     assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn the_page_has_every_field_of_the_schema() {
+    let mut fields = BTreeSet::new();
+    add_fields(&serde_json::from_str(&read("rules.schema.json")).expect("JSON"), &mut fields);
+    assert!(fields.contains("retry_after_jitter_s"), "{fields:?}");
+    let page = read("rules.md");
+    let words: BTreeSet<_> = page.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let missing: Vec<_> = fields.iter().filter(|field| !words.contains(field.as_str())).collect();
+    assert!(missing.is_empty(), "docs/rules.md lacks {missing:?}");
 }
 
 #[test]
