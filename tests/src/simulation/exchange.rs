@@ -12,6 +12,7 @@ use weir_budget::store_clock::StoreTime;
 use weir_limiter::edge;
 use weir_wire::messages::{Message, Report, Rule};
 
+use super::checks;
 use super::invariants;
 use super::store::Wrong;
 use super::sync::{Answer, Next, Question, UnderWay};
@@ -44,6 +45,11 @@ impl World {
     fn send(&mut self, now: u64, call: Call, report: Vec<u8>, timeout_ns: u64) {
         let Call { pop, .. } = call;
         self.wire.reported(pop, &report);
+        if self.setup.is_accounted
+            && let Err(what) = self.confirmed.sent(call.id, pop, &report)
+        {
+            self.label.violated("I7", now.saturating_sub(WARM_UP_NS), &what);
+        }
         self.queue.push(now + timeout_ns, Event::TimedOut(call));
         let replicas = self.setup.syncs_per_region;
         self.pops[pop].turn = (self.pops[pop].turn + 1) % replicas;
@@ -166,7 +172,11 @@ impl World {
                 let pop = pending.pop();
                 let accounts =
                     self.charge(now, time, &member, pop, pending.entries()).into_iter().map(Ok).collect();
-                let drawn = self.store.draw(pop, pending.draws(), time).into_iter().map(Ok).collect();
+                let drawn = self.store.draw(pop, pending.draws(), time);
+                if let Some(what) = self.store.ends_early(pending.draws(), &drawn) {
+                    self.label.violated("I6", now.saturating_sub(WARM_UP_NS), &what);
+                }
+                let drawn = drawn.into_iter().map(Ok).collect();
                 Answer::Report(Answers { accounts, drawn, pops: Ok(self.store.register(pop, now)) })
             }
             Question::Tick(tick) => {
@@ -243,13 +253,30 @@ impl World {
 
     /// Acts on the store's answer, or on its absence.
     fn act(&mut self, now: u64, asker: Asker, question: Question, answer: Option<Answer>) {
+        let divided = self.divided(&question, answer.as_ref());
         let next = self.syncs[asker.sync].told(question, answer, now);
         self.nothing_is_refused(asker.sync, now);
+        if let (Some((report, ratios)), Next::Reply(_, reply, _)) = (divided, &next) {
+            let since = now.saturating_sub(WARM_UP_NS);
+            checks::grants_are_by_the_formula((&self.label, since), &report, &ratios, reply);
+        }
         match next {
             Next::Reply(call, reply, is_settled) => self.reply(now, call, &reply.into(), is_settled),
             Next::Ask(question) => self.ask_store(now, asker.sync, *question),
             Next::Nothing => {}
         }
+    }
+
+    /// The report that the store has answered, and the admit ratios that follow from its budgets.
+    fn divided(&self, question: &Question, answer: Option<&Answer>) -> Option<(Report, Vec<(Entry, f64)>)> {
+        let (Question::Report(_, pending), Some(Answer::Report(answers))) = (question, answer) else {
+            return None;
+        };
+        let of = |(entry, account): (&Entry, &Result<StoreAccount, ()>)| {
+            Some((entry.clone(), checks::ratio(entry, account.as_ref().ok()?, &self.setup.terms)?))
+        };
+        let ratios: Vec<_> = pending.entries().iter().zip(&answers.accounts).filter_map(of).collect();
+        (!ratios.is_empty()).then(|| (pending.report().clone(), ratios))
     }
 
     pub(super) fn probe(&mut self, now: u64, sync: usize, life: u32) {

@@ -21,6 +21,8 @@ const SILENT_SECONDS: u64 = 4;
 const BUNCH_SECONDS: u64 = 5;
 /// How often a POP is cut off with tokens that it leased.
 const ROUNDS: u64 = 8;
+/// Keys of a crowded slot.
+const CROWDED: u32 = 12;
 /// How long a crowd is watched, in seconds.
 const QUIET_SECONDS: u64 = 10;
 /// How many bursts of its own a POP is asked for, ...
@@ -114,6 +116,21 @@ pub fn strict_lease_ends(size: Size) -> Plan {
         [links(begin + cut, true, quick, quick), links(begin + mended, false, near, far)].concat()
     });
     Plan { faults: rounds.collect(), ..plan }
+}
+
+/// More keys than a slot has places for, each of which asks for more than its burst whenever it comes. Their POP reaches no
+/// weir-sync, so all that they get comes from its table.
+pub fn crowded_slot(size: Size) -> Plan {
+    let asking = (0..CROWDED).map(|key| {
+        let at = u64::from(key) * SECOND_NS / 5;
+        let bursts = traffic::bursts(30, 1, u64::from(CROWDED) * SECOND_NS / 5);
+        traffic::of(key, 0, traffic::between(at, u64::MAX, bursts))
+    });
+    let mut plan = Plan::of(size, 30, traffic::merged(asking.collect()));
+    plan.setup.rules = vec![RuleText { rate: "1/s".into(), burst: 20, ..RuleText::default() }];
+    (plan.setup.keys, plan.setup.slots) = (CROWDED, 1);
+    plan.faults = vec![(0, Fault::CutPop(0, true))];
+    plan
 }
 
 /// Clients that stay within their even share at every POP: they need not be reported.

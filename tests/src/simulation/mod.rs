@@ -16,6 +16,7 @@
 //! ideal.rs      what an ideal limiter would have admitted; stretch.rs: while nothing is wrong;
 //!               overdrawn.rs: how far a budget is overdrawn then
 //! invariants.rs I3, I4, I7 and I8, checked at every admission and every charge
+//! checks.rs     what each grant and each report must say
 //! apart.rs      what a POP or a region may admit while it is alone
 //! bound.rs      how far a fleet may overshoot
 //! scenario.rs   what a scenario is and how it is run; scenarios.rs, more_scenarios.rs,
@@ -40,6 +41,7 @@ pub mod apart;
 pub mod bans;
 pub mod bound;
 pub mod calendars;
+mod checks;
 pub mod clock_steps;
 pub mod clocks;
 mod drawing;

@@ -90,6 +90,8 @@ const SMALL_FLOOR: &[Limit] = &[limit("of its floor", floors::of_floor, 0.97, 1e
 /// A request that waits is admitted later than by the ideal bucket: the ratio says only that the rule
 /// admits anything.
 const STRICT: &[Limit] = &[limit("overshoot", overshoot, 0.0, 0.0), limit("ratio", ratio, 0.5, 1e9)];
+/// I3 holds for each key. What all are admitted is theirs, or less where keys share a debt.
+const CROWDED: &[Limit] = &[limit("ratio", quotas::of_all, 0.5, 1.0)];
 const STRICT_BURST: &[Limit] = &[limit("overshoot", overshoot, 0.0, 0.0), limit("passed", passed, 1.0, 1.0)];
 /// At 330 POPs one request in 6,000 is refused as a window ends; the reason is not known yet.
 const STRICT_BELOW: &[Limit] =
@@ -221,6 +223,7 @@ const FLOOD: &[Limit] = &[
 ];
 const FEW: &[Size] = &[Size { pops: 5, regions: 5 }];
 const SMALL: &[Size] = &[Size { pops: 3, regions: 3 }, Size { pops: 20, regions: 5 }];
+const SMALLEST: &[Size] = &[Size { pops: 3, regions: 3 }];
 const LARGE: &[Size] = &[Size { pops: 330, regions: 30 }];
 /// Events of a reaction.
 const EVENTS: u32 = 320;
@@ -272,6 +275,7 @@ pub const SCENARIOS: &[Scenario] = &[
     }),
     plain("strict under loss, crash, partition", STRICT, more::strict_faults),
     plain("strict, a lease ends unheard", STRICT, mechanisms::strict_lease_ends),
+    in_fleets(SMALLEST, "more keys than places in a slot", CROWDED, mechanisms::crowded_slot),
     plain("reports overtake each other", OVERTAKEN, mechanisms::overtaking),
     plain("store loses its last second", HEALS, more::store_loses),
     plain("store fails over", HEALS, more::store_fails_over),

@@ -14,6 +14,7 @@ use weir_budget::hot::{HotKey, HotList};
 use weir_budget::plan::Entry;
 use weir_budget::pops::PopNote;
 use weir_budget::store_clock::StoreTime;
+use weir_wire::law::Law;
 use weir_wire::quota::Quota;
 
 use super::clocks::WallClock;
@@ -212,6 +213,26 @@ impl Store {
         let answers: Vec<_> = draws.iter().map(&mut draw_on).collect();
         self.turns.extend(draws.iter().zip(&answers).flat_map(|(draw, drawn)| Turn::given(draw, drawn)));
         answers
+    }
+
+    /// A lease of a token bucket that ends for the budget before it ends at a POP whose clock is slower by a 64th.
+    pub fn ends_early(&self, draws: &[Draw], answers: &[Drawn]) -> Option<String> {
+        let mut of_buckets = draws.iter().zip(answers).filter(|(draw, _)| draw.law == Law::Steady);
+        of_buckets.find_map(|(draw, drawn)| {
+            // What got nothing has no lease that could end.
+            let leases = drawn.leases.iter().filter(|leased| leased.charged > 0);
+            let lease_ms = leases.map(|leased| u64::from(leased.lease_ms)).max()?;
+            // It is full when the last lease has ended and what lacks then has refilled.
+            let full_us = self.state.escrows.get(&draw.escrow())?.full_us();
+            let ends_us = full_us.saturating_sub(drawn.deficit_ns.div_ceil(1_000));
+            let least_us = drawn.now_us + lease_ms * (1_000 + 1_000 / 64);
+            (lease_ms > 0 && ends_us < least_us).then(|| {
+                format!(
+                    "a lease of {lease_ms} ms ends after {} us for its budget",
+                    ends_us.saturating_sub(drawn.now_us)
+                )
+            })
+        })
     }
 
     /// Notes that a POP is alive; live POPs.

@@ -154,6 +154,11 @@ impl Sync {
         self.store_clock.get_or_insert(StoreClock::new(unix_us, own_us)).bounds(own_us)
     }
 
+    /// Whether it is in touch with the store, and has asked it before.
+    pub(super) fn knows_the_stores_clock(&self) -> bool {
+        self.is_up && !self.is_store_lost() && self.store_clock.is_some()
+    }
+
     /// What it asked at `asked_at` was answered by `now`: what the store's clock showed.
     pub(super) fn hear_clock(&mut self, asked_at: u64, now: u64, answer: &Answer) {
         let shown_us = match answer {

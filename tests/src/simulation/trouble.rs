@@ -2,11 +2,16 @@
 
 use weir_budget::budget::{BudgetId, STEP_US};
 use weir_budget::spill::SPILL_KEPT_US;
+use weir_budget::store_clock::MARGIN_US;
 
 use super::account::AtPop;
 use super::faults::{self, Fault};
 use super::store::Loss;
+use super::sync::Sync;
 use super::world::{WARM_UP_NS, World};
+
+/// A jump of the store's clock that is longer is seen by each weir-sync that was in touch with it, in nanoseconds.
+const SEEN_NS: u64 = 3 * MARGIN_US * 1_000;
 
 impl World {
     pub(super) fn suffer(&mut self, now: u64, fault: &Fault) {
@@ -57,7 +62,12 @@ impl World {
     fn jump_store(&mut self, by_us: i64, now: u64) {
         self.store.jump(by_us);
         let forward_ns = u64::try_from(by_us).unwrap_or(0) * 1_000;
+        // "A jump that weir-sync sees adds no time" (docs/budgets.md): all that a strict budget goes by.
+        let is_seen = forward_ns > SEEN_NS && self.syncs.iter().all(Sync::knows_the_stores_clock);
         for (_, _, account) in self.reference.accounts_mut() {
+            if is_seen && account.sharing.strict {
+                continue;
+            }
             let is_new = |pop: &AtPop| pop.tally.offered == 0;
             // With a POP's first report, the step counts as time.
             let most_ns = if account.pops.iter().any(is_new) {

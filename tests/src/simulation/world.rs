@@ -9,6 +9,7 @@ use weir_wire::time::SECOND_NS;
 
 use super::apart::{Apart, Own, Who};
 use super::bound::Fleet;
+use super::checks::Confirmed;
 use super::clocks::Clock;
 use super::faults::{Fault, Schedule};
 use super::ideal::{At, AtPops};
@@ -125,6 +126,7 @@ pub struct World {
     pub apart: Vec<Apart>,
     /// What went over the wire.
     pub wire: Wire,
+    pub(super) confirmed: Confirmed,
     /// What became of each request, if that is kept.
     pub log: Vec<Logged>,
     /// Requests whose responses tell their cost.
@@ -159,6 +161,7 @@ impl World {
             compared: Vec::new(),
             apart: Vec::new(),
             wire: Wire::new(setup.pops),
+            confirmed: Confirmed::default(),
             when_unsynced: rules.rules().iter().map(|rule| rule.when_unsynced).collect(),
             has_penalties: rules.rules().iter().any(|rule| rule.penalty.is_some()),
             rules_of: [0, 1, 2].map(|path| setup.rules_of(path)),
@@ -344,6 +347,7 @@ impl World {
             Event::AtStore { asker, question } => self.at_store(now, asker, question),
             Event::FromStore { asker, question, answer } => self.told(now, asker, &question, answer),
             Event::Answered { call, reply, is_settled } => {
+                self.confirmed.heard(call.id, &reply);
                 let decided = self.pops[call.pop].answered(call.worker, call.id, &reply, is_settled, now);
                 self.decided(now, call.pop, decided);
                 self.make_calls(now, call.pop);
