@@ -269,6 +269,9 @@ impl World {
 
     /// The report that the store has answered, and the admit ratios that follow from its budgets.
     fn divided(&self, question: &Question, answer: Option<&Answer>) -> Option<(Report, Vec<(Entry, f64)>)> {
+        if !self.setup.is_accounted {
+            return None;
+        }
         let (Question::Report(_, pending), Some(Answer::Report(answers))) = (question, answer) else {
             return None;
         };

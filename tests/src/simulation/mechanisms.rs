@@ -118,7 +118,7 @@ pub fn strict_lease_ends(size: Size) -> Plan {
     Plan { faults: rounds.collect(), ..plan }
 }
 
-/// More keys than a slot has places for, each of which asks for more than its burst whenever it comes. Their POP reaches no
+/// More keys than a slot has places for, each of which asks for more than its burst when it comes. Their POP reaches no
 /// weir-sync, so all that they get comes from its table.
 pub fn crowded_slot(size: Size) -> Plan {
     let asking = (0..CROWDED).map(|key| {
