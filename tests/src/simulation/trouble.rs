@@ -62,7 +62,7 @@ impl World {
     fn jump_store(&mut self, by_us: i64, now: u64) {
         self.store.jump(by_us);
         let forward_ns = u64::try_from(by_us).unwrap_or(0) * 1_000;
-        // "A jump that weir-sync sees adds no time" (docs/budgets.md): all that a strict budget goes by.
+        // A jump that weir-sync sees adds no time (docs/budgets.md): all that a strict budget goes by.
         let is_seen = forward_ns > SEEN_NS && self.syncs.iter().all(Sync::knows_the_stores_clock);
         for (_, _, account) in self.reference.accounts_mut() {
             if is_seen && account.sharing.strict {
