@@ -79,7 +79,7 @@ impl KeptBudget {
 
     /// Where the members begin and end.
     fn members(&self) -> (usize, usize) {
-        let counts = &self.0[MARK + 11 * DOUBLE..HEAD_BYTES];
+        let counts = &self.0[MARK + 13 * DOUBLE..HEAD_BYTES];
         let begin = HEAD_BYTES + usize::from(counts[0]) * 2 * DOUBLE;
         let bytes = usize::from(counts[4]) + (usize::from(counts[5]) << 8) + (usize::from(counts[6]) << 16);
         (begin, begin + bytes)

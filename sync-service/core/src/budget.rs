@@ -116,6 +116,10 @@ pub struct Budget {
     fill_us: u64,
     /// Nanoseconds of refill per token at the last charge's quota; 0 for a new budget.
     token_ns: u64,
+    /// Refill that is missing at an earlier quota and not at this one, in microseconds; negative if more is missing
+    /// at this one. POPs that alternate between two quotas, as while a canary runs, so get no more together than the
+    /// larger burst and the larger rate.
+    forgiven_us: i64,
     clock: Clock,
     /// Time of the last charge, on the budget's own clock like all other times here.
     at_us: u64,
@@ -143,8 +147,9 @@ impl Budget {
     /// When the store's clock steps, no time passes (see [`crate::clock`] and [`crate::store_clock`]).
     pub fn charge(&mut self, time: impl Into<StoreTime>, charge: &Charge<'_>) -> Account {
         let time = time.into();
+        let before_us = self.fill_us;
         let (now_us, place) = self.tell(time, charge);
-        self.go_by(charge.quota);
+        self.go_by(charge.quota, before_us);
         let (mut charged, mut reach_us) = (0, 0);
         for count in charge.counts {
             let News { tokens, since_us, delay_us } = self.record(now_us, charge.pop, count, place);
@@ -186,7 +191,12 @@ impl Budget {
         let is_in_debt = u128::from(self.deficit_ns) > u128::from(self.fill_us) * 1_000;
         let spread_us = self.spread.until_us().saturating_sub(self.at_us);
         let steps_us = if is_in_debt || spread_us > 0 { STEP_KEPT_US } else { 0 };
-        let kept_us = keep_us(self.deficit_ns).max(spread_us).saturating_add(steps_us).min(KEPT_US_MAX);
+        let forgiven_us = u64::try_from(self.forgiven_us).unwrap_or(0);
+        let kept_us = keep_us(self.deficit_ns)
+            .saturating_add(forgiven_us)
+            .max(spread_us)
+            .saturating_add(steps_us)
+            .min(KEPT_US_MAX);
         self.clock.store_us(self.at_us).saturating_add(kept_us)
     }
 
@@ -195,24 +205,42 @@ impl Budget {
         self.deficit_ns
     }
 
+    /// Nanoseconds of refill of all tokens that are missing at any of its quotas, as of the last charge.
+    pub fn missing_ns(&self) -> u64 {
+        self.deficit_ns.saturating_add_signed(self.forgiven_us * 1_000)
+    }
+
     /// Number of sources on record.
     pub fn sources_len(&self) -> usize {
         self.sources.len()
     }
 
-    /// Adopts `quota`. If its rate differs from before, the number of missing tokens stays, not the time to
-    /// refill them: a client whose rate is raised does not wait as long as at the old rate.
-    fn go_by(&mut self, quota: Quota) {
+    /// Adopts `quota`; before, an empty budget took `before_us` to fill. The deficit stays the same fraction of a
+    /// burst. If that is fewer tokens than were missing, the difference is [`Budget::forgiven_us`]. For a larger burst
+    /// it is never fewer.
+    fn go_by(&mut self, quota: Quota, before_us: u64) {
         let before_ns = core::mem::replace(&mut self.token_ns, quota.token_ns());
-        if before_ns == 0 || before_ns == quota.token_ns() || self.deficit_ns == 0 {
+        let is_same = before_ns == quota.token_ns() && before_us == self.fill_us;
+        if before_ns == 0 || is_same || self.deficit_ns == 0 && self.forgiven_us == 0 {
             return;
         }
-        // In doubles, and in this order, like a store that only has doubles.
-        #[allow(clippy::cast_precision_loss, reason = "whole microseconds of a deficit stay below 2^53")]
-        let missing_us = (self.deficit_ns / 1_000) as f64 / token_us(before_ns) * token_us(quota.token_ns());
+        // In doubles and in this order, as in Redis, where Lua has doubles only.
+        let (was, token) = (token_us(before_ns), token_us(quota.token_ns()));
+        #[allow(
+            clippy::cast_precision_loss,
+            reason = "microseconds of a deficit and of a fill are below 2^53"
+        )]
+        let [deficit_us, before_us, fill_us] =
+            [self.deficit_ns / 1_000, before_us, self.fill_us].map(|us| us as f64);
+        #[allow(clippy::cast_precision_loss, reason = "below 2^53, as a deficit")]
+        let missing_us = (deficit_us + self.forgiven_us as f64) / was * token;
+        let part_us = deficit_us / before_us * fill_us;
+        let is_larger = fill_us / token > before_us / was;
+        let part_us = if is_larger { part_us.max(missing_us) } else { part_us };
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; saturates")]
-        let missing_us = missing_us as u64;
-        self.deficit_ns = missing_us.min(DEFICIT_NS_MAX / 1_000) * 1_000;
+        let [missing_us, part_us] = [missing_us, part_us].map(|us| (us as u64).min(DEFICIT_NS_MAX / 1_000));
+        self.deficit_ns = part_us * 1_000;
+        self.forgiven_us = missing_us.cast_signed() - part_us.cast_signed();
     }
 
     /// Refills the budget up to its own current time. Returns that time, and the index of the record of the
@@ -243,11 +271,16 @@ impl Budget {
     /// Refills up to `now_us`; refill that was lost before `spills_us` is not kept for late reports.
     fn refill(&mut self, now_us: u64, spills_us: u64) {
         let elapsed_us = now_us.saturating_sub(self.at_us);
-        if self.deficit_ns / 1_000 < elapsed_us {
-            self.spill.add((self.at_us + self.deficit_ns / 1_000).max(spills_us), now_us);
-            self.deficit_ns = 0;
+        let deficit_us = self.deficit_ns / 1_000;
+        let all_us = deficit_us + u64::try_from(self.forgiven_us).unwrap_or(0);
+        if all_us < elapsed_us {
+            self.spill.add((self.at_us + all_us).max(spills_us), now_us);
+            (self.deficit_ns, self.forgiven_us) = (0, 0);
+        } else if deficit_us < elapsed_us {
+            (self.deficit_ns, self.forgiven_us) = (0, (all_us - elapsed_us).cast_signed());
         } else {
             self.deficit_ns -= elapsed_us * 1_000;
+            self.forgiven_us = self.forgiven_us.max(-(self.deficit_ns / 1_000).cast_signed());
         }
         self.at_us = now_us;
     }

@@ -426,17 +426,24 @@ proptest! {
     }
 }
 
-/// If a rule's rate is raised while a client is in debt, the client owes the same number of tokens, not the same time.
+/// A debt of half a burst stays half a burst when the quota changes, and so does what is left of one.
 #[test]
-fn a_raised_rate_leaves_as_many_tokens_missing() {
-    let (slow, quick) = (quota(1, Period::Hour, 10), quota(1_000, Period::Second, 1_000));
-    let mut budget = Budget::default();
-    let counts = [Count { epoch: 1, admitted: 15, unconfirmed: 15, span_us: 0, missing: 0, made_ms: 0 }];
-    let charge =
-        |quota| Charge { quota, member: "eu", demand: Demand::default(), pop: "fra1", counts: &counts };
+fn a_changed_quota_leaves_the_same_part_of_a_burst() {
+    let (slow, quick) = (quota(1, Period::Hour, 10), quota(1_000, Period::Second, 4_000));
     let begin = 1_000_000_000_000;
-    assert_eq!(budget.charge(begin, &charge(slow)).deficit_ns, 15 * slow.token_ns());
-    assert_eq!(budget.charge(begin, &charge(quick)).deficit_ns, 15 * quick.token_ns());
-    // And back again: the client gains nothing.
-    assert_eq!(budget.charge(begin, &charge(slow)).deficit_ns, 15 * slow.token_ns());
+    for (admitted, part_of_burst) in [(15, 1.5), (3, 0.3)] {
+        let mut budget = Budget::default();
+        let counts =
+            [Count { epoch: 1, admitted, unconfirmed: admitted, span_us: 0, missing: 0, made_ms: 0 }];
+        let mut deficit_ns = |quota| {
+            let demand = Demand::default();
+            budget
+                .charge(begin, &Charge { quota, member: "eu", demand, pop: "fra1", counts: &counts })
+                .deficit_ns
+        };
+        // And back again: the client gains nothing.
+        for quota in [slow, quick, slow] {
+            assert_eq!(deficit_ns(quota), (quota.fill_ns() as f64 * part_of_burst) as u64, "{part_of_burst}");
+        }
+    }
 }

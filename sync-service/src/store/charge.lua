@@ -3,7 +3,7 @@
 --
 -- KEYS      the budgets, strings. Numbers are doubles, which hold whole numbers up to 2^53 exactly; times are in
 --           microseconds of the budget's own clock; all is little-endian, without padding:
---             the head, HEAD_BYTES    "W2"
+--             the head, HEAD_BYTES    "W3"
 --                                     deficit_us, deficit_ns: the refill until full
 --                                     at: time of the last charge
 --                                     ahead: offset of its clock from the store's
@@ -11,6 +11,8 @@
 --                                     spread, until, before: fan-out in bursts, end of the time for which it is
 --                                     remembered, and fan-out remembered when the current overshoot began
 --                                     token_us, token_ns: refill time of a token at the last charge
+--                                     fill: refill time of an empty budget at the last charge
+--                                     forgiven: refill that is missing at an earlier quota only
 --                                     kept: expiry of the key, on the store's clock
 --                                     then, as integers: the number of spans of unused refill (1 byte), the number of
 --                                     sources (3), the bytes of the members (3), and the bytes of the string (4)
@@ -43,7 +45,7 @@
 -- byte of a new string takes as long as the arithmetic. So several budgets go in one call, there are few functions,
 -- and there is no table or string that is not needed.
 
-local HEAD = '<c2dddddddddddI1I3I3I4'
+local HEAD = '<c2dddddddddddddI1I3I3I4'
 local read, write, find, sub, floor = struct.unpack, struct.pack, string.find, string.sub, math.floor
 local region, said, ROW_BYTES = ARGV[1], ARGV[#ARGV], 48
 local own, own_bytes = string.char(#region) .. region, #region + 1
@@ -87,21 +89,25 @@ for k = 1, #KEYS do
   row = row + ROW_BYTES
 
   local deficit_us, deficit_ns, at, ahead, doubt = 0, 0, 0, 0, 0
-  local spread, spread_until, spread_before, was_us, was_ns, kept_until = 0, 0, 0, token_us, token_ns, 0
+  local spread, spread_until, spread_before, kept_until = 0, 0, 0, 0
+  local was_us, was_ns, was_fill, forgiven = token_us, token_ns, fill_us, 0
   local spills_len, sources_len, members_at, sources_at = 0, 0, 1, 1
   local state = redis.pcall('GET', key)
-  local is, us, ns, at_us, ahead_us, doubt_us, bursts, until_us, before, token, rest, kept, spans, sources, members, all
+  local is, us, ns, at_us, ahead_us, doubt_us, bursts, until_us, before
+  local token, rest, fill, pardon, kept, spans, sources, members, all
   if state and state.err then
     -- The key has another type; a budget that cannot be charged would be worse than a new one.
     redis.call('DEL', key)
     state = ''
   end
   if state and #state >= HEAD_BYTES then
-    is, us, ns, at_us, ahead_us, doubt_us, bursts, until_us, before, token, rest, kept, spans, sources, members, all = read(HEAD, state)
+    is, us, ns, at_us, ahead_us, doubt_us, bursts, until_us, before, token, rest, fill, pardon, kept,
+      spans, sources, members, all = read(HEAD, state)
   end
-  if is == 'W2' and all == #state then
+  if is == 'W3' and all == #state then
     deficit_us, deficit_ns, at, ahead, doubt = us, ns, at_us, ahead_us, doubt_us
-    spread, spread_until, spread_before, was_us, was_ns, kept_until = bursts, until_us, before, token, rest, kept
+    spread, spread_until, spread_before, kept_until = bursts, until_us, before, kept
+    was_us, was_ns, was_fill, forgiven = token, rest, fill, pardon
     spills_len, sources_len, members_at = 2 * spans, sources, HEAD_BYTES + 1 + 16 * spans
     sources_at = members_at + members
   else
@@ -203,8 +209,9 @@ for k = 1, #KEYS do
 
     -- Refill, and record the unused refill of a full budget: at most a burst, if no POP confirms that this time
     -- has passed.
-    if deficit_us < elapsed then
-      local from = at + deficit_us
+    local all = forgiven > 0 and deficit_us + forgiven or deficit_us
+    if all < elapsed then
+      local from = at + all
       if count == 0 and elapsed > sure and from < now - fill_us then
         from = now - fill_us
       end
@@ -230,18 +237,28 @@ for k = 1, #KEYS do
       if spills_len > 2 * SPILLS_MAX then
         spills_len = bound_spills(spills, spills_len, 2 * SPILLS_MAX)
       end
-      deficit_us, deficit_ns = 0, 0
+      deficit_us, deficit_ns, forgiven = 0, 0, 0
+    elseif deficit_us < elapsed then
+      deficit_us, deficit_ns, forgiven = 0, 0, all - elapsed
     else
       deficit_us = deficit_us - elapsed
+      forgiven = forgiven < -deficit_us and -deficit_us or forgiven
     end
     at = now
 
-    -- Adopt this quota: the number of missing tokens stays, not the time to refill them.
-    if (was_us ~= token_us or was_ns ~= token_ns) and (deficit_us > 0 or deficit_ns > 0) then
-      local missing = deficit_us / (was_us + was_ns / 1000) * (token_us + token_ns / 1000)
-      deficit_us, deficit_ns = math.min(floor(missing), DEFICIT_US_MAX), 0
+    -- Adopt this quota: the deficit stays the same fraction of a burst. If that is fewer tokens than were missing, the
+    -- difference is forgiven. For a larger burst it is never fewer.
+    local is_other = was_us ~= token_us or was_ns ~= token_ns or was_fill ~= fill_us
+    if is_other and (deficit_us > 0 or deficit_ns > 0 or forgiven ~= 0) then
+      local was, token = was_us + was_ns / 1000, token_us + token_ns / 1000
+      local missing, part = (deficit_us + forgiven) / was * token, deficit_us / was_fill * fill_us
+      if fill_us / token > was_fill / was and part < missing then
+        part = missing
+      end
+      part = math.min(floor(part), DEFICIT_US_MAX)
+      deficit_us, deficit_ns, forgiven = part, 0, math.min(floor(missing), DEFICIT_US_MAX) - part
     end
-    was_us, was_ns = token_us, token_ns
+    was_us, was_ns, was_fill = token_us, token_ns, fill_us
 
     -- Charge the tokens that the records do not contain yet.
     local reach, missing = 0, 0
@@ -461,7 +478,7 @@ for k = 1, #KEYS do
     answers[answer_at] = write('<dI3ddddc0', ahead, #members, deficit_us, deficit_ns, spread, charged, members)
   end
 
-  local keep_us = deficit_us + (deficit_ns > 0 and 1 or 0) + GRACE_US
+  local keep_us = deficit_us + (deficit_ns > 0 and 1 or 0) + (forgiven > 0 and forgiven or 0) + GRACE_US
   if spread > 0 and spread_until - now > keep_us then
     keep_us = spread_until - now
   end
@@ -492,8 +509,9 @@ for k = 1, #KEYS do
     else
       before, after = sub(state, sources_at) .. ARGV[first], ''
     end
-    state = write('<c2dddddddddddI1I3I3I4c0c0c0ddddc0', 'W2', deficit_us, deficit_ns, now, ahead, doubt, spread, spread_until,
-      spread_before, token_us, token_ns, kept_until, spills_len / 2, sources_len, #members, bytes + #before + 32 + #after, spans,
+    state = write('<c2dddddddddddddI1I3I3I4c0c0c0ddddc0', 'W3', deficit_us, deficit_ns, now, ahead, doubt, spread, spread_until,
+      spread_before, token_us, token_ns, fill_us, forgiven, kept_until, spills_len / 2, sources_len, #members,
+      bytes + #before + 32 + #after, spans,
       members, before, record_admitted, record_seen, record_made, record_delay, after)
   else
     local parts, from = {}, sources_at
@@ -504,8 +522,9 @@ for k = 1, #KEYS do
       end
     end
     local sources = table.concat(parts) .. sub(state, from) .. added
-    state = write('<c2dddddddddddI1I3I3I4c0c0c0', 'W2', deficit_us, deficit_ns, now, ahead, doubt, spread, spread_until, spread_before,
-      token_us, token_ns, kept_until, spills_len / 2, sources_len, #members, bytes + #sources, spans, members, sources)
+    state = write('<c2dddddddddddddI1I3I3I4c0c0c0', 'W3', deficit_us, deficit_ns, now, ahead, doubt, spread, spread_until,
+      spread_before, token_us, token_ns, fill_us, forgiven, kept_until, spills_len / 2, sources_len, #members,
+      bytes + #sources, spans, members, sources)
   end
   if is_kept then
     redis.call('SET', key, state, 'KEEPTTL')

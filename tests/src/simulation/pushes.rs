@@ -203,24 +203,30 @@ impl Push {
 
 /// One client asks for five times its rate; another's rule changes from 50/s to 10/s.
 pub fn put(size: Size) -> Plan {
-    changed(size, [50, 10])
+    changed(size, [50, 10], [20; 2], 80.0)
 }
 
 /// The same from 10/s to 50/s, with two weir-syncs a region.
 pub fn raised(size: Size) -> Plan {
-    let plan = changed(size, [10, 50]);
+    let plan = changed(size, [10, 50], [20; 2], 80.0);
     Plan { setup: Setup { syncs_per_region: 2, ..plan.setup }, ..plan }
 }
 
-fn changed(size: Size, rates: [u32; 2]) -> Plan {
+/// A client that asks for three times the larger rate, and so has hardly anything left, when its quota changes by a factor
+/// of ten, burst and all.
+pub fn by_ten(size: Size, rates: [u32; 2]) -> Plan {
+    changed(size, rates, rates, 300.0)
+}
+
+fn changed(size: Size, rates: [u32; 2], bursts: [u32; 2], per_second: f64) -> Plan {
     let contended = traffic::of(0, 0, traffic::even(500.0, size.pops));
-    let other = traffic::of(1, PATH, traffic::even(80.0, size.pops));
+    let other = traffic::of(1, PATH, traffic::even(per_second, size.pops));
     let mut plan = Plan::of(size, 90, traffic::merged(vec![contended, other]));
-    let [before, after] = rates.map(|rate| RuleText {
+    let [before, after] = [0, 1].map(|of| RuleText {
         name: "put".into(),
         path: Some(PATHS[usize::from(PATH)]),
-        rate: format!("{rate}/s"),
-        burst: 20,
+        rate: format!("{}/s", rates[of]),
+        burst: bursts[of],
         ..RuleText::default()
     });
     plan.setup.rules = vec![RuleText::default(), before];
@@ -256,6 +262,11 @@ pub fn before(world: &World) -> f64 {
 /// The same after, of 10/s.
 pub fn after(world: &World) -> f64 {
     of_rate(world, 10.0, (PUT_AT + 10, 90))
+}
+
+/// What its client is admitted of `rate` in these seconds after the set was put.
+pub fn of_new_rate(world: &World, rate: f64, (from, to): (u64, u64)) -> f64 {
+    of_rate(world, rate, (PUT_AT + from, PUT_AT + to))
 }
 
 /// The same of 50/s, once what it owed at 10/s is paid.

@@ -193,6 +193,19 @@ const RAISED: &[Limit] = &[
     limit("of 50/s", pushes::after_it_is_raised, 0.95, 1.05),
     BOUND,
 ];
+/// Until they have heard of the key under its new quota, POPs give it their shares of that. It pays these back at first: with 330
+/// POPs it gets hardly anything for 7 s.
+const CUT: &[Limit] = &[
+    limit("of 10/s in 10 s", |world| pushes::of_new_rate(world, 10.0, (2, 12)), 0.15, 1.05),
+    limit("then", |world| pushes::of_new_rate(world, 10.0, (12, 60)), 0.97, 1.03),
+    BOUND,
+];
+const LIFTED: &[Limit] = &[
+    limit("of 100/s in 5 s", |world| pushes::of_new_rate(world, 100.0, (2, 7)), 0.9, 1.1),
+    limit("in 5 s more", |world| pushes::of_new_rate(world, 100.0, (7, 12)), 0.95, 1.05),
+    limit("then", |world| pushes::of_new_rate(world, 100.0, (12, 60)), 0.97, 1.03),
+    BOUND,
+];
 const HONEST: &[Limit] = &[limit("passed", lumps::passed_honest, 0.99, 1.0), BOUND];
 /// A POP that is asked once a second holds two requests, and sometimes gets three at once: 0.988 to 0.992 over
 /// 20 seeds.
@@ -343,6 +356,8 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("strict leaky bucket under loss, crash, partition", TURNS_IN_TROUBLE, turns::in_trouble),
     plain("a rule set is put at 5x", PUT, pushes::put),
     plain("a rule is raised, two replicas", RAISED, pushes::raised),
+    plain("a rule is cut by ten", CUT, |size| pushes::by_ten(size, [100, 10])),
+    plain("a rule is raised by ten", LIFTED, |size| pushes::by_ten(size, [10, 100])),
     Scenario {
         name: "10,000 keys within even shares",
         fleets: SMALL,

@@ -171,7 +171,7 @@ impl Store {
                 kept.charged.take(pop, count);
             }
         }
-        let before_ns = kept.budget.deficit_ns();
+        let before_ns = kept.budget.missing_ns();
         let account = kept.budget.charge(time, &entry.charge(member, pop));
         let (last, (jumps, jumped_us)) = kept.charged_at;
         let burst_us = entry.quota.fill_ns().div_ceil(1_000).max(STEP_US);
@@ -186,7 +186,7 @@ impl Store {
         // Rounded to the microsecond at both ends.
         let most_ns = (now - last) + jumped_us * 1_000 + kept.put_off_ns + told_late_ns + 1_000;
         kept.charged_at = (now, self.jumped);
-        let after_ns = kept.budget.deficit_ns();
+        let after_ns = kept.budget.missing_ns();
         kept.put_off_ns = match (now - last).checked_sub(before_ns.saturating_sub(after_ns)) {
             Some(later_ns) if entry.counts.is_empty() && after_ns > 0 => kept.put_off_ns + later_ns,
             _ if entry.counts.is_empty() => kept.put_off_ns,
@@ -198,8 +198,8 @@ impl Store {
             return Err(Wrong::Charge(format!("{taken} tokens charged, {said} were to be")));
         }
         let least_ns = kept.goes_by(entry.quota, before_ns.saturating_sub(most_ns));
-        if kept.budget.deficit_ns() < least_ns {
-            let after_ns = kept.budget.deficit_ns();
+        if kept.budget.missing_ns() < least_ns {
+            let after_ns = kept.budget.missing_ns();
             let what = format!("a deficit of {before_ns} ns became {after_ns} ns within {most_ns} ns");
             return Err(Wrong::Time(what));
         }

@@ -67,6 +67,7 @@ for_every_store!(
     charges_what_is_unconfirmed_of_an_unknown_epoch,
     tells_sources_apart,
     debt_is_kept_and_paid_by_time,
+    a_changed_quota_keeps_the_part_of_a_burst,
     a_batch_is_answered_in_order,
     remembers_every_regions_demand,
     counts_live_pops,
@@ -143,6 +144,18 @@ async fn debt_is_kept_and_paid_by_time(store: &dyn Store) {
         start.deficit_ns.saturating_sub(elapsed_ns),
         "by time alone, to the nanosecond"
     );
+}
+
+async fn a_changed_quota_keeps_the_part_of_a_burst(store: &dyn Store) {
+    let (small, large) = (quota(1, Period::Hour, 10), quota(1_000, Period::Day, 5_000));
+    for (value, tokens, milli) in [(b"owes", 15, 1_500), (b"left", 3, 300)] {
+        // The last is a POP that has not heard yet.
+        for quota in [small, large, small] {
+            let account = charge(store, entry(value, quota, vec![count(1, tokens, tokens)])).await.unwrap();
+            let deficit_milli = (account.deficit_ns + quota.fill_ns() / 2_000) / (quota.fill_ns() / 1_000);
+            assert_eq!(deficit_milli, milli, "thousandths of {} tokens", quota.burst());
+        }
+    }
 }
 
 async fn a_batch_is_answered_in_order(store: &dyn Store) {

@@ -85,6 +85,9 @@ impl Limiter {
         }
         let quota = &terms.quota;
         let mut lodging = slot.lodge(hit.tag, now);
+        if terms.before.is_some() {
+            terms.carry_over(&mut lodging, slot, now);
+        }
         let unheard = self.exchange.as_ref().map(|exchange| terms.unheard(exchange.cold_parts()));
         if let (Some(unheard), Entry::Cold(cold), false) =
             (&unheard, &mut lodging.entry, lodging.owed.is_full(now))

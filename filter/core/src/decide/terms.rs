@@ -4,8 +4,9 @@
 use alloc::vec::Vec;
 
 use super::keys::{KeyId, Keys};
+use crate::buckets::Bucket;
 use crate::key::Secret;
-use crate::table::slot::{Tag, Unheard};
+use crate::table::slot::{Lodging, Slot, Tag, Unheard};
 use weir_rules::algorithm::{Algorithm, Concurrency};
 use weir_rules::cost::Cost;
 use weir_rules::mode::{Enforcement, Mode};
@@ -13,6 +14,14 @@ use weir_rules::{Rule, RuleSet};
 use weir_wire::law::Law;
 use weir_wire::quota::Quota;
 use weir_wire::sharing::WhenUnsynced;
+use weir_wire::time::Time;
+
+/// A rule before its quota changed: its salt, and how long its buckets took to fill.
+#[derive(Clone, Copy)]
+pub(crate) struct Before {
+    salt: u64,
+    fill_ns: u64,
+}
 
 /// The fields of a rule that are needed to find and judge hits.
 #[allow(clippy::struct_excessive_bools, reason = "each is a question that a decision asks")]
@@ -50,6 +59,8 @@ pub(crate) struct RuleTerms {
     pub(crate) is_clear: bool,
     /// Most seconds that a refusal adds to its `Retry-After`.
     pub(crate) retry_after_jitter_s: u32,
+    /// What the rule was before its quota changed.
+    pub(crate) before: Option<Before>,
 }
 
 impl RuleTerms {
@@ -59,6 +70,32 @@ impl RuleTerms {
         let of = |(rule, key)| Self::of_rule(rule, key, salt(rule, secret), is_in_fleet);
         let all = rules.rules().iter().zip(ids).map(of).collect();
         (keys, all)
+    }
+
+    /// Notes that the rule was `other` before. A changed quota keeps the part of a burst that a client has left.
+    pub(crate) fn follow(&mut self, other: &Self) {
+        let is_bucket =
+            |terms: &Self| matches!(terms.algorithm, Algorithm::TokenBucket(_)) && !terms.is_strict;
+        let has_changed = self.salt != other.salt && is_bucket(self) && is_bucket(other);
+        let before = Before { salt: other.salt, fill_ns: other.quota.fill_ns() };
+        self.before = if has_changed { Some(before) } else { other.before };
+    }
+
+    /// Charges a key without a bucket for what its bucket lacked under the quota before: the same part of a burst.
+    pub(crate) fn carry_over(&self, lodging: &mut Lodging, slot: &mut Slot, now: Time) {
+        let Some(Before { salt, fill_ns }) = self.before.filter(|_| !lodging.has_place()) else { return };
+        let known = slot.lodge(lodging.tag.under(self.salt, salt), now);
+        let before = if known.has_place() { known.entry.bucket() } else { known.owed };
+        let lacks_ns =
+            u128::from(before.fill_ns(now)) * u128::from(self.quota.fill_ns()) / u128::from(fill_ns.max(1));
+        let carried = Bucket::full_at(now + u64::try_from(lacks_ns).unwrap_or(u64::MAX));
+        lodging.owe(carried);
+        // It is not found again once the key's bucket has refilled.
+        if known.has_place() && carried < before {
+            let mut entry = known.entry;
+            *entry.bucket_mut() = carried;
+            slot.put_back(&known, &entry, now);
+        }
     }
 
     /// The POP's limits for a key without a grant, at the rate divisor `parts`.
@@ -111,6 +148,7 @@ impl RuleTerms {
             tells_policy: rule.response.headers.ratelimit,
             is_clear: rule.key.is_clear(),
             retry_after_jitter_s: rule.response.retry_after_jitter_s,
+            before: None,
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::RuleIndex;
 use crate::decide::Plain;
 use crate::decide::RuleTerms;
 use weir_rules::sorting::sorted;
-use weir_rules::{NO_RULE, RuleSet};
+use weir_rules::{NO_RULE, Rule, RuleSet};
 
 impl Limiter {
     /// Puts `rules` in force.
@@ -25,7 +25,7 @@ impl Limiter {
     }
 
     fn replace_rules_by(&mut self, rules: Arc<RuleSet>) {
-        let (keys, terms) = RuleTerms::of(&rules, &self.secret, self.exchange.is_some());
+        let (keys, mut terms) = RuleTerms::of(&rules, &self.secret, self.exchange.is_some());
         let indices = Indices::of(terms.iter().map(|terms| terms.salt));
         let moved: Vec<Option<RuleIndex>> = self.terms.iter().map(|terms| indices.get(&terms.salt)).collect();
         let to = |rule: RuleIndex| moved.get(usize::from(rule)).copied().flatten();
@@ -38,6 +38,15 @@ impl Limiter {
         }
         let named = Indices::of(rules.rules().iter().map(|rule| rule.name.as_str()));
         let before = self.rules.rules();
+        for (rule, known) in before.iter().zip(&self.terms) {
+            let same = named.get(&rule.name.as_str()).map(usize::from);
+            let has_same_key = |new: &&Rule| new.key.identity().eq(rule.key.identity());
+            if same.and_then(|at| rules.rules().get(at)).filter(has_same_key).is_some()
+                && let Some(terms) = same.and_then(|at| terms.get_mut(at))
+            {
+                terms.follow(known);
+            }
+        }
         if let Some(exchange) = &mut self.exchange {
             exchange.renumber_bans(to);
         }

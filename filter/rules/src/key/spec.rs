@@ -225,7 +225,7 @@ impl KeySpec {
     }
 
     /// Bytes that differ between keys, so that a rule whose key changes gets other buckets.
-    pub(crate) fn identity(&self) -> impl Iterator<Item = u8> + '_ {
+    pub fn identity(&self) -> impl Iterator<Item = u8> + '_ {
         let address = self.address.map_or([0, 0], |prefixes| [prefixes.ipv4, prefixes.ipv6]);
         address.into_iter().chain(self.description.iter().copied())
     }

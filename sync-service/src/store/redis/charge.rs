@@ -25,7 +25,7 @@ use crate::store::StoreError;
 use crate::store::clock::{DOUBLE, TOLD, add_doubles, doubles, whole};
 
 /// Length of a budget's head in bytes (see the script).
-pub const HEAD_BYTES: usize = 101;
+pub const HEAD_BYTES: usize = 117;
 
 /// Maximum time by which Redis may keep a budget shorter than requested, in microseconds, so that its expiry
 /// need not be set at each charge.

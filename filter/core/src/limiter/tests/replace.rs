@@ -48,9 +48,44 @@ fn unchanged_rules_keep_their_level_wherever_they_move() {
         Some((RuleIndex::new(1), 1))
     );
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 5, T0), 1);
-    // Another quota is another bucket.
-    limiter.replace_rules(rules(&json!([rule("a", "1/h", 6)])));
-    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, T0), 6);
+}
+
+/// What a client is admitted at once under `after`, and once that could fill: it took `taken` tokens under `before`, and the
+/// fleet may have said that it owes a burst.
+fn carried(before: &Value, after: &Value, taken: u32, owes: bool) -> [usize; 2] {
+    let (mut limiter, mut slots) = (limiter(rules(&json!([before])), owes.then_some(1)), LocalSlots::new(4));
+    limiter.note_heard(101, false, T0);
+    assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", taken, T0), taken as usize);
+    if owes {
+        let sequence = limiter.report(&mut slots, false, T0).expect("a report").sequence;
+        let level_milli = -1_000 * before["burst"].as_i64().expect("a burst");
+        let owing = Allowance::Hot(Grant {
+            ratio: AdmitRatio::ONE,
+            level_milli,
+            burst: 100,
+            parts: 1,
+            lease_ms: 60_000,
+        });
+        limiter.apply(sequence, &answer(sequence, vec![owing]), &mut slots, T0).unwrap();
+    }
+    limiter.replace_rules(rules(&json!([after])));
+    let fill_ns = limiter.rule(RuleIndex::new(0)).expect("the rule").quota.fill_ns();
+    [T0, T0 + fill_ns].map(|now| admitted(&mut limiter, &mut slots, "192.0.2.1", 200, now))
+}
+
+#[test]
+fn a_changed_quota_keeps_the_part_of_a_burst_that_is_left_or_owed() {
+    let [small, large] = [("10/h", 10), ("100/h", 100)].map(|(rate, burst)| rule("a", rate, burst));
+    assert_eq!(carried(&large, &small, 50, false), [5, 10]);
+    assert_eq!(carried(&large, &small, 100, false), [0, 10]);
+    assert_eq!(carried(&small, &large, 5, false), [50, 100]);
+    assert_eq!(
+        carried(&rule("a", "100/h", 10), &small, 5, false),
+        [5, 10],
+        "half of it, though it is slower"
+    );
+    assert_eq!(carried(&large, &small, 5, true), [0, 0], "a burst of debt takes two to fill");
+    assert_eq!(carried(&small, &large, 5, true), [0, 0]);
 }
 
 #[test]

@@ -107,7 +107,8 @@ fn a_ban_and_a_grant_hold_at_once_at_workers_that_have_not_heard() {
 fn other_rules_hold_at_once() {
     let ([mut one], mut slots) = (workers(&one_rule("20/s", 200), 1_000), LocalSlots::new(1));
     assert_eq!(admitted(&mut one, &mut slots, CLIENT, 3, T0), 3);
-    one.replace_rules(one_rule("1/h", 1));
+    // It has nearly all of its burst left: not the second token.
+    one.replace_rules(one_rule("1/h", 2));
     assert_eq!(admitted(&mut one, &mut slots, CLIENT, 5, T0 + MS), 1);
 }
 

@@ -70,6 +70,21 @@ pub struct Lodging {
     at: Option<At>,
 }
 
+impl Lodging {
+    /// Raises the debt of a key without a place to at least that of `bucket`.
+    pub(crate) fn owe(&mut self, bucket: Bucket) {
+        if self.at.is_none() {
+            self.owed = self.owed.max(bucket);
+            self.entry = Entry::Cold(Cold { bucket: self.entry.bucket().max(bucket), ..Cold::NEW });
+        }
+    }
+
+    /// True if the slot holds an entry of the key.
+    pub(crate) fn has_place(&self) -> bool {
+        self.at.is_some()
+    }
+}
+
 /// Position of an entry in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {

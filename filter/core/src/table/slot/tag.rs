@@ -29,6 +29,11 @@ impl Tag {
         Self((key_tag & !RULE_BITS ^ rule_salt) & !OVERFLOW_BIT)
     }
 
+    /// The tag of the same key under the rule with `other_salt`, if this is the one under the rule with `salt`.
+    pub const fn under(self, salt: u64, other_salt: u64) -> Self {
+        Self(self.0 ^ (salt ^ other_salt) & !OVERFLOW_BIT)
+    }
+
     /// The tag of the overflow cell of the rule with this salt.
     pub const fn of_overflow(rule_salt: u64) -> Self {
         Self(rule_salt | OVERFLOW_BIT | CELL_BIT)
