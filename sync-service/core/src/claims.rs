@@ -33,8 +33,8 @@ use weir_wire::time::{SECOND_NS, Time};
 pub(crate) use self::meter::Passed;
 pub use self::meter::{BURSTS, LATE_NS};
 use self::meter::{Measure, Meter};
+pub use self::pop::{FLOOD_PER_S, OF_ONE_POP_MAX, SPAN_NS};
 use self::pop::{KEPT_NS, Pop};
-pub use self::pop::{OF_ONE_POP_MAX, SPAN_NS};
 use crate::budget::BudgetId;
 use crate::divide::{HORIZON_NS, SURPLUS};
 use crate::hashed::EntryRef;
@@ -42,9 +42,6 @@ use crate::plan::Entry;
 
 /// Maximum demand accepted from a POP, as a multiple of the highest rate that a budget ever gives out.
 pub const DEMAND_TIMES: u64 = 100;
-/// Maximum demand beyond [`DEMAND_TIMES`] that is accepted from a POP for operators' views, in tokens per
-/// second for all its keys together: about the maximum of a large proxy.
-pub const FLOOD_PER_S: u64 = 1_000_000;
 /// Maximum number of keys that all POPs may claim at once. Beyond it each POP still gets its [`EVEN_SHARE`], so
 /// that the total is at most twice this.
 pub const METERS_MAX: usize = 1 << 19;

@@ -5,7 +5,6 @@ use core::mem;
 use weir_wire::messages::{Key, Report};
 use weir_wire::time::{SECOND_NS, Time};
 
-use super::FLOOD_PER_S;
 use super::meter::Meter;
 use crate::ban::BANS_KEPT_MAX;
 use crate::id::ByBudget;
@@ -27,6 +26,9 @@ const BANS_NS: u64 = 10 * SECOND_NS;
 /// Refill time of one ban, in nanoseconds.
 const BAN_NS: u64 = BANS_NS / BANS_KEPT_MAX as u64;
 
+/// Maximum demand beyond [`super::DEMAND_TIMES`] that is accepted from a POP for operators' views, in tokens per
+/// second for all its keys together: about the maximum of a large proxy.
+pub const FLOOD_PER_S: u64 = 1_000_000;
 /// Maximum number of flood tokens accepted at once: those of two seconds.
 const FLOOD_MAX: u64 = 2 * FLOOD_PER_S;
 
