@@ -462,7 +462,7 @@ fn checked(running: &Running, path: &str, token: &str, body: &str) -> serde_json
 #[test]
 fn a_gateway_answers_as_the_page_says() {
     let mut place = Place::new();
-    let heading = "## Over HTTP: what the rules say";
+    let heading = "## HTTP: the fleet's rules";
     let rules = "rules:\n- {name: per-key, key: [{header: x-api-key}], rate: 100/m}\n";
     let running = gateway(&mut place, block(heading, "gateway: on"), rules);
     let (asked, shown) = (block(heading, "\"cost\""), block(heading, "\"decision\""));
@@ -480,7 +480,7 @@ fn a_gateway_answers_as_the_page_says() {
     assert_eq!(refused["headers"]["retry-after"], refused["retry_after_s"].to_string(), "{refused}");
 
     // Of the same weir-sync, the other door.
-    let heading = "## Over HTTP: a limit that the caller names";
+    let heading = "## HTTP: a limit in the request";
     let answer =
         checked(&running, "/ratelimit/check", "a-limit-token-of-the-tests", block(heading, "\"key\""));
     let shown: serde_json::Value = serde_json::from_str(block(heading, "\"allowed\"")).unwrap();
