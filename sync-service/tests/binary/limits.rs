@@ -1,5 +1,5 @@
 //! What a client may take of the real binary: what is too large, too slow or too much is refused, over plain HTTP and over
-//! TLS, and memory stays flat. docs/operating.md has these limits in a table.
+//! TLS, and memory stays flat. docs/reference/http-api.md has these limits in a table.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::tls::{Secured, client};
 
 const POPS: &str = "the-token-of-all-pops";
 const ADMIN: &str = "the-token-of-operators";
-/// The times that these tests set, shorter than those of docs/operating.md.
+/// The times that these tests set, shorter than those of docs/reference/http-api.md.
 const FIRST_BYTE: Duration = Duration::from_millis(500);
 const HEAD: Duration = Duration::from_millis(900);
 const BODY: Duration = Duration::from_millis(700);

@@ -10,10 +10,12 @@ use tempfile::TempDir;
 
 use crate::running::{BINARY, Running, program, until};
 
-const PAGES: [&str; 4] = [
+const PAGES: [&str; 6] = [
     include_str!("../../../docs/gateway.md"),
     include_str!("../../../docs/operating.md"),
     include_str!("../../../docs/redis.md"),
+    include_str!("../../../docs/reference/commands.md"),
+    include_str!("../../../docs/reference/http-api.md"),
     include_str!("../../../docs/secrets.md"),
 ];
 
@@ -325,6 +327,8 @@ fn changing(place: &mut Place) -> (Redis, Running, String) {
 }
 
 const CHANGING: &str = "## Changing rules in a running fleet";
+/// The same over HTTP.
+const HTTP_CHANGES: &str = "## Changes";
 
 #[test]
 fn rules_are_changed_by_commands_as_the_page_says() {
@@ -360,7 +364,7 @@ fn rules_are_changed_by_commands_as_the_page_says() {
 fn rules_are_changed_over_http_as_the_page_says() {
     let mut place = Place::new();
     let (_redis, running, _) = changing(&mut place);
-    let (shorthands, rest) = block(CHANGING, "curl").split_once('\n').unwrap();
+    let (shorthands, rest) = block(HTTP_CHANGES, "curl").split_once('\n').unwrap();
     let mut version = String::new();
     for line in rest.lines().filter(|line| !line.is_empty()) {
         let line = line.replace("\"N\"", &format!("\"{version}\"")).replace("=N", &format!("={version}"));
@@ -387,12 +391,12 @@ fn orders_are_put_and_lifted_and_keys_looked_up_and_reset_as_the_page_says() {
     let operators = "the-token-of-operators";
     assert_eq!(running.ask("PUT /v1/rules", operators, headers, rules.as_bytes()).0, 201);
     until("the rules are known", || running.status("GET /v1/keys/per-address/203.0.113.7", operators) == 200);
-    let (shorthands, _) = block(CHANGING, "curl").split_once('\n').unwrap();
+    let (shorthands, _) = block(HTTP_CHANGES, "curl").split_once('\n').unwrap();
     let says = |line: &str| {
         let line = line.replace("curl ", "curl -sS --fail-with-body ");
         place.run(&format!("{shorthands}\n{line}"))
     };
-    let lines = block("## Orders: bans, allows and overrides", "curl").replace("\\\n", " ");
+    let lines = block("## Orders", "curl").replace("\\\n", " ");
     let said: Vec<String> = lines.lines().map(says).collect();
     assert!(
         said[4].contains("\"ban\"") && said[4].contains("\"allow\"") && !said[4].contains("launch"),
@@ -400,10 +404,10 @@ fn orders_are_put_and_lifted_and_keys_looked_up_and_reset_as_the_page_says() {
     );
     let left = running.ask("GET /v1/orders", operators, "", b"").1;
     assert!(left.contains("their load test") && !left.contains("scans"), "{left}");
-    let lines = block("## Who is limited", "curl").replace("\\\n", " ");
+    let lines = block("## Keys", "curl").replace("\\\n", " ");
     let said: Vec<String> = lines.lines().map(says).collect();
     assert!(said[3].contains("\"rule\":\"per-address\"") && said[4].contains("\"list\":null"), "{said:?}");
-    let reset = "## Resetting a key";
+    let reset = "## Resets";
     let value = |text: &str| -> serde_json::Value { serde_json::from_str(text).unwrap() };
     assert_eq!(value(&says(block(reset, "curl"))), value(block(reset, "forgotten")));
 }
@@ -415,8 +419,8 @@ fn files_are_checked_as_the_page_says() {
     let api = "- name: api\n  key: [client_address]\n  rate: 100/s\n";
     let login = "- name: login\n  match:\n    path: {exact: /login}\n  key: [client_address]\n  rate: fast\n";
     place.write("us.yaml", &format!("rules:\n{api}{login}"));
-    let heading = "## Checking rules";
-    let (command, expected) = block(heading, "$ weir-sync check").split_once('\n').unwrap();
+    let checking = block("### Checking rules", "$ weir-sync check");
+    let (command, expected) = checking.split_once('\n').unwrap();
     let command = command.strip_prefix("$ ").unwrap();
     let said = |more: &str| {
         let output = place.command("sh", &["-c", &format!("{command}{more}")]).output().unwrap();
@@ -428,7 +432,7 @@ fn files_are_checked_as_the_page_says() {
     assert_eq!(errors.trim_end(), expected.trim_end());
     let [document, errors] = said(" --json");
     let value = |json: &str| serde_json::from_str::<serde_json::Value>(json).unwrap();
-    assert_eq!((value(&document), errors.as_str()), (value(block(heading, "\"findings\"")), ""));
+    assert_eq!((value(&document), errors.as_str()), (value(block("## check", "\"findings\"")), ""));
     assert!(document.starts_with("{\n  \"is_good\": false,\n"), "in the page's order: {document}");
 }
 
