@@ -10,6 +10,7 @@ mod completions;
 mod explain;
 mod fleet;
 mod keys;
+mod names;
 mod orders;
 mod rules;
 mod said;

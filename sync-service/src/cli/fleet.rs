@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::api::{Api, Ask, asking};
-use super::rules::names::Names;
+use super::names::Names;
 use super::said::{Answered, Said};
 use super::table::{shown, table};
 use super::time::span;

@@ -2,7 +2,6 @@
 
 mod canary;
 mod held;
-pub(super) mod names;
 mod put;
 
 use clap::builder::RangedU64ValueParser;
@@ -11,8 +10,8 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use self::held::{differences, kept, lines};
-use self::names::{Named, Names};
 use super::api::{Answer, Api, Ask, asking, comment};
+use super::names::{Named, Names, given_version};
 use super::said::{self, Answered, Failure, Said};
 use super::table::table;
 use crate::moment;
@@ -105,16 +104,8 @@ pub(super) async fn run(matches: &ArgMatches) -> Answered {
     }
 }
 
-/// The number of the version that the argument `name` names.
-async fn version(api: &Api, matches: &ArgMatches, name: &str) -> Result<Option<u64>, Failure> {
-    match matches.get_one::<Named>(name) {
-        Some(named) => named.number(api).await.map(Some),
-        None => Ok(None),
-    }
-}
-
 async fn get(api: &Api, matches: &ArgMatches) -> Answered {
-    let Answer { version, body } = match version(api, matches, "version").await? {
+    let Answer { version, body } = match given_version(api, matches, "version").await? {
         Some(version) => kept(api, version).await?,
         None => api.ask(Ask::get(&["rules"])).await?,
     };
@@ -154,7 +145,7 @@ async fn versions(api: &Api, matches: &ArgMatches) -> Answered {
 }
 
 async fn diff_version(api: &Api, matches: &ArgMatches) -> Answered {
-    let to = version(api, matches, "version").await?.unwrap_or_default();
+    let to = given_version(api, matches, "version").await?.unwrap_or_default();
     let answer = differences(api, to).await?;
     let is_same = answer["is_same"] == true;
     if matches.get_flag("json") {
@@ -168,7 +159,7 @@ async fn diff_version(api: &Api, matches: &ArgMatches) -> Answered {
 }
 
 async fn roll_back(api: &Api, matches: &ArgMatches) -> Answered {
-    let to = version(api, matches, "version").await?.unwrap_or_default();
+    let to = given_version(api, matches, "version").await?.unwrap_or_default();
     let differences = differences(api, to).await?;
     let current = differences["from"].as_u64().unwrap_or_default();
     let ask = Ask::new(Method::POST, &["rules", "rollback"]).replacing(current).json(&json!({"version": to}));

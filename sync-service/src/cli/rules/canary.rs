@@ -6,9 +6,9 @@ use hyper::{Method, StatusCode};
 use serde_json::Value;
 
 use super::held::{current, lines};
-use super::names::Names;
 use super::put::{File, require_none, warnings};
 use crate::cli::api::{Answer, Api, Ask, Outcome};
+use crate::cli::names::{Names, given_version};
 use crate::cli::said::{Answered, Failure, Said};
 use crate::cli::table::shown;
 
@@ -36,7 +36,7 @@ pub(super) fn is_for_some(matches: &ArgMatches) -> bool {
 pub(super) async fn begin(api: &Api, matches: &ArgMatches) -> Answered {
     let file = File::read(matches)?;
     let version = current(api).await?;
-    let version = super::version(api, matches, "if-version").await?.unwrap_or(version);
+    let version = given_version(api, matches, "if-version").await?.unwrap_or(version);
     if version == 0 {
         let sentence =
             "there is no rule set yet, and so none to try another beside: put one for all POPs first";

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::held::{current, lines};
-use super::names::Names;
 use crate::cli::api::{Api, Ask, Outcome};
 use crate::cli::fleet;
+use crate::cli::names::{Names, given_version};
 use crate::cli::said::{self, Answered, Failure, Said};
 use crate::cli::table::shown;
 use crate::input;
@@ -73,7 +73,7 @@ pub(super) fn require_none(matches: &ArgMatches, warnings: &[String]) -> Result<
 pub(super) async fn put(api: &Api, matches: &ArgMatches) -> Answered {
     let file = File::read(matches)?;
     let comment = matches.get_one::<String>("comment");
-    let tried = tried(api, &file, super::version(api, matches, "if-version").await?).await?;
+    let tried = tried(api, &file, given_version(api, matches, "if-version").await?).await?;
     let current = tried.current;
     let warnings = tried.warnings();
     require_none(matches, &warnings)?;

@@ -1,9 +1,10 @@
 //! Short names of versions for people: `r12` is the twelfth version of the store.
 
+use clap::ArgMatches;
 use serde_json::Value;
 
-use crate::cli::api::{Api, Ask};
-use crate::cli::said::Failure;
+use super::api::{Api, Ask};
+use super::said::Failure;
 
 /// Version as an operator names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +17,7 @@ pub(super) enum Named {
 
 /// Basis of short names: the newest version and the number in its name. Versions follow one another without a gap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::cli) struct Names {
+pub(super) struct Names {
     newest: u64,
     short: u64,
 }
@@ -50,7 +51,7 @@ impl Named {
 
 impl Names {
     /// Asks for them; without an answer versions keep their numbers.
-    pub(in crate::cli) async fn told(api: &Api) -> Self {
+    pub(super) async fn told(api: &Api) -> Self {
         Self::ask(api).await.unwrap_or_default()
     }
 
@@ -67,7 +68,7 @@ impl Names {
     }
 
     /// Short name of a version; its number if it has none.
-    pub(in crate::cli) fn of(self, version: u64) -> String {
+    pub(super) fn of(self, version: u64) -> String {
         let back = self.newest.checked_sub(version).filter(|back| *back < self.short);
         back.map_or_else(|| version.to_string(), |back| format!("r{}", self.short - back))
     }
@@ -75,6 +76,18 @@ impl Names {
     /// The number of the version with this short name.
     fn number(self, short: u64) -> Option<u64> {
         self.newest.checked_sub(self.short.checked_sub(short)?)
+    }
+}
+
+/// Number of the version that the argument `argument` names, if it is given.
+pub(super) async fn given_version(
+    api: &Api,
+    matches: &ArgMatches,
+    argument: &str,
+) -> Result<Option<u64>, Failure> {
+    match matches.get_one::<Named>(argument) {
+        Some(named) => named.number(api).await.map(Some),
+        None => Ok(None),
     }
 }
 
