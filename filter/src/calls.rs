@@ -2,22 +2,22 @@
 
 use std::cell::RefCell;
 
-use weir_limiter::edge::{self, Answered, Call, Caller, Unread};
+use weir_limiter::engine::{self, CallResult, Caller, SyncCall, Unread};
 
-use crate::host::{self, Buffer, Headers};
+use crate::host::{self, Headers, HostBuffer};
 use crate::http;
 
 /// Maximum number of calls that one VM waits for; beyond it, the oldest is forgotten.
 const CALLS_MAX: usize = 4_096;
 
 thread_local! {
-    /// Calls in progress, oldest first: the host's id, the context that made the call, and its edge's number
+    /// Calls in progress, oldest first: the host's id, the context that made the call, and its engine's number
     /// of the call.
     static UNDER_WAY: RefCell<Vec<(u32, u32, u64)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Makes a call for the active context.
-pub(crate) fn make(caller: &Caller, call: &Call, context: u32) -> Result<(), String> {
+pub(crate) fn make(caller: &Caller, call: &SyncCall, context: u32) -> Result<(), String> {
     let cluster = caller.cluster();
     let token = host::http_call(cluster, &caller.headers(call), &call.body, call.timeout_ms)
         .map_err(|status| format!("the host made no call to cluster {cluster:?}: status {}", status.0))?;
@@ -31,7 +31,7 @@ pub(crate) fn make(caller: &Caller, call: &Call, context: u32) -> Result<(), Str
     Ok(())
 }
 
-/// Handles the end of the call `token`. Returns the context that made it, and its edge's number of the call.
+/// Handles the end of the call `token`. Returns the context that made it, and its engine's number of the call.
 pub(crate) fn end(token: u32) -> Option<(u32, u64)> {
     UNDER_WAY.with_borrow_mut(|calls| {
         let at = calls.iter().position(|(known, ..)| *known == token)?;
@@ -46,12 +46,12 @@ pub(crate) fn forget(context: u32) {
 }
 
 /// The body of a successful response, or the error. To be called in the callback for the response.
-pub(crate) fn read_answer(headers: usize, body_size: usize) -> Answered {
+pub(crate) fn read_answer(headers: usize, body_size: usize) -> CallResult {
     if headers == 0 {
-        return Err(edge::no_answer());
+        return Err(engine::no_answer());
     }
-    edge::answered(http::status(Headers::CallResponse), body_size, || {
-        host::buffer(Buffer::CallResponseBody, body_size).map_err(|status| {
+    engine::answered(http::status(Headers::CallResponse), body_size, || {
+        host::buffer(HostBuffer::CallResponseBody, body_size).map_err(|status| {
             Unread::Failed(format!("the host kept weir-sync's answer: status {}", status.0))
         })
     })

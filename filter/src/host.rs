@@ -12,9 +12,9 @@ use crate::memory::Loan;
 /// A status other than OK, as returned by the host (proxy-wasm ABI 0.2.1: 1 not found, 2 bad argument, 8
 /// compare-and-swap mismatch, 10 internal failure, 12 unimplemented).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Status(pub(crate) u32);
+pub(crate) struct HostStatus(pub(crate) u32);
 
-impl Status {
+impl HostStatus {
     pub(crate) const NOT_FOUND: Self = Self(1);
     pub(crate) const CAS_MISMATCH: Self = Self(8);
     pub(crate) const INTERNAL_FAILURE: Self = Self(10);
@@ -41,7 +41,7 @@ pub(crate) enum Headers {
 
 /// A buffer of the host.
 #[derive(Clone, Copy)]
-pub(crate) enum Buffer {
+pub(crate) enum HostBuffer {
     CallResponseBody = 4,
     PluginConfiguration = 7,
 }
@@ -196,13 +196,13 @@ pub(crate) fn random<const N: usize>() -> Option<[u8; N]> {
     getrandom::fill(&mut bytes).ok().map(|()| bytes)
 }
 
-pub(crate) fn set_tick_period_ms(period: u32) -> Result<(), Status> {
+pub(crate) fn set_tick_period_ms(period: u32) -> Result<(), HostStatus> {
     // SAFETY: no memory is passed.
     done(unsafe { proxy_set_tick_period_milliseconds(period) })
 }
 
 /// Up to `max` bytes of a buffer.
-pub(crate) fn buffer(kind: Buffer, max: usize) -> Result<Vec<u8>, Status> {
+pub(crate) fn buffer(kind: HostBuffer, max: usize) -> Result<Vec<u8>, HostStatus> {
     returned(|data, size| {
         // SAFETY: the host writes a pointer and a size during the call.
         unsafe { proxy_get_buffer_bytes(kind as u32, 0, max, data, size) }
@@ -210,7 +210,7 @@ pub(crate) fn buffer(kind: Buffer, max: usize) -> Result<Vec<u8>, Status> {
 }
 
 /// The first line of a header.
-pub(crate) fn header(map: Headers, name: &str) -> Result<Vec<u8>, Status> {
+pub(crate) fn header(map: Headers, name: &str) -> Result<Vec<u8>, HostStatus> {
     returned(|data, size| {
         // SAFETY: the host reads the name and writes a pointer and a size during the call.
         unsafe { proxy_get_header_map_value(map as u32, name.as_ptr(), name.len(), data, size) }
@@ -218,7 +218,7 @@ pub(crate) fn header(map: Headers, name: &str) -> Result<Vec<u8>, Status> {
 }
 
 /// All headers with each of their lines, in the form of [`serialized`].
-pub(crate) fn headers(map: Headers) -> Result<Vec<u8>, Status> {
+pub(crate) fn headers(map: Headers) -> Result<Vec<u8>, HostStatus> {
     returned(|data, size| {
         // SAFETY: the host writes a pointer and a size during the call.
         unsafe { proxy_get_header_map_pairs(map as u32, data, size) }
@@ -226,12 +226,12 @@ pub(crate) fn headers(map: Headers) -> Result<Vec<u8>, Status> {
 }
 
 /// Removes all lines of a header.
-pub(crate) fn remove_header(map: Headers, name: &str) -> Result<(), Status> {
+pub(crate) fn remove_header(map: Headers, name: &str) -> Result<(), HostStatus> {
     // SAFETY: the host reads the name during the call.
     done(unsafe { proxy_remove_header_map_value(map as u32, name.as_ptr(), name.len()) })
 }
 
-pub(crate) fn add_header(map: Headers, name: &str, value: &str) -> Result<(), Status> {
+pub(crate) fn add_header(map: Headers, name: &str, value: &str) -> Result<(), HostStatus> {
     // SAFETY: the host reads name and value during the call.
     done(unsafe {
         proxy_add_header_map_value(map as u32, name.as_ptr(), name.len(), value.as_ptr(), value.len())
@@ -239,20 +239,20 @@ pub(crate) fn add_header(map: Headers, name: &str, value: &str) -> Result<(), St
 }
 
 /// A property. NUL separates the parts of its path.
-pub(crate) fn property(path: &str) -> Result<Vec<u8>, Status> {
+pub(crate) fn property(path: &str) -> Result<Vec<u8>, HostStatus> {
     returned(|data, size| {
         // SAFETY: the host reads the path and writes a pointer and a size during the call.
         unsafe { proxy_get_property(path.as_ptr(), path.len(), data, size) }
     })
 }
 
-pub(crate) fn set_property(path: &str, value: &str) -> Result<(), Status> {
+pub(crate) fn set_property(path: &str, value: &str) -> Result<(), HostStatus> {
     // SAFETY: the host reads path and value during the call.
     done(unsafe { proxy_set_property(path.as_ptr(), path.len(), value.as_ptr(), value.len()) })
 }
 
 /// A value of shared data, and its compare-and-swap number.
-pub(crate) fn shared_data(key: &[u8]) -> Result<(Vec<u8>, u32), Status> {
+pub(crate) fn shared_data(key: &[u8]) -> Result<(Vec<u8>, u32), HostStatus> {
     let mut cas = 0;
     let value = returned(|data, size| {
         // SAFETY: the host reads the key and writes a pointer, a size and four bytes during the call.
@@ -261,13 +261,18 @@ pub(crate) fn shared_data(key: &[u8]) -> Result<(Vec<u8>, u32), Status> {
     Ok((value, cas))
 }
 
-pub(crate) fn set_shared_data(key: &[u8], value: &[u8], cas: u32) -> Result<(), Status> {
+pub(crate) fn set_shared_data(key: &[u8], value: &[u8], cas: u32) -> Result<(), HostStatus> {
     // SAFETY: the host reads key and value during the call.
     done(unsafe { proxy_set_shared_data(key.as_ptr(), key.len(), value.as_ptr(), value.len(), cas) })
 }
 
 /// Answers the request in place of the upstream. The headers are in the form of [`serialized`].
-pub(crate) fn send_response(status: u16, details: &str, headers: &[u8], body: &str) -> Result<(), Status> {
+pub(crate) fn send_response(
+    status: u16,
+    details: &str,
+    headers: &[u8],
+    body: &str,
+) -> Result<(), HostStatus> {
     // Hosts use it only for gRPC requests.
     let grpc_status = weir_limiter::response::grpc_status(status).into();
     // SAFETY: the host reads everything during the call.
@@ -286,20 +291,20 @@ pub(crate) fn send_response(status: u16, details: &str, headers: &[u8], body: &s
 }
 
 /// Continues the held request.
-pub(crate) fn resume_request() -> Result<(), Status> {
+pub(crate) fn resume_request() -> Result<(), HostStatus> {
     // SAFETY: no memory is passed.
     done(unsafe { proxy_continue_stream(STREAM_REQUEST) })
 }
 
 /// Makes `context` the one that further calls apply to, until the host's next callback.
-pub(crate) fn act_for(context: u32) -> Result<(), Status> {
+pub(crate) fn act_for(context: u32) -> Result<(), HostStatus> {
     // SAFETY: no memory is passed.
     done(unsafe { proxy_set_effective_context(context) })
 }
 
 /// True if the host implements HTTP calls. The test makes no call, because no upstream has an empty name.
 pub(crate) fn has_http_calls() -> bool {
-    http_call("", &[], &[], 1) != Err(Status::UNIMPLEMENTED)
+    http_call("", &[], &[], 1) != Err(HostStatus::UNIMPLEMENTED)
 }
 
 /// Makes an HTTP call. Returns the host's id of it.
@@ -308,7 +313,7 @@ pub(crate) fn http_call(
     headers: &[(&str, &str)],
     body: &[u8],
     timeout_ms: u32,
-) -> Result<u32, Status> {
+) -> Result<u32, HostStatus> {
     let (headers, trailers, mut call) = (serialized(headers), serialized::<&str>(&[]), 0);
     // SAFETY: the host reads the names, the maps and the body and writes four bytes during the call.
     done(unsafe {
@@ -329,14 +334,14 @@ pub(crate) fn http_call(
 }
 
 /// Defines a metric and returns its id.
-pub(crate) fn define_metric(kind: Metric, name: &str) -> Result<u32, Status> {
+pub(crate) fn define_metric(kind: Metric, name: &str) -> Result<u32, HostStatus> {
     let mut id = 0;
     // SAFETY: the host reads the name and writes four bytes during the call.
     done(unsafe { proxy_define_metric(kind as u32, name.as_ptr(), name.len(), &raw mut id) })?;
     Ok(id)
 }
 
-pub(crate) fn record(gauge: u32, value: u64) -> Result<(), Status> {
+pub(crate) fn record(gauge: u32, value: u64) -> Result<(), HostStatus> {
     // SAFETY: no memory is passed.
     done(unsafe { proxy_record_metric(gauge, value) })
 }
@@ -349,17 +354,17 @@ pub(crate) fn metric(id: u32) -> u64 {
     if status == 0 { value } else { 0 }
 }
 
-pub(crate) fn increment(counter: u32, by: u32) -> Result<(), Status> {
+pub(crate) fn increment(counter: u32, by: u32) -> Result<(), HostStatus> {
     // SAFETY: no memory is passed.
     done(unsafe { proxy_increment_metric(counter, i64::from(by)) })
 }
 
-fn done(status: u32) -> Result<(), Status> {
-    if status == 0 { Ok(()) } else { Err(Status(status)) }
+fn done(status: u32) -> Result<(), HostStatus> {
+    if status == 0 { Ok(()) } else { Err(HostStatus(status)) }
 }
 
 /// Makes a call into the host that returns bytes.
-fn returned(call: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> Result<Vec<u8>, Status> {
+fn returned(call: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> Result<Vec<u8>, HostStatus> {
     let (mut data, mut size, loan) = (null_mut(), 0, Loan::begin());
     let status = call(&raw mut data, &raw mut size);
     let answer = loan.end(data, size);
@@ -368,7 +373,7 @@ fn returned(call: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> Result<Vec<u8
         return Ok(Vec::new());
     }
     // Bytes at another address were not lent for this call.
-    answer.ok_or(Status::INTERNAL_FAILURE)
+    answer.ok_or(HostStatus::INTERNAL_FAILURE)
 }
 
 /// The names and values in the form of [`serialized`]. Ends early where the bytes do not have that form.

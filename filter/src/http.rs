@@ -1,12 +1,12 @@
 //! Access to the attributes and headers of a request and its response.
 
-use weir_limiter::edge::Response;
-use weir_limiter::response::Line;
+use weir_limiter::engine::UpstreamResponse;
+use weir_limiter::response::HeaderLine;
 use weir_rules::claim;
 use weir_rules::request::{Attribute, Request};
 
 use crate::header_lines::HeaderLines;
-use crate::host::{self, Headers, Status};
+use crate::host::{self, Headers, HostStatus};
 use crate::memory;
 
 /// Default metadata namespace of Envoy's JWT filter.
@@ -15,7 +15,7 @@ const CLAIMS: &str = "metadata\0filter_metadata\0envoy.filters.http.jwt_authn";
 const METADATA: &str = "metadata\0filter_metadata";
 
 /// Reads a metadata value as text: under `place`, at the path of these names.
-fn metadata(place: &str, names: &[String]) -> Result<Vec<u8>, Status> {
+fn metadata(place: &str, names: &[String]) -> Result<Vec<u8>, HostStatus> {
     let mut path = String::from(place);
     for name in names {
         path.push('\0');
@@ -90,7 +90,7 @@ impl Request for HostRequest {
 /// The response in the host's current context.
 pub(crate) struct HostResponse;
 
-impl Response for HostResponse {
+impl UpstreamResponse for HostResponse {
     fn status(&mut self) -> u16 {
         status(Headers::Response)
     }
@@ -103,7 +103,7 @@ impl Response for HostResponse {
         lines.write(name, &mut value).then_some(value)
     }
 
-    fn lines(&mut self, names: &[&str]) -> Vec<Line> {
+    fn lines(&mut self, names: &[&str]) -> Vec<HeaderLine> {
         let headers = host::headers(Headers::Response).unwrap_or_default();
         let line = |(name, value): (&[u8], &[u8])| {
             let place = names.iter().position(|known| known.as_bytes() == name)?;

@@ -3,9 +3,9 @@
 //! ```text
 //! exports.rs   the callbacks of the host
 //! dispatch.rs  finds a context by the host's id of it
-//! plugin.rs    root context: carries out the edge's effects after a configuration, a tick or a response to a call
-//! request.rs   HTTP context: carries out the edge's decision on a request
-//! worker.rs    one configuration in one worker: the edge, and its host state
+//! plugin.rs    root context: carries out the engine's effects after a configuration, a tick or a response to a call
+//! request.rs   HTTP context: carries out the engine's decision on a request
+//! worker.rs    one configuration in one worker: the engine, and its host state
 //! calls.rs     calls to weir-sync, and their responses
 //! http.rs      the host's attributes of a request and its response
 //! header_lines.rs  all lines of its headers
@@ -15,7 +15,7 @@
 //! memory.rs    buffers for the host's results
 //! ```
 //!
-//! The decision logic is in `weir-limiter`, as is the state machine of a worker (`weir_limiter::edge`). Files
+//! The decision logic is in `weir-limiter`, as is the state machine of a worker (`weir_limiter::engine`). Files
 //! here do not import each other in circles. Nothing here may trap: a panic costs the worker its VM and the
 //! request in flight (invariant I1).
 #![cfg_attr(

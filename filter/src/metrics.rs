@@ -6,11 +6,11 @@
 
 use std::cell::{Cell, RefCell};
 
-use weir_limiter::counters::{Counters, Event};
-use weir_limiter::edge::said_in_turn;
-use weir_limiter::fleet::ladder::Step;
+use weir_limiter::counters::{CountedEvent, Counters};
+use weir_limiter::engine::reported_in_turn;
+use weir_limiter::fleet::connectivity::Connectivity;
 use weir_rules::RuleSet;
-use weir_wire::messages::{RULES_MAX, RuleCounts, Running};
+use weir_wire::messages::{RULES_MAX, RuleCounts, RunningRules};
 
 use crate::host::{self, Metric};
 
@@ -28,7 +28,7 @@ thread_local! {
 
 /// The host's ids of the limiter's metrics; `None` if the host did not define one.
 pub(crate) struct Metrics {
-    events: Vec<(Event, Option<u32>)>,
+    events: Vec<(CountedEvent, Option<u32>)>,
     rules: Vec<RuleMetrics>,
     /// Connectivity, if there is a weir-sync.
     ladder: Option<u32>,
@@ -49,14 +49,14 @@ impl Metrics {
     pub(crate) fn define(rules: &RuleSet, has_sync: bool) -> Self {
         let gauge = |name: &str| has_sync.then(|| host::define_metric(Metric::Gauge, name).ok()).flatten();
         let mut metrics = Self {
-            events: Event::METRICS.map(|(event, name)| (event, counter(name))).into(),
+            events: CountedEvent::METRICS.map(|(event, name)| (event, counter(name))).into(),
             rules: Vec::new(),
             ladder: gauge("weir.sync.ladder"),
             running: gauge("weir.rule_set.running"),
             refused: gauge("weir.rule_set.refused"),
             places: host::define_metric(Metric::Gauge, "weir.table.places_taken").ok(),
         };
-        let blocked = metrics.events.iter().find(|(event, _)| *event == Event::ListBlocked);
+        let blocked = metrics.events.iter().find(|(event, _)| *event == CountedEvent::ListBlocked);
         BLOCKED.set(blocked.and_then(|(_, metric)| *metric));
         metrics.define_rules(rules);
         metrics
@@ -95,7 +95,7 @@ impl Metrics {
     }
 
     /// Sets the connectivity: 0 fresh, 1 stale, 2 fallback.
-    pub(crate) fn show(&self, step: Step) {
+    pub(crate) fn show(&self, step: Connectivity) {
         // If the host refuses it, the next tick sets it again.
         show(self.ladder, step as u64);
     }
@@ -107,7 +107,7 @@ impl Metrics {
 
     /// Sets the version of the rule set in force (0 if it is the plugin configuration's), and of the latest
     /// that was refused.
-    pub(crate) fn show_rule_set(&self, running: Running) {
+    pub(crate) fn show_rule_set(&self, running: RunningRules) {
         show(self.running, running.version);
         show(self.refused, running.refused);
     }
@@ -136,7 +136,7 @@ fn of_rule(name: &str) -> Option<RuleMetrics> {
 /// counted rules.
 pub(crate) fn counted(turn: u64) -> (Vec<RuleCounts>, usize) {
     DEFINED.with_borrow(|defined| {
-        let said = said_in_turn(turn, defined.len()).filter_map(|at| defined.get(at));
+        let said = reported_in_turn(turn, defined.len()).filter_map(|at| defined.get(at));
         let of = |(name, metrics): &(String, RuleMetrics)| RuleCounts {
             name: name.clone(),
             decided: metrics.map(|metric| metric.map_or(0, host::metric)),

@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use weir_limiter::edge::{Answered, Effect, Level, Unread};
+use weir_limiter::engine::{CallResult, Effect, LogLevel, Unread};
 use weir_rules::config::CONFIG_BYTES_MAX;
 
 use crate::calls;
-use crate::host::{self, Buffer};
+use crate::host::{self, HostBuffer};
 use crate::worker::Worker;
 
 /// A plugin in one worker.
@@ -37,7 +37,7 @@ impl Plugin {
         let errors = match configure(size) {
             Ok((worker, effects)) => {
                 self.worker = Some(Rc::new(RefCell::new(worker)));
-                // A new edge numbers its calls from the start.
+                // A new engine numbers its calls from the start.
                 calls::forget(self.context);
                 self.perform(effects);
                 return true;
@@ -54,16 +54,16 @@ impl Plugin {
     pub(crate) fn on_tick(&mut self) {
         let effects = self.with_worker(|worker| {
             let now = worker.clock.now();
-            worker.edge.tick(&mut worker.process, now)
+            worker.engine.tick(&mut worker.process, now)
         });
         self.perform(effects.unwrap_or_default());
     }
 
     /// Handles the end of a call that no request waits for.
-    pub(crate) fn answered(&mut self, number: u64, answer: Answered) {
+    pub(crate) fn answered(&mut self, number: u64, answer: CallResult) {
         let effects = self.with_worker(|worker| {
             let now = worker.clock.now();
-            worker.edge.answer(number, answer, &mut worker.process, now)
+            worker.engine.answer(number, answer, &mut worker.process, now)
         });
         self.perform(effects.unwrap_or_default());
     }
@@ -74,7 +74,7 @@ impl Plugin {
         self.with_worker(Worker::part);
     }
 
-    /// Carries out the effects of the edge. The worker is not borrowed while another context is active, which
+    /// Carries out the effects of the engine. The worker is not borrowed while another context is active, which
     /// may end in that call.
     fn perform(&mut self, effects: Vec<Effect>) {
         let mut acts_for_other = false;
@@ -109,14 +109,14 @@ impl Plugin {
             Effect::SetTimer(period_ms) => {
                 if let Err(status) = host::set_tick_period_ms(period_ms) {
                     log::warn!("the host has no timer (status {}): no metrics, sync and queues", status.0);
-                    self.with_worker(|worker| worker.edge.has_no_timer());
+                    self.with_worker(|worker| worker.engine.has_no_timer());
                 }
             }
             Effect::Log(level, text) => {
                 let level = match level {
-                    Level::Error => log::Level::Error,
-                    Level::Warn => log::Level::Warn,
-                    Level::Info => log::Level::Info,
+                    LogLevel::Error => log::Level::Error,
+                    LogLevel::Warn => log::Level::Warn,
+                    LogLevel::Info => log::Level::Info,
                 };
                 log::log!(level, "{text}");
             }
@@ -126,7 +126,7 @@ impl Plugin {
             Effect::NewRules(mut counted) => {
                 self.with_worker(|worker| {
                     worker.metrics.flush(&mut counted);
-                    worker.metrics.define_rules(worker.edge.rules());
+                    worker.metrics.define_rules(worker.engine.rules());
                 });
             }
             Effect::Running(running) => {
@@ -142,7 +142,7 @@ fn configure(size: usize) -> Result<(Worker, Vec<Effect>), Vec<String>> {
             "expected at most {CONFIG_BYTES_MAX} bytes of configuration, found {size}"
         )]);
     }
-    let bytes = host::buffer(Buffer::PluginConfiguration, size)
+    let bytes = host::buffer(HostBuffer::PluginConfiguration, size)
         .map_err(|status| vec![format!("the host gave no plugin configuration: status {}", status.0)])?;
     Worker::configure(&bytes)
 }

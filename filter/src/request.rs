@@ -3,7 +3,7 @@
 use std::cell::{RefCell, RefMut};
 use std::rc::Rc;
 
-use weir_limiter::edge::{Answered, Open};
+use weir_limiter::engine::{CallResult, OpenRequest};
 
 use crate::calls;
 use crate::host::{self, Action};
@@ -13,13 +13,13 @@ use crate::worker::Worker;
 /// A request. Without a worker, before the first valid configuration, all requests are allowed.
 pub(crate) struct RequestContext {
     worker: Option<Rc<RefCell<Worker>>>,
-    open: Open,
+    open: OpenRequest,
     context: u32,
 }
 
 impl RequestContext {
     pub(crate) fn new(worker: Option<Rc<RefCell<Worker>>>, context: u32) -> Self {
-        Self { worker, open: Open::new(context), context }
+        Self { worker, open: OpenRequest::new(context), context }
     }
 
     /// True if anything is left to do for the request after the decision.
@@ -28,7 +28,7 @@ impl RequestContext {
     }
 
     /// Handles the end of the call `number`, and carries out the decision.
-    pub(crate) fn answered(&mut self, number: u64, answer: Answered) {
+    pub(crate) fn answered(&mut self, number: u64, answer: CallResult) {
         let Some(mut worker) = free(self.worker.as_ref()) else { return };
         let action = worker.decide(&mut self.open, self.context, false, Some((number, answer)));
         // Released first, because the request may end in the call below.
@@ -48,10 +48,10 @@ impl RequestContext {
         if self.has_more_to_do()
             && let Some(mut worker) = free(self.worker.as_ref())
         {
-            let Worker { edge, process, clock, .. } = &mut *worker;
+            let Worker { engine, process, clock, .. } = &mut *worker;
             // Only a charge needs the time.
             let now = if self.open.awaits_cost() { clock.now() } else { clock.latest() };
-            edge.response(&mut self.open, &mut HostResponse, process, now);
+            engine.response(&mut self.open, &mut HostResponse, process, now);
         }
         Action::Continue
     }
@@ -62,8 +62,8 @@ impl RequestContext {
         if self.open.awaits_cost()
             && let Some(mut worker) = free(self.worker.as_ref())
         {
-            let Worker { edge, process, clock, .. } = &mut *worker;
-            edge.response_sent(&mut self.open, &mut HostResponse, process, clock.now());
+            let Worker { engine, process, clock, .. } = &mut *worker;
+            engine.response_sent(&mut self.open, &mut HostResponse, process, clock.now());
         }
     }
 }
@@ -76,8 +76,8 @@ impl Drop for RequestContext {
         }
         calls::forget(self.context);
         if let Some(mut worker) = free(self.worker.as_ref()) {
-            let Worker { edge, process, clock, .. } = &mut *worker;
-            edge.end(&mut self.open, process, clock.now());
+            let Worker { engine, process, clock, .. } = &mut *worker;
+            engine.end(&mut self.open, process, clock.now());
         }
     }
 }

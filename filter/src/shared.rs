@@ -6,7 +6,7 @@
 //! without an id have the same map, so there each key begins with a hash of the plugin's name: Istio assigns
 //! no VM ids, and plugins of two names must not share state.
 
-use weir_limiter::edge::{Shared, SharedValue, Site};
+use weir_limiter::engine::{Host, SharedState, SharedValue};
 use weir_limiter::key::name_hash;
 use weir_limiter::limiter::TableIdentity;
 use weir_limiter::response::Header;
@@ -14,7 +14,7 @@ use weir_limiter::table::slot::{SLOT_BYTES, Slot};
 use weir_limiter::table::{LocalSlots, ReadError, Slots, Version, WriteError};
 use weir_wire::messages::RuleCounts;
 
-use crate::host::{self, Status};
+use crate::host::{self, HostStatus};
 use crate::metrics;
 
 /// Name of the identity: 16 bytes of secret, 4 of table id.
@@ -32,7 +32,7 @@ const KEY_BYTES_MAX: usize = 18;
 const KEYS_BESIDE: u32 = 2 + SharedValue::COUNT;
 
 /// Shared state of this worker's process.
-pub(crate) struct Process {
+pub(crate) struct ProcessState {
     keys: Keys,
     table: Table,
 }
@@ -43,7 +43,7 @@ enum Table {
     Own(LocalSlots),
 }
 
-impl Shared for Process {
+impl SharedState for ProcessState {
     /// The identity that the first worker of this process created, or a new one.
     ///
     /// On Envoy the main thread configures a plugin before any worker does, so no two create one at once.
@@ -84,7 +84,7 @@ fn key_of(value: SharedValue) -> &'static [u8] {
     }
 }
 
-impl Site for Process {
+impl Host for ProcessState {
     fn open(&mut self, slots: u32) {
         self.table = self.opened(slots);
     }
@@ -144,11 +144,11 @@ impl Keys {
     }
 
     /// The value under this name, and its compare-and-swap number.
-    fn read(&self, name: &[u8]) -> Result<(Vec<u8>, u32), Status> {
+    fn read(&self, name: &[u8]) -> Result<(Vec<u8>, u32), HostStatus> {
         host::shared_data(self.key(name, &mut [0; KEY_BYTES_MAX]))
     }
 
-    fn write(&self, name: &[u8], bytes: &[u8], cas: u32) -> Result<(), Status> {
+    fn write(&self, name: &[u8], bytes: &[u8], cas: u32) -> Result<(), HostStatus> {
         host::set_shared_data(self.key(name, &mut [0; KEY_BYTES_MAX]), bytes, cas)
     }
 
@@ -165,20 +165,20 @@ impl Keys {
     fn get(&self, name: &[u8]) -> Result<(Vec<u8>, Version), ReadError> {
         match self.read(name) {
             Ok((bytes, cas)) => Ok((bytes, Version(cas))),
-            Err(Status::NOT_FOUND) => Err(ReadError::Missing),
+            Err(HostStatus::NOT_FOUND) => Err(ReadError::Missing),
             Err(_) => Err(ReadError::Unavailable),
         }
     }
 
     fn set(&self, name: &[u8], bytes: &[u8], version: Version) -> Result<(), WriteError> {
         self.write(name, bytes, version.0).map_err(|status| match status {
-            Status::CAS_MISMATCH => WriteError::Conflict,
+            HostStatus::CAS_MISMATCH => WriteError::Conflict,
             _ => WriteError::Unavailable,
         })
     }
 }
 
-impl Process {
+impl ProcessState {
     /// The shared state before the table is opened.
     pub(crate) fn new() -> Self {
         Self { keys: Keys::of_plugin(), table: Table::Shared { count: 1 } }
@@ -200,7 +200,7 @@ impl Process {
         let mut empty = Slot::empty();
         for index in created..count {
             let name = slot_name(index);
-            let missing = self.keys.read(&name) == Err(Status::NOT_FOUND);
+            let missing = self.keys.read(&name) == Err(HostStatus::NOT_FOUND);
             if missing && self.keys.write(&name, empty.sealed(), 0).is_err() {
                 break;
             }
@@ -230,7 +230,7 @@ fn slot_name(index: u32) -> [u8; 12] {
     name
 }
 
-impl Slots for Process {
+impl Slots for ProcessState {
     fn read(&mut self, index: u32, into: &mut Slot) -> Result<Version, ReadError> {
         match &mut self.table {
             Table::Own(slots) => slots.read(index, into),

@@ -1,6 +1,6 @@
-//! One configuration in one worker: its edge, and the edge's host state.
+//! One configuration in one worker: its engine, and the engine's host state.
 
-use weir_limiter::edge::{Answered, Caller, Edge, Effect, HostRules, Open, Step, Unread};
+use weir_limiter::engine::{CallResult, Caller, Effect, Engine, HostRules, OpenRequest, RequestStep, Unread};
 use weir_limiter::table::Sample;
 use weir_wire::time::Time;
 
@@ -8,13 +8,13 @@ use crate::calls;
 use crate::host::{self, Action};
 use crate::http::HostRequest;
 use crate::metrics::Metrics;
-use crate::shared::Process;
+use crate::shared::ProcessState;
 
-/// An edge, with its host state.
+/// An engine, with its host state.
 pub(crate) struct Worker {
-    pub(crate) edge: Edge,
-    pub(crate) process: Process,
-    pub(crate) clock: Clock,
+    pub(crate) engine: Engine,
+    pub(crate) process: ProcessState,
+    pub(crate) clock: HostClock,
     pub(crate) metrics: Metrics,
     sample: Sample,
     /// `None` if no weir-sync is configured.
@@ -25,21 +25,21 @@ impl Worker {
     /// Creates a worker with this configuration and its first effects. Returns all errors, each with its
     /// place.
     pub(crate) fn configure(bytes: &[u8]) -> Result<(Self, Vec<Effect>), Vec<String>> {
-        let (mut process, mut clock) = (Process::new(), Clock::default());
-        let (edge, effects) = Edge::configure(bytes, HostRules::default(), &mut process, clock.now())?;
-        let metrics = Metrics::define(edge.rules(), edge.sync().is_some());
-        let caller = edge.sync().map(Caller::new);
-        Ok((Self { edge, process, clock, metrics, sample: Sample::default(), caller }, effects))
+        let (mut process, mut clock) = (ProcessState::new(), HostClock::default());
+        let (engine, effects) = Engine::configure(bytes, HostRules::default(), &mut process, clock.now())?;
+        let metrics = Metrics::define(engine.rules(), engine.sync().is_some());
+        let caller = engine.sync().map(Caller::new);
+        Ok((Self { engine, process, clock, metrics, sample: Sample::default(), caller }, effects))
     }
 
     /// Adds the counters to the host's metrics.
     pub(crate) fn flush_metrics(&mut self) {
-        let now = self.edge.time(self.clock.now());
-        self.metrics.flush(self.edge.counters());
+        let now = self.engine.time(self.clock.now());
+        self.metrics.flush(self.engine.counters());
         if let Some(places) = self.sample.look(&mut self.process, now) {
             self.metrics.show_places(places);
         }
-        if let Some(step) = self.edge.ladder(now) {
+        if let Some(step) = self.engine.connectivity(now) {
             self.metrics.show(step);
         }
     }
@@ -47,26 +47,26 @@ impl Worker {
     /// Ends the worker: flushes its metrics, and leaves unreported counts to the workers that remain.
     pub(crate) fn part(&mut self) {
         self.flush_metrics();
-        self.edge.leave(&mut self.process);
+        self.engine.leave(&mut self.process);
     }
 
     /// Decides a request whose headers have arrived, or that has waited for the call in `answered`, and
     /// carries out the decision. `is_without_body` is true if the request ends with its headers.
     pub(crate) fn decide(
         &mut self,
-        open: &mut Open,
+        open: &mut OpenRequest,
         context: u32,
         is_without_body: bool,
-        mut answered: Option<(u64, Answered)>,
+        mut answered: Option<(u64, CallResult)>,
     ) -> Action {
         let now = self.clock.now();
         let mut request = HostRequest::new(is_without_body);
-        let Self { edge, process, caller, .. } = self;
+        let Self { engine, process, caller, .. } = self;
         loop {
             let decided = match answered.take() {
-                None => edge.request(open, &mut request, process, now),
+                None => engine.request(open, &mut request, process, now),
                 Some(answer) => {
-                    let decided = edge.answer_request(open, answer, &mut request, process, now);
+                    let decided = engine.answer_request(open, answer, &mut request, process, now);
                     // It does not wait for this call.
                     let Some(decided) = decided else { return Action::Pause };
                     decided
@@ -83,9 +83,9 @@ impl Worker {
                 let _ = host::set_property("weir.shadow", &rules);
             }
             match decided.step {
-                Step::Continue => return Action::Continue,
-                Step::Hold => return Action::Pause,
-                Step::Answer(answer) => {
+                RequestStep::Continue => return Action::Continue,
+                RequestStep::Hold => return Action::Pause,
+                RequestStep::Answer(answer) => {
                     let sent =
                         host::send_response(answer.status, answer.details, answer.headers, answer.body);
                     // An answered request must not continue. If the host refuses the response, the request
@@ -94,7 +94,7 @@ impl Worker {
                     log::warn!("the host did not take a local response: status {}", status.0);
                     return Action::Continue;
                 }
-                Step::Call(call) => {
+                RequestStep::Call(call) => {
                     let Some(caller) = caller else { return Action::Continue };
                     let Err(trouble) = calls::make(caller, &call, context) else { return Action::Pause };
                     answered = Some((call.number, Err(Unread::NotMade(trouble))));
@@ -107,12 +107,12 @@ impl Worker {
 /// The monotonic clock, or on a host without one, the wall clock, kept from going back. The two are never
 /// mixed: if the monotonic clock fails once, the last time is used again.
 #[derive(Default)]
-pub(crate) struct Clock {
+pub(crate) struct HostClock {
     is_monotonic: bool,
     latest_ns: u64,
 }
 
-impl Clock {
+impl HostClock {
     pub(crate) fn now(&mut self) -> Time {
         match host::monotonic_ns() {
             Some(ns) => (self.is_monotonic, self.latest_ns) = (true, ns),

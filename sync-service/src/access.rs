@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use hyper::header::{AUTHORIZATION, HeaderMap};
 
 use crate::config::token::TokenSource;
-use credentials::{Asks, Credential, Credentials, Door, Pops, Role, Scope};
+use credentials::{Credential, Credentials, GatewayApi, GatewayApis, PopPatterns, Role, Scope};
 
 /// Tokens for reports, for operators, and for services that ask the gateway.
 #[derive(Debug)]
@@ -18,14 +18,14 @@ pub struct Access {
     checks_source: TokenSource,
     held: RwLock<Held>,
     /// Credential of every reporter if no token is set.
-    anyone: Option<Arc<Credential<Pops>>>,
+    anyone: Option<Arc<Credential<PopPatterns>>>,
 }
 
 #[derive(Clone, Debug)]
 struct Held {
-    pops: Arc<Credentials<Pops>>,
+    pops: Arc<Credentials<PopPatterns>>,
     admins: Arc<Credentials<Role>>,
-    checks: Arc<Credentials<Asks>>,
+    checks: Arc<Credentials<GatewayApis>>,
 }
 
 impl Held {
@@ -52,9 +52,9 @@ pub enum Refused {
     /// The token of this name may only read.
     ReadOnly(String),
     /// The token of this name is not for this endpoint of the gateway.
-    Door(String, Door),
+    Door(String, GatewayApi),
     /// No tokens are set for this endpoint of the gateway.
-    NoTokens(Door),
+    NoTokens(GatewayApi),
 }
 
 impl Access {
@@ -75,13 +75,13 @@ impl Access {
             }
         };
         held.overlap().map_err(|wrong| vec![wrong])?;
-        let anyone = Credential { name: "anyone".into(), scope: Pops::whole() };
+        let anyone = Credential { name: "anyone".into(), scope: PopPatterns::whole() };
         let anyone = (*pops == TokenSource::None && !has_certificates).then(|| Arc::new(anyone));
         Ok(Self { pops_source, admins_source, checks_source, held: RwLock::new(held), anyone })
     }
 
     /// Credential for reports that matches the token `given` with a request.
-    pub fn reporter(&self, given: Option<&[u8]>) -> Option<Arc<Credential<Pops>>> {
+    pub fn reporter(&self, given: Option<&[u8]>) -> Option<Arc<Credential<PopPatterns>>> {
         let token = given.and_then(|given| self.held().pops.find(given).cloned());
         token.or_else(|| self.anyone.clone())
     }
@@ -103,10 +103,14 @@ impl Access {
     /// Credential whose token a request carries, if it may use this endpoint of the gateway. Without any
     /// tokens, the endpoint for checks is open to all, and the credential is none; limits named by the caller
     /// always take a token.
-    pub fn asker(&self, given: Option<&[u8]>, door: Door) -> Result<Option<Arc<Credential<Asks>>>, Refused> {
+    pub fn asker(
+        &self,
+        given: Option<&[u8]>,
+        door: GatewayApi,
+    ) -> Result<Option<Arc<Credential<GatewayApis>>>, Refused> {
         let held = self.held();
         if held.checks.is_empty() {
-            return if door == Door::Check { Ok(None) } else { Err(Refused::NoTokens(door)) };
+            return if door == GatewayApi::Check { Ok(None) } else { Err(Refused::NoTokens(door)) };
         }
         let asker = given.and_then(|given| held.checks.find(given)).ok_or(Refused::Unknown)?;
         if asker.scope.opens(door) {

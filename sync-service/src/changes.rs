@@ -9,13 +9,13 @@ use serde_json::{Map, Value};
 
 /// Differences between two documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Changes {
+pub struct Differences {
     /// Names of rules that only the new document has.
     pub added: Vec<String>,
     /// Names of rules that only the old document has.
     pub removed: Vec<String>,
     /// Rules of both documents that differ.
-    pub changed: Vec<Changed>,
+    pub changed: Vec<RuleDifference>,
     /// True if the rules of both documents are in another order.
     pub is_reordered: bool,
     /// Fields outside of the rules that differ.
@@ -24,14 +24,14 @@ pub struct Changes {
 
 /// A rule that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Changed {
+pub struct RuleDifference {
     /// Its name.
     pub rule: String,
     /// Its fields that differ.
     pub fields: Vec<String>,
 }
 
-impl Changes {
+impl Differences {
     /// Computes the changes from `old` to `new`; a document that is no object has no rules.
     pub fn between(old: &Value, new: &Value) -> Self {
         let (old_rules, new_rules) = (rules(old), rules(new));
@@ -39,7 +39,7 @@ impl Changes {
             (old_rules.iter().copied().collect(), new_rules.iter().copied().collect());
         let changed = new_rules.iter().filter_map(|(name, fields)| {
             let fields = differing(in_old.get(name)?, fields);
-            (!fields.is_empty()).then(|| Changed { rule: (*name).to_owned(), fields })
+            (!fields.is_empty()).then(|| RuleDifference { rule: (*name).to_owned(), fields })
         });
         let in_both = |(name, _): &&Named<'_>| in_old.contains_key(name) && in_new.contains_key(name);
         let (was, is) = (old_rules.iter().filter(in_both), new_rules.iter().filter(in_both));
@@ -86,7 +86,7 @@ mod tests {
     use serde_json::json;
 
     fn between(old: &Value, new: &Value) -> Value {
-        serde_json::to_value(Changes::between(old, new)).unwrap()
+        serde_json::to_value(Differences::between(old, new)).unwrap()
     }
 
     #[test]

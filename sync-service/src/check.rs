@@ -1,9 +1,9 @@
 //! `weir-sync check FILE...`: checks rule files without a fleet, and explains them.
 
+mod checked_file;
 mod embedded;
 pub mod explain;
 mod finding;
-mod judged;
 mod page;
 mod place;
 mod table;
@@ -14,13 +14,13 @@ use std::process::ExitCode;
 use clap::builder::RangedU64ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde::Serialize;
-use weir_budget::bound::Fleet;
+use weir_budget::bound::FleetParameters;
 use weir_wire::messages::POPS_MAX;
 use weir_wire::time::SECOND_NS;
 
+use self::checked_file::CheckedFile;
 use self::finding::Severity;
-use self::judged::Judged;
-use self::page::Judge;
+use self::page::ExplainParameters;
 use crate::document::Document;
 use crate::input::STDIN;
 
@@ -33,7 +33,7 @@ const MS_NS: u64 = SECOND_NS / 1_000;
 
 /// Result for all files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
+pub enum FilesResult {
     /// All are valid.
     Good,
     /// One has errors, or warnings that are forbidden.
@@ -42,22 +42,22 @@ pub enum Verdict {
     Unread,
 }
 
-impl From<Verdict> for ExitCode {
-    fn from(verdict: Verdict) -> Self {
+impl From<FilesResult> for ExitCode {
+    fn from(verdict: FilesResult) -> Self {
         match verdict {
-            Verdict::Good => Self::SUCCESS,
-            Verdict::Bad => Self::from(1),
+            FilesResult::Good => Self::SUCCESS,
+            FilesResult::Bad => Self::from(1),
             // The same code as for a wrong command line.
-            Verdict::Unread => Self::from(2),
+            FilesResult::Unread => Self::from(2),
         }
     }
 }
 
 /// Output of the command.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct CheckOutput {
     /// Result for all files.
-    pub verdict: Verdict,
+    pub verdict: FilesResult,
     /// Text for the standard output.
     pub page: String,
     /// Text for the standard error; empty, or ends with a line end.
@@ -66,11 +66,11 @@ pub struct Answer {
 
 /// Output as JSON.
 #[derive(Serialize)]
-struct Told<'a> {
+struct CheckReport<'a> {
     is_good: bool,
     errors: usize,
     warnings: usize,
-    files: Vec<judged::Told<'a>>,
+    files: Vec<checked_file::FileReport<'a>>,
 }
 
 /// Command line of the command.
@@ -106,47 +106,47 @@ pub fn command() -> Command {
 }
 
 /// Checks the files; an error if the command line is wrong.
-pub fn run(matches: &ArgMatches) -> Result<Answer, String> {
+pub fn run(matches: &ArgMatches) -> Result<CheckOutput, String> {
     let judge = judge(matches)?;
     let files: Vec<&str> =
         matches.get_many::<String>("file").into_iter().flatten().map(String::as_str).collect();
     if files.iter().filter(|file| **file == STDIN).count() > 1 {
         return Err("expected - once: the standard input can be read only once".into());
     }
-    let files: Vec<Judged<'_>> = files.into_iter().flat_map(Judged::all).collect();
+    let files: Vec<CheckedFile<'_>> = files.into_iter().flat_map(CheckedFile::all).collect();
     let count = |severity| {
-        files.iter().flat_map(Judged::findings).filter(|finding| finding.severity == severity).count()
+        files.iter().flat_map(CheckedFile::findings).filter(|finding| finding.severity == severity).count()
     };
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     let forbidden = if matches.get_flag("strict") { warnings } else { 0 };
-    let verdict = match files.iter().all(Judged::is_read) {
-        false => Verdict::Unread,
-        true if errors + forbidden > 0 => Verdict::Bad,
-        true => Verdict::Good,
+    let verdict = match files.iter().all(CheckedFile::is_read) {
+        false => FilesResult::Unread,
+        true if errors + forbidden > 0 => FilesResult::Bad,
+        true => FilesResult::Good,
     };
     if matches.get_flag("json") {
-        let files = files.iter().map(Judged::told).collect();
-        let told = Told { is_good: verdict == Verdict::Good, errors, warnings, files };
+        let files = files.iter().map(CheckedFile::told).collect();
+        let told = CheckReport { is_good: verdict == FilesResult::Good, errors, warnings, files };
         // Texts and numbers can always be serialised.
         let page = serde_json::to_string_pretty(&told).unwrap_or_default() + "\n";
-        return Ok(Answer { verdict, page, errors: String::new() });
+        return Ok(CheckOutput { verdict, page, errors: String::new() });
     }
-    let mut lines: Vec<_> = files.iter().map(Judged::errors).filter(|lines| !lines.is_empty()).collect();
+    let mut lines: Vec<_> = files.iter().map(CheckedFile::errors).filter(|lines| !lines.is_empty()).collect();
     if forbidden > 0 {
         lines.push(format!("--strict: expected no warnings, found {forbidden}"));
     }
     let pages: Vec<_> = files.iter().filter_map(|file| file.page(&judge)).collect();
     let errors = lines.into_iter().map(|lines| lines + "\n").collect();
-    Ok(Answer { verdict, page: pages.join("\n"), errors })
+    Ok(CheckOutput { verdict, page: pages.join("\n"), errors })
 }
 
-fn judge(matches: &ArgMatches) -> Result<Judge, String> {
+fn judge(matches: &ArgMatches) -> Result<ExplainParameters, String> {
     let number = |name| matches.get_one::<u64>(name).copied().unwrap_or(1);
     let (each, regions) = (number("pops"), number("regions"));
     let pops = u32::try_from(each * regions).ok().filter(|pops| *pops <= POPS_MAX);
     let pops =
         pops.ok_or(format!("--pops, --regions: expected at most {POPS_MAX} POPs, found {}", each * regions))?;
-    let fleet = Fleet {
+    let fleet = FleetParameters {
         pops,
         interval_ns: number("interval-ms") * MS_NS,
         trip_ns: number("trip-ms") * MS_NS,
@@ -154,7 +154,7 @@ fn judge(matches: &ArgMatches) -> Result<Judge, String> {
         failures: 1,
     };
     let of = if regions == 1 { String::new() } else { format!(", {each} in each of {regions} regions") };
-    Ok(Judge {
+    Ok(ExplainParameters {
         fleet,
         called: if pops == 1 { "a fleet of one POP".into() } else { format!("a fleet of {pops} POPs{of}") },
         newcomers: number("newcomers"),
@@ -164,10 +164,10 @@ fn judge(matches: &ArgMatches) -> Result<Judge, String> {
 /// Reads the document in a file, which may be a plugin configuration. An error has a line per problem, with its
 /// place in the file and its rule.
 pub fn read(path: &str) -> Result<Document, String> {
-    Judged::document(path)
+    CheckedFile::document(path)
 }
 
 /// Checks the content of a file that was read already; none if it is valid.
 pub(crate) fn errors(path: &str, bytes: &[u8]) -> Option<String> {
-    Judged::errors_in(path, bytes)
+    CheckedFile::errors_in(path, bytes)
 }

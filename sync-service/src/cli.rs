@@ -11,9 +11,9 @@ mod explain;
 mod fleet;
 mod keys;
 mod names;
-mod orders;
+mod output;
+mod overrides;
 mod rules;
-mod said;
 mod table;
 mod time;
 mod tls;
@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use clap::{ArgMatches, Command};
 use tokio::runtime;
 
-use self::said::{Answered, Failure, Verdict};
+use self::output::{CommandEnd, CommandResult, Failure};
 
 /// Command lines of these commands.
 pub fn commands() -> impl Iterator<Item = Command> {
@@ -37,7 +37,7 @@ pub fn commands() -> impl Iterator<Item = Command> {
         keys::reset_command(),
         explain::command(),
     ];
-    asking.into_iter().chain(orders::commands()).chain([completions::command()])
+    asking.into_iter().chain(overrides::commands()).chain([completions::command()])
 }
 
 /// Runs the command of this name; none if it is not one of these. `whole` is weir-sync's command line.
@@ -50,14 +50,14 @@ pub fn run(name: &str, matches: &ArgMatches, whole: impl FnOnce() -> Command) ->
         top::NAME => ask(top::run(matches)),
         keys::NAME => ask(keys::run(matches)),
         keys::RESET => ask(keys::reset(matches)),
-        name if orders::NAMES.contains(&name) => ask(orders::run(name, matches)),
+        name if overrides::NAMES.contains(&name) => ask(overrides::run(name, matches)),
         _ => return None,
     };
     Some(tell(answered))
 }
 
 /// Runs `answer` in a runtime of its own.
-fn ask(answer: impl Future<Output = Answered>) -> Answered {
+fn ask(answer: impl Future<Output = CommandResult>) -> CommandResult {
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::unusable(format!("cannot start: {error}")))?;
     let answered = runtime.block_on(answer);
@@ -66,7 +66,7 @@ fn ask(answer: impl Future<Output = Answered>) -> Answered {
     answered
 }
 
-fn tell(answered: Answered) -> ExitCode {
+fn tell(answered: CommandResult) -> ExitCode {
     let (verdict, page, notes) = match answered {
         Ok(said) => (said.verdict, said.page, said.notes),
         Err(Failure { verdict, sentence }) => (verdict, String::new(), sentence),
@@ -78,9 +78,9 @@ fn tell(answered: Answered) -> ExitCode {
     let written = write!(std::io::stdout(), "{page}").and_then(|()| std::io::stdout().flush());
     // An output that is cut off must not look complete, unless its reader has closed the pipe.
     match (verdict, written) {
-        (Verdict::Done, Err(error)) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+        (CommandEnd::Done, Err(error)) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             let _ = writeln!(std::io::stderr(), "cannot write the answer: {error}");
-            Verdict::Unusable.into()
+            CommandEnd::Unusable.into()
         }
         (verdict, _) => verdict.into(),
     }

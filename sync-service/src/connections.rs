@@ -34,11 +34,11 @@ use tokio::time::{sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
 
 use crate::access::bearer;
-use crate::access::credentials::{Credential, Pops};
+use crate::access::credentials::{Credential, PopPatterns};
 use crate::secrets::Secrets;
 use crate::tls;
 pub use arriving::Arriving;
-use arriving::{Answering, OnTheWay, Turn};
+use arriving::{Answering, OnTheWay, RequestLifetime};
 use seats::{Seat, Seats};
 use timely::Timely;
 use together::{Gathered, Together};
@@ -85,7 +85,7 @@ impl Protocol {
 
 /// Limits of a listener and its connections.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// Maximum number of connections.
     pub connections_max: u32,
     /// Time until the first byte.
@@ -105,7 +105,7 @@ pub struct Peer {
     /// Its address.
     pub address: SocketAddr,
     /// Credential of its certificate, if it presented one.
-    pub certificate: Option<Arc<Credential<Pops>>>,
+    pub certificate: Option<Arc<Credential<PopPatterns>>>,
     /// Permits for responses without an end of their own.
     lasting: Arc<Semaphore>,
     /// Weak, so that a response which outlives the connection does not keep its seat.
@@ -116,7 +116,7 @@ pub struct Peer {
 impl Peer {
     fn new(
         address: SocketAddr,
-        certificate: Option<Arc<Credential<Pops>>>,
+        certificate: Option<Arc<Credential<PopPatterns>>>,
         seat: &Arc<Seat>,
         on_the_way: &Arc<OnTheWay>,
     ) -> Self {
@@ -160,7 +160,7 @@ impl Peer {
 /// Connections of one listener.
 #[derive(Debug)]
 pub struct Connections {
-    limits: Limits,
+    limits: ConnectionLimits,
     protocol: Protocol,
     /// Certificates and tokens of the listener, if it has any.
     secrets: Option<Arc<Secrets>>,
@@ -173,7 +173,12 @@ pub struct Connections {
 
 impl Connections {
     /// Creates the set without connections, secured by `secrets`; `open` counts them.
-    pub fn new(limits: Limits, secrets: Option<Arc<Secrets>>, open: Gauge, protocol: Protocol) -> Self {
+    pub fn new(
+        limits: ConnectionLimits,
+        secrets: Option<Arc<Secrets>>,
+        open: Gauge,
+        protocol: Protocol,
+    ) -> Self {
         let free = Arc::new(Semaphore::new(limits.connections_max as usize));
         let seats = Arc::new(Seats::new(limits.connections_max as usize));
         Self { limits, protocol, secrets, free, seats, ending: watch::Sender::new(()), open }
@@ -276,7 +281,7 @@ impl Connections {
             let service = service_fn(|request: Request<Incoming>| {
                 peer.look_at(request.headers(), secrets.as_deref());
                 let is_bounded = protocol == Protocol::Http2 && !peer.is_known();
-                let turn = Arc::new(Turn::new(&seat, is_bounded.then(|| Arc::clone(&on_the_way))));
+                let turn = Arc::new(RequestLifetime::new(&seat, is_bounded.then(|| Arc::clone(&on_the_way))));
                 let answering = Answering(Arc::clone(&turn));
                 let answered = answer(request.map(|body| Arriving::new(body, &turn)), Arc::clone(&peer));
                 async move {
@@ -332,11 +337,11 @@ fn log(result: Result<(), Failure>) {
 /// None if there is nothing to serve.
 async fn begun(
     stream: TcpStream,
-    limits: Limits,
+    limits: ConnectionLimits,
     protocol: Protocol,
     secrets: Option<&Secrets>,
     on_the_way: &Arc<OnTheWay>,
-) -> Option<(Stream, Option<Arc<Credential<Pops>>>)> {
+) -> Option<(Stream, Option<Arc<Credential<PopPatterns>>>)> {
     let address = stream.peer_addr().ok()?;
     // The byte stays in the stream. Readiness is not enough, as it may come without a byte.
     stream.peek(&mut [0]).await.ok()?;
@@ -376,7 +381,7 @@ async fn begun(
 }
 
 /// HTTP server of `protocol` with our limits; its tasks go to `gathered`.
-fn limited(limits: Limits, protocol: Protocol, gathered: Gathered) -> auto::Builder<Gathered> {
+fn limited(limits: ConnectionLimits, protocol: Protocol, gathered: Gathered) -> auto::Builder<Gathered> {
     let mut builder = auto::Builder::new(gathered);
     let mut http1 = builder.http1();
     http1.timer(TokioTimer::new()).header_read_timeout(limits.header_timeout).max_buf_size(HEAD_BYTES_MAX);

@@ -4,9 +4,9 @@ mod full_forms;
 
 use serde_json::{Map, Value};
 use weir_rules::RuleSet;
-use weir_rules::config::{CONFIG_BYTES_MAX, Config};
+use weir_rules::config::{CONFIG_BYTES_MAX, PluginConfig};
 use weir_rules::document;
-use weir_rules::reading::{ConfigError, Errors, ShortForm};
+use weir_rules::reading::{ConfigError, ErrorCollector, ShortForm};
 
 use crate::input::FILE_BYTES_MAX;
 use crate::misread::{Misread, position};
@@ -29,14 +29,14 @@ pub enum Form {
 
 /// Error in a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum DocumentError {
     /// It is neither JSON nor YAML.
     Text(Misread),
     /// It has invalid fields.
     Fields(Vec<ConfigError>),
 }
 
-impl Fault {
+impl DocumentError {
     /// All errors, each with its field.
     fn into_errors(self) -> Vec<ConfigError> {
         match self {
@@ -63,28 +63,28 @@ impl PartialEq for Document {
 impl Document {
     /// Parses a document. Returns every error with its place.
     pub fn read(bytes: &[u8], form: Form) -> Result<Self, Vec<ConfigError>> {
-        Self::judge(bytes, form).map_err(Fault::into_errors)
+        Self::validate(bytes, form).map_err(DocumentError::into_errors)
     }
 
-    fn judge(bytes: &[u8], form: Form) -> Result<Self, Fault> {
-        judge_size(bytes.len(), "")?;
-        let document = Self::of(value(bytes, form).map_err(Fault::Text)?)?;
-        judge_size(document.text().len(), " as JSON")?;
+    fn validate(bytes: &[u8], form: Form) -> Result<Self, DocumentError> {
+        check_size(bytes.len(), "")?;
+        let document = Self::of(value(bytes, form).map_err(DocumentError::Text)?)?;
+        check_size(document.text().len(), " as JSON")?;
         Ok(document)
     }
 
     /// Converts a value to a document. Returns every error with its place.
     pub fn of_value(value: Value) -> Result<Self, Vec<ConfigError>> {
-        let document = Self::of(value).map_err(Fault::into_errors)?;
-        judge_size(document.text().len(), " as JSON").map_err(Fault::into_errors)?;
+        let document = Self::of(value).map_err(DocumentError::into_errors)?;
+        check_size(document.text().len(), " as JSON").map_err(DocumentError::into_errors)?;
         Ok(document)
     }
 
-    fn of(mut value: Value) -> Result<Self, Fault> {
-        let errors = Errors::default();
+    fn of(mut value: Value) -> Result<Self, DocumentError> {
+        let errors = ErrorCollector::default();
         let rules = document::read(&value, &errors);
         let short_forms = errors.take_short_forms();
-        let rules = errors.into_result(rules).map_err(Fault::Fields)?;
+        let rules = errors.into_result(rules).map_err(DocumentError::Fields)?;
         full_forms::write_out(&mut value, &short_forms);
         Ok(Self { value, rules, short_forms })
     }
@@ -138,7 +138,7 @@ pub struct Whole {
     /// The rules, and other fields of the fleet's document.
     pub document: Document,
     /// The plugin configuration, if the file is one.
-    pub plugin: Option<Config>,
+    pub plugin: Option<PluginConfig>,
 }
 
 impl Whole {
@@ -149,28 +149,28 @@ impl Whole {
 
     /// Parses a document, or a plugin configuration if it has fields that only these have. The latter is parsed
     /// as the filter does it.
-    pub fn read(bytes: &[u8], form: Form) -> Result<Self, Fault> {
+    pub fn read(bytes: &[u8], form: Form) -> Result<Self, DocumentError> {
         if bytes.len() > FILE_BYTES_MAX {
-            return Err(Fault::Fields(nowhere(format!("expected at most {FILE_BYTES_MAX} bytes"))));
+            return Err(DocumentError::Fields(nowhere(format!("expected at most {FILE_BYTES_MAX} bytes"))));
         }
-        match value(bytes, form).map_err(Fault::Text)? {
+        match value(bytes, form).map_err(DocumentError::Text)? {
             Value::Object(fields) if OF_A_PLUGIN.iter().any(|name| fields.contains_key(*name)) => {
                 Self::of_plugin(fields)
             }
-            _ => Ok(Self { document: Document::judge(bytes, form)?, plugin: None }),
+            _ => Ok(Self { document: Document::validate(bytes, form)?, plugin: None }),
         }
     }
 
     /// Parses a plugin configuration as the filter does.
-    pub(crate) fn of_plugin(mut fields: Map<String, Value>) -> Result<Self, Fault> {
+    pub(crate) fn of_plugin(mut fields: Map<String, Value>) -> Result<Self, DocumentError> {
         let json = Value::Object(fields.clone()).to_string();
         if json.len() > CONFIG_BYTES_MAX {
             let found = json.len();
             let problem =
                 format!("expected at most {CONFIG_BYTES_MAX} bytes of configuration as JSON, found {found}");
-            return Err(Fault::Fields(nowhere(problem)));
+            return Err(DocumentError::Fields(nowhere(problem)));
         }
-        let plugin = Config::parse(json.as_bytes()).map_err(Fault::Fields)?;
+        let plugin = PluginConfig::parse(json.as_bytes()).map_err(DocumentError::Fields)?;
         fields.retain(|name, _| !OF_A_PLUGIN.contains(&name.as_str()));
         Ok(Self { document: Document::of(Value::Object(fields))?, plugin: Some(plugin) })
     }
@@ -205,9 +205,9 @@ fn of_json(error: &serde_json::Error, bytes: &[u8]) -> Misread {
     Misread { at, problem: format!("no JSON: {problem}") }
 }
 
-fn judge_size(bytes: usize, of: &str) -> Result<(), Fault> {
+fn check_size(bytes: usize, of: &str) -> Result<(), DocumentError> {
     let problem = || format!("expected at most {DOCUMENT_BYTES_MAX} bytes{of}, found {bytes}");
-    if bytes <= DOCUMENT_BYTES_MAX { Ok(()) } else { Err(Fault::Fields(nowhere(problem()))) }
+    if bytes <= DOCUMENT_BYTES_MAX { Ok(()) } else { Err(DocumentError::Fields(nowhere(problem()))) }
 }
 
 /// An error that belongs to no field.

@@ -118,7 +118,7 @@ fn told(rules: &RuleSet, request: &mut Described, secret: &FleetSecret) -> Vec<S
         }
         Listed::No => {}
     }
-    let met = rules.meet(&mut fetched, &mut room, &mut met);
+    let met = rules.find_matches(&mut fetched, &mut room, &mut met);
     let (mut counting, mut others) = (Vec::new(), Vec::new());
     for (rule, judged) in judged(rules, met, &mut fetched, secret) {
         let (list, line) = match judged {

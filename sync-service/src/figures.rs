@@ -40,8 +40,8 @@ fn parts(number: u64, whole: u64) -> f64 {
 mod tests {
     use super::*;
     use crate::metrics::page::{self, Format};
-    use weir_budget::alone::Share;
     use weir_budget::figures::RuleFigures;
+    use weir_budget::offline::Share;
 
     #[test]
     fn rules_that_are_gone_leave_the_page() {

@@ -18,11 +18,11 @@ pub(crate) const EXPECTED: &str = "expected a host of this listener's own: a loo
 
 /// Hosts of one listener.
 #[derive(Clone, Copy, Debug)]
-pub struct Hosts {
+pub struct AllowedHosts {
     is_bounded: bool,
 }
 
-impl Hosts {
+impl AllowedHosts {
     /// Hosts of a listener at `address`; `needs_token` is true if all of its data needs a token.
     pub fn of(address: SocketAddr, needs_token: bool) -> Self {
         Self { is_bounded: address.ip().is_loopback() && !needs_token }
@@ -37,7 +37,7 @@ impl Hosts {
     }
 
     /// Refuses a request with another host.
-    pub fn judge(self, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
+    pub fn check(self, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
         let is_own = self.are_own(uri, headers);
         is_own.then_some(()).ok_or_else(|| Problem::new(StatusCode::MISDIRECTED_REQUEST, EXPECTED))
     }
@@ -65,7 +65,7 @@ mod tests {
 
     fn asks(uri: &str, hosts: &[&str]) -> bool {
         let headers = hosts.iter().map(|host| (HOST, host.parse().unwrap())).collect();
-        let listener = Hosts::of(([127, 0, 0, 1], 7878).into(), false);
+        let listener = AllowedHosts::of(([127, 0, 0, 1], 7878).into(), false);
         listener.are_own(&uri.parse().unwrap(), &headers)
     }
 
@@ -99,7 +99,10 @@ mod tests {
         assert!(asks("/", &[]), "as no browser asks");
         for (address, needs_token) in [([127, 0, 0, 1], true), ([10, 0, 0, 1], false)] {
             let headers = [(HOST, "evil.example".parse().unwrap())].into_iter().collect();
-            assert!(Hosts::of((address, 7878).into(), needs_token).are_own(&Uri::from_static("/"), &headers));
+            assert!(
+                AllowedHosts::of((address, 7878).into(), needs_token)
+                    .are_own(&Uri::from_static("/"), &headers)
+            );
         }
     }
 }

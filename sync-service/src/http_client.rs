@@ -41,7 +41,7 @@ pub(crate) enum ClientError {
 
 /// Server to send requests to.
 #[derive(Clone)]
-pub(crate) struct Peer {
+pub(crate) struct HttpServer {
     /// A name or an address.
     pub(crate) host: String,
     /// Its port.
@@ -52,7 +52,7 @@ pub(crate) struct Peer {
     pub(crate) patience: Duration,
 }
 
-impl Peer {
+impl HttpServer {
     /// Sends `request`, and returns the complete response.
     pub(crate) async fn exchange(
         &self,

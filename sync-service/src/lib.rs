@@ -48,9 +48,9 @@
 
 pub mod access;
 pub mod anomalies;
+pub mod audit;
 pub mod changes;
 pub mod check;
-pub mod claims;
 pub mod cli;
 pub mod config;
 pub mod connections;
@@ -69,11 +69,12 @@ pub mod live;
 pub mod metrics;
 mod misread;
 pub mod moment;
-pub mod orders;
+pub mod overrides;
 pub mod problem;
 mod random;
 pub mod rates;
 pub mod refusals;
+pub mod refused_claims;
 pub mod report;
 pub mod routes;
 pub mod rules;
@@ -85,7 +86,6 @@ pub mod statuses;
 pub mod store;
 pub mod strict_json;
 pub mod tls;
-pub mod trail;
 mod turns;
 mod yaml;
 

@@ -14,7 +14,7 @@ pub const PATH: &str = "/v1/live";
 pub const LISTENERS_MAX: usize = 32;
 
 /// Body that is sent as it is produced.
-pub type Stream = UnsyncBoxBody<Bytes, Infallible>;
+pub type EventStream = UnsyncBoxBody<Bytes, Infallible>;
 
 /// An event, and the time at which it was computed.
 type Known = Option<(Instant, Bytes)>;

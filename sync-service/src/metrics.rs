@@ -45,20 +45,20 @@ pub type ByRule = Family<OfRule, FloatGauge>;
 
 /// Label for the outcome of a report.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Outcome {
+pub struct ReportOutcome {
     /// `answered`, `unsettled` (the store was out of reach for some keys at least, which got grants from the
     /// region's own share), `malformed` or `forbidden` (its token is for other POPs).
     pub outcome: &'static str,
 }
 
-impl Outcome {
+impl ReportOutcome {
     /// All outcomes.
     const ALL: [&str; 4] = ["answered", "unsettled", "malformed", "forbidden"];
 }
 
 /// Label for the kind of a store error.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Kind {
+pub struct StoreErrorKind {
     /// One of [`StoreError::KINDS`].
     pub kind: &'static str,
 }
@@ -120,7 +120,7 @@ pub struct OfSink {
 
 /// Label for the status of a refused request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Status {
+pub struct RefusedStatus {
     /// Status of the response.
     pub status: u16,
 }
@@ -160,7 +160,7 @@ macro_rules! metrics {
 
 metrics! {
     /// Reports, by outcome.
-    reports: Family<Outcome, Counter>;
+    reports: Family<ReportOutcome, Counter>;
     /// Reports that were repeated or overtaken.
     reports_stale: Counter;
     /// Keys and bans of which a POP claimed more than it can have, by POP and reason.
@@ -185,7 +185,7 @@ metrics! {
     /// How long the store took to charge a report.
     store_latency: Histogram = Histogram::new(LATENCIES), in Unit::Seconds;
     /// What went wrong with the store, by kind.
-    store_errors: Family<Kind, Counter>;
+    store_errors: Family<StoreErrorKind, Counter>;
     /// 1 while the store is in reach.
     store_up: Gauge;
     /// Servers of the store of which no replica confirms draws, where `store_wait_ms` has them wait for one.
@@ -193,7 +193,7 @@ metrics! {
     /// How often the store's clock jumped ahead, which refills no budget.
     store_clock_jumps: Counter;
     /// Requests refused, by status.
-    http_errors: Family<Status, Counter>;
+    http_errors: Family<RefusedStatus, Counter>;
     /// Requests let in, by the name of their token.
     token_uses: Family<Bearer, Counter>;
     /// Open connections.
@@ -285,11 +285,11 @@ impl Metrics {
         let metrics = Self::register(own);
         // Samples that alerts depend on start at zero: Prometheus sees no increase in a sample that is the
         // first of its series.
-        for outcome in Outcome::ALL {
-            let _ = metrics.reports.get_or_create(&Outcome { outcome });
+        for outcome in ReportOutcome::ALL {
+            let _ = metrics.reports.get_or_create(&ReportOutcome { outcome });
         }
         for kind in StoreError::KINDS {
-            let _ = metrics.store_errors.get_or_create(&Kind { kind });
+            let _ = metrics.store_errors.get_or_create(&StoreErrorKind { kind });
         }
         (metrics, registry)
     }
@@ -298,7 +298,7 @@ impl Metrics {
     pub fn sample(region: &str) -> Registry {
         let (metrics, registry) = Self::new(region);
         let of_rule = OfRule { rule: "login".to_owned() };
-        let _ = metrics.http_errors.get_or_create(&Status { status: 404 });
+        let _ = metrics.http_errors.get_or_create(&RefusedStatus { status: 404 });
         metrics.count_use("fra-2026");
         metrics.count_check("http", "allow");
         let _ = metrics.decisions.get_or_create(&OfDecision { rule: "login".into(), decision: "allow" });
@@ -320,7 +320,7 @@ impl Metrics {
 
     /// Counts a report.
     pub fn count_report(&self, outcome: &'static str) {
-        self.reports.get_or_create(&Outcome { outcome }).inc();
+        self.reports.get_or_create(&ReportOutcome { outcome }).inc();
     }
 
     /// Counts a request that was let in by the token of this name.

@@ -12,7 +12,7 @@ use serde_json::{Value, json as object};
 use weir_rules::reading::ConfigError;
 
 use crate::access::Refused;
-use crate::access::credentials::{Credential, Pops};
+use crate::access::credentials::{Credential, PopPatterns};
 use crate::rules::ChangeError;
 use crate::rules::audience::Audience;
 use crate::store::StoreError;
@@ -52,7 +52,7 @@ impl Problem {
     }
 
     /// The token or certificate of a report of `pop` is for other POPs.
-    pub fn another_pop(reporter: &Credential<Pops>, pop: &str) -> Self {
+    pub fn another_pop(reporter: &Credential<PopPatterns>, pop: &str) -> Self {
         let Credential { name, scope } = reporter;
         let detail = format!(
             "the token or certificate `{name}` is for reports of {}, found a report of {pop}: give this POP one of its \
@@ -108,9 +108,9 @@ impl Problem {
     }
 
     /// POPs run this revision, but the store has lost its rule set and its overrides.
-    pub fn lost(edition: u64) -> Self {
+    pub fn lost(revision: u64) -> Self {
         let detail = format!(
-            "the store has lost the rule set and the orders of edition {edition}, which POPs run. Its bans, allows and overrides end \
+            "the store has lost the rule set and the orders of edition {revision}, which POPs run. Its bans, allows and overrides end \
              in their time; the rule set, put again, ends them at once, and so does the kill switch"
         );
         Self::new(StatusCode::CONFLICT, detail)

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
-use weir_budget::decisions::{Decided, RuleRates, WINDOW_S};
+use weir_budget::decisions::{DecisionCounts, RuleRates, WINDOW_S};
 use weir_wire::messages::RULES_MAX;
 
-use crate::keys::answer::parts;
+use crate::keys::page::parts;
 use crate::metrics::{Metrics, OfDecision};
 
 /// Maximum number of rules with metrics, however often rules are replaced. Rules beyond it have none.
@@ -15,7 +15,7 @@ const RULES_SHOWN_MAX: usize = 4 * RULES_MAX;
 
 /// Decision rates of all rules.
 #[derive(Clone, Debug, Default)]
-pub struct Rates {
+pub struct DecisionRates {
     /// Rates of each rule.
     pub rules: Vec<RuleRates>,
     /// Number of weir-syncs that contributed.
@@ -24,7 +24,7 @@ pub struct Rates {
     pub is_partial: bool,
 }
 
-impl Rates {
+impl DecisionRates {
     /// JSON for operators.
     pub fn answer(&self) -> Value {
         let rule = |RuleRates { rule, milli, pops }: &RuleRates| {
@@ -48,14 +48,14 @@ impl Rates {
 
 /// Names of the rules that have metrics.
 #[derive(Debug, Default)]
-pub struct Shown(Mutex<BTreeSet<String>>);
+pub struct RateMetrics(Mutex<BTreeSet<String>>);
 
-impl Shown {
+impl RateMetrics {
     /// Adds the decisions since the last call to the metrics.
-    pub fn add(&self, decided: Vec<(String, Decided)>, metrics: &Metrics) {
+    pub fn add(&self, decided: Vec<(String, DecisionCounts)>, metrics: &Metrics) {
         // Nothing in here panics. If it did, the set would still be valid.
         let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for (rule, Decided { allowed, limited, shadow, denied }) in decided {
+        for (rule, DecisionCounts { allowed, limited, shadow, denied }) in decided {
             if shown.len() >= RULES_SHOWN_MAX && !shown.contains(&rule) {
                 continue;
             }
@@ -76,8 +76,8 @@ mod tests {
     #[test]
     fn rules_that_come_and_go_take_bounded_room() {
         let (metrics, _) = Metrics::new("eu");
-        let shown = Shown::default();
-        let one = Decided { allowed: 2, limited: 1, ..Decided::default() };
+        let shown = RateMetrics::default();
+        let one = DecisionCounts { allowed: 2, limited: 1, ..DecisionCounts::default() };
         for n in 0..2 * RULES_SHOWN_MAX {
             shown.add(vec![(format!("r{n}"), one)], &metrics);
         }

@@ -1,7 +1,7 @@
 //! IO around the [`Hub`]: passes it reports, the time and the store's answers, and counts the results.
 //!
 //! If the store cannot be reached for a key, the grant in the reply comes from the region's own share (see
-//! [`weir_budget::alone`]), and the report's counts are not confirmed. The next report that reaches the budget
+//! [`weir_budget::offline`]), and the report's counts are not confirmed. The next report that reaches the budget
 //! charges what is admitted in the meantime.
 //!
 //! The hub's lock is held only briefly, and never across an await.
@@ -16,41 +16,41 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use weir_budget::budget::BudgetId;
-use weir_budget::claims::Speaker;
-use weir_budget::escrow::{Draw, Drawn};
+use weir_budget::escrow::{AcquireRequest, AcquireResult};
 use weir_budget::figures::Figures;
-use weir_budget::hub::{Answers, Hub, Listing, Outcome, Pending, Settings};
+use weir_budget::hub::{Hub, HubSettings, Listing, Pending, ReportResult, StoreReplies};
 use weir_budget::pops::PopNote;
+use weir_budget::report_limits::Speaker;
 use weir_wire::messages::{Message, Report};
 use weir_wire::time::Time;
 
-use crate::claims::RefusedClaims;
+use crate::audit::AuditLog;
+use crate::audit::observer::Observer;
 use crate::figures;
 use crate::fleet::Seen;
-use crate::metrics::{Kind, Metrics};
+use crate::metrics::{Metrics, StoreErrorKind};
 use crate::rates;
-use crate::rules::fleet::Fleet;
-use crate::rules::{RuleSets, Shown};
-use crate::store::{Batch, Store, StoreError};
-use crate::trail::Trail;
-use crate::trail::observer::Observer;
+use crate::refused_claims::RefusedClaims;
+use crate::rules::fleet::FleetState;
+use crate::rules::{RuleSetMetrics, RuleSets};
+use crate::store::{ChargeBatch, Store, StoreError};
 use crate::turns;
 
 /// Handler of reports, and of queries about the hub's state.
-pub struct Exchange {
+pub struct ReportHandler {
     store: Arc<dyn Store>,
     /// Counters.
     pub metrics: Arc<Metrics>,
     /// Rule sets that POPs run.
     pub rules: Arc<RuleSets>,
     /// Audit log of changes and decisions.
-    pub trail: Arc<Trail>,
+    pub trail: Arc<AuditLog>,
     /// Observer of decisions.
     pub observer: Arc<Observer>,
     hub: Mutex<Hub>,
     refused: RefusedClaims,
     /// Rules whose decisions appear in the metrics.
-    shown: rates::Shown,
+    shown: rates::RateMetrics,
     /// Name of this weir-sync in the store.
     member: String,
     /// Notified when there are bans that were not shared with the other regions yet.
@@ -63,17 +63,24 @@ pub struct Exchange {
     started: Instant,
 }
 
-impl std::fmt::Debug for Exchange {
+impl std::fmt::Debug for ReportHandler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Exchange").field("member", &self.member).finish_non_exhaustive()
     }
 }
 
-impl Exchange {
+impl ReportHandler {
     /// Exchange that charges `store` and grants according to `settings`. Changes are recorded in `trail`.
-    pub fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>, settings: Settings, trail: Arc<Trail>) -> Self {
-        let shown =
-            Shown { edition: metrics.rule_set_version.clone(), canary: metrics.canary_edition.clone() };
+    pub fn new(
+        store: Arc<dyn Store>,
+        metrics: Arc<Metrics>,
+        settings: HubSettings,
+        trail: Arc<AuditLog>,
+    ) -> Self {
+        let shown = RuleSetMetrics {
+            revision: metrics.rule_set_version.clone(),
+            canary: metrics.canary_edition.clone(),
+        };
         let region = settings.member.split('/').next().unwrap_or_default();
         Self {
             rules: Arc::new(RuleSets::new(Arc::clone(&store), region, shown, Arc::clone(&trail))),
@@ -84,7 +91,7 @@ impl Exchange {
             member: settings.member.clone(),
             hub: Mutex::new(Hub::new(settings)),
             refused: RefusedClaims::default(),
-            shown: rates::Shown::default(),
+            shown: rates::RateMetrics::default(),
             new_bans: Notify::new(),
             is_busy_told: AtomicBool::new(false),
             sharing: tokio::sync::Mutex::default(),
@@ -99,29 +106,29 @@ impl Exchange {
 
     /// Encoded reply to a `report` of `speaker`.
     pub async fn answer_to(&self, speaker: Speaker, report: Report) -> Vec<u8> {
-        self.rules.hear_of(report.running.version).await;
-        self.hear_of_rules();
+        self.rules.observe_version(report.running.version).await;
+        self.update_known_rules();
         let (known, pending) = {
             // Locked once for both calls: other reports wait for the lock, and moving its data between
             // processors is slow.
             let mut hub = self.hub();
             (hub.known_rules(&report), hub.report_of(speaker, self.now(), unix_us(), report))
         };
-        self.observer.hear(pending.report(), &known);
+        self.observer.observe(pending.report(), &known);
         if pending.has_bans() {
             self.new_bans.notify_one();
         }
         let asked_at = Instant::now();
         let answers = self.ask(&pending).await;
         let took = asked_at.elapsed();
-        let edition = self.rules.edition_of(pending.pop());
-        let outcome = self.hub().settle(self.now(), edition, pending, answers);
+        let revision = self.rules.revision_of(pending.pop());
+        let outcome = self.hub().settle(self.now(), revision, pending, answers);
         self.observe(&outcome, took);
         outcome.reply.encode()
     }
 
     /// Passes new rules to the hub.
-    fn hear_of_rules(&self) {
+    fn update_known_rules(&self) {
         if let Some((newest, rules)) = self.rules.news() {
             self.hub().know_rules(newest, rules);
         }
@@ -129,8 +136,8 @@ impl Exchange {
 
     /// Sends all requests of a report to the store concurrently. Over Redis this is one round trip, or two for
     /// a request that needs a turn as well as tokens.
-    async fn ask(&self, pending: &Pending) -> Answers<StoreError> {
-        let batch = Batch { member: &self.member, pop: pending.pop(), entries: pending.entries() };
+    async fn ask(&self, pending: &Pending) -> StoreReplies<StoreError> {
+        let batch = ChargeBatch { member: &self.member, pop: pending.pop(), entries: pending.entries() };
         let register = async {
             match pending.registered() {
                 Some(pops) => Ok(pops),
@@ -139,28 +146,39 @@ impl Exchange {
         };
         let (accounts, drawn, pops) = tokio::join!(
             self.store.charge(&batch),
-            turns::draw(&*self.store, pending.pop(), pending.draws()),
+            turns::acquire(&*self.store, pending.pop(), pending.draws()),
             register
         );
-        Answers { accounts, drawn, pops }
+        StoreReplies { accounts, drawn, pops }
     }
 
     /// Acquires tokens of strict budgets in the name of `pop`, without any check of its claims.
-    pub async fn draw(&self, pop: &str, draws: &[Draw]) -> Vec<Result<Drawn, StoreError>> {
-        self.store.draw(pop, draws).await
+    pub async fn acquire(
+        &self,
+        pop: &str,
+        draws: &[AcquireRequest],
+    ) -> Vec<Result<AcquireResult, StoreError>> {
+        self.store.acquire(pop, draws).await
     }
 
     /// Consumes tokens with a single exchange, and counts them. Fails if the store does not answer `within`
     /// this time.
-    pub async fn take(&self, pop: &str, draw: &Draw, within: Duration) -> Result<Drawn, StoreError> {
-        let drawn = timeout(within, self.store.draw(pop, slice::from_ref(draw))).await;
+    pub async fn take(
+        &self,
+        pop: &str,
+        draw: &AcquireRequest,
+        within: Duration,
+    ) -> Result<AcquireResult, StoreError> {
+        let drawn = timeout(within, self.store.acquire(pop, slice::from_ref(draw))).await;
         let drawn = drawn.map_or_else(
             |_| Err(StoreError::Slow(within.as_millis())),
             |mut drawn| drawn.pop().unwrap_or(Err(StoreError::Nonsense("no answer to a draw"))),
         );
         match &drawn {
             Ok(drawn) => drop(self.metrics.tokens_charged.inc_by(drawn.given)),
-            Err(error) => drop(self.metrics.store_errors.get_or_create(&Kind { kind: error.kind() }).inc()),
+            Err(error) => {
+                drop(self.metrics.store_errors.get_or_create(&StoreErrorKind { kind: error.kind() }).inc())
+            }
         }
         drawn
     }
@@ -189,7 +207,7 @@ impl Exchange {
         let fleet = self.store.hot(listing.items()).await?;
         let look = self.hub().listed(self.now(), listing, &fleet);
         if let Some(look) = look {
-            let batch = Batch { member: &self.member, pop: "", entries: look.items() };
+            let batch = ChargeBatch { member: &self.member, pop: "", entries: look.items() };
             let accounts = self.store.charge(&batch).await;
             self.hub().looked(self.now(), look, &accounts);
         }
@@ -199,18 +217,18 @@ impl Exchange {
 
     /// All POPs of the fleet, and the revision that each should run. Without the store, only the POPs that
     /// report here.
-    pub async fn fleet(&self) -> Result<Fleet, StoreError> {
+    pub async fn fleet(&self) -> Result<FleetState, StoreError> {
         match self.fleet_of_store().await {
             Err(error) if error.is_out_of_reach() => Ok(self.rules.fleet_offline(self.pops_here(), error)),
             fleet => fleet,
         }
     }
 
-    async fn fleet_of_store(&self) -> Result<Fleet, StoreError> {
+    async fn fleet_of_store(&self) -> Result<FleetState, StoreError> {
         let (current, seen) = tokio::join!(self.store.current(), self.store.fleet());
         let (current, pops) = (current?, seen?);
         let canary = if current.canary > 0 { self.rules.canary().await? } else { None };
-        Ok(Fleet::of(current, canary, pops))
+        Ok(FleetState::of(current, canary, pops))
     }
 
     /// POPs that report to this weir-sync.
@@ -229,9 +247,9 @@ impl Exchange {
 
     /// Latest revision that a POP reporting here runs, if the store answers that it has no rule set, and so has
     /// lost it.
-    pub fn lost_edition(&self) -> Option<u64> {
+    pub fn lost_revision(&self) -> Option<u64> {
         let runs = self.pops_here().iter().map(|pop| pop.version).max();
-        runs.filter(|edition| *edition > 0 && self.rules.edition() == 0 && self.rules.is_missing())
+        runs.filter(|revision| *revision > 0 && self.rules.revision() == 0 && self.rules.is_missing())
     }
 
     /// Note for an operator on a change that was made: it does not survive a restart, or it has not reached the
@@ -302,10 +320,10 @@ impl Exchange {
     /// regions have the reset or receive it within one interval. After an error it may be done in part, and can
     /// be repeated.
     pub async fn forget_keys(&self, ids: &[BudgetId]) -> Result<(), StoreError> {
-        self.hear_of_rules();
+        self.update_known_rules();
         for id in ids {
-            let laws = self.hub().laws(&id.rule);
-            self.store.forget(id, &laws).await?;
+            let refill_policies = self.hub().refill_policies(&id.rule);
+            self.store.forget(id, &refill_policies).await?;
             // Only after the store's reset: earlier answers may concern the old budget.
             self.hub().forget(self.now(), id.clone());
         }
@@ -347,8 +365,8 @@ impl Exchange {
     }
 
     /// Updates the metrics for a report that the store `took` this long to process.
-    fn observe(&self, outcome: &Outcome<StoreError>, took: Duration) {
-        let Outcome { pop, reply, facts, error } = outcome;
+    fn observe(&self, outcome: &ReportResult<StoreError>, took: Duration) {
+        let ReportResult { pop, reply, facts, error } = outcome;
         let metrics = &self.metrics;
         self.refused.note(pop, &facts.refused, metrics);
         metrics.store_latency.observe(took.as_secs_f64());
@@ -363,7 +381,7 @@ impl Exchange {
             }
             Some(error) => {
                 tracing::debug!(%error, pop, "a report was not charged");
-                metrics.store_errors.get_or_create(&Kind { kind: error.kind() }).inc();
+                metrics.store_errors.get_or_create(&StoreErrorKind { kind: error.kind() }).inc();
                 metrics.count_report("unsettled");
                 metrics.reports_alone.inc();
             }

@@ -1,14 +1,14 @@
 //! Routing and authorization of HTTP requests.
 
-mod busy;
 mod canary;
 mod check;
 mod console;
 mod differences;
-mod order_path;
-mod orders;
+mod override_path;
+mod overrides;
 mod reset;
 mod rules;
+mod top_keys;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,30 +26,30 @@ use url::form_urlencoded;
 use weir_wire::messages::{self, Message as _, Report, WireError};
 
 use crate::access::bearer;
-use crate::access::credentials::{Asks, Credential, Door, Pops, Role};
+use crate::access::credentials::{Credential, GatewayApi, GatewayApis, PopPatterns, Role};
 use crate::config::GATEWAY_PREFIX;
 use crate::connections::{Arriving, GO_ELSEWHERE, Peer};
 use crate::document::DOCUMENT_BYTES_MAX;
 use crate::gateway::{Gateway, limit};
-use crate::hosts::Hosts;
-use crate::keys::asked::KEY_PATH;
+use crate::hosts::AllowedHosts;
+use crate::keys::query::KEY_PATH;
 use crate::live::{self, Live};
 use crate::metrics::page::{self, Format};
-use crate::metrics::{Metrics, Status};
+use crate::metrics::{Metrics, RefusedStatus};
 use crate::problem::{Problem, json, text};
 use crate::refusals::told;
-use crate::report::Exchange;
+use crate::report::ReportHandler;
 use crate::secrets::Secrets;
-use order_path::Place;
+use override_path::OverridePath;
 
 /// Request as routes receive it.
-pub type Request = hyper::Request<Arriving>;
+pub type HttpRequest = hyper::Request<Arriving>;
 /// Response of a route.
-pub type Response = hyper::Response<Full<Bytes>>;
+pub type HttpResponse = hyper::Response<Full<Bytes>>;
 /// Response as it is sent: a complete body, or a stream of events.
-pub type Sent = hyper::Response<Either<Full<Bytes>, live::Stream>>;
+pub type SentResponse = hyper::Response<Either<Full<Bytes>, live::EventStream>>;
 /// Response, or the problem that prevented it.
-type Answered = Result<Response, Problem>;
+type Answered = Result<HttpResponse, Problem>;
 
 /// Path of the metrics.
 const METRICS_PATH: &str = "/metrics";
@@ -78,7 +78,7 @@ pub struct Page {
 #[derive(Debug)]
 pub struct Routes {
     /// Handler of reports.
-    pub exchange: Arc<Exchange>,
+    pub exchange: Arc<ReportHandler>,
     /// Handler of checks, if the gateway is on.
     pub gateway: Option<Arc<Gateway>>,
     /// Counters.
@@ -96,9 +96,9 @@ pub struct Routes {
     /// Minimum interval between two renderings of the metrics.
     pub metrics_interval: Duration,
     /// Host names that requests may use for this weir-sync.
-    pub hosts: Hosts,
+    pub hosts: AllowedHosts,
     /// Host names for the operations address.
-    pub ops_hosts: Hosts,
+    pub ops_hosts: AllowedHosts,
     /// True while this weir-sync drains and asks callers to go elsewhere.
     pub is_draining: AtomicBool,
     /// True if the operations pages have their own address. Only that address then serves the metrics.
@@ -110,7 +110,7 @@ pub struct Routes {
 }
 
 /// True if a request may change something. A dry run does not, and may take long.
-fn is_change(request: &Request) -> bool {
+fn is_change(request: &HttpRequest) -> bool {
     let is_change = matches!(*request.method(), Method::PUT | Method::DELETE);
     let is_dry_run = request.uri().query().is_some_and(is_dry_run);
     (is_change && !is_dry_run) || [ROLLBACK_PATH, PROMOTE_PATH].contains(&request.uri().path())
@@ -123,9 +123,9 @@ fn is_dry_run(query: &str) -> bool {
 
 impl Routes {
     /// Responds to `request` of `peer`. Never fails: errors become problem responses.
-    pub async fn respond(self: Arc<Self>, request: Request, peer: Arc<Peer>) -> Sent {
+    pub async fn respond(self: Arc<Self>, request: HttpRequest, peer: Arc<Peer>) -> SentResponse {
         let (method, uri) = (request.method().clone(), request.uri().clone());
-        let answered = if let Err(problem) = self.hosts.judge(&uri, request.headers()) {
+        let answered = if let Err(problem) = self.hosts.check(&uri, request.headers()) {
             Err(problem)
         } else if uri.path() == live::PATH {
             match self.live(&request) {
@@ -155,8 +155,8 @@ impl Routes {
     }
 
     /// Responds to `request` at the operations address, which serves only the operations pages.
-    pub async fn respond_to_operator(self: Arc<Self>, request: Request, peer: Arc<Peer>) -> Response {
-        let judged = self.ops_hosts.judge(request.uri(), request.headers());
+    pub async fn respond_to_operator(self: Arc<Self>, request: HttpRequest, peer: Arc<Peer>) -> HttpResponse {
+        let judged = self.ops_hosts.check(request.uri(), request.headers());
         let answered = match judged {
             Ok(()) => self.page(&request).await,
             Err(problem) => Err(problem),
@@ -167,7 +167,7 @@ impl Routes {
     }
 
     /// Completes a response. While weir-sync drains, each response asks its caller to go elsewhere.
-    fn sent(&self, mut response: Response) -> Response {
+    fn sent(&self, mut response: HttpResponse) -> HttpResponse {
         if self.is_draining() {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             response.headers_mut().insert(GO_ELSEWHERE, HeaderValue::from_static("true"));
@@ -179,7 +179,7 @@ impl Routes {
         self.is_draining.load(Ordering::Relaxed)
     }
 
-    fn refuse(&self, method: &Method, uri: &Uri, peer: &Peer, problem: &Problem) -> Response {
+    fn refuse(&self, method: &Method, uri: &Uri, peer: &Peer, problem: &Problem) -> HttpResponse {
         let status = problem.status;
         let reason = format!("{} {}: {problem}", told(method.as_str()), told(uri.path()));
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
@@ -187,13 +187,13 @@ impl Routes {
         } else {
             tracing::debug!("refused: {reason}");
         }
-        self.metrics.http_errors.get_or_create(&Status { status: status.as_u16() }).inc();
+        self.metrics.http_errors.get_or_create(&RefusedStatus { status: status.as_u16() }).inc();
         problem.response()
     }
 
-    async fn route(&self, request: Request, peer: &Peer) -> Answered {
+    async fn route(&self, request: HttpRequest, peer: &Peer) -> Answered {
         self.judge_length(&request)?;
-        if let Some(place) = Place::at(request.uri().path()) {
+        if let Some(place) = OverridePath::at(request.uri().path()) {
             return self.orders(request, peer, place).await;
         }
         if let Some(file) = Self::file(&request) {
@@ -212,7 +212,7 @@ impl Routes {
             ("/v1/enforcement", &Method::PUT) => self.enforce(request, peer).await,
             ("/v1/fleet", &Method::GET | &Method::HEAD) => self.fleet(&request).await,
             ("/v1/rates", &Method::GET | &Method::HEAD) => self.rates(&request).await,
-            ("/v1/keys", &Method::GET | &Method::HEAD) => self.busy_keys(&request).await,
+            ("/v1/keys", &Method::GET | &Method::HEAD) => self.top_keys(&request).await,
             ("/v1/keys", &Method::POST) => self.keys_of(request).await,
             (path, &Method::GET | &Method::HEAD) if path.starts_with(KEY_PATH) => {
                 self.one_key(&request).await
@@ -246,7 +246,7 @@ impl Routes {
         }
     }
 
-    async fn page(&self, request: &Request) -> Answered {
+    async fn page(&self, request: &HttpRequest) -> Answered {
         self.judge_length(request)?;
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         match request.uri().path() {
@@ -278,7 +278,7 @@ impl Routes {
         if format == Format::OpenMetrics { known.open.clone() } else { known.text.clone() }
     }
 
-    async fn report(&self, request: Request, peer: &Peer) -> Answered {
+    async fn report(&self, request: HttpRequest, peer: &Peer) -> Answered {
         let reporters = self.reporters(request.headers(), peer);
         let first = reporters.first().ok_or_else(Problem::unauthorized)?;
         if !essence(request.headers()).eq_ignore_ascii_case(messages::CONTENT_TYPE.as_bytes()) {
@@ -311,13 +311,13 @@ impl Routes {
 
     /// Refuses a body that is longer than any path accepts. A body of unknown length is refused while it is
     /// read, if it is read at all.
-    fn judge_length(&self, request: &Request) -> Result<(), Problem> {
+    fn judge_length(&self, request: &HttpRequest) -> Result<(), Problem> {
         let bytes_max = self.body_bytes_max.max(DOCUMENT_BYTES_MAX);
         let fits = request.body().size_hint().lower() <= bytes_max as u64;
         if fits { Ok(()) } else { Err(Problem::too_large(bytes_max)) }
     }
 
-    fn health(&self) -> Response {
+    fn health(&self) -> HttpResponse {
         let (status, said) = if self.is_draining() {
             (StatusCode::SERVICE_UNAVAILABLE, "draining\n")
         } else {
@@ -341,14 +341,14 @@ impl Routes {
         ready.is_ok() && has_rules && !self.is_draining()
     }
 
-    async fn readiness(&self) -> Response {
+    async fn readiness(&self) -> HttpResponse {
         let is_ready = self.is_ready().await;
         let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         json(status, "application/json", &serde_json::json!({"ready": is_ready}))
     }
 
     /// Credentials of a request for reports: that of its token and that of its connection's certificate.
-    fn reporters(&self, headers: &HeaderMap, peer: &Peer) -> Vec<Arc<Credential<Pops>>> {
+    fn reporters(&self, headers: &HeaderMap, peer: &Peer) -> Vec<Arc<Credential<PopPatterns>>> {
         let token = self.secrets.access.reporter(bearer(headers));
         token.into_iter().chain(peer.certificate.clone()).collect()
     }
@@ -361,7 +361,11 @@ impl Routes {
     }
 
     /// Authorizes a caller of the gateway's API `door`.
-    fn asker(&self, headers: &HeaderMap, door: Door) -> Result<Option<Arc<Credential<Asks>>>, Problem> {
+    fn asker(
+        &self,
+        headers: &HeaderMap,
+        door: GatewayApi,
+    ) -> Result<Option<Arc<Credential<GatewayApis>>>, Problem> {
         let asker = self.secrets.access.asker(bearer(headers), door)?;
         if let Some(asker) = &asker {
             self.metrics.count_use(&asker.name);

@@ -1,14 +1,14 @@
 //! The fleet's rule set: its versions in the store, and the revision that POPs run.
 //!
-//! A revision is a version with the [overrides](crate::orders) that change it, and its number identifies both.
+//! A revision is a version with the [overrides](crate::overrides) that change it, and its number identifies both.
 //! The current revision is read from the store every interval, and composed before any POP learns its number.
 //! So a POP can fetch each revision that it learns of here, even if the store does not answer.
 //!
 //! ```text
 //! change.rs    author and reason of a change
-//! follow.rs    reads the store and notifies POPs; followed.rs, what was read; edition.rs, what POPs are to run
+//! follow.rs    reads the store and notifies POPs; followed.rs, what was read; revision.rs, what POPs are to run
 //! known.rs     the rules that POPs may run
-//! orders.rs    sets, lifts and lists overrides
+//! overrides.rs    sets, lifts and lists overrides
 //! kill_switch.rs   switches all rules off and on
 //! offline.rs   changes that have not reached the store yet
 //! canary.rs    begins, promotes and takes back a canary; audience.rs, its POPs; fleet.rs, the revision of each POP
@@ -17,14 +17,14 @@
 pub mod audience;
 mod canary;
 mod change;
-mod edition;
 pub mod fleet;
 mod follow;
 mod followed;
 mod kill_switch;
 mod known;
 pub mod offline;
-mod orders;
+mod overrides;
+mod revision;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,24 +34,24 @@ use bytes::Bytes;
 use prometheus_client::metrics::gauge::Gauge;
 use thiserror::Error;
 use tokio::time::{Instant, timeout};
-use weir_budget::claims::KnownRule;
+use weir_budget::report_limits::KnownRule;
 use weir_rules::RuleSet;
 use weir_rules::reading::ConfigError;
 
-use crate::changes::Changes;
-use crate::claims::known_rules;
+use crate::audit::AuditLog;
+use crate::audit::event::ChangeEvent;
+use crate::changes::Differences;
 use crate::document::{Document, Form};
-use crate::store::orders::ORDERS_MAX;
-use crate::store::rules::{Kept, Put, Stored};
+use crate::refused_claims::known_rules;
+use crate::store::overrides::ORDERS_MAX;
+use crate::store::rules::{NewVersion, Stored, StoredVersion};
 use crate::store::{Store, StoreError};
-use crate::trail::Trail;
-use crate::trail::event::Changed;
 use audience::Audience;
 pub use audience::Canary;
-pub use change::Change;
-use edition::Told;
+pub use change::ChangeOrigin;
 use followed::Followed;
-use known::Known;
+use known::NumberedRules;
+use revision::RecentRevisions;
 
 /// Header with the author's comment on a change.
 pub const COMMENT: &str = "weir-comment";
@@ -63,7 +63,7 @@ const HEAR_MAX: Duration = Duration::from_millis(100);
 const HEAR_PAUSE: Duration = Duration::from_secs(1);
 /// Number and JSON document of a version or a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct NumberedDocument {
     /// Number of the version or revision.
     pub version: u64,
     /// Document as JSON.
@@ -124,7 +124,7 @@ pub struct Tried {
     /// True if it is identical to the current one.
     pub is_same: bool,
     /// Changes to the current rule set.
-    pub changes: Changes,
+    pub changes: Differences,
     /// The changes as text, one per line.
     pub lines: Vec<String>,
 }
@@ -132,42 +132,42 @@ pub struct Tried {
 /// The fleet's rule set.
 pub struct RuleSets {
     store: Arc<dyn Store>,
-    trail: Arc<Trail>,
+    trail: Arc<AuditLog>,
     /// Region whose POPs report here.
     region: String,
     /// Revisions that POPs are to run.
-    told: Mutex<Told>,
+    told: Mutex<RecentRevisions>,
     /// State of the store from which these were composed.
     followed: tokio::sync::Mutex<Followed>,
     /// True if the store had no version at all when it was last read.
     is_missing: AtomicBool,
     /// True if the store failed the last time a watched file was put.
     is_file_lost: AtomicBool,
-    known: Mutex<Known>,
+    known: Mutex<NumberedRules>,
     /// Time of the last look-up of a version that a POP runs and that is not known here.
     asked_at: tokio::sync::Mutex<Option<Instant>>,
-    shown: Shown,
+    shown: RuleSetMetrics,
 }
 
 /// Metrics of the rule sets.
 #[derive(Clone, Debug, Default)]
-pub struct Shown {
+pub struct RuleSetMetrics {
     /// Revision that POPs run.
-    pub edition: Gauge,
+    pub revision: Gauge,
     /// Revision that the canary's POPs run; 0 if there is no canary.
     pub canary: Gauge,
 }
 
 impl std::fmt::Debug for RuleSets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RuleSets").field("edition", &self.edition()).finish_non_exhaustive()
+        f.debug_struct("RuleSets").field("edition", &self.revision()).finish_non_exhaustive()
     }
 }
 
 impl RuleSets {
     /// Rule sets in `store` for the POPs of `region`. The current revisions appear in `shown`; changes are
     /// recorded in `trail`.
-    pub fn new(store: Arc<dyn Store>, region: &str, shown: Shown, trail: Arc<Trail>) -> Self {
+    pub fn new(store: Arc<dyn Store>, region: &str, shown: RuleSetMetrics, trail: Arc<AuditLog>) -> Self {
         Self {
             store,
             trail,
@@ -183,20 +183,20 @@ impl RuleSets {
     }
 
     /// Current revision for POPs outside of the canary, as last read from the store; 0 if there is none.
-    pub fn edition(&self) -> u64 {
-        self.told().current().map_or(0, |edition| edition.number)
+    pub fn revision(&self) -> u64 {
+        self.told().current().map_or(0, |revision| revision.number)
     }
 
     /// Revision that this POP of the region is to run.
-    pub fn edition_of(&self, pop: &str) -> u64 {
+    pub fn revision_of(&self, pop: &str) -> u64 {
         let told = self.told();
         let canary = told.canary().filter(|trial| trial.canary.audience.covers(pop, &self.region));
-        canary.map(|trial| &trial.edition).or(told.current()).map_or(0, |edition| edition.number)
+        canary.map(|trial| &trial.revision).or(told.current()).map_or(0, |revision| revision.number)
     }
 
     /// Version of the rule set in the current revision; 0 if there is none.
     pub fn version(&self) -> u64 {
-        self.told().current().map_or(0, |edition| edition.version)
+        self.told().current().map_or(0, |revision| revision.version)
     }
 
     /// True if the store answered that it has no rule set.
@@ -206,7 +206,7 @@ impl RuleSets {
 
     /// Reads the store if a POP runs `version` and it is not known here: the POP may have it from another
     /// weir-sync. Takes at most 100 ms, and reads the store at most once per second, whatever POPs report.
-    pub async fn hear_of(&self, version: u64) {
+    pub async fn observe_version(&self, version: u64) {
         if version == 0 || self.known().has(version) {
             return;
         }
@@ -237,7 +237,7 @@ impl RuleSets {
         if is_known(current) {
             return Ok(());
         }
-        for Kept { version, .. } in self.store.kept_rules().await?.into_iter().rev() {
+        for StoredVersion { version, .. } in self.store.kept_rules().await?.into_iter().rev() {
             if is_known(version) {
                 continue;
             }
@@ -254,11 +254,11 @@ impl RuleSets {
     pub async fn name(&self, version: u64) -> String {
         let kept = self.store.kept_rules().await.unwrap_or_default();
         let kept = kept.iter().find(|kept| kept.version == version);
-        kept.map_or_else(|| version.to_string(), Kept::name)
+        kept.map_or_else(|| version.to_string(), StoredVersion::name)
     }
 
     /// Reads the current version from the store.
-    pub async fn current(&self) -> Result<Option<Held>, StoreError> {
+    pub async fn current(&self) -> Result<Option<NumberedDocument>, StoreError> {
         match self.store.rules_version().await? {
             Some(version) => self.kept_version(version).await,
             None => Ok(None),
@@ -266,12 +266,12 @@ impl RuleSets {
     }
 
     /// Document of a revision or of a kept version, for POPs to fetch.
-    pub async fn get(&self, number: u64) -> Result<Option<Held>, StoreError> {
+    pub async fn get(&self, number: u64) -> Result<Option<NumberedDocument>, StoreError> {
         if let Some(held) = self.told_of(number) {
             return Ok(Some(held));
         }
         let kept = self.kept_version(number).await?;
-        if kept.is_none() && number > self.edition() {
+        if kept.is_none() && number > self.revision() {
             // The POP learned of it from another weir-sync, which read the store a moment earlier.
             self.listen().await?;
             return Ok(self.told_of(number));
@@ -282,39 +282,39 @@ impl RuleSets {
     /// Rule sets with overrides that POPs run: one, and a second one while a canary runs. Empty if there is no
     /// rule set or it cannot be parsed.
     pub async fn in_force(&self) -> Result<Vec<Arc<RuleSet>>, StoreError> {
-        if self.edition() == 0 {
+        if self.revision() == 0 {
             // Nothing was read from the store yet.
             self.listen().await?;
         }
         let told = self.told();
-        let editions = told.current().into_iter().chain(told.canary().map(|trial| &trial.edition));
-        Ok(editions.filter_map(|edition| edition.rule_set.clone()).collect())
+        let revisions = told.current().into_iter().chain(told.canary().map(|trial| &trial.revision));
+        Ok(revisions.filter_map(|revision| revision.rule_set.clone()).collect())
     }
 
     /// True if POPs run a rule of this name, or if it is not known what they run.
     pub fn has_rule(&self, name: &str) -> bool {
         let told = self.told();
-        let editions = told.current().into_iter().chain(told.canary().map(|trial| &trial.edition));
-        let mut sets = editions.filter_map(|edition| edition.rule_set.as_ref()).peekable();
+        let revisions = told.current().into_iter().chain(told.canary().map(|trial| &trial.revision));
+        let mut sets = revisions.filter_map(|revision| revision.rule_set.as_ref()).peekable();
         sets.peek().is_none() || sets.any(|set| set.rules().iter().any(|rule| rule.name == name))
     }
 
-    fn told_of(&self, number: u64) -> Option<Held> {
+    fn told_of(&self, number: u64) -> Option<NumberedDocument> {
         // A canary that was taken back may have had the number of a later version.
         let is_version = self.known().is_version(number);
         let told = self.told();
-        let edition = told.find(number).filter(|edition| edition.version == number || !is_version)?;
-        Some(Held { version: number, document: edition.document.clone() })
+        let revision = told.find(number).filter(|revision| revision.version == number || !is_version)?;
+        Some(NumberedDocument { version: number, document: revision.document.clone() })
     }
 
     /// Document of a kept version as it was put.
-    async fn kept_version(&self, version: u64) -> Result<Option<Held>, StoreError> {
+    async fn kept_version(&self, version: u64) -> Result<Option<NumberedDocument>, StoreError> {
         let document = self.store.get_rules(version).await?;
-        Ok(document.map(|document| Held { version, document: document.into() }))
+        Ok(document.map(|document| NumberedDocument { version, document: document.into() }))
     }
 
     /// Versions that are kept, newest first.
-    pub async fn kept(&self) -> Result<Vec<Kept>, StoreError> {
+    pub async fn kept(&self) -> Result<Vec<StoredVersion>, StoreError> {
         self.store.kept_rules().await
     }
 
@@ -324,7 +324,7 @@ impl RuleSets {
         &self,
         document: &Document,
         expected: Option<u64>,
-        change: &Change,
+        change: &ChangeOrigin,
     ) -> Result<u64, ChangeError> {
         self.catch_up_first().await;
         let version = self.put_in_store(document, expected, change).await?;
@@ -337,10 +337,10 @@ impl RuleSets {
         &self,
         document: &Document,
         expected: Option<u64>,
-        change: &Change,
+        change: &ChangeOrigin,
     ) -> Result<u64, ChangeError> {
         let text = document.text();
-        let put = Put { document: &text, expected, note: &change.text(), from_file: false };
+        let put = NewVersion { document: &text, expected, note: &change.text(), from_file: false };
         let stored = self.store.put_rules(&put).await;
         match stored.inspect_err(|error| self.tell_of_lost(error, change))? {
             Stored::New(version) | Stored::Same(version) => Ok(version),
@@ -350,17 +350,17 @@ impl RuleSets {
     }
 
     /// Notifies POPs of a new version in the store, and records it in the log and the audit log.
-    async fn is_put(&self, version: u64, document: &Document, change: &Change) {
+    async fn is_put(&self, version: u64, document: &Document, change: &ChangeOrigin) {
         self.known().add(version, known_rules(document.rules()).collect());
         self.listen_now().await;
-        let Change { note, author, comment, .. } = change;
+        let ChangeOrigin { note, author, comment, .. } = change;
         let name = self.name(version).await;
         tracing::info!(version = name, note, author, comment, "new rule set");
         self.tell_of(version, document, change).await;
     }
 
     /// Records a new version in the audit log, with its changes to the previous one.
-    async fn tell_of(&self, version: u64, document: &Document, change: &Change) {
+    async fn tell_of(&self, version: u64, document: &Document, change: &ChangeOrigin) {
         if !self.trail.is_on() {
             return;
         }
@@ -370,16 +370,16 @@ impl RuleSets {
         let (before, changes) = match old {
             Ok(old) => {
                 let value = old.as_ref().map(|old| serde_json::from_slice(&old.document).unwrap_or_default());
-                let changes = Changes::between(&value.unwrap_or_default(), document.value());
+                let changes = Differences::between(&value.unwrap_or_default(), document.value());
                 (Some(old.map_or(0, |old| old.version)), Some(changes))
             }
             Err(_) => (None, None),
         };
-        self.trail.change(Changed { before, after: Some(version), changes, ..change.told("rules") });
+        self.trail.change(ChangeEvent { before, after: Some(version), changes, ..change.told("rules") });
     }
 
     /// Records in the audit log a version that may or may not have been stored.
-    fn tell_of_lost(&self, error: &StoreError, change: &Change) {
+    fn tell_of_lost(&self, error: &StoreError, change: &ChangeOrigin) {
         self.trail.change_failed(error, change.told("rules"));
     }
 
@@ -393,7 +393,7 @@ impl RuleSets {
         let old = current.as_ref().and_then(|held| serde_json::from_slice(&held.document).ok());
         let is_same = old.as_ref() == Some(document.value());
         let old = old.unwrap_or_default();
-        let changes = Changes::between(&old, document.value());
+        let changes = Differences::between(&old, document.value());
         let lines = changes.lines(&old, document.value());
         Ok(Tried { current: version, next: current.map(|held| held.version + 1), is_same, changes, lines })
     }
@@ -402,8 +402,9 @@ impl RuleSets {
     /// while a canary runs.
     pub async fn put_file(&self, document: &Document) -> Result<Option<u64>, ChangeError> {
         let text = document.text();
-        let change = Change { note: "file".into(), author: "rules_file".into(), ..Change::default() };
-        let put = Put { document: &text, expected: None, note: &change.text(), from_file: true };
+        let change =
+            ChangeOrigin { note: "file".into(), author: "rules_file".into(), ..ChangeOrigin::default() };
+        let put = NewVersion { document: &text, expected: None, note: &change.text(), from_file: true };
         let stored = self.store.put_rules(&put).await;
         // The file is put again and again until the store answers; one event is enough.
         let was_lost = self.is_file_lost.swap(stored.is_err(), Ordering::Relaxed);
@@ -429,18 +430,18 @@ impl RuleSets {
         &self,
         to: u64,
         expected: Option<u64>,
-        change: &Change,
+        change: &ChangeOrigin,
     ) -> Result<u64, ChangeError> {
         let old = self.kept_version(to).await?.ok_or(ChangeError::NotKept(to))?;
         let note = format!("rollback to {}", self.name(to).await);
         self.put(&read(&old)?, expected, &change.noted(note)).await
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, NumberedRules> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
+    fn told(&self) -> MutexGuard<'_, RecentRevisions> {
         // Nothing that runs under this lock panics. If it did, the state would still be valid.
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -452,6 +453,6 @@ fn rules_of(document: &str) -> Vec<KnownRule> {
     document.map(|document| known_rules(document.rules()).collect()).unwrap_or_default()
 }
 
-fn read(held: &Held) -> Result<Document, ChangeError> {
+fn read(held: &NumberedDocument) -> Result<Document, ChangeError> {
     Document::read(&held.document, Form::Json).map_err(ChangeError::Invalid)
 }

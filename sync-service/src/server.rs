@@ -14,31 +14,31 @@ use tokio::net::TcpListener;
 use tokio::sync::{Mutex, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
-use weir_budget::hub::Settings;
+use weir_budget::hub::HubSettings;
 
-use crate::anomalies::Terms;
-use crate::config::{Config, GATEWAY_PREFIX, StoreAddress, TrailRedis};
-use crate::connections::{Connections, Limits, Protocol};
+use crate::anomalies::Thresholds;
+use crate::audit::writer::Writer;
+use crate::audit::{self, AuditLog};
+use crate::config::{AuditStream, Config, GATEWAY_PREFIX, StoreAddress};
+use crate::connections::{ConnectionLimits, Connections, Protocol};
 use crate::descriptors;
 use crate::gateway::rls::{self, Port};
 use crate::gateway::{self, Gateway};
-use crate::hosts::Hosts;
+use crate::hosts::AllowedHosts;
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::random::random;
-use crate::report::Exchange;
+use crate::report::ReportHandler;
 use crate::routes::Routes;
 use crate::rules_file;
 use crate::secrets::Secrets;
 use crate::store::address::NodeMap;
-use crate::store::dial::{DialError, Files};
-use crate::store::keys::Keys;
-use crate::store::memory::Memory;
+use crate::store::dial::{DialError, LoginFiles};
+use crate::store::keys::RedisKeys;
+use crate::store::memory::MemoryStore;
 use crate::store::redis::{Options, Redis};
 use crate::store::stream::StreamSettings;
 use crate::store::{Master, Store, StoreError};
-use crate::trail::writer::Writer;
-use crate::trail::{self, Trail};
 
 /// Interval for reading hot keys and the rule set from the store: as often as POPs report.
 const LISTEN_INTERVAL: Duration = Duration::from_millis(250);
@@ -148,7 +148,7 @@ fn serve_until(
         let settings = config.hub();
         tracing::info!(%address, store = %config.store, member = settings.member, "weir-sync listens");
         if let Some(file) = &config.trail_file {
-            trail::try_file(file).await.map_err(RunError::Trail)?;
+            audit::try_file(file).await.map_err(RunError::Trail)?;
         }
         reached(&*store, config.store_timeout).await;
         let (routes, writers) = routes(&config, Arc::clone(&secrets), store, settings)?;
@@ -167,7 +167,7 @@ fn serve_until(
         gateway.clone().map(|gateway| deciding.spawn(gateway.run()));
         work.spawn(listen_to_regions(Arc::clone(&routes)));
         work.spawn(share_bans(Arc::clone(&routes)));
-        work.spawn(share_busy(Arc::clone(&routes)));
+        work.spawn(share_top_keys(Arc::clone(&routes)));
         work.spawn(Arc::clone(&routes.exchange.observer).watch());
         work.spawn(Arc::clone(&routes.exchange.observer).run(config.trail_interval));
         work.spawn(Arc::clone(&secrets).watch());
@@ -181,7 +181,7 @@ fn serve_until(
         let grpc_port = if grpc_listener.is_some() { port(&config, &routes).await } else { None };
         if let (Some(listener), Some(port)) = (grpc_listener, &grpc_port) {
             let (port, routes) = (Arc::clone(port), Arc::clone(&routes));
-            work.spawn(tell_health(Arc::clone(&port), routes));
+            work.spawn(update_health(Arc::clone(&port), routes));
             work.spawn(async move { port.accept(listener).await });
         }
         let open = routes.metrics.connections.clone();
@@ -199,7 +199,7 @@ fn serve_until(
         if let Some(gateway) = gateway {
             gateway.part().await;
         }
-        routes.exchange.observer.tell();
+        routes.exchange.observer.flush();
         routes.exchange.trail.finish(config.drain_timeout.min(TRAIL_FINISH_MAX)).await;
         writing.shutdown().await;
         Ok(())
@@ -248,19 +248,19 @@ async fn share_bans(routes: Arc<Routes>) {
 }
 
 /// Shares this weir-sync's top keys with the others until the task is aborted.
-async fn share_busy(routes: Arc<Routes>) {
+async fn share_top_keys(routes: Arc<Routes>) {
     let mut ticks = interval(BUSY_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        if let Err(error) = routes.exchange.share_busy().await {
+        if let Err(error) = routes.exchange.share_top_keys().await {
             tracing::debug!(%error, "cannot tell the other weir-syncs of busy keys");
         }
     }
 }
 
-fn limits(config: &Config) -> Limits {
-    Limits {
+fn limits(config: &Config) -> ConnectionLimits {
+    ConnectionLimits {
         connections_max: descriptors::connections_max(config.connections_max),
         first_byte_timeout: config.first_byte_timeout,
         header_timeout: config.header_timeout,
@@ -316,8 +316,8 @@ async fn drain(connections: &Connections, grpc: Option<&Port>, limit: Duration) 
 
 /// Serves the operations pages until the task is aborted. They have their own connection limit, so other
 /// connections cannot lock an operator out.
-async fn serve_operations(listener: TcpListener, routes: Arc<Routes>, limits: Limits) {
-    let limits = Limits { connections_max: OPS_CONNECTIONS_MAX, ..limits };
+async fn serve_operations(listener: TcpListener, routes: Arc<Routes>, limits: ConnectionLimits) {
+    let limits = ConnectionLimits { connections_max: OPS_CONNECTIONS_MAX, ..limits };
     let connections = Connections::new(limits, None, Gauge::default(), Protocol::Http1);
     let answer = move |request, peer| Arc::clone(&routes).respond_to_operator(request, peer);
     connections.accept(listener, answer, pending()).await;
@@ -329,19 +329,22 @@ async fn port(config: &Config, routes: &Routes) -> Option<Arc<Port>> {
     let (secrets, metrics) = (Arc::clone(&routes.secrets), Arc::clone(&routes.metrics));
     let open = metrics.connections.clone();
     let connections = Connections::new(limits(config), Some(Arc::clone(&secrets)), open, Protocol::Http2);
-    let hosts = Hosts::of(config.grpc_listen?, secrets.access.has_checks());
-    let limits =
-        rls::Limits { hosts, body_timeout: config.body_timeout, body_bytes_max: config.body_bytes_max };
+    let hosts = AllowedHosts::of(config.grpc_listen?, secrets.access.has_checks());
+    let limits = rls::RequestLimits {
+        hosts,
+        body_timeout: config.body_timeout,
+        body_bytes_max: config.body_bytes_max,
+    };
     Some(Arc::new(Port::new(gateway, connections, secrets, metrics, limits).await))
 }
 
 /// Publishes the state of `/readyz` as gRPC health until the task is aborted.
-async fn tell_health(port: Arc<Port>, routes: Arc<Routes>) {
+async fn update_health(port: Arc<Port>, routes: Arc<Routes>) {
     let mut told = false;
     loop {
         let is_ready = routes.is_ready().await;
         if is_ready != told {
-            port.tell(is_ready).await;
+            port.set_ready(is_ready).await;
             told = is_ready;
         }
         sleep(HEALTH_PAUSE).await;
@@ -352,21 +355,21 @@ fn routes(
     config: &Config,
     secrets: Arc<Secrets>,
     store: Arc<dyn Store>,
-    settings: Settings,
+    settings: HubSettings,
 ) -> Result<(Routes, Vec<Writer>), RunError> {
     let (metrics, registry) = Metrics::new(&config.region);
     let metrics = Arc::new(metrics);
-    let of_gateway = config.gateway.then(|| gateway::Settings {
+    let of_gateway = config.gateway.then(|| gateway::GatewaySettings {
         pop: format!("{GATEWAY_PREFIX}{}", settings.member),
         keys: config.gateway_keys,
         key_secret: secrets.gateway_key.clone(),
         timeout: config.gateway_timeout(),
         has_rules_file: config.rules_file.is_some(),
     });
-    let of_trail = trail_settings(config);
+    let of_trail = audit_settings(config);
     let (trail, writers) =
-        Trail::new(of_trail, &settings.member, &metrics, &secrets.rereads()).map_err(RunError::Stream)?;
-    let exchange = Arc::new(Exchange::new(store, Arc::clone(&metrics), settings, Arc::new(trail)));
+        AuditLog::new(of_trail, &settings.member, &metrics, &secrets.rereads()).map_err(RunError::Stream)?;
+    let exchange = Arc::new(ReportHandler::new(store, Arc::clone(&metrics), settings, Arc::new(trail)));
     let gateway = of_gateway.map(|settings| Gateway::new(&settings, Arc::clone(&exchange))).transpose();
     let gateway = gateway.map_err(|errors| RunError::Gateway(errors.join("; ")))?.map(Arc::new);
     let routes = Routes {
@@ -379,8 +382,8 @@ fn routes(
         judging: Arc::default(),
         live: Live::default(),
         metrics_interval: config.metrics_interval,
-        hosts: Hosts::of(config.listen, config.needs_token()),
-        ops_hosts: Hosts::of(config.ops_listen.unwrap_or(config.listen), false),
+        hosts: AllowedHosts::of(config.listen, config.needs_token()),
+        ops_hosts: AllowedHosts::of(config.ops_listen.unwrap_or(config.listen), false),
         is_draining: AtomicBool::new(false),
         has_ops: config.ops_listen.is_some(),
         body_timeout: config.body_timeout,
@@ -390,36 +393,36 @@ fn routes(
 }
 
 /// Destinations and limits of the audit log.
-fn trail_settings(config: &Config) -> trail::Settings {
-    let stream = |redis: &TrailRedis| {
+fn audit_settings(config: &Config) -> audit::AuditSettings {
+    let stream = |redis: &AuditStream| {
         let files = store_files(config);
         let (url, files, nodes) = match (redis, &config.store) {
             // None of the store's passwords is used here. Its CA and its client certificate are, because they
             // are no secrets.
-            (TrailRedis::Redis(url), _) => {
+            (AuditStream::Redis(url), _) => {
                 let password = config.trail_redis_password_file.clone();
-                let files = Files { password, sentinel_password: None, sentinel_user: None, ..files };
+                let files = LoginFiles { password, sentinel_password: None, sentinel_user: None, ..files };
                 (url, files, NodeMap::default())
             }
-            (TrailRedis::Store, StoreAddress::Redis(url)) => (url, files, config.store_nodes.clone()),
+            (AuditStream::Store, StoreAddress::Redis(url)) => (url, files, config.store_nodes.clone()),
             // The settings refuse this combination.
-            (TrailRedis::Store, StoreAddress::Memory) => return None,
+            (AuditStream::Store, StoreAddress::Memory) => return None,
         };
         Some(StreamSettings {
             url: url.expose().to_owned(),
-            key: Keys::new(&config.store_prefix).one("trail"),
+            key: RedisKeys::new(&config.store_prefix).one("trail"),
             files,
             nodes,
             response_timeout: config.store_timeout,
             entries_max: config.trail_redis_max,
         })
     };
-    trail::Settings {
+    audit::AuditSettings {
         file: config.trail_file.clone(),
         stream: config.trail_redis.as_ref().and_then(stream),
         queue_max: config.trail_queue_max,
         keys_max: config.trail_keys_max,
-        anomalies: Terms {
+        anomalies: Thresholds {
             share_max: share(config.anomaly_limited_percent),
             learn: config.anomaly_learn_minutes,
         },
@@ -434,8 +437,8 @@ fn share(percent: usize) -> f64 {
 }
 
 /// Files needed for connections to the store.
-fn store_files(config: &Config) -> Files {
-    Files {
+fn store_files(config: &Config) -> LoginFiles {
+    LoginFiles {
         password: config.store_password_file.clone(),
         sentinel_password: config.store_sentinel_password_file.clone(),
         sentinel_user: config.store_sentinel_user.clone(),
@@ -472,7 +475,9 @@ async fn try_once(store: &dyn Store) -> Result<(), RunError> {
 /// Opens the store that `config` names. Must run inside a tokio runtime. Fails if its settings are unusable.
 pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, RunError> {
     let url = match &config.store {
-        StoreAddress::Memory => return Ok(Arc::new(Memory::new(config.memory_budgets_max, config.pop_ttl))),
+        StoreAddress::Memory => {
+            return Ok(Arc::new(MemoryStore::new(config.memory_budgets_max, config.pop_ttl)));
+        }
         StoreAddress::Redis(url) => url.expose(),
     };
     let files = store_files(config);

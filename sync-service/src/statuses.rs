@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use weir_budget::statuses::PopStatus;
-use weir_limiter::fleet::ladder::{FALLBACK_NS, STALE_NS, Step};
+use weir_limiter::fleet::connectivity::{Connectivity, FALLBACK_NS, STALE_NS};
 use weir_wire::time::SECOND_NS;
 
 /// Adds its reported status to each of `pops`, which have the fields `name` and `silent_s`.
@@ -27,26 +27,26 @@ pub fn add(pops: &mut Value, statuses: &BTreeMap<String, PopStatus>) {
 /// Connectivity of a POP: the state it reported, or the one its silence implies if that is worse. None if it
 /// reported no state and is not silent.
 #[allow(clippy::cast_precision_loss, reason = "seconds")]
-fn ladder(said: Option<u8>, silent_s: f64) -> Option<Step> {
+fn ladder(said: Option<u8>, silent_s: f64) -> Option<Connectivity> {
     let after = |ns: u64| silent_s >= ns as f64 / SECOND_NS as f64;
     let implied = match (after(FALLBACK_NS), after(STALE_NS)) {
-        (true, _) => Some(Step::Fallback),
-        (_, true) => Some(Step::Stale),
+        (true, _) => Some(Connectivity::Fallback),
+        (_, true) => Some(Connectivity::Stale),
         _ => None,
     };
     let said = said.map(|step| match step {
-        0 => Step::Fresh,
-        1 => Step::Stale,
-        _ => Step::Fallback,
+        0 => Connectivity::Fresh,
+        1 => Connectivity::Stale,
+        _ => Connectivity::Fallback,
     });
     said.max(implied)
 }
 
-fn name(step: Step) -> &'static str {
+fn name(step: Connectivity) -> &'static str {
     match step {
-        Step::Fresh => "fresh",
-        Step::Stale => "stale",
-        Step::Fallback => "fallback",
+        Connectivity::Fresh => "fresh",
+        Connectivity::Stale => "stale",
+        Connectivity::Fallback => "fallback",
     }
 }
 
@@ -57,13 +57,13 @@ mod tests {
     #[test]
     fn a_pop_is_as_it_says_or_as_its_silence_implies() {
         for (said, silent_s, expected) in [
-            (Some(0), 0.2, Some(Step::Fresh)),
-            (Some(0), 1.5, Some(Step::Stale)),
-            (Some(1), 0.2, Some(Step::Stale)),
-            (Some(2), 1.6, Some(Step::Fallback)),
-            (Some(0), 5.0, Some(Step::Fallback)),
+            (Some(0), 0.2, Some(Connectivity::Fresh)),
+            (Some(0), 1.5, Some(Connectivity::Stale)),
+            (Some(1), 0.2, Some(Connectivity::Stale)),
+            (Some(2), 1.6, Some(Connectivity::Fallback)),
+            (Some(0), 5.0, Some(Connectivity::Fallback)),
             (None, 0.2, None),
-            (None, 7.0, Some(Step::Fallback)),
+            (None, 7.0, Some(Connectivity::Fallback)),
         ] {
             assert_eq!(ladder(said, silent_s), expected, "{said:?} {silent_s}");
         }

@@ -11,11 +11,11 @@ use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 use webpki::EndEntityCert;
 
-use crate::access::credentials::{Credential, Pops};
+use crate::access::credentials::{Credential, PopPatterns};
 
 /// Paths of the TLS files, from the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Files {
+pub struct TlsFiles {
     /// Certificate chain.
     pub cert: String,
     /// Private key of the certificate.
@@ -26,13 +26,13 @@ pub struct Files {
 
 /// TLS configuration of connections.
 pub struct Tls {
-    files: Files,
+    files: TlsFiles,
     config: RwLock<Arc<ServerConfig>>,
 }
 
 impl Tls {
     /// Reads the files. An error names the setting and the file.
-    pub fn read(files: Files) -> Result<Self, String> {
+    pub fn read(files: TlsFiles) -> Result<Self, String> {
         let config = RwLock::new(Arc::new(read(&files)?));
         Ok(Self { files, config })
     }
@@ -59,15 +59,15 @@ impl Tls {
 
 /// Credential of a verified client certificate: it may report for the POPs that are its DNS names. None without
 /// usable names.
-pub fn bearer(certificate: &CertificateDer<'_>) -> Option<Credential<Pops>> {
+pub fn bearer(certificate: &CertificateDer<'_>) -> Option<Credential<PopPatterns>> {
     let certificate = EndEntityCert::try_from(certificate).ok()?;
     // A DNS name can only begin with `*`, which is no pattern of POPs.
     let names: Vec<_> = certificate.valid_dns_names().collect();
-    let scope = Pops::of_names(&names)?;
+    let scope = PopPatterns::of_names(&names)?;
     Some(Credential { name: scope.as_str().to_owned(), scope })
 }
 
-fn read(files: &Files) -> Result<ServerConfig, String> {
+fn read(files: &TlsFiles) -> Result<ServerConfig, String> {
     let chain = certificates("tls_cert_file", &files.cert)?;
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| match error {
         pem::Error::Io(error) => format!("tls_key_file: cannot read {}: {error}", files.key),

@@ -4,40 +4,44 @@
 //! turn only if each of those rules gives it a token. A client over its own limit thus takes no turns from the
 //! others.
 
-use weir_budget::escrow::{Claim, Draw, Drawn, NO_LEASE};
-use weir_wire::law::Law;
+use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, NO_LEASE};
+use weir_wire::refill_policy::RefillPolicy;
 
 use crate::store::{Store, StoreError};
 
 /// Acquires the tokens of all `draws` of a report from `pop`. The results are in their order. Only requests ask
 /// for turns.
-pub(crate) async fn draw(store: &dyn Store, pop: &str, draws: &[Draw]) -> Vec<Result<Drawn, StoreError>> {
-    let asks_turns = |draw: &Draw| draw.law == Law::Turns;
+pub(crate) async fn acquire(
+    store: &dyn Store,
+    pop: &str,
+    draws: &[AcquireRequest],
+) -> Vec<Result<AcquireResult, StoreError>> {
+    let asks_turns = |draw: &AcquireRequest| draw.refill_policy == RefillPolicy::Queue;
     if draws.iter().all(asks_turns) || !draws.iter().any(asks_turns) {
-        return store.draw(pop, draws).await;
+        return store.acquire(pop, draws).await;
     }
     let (turns, others): (Vec<_>, Vec<_>) = draws.iter().cloned().partition(asks_turns);
-    let tokens = store.draw(pop, &others).await;
-    let is_refused = |(other, given): (&Draw, &Result<Drawn, _>)| {
+    let tokens = store.acquire(pop, &others).await;
+    let is_refused = |(other, given): (&AcquireRequest, &Result<AcquireResult, _>)| {
         given.as_ref().is_ok_and(|given| gives_nothing(other, given))
     };
     let queued = if others.iter().zip(&tokens).any(is_refused) {
         turns.iter().map(|turn| Ok(nothing(turn))).collect()
     } else {
-        store.draw(pop, &turns).await
+        store.acquire(pop, &turns).await
     };
     let (mut tokens, mut queued) = (tokens.into_iter(), queued.into_iter());
     draws.iter().filter_map(|each| if asks_turns(each) { queued.next() } else { tokens.next() }).collect()
 }
 
 /// Result of an acquire that was skipped. It names no time to come back, because the queue may have room.
-fn nothing(draw: &Draw) -> Drawn {
+fn nothing(draw: &AcquireRequest) -> AcquireResult {
     let leases = vec![NO_LEASE; draw.claims.len()];
-    Drawn { deficit_ns: 0, outstanding: 0, given: 0, now_us: 0, leases }
+    AcquireResult { deficit_ns: 0, outstanding: 0, given: 0, now_us: 0, leases }
 }
 
 /// True if a request asked and got nothing.
-fn gives_nothing(draw: &Draw, given: &Drawn) -> bool {
+fn gives_nothing(draw: &AcquireRequest, given: &AcquireResult) -> bool {
     let asks = |claim: &Claim| claim.ahead > 0 && claim.held_us.is_none();
     draw.claims.iter().zip(&given.leases).any(|(claim, lease)| asks(claim) && lease.charged <= claim.spent())
 }
@@ -50,29 +54,29 @@ mod tests {
     use weir_wire::quota::{Period, Quota, Rate};
 
     use super::*;
-    use crate::store::memory::Memory;
+    use crate::store::memory::MemoryStore;
 
     /// What a request draws on a rule of so many an hour, all at once.
-    fn draw_on(rule: &str, law: Law, burst: u32, claim: Claim) -> Draw {
+    fn draw_on(rule: &str, refill_policy: RefillPolicy, burst: u32, claim: Claim) -> AcquireRequest {
         let quota = Quota::new(Rate::new(1, Period::Hour).unwrap(), burst).unwrap();
         let id = BudgetId::new(rule.into(), vec![1]);
-        Draw { id, quota, lease_us: 2_000_000, law, window: None, claims: vec![claim] }
+        AcquireRequest { id, quota, lease_us: 2_000_000, refill_policy, window: None, claims: vec![claim] }
     }
 
     /// How many turns a request gets, and how many tokens of the other rule.
-    async fn asks(store: &Memory, epoch: u64, other: Claim) -> [u64; 2] {
+    async fn asks(store: &MemoryStore, epoch: u64, other: Claim) -> [u64; 2] {
         let draws = [
-            draw_on("queue", Law::Turns, 3, Claim::of(epoch, 0, 1)),
-            draw_on("client", Law::Steady, 1, other),
+            draw_on("queue", RefillPolicy::Queue, 3, Claim::of(epoch, 0, 1)),
+            draw_on("client", RefillPolicy::Continuous, 1, other),
         ];
-        let given = draw(store, "fra1", &draws).await;
+        let given = acquire(store, "fra1", &draws).await;
         let charged: Vec<_> = given.into_iter().map(|given| given.unwrap().leases[0].charged).collect();
         charged.try_into().unwrap()
     }
 
     #[tokio::test]
     async fn a_request_that_another_rule_refuses_takes_no_turn() {
-        let store = Memory::new(10, Duration::from_secs(10));
+        let store = MemoryStore::new(10, Duration::from_secs(10));
         assert_eq!(asks(&store, 1, Claim::of(1, 0, 1)).await, [1, 1]);
         for epoch in 2..9 {
             assert_eq!(asks(&store, epoch, Claim::of(epoch, 0, 1)).await, [0, 0]);

@@ -7,17 +7,17 @@ use std::os::unix::fs::PermissionsExt as _;
 use weir_sync::access::{Access, Refused, credentials::Role};
 use weir_sync::config::settings::SETTINGS;
 use weir_sync::config::{
-    Config, Errors, Loaded, LogFormat, Secret, StoreAddress, TokenSource, TrailFile, TrailRedis, command,
-    load,
+    AuditFile, AuditStream, Config, ConfigErrors, LoadedConfig, LogFormat, Secret, StoreAddress, TokenSource,
+    command, load,
 };
 
-fn loaded(flags: &[&str], variables: &[(&str, &str)]) -> Result<Loaded, Errors> {
+fn loaded(flags: &[&str], variables: &[(&str, &str)]) -> Result<LoadedConfig, ConfigErrors> {
     let matches = command().get_matches_from([&["weir-sync"], flags].concat());
     let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
     load(&matches, variables)
 }
 
-fn read(flags: &[&str], variables: &[(&str, &str)]) -> Result<Config, Errors> {
+fn read(flags: &[&str], variables: &[(&str, &str)]) -> Result<Config, ConfigErrors> {
     loaded(flags, variables).map(|loaded| loaded.config)
 }
 
@@ -229,7 +229,7 @@ fn the_token_files_of_the_page_for_operators_are_good() {
     let examples: Vec<_> =
         page.split("```").skip(1).step_by(2).filter(|block| block.starts_with("\n# name ")).collect();
     let [(_pops, pops), (_admins, admins)] = [0, 1].map(|index: usize| file(examples[index]));
-    let Loaded { secrets, .. } =
+    let LoadedConfig { secrets, .. } =
         loaded(&["--token-file", &pops, "--admin-token-file", &admins], &[]).unwrap();
     let token = |example: &str, name: &str| -> String {
         let line = example.lines().find(|line| line.starts_with(name)).unwrap();
@@ -330,7 +330,7 @@ fn a_replica_is_not_waited_for_longer_than_the_store() {
 fn the_admin_token_is_read_as_the_other_and_is_another() {
     let (_token, path) =
         file("adm1n-adm1n-adm1n\nalice write adm1n-of-alice-adm1n\nboard read adm1n-of-board-adm1n\n");
-    let Loaded { config, secrets, .. } =
+    let LoadedConfig { config, secrets, .. } =
         loaded(&["--admin-token-file", &path, "--token", TOKEN], &[]).unwrap();
     let role = |token: &str, needed| {
         secrets.access.operator(Some(token.as_bytes()), needed).map(|of| of.name.clone())
@@ -443,12 +443,12 @@ fn a_password_file_stands_alone() {
 #[test]
 fn a_trail_goes_where_it_can() {
     let set = |flags: &[&str]| read(flags, &[]).map(|config| (config.trail_file, config.trail_redis));
-    assert_eq!(set(&["--trail-file", "stdout"]).unwrap().0, Some(TrailFile::Stdout));
-    assert_eq!(set(&["--trail-file", "/a/b"]).unwrap().0, Some(TrailFile::File("/a/b".into())));
+    assert_eq!(set(&["--trail-file", "stdout"]).unwrap().0, Some(AuditFile::Stdout));
+    assert_eq!(set(&["--trail-file", "/a/b"]).unwrap().0, Some(AuditFile::File("/a/b".into())));
     let store = ["--store", "redis://a", "--trail-redis", "store"];
-    assert_eq!(set(&store).unwrap().1, Some(TrailRedis::Store));
+    assert_eq!(set(&store).unwrap().1, Some(AuditStream::Store));
     let (redis, file) = (["--trail-redis", "redis://:p@a"], ["--trail-redis-password-file", "/a"]);
-    assert_eq!(set(&redis).unwrap().1, Some(TrailRedis::Redis(Secret::new("redis://:p@a"))));
+    assert_eq!(set(&redis).unwrap().1, Some(AuditStream::Redis(Secret::new("redis://:p@a"))));
     for (flags, expected) in [
         (&["--trail-redis", "store"][..], "trail_redis: expected a Redis in `store`, found memory"),
         (&["--trail-redis", "memory"], "--trail-redis: expected `store` (where the budgets live) or"),

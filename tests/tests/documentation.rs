@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use serde_json::Value;
-use weir_rules::config::Config;
+use weir_rules::config::PluginConfig;
 use weir_tests::bench::page::{PARTS, SUMMARY, held};
 use weir_tests::bench::summary::{TARGETS, Word};
 use weir_tests::simulation::scenarios::SCENARIOS;
@@ -86,7 +86,7 @@ fn every_rule_set_in_the_pages_is_accepted() {
         for yaml in rule_sets(&page(name)) {
             let value: Value =
                 serde_saphyr::from_str(&yaml).unwrap_or_else(|e| panic!("{name}: {e}\n{yaml}"));
-            let config = Config::parse(value.to_string().as_bytes());
+            let config = PluginConfig::parse(value.to_string().as_bytes());
             let errors = config.err().unwrap_or_default();
             assert!(errors.is_empty(), "{name}: {errors:?}\n{yaml}");
             seen += 1;
@@ -306,5 +306,5 @@ fn the_page_about_envoy_says_what_the_bootstraps_do() {
     let configuration = &examples(&text, "configuration:")[0]["configuration"];
     assert_eq!(configuration["@type"], "type.googleapis.com/google.protobuf.StringValue");
     let value = configuration["value"].as_str().unwrap_or_default();
-    Config::parse(value.as_bytes()).unwrap_or_else(|e| panic!("{e:?}"));
+    PluginConfig::parse(value.as_bytes()).unwrap_or_else(|e| panic!("{e:?}"));
 }

@@ -3,12 +3,12 @@
 
 use proptest::prelude::*;
 use weir_budget::budget::BudgetId;
-use weir_budget::escrow::{Claim, Draw, Escrow};
-use weir_limiter::decide::{Afterwards, Decision};
-use weir_limiter::key::Secret;
+use weir_budget::escrow::{AcquireRequest, Claim, Escrow};
+use weir_limiter::decide::{Decision, EndAction};
+use weir_limiter::key::HashSecret;
 use weir_limiter::limiter::{Limiter, Reporter, TableIdentity};
 use weir_limiter::table::LocalSlots;
-use weir_rules::config::Config;
+use weir_rules::config::PluginConfig;
 use weir_rules::request::{Attribute, Request};
 use weir_wire::messages::{Allowance, Message as _, Reply, Report, Settled};
 use weir_wire::time::Time;
@@ -47,9 +47,9 @@ struct Pop {
 impl Pop {
     fn new(name: usize, table_id: u32) -> Self {
         let worker = |worker: u64| {
-            let identity = TableIdentity { secret: Secret::new([7; 16]), table_id };
+            let identity = TableIdentity { secret: HashSecret::new([7; 16]), table_id };
             let reporter = Reporter { pop: format!("p{name}"), worker: worker * 0x1234_5678_9abc_def1 };
-            Limiter::new(Config::parse(RULES).unwrap().rules, identity, Some(reporter))
+            Limiter::new(PluginConfig::parse(RULES).unwrap().rules, identity, Some(reporter))
         };
         Self { workers: [1, 2].map(worker).into(), slots: LocalSlots::new(1) }
     }
@@ -71,7 +71,7 @@ struct Message {
 struct Flight {
     pop: usize,
     began_us: u64,
-    afterwards: Vec<Afterwards>,
+    afterwards: Vec<EndAction>,
 }
 
 struct World {
@@ -103,11 +103,11 @@ impl World {
         let mut heard: Vec<_> = self.messages.extract_if(.., |one| one.is_due(now)).collect();
         heard.sort_by_key(|one| one.answered_us);
         for message in heard {
-            self.hear(message);
+            self.observe(message);
         }
     }
 
-    fn hear(&mut self, Message { pop, worker, is_draw, report, answered_us, answer, .. }: Message) {
+    fn observe(&mut self, Message { pop, worker, is_draw, report, answered_us, answer, .. }: Message) {
         let (number, now) = (report.sequence, at(self.us));
         let Pop { workers, slots } = &mut self.pops[pop];
         let limiter = &mut workers[worker];
@@ -141,7 +141,7 @@ impl World {
 
     fn ask(&mut self, pop: usize, worker: usize, trip_us: [u64; 2]) {
         let Pop { workers, slots } = &mut self.pops[pop];
-        workers[worker].note_heard(3, false, at(self.us));
+        workers[worker].record_reply(3, false, at(self.us));
         let decision = workers[worker].decide(&mut Client, slots, at(self.us));
         match decision {
             Decision::Wait(report) => self.send(pop, worker, true, *report, trip_us),
@@ -213,9 +213,9 @@ fn answer(escrow: &mut Escrow, report: &Report, us: u64) -> Vec<u8> {
     let mut grants = vec![];
     if let Some(rule) = report.rules.first() {
         let id = BudgetId::new(rule.name.clone(), vec![1]);
-        let (lease_us, law) = (2 * SECOND_US, rule.sharing.law);
-        let draw = Draw { id, quota: rule.quota, lease_us, law, window: None, claims };
-        let drawn = escrow.draw(1 << 50 | us, &report.pop, &draw);
+        let (lease_us, refill_policy) = (2 * SECOND_US, rule.sharing.refill_policy);
+        let draw = AcquireRequest { id, quota: rule.quota, lease_us, refill_policy, window: None, claims };
+        let drawn = escrow.acquire(1 << 50 | us, &report.pop, &draw);
         grants.extend(drawn.leases.into_iter().map(Allowance::Leased));
     }
     Reply { sequence: report.sequence, pops: 3, settled: Settled::All, grants, ..Reply::default() }.encode()

@@ -8,7 +8,7 @@ use weir_sync::metrics::page::{self, Format};
 use weir_tests::artefact;
 use weir_tests::client::{Ask, Client};
 use weir_tests::weir_sync::{TOKEN, WeirSync};
-use weir_wire::messages::{CONTENT_TYPE, Key, Message, REPORT_PATH, Report, Rule};
+use weir_wire::messages::{BudgetRule, CONTENT_TYPE, Key, Message, REPORT_PATH, Report};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 
@@ -32,7 +32,7 @@ const OF_PROMETHEUS: &str = "application/openmetrics-text;version=1.0.0,\
 /// A POP's report of one key that is far in debt.
 fn report() -> Report {
     let quota = Quota::new(Rate::new(1, Period::Day).unwrap(), 100).unwrap();
-    let rules = vec![Rule { name: "per-address".into(), quota, sharing: Sharing::of(quota) }];
+    let rules = vec![BudgetRule { name: "per-address".into(), quota, sharing: Sharing::of(quota) }];
     let key = Key {
         value: b"192.0.2.1".to_vec(),
         epoch: 1,

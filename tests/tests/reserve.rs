@@ -6,9 +6,11 @@ use std::collections::VecDeque;
 use fastrand::Rng;
 use serde_json::json;
 use weir_budget::budget::Budget;
-use weir_budget::divide::Terms;
-use weir_budget::hub::{Answers, Hub, Settings};
-use weir_limiter::edge::{Answered, Call, Edge, Effect, HostRules, LocalSite, Open, Response, Step};
+use weir_budget::divide::GrantSettings;
+use weir_budget::hub::{Hub, HubSettings, StoreReplies};
+use weir_limiter::engine::{
+    CallResult, Effect, Engine, HostRules, LocalHost, OpenRequest, RequestStep, SyncCall, UpstreamResponse,
+};
 use weir_rules::request::{Attribute, Request};
 use weir_wire::messages::{Message, Report};
 use weir_wire::time::{SECOND_NS, Time};
@@ -37,7 +39,7 @@ impl Request for Client {
 /// A response that used so many tokens.
 struct Used(u64);
 
-impl Response for Used {
+impl UpstreamResponse for Used {
     fn status(&mut self) -> u16 {
         200
     }
@@ -55,19 +57,19 @@ impl Response for Used {
 }
 
 struct Pop {
-    edge: Edge,
-    site: LocalSite,
+    edge: Engine,
+    site: LocalHost,
     /// When it reports next.
     reports_at: u64,
     /// Requests under way: when each ends, and what it will have cost.
-    open: Vec<(u64, u64, Open)>,
+    open: Vec<(u64, u64, OpenRequest)>,
     /// Answers on their way to it: when each comes.
-    answers: VecDeque<(u64, u64, Answered)>,
+    answers: VecDeque<(u64, u64, CallResult)>,
 }
 
 impl Pop {
     fn new(number: u64) -> Self {
-        let mut site = LocalSite::new([7; 16], u32::try_from(number).unwrap());
+        let mut site = LocalHost::new([7; 16], u32::try_from(number).unwrap());
         site.random = number;
         let rule = json!({
             "name": "tokens", "key": ["client_address"], "rate": format!("{RATE}/s"), "burst": BURST,
@@ -78,7 +80,8 @@ impl Pop {
             "sync": {"cluster": "weir-sync", "pop": format!("pop{number}"), "key_secret": "no-secret-of-anybody"},
         });
         let bytes = configuration.to_string().into_bytes();
-        let configured = Edge::configure(&bytes, HostRules::default(), &mut site, Time::from_nanos(BEGIN_NS));
+        let configured =
+            Engine::configure(&bytes, HostRules::default(), &mut site, Time::from_nanos(BEGIN_NS));
         let (edge, _) = configured.expect("a good configuration");
         let reports_at = BEGIN_NS + number * INTERVAL_NS / 7;
         Self { edge, site, reports_at, open: Vec::new(), answers: VecDeque::new() }
@@ -86,9 +89,9 @@ impl Pop {
 
     /// A request that will cost this and take so long. Whether it is let through.
     fn ask(&mut self, cost: u64, lasts_ns: u64, now: u64) -> bool {
-        let mut open = Open::new(0);
+        let mut open = OpenRequest::new(0);
         let decided = self.edge.request(&mut open, &mut Client, &mut self.site, Time::from_nanos(now));
-        let is_let_through = matches!(decided.step, Step::Continue);
+        let is_let_through = matches!(decided.step, RequestStep::Continue);
         if is_let_through {
             self.open.push((now + lasts_ns, cost, open));
         }
@@ -100,7 +103,7 @@ impl Pop {
         let (ended, open) = std::mem::take(&mut self.open).into_iter().partition(|(at, ..)| *at <= now);
         self.open = open;
         let time = Time::from_nanos(now);
-        let ended: Vec<(u64, u64, Open)> = ended;
+        let ended: Vec<(u64, u64, OpenRequest)> = ended;
         ended.into_iter().fold(0, |sum, (_, cost, mut open)| {
             self.edge.response_sent(&mut open, &mut Used(cost), &mut self.site, time);
             self.edge.end(&mut open, &mut self.site, time);
@@ -109,7 +112,7 @@ impl Pop {
     }
 
     /// What it wants to say to weir-sync now, and takes in what weir-sync has answered.
-    fn exchange(&mut self, now: u64) -> Vec<Call> {
+    fn exchange(&mut self, now: u64) -> Vec<SyncCall> {
         let time = Time::from_nanos(now);
         while self.answers.front().is_some_and(|(at, ..)| *at <= now) {
             let Some((_, number, answer)) = self.answers.pop_front() else { break };
@@ -140,9 +143,9 @@ struct Run {
 fn run(pops: u64, asks_per_second: u64, cost_max: u64, lasts_max_ms: u64, moves: bool) -> Run {
     let mut rng = Rng::with_seed(7);
     let mut all: Vec<Pop> = (0..pops).map(Pop::new).collect();
-    let settings = Settings {
+    let settings = HubSettings {
         member: "eu".into(),
-        terms: Terms::default(),
+        terms: GrantSettings::default(),
         pop_ttl_ns: 10 * SECOND_NS,
         pops_expected: 0,
     };
@@ -159,12 +162,12 @@ fn run(pops: u64, asks_per_second: u64, cost_max: u64, lasts_max_ms: u64, moves:
                 let report = Report::decode(&call.body).expect("a report");
                 let (time, unix_us) = (Time::from_nanos(now), 1_800_000_000_000_000 + now / 1_000);
                 let pending = hub.report(time, unix_us, report);
-                let charge = |entry: &weir_budget::plan::Entry| {
+                let charge = |entry: &weir_budget::plan::PlanEntry| {
                     Ok(budget.charge(unix_us, &entry.charge("eu", pending.pop())))
                 };
                 let accounts = pending.entries().iter().map(charge).collect();
-                let answers: Answers<()> =
-                    Answers { accounts, drawn: vec![], pops: Ok(u32::try_from(pops).unwrap()) };
+                let answers: StoreReplies<()> =
+                    StoreReplies { accounts, drawn: vec![], pops: Ok(u32::try_from(pops).unwrap()) };
                 let reply = hub.settle(time, 0, pending, answers).reply.encode();
                 pop.answers.push_back((now + ROUND_TRIP_NS, call.number, Ok(reply)));
             }

@@ -4,11 +4,12 @@
 use std::collections::VecDeque;
 
 use serde_json::{Value, json};
-use weir_budget::divide::Terms;
-use weir_budget::escrow::{Claim, Draw, Drawn, Escrow};
-use weir_budget::hub::{Answers, Hub, Settings};
-use weir_limiter::edge::{
-    Answered, Call, Edge, Effect, HostRules, LocalSite, Open, Response, Step, Take, Taken,
+use weir_budget::divide::GrantSettings;
+use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, Escrow};
+use weir_budget::hub::{Hub, HubSettings, StoreReplies};
+use weir_limiter::engine::{
+    CallResult, Consume, ConsumeReply, Effect, Engine, HostRules, LocalHost, OpenRequest, RequestStep,
+    SyncCall, UpstreamResponse,
 };
 use weir_rules::request::{Attribute, Request};
 use weir_wire::messages::{Message, Report};
@@ -34,7 +35,7 @@ impl Request for Client {
 /// A response of so many kilobytes.
 struct Kilobytes(u64);
 
-impl Response for Kilobytes {
+impl UpstreamResponse for Kilobytes {
     fn status(&mut self) -> u16 {
         200
     }
@@ -51,11 +52,11 @@ impl Response for Kilobytes {
 }
 
 struct Pop {
-    edge: Edge,
-    site: LocalSite,
+    edge: Engine,
+    site: LocalHost,
     /// How often it ticks: more often than it reports, if it holds requests.
     tick_ns: u64,
-    answers: VecDeque<(u64, u64, Answered)>,
+    answers: VecDeque<(u64, u64, CallResult)>,
 }
 
 /// A weir-sync and its POPs.
@@ -64,7 +65,7 @@ struct World {
     pops: Vec<Pop>,
     hub: Hub,
     budget: Escrow,
-    law: Value,
+    refill_policy: Value,
 }
 
 fn time(ns: u64) -> Time {
@@ -85,12 +86,12 @@ impl World {
             rule.as_object_mut().unwrap().remove("strict");
         }
         let pop = |number: u32| {
-            let mut site = LocalSite::new([7; 16], number);
+            let mut site = LocalHost::new([7; 16], number);
             (site.random, site.unix_ns) = (number.into(), UNIX_BEGIN_US * 1_000);
             let sync = json!({"cluster": "weir-sync", "pop": format!("pop{number}"), "key_secret": "no-secret-of-anybody"});
             let bytes =
                 json!({"rules": [rule], "table": {"addresses": 160}, "sync": sync}).to_string().into_bytes();
-            let configured = Edge::configure(&bytes, HostRules::default(), &mut site, time(BEGIN_NS));
+            let configured = Engine::configure(&bytes, HostRules::default(), &mut site, time(BEGIN_NS));
             let (mut edge, effects) = configured.expect("a good configuration");
             let tick_ns = effects.iter().find_map(|effect| match effect {
                 Effect::SetTimer(ms) => Some(u64::from(*ms) * MS),
@@ -102,27 +103,27 @@ impl World {
             let tick_ns = tick_ns.expect("it ticks");
             Pop { edge, site, tick_ns, answers: VecDeque::new() }
         };
-        let settings = Settings {
+        let settings = HubSettings {
             member: "eu".into(),
-            terms: Terms::default(),
+            terms: GrantSettings::default(),
             pop_ttl_ns: 10 * SECOND_NS,
             pops_expected: 0,
         };
         let pops = (1..=2).map(pop).collect();
         let (hub, budget) = (Hub::new(settings), Escrow::default());
-        let mut world = Self { now_ns: BEGIN_NS, pops, hub, budget, law: fields.clone() };
+        let mut world = Self { now_ns: BEGIN_NS, pops, hub, budget, refill_policy: fields.clone() };
         world.pass(SECOND_NS);
         world
     }
 
     /// What weir-sync answers to a call, now.
-    fn reply(&mut self, call: &Call) -> Vec<u8> {
+    fn reply(&mut self, call: &SyncCall) -> Vec<u8> {
         let report = Report::decode(&call.body).expect("a report");
         let (now, unix) = (time(self.now_ns), unix_us(self.now_ns));
         let pending = self.hub.report(now, unix, report);
-        let draw = |draw: &Draw| Ok(self.budget.draw(unix, pending.pop(), draw));
-        let drawn: Vec<Result<Drawn, ()>> = pending.draws().iter().map(draw).collect();
-        let answers = Answers { accounts: vec![], drawn, pops: Ok(2) };
+        let draw = |draw: &AcquireRequest| Ok(self.budget.acquire(unix, pending.pop(), draw));
+        let drawn: Vec<Result<AcquireResult, ()>> = pending.draws().iter().map(draw).collect();
+        let answers = StoreReplies { accounts: vec![], drawn, pops: Ok(2) };
         let outcome = self.hub.settle(now, 0, pending, answers);
         outcome.reply.encode()
     }
@@ -164,24 +165,24 @@ impl World {
     }
 
     /// What a gateway's take gets.
-    fn take(&mut self, take: &Take) -> Taken {
+    fn take(&mut self, take: &Consume) -> ConsumeReply {
         let rule = &self.pops[0].edge.rules().rules()[usize::from(take.rule)];
         let id = weir_budget::budget::BudgetId::new("r".into(), take.value.as_bytes().to_vec());
         let claims = vec![Claim::take(take.tokens)];
-        let (quota, law) = (rule.quota, rule.sharing.law);
-        let drawn = self.budget.draw(
+        let (quota, refill_policy) = (rule.quota, rule.sharing.refill_policy);
+        let drawn = self.budget.acquire(
             unix_us(self.now_ns),
             "p",
-            &Draw { id, quota, lease_us: 0, law, window: None, claims },
+            &AcquireRequest { id, quota, lease_us: 0, refill_policy, window: None, claims },
         );
         let lease = drawn.leases[0];
         let is_taken = lease.charged >= u64::from(take.tokens);
-        Taken { is_taken, left: lease.left, wait_ms: lease.wait_ms }
+        ConsumeReply { is_taken, left: lease.left, wait_ms: lease.wait_ms }
     }
 
     /// A request at this POP. Whether it is let through, or when it is to be sent again, in seconds.
-    fn ask(&mut self, pop: usize) -> Result<Open, u64> {
-        let mut open = Open::new(7);
+    fn ask(&mut self, pop: usize) -> Result<OpenRequest, u64> {
+        let mut open = OpenRequest::new(7);
         let now = time(self.now_ns);
         let Pop { edge, site, .. } = &mut self.pops[pop];
         let mut next = Next::of(edge.request(&mut open, &mut Client, site, now).step);
@@ -213,7 +214,7 @@ impl World {
     }
 
     /// Its response is so large.
-    fn end(&mut self, pop: usize, mut open: Open, kilobytes: u64) {
+    fn end(&mut self, pop: usize, mut open: OpenRequest, kilobytes: u64) {
         let (now, Pop { edge, site, .. }) = (time(self.now_ns), &mut self.pops[pop]);
         edge.response_sent(&mut open, &mut Kilobytes(kilobytes), site, now);
         edge.end(&mut open, site, now);
@@ -232,7 +233,7 @@ impl World {
                 }
             }
         }
-        panic!("{} refusals in a row: {}", RETRIES + 1, self.law);
+        panic!("{} refusals in a row: {}", RETRIES + 1, self.refill_policy);
     }
 }
 
@@ -240,18 +241,18 @@ impl World {
 enum Next {
     LetThrough,
     Refused(u64),
-    Call(Call),
-    Take(Box<Take>),
+    Call(SyncCall),
+    Take(Box<Consume>),
 }
 
 impl Next {
-    fn of(step: Step<'_>) -> Self {
+    fn of(step: RequestStep<'_>) -> Self {
         match step {
             // Its turn comes soon.
-            Step::Continue | Step::Hold => Self::LetThrough,
-            Step::Call(call) => Self::Call(call),
-            Step::Take(take) => Self::Take(take),
-            Step::Answer(answer) => {
+            RequestStep::Continue | RequestStep::Hold => Self::LetThrough,
+            RequestStep::Call(call) => Self::Call(call),
+            RequestStep::Take(take) => Self::Take(take),
+            RequestStep::Answer(answer) => {
                 assert_eq!(answer.status, 429, "{}", answer.details);
                 let headers = std::str::from_utf8(answer.headers).unwrap();
                 let after = headers.lines().find_map(|line| line.strip_prefix("retry-after: "));

@@ -1,6 +1,6 @@
 //! The simulation: what it reaches, and that what it says can be seen again.
 
-use weir_budget::claims;
+use weir_budget::report_limits;
 use weir_tests::simulation::faults::Fault;
 use weir_tests::simulation::lies::Lie;
 use weir_tests::simulation::scenario::{self, Plan, Size};
@@ -239,7 +239,8 @@ fn a_pop_that_lies_takes_no_more_than_the_stated_amount_from_another_pops_client
         let world = scenario::run(plan).unwrap();
         let account = world.reference.account(0, 0);
         let quota = account.quota;
-        let at_once_ns = claims::BURSTS * quota.fill_ns() + claims::LATE_NS + claims::SPAN_NS;
+        let at_once_ns =
+            report_limits::BURSTS * quota.fill_ns() + report_limits::LATE_NS + report_limits::SPAN_NS;
         // It takes a while to be heard, and to be forgotten.
         let stated = (at_once_ns + lies[1] - lies[0] + 5 * SECOND_NS) / quota.token_ns();
         let (offered, admitted) = (account.tally.offered, account.tally.admitted);

@@ -2,16 +2,16 @@
 
 use proptest::prelude::*;
 use weir_budget::budget::BudgetId;
-use weir_budget::escrow::{Claim, Draw, Escrow};
-use weir_limiter::decide::{Decision, Outcome};
-use weir_limiter::key::Secret;
+use weir_budget::escrow::{AcquireRequest, Claim, Escrow};
+use weir_limiter::decide::{Decision, DecisionKind};
+use weir_limiter::key::HashSecret;
 use weir_limiter::limiter::{Limiter, Reporter, TableIdentity};
 use weir_limiter::table::slot::Slot;
 use weir_limiter::table::{ReadError, Slots, Version, WriteError};
-use weir_rules::config::Config;
+use weir_rules::config::PluginConfig;
 use weir_rules::request::{Attribute, Request};
-use weir_wire::law::Law;
 use weir_wire::messages::{Allowance, Message as _, Reply, Report, Settled};
+use weir_wire::refill_policy::RefillPolicy;
 use weir_wire::time::Time;
 
 const SECOND_US: u64 = 1_000_000;
@@ -50,9 +50,9 @@ impl Slots for Full {
 fn workers() -> Vec<Limiter> {
     let of = |(worker, pop): (u64, &&str)| {
         let table_id = u32::from(**pop == *"b");
-        let identity = TableIdentity { secret: Secret::new([7; 16]), table_id };
+        let identity = TableIdentity { secret: HashSecret::new([7; 16]), table_id };
         let reporter = Reporter { pop: (*pop).into(), worker: worker * 0x1234_5678_9abc_def1 };
-        Limiter::new(Config::parse(RULES).unwrap().rules, identity, Some(reporter))
+        Limiter::new(PluginConfig::parse(RULES).unwrap().rules, identity, Some(reporter))
     };
     (0..).zip(&POPS).map(of).collect()
 }
@@ -70,9 +70,15 @@ fn answer(escrow: &mut Escrow, report: &Report, us: u64) -> Vec<u8> {
             .encode();
     };
     let id = BudgetId::new("login".into(), vec![1]);
-    let draw =
-        Draw { id, quota: rule.quota, lease_us: 2 * SECOND_US, law: Law::Steady, window: None, claims };
-    let drawn = escrow.draw(us, &report.pop, &draw);
+    let draw = AcquireRequest {
+        id,
+        quota: rule.quota,
+        lease_us: 2 * SECOND_US,
+        refill_policy: RefillPolicy::Continuous,
+        window: None,
+        claims,
+    };
+    let drawn = escrow.acquire(us, &report.pop, &draw);
     let grants = drawn.leases.into_iter().map(Allowance::Leased).collect();
     Reply { sequence: report.sequence, pops: 2, settled: Settled::All, grants, ..Reply::default() }.encode()
 }
@@ -95,11 +101,11 @@ fn a_busy_key_gets_its_quota() {
     let (mut limiter, mut escrow) = (workers().remove(0), Escrow::default());
     let (mut waiting, mut admitted) = (Vec::<(u64, u64, Vec<u8>)>::new(), 0);
     for us in (0..60 * SECOND_US).step_by(10_000) {
-        limiter.note_heard(1, false, at(us));
+        limiter.record_reply(1, false, at(us));
         for (_, draw, bytes) in waiting.extract_if(.., |(sent_us, ..)| *sent_us + 4 * STEP_US <= us) {
             let answered = limiter.drawn(draw, &bytes, &mut Full, at(us)).unwrap();
             let outcome = limiter.decide_again(answered, &mut Client, &mut Full, at(us)).outcome();
-            admitted += u64::from(outcome == Outcome::Allow);
+            admitted += u64::from(outcome == DecisionKind::Allow);
         }
         if us % (250 * SECOND_US / 1_000) == 0
             && let Some(report) = limiter.report(&mut Full, true, at(us))
@@ -141,14 +147,14 @@ proptest! {
                 let limiter = &mut workers[one.worker];
                 let answered = limiter.drawn(one.draw, &one.answer.unwrap(), &mut Full, at(us)).unwrap();
                 match limiter.decide_again(answered, &mut Client, &mut Full, at(us)).outcome() {
-                    Outcome::Allow => admitted.push(us),
-                    outcome => { prop_assert_eq!(outcome, Outcome::Limit); refused += 1; }
+                    DecisionKind::Allow => admitted.push(us),
+                    outcome => { prop_assert_eq!(outcome, DecisionKind::Limit); refused += 1; }
                 }
             }
             let limiter = &mut workers[worker];
-            limiter.note_heard(2, false, at(us));
+            limiter.record_reply(2, false, at(us));
             let decision = limiter.decide(&mut Client, &mut Full, at(us));
-            prop_assert!(matches!(decision.outcome(), Outcome::Wait | Outcome::Limit));
+            prop_assert!(matches!(decision.outcome(), DecisionKind::Wait | DecisionKind::Limit));
             if let Decision::Wait(report) = decision {
                 let draw = report.sequence;
                 if fate == 1 {

@@ -6,7 +6,7 @@ use crate::RuleIndex;
 
 /// An event that is counted besides decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum CountedEvent {
     /// A spent entry was dropped from a slot to make room.
     Evicted,
     /// A new key started with other keys' debts, or shared an overflow cell, because its slot was full.
@@ -51,7 +51,7 @@ pub enum Event {
     ListBlocked,
 }
 
-impl Event {
+impl CountedEvent {
     /// Each event with the name of its metric, in the order of the variants.
     pub const METRICS: [(Self, &'static str); 20] = [
         (Self::Evicted, "weir.table.evicted"),
@@ -80,13 +80,13 @@ impl Event {
 /// Counts per event and per rule.
 #[derive(Clone, Debug)]
 pub struct Counters {
-    events: [u32; Event::METRICS.len()],
-    rules: Vec<RuleCounts>,
+    events: [u32; CountedEvent::METRICS.len()],
+    rules: Vec<RuleCounters>,
 }
 
 /// A rule's decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RuleCounts {
+pub struct RuleCounters {
     /// Requests that the rule counted and that were let through.
     pub allowed: u32,
     /// Requests that the rule limited.
@@ -100,12 +100,12 @@ pub struct RuleCounts {
 impl Counters {
     /// Creates counters for `rules` rules, all zero.
     pub(crate) fn new(rules: usize) -> Self {
-        Self { events: [0; Event::METRICS.len()], rules: alloc::vec![RuleCounts::default(); rules] }
+        Self { events: [0; CountedEvent::METRICS.len()], rules: alloc::vec![RuleCounters::default(); rules] }
     }
 
     /// Resizes to `rules` new rules. The counts of the rule at `i` move to `to(i)`, or are lost.
     pub(crate) fn rearrange(&mut self, rules: usize, to: impl Fn(usize) -> Option<usize>) {
-        let before = core::mem::replace(&mut self.rules, alloc::vec![RuleCounts::default(); rules]);
+        let before = core::mem::replace(&mut self.rules, alloc::vec![RuleCounters::default(); rules]);
         for (i, counts) in before.into_iter().enumerate() {
             if let Some(place) = to(i).and_then(|to| self.rules.get_mut(to)) {
                 *place = counts;
@@ -113,14 +113,14 @@ impl Counters {
         }
     }
 
-    pub(crate) fn add(&mut self, event: Event, n: u32) {
+    pub(crate) fn add(&mut self, event: CountedEvent, n: u32) {
         if let Some(count) = self.events.get_mut(event as usize) {
             *count = count.saturating_add(n);
         }
     }
 
     /// Counts a decision about a rule.
-    pub(crate) fn count(&mut self, rule: RuleIndex, which: impl FnOnce(&mut RuleCounts) -> &mut u32) {
+    pub(crate) fn count(&mut self, rule: RuleIndex, which: impl FnOnce(&mut RuleCounters) -> &mut u32) {
         if let Some(counts) = self.rules.get_mut(usize::from(rule)) {
             let count = which(counts);
             *count = count.saturating_add(1);
@@ -135,12 +135,12 @@ impl Counters {
     }
 
     /// Takes the count of `event` since the last take.
-    pub fn take_event(&mut self, event: Event) -> u32 {
+    pub fn take_event(&mut self, event: CountedEvent) -> u32 {
         self.events.get_mut(event as usize).map_or(0, core::mem::take)
     }
 
     /// Takes a rule's decisions since the last take.
-    pub fn take_rule(&mut self, rule: usize) -> RuleCounts {
-        self.rules.get_mut(rule).map_or(RuleCounts::default(), core::mem::take)
+    pub fn take_rule(&mut self, rule: usize) -> RuleCounters {
+        self.rules.get_mut(rule).map_or(RuleCounters::default(), core::mem::take)
     }
 }

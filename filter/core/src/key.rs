@@ -3,15 +3,15 @@
 use siphasher::sip128::SipHasher13;
 use weir_rules::fleet_secret::FleetSecret;
 
-/// Longest key, in bytes, that [`Secret::hash_short`] takes.
+/// Longest key, in bytes, that [`HashSecret::hash_short`] takes.
 pub(crate) const SHORT_BYTES_MAX: usize = 16;
 
 /// The secret that keys are hashed with. It is random for each process and shared by its workers, so that
 /// clients cannot aim two keys at one slot.
 #[derive(Clone, Copy)]
-pub struct Secret(SipHasher13);
+pub struct HashSecret(SipHasher13);
 
-impl Secret {
+impl HashSecret {
     /// Creates a secret from random bytes.
     pub fn new(bytes: [u8; 16]) -> Self {
         Self(SipHasher13::new_with_key(&bytes))
@@ -28,7 +28,7 @@ impl Secret {
         KeyHash { place: hash.h1, tag: hash.h2 }
     }
 
-    /// [`Secret::hash`] of the lowest `size` bytes of `value` in little-endian order; `size` is at most
+    /// [`HashSecret::hash`] of the lowest `size` bytes of `value` in little-endian order; `size` is at most
     /// [`SHORT_BYTES_MAX`].
     #[inline]
     pub(crate) fn hash_short(&self, value: u128, size: usize) -> KeyHash {
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn another_secret_is_another_place() {
-        let (a, b) = (Secret::new([1; 16]), Secret::new([2; 16]));
+        let (a, b) = (HashSecret::new([1; 16]), HashSecret::new([2; 16]));
         assert_eq!(a.hash(b"key"), a.hash(b"key"));
         assert_ne!(a.hash(b"key").place, b.hash(b"key").place);
     }

@@ -1,22 +1,22 @@
-//! The decision of a rate limiter at the edge: the matching rules of a request, the buckets of its keys, the
+//! The decision of a rate limiter at the engine: the matching rules of a request, the buckets of its keys, the
 //! outcome, and the response to the client.
 //!
 //! This crate has no clock, no host and no IO. Time is an argument ([`weir_wire::time::Time`]). The shared
 //! table is behind a trait ([`table::Slots`]), and so is the request ([`weir_rules::request::Request`]). So a
 //! proxy (`weir-filter`), a simulation and a test run the same code.
 //!
-//! [`edge::Edge`] is a whole worker except its IO. [`buckets::Bucket`] is the counter it is built on:
+//! [`engine::Engine`] is a whole worker except its IO. [`buckets::Bucket`] is the counter it is built on:
 //!
 //! ```
-//! use weir_limiter::buckets::{Bucket, Take};
+//! use weir_limiter::buckets::{Bucket, TakeResult};
 //! use weir_wire::quota::Quota;
 //! use weir_wire::time::Time;
 //!
 //! // A token each 100 ms, and a burst of one.
 //! let quota = Quota::from_token_ns(100_000_000, 1)?;
 //! let now = Time::from_nanos(1_000_000_000);
-//! let Take::Taken(bucket) = Bucket::FULL.take(&quota, 1, now) else { panic!("a full bucket has a token") };
-//! let Take::Short { wait_ns } = bucket.take(&quota, 1, now) else { panic!("it had one") };
+//! let TakeResult::Taken(bucket) = Bucket::FULL.take(&quota, 1, now) else { panic!("a full bucket has a token") };
+//! let TakeResult::Short { wait_ns } = bucket.take(&quota, 1, now) else { panic!("it had one") };
 //! assert_eq!(wait_ns, 100_000_000);
 //! # Ok::<(), weir_wire::quota::QuotaError>(())
 //! ```
@@ -41,7 +41,7 @@ pub(crate) const OWN_MEMORY: bool = cfg!(feature = "own_memory");
 pub mod buckets;
 pub mod counters;
 pub mod decide;
-pub mod edge;
+pub mod engine;
 pub mod fleet;
 pub mod key;
 pub mod limiter;

@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use weir_limiter::decide::Decision;
-use weir_limiter::key::Secret;
+use weir_limiter::key::HashSecret;
 use weir_limiter::limiter::{Limiter, TableIdentity};
-use weir_limiter::response::Answers;
+use weir_limiter::response::PreparedResponses;
 use weir_limiter::table::LocalSlots;
-use weir_rules::config::Config;
+use weir_rules::config::PluginConfig;
 use weir_rules::request::{Attribute, Request};
 use weir_wire::time::{SECOND_NS, Time};
 
@@ -42,8 +42,8 @@ fn herd(jitter_s: u32, burst: u32, requests: u32) -> (u64, u64) {
         r#"{{"rules": [{{"name": "r", "key": ["client_address"], "rate": "20/s", "burst": {burst},
             "response": {{"retry_after_jitter_s": {jitter_s}}}}}]}}"#
     );
-    let rules = Config::parse(rules.as_bytes()).expect("good rules").rules;
-    let identity = TableIdentity { secret: Secret::new([7; 16]), table_id: 1 };
+    let rules = PluginConfig::parse(rules.as_bytes()).expect("good rules").rules;
+    let identity = TableIdentity { secret: HashSecret::new([7; 16]), table_id: 1 };
     let (mut limiter, mut slots) = (Limiter::new(rules, identity, None), LocalSlots::new(1));
     let (mut random, mut through) = (Lcg(7), 0);
     let begin = 1_000 * SECOND_NS;
@@ -59,7 +59,7 @@ fn herd(jitter_s: u32, burst: u32, requests: u32) -> (u64, u64) {
             Decision::Allow { .. } => through += 1,
             Decision::Refuse { status, jitter_s, .. } if tries > 1 => {
                 let rule = &limiter.rules().rules()[usize::from(status.rule)];
-                let after_s = Answers::numbers(rule, &status.standing, 0, jitter_s).retry_after_s;
+                let after_s = PreparedResponses::numbers(rule, &status.standing, 0, jitter_s).retry_after_s;
                 herd.push(Reverse((now + after_s * SECOND_NS + way_ns, requests, tries - 1)));
                 continue;
             }

@@ -5,12 +5,12 @@
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use weir_limiter::decide::Outcome;
-use weir_limiter::key::Secret;
+use weir_limiter::decide::DecisionKind;
+use weir_limiter::key::HashSecret;
 use weir_limiter::limiter::{Limiter, TableIdentity};
 use weir_limiter::table::LocalSlots;
 use weir_rules::RuleSet;
-use weir_rules::config::Config;
+use weir_rules::config::PluginConfig;
 use weir_rules::document::{self, DOCUMENT_BYTES_MAX};
 use weir_rules::reading::ConfigError;
 use weir_rules::request::{Attribute, Request};
@@ -41,10 +41,10 @@ fn asks(path: &str) -> Asks {
 
 /// Whether a rule of one request counts these: the first is let through, and the second is limited.
 fn counts(rules: &RuleSet, ask: impl Fn() -> Asks) -> bool {
-    let identity = TableIdentity { secret: Secret::new([7; 16]), table_id: 1 };
+    let identity = TableIdentity { secret: HashSecret::new([7; 16]), table_id: 1 };
     let (mut limiter, mut slots) = (Limiter::new(rules.clone(), identity, None), LocalSlots::new(64));
     let mut outcome = || limiter.decide(&mut ask(), &mut slots, Time::from_nanos(1 << 50)).outcome();
-    [outcome(), outcome()] == [Outcome::Allow, Outcome::Limit]
+    [outcome(), outcome()] == [DecisionKind::Allow, DecisionKind::Limit]
 }
 
 /// A rule of one request a day, with these fields changed.
@@ -87,7 +87,7 @@ fn a_thousand_rules_work_and_one_more_is_refused() {
     assert!(!counts(&rules, || asks("/1000")));
     let expected = ["rules: expected a list of 1 to 1000 rules, found a list"];
     assert_eq!(parse(&so_many_rules(RULES_MAX + 1)).unwrap_err(), expected);
-    let config = Config::parse(so_many_rules(RULES_MAX + 1).to_string().as_bytes());
+    let config = PluginConfig::parse(so_many_rules(RULES_MAX + 1).to_string().as_bytes());
     assert_eq!(config.map_err(|errors| told(&errors)).err().unwrap(), expected);
     assert_eq!(parse(&so_many_rules(0)).unwrap_err(), expected);
 }

@@ -3,18 +3,18 @@
 //! Natively: `cargo test -p weir-limiter --test vectors`. On wasm32: the same with
 //! `--target wasm32-unknown-unknown` and wasm-bindgen's test runner (`make vectors`).
 
-use weir_limiter::buckets::{Bucket, Take};
-use weir_limiter::decide::Outcome;
-use weir_limiter::key::Secret;
+use weir_limiter::buckets::{Bucket, TakeResult};
+use weir_limiter::decide::DecisionKind;
+use weir_limiter::key::HashSecret;
 use weir_limiter::limiter::{Limiter, Reporter, TableIdentity};
 use weir_limiter::table::LocalSlots;
 use weir_rules::address::{Prefixes, parse};
-use weir_rules::config::Config;
+use weir_rules::config::PluginConfig;
 use weir_rules::key::KeyValue;
 use weir_rules::request::{Attribute, Request};
 use weir_wire::messages::{
-    AdmitRatio, Allowance, Ban, Grant, Key, Leased, Message, Pushed, Replies, Reply, Report, Rule, Running,
-    Settled,
+    AdmitRatio, Allowance, Ban, BudgetRule, Grant, Key, Leased, Message, PushedGrant, Replies, Reply, Report,
+    RunningRules, Settled,
 };
 use weir_wire::quota::Quota;
 use weir_wire::sharing::Sharing;
@@ -56,7 +56,7 @@ impl Request for From {
 
 #[test]
 fn key_hashes() {
-    let secret = Secret::new(*b"0123456789abcdef");
+    let secret = HashSecret::new(*b"0123456789abcdef");
     for (address, expected) in [
         ("192.0.2.1:80", "0420c0000201 e46c72eb5a7662f0 6cc1a381a2fccd6e"),
         ("[2001:db8::1]:443", "064020010db800000000 32dfc133b3f6c636 0ef329d202513430"),
@@ -76,11 +76,11 @@ fn buckets() {
     for at in [5, 5, 5, 5, 142_857_147, 142_857_148, 999_999_999] {
         let now = Time::from_nanos(at);
         found.push(match bucket.take(&quota, 1, now) {
-            Take::Taken(after) => {
+            TakeResult::Taken(after) => {
                 bucket = after;
                 bucket.refilled().as_nanos()
             }
-            Take::Short { wait_ns } => wait_ns,
+            TakeResult::Short { wait_ns } => wait_ns,
         });
     }
     let expected = [142_857_148, 285_714_291, 428_571_434, 142_857_143, 1, 571_428_577, 1_142_857_142];
@@ -97,7 +97,7 @@ fn messages() {
         table: 1 << 20,
         made_ms: 1 << 31,
         pops: 330,
-        rules: vec![Rule { name: "r".into(), quota, sharing: Sharing::of(quota) }],
+        rules: vec![BudgetRule { name: "r".into(), quota, sharing: Sharing::of(quota) }],
         keys: vec![Key {
             rule: 0,
             value: vec![4, 32, 192, 0, 2, 1],
@@ -110,7 +110,7 @@ fn messages() {
             asked_recently: 128,
             ahead: 0,
         }],
-        running: Running { version: 5, refused: 6 },
+        running: RunningRules { version: 5, refused: 6 },
         replies: Replies { done: 299, lost: 298 },
         bans: vec![Ban { rule: 0, value: vec![4, 32, 192, 0, 2, 9], for_ms: 60_000 }],
         held: vec![],
@@ -130,7 +130,7 @@ fn messages() {
         settled: Settled::All,
         grants: vec![Allowance::Hot(grant)],
         rules: vec!["r".into()],
-        pushed: vec![Pushed { rule: 0, value: vec![4, 32, 192, 0, 2, 1], quota, grant }],
+        pushed: vec![PushedGrant { rule: 0, value: vec![4, 32, 192, 0, 2, 1], quota, grant }],
         rule_set: 6,
         bans: vec![],
         workers: 4,
@@ -154,8 +154,8 @@ fn a_long_run_of_decisions() {
         {"name": "net", "key": [{"client_address": {"ipv4": 24}}], "rate": "60/s", "burst": 40},
         {"name": "path", "match": {"path": {"prefix": "/a"}}, "key": ["client_address"], "rate": "50/m", "burst": 9}
     ]}"#;
-    let config = Config::parse(config).unwrap();
-    let identity = TableIdentity { secret: Secret::new([3; 16]), table_id: 1 };
+    let config = PluginConfig::parse(config).unwrap();
+    let identity = TableIdentity { secret: HashSecret::new([3; 16]), table_id: 1 };
     let reporter = Reporter { pop: "a".into(), worker: 1 };
     let mut worker = Limiter::new(config.rules, identity, Some(reporter));
     let (mut slots, mut rnd, mut now) = (LocalSlots::new(9), Lcg(42), Time::from_nanos(1 << 40));
@@ -164,7 +164,7 @@ fn a_long_run_of_decisions() {
         now += rnd.below(20_000_000);
         let request = format!("10.0.{}.{}:1", rnd.below(3), rnd.below(30));
         let decision = worker.decide(&mut From(request), &mut slots, now);
-        limited += u32::from(decision.outcome() == Outcome::Limit);
+        limited += u32::from(decision.outcome() == DecisionKind::Limit);
         let (rule, standing) = decision.strictest().unwrap();
         for part in [
             u64::try_from(usize::from(rule)).unwrap(),

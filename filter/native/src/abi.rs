@@ -28,7 +28,7 @@ pub(crate) struct Bytes {
 /// A header, owned by Envoy or by the module.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(crate) struct Header {
+pub(crate) struct EnvoyHeader {
     name: Bytes,
     value: Bytes,
 }
@@ -67,7 +67,7 @@ pub(crate) enum Headers {
 /// An attribute of a request.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(crate) enum AttributeId {
+pub(crate) enum EnvoyAttribute {
     ResponseSize = 21,
     SourceAddress = 24,
     RouteName = 61,
@@ -76,7 +76,7 @@ pub(crate) enum AttributeId {
 /// Level of a log line.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(crate) enum Level {
+pub(crate) enum EnvoyLogLevel {
     Info = 2,
     Warn = 3,
     Error = 4,
@@ -89,7 +89,7 @@ enum Source {
 }
 
 unsafe extern "C" {
-    fn envoy_dynamic_module_callback_log(level: Level, text: Bytes);
+    fn envoy_dynamic_module_callback_log(level: EnvoyLogLevel, text: Bytes);
     fn envoy_dynamic_module_callback_get_concurrency() -> u32;
 
     fn envoy_dynamic_module_callback_http_get_header(
@@ -115,7 +115,7 @@ unsafe extern "C" {
     fn envoy_dynamic_module_callback_http_send_response(
         filter: *mut c_void,
         status: u32,
-        headers: *const Header,
+        headers: *const EnvoyHeader,
         count: usize,
         body: Bytes,
         details: Bytes,
@@ -148,12 +148,12 @@ unsafe extern "C" {
     ) -> bool;
     fn envoy_dynamic_module_callback_http_filter_get_attribute_string(
         filter: *mut c_void,
-        attribute: AttributeId,
+        attribute: EnvoyAttribute,
         value: *mut Bytes,
     ) -> bool;
     fn envoy_dynamic_module_callback_http_filter_get_attribute_int(
         filter: *mut c_void,
-        attribute: AttributeId,
+        attribute: EnvoyAttribute,
         value: *mut u64,
     ) -> bool;
     fn envoy_dynamic_module_callback_http_filter_get_worker_index(filter: *mut c_void) -> u32;
@@ -162,7 +162,7 @@ unsafe extern "C" {
         filter: *mut c_void,
         callout: *mut u64,
         cluster: Bytes,
-        headers: *const Header,
+        headers: *const EnvoyHeader,
         count: usize,
         body: Bytes,
         timeout_ms: u64,
@@ -178,7 +178,7 @@ unsafe extern "C" {
         config: *mut c_void,
         callout: *mut u64,
         cluster: Bytes,
-        headers: *const Header,
+        headers: *const EnvoyHeader,
         count: usize,
         body: Bytes,
         timeout_ms: u64,
@@ -231,7 +231,7 @@ impl Bytes {
     }
 }
 
-impl Header {
+impl EnvoyHeader {
     /// Borrows a header of the module; the result must not outlive `name` and `value`.
     fn of(name: &[u8], value: &[u8]) -> Self {
         Self { name: Bytes::of(name), value: Bytes::of(value) }
@@ -239,14 +239,14 @@ impl Header {
 }
 
 /// The response to a callout.
-pub(crate) struct Reply<'a> {
-    headers: &'a [Header],
+pub(crate) struct CalloutResponse<'a> {
+    headers: &'a [EnvoyHeader],
     body: &'a [Bytes],
 }
 
-impl<'a> Reply<'a> {
+impl<'a> CalloutResponse<'a> {
     /// Borrows the arguments of the current hook.
-    pub(crate) fn of(headers: &'a Many<Header>, body: &'a Many<Bytes>) -> Self {
+    pub(crate) fn of(headers: &'a Many<EnvoyHeader>, body: &'a Many<Bytes>) -> Self {
         Self { headers: headers.get(), body: body.get() }
     }
 
@@ -290,17 +290,17 @@ impl<T> Many<T> {
 /// A value of the module that Envoy keeps for a configuration. Envoy passes it to each hook until the
 /// configuration ends.
 #[repr(transparent)]
-pub(crate) struct Kept<T>(*const T);
+pub(crate) struct KeptConfig<T>(*const T);
 
-impl<T> Clone for Kept<T> {
+impl<T> Clone for KeptConfig<T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for Kept<T> {}
+impl<T> Copy for KeptConfig<T> {}
 
-impl<T> Kept<T> {
+impl<T> KeptConfig<T> {
     pub(crate) const NONE: Self = Self(null());
 
     /// Moves the value to the heap, to be kept by Envoy.
@@ -322,7 +322,7 @@ impl<T> Kept<T> {
     }
 }
 
-/// Like [`Kept`], for a request. The value stays alive while a hook runs, even if the request ends in a call
+/// Like [`KeptConfig`], for a request. The value stays alive while a hook runs, even if the request ends in a call
 /// of that hook.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
@@ -353,7 +353,7 @@ impl<T> KeptRequest<T> {
 }
 
 /// Writes to Envoy's log.
-pub(crate) fn log(level: Level, text: &str) {
+pub(crate) fn log(level: EnvoyLogLevel, text: &str) {
     // SAFETY: Envoy reads the text during the call, which any thread may make.
     unsafe { envoy_dynamic_module_callback_log(level, Bytes::of(text.as_bytes())) }
 }
@@ -367,9 +367,9 @@ pub(crate) fn concurrency() -> u32 {
 /// Envoy's handle of a request, for hooks of that request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
-pub(crate) struct Stream(*mut c_void);
+pub(crate) struct StreamHandle(*mut c_void);
 
-impl Stream {
+impl StreamHandle {
     /// Applies `read` to the value at `index` of a header and to the number of its values.
     pub(crate) fn header<T>(
         self,
@@ -415,7 +415,7 @@ impl Stream {
         headers: impl Iterator<Item = (&'a [u8], &'a [u8])>,
         body: &[u8],
     ) {
-        let headers: Vec<Header> = headers.map(|(name, value)| Header::of(name, value)).collect();
+        let headers: Vec<EnvoyHeader> = headers.map(|(name, value)| EnvoyHeader::of(name, value)).collect();
         // SAFETY: Envoy copies everything during the call. The request may end in it.
         unsafe {
             envoy_dynamic_module_callback_http_send_response(
@@ -430,7 +430,7 @@ impl Stream {
     }
 
     /// Applies `read` to an attribute.
-    pub(crate) fn attribute<T>(self, id: AttributeId, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
+    pub(crate) fn attribute<T>(self, id: EnvoyAttribute, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let mut value = Bytes::NONE;
         // SAFETY: Envoy writes a pointer and a size during the call.
         let is_there = unsafe {
@@ -440,7 +440,7 @@ impl Stream {
     }
 
     /// Reads a numeric attribute.
-    pub(crate) fn number(self, id: AttributeId) -> Option<u64> {
+    pub(crate) fn number(self, id: EnvoyAttribute) -> Option<u64> {
         let mut value = 0;
         // SAFETY: Envoy writes eight bytes during the call.
         let is_there = unsafe {
@@ -538,9 +538,9 @@ pub(crate) struct Callout<'a> {
 
 impl Callout<'_> {
     /// Makes the call. Returns Envoy's id of it, or the error code if it was not made.
-    fn make(&self, call: impl FnOnce(*mut u64, Bytes, &[Header], Bytes) -> u32) -> Result<u64, u32> {
-        let header = |(name, value): &(&str, &str)| Header::of(name.as_bytes(), value.as_bytes());
-        let headers: Vec<Header> = self.headers.iter().map(header).collect();
+    fn make(&self, call: impl FnOnce(*mut u64, Bytes, &[EnvoyHeader], Bytes) -> u32) -> Result<u64, u32> {
+        let header = |(name, value): &(&str, &str)| EnvoyHeader::of(name.as_bytes(), value.as_bytes());
+        let headers: Vec<EnvoyHeader> = self.headers.iter().map(header).collect();
         let mut id = 0;
         match call(&raw mut id, Bytes::of(self.cluster.as_bytes()), &headers, Bytes::of(self.body)) {
             0 => Ok(id),
@@ -564,7 +564,7 @@ impl StreamScheduler {
 
 impl Drop for StreamScheduler {
     fn drop(&mut self) {
-        // SAFETY: it was made by `Stream::scheduler`, and is deleted once.
+        // SAFETY: it was made by `StreamHandle::scheduler`, and is deleted once.
         unsafe { envoy_dynamic_module_callback_http_filter_scheduler_delete(self.0) }
     }
 }
@@ -572,16 +572,16 @@ impl Drop for StreamScheduler {
 /// Envoy's handle of a configuration, for its hooks, which run on the main thread, and for its end.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(crate) struct Config(*mut c_void);
+pub(crate) struct ConfigHandle(*mut c_void);
 
 // SAFETY: the handle is used only in hooks of the configuration, which never run at the same time.
-unsafe impl Send for Config {}
+unsafe impl Send for ConfigHandle {}
 
 /// Envoy's id of a metric.
 #[derive(Clone, Copy)]
 pub(crate) struct MetricId(usize);
 
-impl Config {
+impl ConfigHandle {
     /// Creates a scheduler, by which other threads can run the configuration's `scheduled` hook.
     pub(crate) fn scheduler(self) -> Scheduler {
         // SAFETY: no memory is passed.
@@ -677,7 +677,7 @@ impl Scheduler {
 
 impl Drop for Scheduler {
     fn drop(&mut self) {
-        // SAFETY: it was made by `Config::scheduler`, and is deleted once.
+        // SAFETY: it was made by `ConfigHandle::scheduler`, and is deleted once.
         unsafe { envoy_dynamic_module_callback_http_filter_config_scheduler_delete(self.0) }
     }
 }

@@ -1,13 +1,13 @@
 //! Calls to weir-sync and their responses. Envoy assigns ids of its own to them.
 
-use weir_limiter::edge::{self, Answered, Call, Caller};
+use weir_limiter::engine::{self, CallResult, Caller, SyncCall};
 
-use crate::abi::{CALLOUT_ANSWERED, Callout, Reply};
+use crate::abi::{CALLOUT_ANSWERED, Callout, CalloutResponse};
 
 /// Makes a call by `make`. Returns Envoy's id of it, or the reason why it was not made.
 pub(crate) fn make(
     caller: &Caller,
-    call: &Call,
+    call: &SyncCall,
     make: impl FnOnce(&Callout<'_>) -> Result<u64, u32>,
 ) -> Result<u64, String> {
     let (cluster, headers) = (caller.cluster(), caller.headers(call));
@@ -23,10 +23,10 @@ pub(crate) fn make(
 }
 
 /// The body of a successful response, or the error.
-pub(crate) fn read_answer(result: u32, reply: &Reply<'_>) -> Answered {
+pub(crate) fn read_answer(result: u32, reply: &CalloutResponse<'_>) -> CallResult {
     if result != CALLOUT_ANSWERED {
-        return Err(edge::no_answer());
+        return Err(engine::no_answer());
     }
     let status = str::from_utf8(reply.header(":status")).ok().and_then(|status| status.parse().ok());
-    edge::answered(status.unwrap_or(0), reply.size(), || Ok(reply.body()))
+    engine::answered(status.unwrap_or(0), reply.size(), || Ok(reply.body()))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weir_limiter::edge::said_in_turn;
+use weir_limiter::engine::reported_in_turn;
 use weir_wire::messages::{RULES_MAX, RuleCounts};
 
 use crate::lock::locked;
@@ -40,7 +40,7 @@ pub(crate) fn add(name: &str, more: [u32; OF_RULE.len()]) {
 pub(crate) fn counted(turn: u64) -> (Vec<RuleCounts>, usize) {
     let defined = locked(&DEFINED);
     let all: Vec<_> = defined.iter().collect();
-    let said = said_in_turn(turn, all.len()).filter_map(|at| all.get(at));
+    let said = reported_in_turn(turn, all.len()).filter_map(|at| all.get(at));
     let of = |(name, decided): &(&String, &[u64; OF_RULE.len()])| RuleCounts {
         name: (*name).clone(),
         decided: **decided,

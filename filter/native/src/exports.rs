@@ -7,7 +7,8 @@ use std::ffi::c_char;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::abi::{
-    self, Bytes, Config, DataStatus, Header, HeadersStatus, Kept, KeptRequest, Level, Many, Reply, Stream,
+    self, Bytes, CalloutResponse, ConfigHandle, DataStatus, EnvoyHeader, EnvoyLogLevel, HeadersStatus,
+    KeptConfig, KeptRequest, Many, StreamHandle,
 };
 use crate::calls::read_answer;
 use crate::plugin::Plugin;
@@ -25,7 +26,7 @@ fn contained<T>(otherwise: T, act: impl FnOnce() -> T) -> T {
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
     let _ = catch_unwind(|| {
-        std::panic::set_hook(Box::new(|panic| abi::log(Level::Error, &format!("weir: {panic}"))));
+        std::panic::set_hook(Box::new(|panic| abi::log(EnvoyLogLevel::Error, &format!("weir: {panic}"))));
     });
     abi::VERSION.as_ptr()
 }
@@ -33,28 +34,28 @@ extern "C" fn envoy_dynamic_module_on_program_init() -> *const c_char {
 /// Called to create a configuration; a null result refuses it.
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
-    config: Config,
+    config: ConfigHandle,
     name: Bytes,
     bytes: Bytes,
-) -> Kept<Plugin> {
-    contained(Kept::NONE, || {
+) -> KeptConfig<Plugin> {
+    contained(KeptConfig::NONE, || {
         let name = String::from_utf8_lossy(name.get());
         let errors = match Plugin::new(config, &name, bytes.get()) {
-            Ok(plugin) => return Kept::new(plugin),
+            Ok(plugin) => return KeptConfig::new(plugin),
             Err(errors) => errors,
         };
         for error in errors {
-            abi::log(Level::Error, &format!("weir: {error}"));
+            abi::log(EnvoyLogLevel::Error, &format!("weir: {error}"));
         }
         let then = "the configuration is refused: correct the places above; what ran before runs on";
-        abi::log(Level::Error, &format!("weir: {then}"));
-        Kept::NONE
+        abi::log(EnvoyLogLevel::Error, &format!("weir: {then}"));
+        KeptConfig::NONE
     })
 }
 
 /// Called when a configuration ends, after all of its requests.
 #[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(plugin: Kept<Plugin>) {
+extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(plugin: KeptConfig<Plugin>) {
     contained((), || {
         if let Some(plugin) = plugin.end() {
             plugin.part();
@@ -64,8 +65,8 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_destroy(plugin: Kept<Pl
 
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_config_scheduled(
-    config: Config,
-    plugin: Kept<Plugin>,
+    config: ConfigHandle,
+    plugin: KeptConfig<Plugin>,
     _event: u64,
 ) {
     contained((), || {
@@ -77,11 +78,11 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_scheduled(
 
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_config_http_callout_done(
-    config: Config,
-    plugin: Kept<Plugin>,
+    config: ConfigHandle,
+    plugin: KeptConfig<Plugin>,
     callout: u64,
     result: u32,
-    headers: *const Header,
+    headers: *const EnvoyHeader,
     headers_count: usize,
     body: *const Bytes,
     body_count: usize,
@@ -89,20 +90,23 @@ extern "C" fn envoy_dynamic_module_on_http_filter_config_http_callout_done(
     contained((), || {
         let (headers, body) = (Many::of(headers, headers_count), Many::of(body, body_count));
         if let Some(plugin) = plugin.get() {
-            plugin.on_answer(callout, read_answer(result, &Reply::of(&headers, &body)), config);
+            plugin.on_answer(callout, read_answer(result, &CalloutResponse::of(&headers, &body)), config);
         }
     });
 }
 
 /// Called when a request begins. A null result would make Envoy close the stream.
 #[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_new(plugin: Kept<Plugin>, stream: Stream) -> Request {
+extern "C" fn envoy_dynamic_module_on_http_filter_new(
+    plugin: KeptConfig<Plugin>,
+    stream: StreamHandle,
+) -> Request {
     KeptRequest::new(RequestContext::new(plugin, stream))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
-    _: Stream,
+    _: StreamHandle,
     request: Request,
     is_all: bool,
 ) -> HeadersStatus {
@@ -113,7 +117,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
 
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(
-    _: Stream,
+    _: StreamHandle,
     request: Request,
     _is_all: bool,
 ) -> HeadersStatus {
@@ -127,7 +131,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(
 
 /// Called when the request is complete. Its attributes can still be read.
 #[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_stream_complete(_: Stream, request: Request) {
+extern "C" fn envoy_dynamic_module_on_http_filter_stream_complete(_: StreamHandle, request: Request) {
     contained((), || {
         if let Some(request) = request.get() {
             request.on_response_sent();
@@ -146,11 +150,11 @@ extern "C" fn envoy_dynamic_module_on_http_filter_destroy(request: Request) {
 
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_http_callout_done(
-    _: Stream,
+    _: StreamHandle,
     request: Request,
     callout: u64,
     result: u32,
-    headers: *const Header,
+    headers: *const EnvoyHeader,
     headers_count: usize,
     body: *const Bytes,
     body_count: usize,
@@ -158,13 +162,13 @@ extern "C" fn envoy_dynamic_module_on_http_filter_http_callout_done(
     contained((), || {
         let (headers, body) = (Many::of(headers, headers_count), Many::of(body, body_count));
         if let Some(request) = request.get() {
-            request.on_answer(callout, read_answer(result, &Reply::of(&headers, &body)));
+            request.on_answer(callout, read_answer(result, &CalloutResponse::of(&headers, &body)));
         }
     });
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(_: Stream, request: Request, _event: u64) {
+extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(_: StreamHandle, request: Request, _event: u64) {
     contained((), || {
         if let Some(request) = request.get() {
             request.on_turn();
@@ -175,18 +179,8 @@ extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(_: Stream, request: 
 // The hooks below have no effect, but Envoy requires them.
 
 #[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_request_body(_: Stream, _: Request, _: bool) -> DataStatus {
-    DataStatus::Continue
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_request_trailers(_: Stream, _: Request) -> DataStatus {
-    DataStatus::Continue
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_response_body(
-    _: Stream,
+extern "C" fn envoy_dynamic_module_on_http_filter_request_body(
+    _: StreamHandle,
     _: Request,
     _: bool,
 ) -> DataStatus {
@@ -194,16 +188,36 @@ extern "C" fn envoy_dynamic_module_on_http_filter_response_body(
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_response_trailers(_: Stream, _: Request) -> DataStatus {
+extern "C" fn envoy_dynamic_module_on_http_filter_request_trailers(
+    _: StreamHandle,
+    _: Request,
+) -> DataStatus {
+    DataStatus::Continue
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_response_body(
+    _: StreamHandle,
+    _: Request,
+    _: bool,
+) -> DataStatus {
+    DataStatus::Continue
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn envoy_dynamic_module_on_http_filter_response_trailers(
+    _: StreamHandle,
+    _: Request,
+) -> DataStatus {
     DataStatus::Continue
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_headers(
-    _: Stream,
+    _: StreamHandle,
     _: Request,
     _: u64,
-    _: *const Header,
+    _: *const EnvoyHeader,
     _: usize,
     _: bool,
 ) {
@@ -211,7 +225,7 @@ extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_headers(
 
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_data(
-    _: Stream,
+    _: StreamHandle,
     _: Request,
     _: u64,
     _: *const Bytes,
@@ -222,30 +236,36 @@ extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_data(
 
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_trailers(
-    _: Stream,
+    _: StreamHandle,
     _: Request,
     _: u64,
-    _: *const Header,
+    _: *const EnvoyHeader,
     _: usize,
 ) {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_complete(_: Stream, _: Request, _: u64) {}
+extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_complete(_: StreamHandle, _: Request, _: u64) {}
 
 #[unsafe(no_mangle)]
-extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_reset(_: Stream, _: Request, _: u64, _: u32) {}
+extern "C" fn envoy_dynamic_module_on_http_filter_http_stream_reset(
+    _: StreamHandle,
+    _: Request,
+    _: u64,
+    _: u32,
+) {
+}
 
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark(
-    _: Stream,
+    _: StreamHandle,
     _: Request,
 ) {
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_downstream_below_write_buffer_low_watermark(
-    _: Stream,
+    _: StreamHandle,
     _: Request,
 ) {
 }

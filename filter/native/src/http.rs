@@ -1,27 +1,27 @@
 //! Access to the attributes and headers of Envoy's requests and responses.
 
-use weir_limiter::edge::Response;
-use weir_limiter::response::{Header, Line};
+use weir_limiter::engine::UpstreamResponse;
+use weir_limiter::response::{Header, HeaderLine};
 use weir_rules::RuleSet;
 use weir_rules::after::After;
 use weir_rules::claim;
 use weir_rules::request::{Attribute, LINE_BREAK, Request};
 
-use crate::abi::{AttributeId, Headers, Metadata, Stream};
+use crate::abi::{EnvoyAttribute, Headers, Metadata, StreamHandle};
 
 /// Default metadata namespace of Envoy's JWT filter.
 const CLAIMS: &str = "envoy.filters.http.jwt_authn";
 
 /// A request of Envoy.
 pub(crate) struct HostRequest {
-    pub(crate) stream: Stream,
+    pub(crate) stream: StreamHandle,
     /// True if it is known to end with its headers.
     pub(crate) is_without_body: bool,
 }
 
 impl HostRequest {
     /// A request that may have a body.
-    pub(crate) fn of(stream: Stream) -> Self {
+    pub(crate) fn of(stream: StreamHandle) -> Self {
         Self { stream, is_without_body: false }
     }
 
@@ -29,7 +29,7 @@ impl HostRequest {
     fn read<T>(&mut self, attribute: &Attribute, take: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let stream = self.stream;
         match attribute {
-            Attribute::SourceAddress => stream.attribute(AttributeId::SourceAddress, take),
+            Attribute::SourceAddress => stream.attribute(EnvoyAttribute::SourceAddress, take),
             Attribute::Method => header(stream, Headers::Request, ":method", take),
             Attribute::Path => header(stream, Headers::Request, ":path", take),
             Attribute::Authority => header(stream, Headers::Request, ":authority", take),
@@ -37,7 +37,7 @@ impl HostRequest {
             // The name of an unnamed route is empty.
             Attribute::Route => {
                 let take = |name: &[u8]| (!name.is_empty()).then(|| take(name));
-                stream.attribute(AttributeId::RouteName, take).flatten()
+                stream.attribute(EnvoyAttribute::RouteName, take).flatten()
             }
             Attribute::Claim(path) => match path.as_slice() {
                 [name] => metadata(stream, CLAIMS, name).map(|value| take(&value)),
@@ -72,7 +72,7 @@ impl Request for HostRequest {
 }
 
 /// Applies `take` to a header's lines, with [`LINE_BREAK`] between them.
-fn header<T>(stream: Stream, map: Headers, name: &str, take: impl FnOnce(&[u8]) -> T) -> Option<T> {
+fn header<T>(stream: StreamHandle, map: Headers, name: &str, take: impl FnOnce(&[u8]) -> T) -> Option<T> {
     let mut take = Some(take);
     let (mut all, mut count) = (Vec::new(), 0);
     let first = stream.header(map, name, 0, |value, of| {
@@ -93,7 +93,7 @@ fn header<T>(stream: Stream, map: Headers, name: &str, take: impl FnOnce(&[u8]) 
     take.take().map(|take| take(&all))
 }
 
-fn metadata(stream: Stream, namespace: &str, key: &str) -> Option<Vec<u8>> {
+fn metadata(stream: StreamHandle, namespace: &str, key: &str) -> Option<Vec<u8>> {
     Some(match stream.metadata(namespace, key)? {
         Metadata::Text(text) => text,
         Metadata::Number(number) => claim::as_text(number.to_le_bytes().to_vec()),
@@ -102,9 +102,9 @@ fn metadata(stream: Stream, namespace: &str, key: &str) -> Option<Vec<u8>> {
 }
 
 /// The response to a request of Envoy.
-pub(crate) struct HostResponse(pub(crate) Stream);
+pub(crate) struct HostResponse(pub(crate) StreamHandle);
 
-impl Response for HostResponse {
+impl UpstreamResponse for HostResponse {
     fn status(&mut self) -> u16 {
         let read = |text: &[u8], _| str::from_utf8(text).ok()?.parse().ok();
         self.0.header(Headers::Response, ":status", 0, read).flatten().unwrap_or(0)
@@ -114,7 +114,7 @@ impl Response for HostResponse {
         header(self.0, Headers::Response, name, <[u8]>::to_vec)
     }
 
-    fn lines(&mut self, names: &[&str]) -> Vec<Line> {
+    fn lines(&mut self, names: &[&str]) -> Vec<HeaderLine> {
         let mut lines = Vec::new();
         for (place, name) in names.iter().enumerate() {
             let (mut index, mut count) = (0, 1);
@@ -138,7 +138,7 @@ impl Response for HostResponse {
     }
 
     fn bytes(&mut self) -> u64 {
-        self.0.number(AttributeId::ResponseSize).unwrap_or(0)
+        self.0.number(EnvoyAttribute::ResponseSize).unwrap_or(0)
     }
 
     fn metadata(&mut self, path: &[String]) -> Option<Vec<u8>> {

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! exports.rs   the module's hooks, by Envoy's names; each contains panics
-//! plugin.rs    one configuration: an edge for each worker, one that reports for all, ticks, responses to its calls
-//! request.rs   one request: carries out the decisions of its worker's edge
-//! worker.rs    one worker of a configuration: its edge, and the requests that it holds
+//! plugin.rs    one configuration: an engine for each worker, one that reports for all, ticks, responses to its calls
+//! request.rs   one request: carries out the decisions of its worker's engine
+//! worker.rs    one worker of a configuration: its engine, and the requests that it holds
 //! process.rs   state that configurations of one name share: the secret, the slots, values shared by workers
 //! calls.rs     calls to weir-sync, and their responses
 //! http.rs      Envoy's attributes of a request and its response
@@ -17,8 +17,8 @@
 //! The decision logic is in `weir-limiter`, as for the wasm module (`weir-filter`), and both modules take the
 //! same configuration. Envoy creates a configuration once, on its main thread, and requests a decision on the
 //! worker that has the request. A worker without requests gets no callback, so the main thread ticks the
-//! edges of all workers. Each edge is behind a lock that only its worker and that tick take, so workers never
-//! wait for one another. The tick holds the lock only briefly: an edge of its own gathers the workers' counts
+//! engines of all workers. Each engine is behind a lock that only its worker and that tick take, so workers never
+//! wait for one another. The tick holds the lock only briefly: an engine of its own gathers the workers' counts
 //! and makes the reports.
 #![cfg_attr(
     not(test),

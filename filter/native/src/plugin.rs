@@ -1,19 +1,19 @@
-//! One configuration: an edge for each worker, one more that reports for all of them, ticks, and responses to
+//! One configuration: an engine for each worker, one more that reports for all of them, ticks, and responses to
 //! calls that no request waits for.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use weir_limiter::edge::{Answered, Edge, Effect, Unread};
+use weir_limiter::engine::{CallResult, Effect, Engine, Unread};
 use weir_limiter::table::Sample;
-use weir_rules::config::{CONFIG_BYTES_MAX, Config as Written};
+use weir_rules::config::{CONFIG_BYTES_MAX, PluginConfig as Written};
 use weir_rules::reading::ConfigError;
 
-use crate::abi::{self, Config};
+use crate::abi::{self, ConfigHandle};
 use crate::calls;
 use crate::lock::locked;
 use crate::metrics::Metrics;
-use crate::process::{Seat, now};
+use crate::process::{WorkerHandle, now};
 use crate::timer::Timer;
 use crate::worker::{Worker, write_log};
 
@@ -25,16 +25,16 @@ pub(crate) struct Plugin {
     count: usize,
     metrics: Metrics,
     timer: Timer,
-    /// Calls in progress. Envoy's id maps to the worker's index and the edge's number of the call. Envoy ends
+    /// Calls in progress. Envoy's id maps to the worker's index and the engine's number of the call. Envoy ends
     /// each call by its timeout.
     calls: Mutex<HashMap<u64, (usize, u64)>>,
-    config: Mutex<Config>,
+    config: Mutex<ConfigHandle>,
     sample: Mutex<Sample>,
 }
 
 impl Plugin {
     /// Puts a configuration of the filter `name` in force. Returns all errors, each with its place.
-    pub(crate) fn new(config: Config, name: &str, bytes: &[u8]) -> Result<Self, Vec<String>> {
+    pub(crate) fn new(config: ConfigHandle, name: &str, bytes: &[u8]) -> Result<Self, Vec<String>> {
         if bytes.len() > CONFIG_BYTES_MAX {
             let found = bytes.len();
             return Err(vec![format!(
@@ -48,7 +48,7 @@ impl Plugin {
         for number in 0..count + usize::from(has_sync) {
             let (mut worker, mut effects) = Worker::begin(name, &written)?;
             if number == count {
-                worker.edge.become_reporter();
+                worker.engine.become_reporter();
             }
             // All workers log the same about the configuration; the first one is enough.
             effects.retain(|effect| number == 0 || !matches!(effect, Effect::Log(..)));
@@ -56,7 +56,7 @@ impl Plugin {
             first.push(effects);
         }
         let metrics = Metrics::define(config, has_sync);
-        if let Some(counted) = workers.first().map(|worker| metrics.names(worker.edge.rules(), config)) {
+        if let Some(counted) = workers.first().map(|worker| metrics.names(worker.engine.rules(), config)) {
             for worker in &mut workers {
                 worker.counted.clone_from(&counted);
             }
@@ -87,14 +87,14 @@ impl Plugin {
         self.workers.get(..self.count).unwrap_or_default()
     }
 
-    /// Ticks all edges, on the main thread. The reporter is first, so that it sends the POP's greeting.
-    pub(crate) fn on_tick(&self, config: Config) {
+    /// Ticks all engines, on the main thread. The reporter is first, so that it sends the POP's greeting.
+    pub(crate) fn on_tick(&self, config: ConfigHandle) {
         self.timer.has_ticked();
         if let Some(reporter) = self.workers.get(self.count) {
-            if locked(reporter).edge.is_about_to_report() {
+            if locked(reporter).engine.is_about_to_report() {
                 self.gather(reporter);
             }
-            let effects = self.act(self.count, |edge, seat| edge.tick(seat, now()));
+            let effects = self.act(self.count, |engine, seat| engine.tick(seat, now()));
             self.perform(self.count, effects, config);
         }
         for number in 0..self.count {
@@ -107,44 +107,48 @@ impl Plugin {
     /// worker itself does not report them.
     fn tick(&self, number: usize) -> Vec<Effect> {
         let mut reporter = self.workers.get(self.count).map(locked);
-        self.act(number, |edge, seat| {
-            if let Some(reporter) = reporter.as_mut().filter(|_| edge.is_about_to_report()) {
-                reporter.edge.gather(edge, now());
+        self.act(number, |engine, seat| {
+            if let Some(reporter) = reporter.as_mut().filter(|_| engine.is_about_to_report()) {
+                reporter.engine.gather(engine, now());
             }
-            edge.tick(seat, now())
+            engine.tick(seat, now())
         })
     }
 
     /// Moves the unreported counts of all workers to the reporter.
     fn gather(&self, reporter: &Mutex<Worker>) {
-        let reporter = &mut locked(reporter).edge;
+        let reporter = &mut locked(reporter).engine;
         for worker in self.serving() {
-            reporter.gather(&mut locked(worker).edge, now());
+            reporter.gather(&mut locked(worker).engine, now());
         }
     }
 
     /// Handles the end of a call that no request waits for.
-    pub(crate) fn on_answer(&self, callout: u64, answer: Answered, config: Config) {
+    pub(crate) fn on_answer(&self, callout: u64, answer: CallResult, config: ConfigHandle) {
         let Some((number, call)) = locked(&self.calls).remove(&callout) else { return };
         self.answered(number, call, answer, config);
     }
 
-    fn answered(&self, number: usize, call: u64, answer: Answered, config: Config) {
-        let effects = self.act(number, |edge, seat| edge.answer(call, answer, seat, now()));
+    fn answered(&self, number: usize, call: u64, answer: CallResult, config: ConfigHandle) {
+        let effects = self.act(number, |engine, seat| engine.answer(call, answer, seat, now()));
         self.perform(number, effects, config);
     }
 
-    /// Runs `act` on an edge. Then drops the local cache entries of the workers that the reporter found
+    /// Runs `act` on an engine. Then drops the local cache entries of the workers that the reporter found
     /// outdated.
-    fn act(&self, number: usize, act: impl FnOnce(&mut Edge, &mut Seat) -> Vec<Effect>) -> Vec<Effect> {
+    fn act(
+        &self,
+        number: usize,
+        act: impl FnOnce(&mut Engine, &mut WorkerHandle) -> Vec<Effect>,
+    ) -> Vec<Effect> {
         let Some(worker) = self.workers.get(number) else { return Vec::new() };
         let (effects, forgotten) = {
-            let Worker { edge, seat, .. } = &mut *locked(worker);
-            (act(edge, seat), edge.take_forgotten())
+            let Worker { engine, seat, .. } = &mut *locked(worker);
+            (act(engine, seat), engine.take_forgotten())
         };
         if !forgotten.is_empty() {
             for worker in self.serving() {
-                locked(worker).edge.forget_denials(&forgotten);
+                locked(worker).engine.forget_denials(&forgotten);
             }
         }
         effects
@@ -159,15 +163,15 @@ impl Plugin {
         for worker in &self.workers {
             let mut worker = locked(worker);
             self.flush(&mut worker, config);
-            let Worker { edge, seat, .. } = &mut *worker;
-            edge.leave(seat);
+            let Worker { engine, seat, .. } = &mut *worker;
+            engine.leave(seat);
         }
     }
 
-    fn flush(&self, worker: &mut Worker, config: Config) {
-        self.metrics.flush(worker.edge.counters(), &worker.counted, config);
-        let now = worker.edge.time(now());
-        if let Some(step) = worker.edge.ladder(now) {
+    fn flush(&self, worker: &mut Worker, config: ConfigHandle) {
+        self.metrics.flush(worker.engine.counters(), &worker.counted, config);
+        let now = worker.engine.time(now());
+        if let Some(step) = worker.engine.connectivity(now) {
             self.metrics.show(step, config);
         }
         if let Some(places) = locked(&self.sample).look(&mut worker.seat, now) {
@@ -175,8 +179,8 @@ impl Plugin {
         }
     }
 
-    /// Carries out the effects of a worker's edge. The worker is not locked during a call.
-    fn perform(&self, number: usize, effects: Vec<Effect>, config: Config) {
+    /// Carries out the effects of a worker's engine. The worker is not locked during a call.
+    fn perform(&self, number: usize, effects: Vec<Effect>, config: ConfigHandle) {
         let Some(worker) = self.workers.get(number) else { return };
         for effect in effects {
             match effect {
@@ -202,7 +206,7 @@ impl Plugin {
                 Effect::SetTimer(period_ms) => {
                     self.timer.set(period_ms);
                     if !self.timer.ticks() {
-                        locked(worker).edge.has_no_timer();
+                        locked(worker).engine.has_no_timer();
                     }
                 }
                 Effect::Log(level, text) => write_log(level, &text),
@@ -210,7 +214,7 @@ impl Plugin {
                 Effect::NewRules(mut counted) => {
                     let mut worker = locked(worker);
                     self.metrics.flush(&mut counted, &worker.counted, config);
-                    worker.counted = self.metrics.names(worker.edge.rules(), config);
+                    worker.counted = self.metrics.names(worker.engine.rules(), config);
                 }
                 Effect::Running(running) => self.metrics.show_rule_set(running, config),
             }

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use weir_limiter::edge::{Shared, SharedValue, SharedValues, Site};
+use weir_limiter::engine::{Host, SharedState, SharedValue, SharedValues};
 use weir_limiter::limiter::TableIdentity;
 use weir_limiter::response::Header;
 use weir_limiter::table::slot::Slot;
-use weir_limiter::table::{Change, Judge, ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError};
+use weir_limiter::table::{
+    ChangeFn, EntryChange, ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError,
+};
 use weir_rules::RuleSet;
 use weir_wire::messages::RuleCounts;
 use weir_wire::time::Time;
@@ -46,20 +48,20 @@ impl Process {
 }
 
 /// A worker's access to the shared state.
-pub(crate) struct Seat {
+pub(crate) struct WorkerHandle {
     process: Arc<Process>,
     /// `None` before the table is opened.
     slots: Option<SlotsHandle>,
 }
 
-impl Seat {
+impl WorkerHandle {
     /// Creates the access of a worker of the filter `name`.
     pub(crate) fn new(name: &str) -> Self {
         Self { process: Process::named(name), slots: None }
     }
 }
 
-impl Slots for Seat {
+impl Slots for WorkerHandle {
     #[inline]
     fn read(&mut self, index: u32, into: &mut Slot) -> Result<Version, ReadError> {
         self.slots.as_mut().ok_or(ReadError::Unavailable)?.read(index, into)
@@ -80,12 +82,12 @@ impl Slots for Seat {
     }
 
     #[inline]
-    fn change_in_place(&mut self, indices: &[u32], changes: &mut [Change], judge: Judge<'_>) -> bool {
+    fn change_in_place(&mut self, indices: &[u32], changes: &mut [EntryChange], judge: ChangeFn<'_>) -> bool {
         self.slots.as_mut().is_some_and(|slots| slots.change_in_place(indices, changes, judge))
     }
 }
 
-impl Shared for Seat {
+impl SharedState for WorkerHandle {
     fn identity(&mut self) -> TableIdentity {
         self.process.identity
     }
@@ -107,7 +109,7 @@ impl Shared for Seat {
     }
 }
 
-impl Site for Seat {
+impl Host for WorkerHandle {
     /// Opens the table of this name. A table that is larger than requested is kept; a smaller one is replaced
     /// by an empty one.
     fn open(&mut self, slots: u32) {
@@ -164,7 +166,7 @@ fn random<const N: usize>() -> [u8; N] {
     if getrandom::fill(&mut bytes).is_err() {
         let text =
             "weir: the system has no random numbers: keys are hashed with a secret that can be guessed";
-        abi::log(abi::Level::Warn, text);
+        abi::log(abi::EnvoyLogLevel::Warn, text);
         bytes.iter_mut().zip(now().as_nanos().to_le_bytes()).for_each(|(to, from)| *to = from);
     }
     bytes

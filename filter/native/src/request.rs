@@ -2,9 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 
-use weir_limiter::edge::{Answered, Open};
+use weir_limiter::engine::{CallResult, OpenRequest};
 
-use crate::abi::{HeadersStatus, Kept, Stream};
+use crate::abi::{HeadersStatus, KeptConfig, StreamHandle};
 use crate::http::HostRequest;
 use crate::lock::locked;
 use crate::plugin::Plugin;
@@ -12,8 +12,8 @@ use crate::worker::{Next, Worker};
 
 /// A request.
 pub(crate) struct RequestContext {
-    plugin: Kept<Plugin>,
-    stream: Stream,
+    plugin: KeptConfig<Plugin>,
+    stream: StreamHandle,
     /// Index of its worker.
     worker: usize,
     state: RefCell<State>,
@@ -23,13 +23,13 @@ pub(crate) struct RequestContext {
 
 struct State {
     /// `None` before the headers have arrived.
-    open: Option<Open>,
-    /// The call that the request waits for: Envoy's id, and the edge's number of it.
+    open: Option<OpenRequest>,
+    /// The call that the request waits for: Envoy's id, and the engine's number of it.
     call: Option<(u64, u64)>,
 }
 
 impl RequestContext {
-    pub(crate) fn new(plugin: Kept<Plugin>, stream: Stream) -> Self {
+    pub(crate) fn new(plugin: KeptConfig<Plugin>, stream: StreamHandle) -> Self {
         Self {
             plugin,
             stream,
@@ -48,7 +48,7 @@ impl RequestContext {
     }
 
     /// Handles the end of a call.
-    pub(crate) fn on_answer(&self, callout: u64, answer: Answered) {
+    pub(crate) fn on_answer(&self, callout: u64, answer: CallResult) {
         let next = self.with_worker(|worker, state| {
             let (_, number) = state.call.take_if(|(known, _)| *known == callout)?;
             worker.decide(state.open.as_mut()?, HostRequest::of(self.stream), Some((number, answer)))
@@ -105,8 +105,8 @@ impl RequestContext {
     }
 
     /// Runs `act` unless nothing is left to do for the request.
-    fn with_open(&self, act: impl FnOnce(&mut Worker, &mut Open)) {
-        let is_done = |state: &State| state.open.as_ref().is_none_or(Open::is_done);
+    fn with_open(&self, act: impl FnOnce(&mut Worker, &mut OpenRequest)) {
+        let is_done = |state: &State| state.open.as_ref().is_none_or(OpenRequest::is_done);
         if self.state.try_borrow().is_ok_and(|state| is_done(&state)) {
             return;
         }

@@ -1,25 +1,27 @@
-//! One worker of a configuration: its edge, and the requests that it holds.
+//! One worker of a configuration: its engine, and the requests that it holds.
 
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
 
-use weir_limiter::edge::{Answer, Answered, Caller, Edge, Effect, HostRules, Open, Step, Unread};
-use weir_rules::config::Config;
+use weir_limiter::engine::{
+    CallResult, Caller, Effect, Engine, HostRules, LocalReply, OpenRequest, RequestStep, Unread,
+};
+use weir_rules::config::PluginConfig;
 
-use crate::abi::{Level, Stream, StreamScheduler, log};
+use crate::abi::{EnvoyLogLevel, StreamHandle, StreamScheduler, log};
 use crate::calls;
 use crate::http::{HostRequest, HostResponse, unpacked};
-use crate::process::{Seat, now};
+use crate::process::{WorkerHandle, now};
 
 /// Properties of Envoy as a host.
 const RULES: HostRules = HostRules { answers_grpc: true, has_heirs: true, hears_decisions: false };
 
-/// An edge, with its host state.
+/// An engine, with its host state.
 pub(crate) struct Worker {
-    pub(crate) edge: Edge,
-    pub(crate) seat: Seat,
+    pub(crate) engine: Engine,
+    pub(crate) seat: WorkerHandle,
     /// Names under which the rules are counted, by rule index.
     pub(crate) counted: Vec<String>,
     /// Requests that wait for their turns.
@@ -34,14 +36,14 @@ pub(crate) enum Next {
     GoOn,
     /// The request waits for its turn.
     Hold,
-    /// The request waits for a call: Envoy's id, and the edge's number of it.
+    /// The request waits for a call: Envoy's id, and the engine's number of it.
     Call(u64, u64),
-    Answer(Reply),
+    Answer(OwnedReply),
 }
 
 /// A response to a client. It owns its bytes, because a request may end while it is answered, which calls the
 /// worker again.
-pub(crate) struct Reply {
+pub(crate) struct OwnedReply {
     status: u16,
     /// Details, headers and body, one after the other.
     bytes: Vec<u8>,
@@ -59,34 +61,34 @@ thread_local! {
 
 impl Worker {
     /// Creates a worker of the filter `name` with its first effects. Returns all errors, each with its place.
-    pub(crate) fn begin(name: &str, config: &Config) -> Result<(Self, Vec<Effect>), Vec<String>> {
-        let mut seat = Seat::new(name);
-        let (edge, effects) = Edge::begin(config.clone(), RULES, &mut seat, now())?;
-        let caller = edge.sync().map(Caller::new).map(Arc::new);
-        let worker = Self { edge, seat, counted: Vec::new(), held: HashMap::new(), numbered: 0, caller };
+    pub(crate) fn begin(name: &str, config: &PluginConfig) -> Result<(Self, Vec<Effect>), Vec<String>> {
+        let mut seat = WorkerHandle::new(name);
+        let (engine, effects) = Engine::begin(config.clone(), RULES, &mut seat, now())?;
+        let caller = engine.sync().map(Caller::new).map(Arc::new);
+        let worker = Self { engine, seat, counted: Vec::new(), held: HashMap::new(), numbered: 0, caller };
         Ok((worker, effects))
     }
 
     /// Begins a request.
-    pub(crate) fn open(&mut self) -> Open {
+    pub(crate) fn open(&mut self) -> OpenRequest {
         self.numbered = self.numbered.wrapping_add(1);
-        Open::new(self.numbered)
+        OpenRequest::new(self.numbered)
     }
 
     /// Decides a request whose headers have arrived, or that has waited for the call in `answered`. `None` if
     /// it does not wait for that call.
     pub(crate) fn decide(
         &mut self,
-        open: &mut Open,
+        open: &mut OpenRequest,
         mut request: HostRequest,
-        mut answered: Option<(u64, Answered)>,
+        mut answered: Option<(u64, CallResult)>,
     ) -> Option<Next> {
         let (now, stream) = (now(), request.stream);
-        let Self { edge, seat, caller, held, .. } = self;
+        let Self { engine, seat, caller, held, .. } = self;
         loop {
             let decided = match answered.take() {
-                None => edge.request(open, &mut request, seat, now),
-                Some(answer) => edge.answer_request(open, answer, &mut request, seat, now)?,
+                None => engine.request(open, &mut request, seat, now),
+                Some(answer) => engine.answer_request(open, answer, &mut request, seat, now)?,
             };
             if let Some(note) = decided.note {
                 stream.note("wasm.weir.decision", note.decision);
@@ -96,13 +98,13 @@ impl Worker {
                 stream.note("wasm.weir.shadow", &rules);
             }
             return Some(match decided.step {
-                Step::Continue => Next::GoOn,
-                Step::Hold => {
+                RequestStep::Continue => Next::GoOn,
+                RequestStep::Hold => {
                     held.insert(open.id(), stream.scheduler());
                     Next::Hold
                 }
-                Step::Answer(answer) => Next::Answer(Reply::of(&answer)),
-                Step::Call(call) => {
+                RequestStep::Answer(answer) => Next::Answer(OwnedReply::of(&answer)),
+                RequestStep::Call(call) => {
                     let made = match caller {
                         Some(caller) => calls::make(caller, &call, |callout| stream.call(callout)),
                         None => return Some(Next::GoOn),
@@ -120,19 +122,19 @@ impl Worker {
     }
 
     /// Handles the response headers of a request.
-    pub(crate) fn response(&mut self, open: &mut Open, stream: Stream) {
-        self.edge.response(open, &mut HostResponse(stream), &mut self.seat, now());
+    pub(crate) fn response(&mut self, open: &mut OpenRequest, stream: StreamHandle) {
+        self.engine.response(open, &mut HostResponse(stream), &mut self.seat, now());
     }
 
     /// Handles the end of the response, complete or not.
-    pub(crate) fn response_sent(&mut self, open: &mut Open, stream: Stream) {
-        self.edge.response_sent(open, &mut HostResponse(stream), &mut self.seat, now());
+    pub(crate) fn response_sent(&mut self, open: &mut OpenRequest, stream: StreamHandle) {
+        self.engine.response_sent(open, &mut HostResponse(stream), &mut self.seat, now());
     }
 
     /// Ends a request, for whatever reason.
-    pub(crate) fn end(&mut self, open: &mut Open) {
+    pub(crate) fn end(&mut self, open: &mut OpenRequest) {
         self.held.remove(&open.id());
-        self.edge.end(open, &mut self.seat, now());
+        self.engine.end(open, &mut self.seat, now());
     }
 
     /// The caller of weir-sync; `None` if no weir-sync is configured.
@@ -141,8 +143,8 @@ impl Worker {
     }
 }
 
-impl Reply {
-    fn of(answer: &Answer<'_>) -> Self {
+impl OwnedReply {
+    fn of(answer: &LocalReply<'_>) -> Self {
         let mut bytes = SPARE.try_with(Cell::take).unwrap_or_default();
         bytes.clear();
         bytes.extend_from_slice(answer.details.as_bytes());
@@ -154,14 +156,14 @@ impl Reply {
     }
 
     /// Sends the response.
-    pub(crate) fn send(&self, stream: Stream) {
+    pub(crate) fn send(&self, stream: StreamHandle) {
         let (rest, body) = self.bytes.split_at_checked(self.body_at).unwrap_or_default();
         let (details, headers) = rest.split_at_checked(self.headers_at).unwrap_or_default();
         stream.respond(self.status, details, unpacked(headers), body);
     }
 }
 
-impl Drop for Reply {
+impl Drop for OwnedReply {
     fn drop(&mut self) {
         let bytes = mem::take(&mut self.bytes);
         if bytes.capacity() <= SPARE_BYTES_MAX {
@@ -170,13 +172,13 @@ impl Drop for Reply {
     }
 }
 
-/// Writes a message of an edge to Envoy's log.
-pub(crate) fn write_log(level: weir_limiter::edge::Level, text: &str) {
-    use weir_limiter::edge::Level as Said;
+/// Writes a message of an engine to Envoy's log.
+pub(crate) fn write_log(level: weir_limiter::engine::LogLevel, text: &str) {
+    use weir_limiter::engine::LogLevel as Said;
     let level = match level {
-        Said::Error => Level::Error,
-        Said::Warn => Level::Warn,
-        Said::Info => Level::Info,
+        Said::Error => EnvoyLogLevel::Error,
+        Said::Warn => EnvoyLogLevel::Warn,
+        Said::Info => EnvoyLogLevel::Info,
     };
     log(level, &format!("weir: {text}"));
 }

@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use crate::RuleSet;
 use crate::key::fleet_secret::{FleetSecret, KEY_SECRET_BYTES_MAX, KEY_SECRET_BYTES_MIN};
-use crate::reading::{ConfigError, Errors, Fields, Item, decode_struct};
+use crate::reading::{ConfigError, ErrorCollector, Fields, Item, decode_struct};
 use weir_wire::messages::POP_NAME_MAX;
-use weir_wire::sharing::{Sharing, WhenUnsynced};
+use weir_wire::sharing::{OnSyncLoss, Sharing};
 
 /// The largest plugin configuration, in bytes.
 pub const CONFIG_BYTES_MAX: usize = 1024 * 1024;
@@ -26,7 +26,7 @@ const TEXT_BYTES_MAX: usize = 1_024;
 
 /// A plugin's configuration. Clones share the rules.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct PluginConfig {
     /// The compiled rules.
     pub rules: Arc<RuleSet>,
     /// Number of addresses that the table tracks.
@@ -56,16 +56,16 @@ pub struct SyncConfig {
     pub fallback_after_ms: u32,
 }
 
-impl Config {
+impl PluginConfig {
     /// Reads plugin configuration, as JSON or as a `google.protobuf.Struct`. Returns all errors, each with
     /// its place.
     pub fn parse(bytes: &[u8]) -> Result<Self, Vec<ConfigError>> {
-        let errors = Errors::default();
+        let errors = ErrorCollector::default();
         let json = serde_json::from_slice::<Value>(bytes);
         let value = match json.or_else(|error| decode_struct(bytes).ok_or(error)) {
             Ok(value) => value,
             Err(error) => {
-                errors.note("", format!("expected JSON or a google.protobuf.Struct: {error}"));
+                errors.record("", format!("expected JSON or a google.protobuf.Struct: {error}"));
                 return errors.into_result(None);
             }
         };
@@ -81,7 +81,7 @@ impl Config {
     }
 }
 
-fn read(item: &Item<'_>) -> Option<Config> {
+fn read(item: &Item<'_>) -> Option<PluginConfig> {
     let mut fields = item.fields()?;
     let rules = RuleSet::read(&mut fields);
     let addresses = match fields.take("table") {
@@ -91,10 +91,10 @@ fn read(item: &Item<'_>) -> Option<Config> {
     let sync = fields.take("sync").map(|item| sync(&item));
     let filter_state = fields.boolean("filter_state").unwrap_or(false);
     if let (Some(rules), None) = (&rules, &sync) {
-        note_what_needs_sync(rules, &fields);
+        record_fields_that_need_sync(rules, &fields);
     }
     fields.finish();
-    Some(Config {
+    Some(PluginConfig {
         rules: Arc::new(rules?),
         addresses: addresses?,
         sync: sync.unwrap_or_default(),
@@ -104,7 +104,7 @@ fn read(item: &Item<'_>) -> Option<Config> {
 
 /// Notes an error for each field that concerns the fleet: without a `sync` section these fields have no
 /// effect.
-fn note_what_needs_sync(rules: &RuleSet, fields: &Fields<'_>) {
+fn record_fields_that_need_sync(rules: &RuleSet, fields: &Fields<'_>) {
     for rule in rules.rules().iter().filter(|rule| rule.is_written()) {
         let (i, default) = (rule.place(), Sharing::of(rule.quota));
         for (field, is_said) in [
@@ -112,11 +112,11 @@ fn note_what_needs_sync(rules: &RuleSet, fields: &Fields<'_>) {
             ("strict", rule.sharing.strict && !rule.is_quota()),
             ("local_burst", rule.sharing.local_burst != default.local_burst),
             ("floors", rule.sharing.floors != default.floors),
-            ("when_unsynced", !rule.sharing.strict && rule.when_unsynced != WhenUnsynced::default()),
+            ("when_unsynced", !rule.sharing.strict && rule.when_unsynced != OnSyncLoss::default()),
         ] {
             if is_said {
                 let problem = "expected a sync section beside it: there is none";
-                fields.note_at(&format!("rules[{i}].{field}"), problem);
+                fields.record_at(&format!("rules[{i}].{field}"), problem);
             }
         }
     }
@@ -149,7 +149,7 @@ fn key_secret(fields: &mut Fields<'_>, token: Option<&str>) -> FleetSecret {
     if text.is_some_and(|text| text.len() < KEY_SECRET_BYTES_MIN) {
         let expected =
             format_args!("expected text of {KEY_SECRET_BYTES_MIN} to {KEY_SECRET_BYTES_MAX} bytes");
-        fields.note_at("key_secret", expected);
+        fields.record_at("key_secret", expected);
     }
     text.or(token).map_or(FleetSecret::UNKEYED, |text| FleetSecret::derive(text.as_bytes()))
 }
@@ -160,13 +160,18 @@ mod tests {
     use std::string::ToString;
 
     fn errors(json: &str) -> Vec<String> {
-        Config::parse(json.as_bytes()).err().unwrap_or_default().iter().map(ToString::to_string).collect()
+        PluginConfig::parse(json.as_bytes())
+            .err()
+            .unwrap_or_default()
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 
     #[test]
     fn the_least_there_is() {
         let json = br#"{"rules": [{"name": "a", "key": ["client_address"], "rate": "5/s"}]}"#;
-        let config = Config::parse(json).unwrap();
+        let config = PluginConfig::parse(json).unwrap();
         assert_eq!((config.addresses, config.sync.is_none()), (65_000, true));
         assert_eq!(config.rules.rules()[0].quota.burst(), 5);
     }
@@ -248,7 +253,7 @@ mod tests {
         let config = |key: &str, sync: &str| {
             let rule = format!(r#"{{"name": "a", "key": [{key}], "rate": "5/s"}}"#);
             let text = format!(r#"{{"rules": [{rule}], "sync": {{"cluster": "c"{sync}}}}}"#);
-            Config::parse(text.as_bytes()).unwrap()
+            PluginConfig::parse(text.as_bytes()).unwrap()
         };
         let secret = |sync: &str| config("\"host\"", sync).sync.unwrap().key_secret;
         assert_eq!(secret(""), FleetSecret::UNKEYED);

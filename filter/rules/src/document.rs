@@ -8,23 +8,24 @@ use alloc::vec::Vec;
 use serde_json::Value;
 
 use crate::RuleSet;
-use crate::reading::{ConfigError, Errors, Item};
+use crate::reading::{ConfigError, ErrorCollector, Item};
 
 /// The largest rule set document, in bytes.
 pub const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Reads a JSON document. Returns all errors, each with its place.
 pub fn parse(bytes: &[u8]) -> Result<RuleSet, Vec<ConfigError>> {
-    let errors = Errors::default();
+    let errors = ErrorCollector::default();
     if bytes.len() > DOCUMENT_BYTES_MAX {
         let found = bytes.len();
-        errors.note("", format!("expected a rule set of at most {DOCUMENT_BYTES_MAX} bytes, found {found}"));
+        errors
+            .record("", format!("expected a rule set of at most {DOCUMENT_BYTES_MAX} bytes, found {found}"));
         return errors.into_result(None);
     }
     let rules = match serde_json::from_slice::<Value>(bytes) {
         Ok(value) => read(&value, &errors),
         Err(error) => {
-            errors.note("", format!("expected a rule set as JSON: {error}"));
+            errors.record("", format!("expected a rule set as JSON: {error}"));
             None
         }
     };
@@ -32,7 +33,7 @@ pub fn parse(bytes: &[u8]) -> Result<RuleSet, Vec<ConfigError>> {
 }
 
 /// Reads a document that is already a JSON value. All errors go to `errors`.
-pub fn read(value: &Value, errors: &Errors) -> Option<RuleSet> {
+pub fn read(value: &Value, errors: &ErrorCollector) -> Option<RuleSet> {
     let document = Item::new(value, "", errors);
     let mut fields = document.fields()?;
     let rules = RuleSet::read(&mut fields);

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use weir_wire::messages::RULES_MAX;
 
 use crate::matching::{Bits, Condition, Holds, Index, conditions};
-use crate::reading::{Errors, Fields, Item, Reader};
+use crate::reading::{ErrorCollector, Fields, Item, Reader};
 use crate::request::{Attributes, Fetched};
 use crate::rule::{Rule, list};
 
@@ -59,7 +59,7 @@ impl RuleSet {
     }
 
     /// Reads a bare list of rules at `place`. All errors go to `errors`.
-    pub fn parse(value: &serde_json::Value, place: &str, errors: &Errors) -> Option<Self> {
+    pub fn parse(value: &serde_json::Value, place: &str, errors: &ErrorCollector) -> Option<Self> {
         let mut reader = Reader::default();
         let rules = list::rules(&Item::new(value, place, errors), &mut reader)?;
         Some(Self::new(rules, reader.attributes, Vec::new(), Vec::new(), true))
@@ -141,7 +141,7 @@ impl RuleSet {
 
     /// Places of the rules that count the request, and of the unlimited tiers that it belongs to, in the
     /// order they were written. `room` and `out` are scratch space.
-    pub fn meet<'a>(
+    pub fn find_matches<'a>(
         &'a self,
         request: &mut Fetched<'_>,
         room: &mut Bits,
@@ -155,9 +155,9 @@ impl RuleSet {
         out
     }
 
-    /// Like [`RuleSet::meet`], among the rules without an expensive condition only. `None` if no rule has an
+    /// Like [`RuleSet::find_matches`], among the rules without an expensive condition only. `None` if no rule has an
     /// expensive condition, or all do.
-    pub fn meet_cheaply<'a>(
+    pub fn find_cheap_matches<'a>(
         &self,
         request: &mut Fetched<'_>,
         room: &mut Bits,

@@ -1,17 +1,17 @@
 //! The messages that a point of presence (POP) and a weir-sync exchange, and their types.
 //!
-//! A [`quota`] is a rate and a burst, [`sharing`] defines how POPs share it, and [`law`] how it refills.
+//! A [`quota`] is a rate and a burst, [`sharing`] defines how POPs share it, and [`refill_policy`] how it refills.
 //! [`calendar`] finds the window of a time. [`messages`] defines a POP's report, the reply to it, and the
 //! encoding of both.
 //!
 //! ```
-//! use weir_wire::messages::{Key, Message, Report, Rule};
+//! use weir_wire::messages::{Key, Message, Report, BudgetRule};
 //! use weir_wire::quota::Quota;
 //! use weir_wire::sharing::Sharing;
 //!
 //! // 10 requests a second, and 100 at once; a client has made 70 of them at this POP.
 //! let quota = Quota::from_token_ns(100_000_000, 100)?;
-//! let rules = vec![Rule { name: "per-address".into(), quota, sharing: Sharing::of(quota) }];
+//! let rules = vec![BudgetRule { name: "per-address".into(), quota, sharing: Sharing::of(quota) }];
 //! let key = Key { value: vec![4, 32, 192, 0, 2, 1], admitted: 70, unconfirmed: 70, asked: 70, ..Key::default() };
 //! let report = Report { pop: "fra1".into(), sequence: 1, rules, keys: vec![key], ..Report::default() };
 //!
@@ -30,8 +30,8 @@ extern crate alloc;
 extern crate std;
 
 pub mod calendar;
-pub mod law;
 pub mod messages;
 pub mod quota;
+pub mod refill_policy;
 pub mod sharing;
 pub mod time;

@@ -22,6 +22,6 @@ mod status;
 
 pub use self::coding::{Message, VERSION, WireError};
 pub use self::limits::*;
-pub use self::reply::{AdmitRatio, Allowance, Grant, Leased, Pushed, Reply, Settled};
-pub use self::report::{Ban, Held, Key, Replies, Report, Rule, Running};
-pub use self::status::{RuleCounts, Status};
+pub use self::reply::{AdmitRatio, Allowance, Grant, Leased, PushedGrant, Reply, Settled};
+pub use self::report::{Ban, BudgetRule, HeldEpoch, Key, Replies, Report, RunningRules};
+pub use self::status::{RuleCounts, StatusReport};

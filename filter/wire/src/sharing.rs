@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use crate::law::Law;
 use crate::quota::Quota;
+use crate::refill_policy::RefillPolicy;
 
 /// Maximum number of regions with a floor in one rule.
 pub const FLOORS_MAX: usize = 32;
@@ -24,8 +24,8 @@ pub struct Sharing {
     /// The regions with a floor.
     pub floors: Vec<Floor>,
     /// Refill policy of the budget. Policies other than the continuous one require `strict`, no floors, a
-    /// `local_burst` of the whole burst, and a burst of at most [`Law::tokens_max`].
-    pub law: Law,
+    /// `local_burst` of the whole burst, and a burst of at most [`RefillPolicy::tokens_max`].
+    pub refill_policy: RefillPolicy,
 }
 
 /// A part of a quota that is reserved for a region while it has demand.
@@ -39,7 +39,7 @@ pub struct Floor {
 
 /// Behaviour of a POP in fallback, after too long a time without weir-sync.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WhenUnsynced {
+pub enum OnSyncLoss {
     /// Limits by the whole quota: fails open.
     #[default]
     Local,
@@ -52,7 +52,12 @@ pub enum WhenUnsynced {
 impl Sharing {
     /// The default for a rule with `quota`: not strict, no floors, and the whole burst at every POP.
     pub const fn of(quota: Quota) -> Self {
-        Self { strict: false, local_burst: quota.burst(), floors: Vec::new(), law: Law::Steady }
+        Self {
+            strict: false,
+            local_burst: quota.burst(),
+            floors: Vec::new(),
+            refill_policy: RefillPolicy::Continuous,
+        }
     }
 
     /// True if every field is valid with `quota`, and the floors add up to at most 100 %.
@@ -60,8 +65,9 @@ impl Sharing {
         let named =
             |floor: &Floor| is_region_name(&floor.region) && (1..=100).contains(&u32::from(floor.percent));
         (1..=quota.burst()).contains(&self.local_burst)
-            && (self.law == Law::Steady || self.is_plain(quota) && self.law.is_valid())
-            && quota.burst() <= self.law.tokens_max()
+            && (self.refill_policy == RefillPolicy::Continuous
+                || self.is_plain(quota) && self.refill_policy.is_valid())
+            && quota.burst() <= self.refill_policy.tokens_max()
             && self.floors.len() <= FLOORS_MAX
             && self.floors.iter().all(named)
             && self.floors.iter().map(|floor| u32::from(floor.percent)).sum::<u32>() <= 100
@@ -92,7 +98,7 @@ mod tests {
     fn sharing(floors: &[(&str, u8)]) -> Sharing {
         let floors =
             floors.iter().map(|&(region, percent)| Floor { region: region.into(), percent }).collect();
-        Sharing { strict: false, local_burst: 10, floors, law: Law::Steady }
+        Sharing { strict: false, local_burst: 10, floors, refill_policy: RefillPolicy::Continuous }
     }
 
     #[test]
@@ -111,13 +117,19 @@ mod tests {
     #[test]
     fn a_calendars_quota_is_strict_and_whole() {
         let quota = Quota::new(Rate::new(10, Period::Day).unwrap(), 10).unwrap();
-        let daily = |floors| Sharing { strict: true, law: Law::Window(Calendar::Day), ..sharing(floors) };
+        let daily = |floors| Sharing {
+            strict: true,
+            refill_policy: RefillPolicy::Window(Calendar::Day),
+            ..sharing(floors)
+        };
         assert!(daily(&[]).fits(quota));
         assert!(!daily(&[("eu", 30)]).fits(quota));
         assert!(!Sharing { strict: false, ..daily(&[]) }.fits(quota));
         assert!(!Sharing { local_burst: 9, ..daily(&[]) }.fits(quota));
-        for law in [Law::Window(Calendar::MonthAt(0)), Law::Sliding(Calendar::Month)] {
-            assert!(!Sharing { law, ..daily(&[]) }.fits(quota), "{law:?}");
+        for refill_policy in
+            [RefillPolicy::Window(Calendar::MonthAt(0)), RefillPolicy::Sliding(Calendar::Month)]
+        {
+            assert!(!Sharing { refill_policy, ..daily(&[]) }.fits(quota), "{refill_policy:?}");
         }
     }
 
@@ -125,7 +137,7 @@ mod tests {
     fn a_log_is_strict_and_bounded() {
         for (burst, fits) in [(1_000, true), (1_001, false)] {
             let quota = Quota::new(Rate::new(burst, Period::Day).unwrap(), burst).unwrap();
-            let log = Sharing { strict: true, law: Law::Log(60), ..Sharing::of(quota) };
+            let log = Sharing { strict: true, refill_policy: RefillPolicy::Log(60), ..Sharing::of(quota) };
             assert_eq!(log.fits(quota), fits, "{burst}");
             assert!(!Sharing { strict: false, ..log }.fits(quota));
         }

@@ -1,15 +1,15 @@
 //! The version of the messages, and what a report may say.
 
 use weir_wire::messages::{
-    Allowance, COUNTED_MAX, HELD_MS_MAX, Held, Key, MODULE_MAX, Message, Reply, Report, Rule, RuleCounts,
-    Settled, Status, VERSION, WireError,
+    Allowance, BudgetRule, COUNTED_MAX, HELD_MS_MAX, HeldEpoch, Key, MODULE_MAX, Message, Reply, Report,
+    RuleCounts, Settled, StatusReport, VERSION, WireError,
 };
 use weir_wire::quota::Quota;
 use weir_wire::sharing::Sharing;
 
 fn report() -> Report {
     let quota = Quota::from_token_ns(100_000_000, 100).unwrap();
-    let rules = vec![Rule { name: "per-address".into(), quota, sharing: Sharing::of(quota) }];
+    let rules = vec![BudgetRule { name: "per-address".into(), quota, sharing: Sharing::of(quota) }];
     let key =
         Key { value: vec![4, 32, 192, 0, 2, 1], admitted: 7, unconfirmed: 7, asked: 7, ..Key::default() };
     Report { pop: "fra1".into(), sequence: 1, rules, keys: vec![key; 3], ..Report::default() }
@@ -48,8 +48,8 @@ fn settled_says_it_of_each_key() {
 
 #[test]
 fn a_report_says_which_epochs_are_held_and_for_how_long() {
-    let held = |key, for_ms| Held { key, for_ms };
-    let said = |held: &[Held], strict| {
+    let held = |key, for_ms| HeldEpoch { key, for_ms };
+    let said = |held: &[HeldEpoch], strict| {
         let mut report = report();
         report.rules[0].sharing.strict = strict;
         Report { held: held.to_vec(), ..report }
@@ -74,7 +74,7 @@ fn a_report_says_which_epochs_are_held_and_for_how_long() {
 #[test]
 fn a_report_says_how_its_pop_is() {
     let counts = RuleCounts { name: "login".into(), decided: [1 << 40, 300, 0, u64::MAX] };
-    let status = Status {
+    let status = StatusReport {
         step: 1,
         unix_ms: 1_700_000_000_000,
         module: "0.1.0".into(),
@@ -83,14 +83,14 @@ fn a_report_says_how_its_pop_is() {
         refusal: "rules: expected a list".into(),
         blocked: 7,
     };
-    let said = |status: Status| Report { status: Some(status), ..report() };
+    let said = |status: StatusReport| Report { status: Some(status), ..report() };
     assert_eq!(Report::decode(&said(status.clone()).encode()), Ok(said(status.clone())));
     let unnamed = RuleCounts { name: String::new(), ..counts.clone() };
     for (field, wrong) in [
-        ("status.step", Status { step: 3, ..status.clone() }),
-        ("status.module", Status { module: "x".repeat(MODULE_MAX + 1), ..status.clone() }),
-        ("status.rules", Status { rules: vec![counts; COUNTED_MAX + 1], ..status.clone() }),
-        ("status.rules[].name", Status { rules: vec![unnamed], ..status.clone() }),
+        ("status.step", StatusReport { step: 3, ..status.clone() }),
+        ("status.module", StatusReport { module: "x".repeat(MODULE_MAX + 1), ..status.clone() }),
+        ("status.rules", StatusReport { rules: vec![counts; COUNTED_MAX + 1], ..status.clone() }),
+        ("status.rules[].name", StatusReport { rules: vec![unnamed], ..status.clone() }),
     ] {
         assert_eq!(Report::decode(&said(wrong).encode()), Err(WireError::Limit(field)));
     }

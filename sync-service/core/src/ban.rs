@@ -25,11 +25,11 @@ use alloc::vec::Vec;
 use weir_wire::messages::{BAN_MS_MAX, BANS_MAX, Ban, Report};
 use weir_wire::time::Time;
 
-pub use list::{BANS_KEPT_MAX, BanList, BannedKey, FORGOTTEN, FORGOTTEN_MS, Said};
-use list::{Stands, remaining_ms};
+pub use list::{BANS_KEPT_MAX, BanList, BanState, BannedKey, FORGOTTEN, FORGOTTEN_MS};
+use list::{BanEntry, remaining_ms};
 
 use crate::budget::BudgetId;
-use crate::push::{Notes, Told, index_of};
+use crate::push::{PushState, PushStates, index_of};
 
 /// A ban is news if it ends later than the known one by more than this, in microseconds. Smaller differences
 /// come from the transit times of reports and store replies.
@@ -56,7 +56,7 @@ pub struct Bans {
     unshared: BTreeMap<BudgetId, bool>,
     /// Keys banned by operators' overrides, with the end of each override in milliseconds since 1970.
     ordered: BTreeMap<BudgetId, u64>,
-    told: Told<UpTo>,
+    told: PushStates<UpTo>,
 }
 
 /// Maximum number of keys that overrides ban at a time; the latest beyond it are banned only as far as the list
@@ -82,7 +82,7 @@ struct News {
 #[derive(Debug, Default)]
 struct UpTo(u64);
 
-impl Notes for UpTo {
+impl PushState for UpTo {
     /// The previous value, restored if the letter is lost.
     type Letter = u64;
 
@@ -101,7 +101,7 @@ impl Notes for UpTo {
 
 impl Bans {
     /// Applies the bans of a report at `now`. Returns true if any of them is news to the store.
-    pub fn hear(&mut self, now: Time, report: &Report) -> bool {
+    pub fn observe(&mut self, now: Time, report: &Report) -> bool {
         let now_us = micros(now);
         self.expire(now_us);
         let mut is_news = false;
@@ -189,9 +189,9 @@ impl Bans {
         let keys = unshared.filter_map(|(id, is_order)| {
             let stands = self.list.stands(id)?;
             let said = match stands.is_forgotten {
-                true => Said::Forgotten,
-                false if *is_order => Said::Ordered,
-                false => Said::Banned,
+                true => BanState::Forgotten,
+                false if *is_order => BanState::Ordered,
+                false => BanState::Banned,
             };
             Some(BannedKey { id: id.clone(), for_ms: remaining_ms(stands.until_us, now_us), said })
         });
@@ -241,7 +241,7 @@ impl Bans {
 
     /// Returns the bans that the sender of `report` was not sent yet, at most [`BANS_MAX`] keys. Adds the names
     /// of their rules to `rules`, as far as there is room.
-    pub fn tell(
+    pub fn push(
         &mut self,
         now: Time,
         report: &Report,
@@ -251,14 +251,14 @@ impl Bans {
         let now_us = micros(now);
         self.expire(now_us);
         let Self { told, by_number, news, list, latest, .. } = self;
-        told.tell(now, report, is_repeated, |up_to| {
+        told.push(now, report, is_repeated, |up_to| {
             let (before, mut bans) = (up_to.0, Vec::new());
             up_to.0 = *latest;
             for (number, id) in by_number.range(before + 1..) {
                 let from = news.get(id).and_then(|news| news.from.as_ref());
                 let is_its_own =
                     from.is_some_and(|(pop, table)| *pop == report.pop && *table == report.table);
-                let Some(Stands { until_us, is_forgotten }) = list.stands(id) else { continue };
+                let Some(BanEntry { until_us, is_forgotten }) = list.stands(id) else { continue };
                 let for_ms = remaining_ms(until_us, now_us);
                 if is_its_own || for_ms == 0 {
                     continue;
@@ -308,7 +308,7 @@ impl Bans {
         if is_news && self.list.until_us(id).is_some() {
             let news =
                 News { number: 0, heard_us: now_us, until_us, is_forgotten: false, is_anew: false, from };
-            self.tell_of(id, news);
+            self.record_news(id, news);
             return true;
         }
         false
@@ -328,14 +328,14 @@ impl Bans {
         let is_anew =
             self.news.get(id).is_some_and(|known| known.is_anew || known.is_forgotten || is_longer(known));
         let news = News { number: 0, heard_us: now_us, until_us, is_forgotten, is_anew, from: None };
-        self.tell_of(id, news);
+        self.record_news(id, news);
         for dropped in self.list.put(id, until_us, is_forgotten, now_us) {
             self.forget(&dropped);
         }
     }
 
     /// Assigns the next number to `news` of `id`.
-    fn tell_of(&mut self, id: &BudgetId, news: News) {
+    fn record_news(&mut self, id: &BudgetId, news: News) {
         self.latest += 1;
         let news = News { number: self.latest, ..news };
         if let Some(before) = self.news.insert(id.clone(), news) {

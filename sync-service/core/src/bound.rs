@@ -5,7 +5,7 @@
 //!
 //! # The argument
 //!
-//! With rate L, burst B, N POPs, horizon H and R = [`Fleet::reach_ns`]:
+//! With rate L, burst B, N POPs, horizon H and R = [`FleetParameters::reach_ns`]:
 //!
 //! 1. *A POP's grant is at most R old.* A POP that admits more than its fair share reports that at its next
 //!    tick, and receives the budget's level in the reply; an exchange that fails is tried again. So at most 2 R
@@ -36,17 +36,17 @@
 //! - Lost tokens (a store is flushed, a POP crashes before it reports) are never charged.
 
 use weir_wire::quota::Quota;
-use weir_wire::sharing::{Sharing, WhenUnsynced};
+use weir_wire::sharing::{OnSyncLoss, Sharing};
 
 use crate::demand::WINDOW_NS;
 use crate::divide::{HORIZON_NS, target_ns};
 
-/// A POP may admit the refill of this many times [`Fleet::reach_ns`] before a new grant stops it.
+/// A POP may admit the refill of this many times [`FleetParameters::reach_ns`] before a new grant stops it.
 const REACHES: u128 = 2;
 
 /// Size of a fleet, and its delays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fleet {
+pub struct FleetParameters {
     /// Points of presence.
     pub pops: u32,
     /// Time between two reports of a POP, in nanoseconds.
@@ -59,7 +59,7 @@ pub struct Fleet {
     pub failures: u32,
 }
 
-impl Fleet {
+impl FleetParameters {
     /// Maximum age of a grant that a POP acts on, in nanoseconds.
     pub fn reach_ns(&self) -> u64 {
         let again_ns = self.timeout_ns.saturating_add(self.interval_ns);
@@ -70,7 +70,7 @@ impl Fleet {
 
 /// Maximum number of tokens that `fleet` admits for one key above `burst + rate x t` in any span t, rounded up.
 /// Zero for a strict rule.
-pub fn bound(quota: Quota, sharing: &Sharing, fleet: &Fleet) -> u64 {
+pub fn bound(quota: Quota, sharing: &Sharing, fleet: &FleetParameters) -> u64 {
     if sharing.strict {
         return 0;
     }
@@ -86,7 +86,7 @@ pub fn bound(quota: Quota, sharing: &Sharing, fleet: &Fleet) -> u64 {
 /// Tokens above `burst + rate x t` for a client that sends to all POPs of `fleet` at once, while no exchange
 /// fails: the POPs' local bursts, and what each admits until it has a grant, rounded up. Never more than
 /// [`bound`].
-pub fn usual(quota: Quota, sharing: &Sharing, fleet: &Fleet) -> u64 {
+pub fn usual(quota: Quota, sharing: &Sharing, fleet: &FleetParameters) -> u64 {
     let pops = u64::from(fleet.pops.max(1));
     if sharing.strict || pops == 1 {
         return 0;
@@ -102,21 +102,21 @@ pub fn usual(quota: Quota, sharing: &Sharing, fleet: &Fleet) -> u64 {
 pub fn apart(
     quota: Quota,
     sharing: &Sharing,
-    fleet: &Fleet,
+    fleet: &FleetParameters,
     apart: u32,
     span_ns: u64,
-    when_unsynced: WhenUnsynced,
+    when_unsynced: OnSyncLoss,
 ) -> u64 {
     let (apart, pops) = (u64::from(apart), u64::from(fleet.pops.max(1)));
     let refilled_ns = u128::from(apart) * u128::from(span_ns);
     match when_unsynced {
         _ if sharing.strict => 0,
-        WhenUnsynced::Local => refill(quota, refilled_ns),
-        WhenUnsynced::Share => {
+        OnSyncLoss::Local => refill(quota, refilled_ns),
+        OnSyncLoss::Share => {
             let share = (u64::from(quota.burst()) / pops).max(1);
             (apart * share).saturating_add(refill(quota, refilled_ns.div_ceil(u128::from(pops))))
         }
-        WhenUnsynced::Deny => 0,
+        OnSyncLoss::Deny => 0,
     }
 }
 
@@ -129,21 +129,26 @@ fn refill(quota: Quota, ns: u128) -> u64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use weir_wire::law::Law;
     use weir_wire::quota::{Period, Rate};
+    use weir_wire::refill_policy::RefillPolicy;
     use weir_wire::time::SECOND_NS;
 
     const MS: u64 = 1_000_000;
     /// Three POPs with an interval of 250 ms and a round trip of 100 ms.
-    const FLEET: Fleet =
-        Fleet { pops: 3, interval_ns: 250 * MS, trip_ns: 100 * MS, timeout_ns: SECOND_NS, failures: 0 };
+    const FLEET: FleetParameters = FleetParameters {
+        pops: 3,
+        interval_ns: 250 * MS,
+        trip_ns: 100 * MS,
+        timeout_ns: SECOND_NS,
+        failures: 0,
+    };
 
     fn quota(count: u32, burst: u32) -> Quota {
         Quota::new(Rate::new(count, Period::Second).unwrap(), burst).unwrap()
     }
 
     fn sharing(local_burst: u32) -> Sharing {
-        Sharing { strict: false, local_burst, floors: alloc::vec![], law: Law::Steady }
+        Sharing { strict: false, local_burst, floors: alloc::vec![], refill_policy: RefillPolicy::Continuous }
     }
 
     // I4
@@ -154,7 +159,7 @@ mod tests {
         assert_eq!(bound(quota, &sharing(100), &FLEET), 200 + 210 + 100);
         // Two of the three may believe that they are alone, and hold a whole burst: 100 + 100 + 10, less one B.
         assert_eq!(bound(quota, &sharing(10), &FLEET), 110 + 210 + 100);
-        let failing = Fleet { failures: 2, ..FLEET };
+        let failing = FleetParameters { failures: 2, ..FLEET };
         assert_eq!(failing.reach_ns(), 350 * MS + 2 * 1_250 * MS);
         assert_eq!(bound(quota, &sharing(100), &failing), 200 + 6 * 285 + 100);
         assert_eq!(bound(quota, &Sharing { strict: true, ..sharing(100) }, &failing), 0);
@@ -166,7 +171,7 @@ mod tests {
         // 100 at the two others, and 50/s at each for 0.35 s; `make regions` measured 119.
         assert_eq!(usual(quota, &sharing(50), &FLEET), 100 + 53);
         assert_eq!(usual(quota, &sharing(5), &FLEET), 53);
-        let one = Fleet { pops: 1, ..FLEET };
+        let one = FleetParameters { pops: 1, ..FLEET };
         assert_eq!(usual(quota, &sharing(50), &one), 0);
         assert_eq!(usual(quota, &Sharing { strict: true, ..sharing(50) }, &FLEET), 0);
     }
@@ -176,20 +181,20 @@ mod tests {
     fn a_pop_that_is_cut_off_adds_what_the_rule_says() {
         let (quota, sharing) = (quota(100, 100), sharing(100));
         let adds = |when| apart(quota, &sharing, &FLEET, 2, 10 * SECOND_NS, when);
-        assert_eq!(adds(WhenUnsynced::Local), 2 * 1_000);
-        assert_eq!(adds(WhenUnsynced::Share), 2 * 33 + 667, "a third of the burst and of the rate each");
-        assert_eq!(adds(WhenUnsynced::Deny), 0);
-        let large = Fleet { pops: 330, ..FLEET };
-        assert_eq!(apart(quota, &sharing, &large, 5, 0, WhenUnsynced::Share), 5, "a token at least");
+        assert_eq!(adds(OnSyncLoss::Local), 2 * 1_000);
+        assert_eq!(adds(OnSyncLoss::Share), 2 * 33 + 667, "a third of the burst and of the rate each");
+        assert_eq!(adds(OnSyncLoss::Deny), 0);
+        let large = FleetParameters { pops: 330, ..FLEET };
+        assert_eq!(apart(quota, &sharing, &large, 5, 0, OnSyncLoss::Share), 5, "a token at least");
     }
 
     prop_compose! {
         fn fleet()(
             pops in any::<u32>(), interval_ns in any::<u64>(), trip_ns in any::<u64>(),
             timeout_ns in any::<u64>(), failures in 0..10_u32, shift in 0..40_u32,
-        ) -> Fleet {
+        ) -> FleetParameters {
             let (interval_ns, trip_ns, timeout_ns) = (interval_ns >> shift, trip_ns >> shift, timeout_ns >> shift);
-            Fleet { pops: pops >> (shift / 2), interval_ns, trip_ns, timeout_ns, failures }
+            FleetParameters { pops: pops >> (shift / 2), interval_ns, trip_ns, timeout_ns, failures }
         }
     }
 
@@ -206,11 +211,11 @@ mod tests {
             prop_assert!(usual(quota, &sharing, &fleet) <= base);
             let more_ns = u64::from(more) * MS;
             let slower = [
-                Fleet { pops: fleet.pops.saturating_add(more), ..fleet },
-                Fleet { interval_ns: fleet.interval_ns.saturating_add(more_ns), ..fleet },
-                Fleet { trip_ns: fleet.trip_ns.saturating_add(more_ns), ..fleet },
-                Fleet { timeout_ns: fleet.timeout_ns.saturating_add(more_ns), ..fleet },
-                Fleet { failures: fleet.failures + 1, ..fleet },
+                FleetParameters { pops: fleet.pops.saturating_add(more), ..fleet },
+                FleetParameters { interval_ns: fleet.interval_ns.saturating_add(more_ns), ..fleet },
+                FleetParameters { trip_ns: fleet.trip_ns.saturating_add(more_ns), ..fleet },
+                FleetParameters { timeout_ns: fleet.timeout_ns.saturating_add(more_ns), ..fleet },
+                FleetParameters { failures: fleet.failures + 1, ..fleet },
             ];
             for fleet in slower {
                 prop_assert!(bound(quota, &sharing, &fleet) >= base, "{fleet:?}");
@@ -233,7 +238,7 @@ mod tests {
         #[test]
         fn a_pop_that_is_cut_off_for_longer_adds_more(cut_off in 0..1_000_u32, span_ns in 0..1_u64 << 50, more in 1..1_u32 << 20) {
             let quota = quota(100, 100);
-            for when in [WhenUnsynced::Local, WhenUnsynced::Share, WhenUnsynced::Deny] {
+            for when in [OnSyncLoss::Local, OnSyncLoss::Share, OnSyncLoss::Deny] {
                 let adds = |pops, ns| apart(quota, &sharing(100), &FLEET, pops, ns, when);
                 prop_assert!(adds(cut_off + more, span_ns) >= adds(cut_off, span_ns));
                 prop_assert!(adds(cut_off, span_ns + u64::from(more)) >= adds(cut_off, span_ns));

@@ -11,19 +11,19 @@ const BUDGETS_MAX: usize = 100_000;
 
 /// Map from budget to `T` with a maximum number of entries.
 #[derive(Debug)]
-pub(crate) struct Bounded<T> {
+pub(crate) struct BoundedMap<T> {
     budgets: ByBudget<T>,
     budgets_max: usize,
     swept_at: Time,
 }
 
-impl<T> Default for Bounded<T> {
+impl<T> Default for BoundedMap<T> {
     fn default() -> Self {
         Self::new(BUDGETS_MAX)
     }
 }
 
-impl<T> Bounded<T> {
+impl<T> BoundedMap<T> {
     /// Creates an empty map for at most `budgets_max` budgets.
     pub(crate) fn new(budgets_max: usize) -> Self {
         Self { budgets: ByBudget::default(), budgets_max, swept_at: Time::ZERO }

@@ -13,15 +13,15 @@ use alloc::vec::Vec;
 
 use weir_wire::quota::{FILL_NS_MAX, Quota};
 
-use crate::clock::{Clock, Word};
+use crate::clock::{ClockOffset, TimeEvidence};
 pub use crate::clock::{LOOK_US, STEP_US};
+use crate::fan_out::{FanOut, fill_us};
 pub use crate::id::BudgetId;
 use crate::sorted::Sorted;
 pub use crate::source::{CHARGE_TOKENS_MAX, COUNT_MAX, Count, SourceId};
 use crate::source::{News, SourceRecord};
-use crate::spill::Spill;
-use crate::spread::{Spread, fill_us};
 use crate::store_clock::StoreTime;
+use crate::unused_refill::UnusedRefill;
 
 /// Maximum deficit, in nanoseconds; debt beyond it is forgiven.
 pub const DEFICIT_NS_MAX: u64 = 256 * FILL_NS_MAX;
@@ -84,7 +84,7 @@ pub struct Charge<'a> {
 
 /// A member, with its last demand.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct ReplicaDemand {
     /// Its name: `region`, or `region/replica`. It is shared, since every account contains it.
     pub name: Arc<str>,
     /// Its demand.
@@ -105,7 +105,7 @@ pub struct Account {
     /// The store's clock at the charge, in microseconds.
     pub now_us: u64,
     /// All members, by name, including the one that charged.
-    pub members: Vec<Member>,
+    pub members: Vec<ReplicaDemand>,
 }
 
 /// State of one budget; a new one is full.
@@ -120,17 +120,17 @@ pub struct Budget {
     /// at this one. POPs that alternate between two quotas, as while a canary runs, so get no more together than the
     /// larger burst and the larger rate.
     forgiven_us: i64,
-    clock: Clock,
+    clock: ClockOffset,
     /// Time of the last charge, on the budget's own clock like all other times here.
     at_us: u64,
-    spill: Spill,
-    spread: Spread,
+    spill: UnusedRefill,
+    spread: FanOut,
     sources: Sorted<SourceId, SourceRecord>,
-    members: Sorted<Arc<str>, MemberRecord>,
+    members: Sorted<Arc<str>, ReplicaRecord>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct MemberRecord {
+struct ReplicaRecord {
     demand: Demand,
     at_us: u64,
 }
@@ -141,14 +141,14 @@ impl Budget {
     ///
     /// A report covers the past: while its tokens were admitted, the budget did not have their counts, was
     /// full, and lost its refill. The unused refill within the charge's span pays for them (see
-    /// [`crate::spill`]). So tokens that were admitted at the rate leave no debt, however late they are
+    /// [`crate::unused_refill`]). So tokens that were admitted at the rate leave no debt, however late they are
     /// charged, even if their reports were delayed on the way (see [`crate::source`]). It does not pay for
     /// tokens that the POP's own bucket still lacks: had they been admitted earlier, that would have refilled.
     /// When the store's clock steps, no time passes (see [`crate::clock`] and [`crate::store_clock`]).
     pub fn charge(&mut self, time: impl Into<StoreTime>, charge: &Charge<'_>) -> Account {
         let time = time.into();
         let before_us = self.fill_us;
-        let (now_us, place) = self.tell(time, charge);
+        let (now_us, place) = self.advance(time, charge);
         self.go_by(charge.quota, before_us);
         let (mut charged, mut reach_us) = (0, 0);
         for count in charge.counts {
@@ -172,9 +172,9 @@ impl Budget {
         let refilled_ns = charge.quota.token_ns().saturating_mul(charged.saturating_sub(missing));
         let paid_us = self.spill.claim(now_us.saturating_sub(reach_us), refilled_ns / 1_000);
         self.deficit_ns = (price_ns - paid_us * 1_000).saturating_add(self.deficit_ns).min(DEFICIT_NS_MAX);
-        self.spread.note(now_us, self.deficit_ns / 1_000, charge.quota);
+        self.spread.record(now_us, self.deficit_ns / 1_000, charge.quota);
         self.forget_sources();
-        self.note_member(now_us, charge.member, charge.demand);
+        self.record_replica(now_us, charge.member, charge.demand);
         Account {
             deficit_ns: self.deficit_ns,
             spread: self.spread.bursts(),
@@ -245,7 +245,7 @@ impl Budget {
 
     /// Refills the budget up to its own current time. Returns that time, and the index of the record of the
     /// last count that has one.
-    fn tell(&mut self, time: StoreTime, charge: &Charge<'_>) -> (u64, usize) {
+    fn advance(&mut self, time: StoreTime, charge: &Charge<'_>) -> (u64, usize) {
         self.fill_us = fill_us(charge.quota);
         self.clock.skip(time.skipped_us(self.clock.store_us(self.at_us)));
         let told_us = self.clock.own_us(time.now_us);
@@ -256,14 +256,14 @@ impl Budget {
             self.sources.at(place).map(|record| record.late_us(told_us, count))
         });
         let word = match known.min() {
-            Some(late_us) => Word::Late(late_us),
-            None if charge.counts.is_empty() => Word::None,
-            None => Word::New,
+            Some(late_us) => TimeEvidence::Late(late_us),
+            None if charge.counts.is_empty() => TimeEvidence::None,
+            None => TimeEvidence::New,
         };
-        let now_us = self.clock.tell(told_us, self.at_us, self.deficit_ns / 1_000, self.fill_us, word);
+        let now_us = self.clock.advance(told_us, self.at_us, self.deficit_ns / 1_000, self.fill_us, word);
         // If no POP confirms that this time has passed, a full budget keeps at most a burst of refill for late
         // reports.
-        let is_doubted = word == Word::None && now_us - self.at_us > self.fill_us.max(STEP_US);
+        let is_doubted = word == TimeEvidence::None && now_us - self.at_us > self.fill_us.max(STEP_US);
         self.refill(now_us, if is_doubted { now_us - self.fill_us } else { 0 });
         (now_us, place)
     }
@@ -289,7 +289,7 @@ impl Budget {
     fn record(&mut self, now_us: u64, pop: &str, count: &Count, guess: usize) -> News {
         let order = |id: &SourceId| (id.epoch, id.pop.as_str()).cmp(&(count.epoch, pop));
         match self.sources.find_near(guess, order) {
-            Ok(known) => known.hear(now_us, count),
+            Ok(known) => known.observe(now_us, count),
             Err(vacancy) => {
                 let (record, news) = SourceRecord::begin(now_us, count);
                 self.sources.put(vacancy, SourceId { epoch: count.epoch, pop: pop.into() }, record);
@@ -310,9 +310,9 @@ impl Budget {
         self.sources.retain(|known, record| (record.seen_us, known) >= (at_us, &id));
     }
 
-    fn note_member(&mut self, now_us: u64, name: &str, demand: Demand) {
+    fn record_replica(&mut self, now_us: u64, name: &str, demand: Demand) {
         let demand = Demand { milli: demand.milli.min(COUNT_MAX), ..demand };
-        let record = MemberRecord { demand, at_us: now_us };
+        let record = ReplicaRecord { demand, at_us: now_us };
         match self.members.find(|known| (**known).cmp(name)) {
             Ok(known) => *known = record,
             Err(place) => _ = self.members.put(place, name.into(), record),
@@ -325,8 +325,8 @@ impl Budget {
         }
     }
 
-    fn members_at(&self, now_us: u64) -> Vec<Member> {
-        let member = |(name, record): (&Arc<str>, &MemberRecord)| Member {
+    fn members_at(&self, now_us: u64) -> Vec<ReplicaDemand> {
+        let member = |(name, record): (&Arc<str>, &ReplicaRecord)| ReplicaDemand {
             name: Arc::clone(name),
             demand: record.demand,
             age_us: now_us.saturating_sub(record.at_us),

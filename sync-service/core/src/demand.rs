@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 
 use weir_wire::time::{SECOND_NS, Time};
 
-use crate::bounded::Bounded;
+use crate::bounded::BoundedMap;
 use crate::budget::{BudgetId, COUNT_MAX, Demand, SourceId};
 use crate::scaled::scaled;
 use crate::sorted::Sorted;
@@ -42,7 +42,7 @@ const _: () = assert!(WINDOW_NS / SPACING_NS + 2 <= SAMPLES_MAX as u64);
 /// current report alone.
 #[derive(Debug, Default)]
 pub struct Demands {
-    budgets: Bounded<Buckets>,
+    budgets: BoundedMap<Buckets>,
     /// Time of the last sign of another weir-sync in the region.
     others_at: Option<Time>,
 }
@@ -51,7 +51,7 @@ pub struct Demands {
 #[derive(Debug, Default)]
 struct Buckets {
     /// Sorted by POP, then epoch.
-    windows: Sorted<SourceId, Window>,
+    windows: Sorted<SourceId, DemandWindow>,
     heard_at: Time,
     is_in_debt: bool,
     is_warm: bool,
@@ -61,7 +61,7 @@ struct Buckets {
 
 /// A report's figures for the demand of one bucket.
 #[derive(Clone, Copy, Debug)]
-pub struct Said {
+pub struct DemandReport {
     /// Tokens asked for since the epoch began.
     pub asked: u64,
     /// Part of `asked` that the worker has not reported to any weir-sync before.
@@ -72,7 +72,7 @@ pub struct Said {
     pub most_milli: u64,
 }
 
-impl Said {
+impl DemandReport {
     /// Demand estimated from this report alone.
     pub(crate) fn alone(&self) -> Demand {
         let milli = per_second_milli(self.recently, WINDOW_NS).min(self.most_milli);
@@ -82,7 +82,7 @@ impl Said {
 
 /// Token counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct TokenCounts {
     /// Asked for, admitted or not.
     pub asked: u64,
     /// Admitted.
@@ -91,25 +91,25 @@ pub struct Counts {
 
 /// State of a budget after a bucket's report.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Heard {
+pub(crate) struct DemandUpdate {
     /// Demand for the budget.
     pub(crate) demand: Demand,
     /// Demand at the bucket's POP, in thousandths of a token per second.
     pub(crate) own_milli: u64,
     /// Counts that are new to this weir-sync.
-    pub(crate) new: Counts,
+    pub(crate) new: TokenCounts,
 }
 
 /// State of a bucket when it reports.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Hearing {
+pub struct BucketReport {
     /// True if the previous reply called its key warm.
     pub is_warm: bool,
     /// True if other weir-syncs receive some of its reports.
     pub is_shared: bool,
 }
 
-impl Counts {
+impl TokenCounts {
     pub(crate) fn add(&mut self, other: Self) {
         self.asked = self.asked.saturating_add(other.asked);
         self.admitted = self.admitted.saturating_add(other.admitted);
@@ -128,40 +128,40 @@ impl Counts {
 impl Demands {
     /// Creates a meter for at most `budgets_max` budgets.
     pub fn with_budgets_max(budgets_max: usize) -> Self {
-        Self { budgets: Bounded::new(budgets_max), ..Self::default() }
+        Self { budgets: BoundedMap::new(budgets_max), ..Self::default() }
     }
 
     /// Records at `now` that another weir-sync of the region exists and receives some of the POPs' reports.
-    pub fn hear_of_others(&mut self, now: Time) {
+    pub fn observe_others(&mut self, now: Time) {
         self.others_at = Some(now);
     }
 
     /// Records a bucket's report at `now`. Returns the budget's demand.
-    pub fn observe(&mut self, now: Time, id: &BudgetId, source: &SourceId, said: &Said) -> Demand {
-        self.hear(now, id, source, said, 0).demand
+    pub fn observe(&mut self, now: Time, id: &BudgetId, source: &SourceId, said: &DemandReport) -> Demand {
+        self.observe_admitted(now, id, source, said, 0).demand
     }
 
     /// Records a bucket's report at `now`, with its cumulative count of `admitted` tokens.
     ///
     /// Other workers of the POP may report their demand to other weir-syncs. So of the newly admitted tokens,
     /// the same fraction counts as new here as of the demand.
-    pub(crate) fn hear(
+    pub(crate) fn observe_admitted(
         &mut self,
         now: Time,
         id: &BudgetId,
         source: &SourceId,
-        said: &Said,
+        said: &DemandReport,
         admitted: u64,
-    ) -> Heard {
+    ) -> DemandUpdate {
         let is_shared = self.is_shared(now);
         let is_needed = |known: &Buckets| known.is_heard(now, is_shared);
         let Some(budget) = self.budgets.get_or_insert(now, id, Buckets::default, is_needed) else {
-            let new = Counts { asked: said.recently, admitted: said.recently };
-            return Heard { demand: said.alone(), own_milli: 0, new };
+            let new = TokenCounts { asked: said.recently, admitted: said.recently };
+            return DemandUpdate { demand: said.alone(), own_milli: 0, new };
         };
         let (place, new) = budget.observe(now, source, said, admitted, is_shared);
         let (demand, own_milli) = budget.demand_and_own(now, place);
-        Heard { demand, own_milli, new }
+        DemandUpdate { demand, own_milli, new }
     }
 
     /// Demand of a budget at `now`.
@@ -184,7 +184,7 @@ impl Demands {
 
     /// Records the state of a budget: in debt or not, for [`Demands::debts`], and warm or not in the replies to
     /// its POPs.
-    pub fn note(&mut self, id: &BudgetId, is_in_debt: bool, is_warm: bool) {
+    pub fn record(&mut self, id: &BudgetId, is_in_debt: bool, is_warm: bool) {
         if let Some(budget) = self.budgets.get_mut(id) {
             (budget.is_in_debt, budget.is_warm) = (is_in_debt, is_warm);
         }
@@ -210,10 +210,10 @@ impl Buckets {
         &mut self,
         now: Time,
         source: &SourceId,
-        said: &Said,
+        said: &DemandReport,
         admitted: u64,
         is_shared: bool,
-    ) -> (Option<usize>, Counts) {
+    ) -> (Option<usize>, TokenCounts) {
         (self.heard_at, self.most_milli) = (now, said.most_milli);
         if self.windows.len() >= BUCKETS_MAX {
             self.windows.retain(|_, window| !window.is_silent(now));
@@ -224,7 +224,7 @@ impl Buckets {
         let place = match self.windows.place(order) {
             Ok(place) => Some(place),
             Err(vacancy) if has_room => {
-                let place = self.windows.put(vacancy, source.clone(), Window::default());
+                let place = self.windows.put(vacancy, source.clone(), DemandWindow::default());
                 self.mark_siblings();
                 Some(place)
             }
@@ -232,14 +232,14 @@ impl Buckets {
         };
         let Some(window) = place.and_then(|place| self.windows.at(place)) else {
             let sibling = self.windows.iter().position(|(known, _)| known.pop == source.pop);
-            return (sibling, Counts { asked: said.recently, admitted: said.recently });
+            return (sibling, TokenCounts { asked: said.recently, admitted: said.recently });
         };
         let (told, seen) = (window.told, window.seen.unwrap_or(0));
-        window.observe(now, said, Hearing { is_warm: self.is_warm, is_shared });
+        window.observe(now, said, BucketReport { is_warm: self.is_warm, is_shared });
         let asked = window.told - told;
         let given = admitted.saturating_sub(window.admitted);
         window.admitted = window.admitted.max(admitted);
-        (place, Counts { asked, admitted: part_of(given, asked, said.asked.saturating_sub(seen)) })
+        (place, TokenCounts { asked, admitted: part_of(given, asked, said.asked.saturating_sub(seen)) })
     }
 
     /// Marks each window that follows another window of the same POP.
@@ -252,7 +252,7 @@ impl Buckets {
     }
 
     /// Windows of a POP's buckets.
-    fn windows_of<'a>(&'a self, pop: &'a str) -> impl Iterator<Item = &'a Window> {
+    fn windows_of<'a>(&'a self, pop: &'a str) -> impl Iterator<Item = &'a DemandWindow> {
         self.windows.iter().filter(move |(source, _)| source.pop == pop).map(|(_, window)| window)
     }
 
@@ -293,7 +293,7 @@ impl Buckets {
 
 /// Samples of one bucket's demand, as far as this weir-sync was the first to receive it; oldest first.
 #[derive(Clone, Debug, Default)]
-pub struct Window {
+pub struct DemandWindow {
     samples: Vec<Sample>,
     /// Largest count seen.
     seen: Option<u64>,
@@ -313,9 +313,9 @@ struct Sample {
     told: u64,
 }
 
-impl Window {
+impl DemandWindow {
     /// Records a report at `now`.
-    pub fn observe(&mut self, now: Time, said: &Said, hearing: Hearing) {
+    pub fn observe(&mut self, now: Time, said: &DemandReport, hearing: BucketReport) {
         let told_before = self.told;
         let gap_ns = self.samples.last().map_or(u64::MAX, |last| now.nanos_since(last.at));
         let new = said.asked.saturating_sub(self.seen.unwrap_or(0));

@@ -16,7 +16,7 @@
 //! p_r   = (own_r + q (D_r - own_r)) / D_r
 //! ```
 //!
-//! A client that was seen at m points of presence at once gets about B / m at each (see [`crate::spread`]).
+//! A client that was seen at m points of presence at once gets about B / m at each (see [`crate::fan_out`]).
 //!
 //! Everything is computed in nanoseconds of refill, where L is 1, so that even a quota of one token a day stays
 //! precise. Every quotient is rounded down, against the client, by less than two parts in 2^30 or a thousandth of a
@@ -29,11 +29,11 @@ use weir_wire::quota::Quota;
 use weir_wire::sharing::Sharing;
 use weir_wire::time::SECOND_NS;
 
-use crate::budget::{Account, Member};
+use crate::budget::{Account, ReplicaDemand};
 use crate::demand::{WARM_GAP_NS, WINDOW_NS};
-use crate::heat::{Heat, Weight};
-use crate::plan::Entry;
+use crate::plan::PlanEntry;
 use crate::scaled::scaled;
+use crate::watch_level::{WatchLevel, Weight};
 
 /// Time over which a surplus is given out or a debt recovered, in nanoseconds (H in the design).
 pub const HORIZON_NS: u64 = SECOND_NS;
@@ -47,7 +47,7 @@ pub const BELOW_FULL_NS: u64 = SECOND_NS / 10;
 
 /// Settings of grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct GrantSettings {
     /// Time until the next grant arrives, in nanoseconds: the sync interval and a round trip.
     pub interval_ns: u64,
     /// The shortest lease, in nanoseconds.
@@ -60,7 +60,7 @@ pub struct Terms {
     pub calendar_lease_ns: u64,
 }
 
-impl Default for Terms {
+impl Default for GrantSettings {
     fn default() -> Self {
         Self {
             interval_ns: 350_000_000,
@@ -74,18 +74,18 @@ impl Default for Terms {
 
 /// A budget to divide.
 #[derive(Clone, Copy, Debug)]
-pub struct Shared<'a> {
+pub struct SharedBudget<'a> {
     /// Quota, sharing, and the demand at the POP that reports.
-    pub entry: &'a Entry,
+    pub entry: &'a PlanEntry,
     /// State of the budget.
     pub account: &'a Account,
     /// Current capacity of the region's own floor; if none, the floor's plain rate applies.
-    pub own: Option<Own>,
+    pub own: Option<FloorCapacity>,
 }
 
 /// Current capacity of a region's floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Own {
+pub struct FloorCapacity {
     /// In nanoseconds of the quota's refill per second.
     pub rate_ns: u64,
     /// Tokens that may be taken at once, in nanoseconds of the quota's refill.
@@ -96,7 +96,7 @@ pub struct Own {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Division {
     /// Temperature of the key.
-    pub heat: Heat,
+    pub heat: WatchLevel,
     /// Importance of pushing the key to POPs.
     pub weight: Weight,
     /// Grant for POPs with demand for the key.
@@ -110,20 +110,20 @@ pub struct Division {
 impl Division {
     /// Importance of keeping the key when there are too many: those that rest go first, then those with the
     /// smallest deficits.
-    pub(crate) fn importance(&self) -> (Heat, Weight) {
+    pub(crate) fn importance(&self) -> (WatchLevel, Weight) {
         (self.heat, self.weight)
     }
 
     /// Allowance for a POP that reports the key.
     pub fn allowance(&self) -> Allowance {
-        if self.heat == Heat::Warm { Allowance::Warm } else { Allowance::Hot(self.asking) }
+        if self.heat == WatchLevel::Warm { Allowance::Warm } else { Allowance::Hot(self.asking) }
     }
 }
 
 /// Grants of the key to the POPs of `region` until the next ones. They are a function of the account, so that
 /// regions agree without communication.
-pub fn divide(shared: &Shared<'_>, region: &str, terms: &Terms) -> Division {
-    let Shared { entry, account, own } = *shared;
+pub fn divide(shared: &SharedBudget<'_>, region: &str, terms: &GrantSettings) -> Division {
+    let SharedBudget { entry, account, own } = *shared;
     let (quota, sharing) = (entry.quota, &entry.sharing);
     let level_ns = i128::from(quota.fill_ns()) - i128::from(account.deficit_ns);
     let asked = FleetDemand::of(account, sharing, terms);
@@ -132,7 +132,7 @@ pub fn divide(shared: &Shared<'_>, region: &str, terms: &Terms) -> Division {
     // is an exception: it refills long before a debt is paid.
     let is_exact = is_alone && (level_ns >= 0 || sharing.floor(region) == 0);
     let ratio = if is_exact { AdmitRatio::ONE } else { ratio(shared, level_ns, &asked, region) };
-    let heat = Heat::of(quota, account, asked.lately_milli);
+    let heat = WatchLevel::of(quota, account, asked.lately_milli);
     let spread = u64::from(account.spread.max(1));
     let (burst, parts) = hold(entry, spread, 0, terms);
     let elsewhere = Grant {
@@ -140,7 +140,11 @@ pub fn divide(shared: &Shared<'_>, region: &str, terms: &Terms) -> Division {
         level_milli: level_milli(quota, if is_exact { level_ns } else { level_ns.max(0) }, own),
         burst,
         parts,
-        lease_ms: if heat == Heat::Resting { millis(terms.lease_max_ns) } else { lease_ms(level_ns, terms) },
+        lease_ms: if heat == WatchLevel::Resting {
+            millis(terms.lease_max_ns)
+        } else {
+            lease_ms(level_ns, terms)
+        },
     };
     // If neither this POP nor two others have demand, the client may appear anywhere next.
     let pops = if is_alone && entry.own_milli == 0 { spread } else { spread.min(asked.askers) };
@@ -152,8 +156,8 @@ pub fn divide(shared: &Shared<'_>, region: &str, terms: &Terms) -> Division {
 
 /// Burst and rate divisor of a POP, for a client that was seen at `pops` POPs at once. The burst is the POP's
 /// part of the whole burst, but at least a few requests and the demand until the next grant.
-fn hold(entry: &Entry, pops: u64, asked_milli: u64, terms: &Terms) -> (u32, u32) {
-    let Entry { quota, sharing, .. } = entry;
+fn hold(entry: &PlanEntry, pops: u64, asked_milli: u64, terms: &GrantSettings) -> (u32, u32) {
+    let PlanEntry { quota, sharing, .. } = entry;
     let most = u64::from(sharing.local_burst);
     let lump = likely_milli(scaled(asked_milli, terms.interval_ns, SECOND_NS)) / 1_000;
     let least = LUMP.min(u64::from(quota.burst()) / 4).max(1);
@@ -164,8 +168,8 @@ fn hold(entry: &Entry, pops: u64, asked_milli: u64, terms: &Terms) -> (u32, u32)
 }
 
 /// Rate divisor for a POP that must be able to hold `tokens`.
-fn parts_of(entry: &Entry, pops: u64, asked_milli: u64, tokens: u64, terms: &Terms) -> u64 {
-    let Entry { quota, sharing, .. } = entry;
+fn parts_of(entry: &PlanEntry, pops: u64, asked_milli: u64, tokens: u64, terms: &GrantSettings) -> u64 {
+    let PlanEntry { quota, sharing, .. } = entry;
     let parts = pops / UNEVEN;
     if parts <= 1 {
         return 1;
@@ -200,7 +204,7 @@ pub fn debt_milli(quota: Quota, deficit_ns: u64) -> u64 {
 ///
 /// A region with demand reports it every interval, and until then the last report counts in full. After that
 /// its demand fades like its window, so that a client that moves does not count twice.
-fn still_asked(member: &Member, terms: &Terms) -> (u128, u64) {
+fn still_asked(member: &ReplicaDemand, terms: &GrantSettings) -> (u128, u64) {
     let (interval_us, window_us) = (terms.interval_ns / 1_000, WINDOW_NS / 1_000);
     let fade_us = window_us.saturating_sub(interval_us).max(1);
     let left_us = interval_us.saturating_add(fade_us).saturating_sub(member.age_us).min(fade_us);
@@ -222,7 +226,7 @@ struct FleetDemand<'a> {
 }
 
 impl<'a> FleetDemand<'a> {
-    fn of(account: &'a Account, sharing: &Sharing, terms: &Terms) -> Self {
+    fn of(account: &'a Account, sharing: &Sharing, terms: &GrantSettings) -> Self {
         let mut asked = Self { milli: 0, lately_milli: 0, by_region: BTreeMap::new(), askers: 0 };
         for member in &account.members {
             let (milli, askers) = still_asked(member, terms);
@@ -240,8 +244,8 @@ impl<'a> FleetDemand<'a> {
 }
 
 /// Admit ratio of `region`. All sums here are in thousandths of a nanosecond of refill per second.
-fn ratio(shared: &Shared<'_>, level_ns: i128, asked: &FleetDemand<'_>, region: &str) -> AdmitRatio {
-    let Entry { quota, sharing, .. } = shared.entry;
+fn ratio(shared: &SharedBudget<'_>, level_ns: i128, asked: &FleetDemand<'_>, region: &str) -> AdmitRatio {
+    let PlanEntry { quota, sharing, .. } = shared.entry;
     const { assert!(HORIZON_NS == SECOND_NS, "so that a level divided by it is a rate in the same digits") };
     let price = u128::from(quota.token_ns());
     let own = |name: &str, milli: u128| {
@@ -297,7 +301,7 @@ fn quotient(part: u128, whole: u128) -> AdmitRatio {
     u32::try_from(bits).map_or(AdmitRatio::ONE, AdmitRatio::from_bits)
 }
 
-fn level_milli(quota: Quota, level_ns: i128, own: Option<Own>) -> i64 {
+fn level_milli(quota: Quota, level_ns: i128, own: Option<FloorCapacity>) -> i64 {
     // A slow quota may refill less than a token until the next grant, but the tokens of the floor are available
     // anyway.
     let own_ns = own.map(|own| own.level_ns.min(LUMP * quota.token_ns()));
@@ -309,7 +313,7 @@ fn level_milli(quota: Quota, level_ns: i128, own: Option<Own>) -> i64 {
     i64::try_from(milli).unwrap_or(if milli < 0 { i64::MIN } else { i64::MAX })
 }
 
-fn lease_ms(level_ns: i128, terms: &Terms) -> u32 {
+fn lease_ms(level_ns: i128, terms: &GrantSettings) -> u32 {
     let debt_ns = u64::try_from(-level_ns).unwrap_or(0);
     let lease_ns = SECOND_NS
         .saturating_add(debt_ns)

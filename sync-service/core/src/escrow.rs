@@ -50,12 +50,12 @@
 //! report arrived, so the POP's ends first. Tokens not spent by the end count as spent, since they may have
 //! been.
 //!
-//! **Refill policies.** Each draw contains a [`Law`], the refill policy; everything else is the same for all
-//! policies. The above is continuous refill: a token bucket. Under [`Law::Window`] nothing refills: the tokens
+//! **Refill policies.** Each draw contains a [`RefillPolicy`], the refill policy; everything else is the same for all
+//! policies. The above is continuous refill: a token bucket. Under [`RefillPolicy::Window`] nothing refills: the tokens
 //! debited in a window and not given back are at most the quota's count, and zero again when the next window
-//! begins. Under [`Law::Sliding`], they are added to the same number of the previous window, scaled by the part
+//! begins. Under [`RefillPolicy::Sliding`], they are added to the same number of the previous window, scaled by the part
 //! of it that a window ending now would still cover, and the sum is at most the quota's count. Under
-//! [`Law::Log`] each token counts from its debit until some time after it was spent.
+//! [`RefillPolicy::Log`] each token counts from its debit until some time after it was spent.
 //!
 //! *No window gives more than its count.* A token is spent in the window it was debited in, since no lease ends
 //! later than its window: leases are cut so that even a POP whose clock is slower by one part in [`DRIFT_PART`]
@@ -73,7 +73,7 @@
 //! after that, so all the others, which were spent less than a length before that or later, counted then. And
 //! no debit raises the count above the burst.
 //!
-//! *No two turns overlap.* Under [`Law::Turns`] nothing is leased: a turn counts as spent when it is given, and
+//! *No two turns overlap.* Under [`RefillPolicy::Queue`] nothing is leased: a turn counts as spent when it is given, and
 //! the deficit is its only record, the time that all turns given so far still take. A draw gives the time after
 //! that, and time lowers the deficit by itself. So turns follow one another by the budget's clock, whichever
 //! POP gets them, and the wait for one is never longer than the queue. A turn starts when its reply arrives, so
@@ -89,22 +89,22 @@
 //! lasts longer, but by less than its length: if windows have one length, its end is shifted with the clock by
 //! whole lengths. The same applies if the clock is observed to jump ahead.
 
-mod draw;
+mod acquire;
 mod log;
+mod queue;
 pub mod sliding;
-mod turns;
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use weir_wire::law::Law;
 use weir_wire::messages::Leased;
 use weir_wire::quota::TOKENS_MAX;
+use weir_wire::refill_policy::RefillPolicy;
 
-use self::draw::price_ns;
-pub use self::draw::{
-    ASK_AGAIN_US, CALENDAR_LEASE_US_MAX, Claim, DRIFT_PART, Draw, Drawn, EscrowId, HELD_US_MAX, Kind,
-    LEASE_US_MAX, LEASE_US_MIN, WINDOW_TOKEN_NS, longer_us,
+use self::acquire::price_ns;
+pub use self::acquire::{
+    ASK_AGAIN_US, AcquireRequest, AcquireResult, CALENDAR_LEASE_US_MAX, Claim, ClaimKind, DRIFT_PART,
+    EscrowId, HELD_US_MAX, LEASE_US_MAX, LEASE_US_MIN, WINDOW_TOKEN_NS, longer_us,
 };
 use self::log::Log;
 use self::sliding::{room_at_us, weighed};
@@ -166,7 +166,7 @@ impl Escrow {
     /// or forgotten, and the POP must begin a new epoch. If the end of the store's window is unknown, or too
     /// soon to leave any lease, tokens are leased only to epochs that requests hold already. A take needs a
     /// known window, but no lease.
-    pub fn draw(&mut self, time: impl Into<StoreTime>, pop: &str, draw: &Draw) -> Drawn {
+    pub fn acquire(&mut self, time: impl Into<StoreTime>, pop: &str, draw: &AcquireRequest) -> AcquireResult {
         let time = time.into();
         let (now_us, is_new) = (time.now_us, *self == Self::default());
         self.step(time, draw);
@@ -181,11 +181,11 @@ impl Escrow {
         };
         let mut leases: Vec<_> = draw.claims.iter().map(answer).collect();
         let left = u32::try_from(self.level(now_us, draw)).unwrap_or(u32::MAX);
-        let may_take = self.may_take(now_us, draw.law);
+        let may_take = self.may_take(now_us, draw.refill_policy);
         let is_told = |claim: &Claim| match claim.kind {
-            Kind::Lease => false,
-            Kind::Charge => may_take || draw.law == Law::Turns,
-            Kind::Take | Kind::Refund => may_take,
+            ClaimKind::Lease => false,
+            ClaimKind::Charge => may_take || draw.refill_policy == RefillPolicy::Queue,
+            ClaimKind::Take | ClaimKind::Refund => may_take,
         };
         for (lease, claim) in leases.iter_mut().zip(&draw.claims) {
             if lease.lease_ms > 0 || is_told(claim) {
@@ -194,12 +194,12 @@ impl Escrow {
         }
         let counts_ns = self.deficit_ns.saturating_add(self.before_ns(now_us, draw));
         let (deficit_ns, outstanding) = (draw.told_ns(counts_ns), self.outstanding(now_us));
-        draw.note_returns(&mut leases, outstanding);
+        draw.record_returns(&mut leases, outstanding);
         if is_new && given == 0 {
             // Nothing happened that needs a record.
             *self = Self::default();
         }
-        Drawn { deficit_ns, outstanding, given, now_us, leases }
+        AcquireResult { deficit_ns, outstanding, given, now_us, leases }
     }
 
     /// Time at which it may be dropped to make room for another if there are no more draws, in microseconds of
@@ -241,7 +241,7 @@ impl Escrow {
 
     /// Shifts all times by a step of the clock, so that nothing refills, and leases last for as long as they
     /// had left. A window is shifted by whole windows, so that it ends where windows do.
-    fn step(&mut self, time: StoreTime, draw: &Draw) {
+    fn step(&mut self, time: StoreTime, draw: &AcquireRequest) {
         let ahead_us = time.skipped_us(self.at_us);
         let back_us = self.at_us.saturating_sub(time.now_us);
         let move_on = |us: &mut u64| *us = us.saturating_add(ahead_us).saturating_sub(back_us);
@@ -256,13 +256,13 @@ impl Escrow {
         }
     }
 
-    /// Refills up to `now_us` under the policy of `draw`. Returns the lease for claims at that time; its length
+    /// Refills up to `now_us` under the policy of `acquire`. Returns the lease for claims at that time; its length
     /// is zero if its window ends too soon, or at an unknown time.
-    fn refill(&mut self, now_us: u64, draw: &Draw) -> Lease {
+    fn refill(&mut self, now_us: u64, draw: &AcquireRequest) -> Lease {
         let (mut leased_us, mut until_us) = (draw.leased_us(), now_us.saturating_add(draw.held_us()));
-        if draw.law.is_by_rate() {
+        if draw.refill_policy.is_by_rate() {
             self.refill_steadily(now_us, draw.token_ns());
-        } else if let Some(counts_us) = draw.law.counts_us() {
+        } else if let Some(counts_us) = draw.refill_policy.counts_us() {
             self.refill_one_by_one(now_us, counts_us);
         } else {
             self.at_us = now_us;
@@ -280,7 +280,7 @@ impl Escrow {
     }
 
     /// Enters the window that ends at `end_us`.
-    fn enter(&mut self, now_us: u64, end_us: u64, draw: &Draw) {
+    fn enter(&mut self, now_us: u64, end_us: u64, draw: &AcquireRequest) {
         let is_next = |length_us| self.end_us > 0 && self.end_us.checked_add(length_us) == Some(end_us);
         self.before = match sliding_us(draw) {
             Some(length_us) if is_next(length_us) => {
@@ -301,7 +301,7 @@ impl Escrow {
     }
 
     /// Weight of the previous window, in units of the deficit.
-    fn before_ns(&self, now_us: u64, draw: &Draw) -> u64 {
+    fn before_ns(&self, now_us: u64, draw: &AcquireRequest) -> u64 {
         let left_us = self.end_us.saturating_sub(now_us);
         sliding_us(draw).map_or(0, |length_us| weighed(self.before, left_us, length_us) * WINDOW_TOKEN_NS)
     }
@@ -329,13 +329,13 @@ impl Escrow {
         ends.sort_unstable();
         (self.at_us, self.kept_us) = (now_us, counts_us);
         for (until_us, unspent) in ends {
-            self.note_spent(until_us, unspent);
+            self.record_spent(until_us, unspent);
         }
         self.fade(now_us);
     }
 
     /// For a log: adds `tokens` that may have been spent as late as at `us`.
-    fn note_spent(&mut self, us: u64, tokens: u64) {
+    fn record_spent(&mut self, us: u64, tokens: u64) {
         self.log.add(us.saturating_add(self.kept_us), tokens);
     }
 
@@ -360,16 +360,18 @@ impl Escrow {
         &mut self,
         now_us: u64,
         id: SourceId,
-        draw: &Draw,
+        draw: &AcquireRequest,
         claim: Claim,
         lease: Lease,
     ) -> (Leased, u64) {
         match claim.kind {
-            Kind::Charge => return self.charge(now_us, draw, claim.ahead),
-            Kind::Refund => return self.refund(now_us, draw, claim.ahead),
-            Kind::Lease | Kind::Take if draw.law == Law::Turns => return self.take_turn(draw, claim, lease),
-            Kind::Take => return self.take(now_us, draw, claim.ahead),
-            Kind::Lease => {}
+            ClaimKind::Charge => return self.charge(now_us, draw, claim.ahead),
+            ClaimKind::Refund => return self.refund(now_us, draw, claim.ahead),
+            ClaimKind::Lease | ClaimKind::Take if draw.refill_policy == RefillPolicy::Queue => {
+                return self.take_turn(draw, claim, lease);
+            }
+            ClaimKind::Take => return self.take(now_us, draw, claim.ahead),
+            ClaimKind::Lease => {}
         }
         let mut holder = match self.holders.get(&id).copied() {
             Some(known) if claim.is_settled() && claim.spent() > known.charged && !known.is_over(now_us) => {
@@ -387,8 +389,8 @@ impl Escrow {
         };
         let more = claim.spent().saturating_sub(holder.spent);
         holder.spent += more;
-        if draw.law.counts_us().is_some() {
-            self.note_spent(now_us, more);
+        if draw.refill_policy.counts_us().is_some() {
+            self.record_spent(now_us, more);
             self.fade(now_us);
         }
         if claim.ahead == 0 {
@@ -412,8 +414,8 @@ impl Escrow {
     }
 
     /// Consumes all of `tokens`, or none; returns the same as [`Escrow::answer`].
-    fn take(&mut self, now_us: u64, draw: &Draw, tokens: u32) -> (Leased, u64) {
-        if !self.may_take(now_us, draw.law) {
+    fn take(&mut self, now_us: u64, draw: &AcquireRequest, tokens: u32) -> (Leased, u64) {
+        if !self.may_take(now_us, draw.refill_policy) {
             return (NO_LEASE, 0);
         }
         let wanted = u64::from(tokens);
@@ -422,34 +424,34 @@ impl Escrow {
             return (Leased { wait_ms, ..NO_LEASE }, 0);
         }
         self.deficit_ns += wanted * draw.token_ns();
-        if draw.law.counts_us().is_some() {
-            self.note_spent(now_us, wanted);
+        if draw.refill_policy.counts_us().is_some() {
+            self.record_spent(now_us, wanted);
         }
         (Leased::of(wanted, 0), wanted)
     }
 
     /// Consumes all of `tokens`, whatever the level is.
-    fn charge(&mut self, now_us: u64, draw: &Draw, tokens: u32) -> (Leased, u64) {
-        if !self.may_take(now_us, draw.law) && draw.law != Law::Turns {
+    fn charge(&mut self, now_us: u64, draw: &AcquireRequest, tokens: u32) -> (Leased, u64) {
+        if !self.may_take(now_us, draw.refill_policy) && draw.refill_policy != RefillPolicy::Queue {
             return (NO_LEASE, 0);
         }
         let wanted = u64::from(tokens);
         let price_ns = price_ns(wanted, draw.token_ns());
         self.deficit_ns = self.deficit_ns.saturating_add(price_ns).min(DEFICIT_NS_MAX);
-        if draw.law.counts_us().is_some() {
-            self.note_spent(now_us, wanted);
+        if draw.refill_policy.counts_us().is_some() {
+            self.record_spent(now_us, wanted);
         }
         (Leased::of(wanted, 0), wanted)
     }
 
     /// Gives `tokens` back, at most the deficit less the outstanding ones. Turns and places in flight cannot be
     /// given back this way.
-    fn refund(&mut self, now_us: u64, draw: &Draw, tokens: u32) -> (Leased, u64) {
-        if !self.may_take(now_us, draw.law) {
+    fn refund(&mut self, now_us: u64, draw: &AcquireRequest, tokens: u32) -> (Leased, u64) {
+        if !self.may_take(now_us, draw.refill_policy) {
             return (NO_LEASE, 0);
         }
         let mut back = u64::from(tokens);
-        if draw.law.counts_us().is_some() {
+        if draw.refill_policy.counts_us().is_some() {
             back = self.log.remove(back);
         }
         let least_ns = price_ns(self.outstanding(now_us), draw.token_ns());
@@ -460,33 +462,33 @@ impl Escrow {
 
     /// True if a token can be consumed: it has to be known which window it counts in, and requests in flight
     /// must hold theirs.
-    fn may_take(&self, now_us: u64, law: Law) -> bool {
-        match law {
-            Law::Steady | Law::Log(_) => true,
-            Law::Window(_) | Law::Sliding(_) => now_us < self.end_us,
-            Law::InFlight(_) | Law::Turns => false,
+    fn may_take(&self, now_us: u64, refill_policy: RefillPolicy) -> bool {
+        match refill_policy {
+            RefillPolicy::Continuous | RefillPolicy::Log(_) => true,
+            RefillPolicy::Window(_) | RefillPolicy::Sliding(_) => now_us < self.end_us,
+            RefillPolicy::InFlight(_) | RefillPolicy::Queue => false,
         }
     }
 
     /// Time until there are `tokens`, more than there are now, if none are given back. POPs keep tokens of a
     /// window, and places in flight, in reserve. If claims other than this one, which has `own` of the
     /// outstanding tokens, hold any of these, it is the time to ask again for them.
-    fn wait_us(&self, now_us: u64, tokens: u32, own: u64, draw: &Draw) -> u64 {
+    fn wait_us(&self, now_us: u64, tokens: u32, own: u64, draw: &AcquireRequest) -> u64 {
         let is_elsewhere = self.outstanding(now_us) > own;
         let given_back = |us: u64| if is_elsewhere { us.min(draw.ask_again_us()) } else { us };
-        match draw.law {
-            Law::Steady | Law::Turns => {
+        match draw.refill_policy {
+            RefillPolicy::Continuous | RefillPolicy::Queue => {
                 let lacking_ns = self.deficit_ns.saturating_add(price_ns(tokens.into(), draw.token_ns()));
                 lacking_ns.saturating_sub(full_ns(draw)).div_ceil(1_000)
             }
-            Law::Sliding(_) => self.fades_us(now_us, tokens, draw),
-            Law::Log(length_s) => {
+            RefillPolicy::Sliding(_) => self.fades_us(now_us, tokens, draw),
+            RefillPolicy::Log(length_s) => {
                 // Leased tokens count for a length after the end of their lease.
                 let leased_us = draw.held_us() + u64::from(length_s) * 1_000_000;
                 self.log.first_us().map_or(leased_us, |end_us| end_us - now_us)
             }
-            Law::Window(_) => given_back(self.end_us - now_us),
-            Law::InFlight(_) => {
+            RefillPolicy::Window(_) => given_back(self.end_us - now_us),
+            RefillPolicy::InFlight(_) => {
                 given_back(self.log.first_us().map_or(draw.ask_again_us(), |end_us| end_us - now_us))
             }
         }
@@ -494,7 +496,7 @@ impl Escrow {
 
     /// Time until `tokens` fit a sliding window: once enough of the previous window has faded, or of this one
     /// when it is the previous one.
-    fn fades_us(&self, now_us: u64, tokens: u32, draw: &Draw) -> u64 {
+    fn fades_us(&self, now_us: u64, tokens: u32, draw: &AcquireRequest) -> u64 {
         let Some(length_us) = sliding_us(draw) else { return 0 };
         let (left_us, used) = (self.end_us - now_us, self.deficit_ns / WINDOW_TOKEN_NS);
         let room = u64::from(draw.quota.burst()).saturating_sub(tokens.into());
@@ -513,13 +515,20 @@ impl Escrow {
 
     /// Ends an epoch whose request cost more than was debited for it, and debits the rest; returns that number
     /// of tokens. If its lease has ended already, its tokens count as spent.
-    fn overdraw(&mut self, now_us: u64, id: SourceId, mut holder: Holder, claim: Claim, draw: &Draw) -> u64 {
+    fn overdraw(
+        &mut self,
+        now_us: u64,
+        id: SourceId,
+        mut holder: Holder,
+        claim: Claim,
+        draw: &AcquireRequest,
+    ) -> u64 {
         let tokens = (claim.spent() - holder.charged).min(TOKENS_MAX.into());
         let price_ns = price_ns(tokens, draw.token_ns());
         self.deficit_ns = self.deficit_ns.saturating_add(price_ns).min(DEFICIT_NS_MAX);
-        if draw.law.counts_us().is_some() {
+        if draw.refill_policy.counts_us().is_some() {
             let unspent = if holder.until_us > now_us { holder.unspent() } else { 0 };
-            self.note_spent(now_us, unspent + tokens);
+            self.record_spent(now_us, unspent + tokens);
         }
         // Its last count: a report that repeats it charges nothing.
         (holder.charged, holder.spent) = (claim.spent(), claim.spent());
@@ -529,7 +538,7 @@ impl Escrow {
     }
 
     /// Whole tokens that may be debited.
-    fn level(&self, now_us: u64, draw: &Draw) -> u64 {
+    fn level(&self, now_us: u64, draw: &AcquireRequest) -> u64 {
         let left_ns = full_ns(draw).saturating_sub(self.deficit_ns);
         left_ns.saturating_sub(self.before_ns(now_us, draw)) / draw.token_ns()
     }
@@ -565,11 +574,11 @@ impl Holder {
 }
 
 /// Value of the full budget under its policy, in nanoseconds of refill.
-fn full_ns(draw: &Draw) -> u64 {
+fn full_ns(draw: &AcquireRequest) -> u64 {
     price_ns(u64::from(draw.quota.burst()), draw.token_ns())
 }
 
 /// Length of the windows in microseconds, if they slide; none otherwise.
-fn sliding_us(draw: &Draw) -> Option<u64> {
-    if let Law::Sliding(calendar) = draw.law { Some(calendar.longest_us()) } else { None }
+fn sliding_us(draw: &AcquireRequest) -> Option<u64> {
+    if let RefillPolicy::Sliding(calendar) = draw.refill_policy { Some(calendar.longest_us()) } else { None }
 }

@@ -3,16 +3,16 @@
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 
-use weir_wire::law::Law;
-use weir_wire::messages::{RULES_MAX, Rule};
+use weir_wire::messages::{BudgetRule, RULES_MAX};
 use weir_wire::quota::Quota;
+use weir_wire::refill_policy::RefillPolicy;
 use weir_wire::sharing::Sharing;
 use weir_wire::time::{SECOND_NS, Time};
 
-use crate::alone::Share;
-use crate::bound::{Fleet, bound};
-use crate::divide::Terms;
-use crate::heard::Owed;
+use crate::bound::{FleetParameters, bound};
+use crate::divide::GrantSettings;
+use crate::offline::Share;
+use crate::unfilled::RuleDebts;
 
 /// Time for which a rule that no report contains is remembered, in nanoseconds.
 const RULE_IDLE_NS: u64 = 600 * SECOND_NS;
@@ -40,7 +40,7 @@ pub struct Figures {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleFigures {
     /// Their debts.
-    pub owed: Owed,
+    pub owed: RuleDebts,
     /// Maximum number of tokens that a key can get above its quota while no exchange of a POP fails twice in a
     /// row. None if no report has contained the rule recently.
     pub bound: Option<u64>,
@@ -48,7 +48,7 @@ pub struct RuleFigures {
 
 /// The rules that reports contain.
 #[derive(Debug, Default)]
-pub(crate) struct Rules(BTreeMap<String, LiveRule>);
+pub(crate) struct LiveRules(BTreeMap<String, LiveRule>);
 
 #[derive(Debug)]
 struct LiveRule {
@@ -57,9 +57,9 @@ struct LiveRule {
     heard_at: Time,
 }
 
-impl Rules {
+impl LiveRules {
     /// Records the rules of a report; at most [`RULES_MAX`].
-    pub(crate) fn hear(&mut self, now: Time, rules: &[Rule]) {
+    pub(crate) fn observe(&mut self, now: Time, rules: &[BudgetRule]) {
         for rule in rules {
             let heard = LiveRule { quota: rule.quota, sharing: rule.sharing.clone(), heard_at: now };
             if let Some(known) = self.0.get_mut(&rule.name) {
@@ -76,22 +76,22 @@ impl Rules {
     }
 
     /// Refill policy of the rule; none if it is not strict.
-    pub(crate) fn law(&self, rule: &str) -> Option<Law> {
-        self.0.get(rule).filter(|rule| rule.sharing.strict).map(|rule| rule.sharing.law)
+    pub(crate) fn refill_policy(&self, rule: &str) -> Option<RefillPolicy> {
+        self.0.get(rule).filter(|rule| rule.sharing.strict).map(|rule| rule.sharing.refill_policy)
     }
 
     /// Figures of each rule at `now` in a fleet of `pops`, for debts `owed`.
     pub(crate) fn figures(
         &mut self,
         now: Time,
-        owed: BTreeMap<String, Owed>,
+        owed: BTreeMap<String, RuleDebts>,
         pops: u32,
-        terms: &Terms,
+        terms: &GrantSettings,
     ) -> BTreeMap<String, RuleFigures> {
         self.0.retain(|_, known| now.nanos_since(known.heard_at) <= RULE_IDLE_NS);
         // The interval in the terms includes the round trip.
         let interval_ns = terms.interval_ns;
-        let fleet = Fleet { pops, interval_ns, trip_ns: 0, timeout_ns: TIMEOUT_NS, failures: 1 };
+        let fleet = FleetParameters { pops, interval_ns, trip_ns: 0, timeout_ns: TIMEOUT_NS, failures: 1 };
         let owed = owed.into_iter().map(|(rule, owed)| (rule, RuleFigures { owed, bound: None }));
         let mut rules: BTreeMap<_, _> = owed.collect();
         for (rule, known) in &self.0 {
@@ -108,28 +108,28 @@ mod tests {
     use alloc::vec::Vec;
     use weir_wire::quota::{Period, Rate};
 
-    fn rule(name: &str) -> Rule {
+    fn rule(name: &str) -> BudgetRule {
         let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 100).unwrap();
-        Rule { name: name.into(), quota, sharing: Sharing::of(quota) }
+        BudgetRule { name: name.into(), quota, sharing: Sharing::of(quota) }
     }
 
     // I2
     #[test]
     fn rules_that_nobody_names_are_forgotten_and_their_number_is_bounded() {
-        let mut rules = Rules::default();
+        let mut rules = LiveRules::default();
         let at = Time::from_nanos;
-        let shown = |rules: &mut Rules, ns| {
-            let owed = BTreeMap::from([("owes".into(), Owed::default())]);
-            let figures = rules.figures(at(ns), owed, 3, &Terms::default());
+        let shown = |rules: &mut LiveRules, ns| {
+            let owed = BTreeMap::from([("owes".into(), RuleDebts::default())]);
+            let figures = rules.figures(at(ns), owed, 3, &GrantSettings::default());
             figures.into_iter().map(|(name, of)| (name, of.bound.is_some())).collect::<Vec<_>>()
         };
         let row = |name: &str, is_bound| (String::from(name), is_bound);
-        rules.hear(at(0), &[rule("old"), rule("kept")]);
+        rules.observe(at(0), &[rule("old"), rule("kept")]);
         assert_eq!(shown(&mut rules, 1), [row("kept", true), row("old", true), row("owes", false)]);
-        rules.hear(at(RULE_IDLE_NS), &[rule("kept")]);
+        rules.observe(at(RULE_IDLE_NS), &[rule("kept")]);
         assert_eq!(shown(&mut rules, RULE_IDLE_NS + 1), [row("kept", true), row("owes", false)]);
         let many: Vec<_> = (0..2 * RULES_MAX).map(|n| rule(&n.to_string())).collect();
-        rules.hear(at(RULE_IDLE_NS + 2), &many);
+        rules.observe(at(RULE_IDLE_NS + 2), &many);
         assert!(rules.0.len() <= RULES_MAX);
     }
 }

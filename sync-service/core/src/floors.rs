@@ -10,10 +10,10 @@
 
 use weir_wire::time::{SECOND_NS, Time};
 
-use crate::bounded::Bounded;
+use crate::bounded::BoundedMap;
 use crate::budget::{Account, BudgetId, SourceId};
-use crate::divide::{Own, SURPLUS, TARGET_PART};
-use crate::plan::Entry;
+use crate::divide::{FloorCapacity, SURPLUS, TARGET_PART};
+use crate::plan::PlanEntry;
 use crate::sorted::Sorted;
 
 /// Maximum number of sources of a key whose counts are known; beyond it, all of them are forgotten.
@@ -27,7 +27,7 @@ const HEARD_NS: u64 = SECOND_NS;
 /// Floors of a region's keys. A key without room gets a new bucket with each charge, which smooths nothing.
 #[derive(Debug, Default)]
 pub struct Floors {
-    buckets: Bounded<Bucket>,
+    buckets: BoundedMap<Bucket>,
 }
 
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Bucket {
         Self { deficit_ns: 0, at: now, counts: Sorted::default(), grew: 0, has_new: true }
     }
 
-    fn hear(&mut self, source: &SourceId, admitted: u64) {
+    fn observe(&mut self, source: &SourceId, admitted: u64) {
         if self.counts.len() >= SOURCES_MAX {
             self.counts = Sorted::default();
         }
@@ -68,7 +68,13 @@ impl Bucket {
 impl Floors {
     /// Debits the key's bucket after `account` was charged for `entry`. Returns the current capacity of a floor
     /// of `percent`.
-    pub fn charge(&mut self, now: Time, entry: &Entry, percent: u8, account: &Account) -> Option<Own> {
+    pub fn charge(
+        &mut self,
+        now: Time,
+        entry: &PlanEntry,
+        percent: u8,
+        account: &Account,
+    ) -> Option<FloorCapacity> {
         if percent == 0 {
             return None;
         }
@@ -99,13 +105,13 @@ impl Floors {
         let surplus_ns = steered_ns.saturating_sub(deficit_ns).saturating_mul(SURPLUS);
         let lack_ns = deficit_ns.saturating_sub(steered_ns);
         let rate_ns = part(SECOND_NS).saturating_add(surplus_ns).saturating_sub(lack_ns);
-        Some(Own { rate_ns, level_ns: full_ns.saturating_sub(deficit_ns) })
+        Some(FloorCapacity { rate_ns, level_ns: full_ns.saturating_sub(deficit_ns) })
     }
 
     /// Records at `now` that a POP of the region has admitted `admitted` tokens since its bucket's epoch began.
-    pub fn hear(&mut self, now: Time, id: &BudgetId, source: &SourceId, admitted: u64) {
+    pub fn observe(&mut self, now: Time, id: &BudgetId, source: &SourceId, admitted: u64) {
         if let Some(bucket) = self.bucket(now, id) {
-            bucket.hear(source, admitted);
+            bucket.observe(source, admitted);
         }
     }
 
@@ -136,8 +142,8 @@ mod tests {
         BudgetId::new("r".into(), Vec::from([1]))
     }
 
-    fn entry(quota: Quota) -> Entry {
-        Entry::new(id(), quota, Sharing::of(quota))
+    fn entry(quota: Quota) -> PlanEntry {
+        PlanEntry::new(id(), quota, Sharing::of(quota))
     }
 
     fn account(charged: u64, deficit_ns: u64) -> Account {
@@ -149,7 +155,7 @@ mod tests {
     }
 
     /// What the floor gives, in tenths of a token per second.
-    fn rate(given: Option<Own>) -> u64 {
+    fn rate(given: Option<FloorCapacity>) -> u64 {
         given.unwrap().rate_ns / 1_000_000
     }
 
@@ -179,7 +185,7 @@ mod tests {
         let mut floors = Floors::default();
         let (pop, in_debt) = (SourceId { epoch: 1, pop: "p".into() }, 2 * SECOND_NS);
         let mut told = |ms: u64, admitted: u64, charged: u64| {
-            floors.hear(at(ms), &id(), &pop, admitted);
+            floors.observe(at(ms), &id(), &pop, admitted);
             rate(floors.charge(at(ms), &entry(quota()), 30, &account(charged, in_debt)))
         };
         assert_eq!(told(0, 27, 27), 300);
@@ -212,7 +218,7 @@ mod tests {
         let pops = ["p", "q"].map(|pop| SourceId { epoch: 1, pop: pop.into() });
         let mut told = |admitted: u64, charged: [u64; 2]| {
             for pop in &pops {
-                floors.hear(at(0), &id(), pop, admitted);
+                floors.observe(at(0), &id(), pop, admitted);
             }
             charged.map(|tokens| {
                 rate(floors.charge(at(0), &entry(quota()), 30, &account(tokens, 2 * SECOND_NS)))

@@ -25,31 +25,31 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem;
 
-use weir_wire::law::Law;
 use weir_wire::messages::{AdmitRatio, Allowance, Reply, Report, Settled};
+use weir_wire::refill_policy::RefillPolicy;
 use weir_wire::time::Time;
 
-use crate::alone::Share;
 use crate::ban::{BannedKey, Bans};
 use crate::budget::{Account, BudgetId};
-use crate::claims::{KnownRule, Refusal, Speaker};
 use crate::decisions::Decisions;
-use crate::divide::Terms;
-use crate::escrow::{Draw, Drawn};
-use crate::figures::{Figures, Rules};
+use crate::divide::GrantSettings;
+use crate::escrow::{AcquireRequest, AcquireResult};
+use crate::figures::{Figures, LiveRules};
 use crate::hot::HotKey;
-use crate::plan::{Entry, Plan};
+use crate::offline::Share;
+use crate::plan::{Plan, PlanEntry};
 use crate::pops::{FleetSize, PopNote, Pops, Sender};
 use crate::region::Region;
+use crate::report_limits::{KnownRule, Refusal, Speaker};
 use crate::statuses::Statuses;
 
 /// Settings of a weir-sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct HubSettings {
     /// Its name in the store: `region/replica`, or only the region if no other weir-sync serves it.
     pub member: String,
     /// Terms of all grants.
-    pub terms: Terms,
+    pub terms: GrantSettings,
     /// Time for which a silent POP counts as alive, in nanoseconds.
     pub pop_ttl_ns: u64,
     /// Expected number of POPs in the fleet, used until the store or a POP reports one; 0 if unknown.
@@ -59,12 +59,12 @@ pub struct Settings {
 /// State machine of a weir-sync.
 #[derive(Debug)]
 pub struct Hub {
-    settings: Settings,
+    settings: HubSettings,
     region: Region,
     pops: Pops,
     fleet: FleetSize,
     bans: Bans,
-    rules: Rules,
+    rules: LiveRules,
     decisions: Decisions,
     statuses: Statuses,
     /// Warm keys in replies since the current interval began.
@@ -90,18 +90,18 @@ pub struct Pending {
 
 /// The store's answers to a report. A part of the store may be out of reach.
 #[derive(Clone, Debug)]
-pub struct Answers<E> {
+pub struct StoreReplies<E> {
     /// An account for each of [`Pending::entries`].
     pub accounts: Vec<Result<Account, E>>,
     /// A result for each of [`Pending::draws`].
-    pub drawn: Vec<Result<Drawn, E>>,
+    pub drawn: Vec<Result<AcquireResult, E>>,
     /// Number of POPs in the fleet, including the sender.
     pub pops: Result<u32, E>,
 }
 
 /// Result of a report.
 #[derive(Debug)]
-pub struct Outcome<E> {
+pub struct ReportResult<E> {
     /// The POP that reported.
     pub pop: String,
     /// Reply to the POP.
@@ -158,21 +158,21 @@ pub struct Query<T> {
 pub type Listing = Query<HotKey>;
 /// Budgets to read, because another region lists them or because they rest here. They are charged for no POP,
 /// which takes nothing and returns their accounts.
-pub type Look = Query<Entry>;
+pub type Look = Query<PlanEntry>;
 /// The keys that were banned here, to be added to the list that regions share.
 pub type BanListing = Query<BannedKey>;
 
 impl Hub {
     /// Creates a weir-sync that has received no reports yet.
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: HubSettings) -> Self {
         let mut fleet = FleetSize::default();
-        fleet.hear(settings.pops_expected);
+        fleet.observe(settings.pops_expected);
         Self {
             region: Region::new(&settings.member, settings.terms),
             pops: Pops::new(settings.pop_ttl_ns),
             fleet,
             bans: Bans::default(),
-            rules: Rules::default(),
+            rules: LiveRules::default(),
             decisions: Decisions::default(),
             statuses: Statuses::default(),
             warm_keys: 0,
@@ -195,15 +195,15 @@ impl Hub {
 
     /// Handles a report of `speaker` that arrives at `now`, which is `unix_us` microseconds since 1970.
     pub fn report_of(&mut self, speaker: Speaker, now: Time, unix_us: u64, mut report: Report) -> Pending {
-        let sender = self.pops.hear(now, &report);
-        self.fleet.hear(report.pops);
-        self.rules.hear(now, &report.rules);
+        let sender = self.pops.observe(now, &report);
+        self.fleet.observe(report.pops);
+        self.rules.observe(now, &report.rules);
         self.region.claims.check_bans(now, &mut report);
         let claims = &self.region.claims;
-        self.decisions.hear(now, &report, |rule| claims.may_have(rule));
-        self.statuses.hear(now, unix_us, &report);
-        let has_bans = self.bans.hear(now, &report);
-        let mut plan = self.region.hear_from(speaker, now, &report);
+        self.decisions.observe(now, &report, |rule| claims.may_have(rule));
+        self.statuses.observe(now, unix_us, &report);
+        let has_bans = self.bans.observe(now, &report);
+        let mut plan = self.region.observe_from(speaker, now, &report);
         plan.date(unix_us);
         for (key, asked) in report.keys.iter_mut().zip(mem::take(&mut plan.asked)) {
             key.asked_recently = key.asked_recently.min(asked);
@@ -248,8 +248,8 @@ impl Hub {
     }
 
     /// Known refill policies of strict rules with this name.
-    pub fn laws(&self, rule: &str) -> Vec<Law> {
-        self.rules.law(rule).into_iter().chain(self.region.claims.laws(rule)).collect()
+    pub fn refill_policies(&self, rule: &str) -> Vec<RefillPolicy> {
+        self.rules.refill_policy(rule).into_iter().chain(self.region.claims.refill_policies(rule)).collect()
     }
 
     /// Applies the store's answers to `pending`, and returns the reply. A key without an account is granted
@@ -259,18 +259,18 @@ impl Hub {
         now: Time,
         rule_set: u64,
         pending: Pending,
-        answers: Answers<E>,
-    ) -> Outcome<E> {
+        answers: StoreReplies<E>,
+    ) -> ReportResult<E> {
         let Pending { report, plan, sender, registered, refusals, asked_at, .. } = pending;
         if let Some(pops) = answers.pops.as_ref().ok().filter(|_| registered.is_none()) {
             self.fleet.count(now, *pops, self.settings.pop_ttl_ns);
             self.pops.register(now, &report.pop, *pops);
         }
         let share = self.share(now);
-        let guess = self.note_guess(share);
+        let guess = self.record_guess(share);
         let mut facts = Facts { refused: refusals, ..Facts::of(&report, sender, guess) };
         let error = answers.error(&plan);
-        let Answers { accounts, drawn, .. } = answers;
+        let StoreReplies { accounts, drawn, .. } = answers;
         if error.is_none() || accounts.iter().any(Result::is_ok) || drawn.iter().any(Result::is_ok) {
             self.store_answered_at = now;
         }
@@ -279,18 +279,18 @@ impl Hub {
         }
         let charged = plan.entries.iter().zip(&accounts).filter(|(_, account)| account.is_ok());
         self.region.claims.settle(&report.pop, charged.map(|(entry, _)| entry));
-        let grant = |(entry, account): (&Entry, &Result<Account, E>)| match account {
+        let grant = |(entry, account): (&PlanEntry, &Result<Account, E>)| match account {
             Ok(account) => {
                 if self.bans.is_forgotten_since(&entry.id, asked_at) {
                     return Allowance::Warm;
                 }
                 self.region.grant_one(now, entry, account)
             }
-            Err(_) => self.region.grant_alone(now, &report.pop, entry, share),
+            Err(_) => self.region.grant_offline(now, &report.pop, entry, share),
         };
         let allowances: Vec<Allowance> = plan.entries.iter().zip(&accounts).map(grant).collect();
         facts.charge(&plan.entries, &accounts, &drawn, &allowances);
-        self.note_uses(now, asked_at, &report.pop, &plan, &accounts, &drawn);
+        self.record_uses(now, asked_at, &report.pop, &plan, &accounts, &drawn);
         let uncharged =
             plan.uncharged.iter().map(|entry| self.region.grant_uncharged(now, &report.pop, entry, share));
         let grants = plan.of_keys(&allowances, &uncharged.collect::<Vec<_>>(), &drawn);
@@ -300,7 +300,7 @@ impl Hub {
         self.warm_keys += grants.iter().filter(|allowance| matches!(allowance, Allowance::Warm)).count();
         let is_repeated = self.pops.answer(&report);
         let (mut rules, pushed) = self.region.pushes_beside(now, &report, is_repeated, plan.asked());
-        let bans = self.bans.tell(now, &report, is_repeated, &mut rules);
+        let bans = self.bans.push(now, &report, is_repeated, &mut rules);
         let reply = Reply {
             sequence: report.sequence,
             pops: share.fleet(),
@@ -313,7 +313,7 @@ impl Hub {
             bans,
             workers: sender.busy,
         };
-        Outcome { pop: report.pop, reply, facts, error }
+        ReportResult { pop: report.pop, reply, facts, error }
     }
 
     /// Ends an interval, and returns its results.
@@ -347,7 +347,7 @@ impl Hub {
                 && !self.bans.is_forgotten_since(&entry.id, asked_at)
             {
                 self.region.grant_one(now, entry, account);
-                self.region.note_look(now, entry, account);
+                self.region.record_look(now, entry, account);
             }
         }
     }
@@ -386,7 +386,7 @@ impl Hub {
     }
 
     /// Returns the size of the fleet if it has become a guess since the last call.
-    fn note_guess(&mut self, share: Share) -> Option<u32> {
+    fn record_guess(&mut self, share: Share) -> Option<u32> {
         let was_told = mem::replace(&mut self.is_guess_told, share.is_guess());
         (share.is_guess() && !was_told).then_some(share.fleet())
     }
@@ -411,12 +411,12 @@ impl Pending {
     }
 
     /// Charges for the store.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[PlanEntry] {
         &self.plan.entries
     }
 
     /// Draws for the store.
-    pub fn draws(&self) -> &[Draw] {
+    pub fn draws(&self) -> &[AcquireRequest] {
         &self.plan.draws
     }
 
@@ -426,7 +426,7 @@ impl Pending {
     }
 }
 
-impl<E: Clone> Answers<E> {
+impl<E: Clone> StoreReplies<E> {
     /// Answers to `pending` that are all `error`.
     pub fn failed(pending: &Pending, error: E) -> Self {
         Self {
@@ -454,9 +454,9 @@ impl Facts {
     #[allow(clippy::cast_precision_loss, reason = "to look at")]
     fn charge<E>(
         &mut self,
-        entries: &[Entry],
+        entries: &[PlanEntry],
         accounts: &[Result<Account, E>],
-        drawn: &[Result<Drawn, E>],
+        drawn: &[Result<AcquireResult, E>],
         granted: &[Allowance],
     ) {
         let charged =

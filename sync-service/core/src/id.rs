@@ -24,13 +24,13 @@ const SWEEP_MIN: usize = 1_024;
 
 /// Name of a budget: one rule, one key. Ordered by key, then rule, because keys differ sooner.
 #[derive(Clone)]
-pub struct BudgetId(Arc<Name>);
+pub struct BudgetId(Arc<BudgetName>);
 
 /// Hash map that uses the hash stored in a budget's name.
 pub type ByBudget<V> = Hashed<BudgetId, V, BuildHasherDefault<Carried>>;
 
 /// Contents of a [`BudgetId`].
-pub struct Name {
+pub struct BudgetName {
     /// The rule's name.
     pub rule: String,
     /// The key's value in canonical form.
@@ -50,7 +50,7 @@ impl BudgetId {
     /// Creates the name of a rule's budget for a key's value in canonical form.
     pub fn new(rule: String, value: Vec<u8>) -> Self {
         let hash = RuleName::new(&rule).hash(&value);
-        Self(Arc::new(Name { rule, value, hash }))
+        Self(Arc::new(BudgetName { rule, value, hash }))
     }
 
     /// Sort key of the budget of `rule` and `value`.
@@ -86,9 +86,9 @@ impl<'a> RuleName<'a> {
 }
 
 impl Deref for BudgetId {
-    type Target = Name;
+    type Target = BudgetName;
 
-    fn deref(&self) -> &Name {
+    fn deref(&self) -> &BudgetName {
         &self.0
     }
 }
@@ -167,7 +167,7 @@ impl Names {
             (self.swept_at, self.left) = (now, self.known.len());
         }
         let Named { rule, value, hash } = named;
-        let id = BudgetId(Arc::new(Name { rule: rule.into(), value: value.into(), hash }));
+        let id = BudgetId(Arc::new(BudgetName { rule: rule.into(), value: value.into(), hash }));
         self.known.insert(id.clone(), ());
         id
     }

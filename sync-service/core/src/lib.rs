@@ -8,20 +8,20 @@
 //!
 //! ```
 //! use weir_budget::budget::Budget;
-//! use weir_budget::divide::Terms;
-//! use weir_budget::hub::{Answers, Hub, Settings};
+//! use weir_budget::divide::GrantSettings;
+//! use weir_budget::hub::{StoreReplies, Hub, HubSettings};
 //! use weir_wire::quota::Quota;
 //! use weir_wire::sharing::Sharing;
 //! use weir_wire::time::Time;
-//! use weir_wire::messages::{Key, Report, Rule};
+//! use weir_wire::messages::{Key, Report, BudgetRule};
 //!
 //! let member = String::from("eu");
-//! let settings = Settings { member, terms: Terms::default(), pop_ttl_ns: 10_000_000_000, pops_expected: 0 };
+//! let settings = HubSettings { member, terms: GrantSettings::default(), pop_ttl_ns: 10_000_000_000, pops_expected: 0 };
 //! let mut hub = Hub::new(settings);
 //!
 //! // A POP has admitted 70 requests of a client, whose quota is 100 at once and 10 a second.
 //! let quota = Quota::from_token_ns(100_000_000, 100)?;
-//! let rules = vec![Rule { name: "per-address".into(), quota, sharing: Sharing::of(quota) }];
+//! let rules = vec![BudgetRule { name: "per-address".into(), quota, sharing: Sharing::of(quota) }];
 //! let key = Key { value: vec![4, 32, 192, 0, 2, 1], admitted: 70, unconfirmed: 70, asked: 70, ..Key::default() };
 //! let report = Report { pop: "fra1".into(), sequence: 1, rules, keys: vec![key], ..Report::default() };
 //!
@@ -34,7 +34,7 @@
 //! assert_eq!(account.charged, 70);
 //!
 //! // The account comes in, and the reply goes out, with a grant of what is left.
-//! let answers: Answers<()> = Answers { accounts: vec![Ok(account)], drawn: vec![], pops: Ok(1) };
+//! let answers: StoreReplies<()> = StoreReplies { accounts: vec![Ok(account)], drawn: vec![], pops: Ok(1) };
 //! let outcome = hub.settle(now, 0, pending, answers);
 //! let grant = outcome.reply.grants[0].grant().expect("a key that is close to its quota");
 //! assert!(outcome.reply.settled.is_all() && grant.level_milli == 30_000);
@@ -64,7 +64,7 @@
 //!
 //! This crate has no clock, no socket and no store: time is an argument, and a store may run the same code
 //! elsewhere. The Redis scripts of weir-sync are translations of [`budget::Budget::charge`] and
-//! [`escrow::Escrow::draw`], and one test suite runs over both.
+//! [`escrow::Escrow::acquire`], and one test suite runs over both.
 
 #![no_std]
 
@@ -72,35 +72,35 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-pub mod alone;
 pub mod ban;
 pub mod bound;
 mod bounded;
 pub mod budget;
-pub mod busy;
-pub mod claims;
 mod clock;
 pub mod decisions;
 pub mod demand;
 pub mod divide;
 pub mod escrow;
+pub mod fan_out;
 pub mod figures;
 pub mod floors;
 pub mod hashed;
-pub mod heard;
-pub mod heat;
 pub mod hot;
 pub mod hub;
 pub mod id;
+pub mod offline;
 pub mod plan;
 pub mod pops;
 pub mod push;
 pub mod region;
+pub mod report_limits;
 mod scaled;
 mod sorted;
 pub mod source;
-pub mod spill;
-pub mod spread;
 pub mod statuses;
 pub mod store_clock;
 pub mod text;
+pub mod top_keys;
+pub mod unfilled;
+pub mod unused_refill;
+pub mod watch_level;

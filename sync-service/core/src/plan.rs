@@ -2,17 +2,17 @@
 
 use alloc::vec::Vec;
 
-use weir_wire::messages::{Allowance, Rule, Settled};
+use weir_wire::messages::{Allowance, BudgetRule, Settled};
 use weir_wire::quota::Quota;
 use weir_wire::sharing::Sharing;
 
 use crate::budget::{Account, BudgetId, Charge, Count, Demand};
-use crate::demand::Counts;
-use crate::escrow::{Claim, Draw, Drawn, NO_LEASE};
+use crate::demand::TokenCounts;
+use crate::escrow::{AcquireRequest, AcquireResult, Claim, NO_LEASE};
 
 /// A report's charge to one budget.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct PlanEntry {
     /// The budget's name.
     pub id: BudgetId,
     /// Its quota.
@@ -27,7 +27,7 @@ pub struct Entry {
     pub counts: Vec<Count>,
 }
 
-impl Entry {
+impl PlanEntry {
     /// Creates an entry that only reads a budget.
     pub fn new(id: BudgetId, quota: Quota, sharing: Sharing) -> Self {
         Self { id, quota, sharing, demand: Demand::default(), own_milli: 0, counts: Vec::new() }
@@ -48,15 +48,15 @@ impl Entry {
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// One entry per budget.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<PlanEntry>,
     /// One draw per strict budget.
-    pub draws: Vec<Draw>,
+    pub draws: Vec<AcquireRequest>,
     /// New counts of each entry.
-    pub(crate) news: Vec<Counts>,
+    pub(crate) news: Vec<TokenCounts>,
     /// For each key of the report, in order, the POP's new demand in tokens, as far as it is accepted.
     pub(crate) asked: Vec<u64>,
     /// An entry for each key that its POP may not claim now. It is not sent to the store, but gets a grant.
-    pub(crate) uncharged: Vec<Entry>,
+    pub(crate) uncharged: Vec<PlanEntry>,
     /// Budgets of refused keys, except strict ones.
     refused: Vec<BudgetId>,
     /// Source of the answer to each key of the report, in order.
@@ -89,28 +89,35 @@ impl Plan {
     }
 
     /// Adds an entry. Its number is the previous number of entries.
-    pub(crate) fn add_entry(&mut self, id: BudgetId, rule: &Rule) {
+    pub(crate) fn add_entry(&mut self, id: BudgetId, rule: &BudgetRule) {
         // There is usually one count.
         let counts = Vec::with_capacity(1);
-        self.entries.push(Entry { counts, ..Entry::new(id, rule.quota, rule.sharing.clone()) });
-        self.news.push(Counts::default());
+        self.entries.push(PlanEntry { counts, ..PlanEntry::new(id, rule.quota, rule.sharing.clone()) });
+        self.news.push(TokenCounts::default());
     }
 
     /// Adds a draw, and returns its number.
-    pub(crate) fn add_draw(&mut self, id: BudgetId, rule: &Rule, lease_us: u64) -> usize {
-        let law = rule.sharing.law;
-        self.draws.push(Draw { id, quota: rule.quota, lease_us, law, window: None, claims: Vec::new() });
+    pub(crate) fn add_draw(&mut self, id: BudgetId, rule: &BudgetRule, lease_us: u64) -> usize {
+        let refill_policy = rule.sharing.refill_policy;
+        self.draws.push(AcquireRequest {
+            id,
+            quota: rule.quota,
+            lease_us,
+            refill_policy,
+            window: None,
+            claims: Vec::new(),
+        });
         self.draws.len() - 1
     }
 
     /// Adds new counts to entry number `at`.
-    pub(crate) fn add_news(&mut self, at: usize, new: Counts) {
+    pub(crate) fn add_news(&mut self, at: usize, new: TokenCounts) {
         self.news.get_mut(at).into_iter().for_each(|news| news.add(new));
     }
 
     /// Answers the next key with entry number `at`, and returns that. If it `is_clipped`, it is charged in part
     /// and not confirmed.
-    pub(crate) fn next_entry(&mut self, at: usize, is_clipped: bool) -> Option<&mut Entry> {
+    pub(crate) fn next_entry(&mut self, at: usize, is_clipped: bool) -> Option<&mut PlanEntry> {
         self.answers.push(Answer::Entry { at, is_clipped });
         self.entries.get_mut(at)
     }
@@ -123,7 +130,7 @@ impl Plan {
     }
 
     /// Answers the next key with `entry`, which is not charged.
-    pub(crate) fn next_uncharged(&mut self, entry: Entry) {
+    pub(crate) fn next_uncharged(&mut self, entry: PlanEntry) {
         self.answers.push(Answer::Uncharged(self.uncharged.len()));
         self.uncharged.push(entry);
     }
@@ -152,7 +159,7 @@ impl Plan {
     /// nothing is drawn on them; the store computes all others itself.
     pub fn date(&mut self, unix_us: u64) {
         for draw in &mut self.draws {
-            draw.window = draw.law.windows().map(|calendar| calendar.window(unix_us));
+            draw.window = draw.refill_policy.windows().map(|calendar| calendar.window(unix_us));
         }
     }
 
@@ -162,7 +169,7 @@ impl Plan {
     }
 
     /// Keys of the report that are charged in full: those whose entry has an account, or whose draw succeeded.
-    pub fn settled<E>(&self, accounts: &[Result<Account, E>], drawn: &[Result<Drawn, E>]) -> Settled {
+    pub fn settled<E>(&self, accounts: &[Result<Account, E>], drawn: &[Result<AcquireResult, E>]) -> Settled {
         let is_charged = |answer: &Answer| match *answer {
             Answer::Entry { at, is_clipped } => !is_clipped && accounts.get(at).is_some_and(Result::is_ok),
             Answer::Claim { draw, .. } => drawn.get(draw).is_some_and(Result::is_ok),
@@ -177,7 +184,7 @@ impl Plan {
         &self,
         grants: &[Allowance],
         uncharged: &[Allowance],
-        drawn: &[Result<Drawn, E>],
+        drawn: &[Result<AcquireResult, E>],
     ) -> Vec<Allowance> {
         let allowance = |answer: &Answer| match *answer {
             Answer::Entry { at, .. } => grants.get(at).copied(),

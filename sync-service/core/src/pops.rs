@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem;
 
-use weir_wire::messages::{POPS_MAX, Report, Running, WORKERS_MAX};
+use weir_wire::messages::{POPS_MAX, Report, RunningRules, WORKERS_MAX};
 use weir_wire::time::{SECOND_NS, Time};
 
 use crate::source::DELAY_US_MAX;
@@ -52,7 +52,7 @@ struct Worker {
     answered: u64,
     /// Time of its last report with a key.
     keys_at: Option<Time>,
-    running: Running,
+    running: RunningRules,
     /// True if [`Pops::news`] has returned this since the worker's last report.
     is_noted: bool,
 }
@@ -86,7 +86,7 @@ impl Pops {
     }
 
     /// Records the sender of a report at `now`. A POP or a worker without room is not remembered.
-    pub fn hear(&mut self, now: Time, report: &Report) -> Sender {
+    pub fn observe(&mut self, now: Time, report: &Report) -> Sender {
         self.sweep(now);
         let is_busy = !report.keys.is_empty();
         let mut sender = Sender { is_stale: false, busy: u32::from(is_busy) };
@@ -98,7 +98,7 @@ impl Pops {
         pop.heard_at = now;
         if let Some(worker) = pop.workers.get_mut(&report.worker) {
             sender.is_stale = report.sequence <= worker.sequence;
-            worker.hear(now, report);
+            worker.observe(now, report);
         } else if self.workers_len < REMEMBERED_MAX && pop.workers.len() < OF_ONE_POP_MAX {
             self.workers_len += 1;
             pop.workers.insert(report.worker, Worker::new(now, report));
@@ -147,12 +147,12 @@ impl Pops {
     /// Rule sets of all POPs, each with the time since its last report in nanoseconds.
     pub fn all(&mut self, now: Time) -> Vec<(PopNote, u64)> {
         self.sweep(now);
-        let note = |(name, pop): (&String, &Pop)| {
+        let rule_set_note = |(name, pop): (&String, &Pop)| {
             let silent_ns = now.nanos_since(pop.heard_at);
             // For a silent POP, the state at its last report.
-            Some((pop.note(now.min(pop.heard_at), name)?, silent_ns))
+            Some((pop.rule_set_note(now.min(pop.heard_at), name)?, silent_ns))
         };
-        self.known.iter().filter_map(note).collect()
+        self.known.iter().filter_map(rule_set_note).collect()
     }
 
     /// Forgets silent POPs and workers, at most once a second.
@@ -178,23 +178,23 @@ impl Pop {
     }
 
     fn news(&mut self, now: Time, name: &str) -> Option<PopNote> {
-        let note = self.note(now, name);
+        let rule_set_note = self.rule_set_note(now, name);
         let mut is_news = false;
         for worker in self.workers.values_mut().filter(|worker| worker.speaks(now)) {
             is_news |= !mem::replace(&mut worker.is_noted, true);
         }
-        note.filter(|_| is_news)
+        rule_set_note.filter(|_| is_news)
     }
 
     /// Rule set of those of its workers that are not silent; none if all are.
-    fn note(&self, now: Time, name: &str) -> Option<PopNote> {
-        let mut note: Option<PopNote> = None;
+    fn rule_set_note(&self, now: Time, name: &str) -> Option<PopNote> {
+        let mut rule_set_note: Option<PopNote> = None;
         for worker in self.workers.values().filter(|worker| worker.speaks(now)) {
-            let Running { version, refused } = worker.running;
-            let known = note.get_or_insert_with(|| PopNote { pop: name.into(), version, refused });
+            let RunningRules { version, refused } = worker.running;
+            let known = rule_set_note.get_or_insert_with(|| PopNote { pop: name.into(), version, refused });
             (known.version, known.refused) = (known.version.min(version), known.refused.max(refused));
         }
-        note
+        rule_set_note
     }
 }
 
@@ -209,7 +209,7 @@ impl Worker {
         now.nanos_since(self.heard_at) <= SILENT_NS
     }
 
-    fn hear(&mut self, now: Time, report: &Report) {
+    fn observe(&mut self, now: Time, report: &Report) {
         let new = Self::new(now, report);
         let (sequence, keys_at) = (self.sequence.max(new.sequence), new.keys_at.or(self.keys_at));
         *self = Self { sequence, keys_at, answered: self.answered, ..new };
@@ -238,7 +238,7 @@ struct Counted {
 
 impl FleetSize {
     /// Records the fleet's size from a POP or from the settings; 0 is ignored.
-    pub fn hear(&mut self, pops: u32) {
+    pub fn observe(&mut self, pops: u32) {
         self.said = self.said.max(pops.min(POPS_MAX));
     }
 
@@ -281,10 +281,10 @@ mod tests {
     }
 
     fn running(pop: &str, worker: u64, version: u64, refused: u64) -> Report {
-        Report { running: Running { version, refused }, ..greeting(pop, worker, 1) }
+        Report { running: RunningRules { version, refused }, ..greeting(pop, worker, 1) }
     }
 
-    fn note(pop: &str, version: u64, refused: u64) -> PopNote {
+    fn rule_set_note(pop: &str, version: u64, refused: u64) -> PopNote {
         PopNote { pop: pop.into(), version, refused }
     }
 
@@ -292,12 +292,12 @@ mod tests {
     fn a_pop_that_falls_silent_stops_counting() {
         let mut pops = Pops::new(10 * SECOND_NS);
         for (second, pop) in [(0, "a"), (0, "b"), (5, "a"), (6, "a"), (6, "c")] {
-            pops.hear(at(second), &greeting(pop, 1, 1));
+            pops.observe(at(second), &greeting(pop, 1, 1));
         }
         assert_eq!(pops.live(at(10)), 3);
         assert_eq!(pops.live(at(11)), 2, "b is silent");
         assert_eq!(pops.live(at(17)), 0);
-        pops.hear(at(20), &greeting("b", 1, 1));
+        pops.observe(at(20), &greeting("b", 1, 1));
         assert_eq!(pops.live(at(20)), 1);
     }
 
@@ -307,7 +307,7 @@ mod tests {
         let at = |ms: u64| Time::from_nanos(SECOND_NS + ms * 1_000_000);
         pops.register(at(0), "a", 2);
         assert_eq!(pops.registered(at(0), "a"), None, "it has not spoken yet");
-        pops.hear(at(0), &greeting("a", 1, 1));
+        pops.observe(at(0), &greeting("a", 1, 1));
         pops.register(at(0), "a", 2);
         assert_eq!((pops.registered(at(99), "a"), pops.registered(at(99), "b")), (Some(2), None));
         assert_eq!(pops.registered(at(100), "a"), None);
@@ -325,7 +325,7 @@ mod tests {
             ("a", 1, 3, false),
             ("b", 1, 1, false),
         ] {
-            let sender = pops.hear(Time::ZERO, &greeting(pop, worker, sequence));
+            let sender = pops.observe(Time::ZERO, &greeting(pop, worker, sequence));
             assert_eq!(sender, Sender { is_stale, busy: 0 }, "{pop} {worker} {sequence}");
         }
     }
@@ -338,8 +338,8 @@ mod tests {
         let counted = heard.map(|(ms, pop, worker)| {
             let report = Report { keys: keys.clone(), ..greeting(pop, worker, ms + 1) };
             let now = Time::from_nanos(SECOND_NS + ms * 1_000_000);
-            pops.hear(now, &greeting(pop, 9, ms));
-            pops.hear(now, &report).busy
+            pops.observe(now, &greeting(pop, 9, ms));
+            pops.observe(now, &report).busy
         });
         assert_eq!(counted, [1, 2, 1, 2, 2, 1]);
     }
@@ -348,14 +348,14 @@ mod tests {
     fn a_pop_runs_what_its_last_worker_runs() {
         let mut pops = Pops::new(10 * SECOND_NS);
         for (worker, version) in [(1, 8), (2, 7), (3, 9)] {
-            pops.hear(at(0), &running("fra1", worker, version, worker));
+            pops.observe(at(0), &running("fra1", worker, version, worker));
         }
-        assert_eq!(pops.news(at(0)), [note("fra1", 7, 3)]);
+        assert_eq!(pops.news(at(0)), [rule_set_note("fra1", 7, 3)]);
         assert_eq!(pops.news(at(0)), [], "it was told before");
-        pops.hear(at(1), &running("fra1", 1, 9, 0));
-        assert_eq!(pops.news(at(1)), [note("fra1", 7, 3)]);
-        pops.hear(at(3), &running("fra1", 1, 9, 0));
-        assert_eq!(pops.news(at(3)), [note("fra1", 9, 0)], "the others are gone");
+        pops.observe(at(1), &running("fra1", 1, 9, 0));
+        assert_eq!(pops.news(at(1)), [rule_set_note("fra1", 7, 3)]);
+        pops.observe(at(3), &running("fra1", 1, 9, 0));
+        assert_eq!(pops.news(at(3)), [rule_set_note("fra1", 9, 0)], "the others are gone");
     }
 
     // I5
@@ -364,17 +364,17 @@ mod tests {
         let mut fleet = FleetSize::default();
         assert_eq!(fleet.known(), None);
         for said in [0, 3, 0, 2] {
-            fleet.hear(said);
+            fleet.observe(said);
         }
         assert_eq!(fleet.known(), Some(3), "the highest number counts");
-        fleet.hear(30);
+        fleet.observe(30);
         assert_eq!(fleet.known(), Some(30));
-        fleet.hear(u32::MAX);
+        fleet.observe(u32::MAX);
         assert_eq!(fleet.known(), Some(POPS_MAX));
         fleet.count(at(0), 2, 10 * SECOND_NS);
         assert_eq!(fleet.known(), Some(POPS_MAX), "the store may have lost its data");
         fleet.count(at(11), 2, 10 * SECOND_NS);
-        fleet.hear(30);
+        fleet.observe(30);
         assert_eq!(fleet.known(), Some(2), "the store knows");
     }
 
@@ -402,7 +402,7 @@ mod tests {
         let mut pops = Pops::new(10 * SECOND_NS);
         let reports = [1, 2, 2, 1, 3].map(|sequence| greeting("a", 1, sequence));
         for report in &reports {
-            pops.hear(Time::ZERO, report);
+            pops.observe(Time::ZERO, report);
         }
         assert_eq!(reports.map(|report| pops.answer(&report)), [false, false, true, true, false]);
     }
@@ -412,23 +412,23 @@ mod tests {
     fn made_up_names_take_bounded_memory_and_the_silent_make_room() {
         let mut pops = Pops::new(10 * SECOND_NS);
         for n in 0..u64::from(POPS_MAX) + 10 {
-            pops.hear(at(1), &greeting(&format!("pop-{n}"), 1, 1));
+            pops.observe(at(1), &greeting(&format!("pop-{n}"), 1, 1));
         }
         assert_eq!(pops.live(at(11)), POPS_MAX);
         for n in 0..2 {
-            assert!(!pops.hear(at(11), &greeting("fra1", 1, 1)).is_stale, "not remembered {n}");
+            assert!(!pops.observe(at(11), &greeting("fra1", 1, 1)).is_stale, "not remembered {n}");
         }
         for n in 0..2 * REMEMBERED_MAX as u64 {
             let report = Report { keys: vec![key()], ..greeting(&format!("fra{}", n % 400), n, 1) };
-            assert!(pops.hear(at(12), &report).busy <= WORKERS_MAX);
+            assert!(pops.observe(at(12), &report).busy <= WORKERS_MAX);
             assert!(pops.workers_len <= REMEMBERED_MAX);
         }
         assert_eq!((pops.known.len(), pops.workers_len), (400, REMEMBERED_MAX), "the silent made room");
-        pops.hear(at(23), &greeting("fra2", 1, 1));
-        assert!(pops.hear(at(23), &greeting("fra2", 1, 1)).is_stale);
+        pops.observe(at(23), &greeting("fra2", 1, 1));
+        assert!(pops.observe(at(23), &greeting("fra2", 1, 1)).is_stale);
         assert_eq!(pops.workers_len, 1);
         for worker in 0..2 * OF_ONE_POP_MAX as u64 {
-            pops.hear(at(23), &greeting("fra1", worker, 1));
+            pops.observe(at(23), &greeting("fra1", worker, 1));
         }
         assert_eq!(pops.known["fra1"].workers.len(), OF_ONE_POP_MAX);
     }

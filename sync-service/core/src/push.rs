@@ -6,7 +6,7 @@
 //! content of a lost letter is sent again with the next reply to that POP, whichever of its workers gets it. A
 //! letter without a confirmation for [`LOST_NS`] also counts as lost, as its worker may be gone.
 //!
-//! [`Told`] keeps the letters, and [`Notes`] of each POP's state: the hot keys it was granted, the number of
+//! [`PushStates`] keeps the letters, and [`PushState`] of each POP's state: the hot keys it was granted, the number of
 //! the last ban it was sent. A POP that lost its table has lost its state, and is sent all of it again.
 
 use alloc::collections::BTreeMap;
@@ -27,7 +27,7 @@ pub const LOST_NS: u64 = 2 * SECOND_NS;
 const LETTERS_MAX: usize = 64;
 
 /// State of one POP for one kind of message.
-pub(crate) trait Notes: Default {
+pub(crate) trait PushState: Default {
     /// Data to undo a letter that is lost.
     type Letter: Debug;
 
@@ -43,14 +43,14 @@ pub(crate) trait Notes: Default {
 
 /// State of all POPs for one kind of message.
 #[derive(Debug)]
-pub(crate) struct Told<N: Notes> {
+pub(crate) struct PushStates<N: PushState> {
     pops: BTreeMap<String, Pop<N>>,
     /// Number of notes of all POPs.
     len: usize,
 }
 
 #[derive(Debug)]
-struct Pop<N: Notes> {
+struct Pop<N: PushState> {
     table: u32,
     heard_at: Time,
     letters: Vec<Letter<N::Letter>>,
@@ -65,20 +65,20 @@ struct Letter<T> {
     told: T,
 }
 
-impl<N: Notes> Default for Told<N> {
+impl<N: PushState> Default for PushStates<N> {
     fn default() -> Self {
         Self { pops: BTreeMap::new(), len: 0 }
     }
 }
 
-impl<N: Notes> Told<N> {
+impl<N: PushState> PushStates<N> {
     /// Writes the reply to `report` with `write`, which gets the notes of its POP and adds at most [`KEYS_MAX`]
     /// of them.
     ///
     /// The second value that `write` returns is taken back if the reply is lost; it is none if nothing is
     /// pushed. If the report `is_repeated`, it was answered before, and nothing is pushed: it would be unknown
     /// which of the answers arrived.
-    pub(crate) fn tell<T: Default>(
+    pub(crate) fn push<T: Default>(
         &mut self,
         now: Time,
         report: &Report,
@@ -88,7 +88,7 @@ impl<N: Notes> Told<N> {
         self.make_room(&report.pop);
         let pop = self.pops.entry(report.pop.clone()).or_insert_with(|| Pop::new(report.table));
         self.len -= pop.notes.len();
-        pop.hear(now, report);
+        pop.observe(now, report);
         let (text, told) = if is_repeated { Default::default() } else { write(&mut pop.notes) };
         let Report { worker, sequence, .. } = *report;
         pop.letters.extend(told.map(|told| Letter { worker, sequence, sent_at: now, told }));
@@ -121,13 +121,13 @@ impl<N: Notes> Told<N> {
     }
 }
 
-impl<N: Notes> Pop<N> {
+impl<N: PushState> Pop<N> {
     fn new(table: u32) -> Self {
         Self { table, heard_at: Time::ZERO, letters: Vec::new(), notes: N::default() }
     }
 
     /// Applies the confirmations in `report` to the letters.
-    fn hear(&mut self, now: Time, report: &Report) {
+    fn observe(&mut self, now: Time, report: &Report) {
         self.heard_at = now;
         if self.table != report.table {
             self.table = report.table;

@@ -91,7 +91,7 @@ impl SourceRecord {
     /// Delayed reports arrive in a bunch, so the POP's clock gives the time between two of them. If they arrive
     /// farther apart than that, the later one was delayed by the difference. If they arrive closer together,
     /// the delay has shrunk by it. A report that was overtaken changes nothing in the timing.
-    pub(crate) fn hear(&mut self, now_us: u64, count: &Count) -> News {
+    pub(crate) fn observe(&mut self, now_us: u64, count: &Count) -> News {
         let admitted = count.admitted.min(COUNT_MAX);
         let made_ms = count.made_ms.min(MADE_MS_MAX);
         let gap_ms = made_ms.saturating_sub(self.made_ms);

@@ -37,7 +37,7 @@ pub struct Statuses {
 
 impl Statuses {
     /// Records the status in `report`, which arrives at `now`, `unix_us` microseconds since 1970.
-    pub fn hear(&mut self, now: Time, unix_us: u64, report: &Report) {
+    pub fn observe(&mut self, now: Time, unix_us: u64, report: &Report) {
         self.sweep(now);
         let Some(status) = &report.status else { return };
         if self.pops.len() >= POPS_MAX as usize && !self.pops.contains_key(&report.pop) {
@@ -97,10 +97,10 @@ pub fn together(said: impl IntoIterator<Item = PopStatus>) -> BTreeMap<String, P
 mod tests {
     use super::*;
     use alloc::{format, vec};
-    use weir_wire::messages::Status;
+    use weir_wire::messages::StatusReport;
 
     fn report(pop: &str, step: u8, unix_ms: u64) -> Report {
-        let status = Some(Status { step, unix_ms, module: "0.1.0".into(), ..Status::default() });
+        let status = Some(StatusReport { step, unix_ms, module: "0.1.0".into(), ..StatusReport::default() });
         Report { pop: pop.into(), status, ..Report::default() }
     }
 
@@ -111,10 +111,10 @@ mod tests {
     #[test]
     fn the_last_word_counts_until_a_minute_of_silence() {
         let mut statuses = Statuses::default();
-        statuses.hear(at(1), 10_000_000, &report("fra1", 2, 9_500));
-        statuses.hear(at(2), 11_000_000, &report("fra1", 0, 14_000));
-        statuses.hear(at(2), 11_000_000, &report("fra2", 1, 0));
-        statuses.hear(at(3), 12_000_000, &Report { pop: "fra1".into(), ..Report::default() });
+        statuses.observe(at(1), 10_000_000, &report("fra1", 2, 9_500));
+        statuses.observe(at(2), 11_000_000, &report("fra1", 0, 14_000));
+        statuses.observe(at(2), 11_000_000, &report("fra2", 1, 0));
+        statuses.observe(at(3), 12_000_000, &Report { pop: "fra1".into(), ..Report::default() });
         let said = statuses.said(at(4), 9);
         let of = |pop: &PopStatus| (pop.pop.clone(), pop.step, pop.clock_ms, pop.age_ms);
         assert_eq!(
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(statuses.said(at(4), 1)[0].pop, "fra2", "the one that is worst off");
         let older = PopStatus { age_ms: 2_001, step: 2, ..said[0].clone() };
         assert_eq!(together([older.clone(), said[0].clone(), older])["fra1"].step, 0);
-        statuses.hear(at(63), 0, &Report::default());
+        statuses.observe(at(63), 0, &Report::default());
         assert_eq!(statuses.said(at(63), 9), vec![]);
     }
 
@@ -132,7 +132,7 @@ mod tests {
     fn made_up_names_take_bounded_room() {
         let mut statuses = Statuses::default();
         for n in 0..2 * POPS_MAX {
-            statuses.hear(at(1), 0, &report(&format!("p{n}"), 0, u64::MAX));
+            statuses.observe(at(1), 0, &report(&format!("p{n}"), 0, u64::MAX));
         }
         assert_eq!(statuses.said(at(1), usize::MAX).len(), POPS_MAX as usize);
     }

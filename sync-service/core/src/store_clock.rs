@@ -110,7 +110,7 @@ impl StoreClock {
 
     /// Records an answer: a call sent at `sent_us` and answered by `own_us` shows that the clock was at
     /// `shown_us`. Returns the length of the jump, if that time is later than possible.
-    pub fn hear(&mut self, sent_us: u64, own_us: u64, shown_us: u64) -> Option<u64> {
+    pub fn observe(&mut self, sent_us: u64, own_us: u64, shown_us: u64) -> Option<u64> {
         if sent_us < self.sent_us {
             // Its answer was overtaken.
             return None;
@@ -163,8 +163,8 @@ mod tests {
     /// A clock that was right at 10 s of ours, and an hour ahead at 20 s.
     fn jumped() -> StoreClock {
         let mut clock = StoreClock::new(BEGIN, 0);
-        assert_eq!(clock.hear(10 * S, 10 * S, BEGIN + 10 * S), None);
-        assert_eq!(clock.hear(20 * S, 20 * S, BEGIN + HOUR + 20 * S), Some(HOUR));
+        assert_eq!(clock.observe(10 * S, 10 * S, BEGIN + 10 * S), None);
+        assert_eq!(clock.observe(20 * S, 20 * S, BEGIN + HOUR + 20 * S), Some(HOUR));
         clock
     }
 
@@ -175,12 +175,12 @@ mod tests {
     #[test]
     fn a_call_that_comes_later_than_the_clock_can_show_is_refused() {
         let mut clock = StoreClock::new(BEGIN, 0);
-        clock.hear(10 * S, 10 * S, BEGIN + 10 * S);
+        clock.observe(10 * S, 10 * S, BEGIN + 10 * S);
         let told = clock.bounds(20 * S);
         assert!(told.at(BEGIN + 20 * S + MARGIN_US).is_some(), "within the margin");
         assert_eq!(told.at(BEGIN + 25 * S), None, "the clock jumped, or the store hung for five seconds");
         // It hung, as the weir-sync knows that it waited for so long. The call is sent again.
-        assert_eq!(clock.hear(20 * S, 25 * S, BEGIN + 25 * S), None);
+        assert_eq!(clock.observe(20 * S, 25 * S, BEGIN + 25 * S), None);
         let time = clock.bounds(25 * S).at(BEGIN + 25 * S).unwrap();
         assert_eq!(time.skipped_us(BEGIN + 10 * S), 0, "all of it was time");
     }
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn a_jump_before_anything_was_heard_is_not_taken_off_of_what_was_there_since() {
         let mut clock = StoreClock::new(BEGIN, 0);
-        assert!(clock.hear(S, S, BEGIN + HOUR + S).is_some());
+        assert!(clock.observe(S, S, BEGIN + HOUR + S).is_some());
         assert_eq!(skipped_s(clock, 2, BEGIN + HOUR + 2 * S, BEGIN), 3_600);
         assert_eq!(skipped_s(clock, 2, BEGIN + HOUR + 2 * S, BEGIN + 60 * S), 0);
     }
@@ -214,18 +214,22 @@ mod tests {
     #[test]
     fn a_clock_that_is_right_again_shows_each_time_for_what_it_is() {
         let mut clock = jumped();
-        assert_eq!(clock.hear(30 * S, 30 * S, BEGIN + 30 * S), None);
+        assert_eq!(clock.observe(30 * S, 30 * S, BEGIN + 30 * S), None);
         assert_eq!(skipped_s(clock, 5_000, BEGIN + 5_000 * S, BEGIN), 0);
-        assert!(clock.hear(40 * S, 40 * S, BEGIN + HOUR).is_some(), "it jumps once more");
+        assert!(clock.observe(40 * S, 40 * S, BEGIN + HOUR).is_some(), "it jumps once more");
     }
 
     #[test]
     fn jumps_add_up_and_a_step_back_takes_off_what_it_is() {
         let mut clock = jumped();
-        assert_eq!(clock.hear(21 * S, 21 * S, BEGIN + HOUR + 21 * S - S / 2), None, "a small step is none");
-        assert!(clock.hear(22 * S, 22 * S, BEGIN + 3 * HOUR + 22 * S).is_some());
+        assert_eq!(
+            clock.observe(21 * S, 21 * S, BEGIN + HOUR + 21 * S - S / 2),
+            None,
+            "a small step is none"
+        );
+        assert!(clock.observe(22 * S, 22 * S, BEGIN + 3 * HOUR + 22 * S).is_some());
         assert_eq!(skipped_s(clock, 23, BEGIN + 3 * HOUR + 23 * S, BEGIN), 3 * 3_600);
-        assert!(clock.hear(24 * S, 24 * S, BEGIN + HOUR + 24 * S).is_none());
+        assert!(clock.observe(24 * S, 24 * S, BEGIN + HOUR + 24 * S).is_none());
         assert_eq!(skipped_s(clock, 25, BEGIN + HOUR + 25 * S, BEGIN), 3_600);
         assert_eq!(skipped_s(clock, 25, BEGIN + HOUR + 25 * S, BEGIN + HOUR + 24 * S + 1), 0);
     }
@@ -233,10 +237,10 @@ mod tests {
     #[test]
     fn an_answer_that_was_overtaken_or_late_is_no_jump() {
         let mut clock = jumped();
-        assert_eq!(clock.hear(15 * S, 21 * S, BEGIN + 15 * S), None);
+        assert_eq!(clock.observe(15 * S, 21 * S, BEGIN + 15 * S), None);
         assert_eq!(clock, jumped());
         assert_eq!(
-            clock.hear(30 * S, 60 * S, BEGIN + HOUR + 59 * S),
+            clock.observe(30 * S, 60 * S, BEGIN + HOUR + 59 * S),
             None,
             "it was on its way for half a minute"
         );
@@ -246,9 +250,9 @@ mod tests {
     fn a_prompt_answer_after_a_slow_one_is_no_step_back() {
         let mut clock = jumped();
         for own_s in (30..3_600).step_by(10) {
-            let slow = clock.hear(own_s * S, (own_s + 3) * S, BEGIN + HOUR + (own_s + 3) * S);
+            let slow = clock.observe(own_s * S, (own_s + 3) * S, BEGIN + HOUR + (own_s + 3) * S);
             assert_eq!(slow, None, "the store took three seconds to begin");
-            assert_eq!(clock.hear((own_s + 4) * S, (own_s + 4) * S, BEGIN + HOUR + (own_s + 4) * S), None);
+            assert_eq!(clock.observe((own_s + 4) * S, (own_s + 4) * S, BEGIN + HOUR + (own_s + 4) * S), None);
         }
         let now_us = BEGIN + HOUR + 4_000 * S;
         assert_eq!(skipped_s(clock, 4_000, now_us, BEGIN), 3_600, "the jump is what it was");

@@ -1,11 +1,11 @@
 //! A region whose store is out of reach: what it grants, and what it lets others know.
 
-use weir_budget::alone::Share;
 use weir_budget::budget::Budget;
-use weir_budget::divide::Terms;
+use weir_budget::divide::GrantSettings;
+use weir_budget::offline::Share;
 use weir_budget::plan::Plan;
 use weir_budget::region::Region;
-use weir_wire::messages::{Allowance, Key, Report, Rule};
+use weir_wire::messages::{Allowance, BudgetRule, Key, Report};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 use weir_wire::time::Time;
@@ -16,7 +16,7 @@ fn quota() -> Quota {
 
 /// A report of `pop`, which admitted all that it was asked for and has had none of it confirmed.
 fn report(pop: &str, admitted: u64) -> Report {
-    let rules = vec![Rule { name: "r".into(), quota: quota(), sharing: Sharing::of(quota()) }];
+    let rules = vec![BudgetRule { name: "r".into(), quota: quota(), sharing: Sharing::of(quota()) }];
     let key = Key {
         value: vec![1],
         epoch: 1,
@@ -34,15 +34,15 @@ fn at(ms: u64) -> Time {
 }
 
 fn plan(region: &mut Region, report: &Report) -> Plan {
-    region.hear(at(1_000), report)
+    region.observe(at(1_000), report)
 }
 
 #[test]
 fn other_regions_hear_of_a_hot_key_by_its_whole_quota() {
-    let mut region = Region::new("eu/1", Terms::default());
+    let mut region = Region::new("eu/1", GrantSettings::default());
     let said = report("fra1", 40);
     let plan = plan(&mut region, &said);
-    let allowance = region.grant_alone(at(1_000), &said.pop, &plan.entries[0], Share::new(1, 2));
+    let allowance = region.grant_offline(at(1_000), &said.pop, &plan.entries[0], Share::new(1, 2));
     assert_eq!(allowance.grant().unwrap().burst, 50);
     let hot = region.hot.to_list(at(1_000));
     assert_eq!(hot[0].quota, quota());
@@ -51,12 +51,12 @@ fn other_regions_hear_of_a_hot_key_by_its_whole_quota() {
 // I5
 #[test]
 fn pops_of_a_region_share_its_part_by_one_ratio() {
-    let mut region = Region::new("eu/1", Terms::default());
+    let mut region = Region::new("eu/1", GrantSettings::default());
     let mut last = Allowance::Warm;
     for pop in ["fra1", "fra2"] {
         let said = report(pop, 20);
         let plan = plan(&mut region, &said);
-        last = region.grant_alone(at(1_000), pop, &plan.entries[0], Share::new(2, 4));
+        last = region.grant_offline(at(1_000), pop, &plan.entries[0], Share::new(2, 4));
     }
     // 40 of 50 are gone, and both POPs are asked for 40 a second: x is 4 above the target, of which four times
     // as much is given out, beside the 5 of the rate.
@@ -69,10 +69,10 @@ fn pops_of_a_region_share_its_part_by_one_ratio() {
 // I7
 #[test]
 fn what_is_owed_alone_is_dropped_when_the_store_answers() {
-    let mut region = Region::new("eu/1", Terms::default());
+    let mut region = Region::new("eu/1", GrantSettings::default());
     let said = report("fra1", 80);
     let plan = plan(&mut region, &said);
-    region.grant_alone(at(1_000), &said.pop, &plan.entries[0], Share::new(1, 2));
+    region.grant_offline(at(1_000), &said.pop, &plan.entries[0], Share::new(1, 2));
     assert_eq!(region.owed(at(1_000))["r"].sum_milli, 30_000);
     // Somebody else has taken 30.
     let mut budget = Budget::default();

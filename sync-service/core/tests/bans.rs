@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use weir_budget::ban::{
-    BANS_KEPT_MAX, BanList, BannedKey, Bans, FORGOTTEN_MS, ORDERED_MAX, SHARED_MAX, Said,
+    BANS_KEPT_MAX, BanList, BanState, BannedKey, Bans, FORGOTTEN_MS, ORDERED_MAX, SHARED_MAX,
 };
 use weir_budget::budget::BudgetId;
 use weir_budget::push::LOST_NS;
-use weir_wire::messages::{BAN_MS_MAX, BANS_MAX, Ban, RULES_MAX, Replies, Report, Rule};
+use weir_wire::messages::{BAN_MS_MAX, BANS_MAX, Ban, BudgetRule, RULES_MAX, Replies, Report};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 use weir_wire::time::Time;
@@ -18,13 +18,13 @@ fn at(ms: u64) -> Time {
 }
 
 fn key(n: usize, for_ms: u32) -> BannedKey {
-    BannedKey { id: BudgetId::new("login".into(), n.to_be_bytes().to_vec()), for_ms, said: Said::Banned }
+    BannedKey { id: BudgetId::new("login".into(), n.to_be_bytes().to_vec()), for_ms, said: BanState::Banned }
 }
 
 /// A report of `pop`, which banned these keys, and has heard every reply.
 fn report(pop: &str, banned: &[BannedKey]) -> Report {
     let quota = Quota::new(Rate::new(1, Period::Day).unwrap(), 100).unwrap();
-    let rules = vec![Rule { name: "login".into(), quota, sharing: Sharing::of(quota) }];
+    let rules = vec![BudgetRule { name: "login".into(), quota, sharing: Sharing::of(quota) }];
     let bans = banned.iter().map(|key| Ban { rule: 0, value: key.id.value.clone(), for_ms: key.for_ms });
     let replies = Replies { done: 1, lost: 0 };
     let bans = bans.collect();
@@ -43,11 +43,11 @@ fn told_as(keys: &mut Bans, ms: u64, report: &Report) -> Vec<BannedKey> {
 /// The same, for a report that was answered before if it `is_repeated`.
 fn told_perhaps_again(keys: &mut Bans, ms: u64, report: &Report, is_repeated: bool) -> Vec<BannedKey> {
     let mut rules = vec![];
-    let told = keys.tell(at(ms), report, is_repeated, &mut rules);
+    let told = keys.push(at(ms), report, is_repeated, &mut rules);
     let key = |ban: Ban| BannedKey {
         id: BudgetId::new(rules[usize::from(ban.rule)].clone(), ban.value),
         for_ms: ban.for_ms,
-        said: if ban.for_ms == 0 { Said::Forgotten } else { Said::Banned },
+        said: if ban.for_ms == 0 { BanState::Forgotten } else { BanState::Banned },
     };
     told.into_iter().map(key).collect()
 }
@@ -56,13 +56,13 @@ fn told_perhaps_again(keys: &mut Bans, ms: u64, report: &Report, is_repeated: bo
 #[test]
 fn the_other_pops_are_told_once_and_the_one_that_banned_is_not() {
     let mut keys = Bans::default();
-    assert!(keys.hear(at(0), &report("fra1", &[key(1, 60_000)])));
+    assert!(keys.observe(at(0), &report("fra1", &[key(1, 60_000)])));
     assert_eq!(told(&mut keys, 0, "fra1"), []);
     assert_eq!(told(&mut keys, 250, "fra2"), [key(1, 59_750)]);
     assert_eq!(told(&mut keys, 500, "fra2"), []);
-    assert!(!keys.hear(at(600), &report("fra1", &[key(1, 60_000)])), "half a second longer is no news");
+    assert!(!keys.observe(at(600), &report("fra1", &[key(1, 60_000)])), "half a second longer is no news");
     assert_eq!(told(&mut keys, 700, "fra2"), []);
-    assert!(keys.hear(at(1_200), &report("fra1", &[key(1, 60_000)])), "by now it is");
+    assert!(keys.observe(at(1_200), &report("fra1", &[key(1, 60_000)])), "by now it is");
     assert_eq!(told(&mut keys, 1_200, "fra2"), [key(1, 60_000)]);
     assert_eq!(told(&mut keys, 1_300, "iad1"), [key(1, 59_900)], "a POP that is new hears of it");
     assert_eq!(told(&mut keys, 61_200, "new1"), [], "its time is over");
@@ -72,8 +72,8 @@ fn the_other_pops_are_told_once_and_the_one_that_banned_is_not() {
 #[test]
 fn a_pop_with_another_table_is_told_all_again() {
     let mut keys = Bans::default();
-    keys.hear(at(0), &report("fra1", &[key(1, 9_000)]));
-    keys.hear(at(0), &report("fra2", &[key(2, 9_000)]));
+    keys.observe(at(0), &report("fra1", &[key(1, 9_000)]));
+    keys.observe(at(0), &report("fra2", &[key(2, 9_000)]));
     assert_eq!(told(&mut keys, 0, "fra1"), [key(2, 9_000)]);
     let restarted = Report { table: 2, ..report("fra1", &[]) };
     assert_eq!(told_as(&mut keys, 0, &restarted), [key(1, 9_000), key(2, 9_000)], "its own too");
@@ -89,10 +89,10 @@ fn numbered(worker: u64, sequence: u64, done: u64, lost: u64) -> Report {
 #[test]
 fn what_was_in_a_lost_reply_is_told_again_with_the_next() {
     let mut keys = Bans::default();
-    keys.hear(at(0), &report("fra1", &[key(1, 60_000)]));
+    keys.observe(at(0), &report("fra1", &[key(1, 60_000)]));
     assert_eq!(told_as(&mut keys, 0, &numbered(7, 1, 0, 0)), [key(1, 60_000)]);
     assert_eq!(told_as(&mut keys, 0, &numbered(7, 2, 0, 0)), [], "it is under way");
-    keys.hear(at(500), &report("fra1", &[key(2, 60_000)]));
+    keys.observe(at(500), &report("fra1", &[key(2, 60_000)]));
     assert_eq!(told_as(&mut keys, 500, &numbered(8, 1, 0, 0)), [key(2, 60_000)]);
     assert_eq!(told_as(&mut keys, 600, &numbered(8, 2, 1, 1)), [key(2, 59_900)], "the second was lost");
     assert_eq!(told_as(&mut keys, 700, &numbered(8, 3, 2, 1)), [], "and now heard");
@@ -105,9 +105,9 @@ fn what_was_in_a_lost_reply_is_told_again_with_the_next() {
 #[test]
 fn what_was_told_with_a_report_that_comes_twice_is_told_again_with_the_next() {
     let mut keys = Bans::default();
-    keys.hear(at(0), &report("fra1", &[key(1, 60_000)]));
+    keys.observe(at(0), &report("fra1", &[key(1, 60_000)]));
     assert_eq!(told_as(&mut keys, 0, &numbered(7, 1, 0, 0)), [key(1, 60_000)]);
-    keys.hear(at(0), &report("fra1", &[key(2, 60_000)]));
+    keys.observe(at(0), &report("fra1", &[key(2, 60_000)]));
     assert_eq!(told_perhaps_again(&mut keys, 0, &numbered(7, 1, 0, 0), true), []);
     assert_eq!(told_as(&mut keys, 0, &numbered(7, 2, 1, 0)), [key(1, 60_000), key(2, 60_000)]);
     assert_eq!(told_as(&mut keys, 0, &numbered(7, 3, 2, 0)), []);
@@ -116,7 +116,7 @@ fn what_was_told_with_a_report_that_comes_twice_is_told_again_with_the_next() {
 #[test]
 fn what_a_worker_was_told_that_is_never_heard_again_another_is_told() {
     let mut keys = Bans::default();
-    keys.hear(at(0), &report("fra1", &[key(1, 60_000)]));
+    keys.observe(at(0), &report("fra1", &[key(1, 60_000)]));
     assert_eq!(told_as(&mut keys, 0, &numbered(7, 1, 0, 0)), [key(1, 60_000)]);
     let silent = LOST_NS / 1_000_000;
     assert_eq!(told_as(&mut keys, silent - 1, &numbered(8, 1, 0, 0)), []);
@@ -129,7 +129,7 @@ fn many_are_told_in_turn_and_of_lost_replies_no_more_are_kept_than_there_may_be(
     let mut keys = Bans::default();
     let many: Vec<_> = (0..BANS_MAX * 2).map(|n| key(n, BAN_MS_MAX)).collect();
     for some in many.chunks(BANS_MAX) {
-        keys.hear(at(0), &report("fra1", some));
+        keys.observe(at(0), &report("fra1", some));
     }
     let mut seen = vec![];
     for sequence in 1..4 {
@@ -140,7 +140,7 @@ fn many_are_told_in_turn_and_of_lost_replies_no_more_are_kept_than_there_may_be(
     assert_eq!(seen, many, "each once, and not too many at a time");
     // One more ban for each reply. Of none of them it is known whether it arrived.
     let told = |n: u64| {
-        keys.hear(at(0), &report("fra1", &[key(9_000 + usize::try_from(n).unwrap(), BAN_MS_MAX)]));
+        keys.observe(at(0), &report("fra1", &[key(9_000 + usize::try_from(n).unwrap(), BAN_MS_MAX)]));
         told_as(&mut keys, 0, &numbered(7, n, 0, 0)).len()
     };
     let told: Vec<usize> = (4..100).map(told).collect();
@@ -151,12 +151,12 @@ fn many_are_told_in_turn_and_of_lost_replies_no_more_are_kept_than_there_may_be(
 #[test]
 fn what_pops_banned_is_shared_until_the_store_has_taken_it() {
     let mut keys = Bans::default();
-    keys.hear(at(0), &report("fra1", &[key(1, 9_000)]));
+    keys.observe(at(0), &report("fra1", &[key(1, 9_000)]));
     let mine = keys.to_share(at(100));
     assert_eq!(mine, [key(1, 8_900)]);
     assert_eq!(keys.to_share(at(200)), [key(1, 8_800)], "nobody took it");
     // While the store was asked, the ban was made longer.
-    keys.hear(at(5_000), &report("fra1", &[key(1, 9_000)]));
+    keys.observe(at(5_000), &report("fra1", &[key(1, 9_000)]));
     keys.merge(at(5_000), &mine[..0], &[key(2, 5_000)]);
     keys.merge(at(5_000), &[key(1, 4_000)], &[key(1, 4_000)]);
     let mine = keys.to_share(at(5_000));
@@ -182,15 +182,15 @@ fn everything_is_bounded() {
     let mut keys = Bans::default();
     let all: Vec<_> = (0..BANS_KEPT_MAX + 500).map(|n| key(n, 10_000 + u32::try_from(n).unwrap())).collect();
     for some in all.chunks(BANS_MAX) {
-        keys.hear(at(0), &report("fra1", some));
+        keys.observe(at(0), &report("fra1", some));
     }
     assert_eq!(keys.banned(), BANS_KEPT_MAX);
     assert_eq!(keys.to_share(at(0)).len(), SHARED_MAX);
     assert_eq!(told(&mut keys, 0, "fra2")[0], all[500], "those that end soonest went");
-    assert!(!keys.hear(at(0), &report("fra1", &[key(0, 5)])), "one that would end first has no place");
+    assert!(!keys.observe(at(0), &report("fra1", &[key(0, 5)])), "one that would end first has no place");
     let mut rules: Vec<String> = (0..RULES_MAX).map(|n| format!("r{n}")).collect();
     let before = told(&mut keys, 0, "fra2").len();
-    assert_eq!(keys.tell(at(0), &report("fra2", &[]), false, &mut rules), [], "no room for the rule's name");
+    assert_eq!(keys.push(at(0), &report("fra2", &[]), false, &mut rules), [], "no room for the rule's name");
     assert_eq!(rules.len(), RULES_MAX);
     assert_eq!((before, told(&mut keys, 0, "fra2")[0].clone()), (BANS_MAX, all[500 + 2 * BANS_MAX].clone()));
 }
@@ -202,7 +202,7 @@ fn what_an_order_bans_keeps_its_place_on_a_full_list() {
     assert_eq!(keys.stand_by(at(0), 0, &orders), []);
     let all: Vec<_> = (10..BANS_KEPT_MAX + 10).map(|n| key(n, 20_000)).collect();
     for some in all.chunks(BANS_MAX) {
-        keys.hear(at(0), &report("fra1", some));
+        keys.observe(at(0), &report("fra1", some));
     }
     assert_eq!(keys.banned(), BANS_KEPT_MAX);
     assert!(orders.iter().all(|(id, _)| keys.banned_until(id) == Some(at(9_000))));
@@ -214,7 +214,7 @@ fn what_an_order_bans_keeps_its_place_on_a_full_list() {
     assert_eq!(keys.banned(), BANS_KEPT_MAX);
     keys.stand_by(at(9_200), 9_200, &[]);
     assert_eq!(keys.banned(), BANS_KEPT_MAX - 4);
-    assert!(keys.hear(at(9_200), &report("fra1", &[key(1, 20_000)])), "they are kept no more");
+    assert!(keys.observe(at(9_200), &report("fra1", &[key(1, 20_000)])), "they are kept no more");
 }
 
 #[test]
@@ -272,14 +272,14 @@ fn a_list_that_says_less_than_an_order_is_not_argued_with() {
 }
 
 fn forgotten(n: usize) -> BannedKey {
-    BannedKey { said: Said::Forgotten, ..key(n, 0) }
+    BannedKey { said: BanState::Forgotten, ..key(n, 0) }
 }
 
 // I4
 #[test]
 fn a_key_that_is_reset_is_told_to_every_pop_once_and_no_longer_banned() {
     let mut keys = Bans::default();
-    keys.hear(at(0), &report("fra1", &[key(1, 60_000)]));
+    keys.observe(at(0), &report("fra1", &[key(1, 60_000)]));
     assert_eq!(told(&mut keys, 0, "fra2"), [key(1, 60_000)]);
     keys.reset(at(100), key(1, 0).id);
     assert_eq!((keys.banned(), keys.banned_until(&key(1, 0).id)), (0, None));
@@ -301,7 +301,7 @@ fn a_key_that_is_reset_is_told_to_every_pop_once_and_no_longer_banned() {
 fn a_ban_of_before_does_not_outlive_a_reset_and_an_operators_does() {
     let mut keys = Bans::default();
     keys.reset(at(0), key(1, 0).id);
-    assert!(!keys.hear(at(100), &report("fra1", &[key(1, 60_000)])));
+    assert!(!keys.observe(at(100), &report("fra1", &[key(1, 60_000)])));
     assert_eq!(told(&mut keys, 200, "fra2"), [forgotten(1)]);
     keys.order(at(300), key(1, 0).id, 9_000);
     for pop in ["fra2", "fra1"] {
@@ -310,7 +310,7 @@ fn a_ban_of_before_does_not_outlive_a_reset_and_an_operators_does() {
     keys.reset(at(400), key(1, 0).id);
     assert_eq!(told(&mut keys, 400, "fra3"), [forgotten(1)], "the last word alone");
     let over = 400 + u64::from(FORGOTTEN_MS);
-    assert!(keys.hear(at(over), &report("fra1", &[key(1, 60_000)])), "it earned another ban since");
+    assert!(keys.observe(at(over), &report("fra1", &[key(1, 60_000)])), "it earned another ban since");
     assert_eq!(told(&mut keys, over, "fra2"), [key(1, 60_000)]);
 }
 
@@ -346,9 +346,9 @@ fn an_operator_makes_a_ban_shorter_at_every_pop_of_every_region() {
 #[test]
 fn a_ban_that_a_pop_made_longer_is_not_made_shorter_by_a_list_of_before() {
     let mut keys = Bans::default();
-    keys.hear(at(0), &report("fra1", &[key(1, 9_000)]));
+    keys.observe(at(0), &report("fra1", &[key(1, 9_000)]));
     let mine = keys.to_share(at(0));
-    keys.hear(at(0), &report("fra2", &[key(1, 60_000)]));
+    keys.observe(at(0), &report("fra2", &[key(1, 60_000)]));
     keys.merge(at(0), &mine, &mine);
     assert_eq!(told(&mut keys, 0, "fra3"), [key(1, 60_000)]);
     assert_eq!(keys.to_share(at(0)), [key(1, 60_000)]);
@@ -362,7 +362,7 @@ fn what_an_operator_says_while_the_store_is_asked_is_not_taken_back_by_the_answe
             if is_order {
                 keys.order(at(0), key(1, 0).id, 60_000);
             } else {
-                keys.hear(at(0), &report("fra1", &[key(1, 60_000)]));
+                keys.observe(at(0), &report("fra1", &[key(1, 60_000)]));
             }
             let mine = keys.to_share(at(0));
             (keys, mine)
@@ -376,7 +376,7 @@ fn what_an_operator_says_while_the_store_is_asked_is_not_taken_back_by_the_answe
         keys.order(at(10), key(1, 0).id, 5_000);
         keys.merge(at(20), &mine, &[key(1, 60_000)]);
         assert_eq!(told(&mut keys, 20, "fra2"), [forgotten(1), key(1, 4_990)]);
-        assert_eq!(keys.to_share(at(20)), [BannedKey { said: Said::Ordered, ..key(1, 4_990) }]);
+        assert_eq!(keys.to_share(at(20)), [BannedKey { said: BanState::Ordered, ..key(1, 4_990) }]);
     }
 }
 
@@ -384,14 +384,14 @@ fn what_an_operator_says_while_the_store_is_asked_is_not_taken_back_by_the_answe
 fn what_an_operator_says_goes_to_the_store_first_and_an_older_list_does_not_take_it_back() {
     let mut keys = Bans::default();
     keys.merge(at(0), &[], &[key(5, 60_000)]);
-    keys.hear(at(0), &report("fra1", &[key(1, 60_000)]));
+    keys.observe(at(0), &report("fra1", &[key(1, 60_000)]));
     let before = keys.to_share(at(0));
     keys.reset(at(0), key(5, 0).id);
     keys.order(at(0), key(6, 0).id, 60_000);
     assert_eq!(keys.merge(at(50), &before, &[key(1, 60_000), key(5, 60_000)]), []);
     assert_eq!(keys.banned_until(&key(5, 0).id), None);
     let mine = keys.to_share(at(50));
-    let ordered = BannedKey { said: Said::Ordered, ..key(6, 59_950) };
+    let ordered = BannedKey { said: BanState::Ordered, ..key(6, 59_950) };
     assert_eq!(mine, [BannedKey { for_ms: FORGOTTEN_MS - 50, ..forgotten(5) }, ordered]);
     keys.merge(at(100), &mine, &[key(1, 59_900), mine[0].clone(), key(6, 59_950)]);
     assert_eq!(keys.to_share(at(100)), [], "the store has it");
@@ -402,7 +402,7 @@ fn what_an_operator_says_goes_to_the_store_first_and_an_older_list_does_not_take
 #[test]
 fn a_reset_elsewhere_is_news_once_and_ends_a_ban_that_is_not_shared_yet() {
     let mut keys = Bans::default();
-    keys.hear(at(0), &report("iad1", &[key(1, 60_000)]));
+    keys.observe(at(0), &report("iad1", &[key(1, 60_000)]));
     let mine = keys.to_share(at(0));
     let listed = |ms: u32| BannedKey { for_ms: FORGOTTEN_MS - ms, ..forgotten(1) };
     assert_eq!(keys.merge(at(10), &mine, &[listed(100)]), [key(1, 0).id]);
@@ -447,7 +447,7 @@ proptest! {
     fn reads_what_it_writes(
         rule in "\\PC{1,16}", value in prop::collection::vec(any::<u8>(), 1..=64), is_ban in any::<bool>(),
     ) {
-        let said = if is_ban { Said::Banned } else { Said::Forgotten };
+        let said = if is_ban { BanState::Banned } else { BanState::Forgotten };
         let key = BannedKey { id: BudgetId::new(rule, value), for_ms: 0, said };
         prop_assert_eq!(key.to_string().parse::<BannedKey>(), Ok(key));
     }
@@ -467,9 +467,9 @@ proptest! {
             let left = holds.get(&n).map_or(0, |until| until.saturating_sub(now));
             let for_ms = if kind == 1 { for_ms.max(u32::try_from(left).unwrap()) } else { for_ms };
             match kind {
-                0 => drop(keys.hear(at(now), &report("fra1", &[key(n, for_ms)]))),
+                0 => drop(keys.observe(at(now), &report("fra1", &[key(n, for_ms)]))),
                 1 => drop(keys.merge(at(now), &[], &[key(n, for_ms)])),
-                2 => drop(keys.hear(at(now), &report("fra3", &[key(n, for_ms)]))),
+                2 => drop(keys.observe(at(now), &report("fra3", &[key(n, for_ms)]))),
                 _ => {}
             }
             if kind < 3 {

@@ -1,11 +1,11 @@
 //! Which keys operators are told are limited, of what reports say and the store answers.
 
 use weir_budget::budget::{Budget, BudgetId};
-use weir_budget::busy::fleet::{FleetKey, together};
-use weir_budget::divide::Terms;
-use weir_budget::escrow::Drawn;
-use weir_budget::hub::{Answers, Hub, Settings};
-use weir_wire::messages::{Key, Leased, Report, Rule};
+use weir_budget::divide::GrantSettings;
+use weir_budget::escrow::AcquireResult;
+use weir_budget::hub::{Hub, HubSettings, StoreReplies};
+use weir_budget::top_keys::fleet::{FleetTopKey, together};
+use weir_wire::messages::{BudgetRule, Key, Leased, Report};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 use weir_wire::time::{SECOND_NS, Time};
@@ -18,13 +18,14 @@ fn at(ms: u64) -> Time {
 }
 
 fn hub(member: &str) -> Hub {
-    let terms = Terms::default();
-    Hub::new(Settings { member: member.into(), terms, pop_ttl_ns: 10 * SECOND_NS, pops_expected: 0 })
+    let terms = GrantSettings::default();
+    Hub::new(HubSettings { member: member.into(), terms, pop_ttl_ns: 10 * SECOND_NS, pops_expected: 0 })
 }
 
 fn report(worker: u64, sequence: u64, strict: bool, key: &Key) -> Report {
     let quota = Quota::new(Rate::new(1_000, Period::Second).unwrap(), 1_000).unwrap();
-    let rules = vec![Rule { name: "r".into(), quota, sharing: Sharing { strict, ..Sharing::of(quota) } }];
+    let rules =
+        vec![BudgetRule { name: "r".into(), quota, sharing: Sharing { strict, ..Sharing::of(quota) } }];
     let keys = vec![Key { value: vec![1], epoch: 1, span_ms: 250, ..key.clone() }];
     Report { pop: "fra1".into(), worker, sequence, table: 1, rules, keys, ..Report::default() }
 }
@@ -35,7 +36,7 @@ fn id() -> BudgetId {
 
 /// A key that each of two workers of a POP is asked for ten times an interval, for 30 s. They report one after the other,
 /// each to a weir-sync of its own if there are `several`; all but `limited` of each interval's tokens are admitted.
-fn asked_at_two_workers(several: bool, limited: impl Fn(u64) -> u64) -> FleetKey {
+fn asked_at_two_workers(several: bool, limited: impl Fn(u64) -> u64) -> FleetTopKey {
     let mut hubs = ["fra/a", "fra/b"].map(|member| (member, hub(member)));
     let (mut budget, mut asked, mut admitted, mut charged) = (Budget::default(), 0, 0, 0);
     for interval in 1..=120 {
@@ -50,14 +51,14 @@ fn asked_at_two_workers(several: bool, limited: impl Fn(u64) -> u64) -> FleetKey
             let pending = hub.report(at(ms), NOW_US, report(worker, interval, false, &key));
             let entry = pending.entries()[0].charge(member, "fra1");
             let account = budget.charge(NOW_US + ms * 1_000, &entry);
-            let answers = Answers { accounts: vec![Ok(account)], drawn: vec![], pops: Ok(1) };
+            let answers = StoreReplies { accounts: vec![Ok(account)], drawn: vec![], pops: Ok(1) };
             let outcome = hub.settle::<&str>(at(ms), 0, pending, answers);
             assert!(outcome.reply.settled.is_all());
             charged = admitted;
         }
     }
     let now = at(121 * INTERVAL_MS);
-    let (mut keys, _) = together(hubs.iter().map(|(member, hub)| (*member, hub.busy(now, 100))));
+    let (mut keys, _) = together(hubs.iter().map(|(member, hub)| (*member, hub.top_keys(now, 100))));
     keys.pop().unwrap()
 }
 
@@ -95,12 +96,12 @@ fn a_strict_key_that_gets_what_it_asks_for_is_not_limited() {
             let now = at(login * 500 + step * INTERVAL_MS);
             let pending = hub.report(now, NOW_US, report(1, login * 2 + step + 1, true, &key));
             let leases = vec![if given > 0 { Leased::of(1, 2_000) } else { Leased::NONE }];
-            let drawn = Drawn { deficit_ns: 0, outstanding: 0, given, now_us: NOW_US, leases };
-            let answers = Answers { accounts: vec![], drawn: vec![Ok(drawn)], pops: Ok(1) };
+            let drawn = AcquireResult { deficit_ns: 0, outstanding: 0, given, now_us: NOW_US, leases };
+            let answers = StoreReplies { accounts: vec![], drawn: vec![Ok(drawn)], pops: Ok(1) };
             hub.settle::<&str>(now, 0, pending, answers);
         }
     }
-    let key = hub.busy_key(at(10_000), &id()).unwrap();
+    let key = hub.top_key(at(10_000), &id()).unwrap();
     assert_eq!((key.rates.limited_milli(), key.limited_ms), (0, None), "{key:?}");
     assert!((1_800..=2_200).contains(&key.rates.admitted_milli), "{key:?}");
 }
@@ -112,7 +113,7 @@ fn a_key_that_is_reset_while_it_is_charged_is_not_listed_again() {
     let pending = hub.report(at(0), NOW_US, report(1, 1, false, &key));
     let account = Budget::default().charge(NOW_US, &pending.entries()[0].charge("fra", "fra1"));
     hub.forget(at(10), id());
-    let answers = Answers { accounts: vec![Ok(account)], drawn: vec![], pops: Ok(1) };
+    let answers = StoreReplies { accounts: vec![Ok(account)], drawn: vec![], pops: Ok(1) };
     hub.settle::<&str>(at(20), 0, pending, answers);
-    assert_eq!(hub.busy_key(at(20), &id()), None);
+    assert_eq!(hub.top_key(at(20), &id()), None);
 }

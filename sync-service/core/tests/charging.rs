@@ -10,7 +10,7 @@ use weir_budget::budget::{
     Budget, CHARGE_TOKENS_MAX, COUNT_MAX, Charge, Count, DEFICIT_NS_MAX, Demand, GRACE_US, KEPT_US_MAX,
     MEMBER_IDLE_US, MEMBERS_MAX, SOURCES_KEPT, SOURCES_MAX, STEP_KEPT_US, keep_us,
 };
-use weir_budget::spread::SPREAD_KEPT_US;
+use weir_budget::fan_out::SPREAD_KEPT_US;
 use weir_wire::quota::{Period, Quota, Rate};
 
 const SECOND_US: u64 = 1_000_000;

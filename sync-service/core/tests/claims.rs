@@ -2,15 +2,15 @@
 
 use proptest::prelude::*;
 use weir_budget::budget::Budget;
-use weir_budget::claims::{
-    BURSTS, DEMAND_TIMES, EVEN_SHARE, FLOOD_PER_S, KnownRule, LATE_NS, METERS_MAX, OF_ONE_POP_MAX, Reason,
-    SPAN_NS, Speaker,
-};
-use weir_budget::divide::Terms;
-use weir_budget::hub::{Answers, Hub, Settings};
-use weir_budget::plan::{Entry, Plan};
+use weir_budget::divide::GrantSettings;
+use weir_budget::hub::{Hub, HubSettings, StoreReplies};
+use weir_budget::plan::{Plan, PlanEntry};
 use weir_budget::region::Region;
-use weir_wire::messages::{Allowance, Ban, Key, Leased, Report, Rule, Running};
+use weir_budget::report_limits::{
+    BURSTS, DEMAND_TIMES, EVEN_SHARE, FLOOD_PER_S, KnownRule, LATE_NS, METERS_MAX, OF_ONE_POP_MAX,
+    RefusedClaimReason, SPAN_NS, Speaker,
+};
+use weir_wire::messages::{Allowance, Ban, BudgetRule, Key, Leased, Report, RunningRules};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 use weir_wire::time::{SECOND_NS, Time};
@@ -25,8 +25,8 @@ fn quota() -> Quota {
     Quota::new(Rate::new(10, Period::Second).unwrap(), 100).unwrap()
 }
 
-fn rule(quota: Quota) -> Rule {
-    Rule { name: "r".into(), quota, sharing: Sharing::of(quota) }
+fn rule(quota: Quota) -> BudgetRule {
+    BudgetRule { name: "r".into(), quota, sharing: Sharing::of(quota) }
 }
 
 /// A count of the client's key that no reply has confirmed.
@@ -48,12 +48,12 @@ fn report(ms: u64, keys: Vec<Key>) -> Report {
 }
 
 fn region() -> Region {
-    Region::new("eu", Terms::default())
+    Region::new("eu", GrantSettings::default())
 }
 
 fn hub(pops_expected: u32) -> Hub {
-    let terms = Terms::default();
-    Hub::new(Settings { member: "eu".into(), terms, pop_ttl_ns: 10 * SECOND_NS, pops_expected })
+    let terms = GrantSettings::default();
+    Hub::new(HubSettings { member: "eu".into(), terms, pop_ttl_ns: 10 * SECOND_NS, pops_expected })
 }
 
 /// What the store is to hold as admitted of the client's key.
@@ -61,7 +61,7 @@ fn admitted(plan: &Plan) -> u64 {
     plan.entries[0].counts[0].admitted
 }
 
-fn refused(region: &mut Region) -> Vec<(Reason, u64)> {
+fn refused(region: &mut Region) -> Vec<(RefusedClaimReason, u64)> {
     region.claims.refusals().iter().map(|refusal| (refusal.reason, refusal.count)).collect()
 }
 
@@ -74,22 +74,22 @@ fn at_once(span_ns: u64) -> u64 {
 #[test]
 fn what_the_gateway_of_this_process_claims_is_charged_at_once() {
     let mut region = region();
-    let plan = region.hear_from(Speaker::Gateway, at(0), &report(0, vec![key(1, 1 << 30)]));
+    let plan = region.observe_from(Speaker::Gateway, at(0), &report(0, vec![key(1, 1 << 30)]));
     assert_eq!((admitted(&plan), refused(&mut region)), (1 << 30, vec![]));
 }
 
 #[test]
 fn what_is_claimed_beyond_a_few_bursts_is_charged_as_the_bucket_refills() {
     let mut region = region();
-    let honest = region.hear(at(0), &report(0, vec![key(1, 100)]));
+    let honest = region.observe(at(0), &report(0, vec![key(1, 100)]));
     assert_eq!((admitted(&honest), refused(&mut region)), (100, vec![]));
     let all = at_once(SECOND_NS / 4);
-    let told = admitted(&region.hear(at(250), &report(250, vec![key(1, 1 << 50)])));
+    let told = admitted(&region.observe(at(250), &report(250, vec![key(1, 1 << 50)])));
     assert_eq!(told, all + 3, "and what refilled in a quarter of a second");
-    assert_eq!(refused(&mut region), [(Reason::Tokens, 1)]);
-    let later = admitted(&region.hear(at(10_250), &report(10_250, vec![key(1, 1 << 50)])));
+    assert_eq!(refused(&mut region), [(RefusedClaimReason::Tokens, 1)]);
+    let later = admitted(&region.observe(at(10_250), &report(10_250, vec![key(1, 1 << 50)])));
     assert!((told + 100..=told + 103).contains(&later), "{told} {later}");
-    assert_eq!(region.hear(at(10_250), &report(10_250, vec![key(1, 0)])).entries[0].counts[0].admitted, 0);
+    assert_eq!(region.observe(at(10_250), &report(10_250, vec![key(1, 0)])).entries[0].counts[0].admitted, 0);
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn new_epochs_tables_and_clocks_bring_no_more() {
     let mut told = 0;
     for n in 1..=40 {
         let lie = Report { table: n, made_ms: 1 << 41, ..report(0, vec![key(n, 1 << 50)]) };
-        let plan = region.hear(at(250 * u64::from(n)), &lie);
+        let plan = region.observe(at(250 * u64::from(n)), &lie);
         told += plan.entries[0].counts.iter().map(|count| count.unconfirmed).sum::<u64>();
     }
     let (all, refilled) = (at_once(SECOND_NS / 4), 100 + 100 / 64);
@@ -112,7 +112,7 @@ fn a_quota_that_is_changed_is_claimed_by_the_new_one_at_once() {
         let slow = Quota::new(Rate::new(10, Period::Minute).unwrap(), 100).unwrap();
         let mut region = region();
         let said = |ms, version, quota, tokens, epoch| Report {
-            running: Running { version, ..Running::default() },
+            running: RunningRules { version, ..RunningRules::default() },
             rules: vec![rule(quota)],
             ..report(ms, vec![key(epoch, tokens)])
         };
@@ -120,8 +120,8 @@ fn a_quota_that_is_changed_is_claimed_by_the_new_one_at_once() {
             know(&mut region, 8, &[slow, quota()]);
         }
         let version = |version| if is_pushed { version } else { 0 };
-        region.hear(at(0), &said(0, version(7), slow, 100, 1));
-        let plan = region.hear(at(250), &said(250, version(8), quota(), 100, 2));
+        region.observe(at(0), &said(0, version(7), slow, 100, 1));
+        let plan = region.observe(at(250), &said(250, version(8), quota(), 100, 2));
         assert_eq!((admitted(&plan), refused(&mut region)), (100, vec![]), "{is_pushed}");
     }
 }
@@ -136,11 +136,11 @@ fn quotas_that_alternate_bring_no_more_than_one_new_bucket() {
     for n in 1..=100 {
         let (version, quota) = if n % 2 == 0 { (8 + u64::from(n), quota()) } else { (7, slow) };
         let lie = Report {
-            running: Running { version, ..Running::default() },
+            running: RunningRules { version, ..RunningRules::default() },
             rules: vec![rule(quota)],
             ..report(10 * u64::from(n), vec![key(n, 1 << 50)])
         };
-        let plan = region.hear(at(10 * u64::from(n)), &lie);
+        let plan = region.observe(at(10 * u64::from(n)), &lie);
         told += plan.entries[0].counts.iter().map(|count| count.unconfirmed).sum::<u64>();
     }
     let once = BURSTS * 100;
@@ -157,10 +157,10 @@ fn know(region: &mut Region, newest: u64, quotas: &[Quota]) {
 fn a_first_word_may_speak_of_half_a_minute_and_of_what_the_pop_was_silent() {
     let spoken = |silent_s: u64| {
         let mut region = region();
-        region.hear(at(0), &report(0, vec![]));
+        region.observe(at(0), &report(0, vec![]));
         let ms = silent_s * 1_000;
         let claim = Key { span_ms: u32::MAX, ..key(1, 1 << 50) };
-        region.hear(at(ms), &report(ms, vec![claim])).entries[0].counts[0].unconfirmed
+        region.observe(at(ms), &report(ms, vec![claim])).entries[0].counts[0].unconfirmed
     };
     for silent_s in [0, 60, 3_600] {
         assert_eq!(spoken(silent_s), at_once(SPAN_NS + silent_s * SECOND_NS), "{silent_s}");
@@ -172,10 +172,10 @@ fn what_the_store_has_not_charged_is_claimed_again_after_a_minute() {
     let mut region = region();
     let all = at_once(SPAN_NS);
     for (ms, span_ms) in [(0, 30_000), (60_000, 250)] {
-        let plan = region.hear(at(ms), &report(ms, vec![Key { span_ms, ..key(1, all) }]));
+        let plan = region.observe(at(ms), &report(ms, vec![Key { span_ms, ..key(1, all) }]));
         assert_eq!((admitted(&plan), refused(&mut region)), (all, vec![]), "{ms}");
         // Another POP, whose report is when meters are swept.
-        region.hear(at(ms + 50_000), &Report { pop: "iad1".into(), ..report(ms + 50_000, vec![]) });
+        region.observe(at(ms + 50_000), &Report { pop: "iad1".into(), ..report(ms + 50_000, vec![]) });
     }
 }
 
@@ -185,11 +185,11 @@ fn what_the_store_has_charged_is_not_claimed_again_where_the_store_forgets() {
     let mut unconfirmed = |ms: u64, tokens: u64, is_charged: bool| {
         let pending = hub.report(at(ms), 1 << 50, report(ms, vec![key(1, tokens)]));
         let said = pending.entries()[0].counts[0].unconfirmed;
-        let mut answers = Answers::failed(&pending, ());
+        let mut answers = StoreReplies::failed(&pending, ());
         if is_charged {
             let mut budget = Budget::default();
             let account = budget.charge(1 << 50, &pending.entries()[0].charge("eu", "fra1"));
-            answers = Answers { accounts: vec![Ok(account)], drawn: vec![], pops: Ok(1) };
+            answers = StoreReplies { accounts: vec![Ok(account)], drawn: vec![], pops: Ok(1) };
         }
         drop(hub.settle(at(ms), 0, pending, answers));
         said
@@ -209,7 +209,7 @@ fn a_report_that_is_clipped_is_repeated_until_all_of_it_is_charged() {
         let pending = hub.report(at(ms), 1 << 50, report(ms, vec![claim]));
         let account = budget.charge((1 << 50) + ms * 1_000, &pending.entries()[0].charge("eu", "fra1"));
         charged += account.charged;
-        let answers = Answers::<()> { accounts: vec![Ok(account)], drawn: vec![], pops: Ok(1) };
+        let answers = StoreReplies::<()> { accounts: vec![Ok(account)], drawn: vec![], pops: Ok(1) };
         !hub.settle(at(ms), 0, pending, answers).reply.settled.covers(0)
     });
     let repeats = replies.count();
@@ -220,15 +220,15 @@ fn a_report_that_is_clipped_is_repeated_until_all_of_it_is_charged() {
 #[test]
 fn a_key_of_a_rule_that_the_fleet_does_not_have_is_refused_and_not_confirmed() {
     let mut region = region();
-    region.hear(at(0), &report(0, vec![key(1, 1)]));
+    region.observe(at(0), &report(0, vec![key(1, 1)]));
     assert_eq!(refused(&mut region), [], "without a pushed rule set no rules are known");
     region.claims.know_rules(7, vec![KnownRule { rule: rule(quota()), ban_ms: 0, cost_max: 1 }]);
     let slow = Quota::new(Rate::new(1, Period::Day).unwrap(), 100).unwrap();
-    let rules = vec![rule(slow), rule(quota()), Rule { name: "s".into(), ..rule(quota()) }];
+    let rules = vec![rule(slow), rule(quota()), BudgetRule { name: "s".into(), ..rule(quota()) }];
     let keys = [0, 1, 2].map(|rule| Key { rule, ..key(1, 1) });
-    let plan = region.hear(at(250), &Report { rules, ..report(250, keys.to_vec()) });
+    let plan = region.observe(at(250), &Report { rules, ..report(250, keys.to_vec()) });
     assert_eq!((plan.entries.len(), plan.refused().collect::<Vec<_>>()), (1, vec![0, 2]));
-    assert_eq!(refused(&mut region), [(Reason::Rule, 2)]);
+    assert_eq!(refused(&mut region), [(RefusedClaimReason::Rule, 2)]);
     let none = Allowance::Leased(Leased::NONE);
     assert_eq!(plan.of_keys::<()>(&[none], &[], &[]), [Allowance::Warm, none, Allowance::Warm]);
     let account = Budget::default().charge(1 << 50, &plan.entries[0].charge("eu", "fra1"));
@@ -243,15 +243,15 @@ fn a_key_of_a_newer_rule_set_is_granted_out_of_the_region_by_itself_until_that_i
     let mut region = region();
     region.claims.know_rules(7, vec![]);
     let claim = |version: u64| Report {
-        running: Running { version, refused: 0 },
+        running: RunningRules { version, refused: 0 },
         ..report(250, vec![key(1, 1), Key { value: vec![2], ..key(1, 300) }])
     };
-    let newer = region.hear(at(250), &claim(8));
+    let newer = region.observe(at(250), &claim(8));
     assert_eq!((newer.entries.len(), newer.refused().count()), (0, 0));
-    assert_eq!(refused(&mut region), [(Reason::Newer, 2)]);
-    assert_eq!(region.hear(at(250), &claim(7)).refused().collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(refused(&mut region), [(RefusedClaimReason::Newer, 2)]);
+    assert_eq!(region.observe(at(250), &claim(7)).refused().collect::<Vec<_>>(), [0, 1]);
     region.claims.know_rules(8, vec![KnownRule { rule: rule(quota()), ban_ms: 0, cost_max: 1 }]);
-    assert_eq!(region.hear(at(500), &claim(8)).entries.len(), 2);
+    assert_eq!(region.observe(at(500), &claim(8)).entries.len(), 2);
 }
 
 #[test]
@@ -261,13 +261,13 @@ fn a_pop_claims_no_more_keys_at_once_than_its_share_and_others_are_not_the_worse
     let most = OF_ONE_POP_MAX as u64;
     let asked = most.next_multiple_of(1_000) + 2_000;
     for n in (0..asked).step_by(1_000) {
-        region.hear(at(0), &report(0, (n..n + 1_000).map(claim).collect()));
+        region.observe(at(0), &report(0, (n..n + 1_000).map(claim).collect()));
         assert!(region.claims.meters_len() <= OF_ONE_POP_MAX);
     }
-    assert_eq!(refused(&mut region), [(Reason::Keys, asked - most)]);
+    assert_eq!(refused(&mut region), [(RefusedClaimReason::Keys, asked - most)]);
     let other = Report { pop: "iad1".into(), ..report(0, vec![key(1, 100)]) };
-    assert_eq!(admitted(&region.hear(at(0), &other)), 100);
-    let later = region.hear(at(60_000), &report(60_000, vec![claim(1 << 60)]));
+    assert_eq!(admitted(&region.observe(at(0), &other)), 100);
+    let later = region.observe(at(60_000), &report(60_000, vec![claim(1 << 60)]));
     assert_eq!((later.entries.len(), refused(&mut region)), (1, vec![]), "full meters have made room");
 }
 
@@ -281,9 +281,9 @@ fn a_key_beyond_the_share_is_granted_out_of_the_region_by_itself_and_not_confirm
     }
     let mut answer = |pop: &str, keys: Vec<Key>| {
         let pending = hub.report(at(250), 1 << 50, Report { pop: pop.into(), ..report(250, keys) });
-        let charge = |entry: &Entry| Ok(Budget::default().charge(1 << 50, &entry.charge("eu", pop)));
+        let charge = |entry: &PlanEntry| Ok(Budget::default().charge(1 << 50, &entry.charge("eu", pop)));
         let accounts: Vec<_> = pending.entries().iter().map(charge).collect();
-        let answers = Answers::<()> { accounts, drawn: vec![], pops: Ok(2) };
+        let answers = StoreReplies::<()> { accounts, drawn: vec![], pops: Ok(2) };
         (pending.entries().len(), hub.settle(at(250), 0, pending, answers).reply)
     };
     let (charged, reply) = answer("fra1", vec![claim(500_000, 1), claim(500_001, 1 << 40), claim(0, 1)]);
@@ -300,7 +300,7 @@ fn meters_of_all_pops_are_bounded_and_a_pop_with_few_has_room() {
     let claim = |n: u64| Key { value: n.to_be_bytes().to_vec(), ..key(1, 400) };
     let mut told = |pop: usize, keys: std::ops::Range<u64>| {
         let report = Report { pop: format!("pop-{pop}"), ..report(0, keys.map(claim).collect()) };
-        region.hear(at(0), &report).entries.len()
+        region.observe(at(0), &report).entries.len()
     };
     for pop in 0..16 {
         for n in (0..OF_ONE_POP_MAX as u64).step_by(1_000) {
@@ -315,14 +315,14 @@ fn meters_of_all_pops_are_bounded_and_a_pop_with_few_has_room() {
 fn a_ban_is_one_that_a_rule_imposes_and_no_longer() {
     let mut hub = hub(0);
     let penalty = |name: &str, ban_ms: u32| KnownRule {
-        rule: Rule { name: name.into(), ..rule(quota()) },
+        rule: BudgetRule { name: name.into(), ..rule(quota()) },
         ban_ms,
         cost_max: 1,
     };
     // The penalty of `r` is another in the version before.
     hub.know_rules(7, vec![penalty("r", 30_000), penalty("r", 60_000), penalty("s", 0)]);
     let mut listed = |rule_at: u16, value: u8, for_ms: u32| {
-        let rules = ["r", "s", "t"].map(|name| Rule { name: name.into(), ..rule(quota()) }).to_vec();
+        let rules = ["r", "s", "t"].map(|name| BudgetRule { name: name.into(), ..rule(quota()) }).to_vec();
         let bans = vec![Ban { rule: rule_at, value: vec![value], for_ms }];
         let is_news = hub.report(at(0), 1 << 50, Report { rules, bans, ..report(0, vec![]) }).has_bans();
         let list = hub.share_bans(at(0));
@@ -339,9 +339,9 @@ fn a_ban_is_one_that_a_rule_imposes_and_no_longer() {
 fn a_pop_is_asked_for_at_most_many_times_what_there_is() {
     let mut region = region();
     let claim = |asked: u64| Key { asked, asked_recently: asked, ..key(1, 1) };
-    let flood = region.hear(at(0), &report(0, vec![claim(10_000)])).entries[0].demand;
+    let flood = region.observe(at(0), &report(0, vec![claim(10_000)])).entries[0].demand;
     assert_eq!(flood.milli, 20_000_000, "two thousand times the rate");
-    let lie = region.hear(at(250), &report(250, vec![claim(1 << 50)])).entries[0].demand;
+    let lie = region.observe(at(250), &report(250, vec![claim(1 << 50)])).entries[0].demand;
     assert_eq!(lie.milli, DEMAND_TIMES * (10_000 + 4 * 100_000));
 }
 
@@ -369,10 +369,10 @@ fn no_more_is_shown_of_a_key_than_its_pop_is_believed_to_be_asked_for() {
             let pending = hub.report(at(n * 250), NOW_US + n * 250_000, report(n * 250, vec![key]));
             shown += pending.report().keys[0].asked_recently;
             let account = budget.charge(NOW_US + n * 250_000, &pending.entries()[0].charge("eu", "fra1"));
-            let answers = Answers { accounts: vec![Ok(account)], drawn: vec![], pops: Ok(1) };
+            let answers = StoreReplies { accounts: vec![Ok(account)], drawn: vec![], pops: Ok(1) };
             hub.settle::<&str>(at(n * 250), 0, pending, answers);
         }
-        let rates = hub.busy(at(60_000), 10).keys[0].rates;
+        let rates = hub.top_keys(at(60_000), 10).keys[0].rates;
         if asked_each == 250 {
             assert_eq!((shown, rates.asked_milli), (60_000, 1_000_000));
         } else {
@@ -387,7 +387,7 @@ fn no_more_is_shown_of_a_key_than_its_pop_is_believed_to_be_asked_for() {
 #[test]
 fn a_flood_at_a_small_quota_is_shown_and_what_one_pop_makes_up_is_bounded_in_all() {
     let quota = Quota::new(Rate::new(1, Period::Second).unwrap(), 1).unwrap();
-    let rules = vec![Rule { name: "r".into(), quota, sharing: Sharing::of(quota) }];
+    let rules = vec![BudgetRule { name: "r".into(), quota, sharing: Sharing::of(quota) }];
     for (asked_each, is_made_up) in [(250, false), (1 << 40, true)] {
         let mut hub = hub(1);
         for n in 1..=240 {
@@ -400,10 +400,11 @@ fn a_flood_at_a_small_quota_is_shown_and_what_one_pop_makes_up_is_bounded_in_all
             };
             let said = Report { rules: rules.clone(), ..report(n * 250, (1..=4).map(key).collect()) };
             let pending = hub.report(at(n * 250), NOW_US + n * 250_000, said);
-            let answers = Answers { accounts: vec![Err(()); 4], drawn: vec![], pops: Ok(1) };
+            let answers = StoreReplies { accounts: vec![Err(()); 4], drawn: vec![], pops: Ok(1) };
             hub.settle(at(n * 250), 0, pending, answers);
         }
-        let shown: Vec<_> = hub.busy(at(60_000), 10).keys.iter().map(|key| key.rates.asked_milli).collect();
+        let shown: Vec<_> =
+            hub.top_keys(at(60_000), 10).keys.iter().map(|key| key.rates.asked_milli).collect();
         if is_made_up {
             let most = (FLOOD_PER_S + 4 * DEMAND_TIMES * 5) * 1_000;
             assert!(shown.iter().sum::<u64>() <= most + most / 20, "{shown:?}");
@@ -450,7 +451,7 @@ proptest! {
             let span_ms = u32::try_from(now_ms - since).unwrap();
             let claim = Key { span_ms, ..key(epoch, tokens) };
             let report = Report { table, ..report(now_ms, vec![claim]) };
-            let plan = region.hear(at(arrived_ms), &report);
+            let plan = region.observe(at(arrived_ms), &report);
             prop_assert_eq!(region.claims.refusals(), []);
             prop_assert_eq!(plan.entries[0].counts[0].admitted, tokens);
             since_ms = None;

@@ -2,11 +2,11 @@
 //! once as an honest POP's requests cost.
 
 use proptest::prelude::*;
-use weir_budget::claims::{BURSTS, KnownRule, LATE_NS, Reason, Speaker};
-use weir_budget::divide::Terms;
-use weir_budget::escrow::{Draw, Escrow};
-use weir_budget::hub::{Answers, Hub, Settings};
-use weir_wire::messages::{Allowance, Held, Key, Leased, Report, Rule};
+use weir_budget::divide::GrantSettings;
+use weir_budget::escrow::{AcquireRequest, Escrow};
+use weir_budget::hub::{Hub, HubSettings, StoreReplies};
+use weir_budget::report_limits::{BURSTS, KnownRule, LATE_NS, RefusedClaimReason, Speaker};
+use weir_wire::messages::{Allowance, BudgetRule, HeldEpoch, Key, Leased, Report};
 use weir_wire::quota::{Period, Quota, Rate, TOKENS_MAX};
 use weir_wire::sharing::Sharing;
 use weir_wire::time::{SECOND_NS, Time};
@@ -21,8 +21,12 @@ fn quota() -> Quota {
     Quota::new(Rate::new(10, Period::Second).unwrap(), 100).unwrap()
 }
 
-fn rule() -> Rule {
-    Rule { name: "llm".into(), quota: quota(), sharing: Sharing { strict: true, ..Sharing::of(quota()) } }
+fn rule() -> BudgetRule {
+    BudgetRule {
+        name: "llm".into(),
+        quota: quota(),
+        sharing: Sharing { strict: true, ..Sharing::of(quota()) },
+    }
 }
 
 /// What a POP says of an epoch of the client's: what it has cost, how much it wants, and for how long it is held.
@@ -54,14 +58,14 @@ struct Sync {
     span_ms: u32,
     /// If the store does not answer: whether it draws nevertheless.
     silent: Option<bool>,
-    refused: Vec<(Reason, u64, u64)>,
+    refused: Vec<(RefusedClaimReason, u64, u64)>,
 }
 
 impl Sync {
     fn new() -> Self {
-        let settings = Settings {
+        let settings = HubSettings {
             member: "eu".into(),
-            terms: Terms::default(),
+            terms: GrantSettings::default(),
             pop_ttl_ns: SECOND_NS,
             pops_expected: 1,
         };
@@ -77,11 +81,11 @@ impl Sync {
     }
 
     /// The answers to what a POP says at `ms`; none to what is not settled.
-    fn hear(&mut self, ms: u64, said: &[Said]) -> Vec<Option<Leased>> {
-        self.hear_from(Speaker::Pop, ms, said)
+    fn observe(&mut self, ms: u64, said: &[Said]) -> Vec<Option<Leased>> {
+        self.observe_from(Speaker::Pop, ms, said)
     }
 
-    fn hear_from(&mut self, speaker: Speaker, ms: u64, said: &[Said]) -> Vec<Option<Leased>> {
+    fn observe_from(&mut self, speaker: Speaker, ms: u64, said: &[Said]) -> Vec<Option<Leased>> {
         self.sequence += 1;
         let span_ms = self.span_ms;
         let key = |said: &Said| Key {
@@ -93,7 +97,8 @@ impl Sync {
             ahead: said.ahead,
             ..Key::default()
         };
-        let held = said.iter().zip(0..).filter_map(|(said, key)| Some(Held { key, for_ms: said.held_ms? }));
+        let held =
+            said.iter().zip(0..).filter_map(|(said, key)| Some(HeldEpoch { key, for_ms: said.held_ms? }));
         let report = Report {
             pop: "fra1".into(),
             table: 1,
@@ -107,13 +112,13 @@ impl Sync {
         let now = Time::from_nanos(1_000 * SECOND_NS + ms * 1_000_000);
         let pending = self.hub.report_of(speaker, now, 1 << 50, report);
         let silent = self.silent;
-        let draw_on = |draw: &Draw| {
+        let draw_on = |draw: &AcquireRequest| {
             let drawn =
-                (silent != Some(false)).then(|| self.store.draw((1 << 50) + ms * 1_000, "fra1", draw));
+                (silent != Some(false)).then(|| self.store.acquire((1 << 50) + ms * 1_000, "fra1", draw));
             drawn.filter(|_| silent.is_none()).ok_or(())
         };
         let drawn = pending.draws().iter().map(draw_on);
-        let answers = Answers { accounts: vec![], drawn: drawn.collect(), pops: Ok(1) };
+        let answers = StoreReplies { accounts: vec![], drawn: drawn.collect(), pops: Ok(1) };
         let outcome = self.hub.settle(now, 1, pending, answers);
         let refused = outcome.facts.refused.iter();
         self.refused.extend(refused.map(|refusal| (refusal.reason, refusal.claimed, refusal.expected)));
@@ -136,25 +141,25 @@ impl Sync {
 #[test]
 fn a_request_costs_no_more_than_its_rule_says() {
     let mut sync = Sync::new();
-    sync.hear(0, &[drawn(1, 10)]);
+    sync.observe(0, &[drawn(1, 10)]);
     for _ in 0..2 {
-        assert_eq!(sync.hear(0, &[settled(1, 1_000_000)]), [Some(Leased::NONE)]);
+        assert_eq!(sync.observe(0, &[settled(1, 1_000_000)]), [Some(Leased::NONE)]);
         assert_eq!(sync.lacking(), COST_MAX.into());
     }
-    assert_eq!(sync.refused[0], (Reason::Cost, 1_000_000, COST_MAX.into()));
+    assert_eq!(sync.refused[0], (RefusedClaimReason::Cost, 1_000_000, COST_MAX.into()));
 }
 
 #[test]
 fn without_rules_in_the_store_a_request_may_cost_as_much_as_any() {
     let mut sync = Sync::new();
-    sync.hub = Hub::new(Settings {
+    sync.hub = Hub::new(HubSettings {
         member: "eu".into(),
-        terms: Terms::default(),
+        terms: GrantSettings::default(),
         pop_ttl_ns: SECOND_NS,
         pops_expected: 1,
     });
-    sync.hear(0, &[drawn(1, 10)]);
-    sync.hear(0, &[settled(1, u64::from(TOKENS_MAX) + 1)]);
+    sync.observe(0, &[drawn(1, 10)]);
+    sync.observe(0, &[settled(1, u64::from(TOKENS_MAX) + 1)]);
     assert_eq!((sync.lacking(), sync.refused.len()), (TOKENS_MAX.into(), 1));
 }
 
@@ -163,13 +168,13 @@ fn without_rules_in_the_store_a_request_may_cost_as_much_as_any() {
 fn what_costs_are_charged_at_once_is_bounded_and_the_rest_follows_as_it_is_paid() {
     let mut sync = Sync::new();
     let epochs = 1..=40_u32;
-    sync.hear(0, &epochs.clone().map(|epoch| drawn(epoch, 1)).collect::<Vec<_>>());
+    sync.observe(0, &epochs.clone().map(|epoch| drawn(epoch, 1)).collect::<Vec<_>>());
     let all: Vec<_> = epochs.map(|epoch| settled(epoch, COST_MAX.into())).collect();
     let most = BURSTS * 100 + LATE_NS / quota().token_ns() + u64::from(COST_MAX);
     let mut waiting = all.clone();
     let mut ms = 0;
     while !waiting.is_empty() {
-        let answers = sync.hear(ms, &waiting);
+        let answers = sync.observe(ms, &waiting);
         // Its clock may be quicker than that of the store.
         let (debt, drift) = (sync.lacking().saturating_sub(100), ms * 10 / 1_000 / 64);
         assert!(debt <= most + drift, "{debt} at {ms}");
@@ -177,7 +182,11 @@ fn what_costs_are_charged_at_once_is_bounded_and_the_rest_follows_as_it_is_paid(
         let over: Vec<_> = answers.iter().map(is_over).collect();
         if ms == 0 {
             assert!(over.iter().filter(|is_over| **is_over).count() < 4, "{over:?}");
-            assert!(sync.refused.iter().all(|refused| refused.0 == Reason::Tokens), "{:?}", sync.refused);
+            assert!(
+                sync.refused.iter().all(|refused| refused.0 == RefusedClaimReason::Tokens),
+                "{:?}",
+                sync.refused
+            );
         }
         let mut over = over.into_iter();
         waiting.retain(|_| over.next() == Some(false));
@@ -185,7 +194,7 @@ fn what_costs_are_charged_at_once_is_bounded_and_the_rest_follows_as_it_is_paid(
     }
     // 12,000 at 10 a second, of which the last ones are owed still.
     assert!((1_100_000..1_200_000).contains(&ms), "{ms}");
-    assert_eq!(sync.hear(ms + 200_000, &[drawn(101, 1)])[0].map(|lease| lease.charged), Some(1));
+    assert_eq!(sync.observe(ms + 200_000, &[drawn(101, 1)])[0].map(|lease| lease.charged), Some(1));
 }
 
 /// A POP that lies says nothing for a day, and then that it speaks of all of it.
@@ -193,10 +202,10 @@ fn what_costs_are_charged_at_once_is_bounded_and_the_rest_follows_as_it_is_paid(
 fn no_silence_makes_more_costs_pass_at_once() {
     let day_ms = 86_400_000;
     let mut sync = Sync::new().with_span(u32::try_from(day_ms).unwrap());
-    sync.hear(0, &[]);
+    sync.observe(0, &[]);
     let epochs = 1..=10_u32;
-    sync.hear(day_ms, &epochs.clone().map(|epoch| drawn(epoch, 1)).collect::<Vec<_>>());
-    sync.hear(day_ms, &epochs.map(|epoch| settled(epoch, COST_MAX.into())).collect::<Vec<_>>());
+    sync.observe(day_ms, &epochs.clone().map(|epoch| drawn(epoch, 1)).collect::<Vec<_>>());
+    sync.observe(day_ms, &epochs.map(|epoch| settled(epoch, COST_MAX.into())).collect::<Vec<_>>());
     let most = BURSTS * 100 + LATE_NS / quota().token_ns() + u64::from(COST_MAX);
     assert!(sync.lacking() <= most, "{}", sync.lacking());
 }
@@ -204,10 +213,10 @@ fn no_silence_makes_more_costs_pass_at_once() {
 #[test]
 fn a_cost_that_waits_is_charged_once_though_it_is_said_again() {
     let mut sync = Sync::new();
-    sync.hear(0, &[drawn(1, 50), drawn(2, 50)]);
+    sync.observe(0, &[drawn(1, 50), drawn(2, 50)]);
     let mut charged = Vec::new();
     for ms in [0, 250, 500] {
-        sync.hear(ms, &[settled(1, 300), settled(1, 300), settled(2, 0)]);
+        sync.observe(ms, &[settled(1, 300), settled(1, 300), settled(2, 0)]);
         charged.push(sync.lacking());
     }
     assert_eq!(charged, [300, 298, 295], "it refills, and nothing else is taken");
@@ -220,9 +229,9 @@ fn requests_at_one_time_that_cost_four_times_what_they_held_do_not_wait() {
     for ms in [0, 40_100] {
         let epochs = ms / 40_100 * 50 + 1..=ms / 40_100 * 50 + 50;
         let said = |say: fn(u32) -> Said| epochs.clone().map(say).collect::<Vec<_>>();
-        let drawn = sync.hear(u64::from(ms), &said(|epoch| drawn(epoch, 2)));
+        let drawn = sync.observe(u64::from(ms), &said(|epoch| drawn(epoch, 2)));
         assert!(drawn.iter().all(|lease| lease.is_some_and(|lease| lease.charged == 2)), "{drawn:?}");
-        sync.hear(u64::from(ms), &said(|epoch| settled(epoch, 8)));
+        sync.observe(u64::from(ms), &said(|epoch| settled(epoch, 8)));
         assert_eq!((sync.lacking(), sync.refused.len()), (400, 0), "it is paid within 40 s");
     }
 }
@@ -233,14 +242,14 @@ fn costs_that_the_store_did_not_hear_of_do_not_count_against_those_that_it_hears
     for draws in [false, true] {
         let mut sync = Sync::new();
         let epochs = 1..=50_u32;
-        sync.hear(0, &epochs.clone().map(|epoch| drawn(epoch, 2)).collect::<Vec<_>>());
+        sync.observe(0, &epochs.clone().map(|epoch| drawn(epoch, 2)).collect::<Vec<_>>());
         let ended: Vec<_> = epochs.map(|epoch| settled(epoch, 8)).collect();
         sync.silent = Some(draws);
         for ms in (0..10_000).step_by(250) {
-            assert_eq!(sync.hear(ms, &ended), vec![None; 50]);
+            assert_eq!(sync.observe(ms, &ended), vec![None; 50]);
         }
         sync.silent = None;
-        assert_eq!(sync.hear(10_000, &ended), vec![Some(Leased::NONE); 50]);
+        assert_eq!(sync.observe(10_000, &ended), vec![Some(Leased::NONE); 50]);
         assert_eq!(sync.refused, []);
         assert!(
             (300..=321).contains(&sync.lacking()),
@@ -253,8 +262,8 @@ fn costs_that_the_store_did_not_hear_of_do_not_count_against_those_that_it_hears
 #[test]
 fn what_the_gateway_of_this_process_settles_is_not_doubted() {
     let mut sync = Sync::new();
-    sync.hear_from(Speaker::Gateway, 0, &[drawn(1, 1), drawn(2, 1)]);
-    sync.hear_from(Speaker::Gateway, 0, &[settled(1, 5_000), settled(2, 5_000)]);
+    sync.observe_from(Speaker::Gateway, 0, &[drawn(1, 1), drawn(2, 1)]);
+    sync.observe_from(Speaker::Gateway, 0, &[settled(1, 5_000), settled(2, 5_000)]);
     assert_eq!((sync.lacking(), sync.refused.len()), (10_000, 0));
 }
 
@@ -298,7 +307,7 @@ proptest! {
                 });
                 let said: Vec<_> = said.collect();
                 if !losses.contains(&(tries % 60)) {
-                    let answers = sync.hear(report_at, &said);
+                    let answers = sync.observe(report_at, &said);
                     if !losses.contains(&((tries + 31) % 60)) {
                         let mut answers = answers.into_iter();
                         open.retain(|_| answers.next() != Some(Some(Leased::NONE)));
@@ -307,12 +316,12 @@ proptest! {
                 report_at += 250;
             }
             ms = begins;
-            if sync.hear(ms, &[drawn(epoch, ask.reserve)])[0].is_some_and(|lease| lease.charged == ask.reserve.into()) {
+            if sync.observe(ms, &[drawn(epoch, ask.reserve)])[0].is_some_and(|lease| lease.charged == ask.reserve.into()) {
                 let cost = u64::from(ask.reserve) * ask.cost_percent / 100;
                 open.push((ms + ask.lasts_ms, epoch, ask.reserve, cost));
                 costs += cost;
             } else {
-                sync.hear(ms, &[Said { ahead: 0, ..drawn(epoch, 0) }]);
+                sync.observe(ms, &[Said { ahead: 0, ..drawn(epoch, 0) }]);
             }
         }
         prop_assert_eq!(&sync.refused, &[], "of {} tokens", costs);

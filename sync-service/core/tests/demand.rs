@@ -2,13 +2,15 @@
 
 use proptest::prelude::*;
 use weir_budget::budget::{BudgetId, Demand, SourceId};
-use weir_budget::demand::{BUCKETS_MAX, Demands, Hearing, SAMPLES_MAX, Said, WINDOW_NS, Window};
+use weir_budget::demand::{
+    BUCKETS_MAX, BucketReport, DemandReport, DemandWindow, Demands, SAMPLES_MAX, WINDOW_NS,
+};
 use weir_wire::time::Time;
 
 const MS: u64 = 1_000_000;
-const ALONE: Hearing = Hearing { is_warm: false, is_shared: false };
-const WARM: Hearing = Hearing { is_warm: true, is_shared: false };
-const SHARED: Hearing = Hearing { is_warm: false, is_shared: true };
+const ALONE: BucketReport = BucketReport { is_warm: false, is_shared: false };
+const WARM: BucketReport = BucketReport { is_warm: true, is_shared: false };
+const SHARED: BucketReport = BucketReport { is_warm: false, is_shared: true };
 
 fn at(ms: u64) -> Time {
     Time::from_nanos(ms * MS)
@@ -22,13 +24,13 @@ fn source(pop: &str, epoch: u64) -> SourceId {
     SourceId { epoch, pop: pop.into() }
 }
 
-fn said(asked: u64, recently: u64) -> Said {
-    Said { asked, recently, span_ns: 0, most_milli: u64::MAX }
+fn said(asked: u64, recently: u64) -> DemandReport {
+    DemandReport { asked, recently, span_ns: 0, most_milli: u64::MAX }
 }
 
 #[test]
 fn a_steady_stream_is_measured_exactly() {
-    let mut window = Window::default();
+    let mut window = DemandWindow::default();
     for i in 1..=20 {
         window.observe(at(1_000 + i * 250), &said(i * 25, 25), ALONE);
         if i >= 2 {
@@ -39,14 +41,14 @@ fn a_steady_stream_is_measured_exactly() {
 
 #[test]
 fn the_first_report_counts_its_recent_part_only() {
-    let mut window = Window::default();
+    let mut window = DemandWindow::default();
     window.observe(at(5_000), &said(1_000_000, 50), ALONE);
     assert_eq!(window.milli(at(5_000)), 100_000, "50 within the window of half a second");
 }
 
 #[test]
 fn silence_fades_out_within_a_window_and_a_half() {
-    let mut window = Window::default();
+    let mut window = DemandWindow::default();
     for i in 1..=8 {
         window.observe(at(i * 250), &said(i * 25, 25), ALONE);
     }
@@ -56,7 +58,7 @@ fn silence_fades_out_within_a_window_and_a_half() {
 
 #[test]
 fn a_lost_report_is_made_up_for_by_the_next() {
-    let mut window = Window::default();
+    let mut window = DemandWindow::default();
     for i in [1, 2, 3, 4, 6, 7, 8] {
         // The next report says it again, as the lost one was not answered.
         let recently = if i == 6 { 50 } else { 25 };
@@ -68,7 +70,7 @@ fn a_lost_report_is_made_up_for_by_the_next() {
 // I5
 #[test]
 fn a_replica_that_alone_hears_a_pop_counts_what_it_missed_and_any_other_leaves_it_to_the_others() {
-    let (mut alone, mut shared) = (Window::default(), Window::default());
+    let (mut alone, mut shared) = (DemandWindow::default(), DemandWindow::default());
     for i in [1, 2, 4, 5, 6, 7, 8] {
         alone.observe(at(i * 250), &said(i * 25, 25), ALONE);
         shared.observe(at(i * 250), &said(i * 25, 25), SHARED);
@@ -81,7 +83,7 @@ fn a_replica_that_alone_hears_a_pop_counts_what_it_missed_and_any_other_leaves_i
 #[test]
 fn receivers_that_hear_a_pop_seldom_count_it_once() {
     for (receivers, pace_ms) in [(2, 500), (4, 250), (2, 250), (3, 700)] {
-        let mut windows = vec![Window::default(); receivers];
+        let mut windows = vec![DemandWindow::default(); receivers];
         for i in 1..=40_u64 {
             let said = said(i * pace_ms / 10, pace_ms / 10);
             windows[usize::try_from(i).unwrap() % receivers].observe(at(i * pace_ms), &said, SHARED);
@@ -95,7 +97,7 @@ fn receivers_that_hear_a_pop_seldom_count_it_once() {
 
 #[test]
 fn what_comes_after_a_silence_counts_as_new() {
-    let mut window = Window::default();
+    let mut window = DemandWindow::default();
     window.observe(at(1_000), &said(100, 100), ALONE);
     window.observe(at(60_000), &said(150, 50), ALONE);
     assert_eq!(window.milli(at(60_000)), 100_000, "not spread over a minute");
@@ -120,7 +122,7 @@ fn budgets_beyond_the_maximum_are_estimated_from_the_report_alone() {
     demands.observe(at(1_000), &id(1), &source("a", 1), &said(50, 50));
     let beyond = demands.observe(at(1_000), &id(2), &source("a", 2), &said(900, 50));
     assert_eq!(beyond, Demand { milli: 100_000, askers: 1 });
-    demands.note(&id(1), true, false);
+    demands.record(&id(1), true, false);
     assert_eq!(demands.debts(at(1_000)), (1, 1));
     assert_eq!(demands.debts(at(9_000)), (0, 0), "the silent are forgotten, and there is room again");
 }
@@ -138,7 +140,7 @@ fn buckets_of_a_budget_are_bounded() {
 
 #[test]
 fn a_warm_key_is_spread_over_the_time_it_is_reported_for() {
-    let (mut warm, mut hot) = (Window::default(), Window::default());
+    let (mut warm, mut hot) = (DemandWindow::default(), DemandWindow::default());
     for i in 1..=5 {
         warm.observe(at(i * 2_000), &said(i * 40, 40), WARM);
         hot.observe(at(i * 2_000), &said(i * 40, 40), ALONE);
@@ -154,7 +156,7 @@ fn a_warm_key_is_spread_over_the_time_it_is_reported_for() {
 // I5
 #[test]
 fn a_warm_key_that_the_workers_of_a_pop_report_one_after_the_other_keeps_its_demand() {
-    let mut window = Window::default();
+    let mut window = DemandWindow::default();
     window.observe(at(0), &said(0, 0), ALONE);
     for round in 1..5 {
         window.observe(at(round * 2_250), &said(round * 225, 225), WARM);
@@ -171,14 +173,14 @@ fn a_budget_that_is_answered_to_be_warm_is_measured_as_such() {
     for (is_warm, milli) in [(true, 20_000), (false, 80_000)] {
         let mut demands = Demands::default();
         demands.observe(at(1_000), &id(1), &source("a", 1), &said(40, 40));
-        demands.note(&id(1), false, is_warm);
+        demands.record(&id(1), false, is_warm);
         let demand = demands.observe(at(3_000), &id(1), &source("a", 1), &said(80, 40));
         assert_eq!(demand, Demand { milli, askers: 1 });
     }
 }
 
 /// What the weir-syncs of one region measure together, if a POP sends each report to one of them.
-fn dealt(receivers: &mut [Window], reports: &[(u64, usize, bool)]) -> Vec<u64> {
+fn dealt(receivers: &mut [DemandWindow], reports: &[(u64, usize, bool)]) -> Vec<u64> {
     let (mut now_ms, mut asked, mut unanswered) = (10_000, 0, 0);
     let hearing = if receivers.len() > 1 { SHARED } else { ALONE };
     let mut told = Vec::new();
@@ -198,7 +200,7 @@ fn dealt(receivers: &mut [Window], reports: &[(u64, usize, bool)]) -> Vec<u64> {
 
 #[test]
 fn two_receivers_of_one_region_count_a_pop_once() {
-    let mut receivers = [Window::default(), Window::default()];
+    let mut receivers = [DemandWindow::default(), DemandWindow::default()];
     let reports: Vec<_> = (0..20).map(|i| (25, i, true)).collect();
     let told = dealt(&mut receivers, &reports);
     // Each hears every other report, so the edge of its window lies between two of them.
@@ -214,9 +216,9 @@ proptest! {
         reports in prop::collection::vec((0..100_u64, 0..4_usize), 4..60), receivers in 1..4_usize,
     ) {
         let reports: Vec<_> = reports.into_iter().map(|(more, to)| (more, to, true)).collect();
-        let mut windows = vec![Window::default(); receivers];
+        let mut windows = vec![DemandWindow::default(); receivers];
         dealt(&mut windows, &reports);
-        let told: u64 = windows.iter().map(Window::told).sum();
+        let told: u64 = windows.iter().map(DemandWindow::told).sum();
         prop_assert_eq!(told, reports.iter().map(|(more, ..)| more).sum::<u64>());
     }
 
@@ -225,13 +227,13 @@ proptest! {
     fn lost_answers_count_at_most_once_a_receiver(
         reports in prop::collection::vec((0..100_u64, 0..4_usize, any::<bool>()), 4..60), receivers in 1..4_usize,
     ) {
-        let mut windows = vec![Window::default(); receivers];
+        let mut windows = vec![DemandWindow::default(); receivers];
         dealt(&mut windows, &reports);
         let truth = reports.iter().map(|(more, ..)| more).sum::<u64>();
         for window in &windows {
             prop_assert!(window.told() <= truth);
         }
-        let told: u64 = windows.iter().map(Window::told).sum();
+        let told: u64 = windows.iter().map(DemandWindow::told).sum();
         prop_assert!(told >= truth);
         if receivers == 1 { prop_assert_eq!(told, truth); }
     }
@@ -241,7 +243,7 @@ proptest! {
     // I5
     #[test]
     fn never_more_than_was_asked(reports in prop::collection::vec((0..200_u64, 0..1_000_u64), 1..100)) {
-        let (mut window, mut now_ms, mut most) = (Window::default(), 10_000, 0);
+        let (mut window, mut now_ms, mut most) = (DemandWindow::default(), 10_000, 0);
         for (span_ms, asked) in reports {
             now_ms += span_ms;
             window.observe(at(now_ms), &said(asked, asked), ALONE);
@@ -255,7 +257,7 @@ proptest! {
     // I5
     #[test]
     fn repeats_change_nothing(reports in prop::collection::vec((1..400_u64, 0..100_u64), 1..60)) {
-        let (mut once, mut twice, mut now_ms, mut asked) = (Window::default(), Window::default(), 10_000, 0);
+        let (mut once, mut twice, mut now_ms, mut asked) = (DemandWindow::default(), DemandWindow::default(), 10_000, 0);
         for (span_ms, more) in reports {
             now_ms += span_ms;
             asked += more;

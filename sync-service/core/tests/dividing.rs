@@ -1,10 +1,10 @@
 //! Grants: the ratio, the level and the lease for what a budget is, and the loop they close.
 
 use proptest::prelude::*;
-use weir_budget::budget::{Account, Budget, BudgetId, Charge, Count, Demand, Member, SourceId};
-use weir_budget::demand::{Demands, Said};
-use weir_budget::divide::{Shared, TARGET_NS, Terms, debt_milli, divide};
-use weir_budget::plan::Entry;
+use weir_budget::budget::{Account, Budget, BudgetId, Charge, Count, Demand, ReplicaDemand, SourceId};
+use weir_budget::demand::{DemandReport, Demands};
+use weir_budget::divide::{GrantSettings, SharedBudget, TARGET_NS, debt_milli, divide};
+use weir_budget::plan::PlanEntry;
 use weir_wire::messages::{AdmitRatio, Grant};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
@@ -14,19 +14,19 @@ fn quota(count: u32, period: Period, burst: u32) -> Quota {
     Quota::new(Rate::new(count, period).unwrap(), burst).unwrap()
 }
 
-fn member(name: &str, milli: u64, askers: u32, age_us: u64) -> Member {
-    Member { name: name.into(), demand: Demand { milli, askers }, age_us }
+fn member(name: &str, milli: u64, askers: u32, age_us: u64) -> ReplicaDemand {
+    ReplicaDemand { name: name.into(), demand: Demand { milli, askers }, age_us }
 }
 
-fn account(deficit_ns: u64, members: Vec<Member>) -> Account {
+fn account(deficit_ns: u64, members: Vec<ReplicaDemand>) -> Account {
     Account { deficit_ns, spread: 0, charged: 0, now_us: 0, members }
 }
 
 /// What POPs that are asked for a key may do, under a rule that has nothing but a quota.
 fn asking(quota: Quota, account: &Account) -> Grant {
     let id = BudgetId::new("r".into(), vec![1]);
-    let entry = Entry::new(id, quota, Sharing::of(quota));
-    divide(&Shared { entry: &entry, account, own: None }, "fra", &Terms::default()).asking
+    let entry = PlanEntry::new(id, quota, Sharing::of(quota));
+    divide(&SharedBudget { entry: &entry, account, own: None }, "fra", &GrantSettings::default()).asking
 }
 
 /// The same for 100/s with a burst of 100, of which `level` tokens are left. Two POPs are asked.
@@ -155,7 +155,7 @@ fn run_loop(factor: u64) -> u64 {
                 let now = Time::from_nanos(ms * 1_000_000);
                 let source = SourceId { epoch: 1, pop: pop.name.clone() };
                 let (asked, recently) = (pop.asked, pop.asked - pop.asked_reported);
-                let said = Said { asked, recently, span_ns: 0, most_milli: u64::MAX };
+                let said = DemandReport { asked, recently, span_ns: 0, most_milli: u64::MAX };
                 let demand = demands.observe(now, &id, &source, &said);
                 pop.asked_reported = pop.asked;
                 let counts = vec![Count {

@@ -5,12 +5,12 @@ mod bounds;
 #[path = "hot/looking.rs"]
 mod looking;
 
-use weir_budget::budget::{Account, BudgetId, Count, Demand, Member};
-use weir_budget::divide::Terms;
+use weir_budget::budget::{Account, BudgetId, Count, Demand, ReplicaDemand};
+use weir_budget::divide::GrantSettings;
 use weir_budget::hot::HotKey;
-use weir_budget::plan::Entry;
+use weir_budget::plan::PlanEntry;
 use weir_budget::region::Region;
-use weir_wire::messages::{Key, Pushed, Replies, Report, Rule, Running};
+use weir_wire::messages::{BudgetRule, Key, PushedGrant, Replies, Report, RunningRules};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 use weir_wire::time::Time;
@@ -27,15 +27,15 @@ fn quota() -> Quota {
     Quota::new(Rate::new(100, Period::Second).unwrap(), 100).unwrap()
 }
 
-fn entry(value: u64) -> Entry {
+fn entry(value: u64) -> PlanEntry {
     let id = BudgetId::new("r".into(), value.to_be_bytes().to_vec());
-    Entry::new(id, quota(), Sharing::of(quota()))
+    PlanEntry::new(id, quota(), Sharing::of(quota()))
 }
 
 /// The same key in a report of a POP.
-fn reported(value: u64) -> Entry {
+fn reported(value: u64) -> PlanEntry {
     let count = Count { epoch: 1, admitted: 1, unconfirmed: 1, span_us: 0, missing: 0, made_ms: 0 };
-    Entry { counts: vec![count], ..entry(value) }
+    PlanEntry { counts: vec![count], ..entry(value) }
 }
 
 /// An account with `level` of 100 tokens left. If that is less than half, the key is asked for.
@@ -47,7 +47,7 @@ fn account(level: u64, spread: u32) -> Account {
 /// The account of a key that is asked for `milli` thousandths of a token a second.
 fn asked_account(level: u64, spread: u32, milli: u64) -> Account {
     let demand = Demand { milli, askers: u32::from(milli > 0) };
-    let member = Member { name: "eu/1".into(), demand, age_us: 0 };
+    let member = ReplicaDemand { name: "eu/1".into(), demand, age_us: 0 };
     let deficit_ns = (100 - level) * quota().token_ns();
     Account { deficit_ns, spread, charged: 0, now_us: 0, members: vec![member] }
 }
@@ -59,11 +59,11 @@ fn report(pop: &str, table: u32) -> Report {
 }
 
 fn region() -> Region {
-    Region::new("eu/1", Terms::default())
+    Region::new("eu/1", GrantSettings::default())
 }
 
 /// What is pushed to the POP at `ms`.
-fn pushed(region: &mut Region, ms: u64, pop: &str, table: u32) -> Vec<Pushed> {
+fn pushed(region: &mut Region, ms: u64, pop: &str, table: u32) -> Vec<PushedGrant> {
     region.pushes(at(ms), &report(pop, table), false).1
 }
 
@@ -72,13 +72,13 @@ fn resting(value: u64) -> HotKey {
 }
 
 fn listed(value: u64) -> HotKey {
-    let Entry { id, quota, sharing, .. } = entry(value);
+    let PlanEntry { id, quota, sharing, .. } = entry(value);
     HotKey { id, quota, sharing, rests: false, rank: 0 }
 }
 
 /// A report that asks about these keys, of the rules `q` (0) and `r` (1).
 fn asking(keys: &[(u16, u64)]) -> Report {
-    let rule = |name: &str| Rule { name: name.into(), quota: quota(), sharing: Sharing::of(quota()) };
+    let rule = |name: &str| BudgetRule { name: name.into(), quota: quota(), sharing: Sharing::of(quota()) };
     let key = |&(rule, value): &(u16, u64)| Key {
         rule,
         value: value.to_be_bytes().to_vec(),
@@ -92,8 +92,8 @@ fn asking(keys: &[(u16, u64)]) -> Report {
 #[test]
 fn what_a_report_asks_about_is_not_pushed_in_whichever_order_it_asks() {
     let mut region = region();
-    let hot: Vec<Entry> = (0..10).map(entry).collect();
-    let resting: Vec<Entry> = (10..20).map(entry).collect();
+    let hot: Vec<PlanEntry> = (0..10).map(entry).collect();
+    let resting: Vec<PlanEntry> = (10..20).map(entry).collect();
     region.grant(at(BEGIN), &hot, &vec![account(0, 4); 10]);
     region.grant(at(BEGIN), &resting, &vec![account(100, 4); 10]);
     // Key 12 of another rule and a key that is not hot change nothing.
@@ -146,7 +146,7 @@ fn a_pop_that_a_key_is_asked_of_alone_is_not_pushed_what_is_for_the_others() {
             .collect(),
         ..asking(&[(1, 1)])
     };
-    let plan = region.hear(at(BEGIN), &asked);
+    let plan = region.observe(at(BEGIN), &asked);
     let mut account = account(20, 4);
     account.members[0].demand.askers = 1;
     region.grant(at(BEGIN), &plan.entries, &[account]);
@@ -171,11 +171,11 @@ fn a_pop_whose_rules_or_a_key_whose_quota_changed_is_told_at_once() {
     let mut region = region();
     region.grant(at(BEGIN), &[entry(1)], &[account(100, 4)]);
     assert_eq!(pushed(&mut region, BEGIN, "pop", 1).len(), 1);
-    let newer = Report { running: Running { version: 2, refused: 0 }, ..report("pop", 1) };
+    let newer = Report { running: RunningRules { version: 2, refused: 0 }, ..report("pop", 1) };
     assert_eq!(region.pushes(at(BEGIN + 250), &newer, false).1.len(), 1);
     assert_eq!(region.pushes(at(BEGIN + 500), &newer, false).1.len(), 0);
     let raised =
-        Entry { quota: Quota::new(Rate::new(200, Period::Second).unwrap(), 100).unwrap(), ..entry(1) };
+        PlanEntry { quota: Quota::new(Rate::new(200, Period::Second).unwrap(), 100).unwrap(), ..entry(1) };
     region.grant(at(BEGIN + 500), std::slice::from_ref(&raised), &[account(100, 4)]);
     let told = region.pushes(at(BEGIN + 750), &newer, false).1;
     assert_eq!(told.iter().map(|pushed| pushed.quota).collect::<Vec<_>>(), [raised.quota]);

@@ -1,14 +1,14 @@
 //! A weir-sync without its IO: what it makes of reports, and of a store that answers or does not.
 
-use weir_budget::ban::{BanList, BannedKey, Said};
+use weir_budget::ban::{BanList, BanState, BannedKey};
 use weir_budget::budget::{Account, Budget, BudgetId};
-use weir_budget::divide::Terms;
-use weir_budget::escrow::{Draw, Drawn};
+use weir_budget::divide::GrantSettings;
+use weir_budget::escrow::{AcquireRequest, AcquireResult};
 use weir_budget::hot::HotList;
-use weir_budget::hub::{Answers, Hub, Outcome, Pending, Settings};
-use weir_budget::plan::Entry;
+use weir_budget::hub::{Hub, HubSettings, Pending, ReportResult, StoreReplies};
+use weir_budget::plan::PlanEntry;
 use weir_budget::pops::PopNote;
-use weir_wire::messages::{Allowance, Ban, Key, Leased, Replies, Report, Rule, Running, Settled};
+use weir_wire::messages::{Allowance, Ban, BudgetRule, Key, Leased, Replies, Report, RunningRules, Settled};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 use weir_wire::time::{SECOND_NS, Time};
@@ -20,8 +20,8 @@ fn at(ms: u64) -> Time {
 }
 
 fn hub(member: &str) -> Hub {
-    let terms = Terms::default();
-    Hub::new(Settings { member: member.into(), terms, pop_ttl_ns: 10 * SECOND_NS, pops_expected: 0 })
+    let terms = GrantSettings::default();
+    Hub::new(HubSettings { member: member.into(), terms, pop_ttl_ns: 10 * SECOND_NS, pops_expected: 0 })
 }
 
 fn quota() -> Quota {
@@ -34,7 +34,7 @@ fn greeting(pop: &str, sequence: u64) -> Report {
 
 /// A report of `pop`, which admitted all that it was asked for and has had none of it confirmed.
 fn report(pop: &str, sequence: u64, admitted: u64) -> Report {
-    let rules = vec![Rule { name: "r".into(), quota: quota(), sharing: Sharing::of(quota()) }];
+    let rules = vec![BudgetRule { name: "r".into(), quota: quota(), sharing: Sharing::of(quota()) }];
     let (unconfirmed, asked) = (admitted, admitted);
     let key = Key { value: vec![1], epoch: 1, admitted, unconfirmed, span_ms: 250, asked, ..Key::default() };
     let key = Key { asked_recently: asked, ..key };
@@ -42,8 +42,8 @@ fn report(pop: &str, sequence: u64, admitted: u64) -> Report {
 }
 
 /// What a store answers that counts `pops` POPs and charges full budgets.
-fn answers(pending: &Pending, pops: u32) -> Answers<&'static str> {
-    Answers { accounts: accounts(pending).into_iter().map(Ok).collect(), drawn: vec![], pops: Ok(pops) }
+fn answers(pending: &Pending, pops: u32) -> StoreReplies<&'static str> {
+    StoreReplies { accounts: accounts(pending).into_iter().map(Ok).collect(), drawn: vec![], pops: Ok(pops) }
 }
 
 fn accounts(pending: &Pending) -> Vec<Account> {
@@ -51,7 +51,7 @@ fn accounts(pending: &Pending) -> Vec<Account> {
     pending.entries().iter().map(|entry| charge(entry.charge("eu", pending.pop()))).collect()
 }
 
-fn settle(hub: &mut Hub, ms: u64, report: Report, pops: u32) -> Outcome<&'static str> {
+fn settle(hub: &mut Hub, ms: u64, report: Report, pops: u32) -> ReportResult<&'static str> {
     let pending = hub.report(at(ms), NOW_US, report);
     let answers = answers(&pending, pops);
     hub.settle(at(ms), 7, pending, answers)
@@ -60,7 +60,7 @@ fn settle(hub: &mut Hub, ms: u64, report: Report, pops: u32) -> Outcome<&'static
 #[test]
 fn a_report_is_charged_answered_and_counted() {
     let mut hub = hub("eu");
-    let Outcome { pop, reply, facts, error } = settle(&mut hub, 0, report("fra1", 1, 70), 3);
+    let ReportResult { pop, reply, facts, error } = settle(&mut hub, 0, report("fra1", 1, 70), 3);
     assert_eq!((pop.as_str(), error), ("fra1", None));
     assert!(reply.settled.is_all() && !reply.is_guess);
     assert_eq!((reply.sequence, reply.pops, reply.rule_set, reply.workers), (1, 3, 7, 1));
@@ -76,8 +76,8 @@ fn with_the_store_out_of_reach_the_regions_share_is_granted_and_nothing_is_confi
     let mut hub = hub("eu");
     settle(&mut hub, 0, greeting("fra1", 1), 2);
     let pending = hub.report(at(250), NOW_US, report("fra1", 2, 40));
-    let answers = Answers::failed(&pending, "gone");
-    let Outcome { reply, facts, error, .. } = hub.settle(at(500), 7, pending, answers);
+    let answers = StoreReplies::failed(&pending, "gone");
+    let ReportResult { reply, facts, error, .. } = hub.settle(at(500), 7, pending, answers);
     assert_eq!((error, reply.settled.is_all(), reply.pops), (Some("gone"), false, 2));
     assert_eq!(reply.grants[0].grant().unwrap().burst, 50, "a half of it");
     assert_eq!((facts.tokens, facts.deficits.len()), (0, 0));
@@ -104,8 +104,8 @@ fn a_key_without_an_account_goes_on_by_itself_until_it_has_one_again() {
         } else {
             Ok(Budget::default().charge(NOW_US, &other.charge("eu", "fra1")))
         };
-        let answers = Answers { accounts: vec![living, dead], drawn: vec![], pops: Ok(2) };
-        let Outcome { reply, facts, error, .. } = hub.settle(at(ms), 0, pending, answers);
+        let answers = StoreReplies { accounts: vec![living, dead], drawn: vec![], pops: Ok(2) };
+        let ReportResult { reply, facts, error, .. } = hub.settle(at(ms), 0, pending, answers);
         let charged = if is_down { Settled::But(vec![0b10]) } else { Settled::All };
         assert_eq!((error, reply.settled), (is_down.then_some("down"), charged));
         let bursts = reply.grants.iter().map(|allowance| allowance.grant().unwrap().burst);
@@ -123,24 +123,25 @@ fn each_key_is_settled_if_what_it_shares_with_others_is() {
     let mut hub = hub("eu");
     let mut said = report("fra1", 1, 40);
     let strict = Sharing { strict: true, ..said.rules[0].sharing.clone() };
-    said.rules.push(Rule { name: "strict".into(), sharing: strict, ..said.rules[0].clone() });
+    said.rules.push(BudgetRule { name: "strict".into(), sharing: strict, ..said.rules[0].clone() });
     let first = said.keys[0].clone();
     let key = |rule, value: u8, epoch| Key { rule, value: vec![value], epoch, ..first.clone() };
     said.keys = vec![key(0, 1, 1), key(1, 1, 1), key(0, 2, 1), key(1, 2, 1), key(0, 1, 2), key(1, 1, 2)];
     let mut settled = |dead: &[u8]| {
         let pending = hub.report(at(0), NOW_US, said.clone());
         let is_dead = |id: &BudgetId| dead.contains(&id.value[0]);
-        let account =
-            |(entry, account): (&Entry, Account)| if is_dead(&entry.id) { Err("down") } else { Ok(account) };
-        let drawn = |draw: &Draw| {
+        let account = |(entry, account): (&PlanEntry, Account)| {
+            if is_dead(&entry.id) { Err("down") } else { Ok(account) }
+        };
+        let drawn = |draw: &AcquireRequest| {
             let leases = vec![Leased::NONE; draw.claims.len()];
             if is_dead(&draw.id) {
                 Err("down")
             } else {
-                Ok(Drawn { deficit_ns: 0, outstanding: 0, given: 0, now_us: NOW_US, leases })
+                Ok(AcquireResult { deficit_ns: 0, outstanding: 0, given: 0, now_us: NOW_US, leases })
             }
         };
-        let answers = Answers {
+        let answers = StoreReplies {
             accounts: pending.entries().iter().zip(accounts(&pending)).map(account).collect(),
             drawn: pending.draws().iter().map(drawn).collect(),
             pops: Ok(1),
@@ -157,10 +158,10 @@ fn each_key_is_settled_if_what_it_shares_with_others_is() {
 fn charged_is_charged_even_if_the_pop_was_not_registered() {
     let mut hub = hub("eu");
     let pending = hub.report(at(0), NOW_US, report("fra1", 1, 40));
-    let answers = Answers { pops: Err("no POPs"), ..answers(&pending, 1) };
+    let answers = StoreReplies { pops: Err("no POPs"), ..answers(&pending, 1) };
     assert!(hub.settle(at(0), 0, pending, answers).reply.settled.is_all());
     let pending = hub.report(at(0), NOW_US, greeting("fra1", 2));
-    let answers = Answers { pops: Err("no POPs"), ..self::answers(&pending, 1) };
+    let answers = StoreReplies { pops: Err("no POPs"), ..self::answers(&pending, 1) };
     let greeted = hub.settle(at(0), 0, pending, answers);
     assert_eq!(greeted.error, Some("no POPs"), "there was nothing else to do");
     assert_eq!(greeted.reply.settled, Settled::None);
@@ -171,8 +172,8 @@ fn that_the_fleets_size_is_a_guess_is_said_once_until_somebody_knows() {
     let mut hub = hub("eu");
     let mut guess = |ms, report| {
         let pending = hub.report(at(ms), NOW_US, report);
-        let answers = Answers::failed(&pending, ());
-        let Outcome { reply, facts, .. } = hub.settle(at(ms), 0, pending, answers);
+        let answers = StoreReplies::failed(&pending, ());
+        let ReportResult { reply, facts, .. } = hub.settle(at(ms), 0, pending, answers);
         assert!(!reply.settled.is_all());
         (reply.is_guess, facts.guess)
     };
@@ -195,7 +196,7 @@ fn warm_keys_are_those_of_the_last_interval() {
 #[test]
 fn an_interval_notes_what_pops_run_and_lists_hot_keys_for_the_other_regions() {
     let (mut here, mut elsewhere, mut list) = (hub("eu"), hub("us"), HotList::default());
-    let running = Running { version: 3, refused: 4 };
+    let running = RunningRules { version: 3, refused: 4 };
     settle(&mut here, 0, Report { running, ..report("fra1", 1, 90) }, 2);
     let tick = here.tick(at(0));
     assert_eq!(tick.notes, [PopNote { pop: "fra1".into(), version: 3, refused: 4 }]);
@@ -224,7 +225,7 @@ fn a_ban_reaches_the_pops_of_other_regions_by_the_list() {
     let pending = here.report(at(0), NOW_US, Report { keys: vec![], bans, ..said });
     assert!(pending.has_bans());
     let mine = here.share_bans(at(0));
-    let ban = BannedKey { id: BudgetId::new("r".into(), vec![1]), for_ms: 60_000, said: Said::Banned };
+    let ban = BannedKey { id: BudgetId::new("r".into(), vec![1]), for_ms: 60_000, said: BanState::Banned };
     assert_eq!(mine.items(), [ban]);
     let fleet = list.exchange(mine.items(), NOW_US);
     here.bans_listed(at(0), mine, &fleet);
@@ -236,7 +237,7 @@ fn a_ban_reaches_the_pops_of_other_regions_by_the_list() {
 }
 
 /// An account of a budget that owes ten bursts, and one of the budget that took its place.
-fn account(pending_entry: &Entry, tokens: u64) -> Account {
+fn account(pending_entry: &PlanEntry, tokens: u64) -> Account {
     let mut entry = pending_entry.clone();
     entry.counts[0] = weir_budget::budget::Count { admitted: tokens, unconfirmed: tokens, ..entry.counts[0] };
     Budget::default().charge(NOW_US, &entry.charge("eu", "fra1"))
@@ -250,14 +251,14 @@ fn a_key_that_is_reset_is_not_held_to_what_its_budget_was_in_any_region() {
     let in_debt = |hub: &mut Hub, ms, pop, sequence| {
         let pending = hub.report(at(ms), NOW_US, report(pop, sequence, 70));
         let accounts = vec![Ok(account(&pending.entries()[0], 1_000))];
-        (pending, Answers::<&str> { accounts, drawn: vec![], pops: Ok(3) })
+        (pending, StoreReplies::<&str> { accounts, drawn: vec![], pops: Ok(3) })
     };
     for hub in [&mut here, &mut elsewhere] {
         let (pending, answers) = in_debt(hub, 0, "fra1", 1);
         let reply = hub.settle(at(0), 7, pending, answers).reply;
         assert!(reply.grants[0].grant().is_some_and(|grant| grant.level_milli < 0));
         assert!(hub.figures(at(0)).rules["r"].owed.sum_milli > 0);
-        assert_eq!(hub.laws("r"), []);
+        assert_eq!(hub.refill_policies("r"), []);
     }
     // The store is asked, and forgets the budget before it is heard.
     let (pending, answers) = in_debt(&mut here, 100, "fra1", 2);

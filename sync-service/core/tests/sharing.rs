@@ -1,10 +1,10 @@
 //! Floors, remembered spread and heat: what POPs of each region get of a budget.
 
 use proptest::prelude::*;
-use weir_budget::budget::{Account, BudgetId, Demand, Member};
-use weir_budget::divide::{Division, Own, Shared, Terms, divide};
-use weir_budget::heat::Heat;
-use weir_budget::plan::Entry;
+use weir_budget::budget::{Account, BudgetId, Demand, ReplicaDemand};
+use weir_budget::divide::{Division, FloorCapacity, GrantSettings, SharedBudget, divide};
+use weir_budget::plan::PlanEntry;
+use weir_budget::watch_level::WatchLevel;
 use weir_wire::messages::{AdmitRatio, Allowance, Grant};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::{Floor, Sharing};
@@ -22,7 +22,7 @@ fn with_floors(floors: &[(&str, u8)]) -> Sharing {
 /// A budget of 100/s with a burst of 100, of which `level` tokens are left. Each member is asked for so much a second, at
 /// two POPs.
 fn account(level: i64, members: &[(&str, u64)]) -> Account {
-    let member = |&(name, demand): &(&str, u64)| Member {
+    let member = |&(name, demand): &(&str, u64)| ReplicaDemand {
         name: name.into(),
         demand: Demand { milli: demand * 1_000, askers: 2 * u32::from(demand > 0) },
         age_us: 0,
@@ -31,12 +31,12 @@ fn account(level: i64, members: &[(&str, u64)]) -> Account {
     Account { deficit_ns, spread: 0, charged: 0, now_us: 0, members: members.iter().map(member).collect() }
 }
 
-fn entry(quota: Quota, sharing: &Sharing) -> Entry {
-    Entry::new(BudgetId::new("r".into(), vec![1]), quota, sharing.clone())
+fn entry(quota: Quota, sharing: &Sharing) -> PlanEntry {
+    PlanEntry::new(BudgetId::new("r".into(), vec![1]), quota, sharing.clone())
 }
 
-fn divided(entry: &Entry, account: &Account, own: Option<Own>, region: &str) -> Division {
-    divide(&Shared { entry, account, own }, region, &Terms::default())
+fn divided(entry: &PlanEntry, account: &Account, own: Option<FloorCapacity>, region: &str) -> Division {
+    divide(&SharedBudget { entry, account, own }, region, &GrantSettings::default())
 }
 
 fn division(sharing: &Sharing, account: &Account, region: &str) -> Division {
@@ -76,7 +76,7 @@ fn a_floor_of_a_slow_quota_is_worth_whole_requests() {
     let slow = Quota::new(Rate::new(1, Period::Second).unwrap(), 10).unwrap();
     let (sharing, account) = (with_floors(&[("eu", 30)]), account(-1_000, &[("us", 8)]));
     let level = |level_ns| {
-        let own = Some(Own { rate_ns: SECOND_NS / 10, level_ns });
+        let own = Some(FloorCapacity { rate_ns: SECOND_NS / 10, level_ns });
         divided(&entry(slow, &sharing), &account, own, "eu").elsewhere.level_milli
     };
     assert_eq!(level(0), 0, "it is used up");
@@ -85,7 +85,7 @@ fn a_floor_of_a_slow_quota_is_worth_whole_requests() {
     // One POP of the other region takes each token as soon as it refills.
     let mut empty = Account { deficit_ns: slow.fill_ns(), ..account.clone() };
     empty.members[0].demand.askers = 1;
-    let own = Some(Own { rate_ns: SECOND_NS / 10, level_ns: SECOND_NS });
+    let own = Some(FloorCapacity { rate_ns: SECOND_NS / 10, level_ns: SECOND_NS });
     assert_eq!(divided(&entry(slow, &sharing), &empty, own, "eu").elsewhere.level_milli, 1_000);
 }
 
@@ -132,7 +132,7 @@ fn a_client_seen_at_many_pops_gets_a_part_of_the_burst_at_each() {
     let asked = |spread, askers: u32, own_milli| {
         let mut account = account(100, &[("eu", 10)]);
         (account.spread, account.members[0].demand.askers) = (spread, askers);
-        let entry = Entry { own_milli, ..entry(quota(), &sharing) };
+        let entry = PlanEntry { own_milli, ..entry(quota(), &sharing) };
         let division = divided(&entry, &account, None, "eu");
         (at_once(&division.asking), at_once(&division.elsewhere))
     };
@@ -158,7 +158,7 @@ fn a_pop_that_is_asked_holds_what_it_is_asked_for_until_it_hears_more() {
     let mut account = account(100, &[("eu", 90)]);
     (account.spread, account.members[0].demand.askers) = (300, 300);
     let asking = |own_milli| {
-        let entry = Entry { own_milli, ..entry(quota(), &sharing) };
+        let entry = PlanEntry { own_milli, ..entry(quota(), &sharing) };
         divided(&entry, &account, None, "eu").asking
     };
     assert_eq!((at_once(&asking(0)), asking(0).parts), (2, 35), "a few");
@@ -173,7 +173,7 @@ fn a_pop_that_is_asked_holds_what_it_is_asked_for_until_it_hears_more() {
     assert_eq!(idle(quota(), &local), 2, "of a large one, which a POP gives in small parts, as of any");
 }
 
-fn heat(level: i64, demand: u64, spread: u32) -> Heat {
+fn heat(level: i64, demand: u64, spread: u32) -> WatchLevel {
     let account = Account { spread, ..account(level, &[("eu", demand)]) };
     division(&Sharing::of(quota()), &account, "eu").heat
 }
@@ -181,13 +181,13 @@ fn heat(level: i64, demand: u64, spread: u32) -> Heat {
 // I4
 #[test]
 fn a_key_is_hot_when_it_is_asked_for_much_or_has_little_left() {
-    assert_eq!(heat(100, 50, 0), Heat::Warm);
-    assert_eq!(heat(100, 51, 0), Heat::Hot);
-    assert_eq!(heat(50, 0, 0), Heat::Warm);
-    assert_eq!(heat(49, 1, 0), Heat::Hot);
-    assert_eq!(heat(49, 0, 0), Heat::Resting, "nobody asks for it");
-    assert_eq!(heat(100, 0, 2), Heat::Resting);
-    assert_eq!(heat(100, 51, 2), Heat::Hot);
+    assert_eq!(heat(100, 50, 0), WatchLevel::Warm);
+    assert_eq!(heat(100, 51, 0), WatchLevel::Hot);
+    assert_eq!(heat(50, 0, 0), WatchLevel::Warm);
+    assert_eq!(heat(49, 1, 0), WatchLevel::Hot);
+    assert_eq!(heat(49, 0, 0), WatchLevel::Resting, "nobody asks for it");
+    assert_eq!(heat(100, 0, 2), WatchLevel::Resting);
+    assert_eq!(heat(100, 51, 2), WatchLevel::Hot);
 }
 
 // I4
@@ -197,9 +197,9 @@ fn what_seldom_speaks_counts_for_the_heat_and_not_for_the_ratio() {
     account.members[1].age_us = 2_000_000;
     account.deficit_ns = 0;
     let division = division(&Sharing::of(quota()), &account, "eu");
-    assert_eq!((division.heat, division.asking.ratio), (Heat::Hot, AdmitRatio::ONE));
+    assert_eq!((division.heat, division.asking.ratio), (WatchLevel::Hot, AdmitRatio::ONE));
     account.members[1].age_us = 2_600_000;
-    assert_eq!(self::division(&Sharing::of(quota()), &account, "eu").heat, Heat::Warm);
+    assert_eq!(self::division(&Sharing::of(quota()), &account, "eu").heat, WatchLevel::Warm);
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 use weir_budget::budget::{Budget, BudgetId, Charge, Count, Demand};
-use weir_budget::escrow::{Claim, Draw, Escrow};
+use weir_budget::escrow::{AcquireRequest, Claim, Escrow};
 use weir_budget::store_clock::{MARGIN_US, StoreClock, StoreTime};
-use weir_wire::law::Law;
 use weir_wire::quota::{Period, Quota, Rate};
+use weir_wire::refill_policy::RefillPolicy;
 
 const SECOND_US: u64 = 1_000_000;
 const HOUR_US: u64 = 3_600 * SECOND_US;
@@ -69,7 +69,7 @@ impl World {
             calls: 0,
         };
         for key in 0..KEYS {
-            world.draw(0, key);
+            world.acquire(0, key);
             world.charge(1, key, OWED);
         }
         world
@@ -81,7 +81,7 @@ impl World {
         let caller = &mut self.callers[caller];
         let own_us = caller.own_us(self.now_us);
         let first = caller.clock.bounds(own_us).at(shown_us);
-        let heard = caller.clock.hear(own_us, own_us, shown_us);
+        let heard = caller.clock.observe(own_us, own_us, shown_us);
         assert!(heard.is_none() || self.jumps > 0, "no clock jumped");
         assert_eq!(first.is_none(), heard.is_some(), "nothing is under way for long");
         first.or_else(|| caller.clock.bounds(own_us).at(shown_us)).expect("the clock was heard")
@@ -100,19 +100,19 @@ impl World {
     }
 
     /// Draws all that there is, and spends it at once.
-    fn draw(&mut self, caller: usize, key: usize) {
+    fn acquire(&mut self, caller: usize, key: usize) {
         self.calls += 1;
         let (time, epoch) = (self.time(caller), self.calls);
-        let claim = |admitted, ahead| Draw {
+        let claim = |admitted, ahead| AcquireRequest {
             id: BudgetId::new("r".into(), vec![]),
             quota: quota(),
             lease_us: SECOND_US,
-            law: Law::Steady,
+            refill_policy: RefillPolicy::Continuous,
             window: None,
             claims: vec![Claim::of(epoch, admitted, ahead)],
         };
-        let given = self.escrows[key].draw(time, "p", &claim(0, 2 * BURST)).given;
-        self.escrows[key].draw(time, "p", &claim(given, 0));
+        let given = self.escrows[key].acquire(time, "p", &claim(0, 2 * BURST)).given;
+        self.escrows[key].acquire(time, "p", &claim(given, 0));
         self.given[key] += given;
     }
 
@@ -135,7 +135,7 @@ impl World {
     }
 
     fn look(&mut self, caller: usize, key: usize) {
-        self.draw(caller, key);
+        self.acquire(caller, key);
         let (given, most_s) = (self.given[key] - u64::from(BURST), self.most_s());
         assert!(given <= most_s, "{given} tokens more in {most_s} s");
         let paid = OWED - self.charge(caller, key, 0).min(OWED);
@@ -177,23 +177,23 @@ fn two_weir_syncs_in_turn_refill_by_the_time_that_passed_though_one_started_afte
 fn what_a_jump_held_leased_is_leased_for_as_long_as_it_had_left() {
     let mut escrow = Escrow::default();
     let mut clock = StoreClock::new(BEGIN_US, 0);
-    let draw = |epoch, admitted, ahead| Draw {
+    let draw = |epoch, admitted, ahead| AcquireRequest {
         id: BudgetId::new("r".into(), vec![]),
         quota: quota(),
         lease_us: 8 * SECOND_US,
-        law: Law::Steady,
+        refill_policy: RefillPolicy::Continuous,
         window: None,
         claims: vec![Claim::of(epoch, admitted, ahead)],
     };
     let mut at = |own_us, ahead_us| {
         let shown_us = BEGIN_US + own_us + ahead_us;
-        clock.hear(own_us, own_us, shown_us);
+        clock.observe(own_us, own_us, shown_us);
         clock.bounds(own_us).at(shown_us).expect("the clock was heard")
     };
-    assert_eq!(escrow.draw(at(0, 0), "a", &draw(1, 0, 70_000)).given, 70_000);
-    let drawn = escrow.draw(at(SECOND_US, HOUR_US), "b", &draw(2, 0, 0));
+    assert_eq!(escrow.acquire(at(0, 0), "a", &draw(1, 0, 70_000)).given, 70_000);
+    let drawn = escrow.acquire(at(SECOND_US, HOUR_US), "b", &draw(2, 0, 0));
     assert_eq!(drawn.outstanding, 70_000, "its lease has not ended");
-    let drawn = escrow.draw(at(2 * SECOND_US, HOUR_US), "a", &draw(1, 60_000, 1));
+    let drawn = escrow.acquire(at(2 * SECOND_US, HOUR_US), "a", &draw(1, 60_000, 1));
     assert_eq!(drawn.leases[0].charged, 70_000, "and it can be renewed");
 }
 

@@ -1,10 +1,10 @@
 //! Keys of strict rules among others in one report.
 
 use weir_budget::budget::Budget;
-use weir_budget::divide::Terms;
+use weir_budget::divide::GrantSettings;
 use weir_budget::escrow::{Claim, Escrow, NO_LEASE};
 use weir_budget::region::Region;
-use weir_wire::messages::{Allowance, Key, Leased, Report, Rule};
+use weir_wire::messages::{Allowance, BudgetRule, Key, Leased, Report};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 use weir_wire::time::Time;
@@ -13,8 +13,8 @@ fn quota() -> Quota {
     Quota::new(Rate::new(1, Period::Day).unwrap(), 100).unwrap()
 }
 
-fn rule(name: &str, strict: bool) -> Rule {
-    Rule { name: name.into(), quota: quota(), sharing: Sharing { strict, ..Sharing::of(quota()) } }
+fn rule(name: &str, strict: bool) -> BudgetRule {
+    BudgetRule { name: name.into(), quota: quota(), sharing: Sharing { strict, ..Sharing::of(quota()) } }
 }
 
 fn key(rule: u16, value: u8, epoch: u32, ahead: u32) -> Key {
@@ -37,8 +37,8 @@ fn report() -> Report {
 
 #[test]
 fn strict_keys_are_drawn_and_the_others_charged() {
-    let mut region = Region::new("eu/1", Terms::default());
-    let plan = region.hear(Time::ZERO, &report());
+    let mut region = Region::new("eu/1", GrantSettings::default());
+    let plan = region.observe(Time::ZERO, &report());
     assert_eq!(plan.entries.iter().map(|entry| entry.id.value[0]).collect::<Vec<_>>(), [1, 2]);
     let drawn: Vec<_> =
         plan.draws.iter().map(|draw| (draw.id.rule.as_str(), draw.id.value[0], draw.claims.len())).collect();
@@ -50,13 +50,13 @@ fn strict_keys_are_drawn_and_the_others_charged() {
 
 #[test]
 fn every_key_is_answered_in_the_reports_order() {
-    let mut region = Region::new("eu/1", Terms::default());
-    let plan = region.hear(Time::ZERO, &report());
+    let mut region = Region::new("eu/1", GrantSettings::default());
+    let plan = region.observe(Time::ZERO, &report());
     let accounts: Vec<_> =
         plan.entries.iter().map(|entry| Budget::default().charge(1, &entry.charge("fra", "fra1"))).collect();
     let grants = region.grant(Time::ZERO, &plan.entries, &accounts);
     let drawn: Vec<_> =
-        plan.draws.iter().map(|draw| Ok::<_, ()>(Escrow::default().draw(1, "fra1", draw))).collect();
+        plan.draws.iter().map(|draw| Ok::<_, ()>(Escrow::default().acquire(1, "fra1", draw))).collect();
     let all = plan.of_keys(&grants, &[], &drawn);
     let charged: Vec<_> = all
         .iter()
@@ -71,8 +71,8 @@ fn every_key_is_answered_in_the_reports_order() {
 // I6
 #[test]
 fn with_the_store_out_of_reach_strict_keys_are_leased_nothing() {
-    let mut region = Region::new("eu/1", Terms::default());
-    let plan = region.hear(Time::ZERO, &report());
+    let mut region = Region::new("eu/1", GrantSettings::default());
+    let plan = region.observe(Time::ZERO, &report());
     let accounts: Vec<_> =
         plan.entries.iter().map(|entry| Budget::default().charge(1, &entry.charge("fra", "fra1"))).collect();
     let grants = region.grant(Time::ZERO, &plan.entries, &accounts);

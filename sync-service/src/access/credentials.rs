@@ -29,9 +29,9 @@ pub trait Scope: Sized {
 
 /// POPs that a token may report for: a list of names, each of which may end in `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pops(String);
+pub struct PopPatterns(String);
 
-impl Pops {
+impl PopPatterns {
     /// Exactly these names; none if there are none. A name may neither contain a comma nor end in `*`.
     pub fn of_names(names: &[&str]) -> Option<Self> {
         (!names.is_empty()).then(|| Self(names.join(",")))
@@ -51,7 +51,7 @@ impl Pops {
     }
 }
 
-impl Scope for Pops {
+impl Scope for PopPatterns {
     const NAME: &'static str = "pops";
     const LINE: &'static str =
         "`TOKEN`, or `NAME POPS TOKEN` as in `fra-2026 fra1,fra2 TOKEN` or `emea fra*,ams* TOKEN`";
@@ -109,14 +109,14 @@ impl Scope for Role {
 
 /// API of the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Door {
+pub enum GatewayApi {
     /// Checks against the fleet's rules.
     Check,
     /// Checks against limits that the caller names.
     Limit,
 }
 
-impl Door {
+impl GatewayApi {
     /// Name in files of tokens.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -128,22 +128,22 @@ impl Door {
 
 /// APIs of the gateway that a token may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asks {
+pub struct GatewayApis {
     check: bool,
     limit: bool,
 }
 
-impl Asks {
+impl GatewayApis {
     /// True if the token may use `door`.
-    pub fn opens(self, door: Door) -> bool {
+    pub fn opens(self, door: GatewayApi) -> bool {
         match door {
-            Door::Check => self.check,
-            Door::Limit => self.limit,
+            GatewayApi::Check => self.check,
+            GatewayApi::Limit => self.limit,
         }
     }
 }
 
-impl Scope for Asks {
+impl Scope for GatewayApis {
     const NAME: &'static str = "check";
     const LINE: &'static str = "`TOKEN`, or `NAME ROLE TOKEN` as in `orders check TOKEN`, `jobs limit TOKEN` or `api check,limit TOKEN`";
 
@@ -269,12 +269,12 @@ mod tests {
             ("fra*,iad1", &["fra1", "iad1"], &["iad12", "ams", "f"]),
             ("*", &["", "fra1"], &[]),
         ] {
-            let pops = Pops::read(pops).unwrap();
+            let pops = PopPatterns::read(pops).unwrap();
             assert!(covered.iter().all(|pop| pops.covers(pop)), "{pops:?}");
             assert!(!others.iter().any(|pop| pops.covers(pop)), "{pops:?}");
         }
         for wrong in ["", ",", "fra1,", "*fra", "f*a", "fra**"] {
-            assert!(Pops::read(wrong).is_err(), "{wrong}");
+            assert!(PopPatterns::read(wrong).is_err(), "{wrong}");
         }
     }
 }

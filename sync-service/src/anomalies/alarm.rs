@@ -16,7 +16,7 @@ pub struct Reading {
 
 /// Beginning or end of an anomaly.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Turn {
+pub struct AlarmTransition {
     /// True for a beginning, false for an end.
     pub is_begin: bool,
     /// Reading at the beginning; at the end, the highest reading of the anomaly.
@@ -54,8 +54,12 @@ impl Alarm {
     }
 
     /// Reading of the last minute, if an anomaly is under way.
-    pub fn goes_on(&self) -> Option<Turn> {
-        self.ringing.map(|Ringing { since, latest, .. }| Turn { is_begin: true, reading: latest, since })
+    pub fn goes_on(&self) -> Option<AlarmTransition> {
+        self.ringing.map(|Ringing { since, latest, .. }| AlarmTransition {
+            is_begin: true,
+            reading: latest,
+            since,
+        })
     }
 
     /// True if the last minute was calm and no anomaly is under way.
@@ -64,7 +68,13 @@ impl Alarm {
     }
 
     /// Applies the next minute. `is_strange` counts toward a beginning, `is_calm` toward an end.
-    pub fn minute(&mut self, minute: u64, reading: Reading, is_strange: bool, is_calm: bool) -> Option<Turn> {
+    pub fn minute(
+        &mut self,
+        minute: u64,
+        reading: Reading,
+        is_strange: bool,
+        is_calm: bool,
+    ) -> Option<AlarmTransition> {
         let speaks = if self.ringing.is_some() { is_calm } else { is_strange };
         self.run = if speaks { self.run + 1 } else { 0 };
         match &mut self.ringing {
@@ -72,7 +82,7 @@ impl Alarm {
                 let since = (minute + 1).saturating_sub(u64::from(self.run));
                 self.run = 0;
                 self.ringing = Some(Ringing { since, most: reading, latest: reading });
-                Some(Turn { is_begin: true, reading, since })
+                Some(AlarmTransition { is_begin: true, reading, since })
             }
             None => None,
             Some(ringing) => {
@@ -86,7 +96,7 @@ impl Alarm {
                 }
                 self.run = 0;
                 self.ringing = None;
-                Some(Turn { is_begin: false, reading: most, since })
+                Some(AlarmTransition { is_begin: false, reading: most, since })
             }
         }
     }

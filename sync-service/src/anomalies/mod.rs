@@ -2,10 +2,10 @@
 //!
 //! | anomaly | comparison |
 //! |---|---|
-//! | [`Kind::Rate`] | a rule's limited requests with its usual number at that hour ([`rate`]) |
-//! | [`Kind::Pop`] | the same at one POP, corrected for the trend of all POPs ([`pops`]) |
-//! | [`Kind::TopKey`] | the key that a rule limits most with the top keys of the last day ([`top_key`]) |
-//! | [`Kind::Share`] | a rule's limited requests with its demand ([`share`]) |
+//! | [`AnomalyKind::Rate`] | a rule's limited requests with its usual number at that hour ([`rate`]) |
+//! | [`AnomalyKind::Pop`] | the same at one POP, corrected for the trend of all POPs ([`pops`]) |
+//! | [`AnomalyKind::TopKey`] | the key that a rule limits most with the top keys of the last day ([`top_key`]) |
+//! | [`AnomalyKind::Share`] | a rule's limited requests with its demand ([`share`]) |
 //!
 //! Counts are compared as logarithms, so a band is a factor. The usual value is a median by hour of the week,
 //! and the width of the band comes from the median of absolute deviations (MAD): a few strange minutes move
@@ -25,8 +25,8 @@ pub mod top_key;
 
 use std::collections::BTreeMap;
 
+use alarm::AlarmTransition;
 pub use alarm::Reading;
-use alarm::Turn;
 pub use minute::{FLOOR, RuleMinute};
 use pops::OfPops;
 use rate::OfRate;
@@ -41,7 +41,7 @@ const KEPT_MINUTES: u64 = 8 * 24 * 60;
 
 /// Kind of anomaly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum AnomalyKind {
     /// A rule limits more than it usually does.
     Rate,
     /// A POP limits more than it usually does, compared with the other POPs.
@@ -52,7 +52,7 @@ pub enum Kind {
     Share,
 }
 
-impl Kind {
+impl AnomalyKind {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::Rate, Self::Pop, Self::TopKey, Self::Share];
 
@@ -69,9 +69,9 @@ impl Kind {
 
 /// Beginning or end of an anomaly.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Change {
+pub struct AnomalyChange {
     /// Kind of anomaly.
-    pub kind: Kind,
+    pub kind: AnomalyKind,
     /// True for a beginning, false for an end.
     pub is_begin: bool,
     /// Rule that is affected.
@@ -88,7 +88,7 @@ pub struct Change {
 
 /// Thresholds of the detector.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
+pub struct Thresholds {
     /// Fraction of its demand that a rule may limit.
     pub share_max: f64,
     /// Minutes for which a rule, a POP or a key must have been watched before its usual value is known; at most
@@ -96,7 +96,7 @@ pub struct Terms {
     pub learn: u32,
 }
 
-impl Default for Terms {
+impl Default for Thresholds {
     fn default() -> Self {
         Self { share_max: 0.5, learn: LEARN_MAX }
     }
@@ -106,7 +106,7 @@ impl Default for Terms {
 #[derive(Debug)]
 pub struct Detector {
     rules: BTreeMap<String, Watched>,
-    terms: Terms,
+    terms: Thresholds,
 }
 
 #[derive(Debug)]
@@ -120,13 +120,13 @@ struct Watched {
 
 impl Detector {
     /// Detector without history.
-    pub fn new(terms: Terms) -> Self {
+    pub fn new(terms: Thresholds) -> Self {
         Self { rules: BTreeMap::new(), terms }
     }
 
     /// Applies the activity of `minute` (since 1970). Call it once per minute. Rules that are absent had no
     /// requests.
-    pub fn minute(&mut self, minute: u64, mut rules: BTreeMap<String, RuleMinute>) -> Vec<Change> {
+    pub fn minute(&mut self, minute: u64, mut rules: BTreeMap<String, RuleMinute>) -> Vec<AnomalyChange> {
         for (rule, of) in &rules {
             if of.limited > 0 && !self.rules.contains_key(rule) && self.rules.len() < RULES_MAX {
                 self.rules.insert(rule.clone(), Watched::new(minute, self.terms));
@@ -146,13 +146,13 @@ impl Detector {
     }
 
     /// Anomalies that are under way, each with the last minute's reading.
-    pub fn under_way(&self) -> Vec<Change> {
+    pub fn under_way(&self) -> Vec<AnomalyChange> {
         self.rules.iter().flat_map(|(rule, watched)| watched.under_way(rule)).collect()
     }
 }
 
 impl Watched {
-    fn new(minute: u64, Terms { share_max, learn }: Terms) -> Self {
+    fn new(minute: u64, Thresholds { share_max, learn }: Thresholds) -> Self {
         Self {
             rate: OfRate::new(learn),
             pops: OfPops::new(learn),
@@ -162,9 +162,12 @@ impl Watched {
         }
     }
 
-    fn under_way(&self, rule: &str) -> Vec<Change> {
+    fn under_way(&self, rule: &str) -> Vec<AnomalyChange> {
         let of =
-            |kind, pop: Option<&str>, key: Option<&[u8]>, Turn { is_begin, reading, since }: Turn| Change {
+            |kind,
+             pop: Option<&str>,
+             key: Option<&[u8]>,
+             AlarmTransition { is_begin, reading, since }: AlarmTransition| AnomalyChange {
                 kind,
                 is_begin,
                 rule: rule.to_owned(),
@@ -173,27 +176,28 @@ impl Watched {
                 reading,
                 since,
             };
-        let rate = self.rate.goes_on().map(|turn| of(Kind::Rate, None, None, turn));
-        let pops = self.pops.go_on().map(|(pop, turn)| of(Kind::Pop, Some(pop), None, turn));
-        let top_key = self.top_key.goes_on().map(|(key, turn)| of(Kind::TopKey, None, Some(key), turn));
-        let share = self.share.goes_on().map(|turn| of(Kind::Share, None, None, turn));
+        let rate = self.rate.goes_on().map(|turn| of(AnomalyKind::Rate, None, None, turn));
+        let pops = self.pops.go_on().map(|(pop, turn)| of(AnomalyKind::Pop, Some(pop), None, turn));
+        let top_key =
+            self.top_key.goes_on().map(|(key, turn)| of(AnomalyKind::TopKey, None, Some(key), turn));
+        let share = self.share.goes_on().map(|turn| of(AnomalyKind::Share, None, None, turn));
         rate.into_iter().chain(pops).chain(top_key).chain(share).collect()
     }
 
-    fn minute(&mut self, minute: u64, rule: &str, of: &RuleMinute, changes: &mut Vec<Change>) {
-        let mut add = |kind, pop: Option<&str>, key: Option<Box<[u8]>>, turn: Option<Turn>| {
-            let Some(Turn { is_begin, reading, since }) = turn else { return };
+    fn minute(&mut self, minute: u64, rule: &str, of: &RuleMinute, changes: &mut Vec<AnomalyChange>) {
+        let mut add = |kind, pop: Option<&str>, key: Option<Box<[u8]>>, turn: Option<AlarmTransition>| {
+            let Some(AlarmTransition { is_begin, reading, since }) = turn else { return };
             let (rule, pop) = (rule.to_owned(), pop.map(str::to_owned));
-            changes.push(Change { kind, is_begin, rule, pop, key, reading, since });
+            changes.push(AnomalyChange { kind, is_begin, rule, pop, key, reading, since });
         };
-        add(Kind::Rate, None, None, self.rate.minute(minute, of.limited));
+        add(AnomalyKind::Rate, None, None, self.rate.minute(minute, of.limited));
         for (pop, turn) in self.pops.minute(minute, &of.pops) {
-            add(Kind::Pop, Some(&pop), None, Some(turn));
+            add(AnomalyKind::Pop, Some(&pop), None, Some(turn));
         }
         for (key, turn) in self.top_key.minute(minute, of) {
-            add(Kind::TopKey, None, Some(key), Some(turn));
+            add(AnomalyKind::TopKey, None, Some(key), Some(turn));
         }
-        add(Kind::Share, None, None, self.share.minute(minute, of));
+        add(AnomalyKind::Share, None, None, self.share.minute(minute, of));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::alarm::{Alarm, Reading, Turn};
+use super::alarm::{Alarm, AlarmTransition, Reading};
 use super::minute::{FLOOR, count, level};
 use super::season::median;
 use super::smooth::Smooth;
@@ -42,7 +42,7 @@ impl OfPops {
 
     /// Applies the tokens that each POP limited in a minute. POPs that are absent limited nothing.
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
-    pub fn minute(&mut self, minute: u64, limited: &BTreeMap<String, u64>) -> Vec<(String, Turn)> {
+    pub fn minute(&mut self, minute: u64, limited: &BTreeMap<String, u64>) -> Vec<(String, AlarmTransition)> {
         let found_at = |pop: &str| limited.get(pop).map_or(0.0, |limited| *limited as f64);
         // Subtracts the trend that all POPs share.
         let names = self.pops.keys().chain(limited.keys().filter(|pop| !self.pops.contains_key(*pop)));
@@ -69,7 +69,7 @@ impl OfPops {
                 of.alarm.minute(minute, reading, is_strange, is_over).map(|turn| (pop.clone(), turn)),
             );
             if of.alarm.is_calm() && !is_strange {
-                of.usual.hear(now - of_all);
+                of.usual.observe(now - of_all);
             }
             of.idle = if limited.contains_key(pop) { 0 } else { of.idle + 1 };
         }
@@ -78,7 +78,7 @@ impl OfPops {
     }
 
     /// Anomalies that are under way, by POP, each with the last minute's reading.
-    pub fn go_on(&self) -> impl Iterator<Item = (&str, Turn)> {
+    pub fn go_on(&self) -> impl Iterator<Item = (&str, AlarmTransition)> {
         self.pops.iter().filter_map(|(pop, of)| Some((pop.as_str(), of.alarm.goes_on()?)))
     }
 }

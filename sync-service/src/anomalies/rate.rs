@@ -1,6 +1,6 @@
 //! Detects a rule that limits more than usual.
 
-use super::alarm::{Alarm, Reading, Turn};
+use super::alarm::{Alarm, AlarmTransition, Reading};
 use super::minute::{FLOOR, count, level};
 use super::season::Season;
 
@@ -26,11 +26,11 @@ impl OfRate {
 
     /// Applies a minute in which `limited` tokens were limited.
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
-    pub fn minute(&mut self, minute: u64, limited: u64) -> Option<Turn> {
+    pub fn minute(&mut self, minute: u64, limited: u64) -> Option<AlarmTransition> {
         let found = limited as f64;
         let now = level(found);
         let Some(expected) = self.season.expected(minute) else {
-            self.season.hear(minute, now, true);
+            self.season.observe(minute, now, true);
             return None;
         };
         let width = WIDTH_MIN.max(WIDTH_SPREADS * self.season.spread());
@@ -40,12 +40,12 @@ impl OfRate {
         let is_strange = now > bound && found >= FLOOR;
         let is_over = now < expected + width.max(peak) / 2.0 || found < FLOOR / 2.0;
         let turn = self.alarm.minute(minute, reading, is_strange, is_over);
-        self.season.hear(minute, now, self.alarm.is_calm() && !is_strange);
+        self.season.observe(minute, now, self.alarm.is_calm() && !is_strange);
         turn
     }
 
     /// Reading of the last minute, if an anomaly is under way.
-    pub fn goes_on(&self) -> Option<Turn> {
+    pub fn goes_on(&self) -> Option<AlarmTransition> {
         self.alarm.goes_on()
     }
 }

@@ -104,7 +104,7 @@ impl Season {
     }
 
     /// Applies the level of a minute. `is_calm` is true if nothing was strange in it.
-    pub fn hear(&mut self, minute: u64, level: f64, is_calm: bool) {
+    pub fn observe(&mut self, minute: u64, level: f64, is_calm: bool) {
         let hour = minute / HOUR;
         if let Some(known) = self.hour.filter(|known| *known != hour) {
             self.end_hour(known);

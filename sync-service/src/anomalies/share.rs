@@ -1,6 +1,6 @@
 //! Detects a rule that limits most of its demand.
 
-use super::alarm::{Alarm, Reading, Turn};
+use super::alarm::{Alarm, AlarmTransition, Reading};
 use super::minute::{FLOOR, RuleMinute};
 
 /// Minimum number of limited keys. A few limited keys are greedy clients; many suggest a quota that is too
@@ -24,7 +24,7 @@ impl OfShare {
 
     /// Applies the activity of a minute.
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
-    pub fn minute(&mut self, minute: u64, of: &RuleMinute) -> Option<Turn> {
+    pub fn minute(&mut self, minute: u64, of: &RuleMinute) -> Option<AlarmTransition> {
         let share = of.limited as f64 / (of.asked as f64).max(1.0);
         let counts = of.limited as f64 >= FLOOR && of.keys >= KEYS_MIN;
         let reading = Reading { found: share, usual: 0.0, bound: self.share_max };
@@ -33,7 +33,7 @@ impl OfShare {
     }
 
     /// Reading of the last minute, if an anomaly is under way.
-    pub fn goes_on(&self) -> Option<Turn> {
+    pub fn goes_on(&self) -> Option<AlarmTransition> {
         self.alarm.goes_on()
     }
 }

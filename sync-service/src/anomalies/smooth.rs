@@ -27,7 +27,7 @@ impl Smooth {
     }
 
     /// Applies the level of a minute.
-    pub fn hear(&mut self, level: f64) {
+    pub fn observe(&mut self, level: f64) {
         self.heard = self.heard.saturating_add(1);
         // The first minutes are averaged.
         let pace = PACE.max(1.0 / f64::from(self.heard));

@@ -56,7 +56,7 @@ impl Random {
 /// Something strange that a rule does for a while.
 #[derive(Clone, Debug)]
 struct Attack {
-    kind: Kind,
+    kind: AnomalyKind,
     from: u64,
     until: u64,
     factor: f64,
@@ -128,11 +128,11 @@ impl World {
             let now = |kind| {
                 attacks.iter().filter(move |it| it.kind == kind && (it.from..it.until).contains(&minute))
             };
-            let of_all: f64 = now(Kind::Rate).map(|it| it.factor).product();
+            let of_all: f64 = now(AnomalyKind::Rate).map(|it| it.factor).product();
             let mut pops = BTreeMap::new();
             for (pop, slow) in self.slow_pops.iter().enumerate() {
                 let weight = (pop + 1) as f64 / (POPS * (POPS + 1) / 2) as f64;
-                let own: f64 = now(Kind::Pop).filter(|it| it.pop == pop).map(|it| it.factor).product();
+                let own: f64 = now(AnomalyKind::Pop).filter(|it| it.pop == pop).map(|it| it.factor).product();
                 let mean = usual * of_all * own * weight * (slow + 0.15 * random.normal()).exp();
                 let count = random.poisson(mean);
                 if count > 0 {
@@ -144,7 +144,7 @@ impl World {
             let usual_top = (0.1 * limited as f64 * (0.3 * random.normal()).exp()) as u64;
             let keys = if random.below(10) == 0 { 1 << 40 } else { 20 };
             let mut top = (format!("key{}", random.below(keys)), usual_top.min(limited));
-            for attack in now(Kind::TopKey) {
+            for attack in now(AnomalyKind::TopKey) {
                 let count = random.poisson(attack.factor * (0.1 * usual).max(30.0));
                 if count > top.1 {
                     top = (format!("attacker since {}", attack.from), count);
@@ -160,8 +160,8 @@ impl World {
 }
 
 /// What begins in `days` of traffic.
-fn begun(seed: u64, days: u64, attacks: &[Attack], has_job: bool) -> Vec<(u64, Change)> {
-    let (mut world, mut detector) = (World::new(seed), Detector::new(Terms::default()));
+fn begun(seed: u64, days: u64, attacks: &[Attack], has_job: bool) -> Vec<(u64, AnomalyChange)> {
+    let (mut world, mut detector) = (World::new(seed), Detector::new(Thresholds::default()));
     let mut begun = Vec::new();
     // A Monday, for all that matters: any day will do.
     for minute in 20_000 * DAY..(20_000 + days) * DAY {
@@ -182,7 +182,7 @@ fn fourteen_usual_days_have_next_to_no_false_alarms() {
 }
 
 /// How long after it began an attack of `kind` was found at each of its rules.
-fn found_after(kind: Kind, rules: &[&str]) -> Vec<(u64, f64, Option<u64>)> {
+fn found_after(kind: AnomalyKind, rules: &[&str]) -> Vec<(u64, f64, Option<u64>)> {
     let mut found = Vec::new();
     for seed in 0..SEEDS {
         let mut random = Random(seed ^ 0x5eed);
@@ -223,17 +223,17 @@ fn all_within(found: &[(u64, f64, Option<u64>)], most: u64) {
 
 #[test]
 fn every_attack_on_a_rule_of_five_times_the_usual_is_found_within_minutes() {
-    all_within(&found_after(Kind::Rate, &["busy", "quiet"]), LATEST);
+    all_within(&found_after(AnomalyKind::Rate, &["busy", "quiet"]), LATEST);
 }
 
 #[test]
 fn every_pop_that_limits_five_times_the_usual_is_found_within_minutes() {
-    all_within(&found_after(Kind::Pop, &["busy"]), LATEST);
+    all_within(&found_after(AnomalyKind::Pop, &["busy"]), LATEST);
 }
 
 #[test]
 fn every_new_key_that_is_limited_five_times_as_much_as_the_usual_top_is_found_within_minutes() {
-    all_within(&found_after(Kind::TopKey, &["busy", "quiet"]), LATEST);
+    all_within(&found_after(AnomalyKind::TopKey, &["busy", "quiet"]), LATEST);
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn a_daily_job_is_strange_on_its_first_three_days_and_usual_from_then_on() {
 
 #[test]
 fn a_rule_that_limits_most_of_what_many_keys_ask_is_found() {
-    let mut detector = Detector::new(Terms::default());
+    let mut detector = Detector::new(Thresholds::default());
     let of = |limited, keys| {
         let minute = RuleMinute { asked: 1_000, limited, keys, ..RuleMinute::default() };
         BTreeMap::from([("login".to_owned(), minute)])
@@ -259,7 +259,7 @@ fn a_rule_that_limits_most_of_what_many_keys_ask_is_found() {
         let minutes = from..from + 10;
         let of_share = |minute| {
             let changes = detector.minute(minute, of(limited, keys));
-            let change = changes.into_iter().find(|change| change.kind == Kind::Share)?;
+            let change = changes.into_iter().find(|change| change.kind == AnomalyKind::Share)?;
             Some((minute, change.is_begin))
         };
         minutes.filter_map(of_share).collect()
@@ -272,7 +272,7 @@ fn a_rule_that_limits_most_of_what_many_keys_ask_is_found() {
 
 #[test]
 fn what_grows_slowly_is_found_once_it_is_six_times_what_it_was_a_week_ago() {
-    let mut detector = Detector::new(Terms::default());
+    let mut detector = Detector::new(Thresholds::default());
     let mut begun = None;
     for minute in 0..8 * DAY {
         // Doubles every two hours from the eighth day on.
@@ -290,7 +290,7 @@ fn what_grows_slowly_is_found_once_it_is_six_times_what_it_was_a_week_ago() {
 
 #[test]
 fn rules_that_nobody_reports_are_forgotten_and_their_number_is_bounded() {
-    let mut detector = Detector::new(Terms::default());
+    let mut detector = Detector::new(Thresholds::default());
     let many =
         (0..2 * RULES_MAX).map(|n| (n.to_string(), RuleMinute { limited: 1, ..RuleMinute::default() }));
     detector.minute(0, many.collect());
@@ -302,14 +302,16 @@ fn rules_that_nobody_reports_are_forgotten_and_their_number_is_bounded() {
 #[test]
 fn it_learns_for_as_long_as_it_is_told() {
     let after = |learn| {
-        let mut detector = Detector::new(Terms { learn, ..Terms::default() });
+        let mut detector = Detector::new(Thresholds { learn, ..Thresholds::default() });
         let begun = (0..2 * DAY).find(|minute| {
             // An attack of three minutes every ten, by another key each time.
             let (limited, key) = if minute % 10 > 6 { (9_000, minute / 10) } else { (100, u64::MAX) };
             let top = Some((key.to_le_bytes().into(), limited));
             let of = RuleMinute { asked: 10_000, limited, top, ..RuleMinute::default() };
             let changes = detector.minute(*minute, BTreeMap::from([("login".to_owned(), of)]));
-            [Kind::Rate, Kind::TopKey].iter().all(|kind| changes.iter().any(|change| change.kind == *kind))
+            [AnomalyKind::Rate, AnomalyKind::TopKey]
+                .iter()
+                .all(|kind| changes.iter().any(|change| change.kind == *kind))
         });
         begun.expect("it is found")
     };

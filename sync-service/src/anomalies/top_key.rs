@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::alarm::{Alarm, Reading, Turn};
+use super::alarm::{Alarm, AlarmTransition, Reading};
 use super::minute::{FLOOR, RuleMinute, count, level};
 use super::smooth::Smooth;
 
@@ -40,7 +40,7 @@ impl OfTopKey {
 
     /// Applies the activity of a minute.
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
-    pub fn minute(&mut self, minute: u64, of: &RuleMinute) -> Vec<(Box<[u8]>, Turn)> {
+    pub fn minute(&mut self, minute: u64, of: &RuleMinute) -> Vec<(Box<[u8]>, AlarmTransition)> {
         let (top, found) = match &of.top {
             Some((key, found)) => (Some(key), *found as f64),
             None => (None, 0.0),
@@ -79,13 +79,13 @@ impl OfTopKey {
             self.know(minute, top.map(AsRef::as_ref));
         }
         if !is_watched {
-            self.usual.iter_mut().for_each(|usual| usual.hear(now));
+            self.usual.iter_mut().for_each(|usual| usual.observe(now));
         }
         turns
     }
 
     /// Key and last reading, if an anomaly is under way.
-    pub fn goes_on(&self) -> Option<(&[u8], Turn)> {
+    pub fn goes_on(&self) -> Option<(&[u8], AlarmTransition)> {
         let (key, alarm) = self.watched.as_ref()?;
         Some((key, alarm.goes_on()?))
     }

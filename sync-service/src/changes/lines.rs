@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Changed, Changes};
+use super::{Differences, RuleDifference};
 
 /// Maximum number of characters shown of a value.
 const VALUE_CHARS_MAX: usize = 100;
 
-impl Changes {
+impl Differences {
     /// Renders the changes between `old` and `new`, one line per rule and field. Names are as they were
     /// submitted.
     pub fn lines(&self, old: &Value, new: &Value) -> Vec<String> {
@@ -17,7 +17,7 @@ impl Changes {
         let mut lines: Vec<_> = added.iter().map(|rule| format!("+ rule {rule}")).collect();
         lines.extend(removed.iter().map(|rule| format!("- rule {rule}")));
         let (old_rules, new_rules) = (by_name(old), by_name(new));
-        for Changed { rule, fields } in changed {
+        for RuleDifference { rule, fields } in changed {
             lines.push(format!("~ rule {rule}"));
             let (old, new) = (old_rules.get(rule.as_str()), new_rules.get(rule.as_str()));
             let moved = |field: &String| format!("    {}", moved(field, old.copied(), new.copied()));
@@ -58,7 +58,7 @@ mod tests {
     use serde_json::json;
 
     fn lines(old: &Value, new: &Value) -> Vec<String> {
-        Changes::between(old, new).lines(old, new)
+        Differences::between(old, new).lines(old, new)
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use serde::Serialize;
 use weir_rules::reading::ConfigError;
 
-use super::place::{Part, Places};
+use super::place::{FilePart, Places};
 use super::warn::Warning;
-use crate::document::Fault;
+use crate::document::DocumentError;
 
 /// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -48,13 +48,13 @@ impl Finding {
     }
 
     /// Errors of a part of a file with this content.
-    pub(super) fn errors(fault: Fault, bytes: &[u8], part: Part<'_>) -> Vec<Self> {
+    pub(super) fn errors(fault: DocumentError, bytes: &[u8], part: FilePart<'_>) -> Vec<Self> {
         match fault {
-            Fault::Text(misread) => {
+            DocumentError::Text(misread) => {
                 let (line, column) = misread.at.unzip();
                 vec![Self { line, column, ..Self::of_file(misread.problem) }]
             }
-            Fault::Fields(errors) => {
+            DocumentError::Fields(errors) => {
                 let places = Places::within(bytes, part);
                 errors.into_iter().map(|error| Self::error(error, &places)).collect()
             }
@@ -69,7 +69,7 @@ impl Finding {
     }
 
     /// Warnings about a part of a file with this content.
-    pub(super) fn warnings(warnings: Vec<Warning>, bytes: &[u8], part: Part<'_>) -> Vec<Self> {
+    pub(super) fn warnings(warnings: Vec<Warning>, bytes: &[u8], part: FilePart<'_>) -> Vec<Self> {
         if warnings.is_empty() {
             return Vec::new();
         }

@@ -1,30 +1,30 @@
 //! Explanation of each rule of a valid file, and the worst case of a fleet's overshoot.
 
 use serde_json::Value;
-use weir_budget::bound::{Fleet, bound, usual};
+use weir_budget::bound::{FleetParameters, bound, usual};
 use weir_rules::Rule;
 use weir_rules::algorithm::Algorithm;
-use weir_rules::config::{Config, SyncConfig};
+use weir_rules::config::{PluginConfig, SyncConfig};
 use weir_rules::mode::Mode;
 use weir_rules::reading::ShortForm;
-use weir_wire::law::Law;
 use weir_wire::messages::RULES_MAX;
-use weir_wire::sharing::WhenUnsynced;
+use weir_wire::refill_policy::RefillPolicy;
+use weir_wire::sharing::OnSyncLoss;
 
 use super::{explain, table};
 use crate::document::Whole;
 
 /// Parameters of the explanation.
-pub(super) struct Judge {
+pub(super) struct ExplainParameters {
     /// The fleet.
-    pub(super) fleet: Fleet,
+    pub(super) fleet: FleetParameters,
     /// Description of the fleet.
     pub(super) called: String,
     /// New keys a second.
     pub(super) newcomers: u64,
 }
 
-impl Judge {
+impl ExplainParameters {
     /// Explains the rules of the file at `path`; without warnings.
     pub(super) fn page(&self, path: &str, whole: &Whole) -> String {
         let Self { fleet, called, newcomers } = self;
@@ -98,7 +98,7 @@ fn flow(value: &Value) -> String {
 }
 
 /// Describes the fields of a plugin configuration beside its rules.
-fn of_plugin(plugin: &Config) -> String {
+fn of_plugin(plugin: &PluginConfig) -> String {
     let addresses = plugin.addresses;
     let sync = plugin.sync.as_ref().map_or_else(
         || "no sync: the POP is on its own".into(),
@@ -112,7 +112,7 @@ fn of_plugin(plugin: &Config) -> String {
 }
 
 /// Overshoot of a key over the rule's quota in the worst case; none if the rule limits nothing.
-fn worst_case(rule: &Rule, fleet: &Fleet) -> Option<String> {
+fn worst_case(rule: &Rule, fleet: &FleetParameters) -> Option<String> {
     if rule.variant.is_unlimited() || rule.enforcement.mode != Mode::Enforce {
         return None;
     }
@@ -125,9 +125,11 @@ fn worst_case(rule: &Rule, fleet: &Fleet) -> Option<String> {
     let at_all = u64::from(rule.algorithm.limit()) * pops;
     let told = match &rule.algorithm {
         // A single POP counts everything, and no other's counts are late.
-        _ if pops == 1 && rule.sharing.law == Law::Steady => "0, as one POP counts everything.".into(),
+        _ if pops == 1 && rule.sharing.refill_policy == RefillPolicy::Continuous => {
+            "0, as one POP counts everything.".into()
+        }
         Algorithm::TokenBucket(_) => match bound(rule.quota, &rule.sharing, fleet) {
-            0 if rule.when_unsynced == WhenUnsynced::Deny => "no key gets above its quota.".into(),
+            0 if rule.when_unsynced == OnSyncLoss::Deny => "no key gets above its quota.".into(),
             0 => "no key gets above its quota, while its POPs are in touch.".into(),
             tokens => format!(
                 "a key gets {tokens} above its quota for a while, and pays it back. While no exchange fails it is \

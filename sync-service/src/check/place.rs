@@ -18,7 +18,7 @@ pub(super) struct Places<'a> {
 
 /// Part of a file: a place in one of its documents.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Part<'a> {
+pub(super) struct FilePart<'a> {
     /// Index of the document, from 0.
     pub(super) document: usize,
     /// The place.
@@ -37,11 +37,11 @@ impl<'a> Places<'a> {
     /// The places of a file; without positions if it cannot be read.
     #[cfg(test)]
     fn of(bytes: &[u8]) -> Self {
-        Self::within(bytes, Part::default())
+        Self::within(bytes, FilePart::default())
     }
 
     /// Positions of a part of a file; empty if it cannot be parsed.
-    pub(super) fn within(bytes: &[u8], part: Part<'a>) -> Self {
+    pub(super) fn within(bytes: &[u8], part: FilePart<'a>) -> Self {
         let options = serde_saphyr::options! { budget: budget() };
         let text = str::from_utf8(bytes).ok();
         let read = text.and_then(|text| serde_saphyr::from_multiple_with_options(text, options).ok());

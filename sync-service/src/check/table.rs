@@ -3,8 +3,8 @@
 use weir_rules::Rule;
 use weir_rules::algorithm::Algorithm;
 use weir_rules::mode::Mode;
-use weir_wire::law::Law;
-use weir_wire::sharing::WhenUnsynced;
+use weir_wire::refill_policy::RefillPolicy;
+use weir_wire::sharing::OnSyncLoss;
 use weir_wire::time::SECOND_NS;
 
 use super::explain::amount::{article, span};
@@ -45,8 +45,8 @@ fn is_bucket(rule: &Rule) -> bool {
 fn lasts_ns(rule: &Rule) -> Option<u64> {
     match &rule.algorithm {
         // A key without an entry acquires tokens as well.
-        Algorithm::TokenBucket(_) if rule.sharing.law != Law::Steady => None,
-        Algorithm::TokenBucket(_) if rule.sharing.strict && rule.when_unsynced == WhenUnsynced::Deny => None,
+        Algorithm::TokenBucket(_) if rule.sharing.refill_policy != RefillPolicy::Continuous => None,
+        Algorithm::TokenBucket(_) if rule.sharing.strict && rule.when_unsynced == OnSyncLoss::Deny => None,
         Algorithm::TokenBucket(quota) => {
             let withheld = quota.burst().saturating_sub(rule.sharing.local_burst);
             let tokens = u64::from(rule.cost.usual()) + u64::from(withheld);

@@ -10,11 +10,11 @@ mod warning;
 mod written;
 
 use weir_rules::algorithm::Algorithm;
-use weir_rules::config::Config;
+use weir_rules::config::PluginConfig;
 use weir_rules::matching::{Clause, Condition, PathMatch, Test};
 use weir_rules::mode::Mode;
 use weir_rules::{Rule, RuleSet};
-use weir_wire::sharing::WhenUnsynced;
+use weir_wire::sharing::OnSyncLoss;
 
 pub use self::warning::Warning;
 use self::written::of_condition;
@@ -50,7 +50,7 @@ pub fn warnings(set: &RuleSet) -> Vec<Warning> {
 }
 
 /// Warns of the fields of a plugin configuration beside its rules.
-pub fn of_plugin(plugin: &Config) -> Option<Warning> {
+pub fn of_plugin(plugin: &PluginConfig) -> Option<Warning> {
     let problem = "keys that are not addresses leave the POP under a hash that anybody can compute: expected key_secret, \
                    the same at every POP";
     plugin.keys_are_unkeyed().then(|| Warning::at("sync".into(), problem))
@@ -165,13 +165,13 @@ fn shadows(other: &Rule, rule: &Rule) -> bool {
     };
     // Budgets with different refill policies cannot be compared by rate and burst: one request in flight is not
     // one per window.
-    let is_tighter = other.sharing.law == sharing.law
+    let is_tighter = other.sharing.refill_policy == sharing.refill_policy
         && other.quota.burst() <= quota.burst()
         && other.quota.token_ns() >= quota.token_ns()
         && other.sharing.local_burst <= sharing.local_burst
         && other.sharing.floors == sharing.floors
         && (other.sharing.strict || !sharing.strict)
-        && (other.when_unsynced == *when_unsynced || *when_unsynced == WhenUnsynced::Local);
+        && (other.when_unsynced == *when_unsynced || *when_unsynced == OnSyncLoss::Local);
     is_alike && is_wider && is_tighter && contains(&other.matches, matches)
 }
 

@@ -1,6 +1,6 @@
 //! HTTP API client of the commands: address, credentials, and errors.
 
-mod ask;
+mod request;
 mod trouble;
 
 use std::fmt;
@@ -17,15 +17,15 @@ use serde_json::Value;
 use url::{Host, Url};
 
 use self::trouble::{detail, is_gateways, out_of_reach, perhaps_made, refused};
-use super::said::{EXIT_CODES, Failure};
+use super::output::{EXIT_CODES, Failure};
 use super::tls;
 use crate::config::token;
 use crate::config::values::Secret;
-use crate::http_client::Peer;
+use crate::http_client::HttpServer;
 use crate::input;
 use crate::rules::COMMENT_BYTES_MAX;
 
-pub(super) use self::ask::Ask;
+pub(super) use self::request::ApiRequest;
 
 /// Default address of a weir-sync.
 const URL_DEFAULT: &str = "http://127.0.0.1:7878";
@@ -79,13 +79,13 @@ pub(super) fn comment() -> Arg {
 /// Client of one weir-sync.
 pub(super) struct Api {
     url: Url,
-    peer: Peer,
+    peer: HttpServer,
     token: Option<Secret>,
 }
 
 /// Successful answer.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct ApiResponse {
     /// Version in its entity tag.
     pub(super) version: Option<u64>,
     /// JSON body.
@@ -93,9 +93,9 @@ pub(super) struct Answer {
 }
 
 /// Answer, or a refusal that the command may handle.
-pub(super) enum Outcome {
+pub(super) enum ApiResult {
     /// Success.
-    Done(Answer),
+    Done(ApiResponse),
     /// Refusal with its status and problem document.
     Refused(StatusCode, Value),
 }
@@ -111,7 +111,7 @@ impl Api {
             "https" => Some((tls::connector(text("ca-file"))?, server_name(&url)?)),
             _ => None,
         };
-        let peer = Peer {
+        let peer = HttpServer {
             host: host(&url),
             port: url.port_or_known_default().unwrap_or_default(),
             tls,
@@ -121,15 +121,15 @@ impl Api {
     }
 
     /// Sends a request. A refusal is a failure.
-    pub(super) async fn ask(&self, ask: Ask<'_>) -> Result<Answer, Failure> {
+    pub(super) async fn ask(&self, ask: ApiRequest<'_>) -> Result<ApiResponse, Failure> {
         match self.try_ask(ask).await? {
-            Outcome::Done(answer) => Ok(answer),
-            Outcome::Refused(status, problem) => Err(self.refusal(status, &problem)),
+            ApiResult::Done(answer) => Ok(answer),
+            ApiResult::Refused(status, problem) => Err(self.refusal(status, &problem)),
         }
     }
 
     /// Sends a request. Fails only if there is no usable answer.
-    pub(super) async fn try_ask(&self, ask: Ask<'_>) -> Result<Outcome, Failure> {
+    pub(super) async fn try_ask(&self, ask: ApiRequest<'_>) -> Result<ApiResult, Failure> {
         let shown_by = ask.shown_by();
         let answer = self.peer.exchange(self.request(ask)?).await;
         let answer = answer.map_err(|error| out_of_reach(&self.url, &error, shown_by))?;
@@ -141,7 +141,7 @@ impl Api {
         refused(status, problem, self.token.is_some())
     }
 
-    fn request(&self, ask: Ask<'_>) -> Result<Request<Full<Bytes>>, Failure> {
+    fn request(&self, ask: ApiRequest<'_>) -> Result<Request<Full<Bytes>>, Failure> {
         let url = ask.url(&self.url);
         let path = match url.query() {
             Some(query) => format!("{}?{query}", url.path()),
@@ -168,7 +168,7 @@ impl Api {
     }
 
     /// Classifies an answer. `shown_by` is the command that shows whether a change was made.
-    fn judged(&self, answer: &Response<Bytes>, shown_by: Option<&str>) -> Result<Outcome, Failure> {
+    fn judged(&self, answer: &Response<Bytes>, shown_by: Option<&str>) -> Result<ApiResult, Failure> {
         let (status, body) = (answer.status(), serde_json::from_slice::<Value>(answer.body()));
         let Some(body) = body.ok().filter(|body| status.is_success() || !detail(body).is_empty()) else {
             if is_gateways(status) {
@@ -191,11 +191,11 @@ impl Api {
             return Err(Failure::out_of_reach(sentence));
         }
         if !status.is_success() {
-            return Ok(Outcome::Refused(status, body));
+            return Ok(ApiResult::Refused(status, body));
         }
         let tag = answer.headers().get(ETAG).and_then(|tag| tag.to_str().ok());
         let version = tag.and_then(|tag| tag.trim_matches('"').parse().ok());
-        Ok(Outcome::Done(Answer { version, body }))
+        Ok(ApiResult::Done(ApiResponse { version, body }))
     }
 }
 

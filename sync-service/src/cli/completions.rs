@@ -3,7 +3,7 @@
 use clap::{Arg, ArgMatches, Command, value_parser};
 use clap_complete::{Shell, generate};
 
-use super::said::{Answered, Failure, Said};
+use super::output::{CommandOutput, CommandResult, Failure};
 
 /// Name of the command.
 pub(super) const NAME: &str = "completions";
@@ -18,10 +18,10 @@ pub(super) fn command() -> Command {
 }
 
 /// Generates the completions of `whole`.
-pub(super) fn run(matches: &ArgMatches, mut whole: Command) -> Answered {
+pub(super) fn run(matches: &ArgMatches, mut whole: Command) -> CommandResult {
     let shell = matches.get_one::<Shell>("shell").copied().unwrap_or(Shell::Bash);
     let mut page = Vec::new();
     let name = whole.get_name().to_owned();
     generate(shell, &mut whole, name, &mut page);
-    String::from_utf8(page).map(Said::done).map_err(|error| Failure::unusable(error.to_string()))
+    String::from_utf8(page).map(CommandOutput::done).map_err(|error| Failure::unusable(error.to_string()))
 }

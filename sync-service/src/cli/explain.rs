@@ -4,9 +4,9 @@ use clap::{ArgMatches, Command};
 use hyper::Method;
 use serde_json::Value;
 
-use super::api::{Api, Ask, asking};
+use super::api::{Api, ApiRequest, asking};
 use super::keys::{of_list, one};
-use super::said::{Answered, Failure, Said};
+use super::output::{CommandOutput, CommandResult, Failure};
 use super::table::{shown, table};
 use crate::explain;
 
@@ -16,11 +16,15 @@ pub(super) fn command() -> Command {
 }
 
 /// Shows the state of the described request's keys.
-pub(super) async fn run(matches: &ArgMatches) -> Answered {
+pub(super) async fn run(matches: &ArgMatches) -> CommandResult {
     let request = explain::described(matches).map_err(Failure::unusable)?;
     let api = Api::of(matches)?;
-    let answer = api.ask(Ask::new(Method::POST, &["keys"]).json(&request)).await?.body;
-    Ok(if matches.get_flag("json") { Said::json(&answer) } else { Said::done(page(&answer)) })
+    let answer = api.ask(ApiRequest::new(Method::POST, &["keys"]).json(&request)).await?.body;
+    Ok(if matches.get_flag("json") {
+        CommandOutput::json(&answer)
+    } else {
+        CommandOutput::done(page(&answer))
+    })
 }
 
 /// Text for people.

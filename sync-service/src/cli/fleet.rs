@@ -7,9 +7,9 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::api::{Api, Ask, asking};
+use super::api::{Api, ApiRequest, asking};
 use super::names::Names;
-use super::said::{Answered, Said};
+use super::output::{CommandOutput, CommandResult};
 use super::table::{shown, table};
 use super::time::span;
 
@@ -32,22 +32,22 @@ pub(super) fn command() -> Command {
 }
 
 /// Shows the fleet's POPs.
-pub(super) async fn run(matches: &ArgMatches) -> Answered {
+pub(super) async fn run(matches: &ArgMatches) -> CommandResult {
     let api = Api::of(matches)?;
     let is_strict = matches.get_flag("strict");
     let patience = matches.get_one::<u64>("wait-s").copied().unwrap_or_default();
     let deadline = Instant::now() + Duration::from_secs(patience);
     let fleet = loop {
-        let fleet = api.ask(Ask::get(&["fleet"])).await?.body;
+        let fleet = api.ask(ApiRequest::get(&["fleet"])).await?.body;
         if !is_strict || is_current(&fleet) || Instant::now() >= deadline {
             break fleet;
         }
         sleep(PAUSE).await;
     };
     let said = if matches.get_flag("json") {
-        Said::json(&fleet)
+        CommandOutput::json(&fleet)
     } else {
-        Said::done(page(&fleet, Names::told(&api).await))
+        CommandOutput::done(page(&fleet, Names::told(&api).await))
     };
     let offline = fleet["offline"].as_str().map(|why| {
         format!(

@@ -5,8 +5,8 @@ use clap::{Arg, ArgMatches, Command};
 use hyper::Method;
 use serde_json::Value;
 
-use super::api::{Api, Ask, asking, comment};
-use super::said::{Answered, Failure, Said};
+use super::api::{Api, ApiRequest, asking, comment};
+use super::output::{CommandOutput, CommandResult, Failure};
 use super::table::{shown, table};
 
 /// Names of the commands.
@@ -66,20 +66,20 @@ pub(super) fn named(matches: &ArgMatches) -> Option<(&str, &str)> {
 }
 
 /// Shows the top keys, or one key.
-pub(super) async fn run(matches: &ArgMatches) -> Answered {
+pub(super) async fn run(matches: &ArgMatches) -> CommandResult {
     let api = Api::of(matches)?;
     let is_json = matches.get_flag("json");
     let Some((rule, value)) = named(matches) else {
         let answer = selected(&api, matches).await?;
-        return Ok(if is_json { Said::json(&answer) } else { Said::done(list(&answer)) });
+        return Ok(if is_json { CommandOutput::json(&answer) } else { CommandOutput::done(list(&answer)) });
     };
-    let answer = api.ask(Ask::get(&["keys", rule, value])).await?.body;
-    Ok(if is_json { Said::json(&answer) } else { Said::done(one(&answer)) })
+    let answer = api.ask(ApiRequest::get(&["keys", rule, value])).await?.body;
+    Ok(if is_json { CommandOutput::json(&answer) } else { CommandOutput::done(one(&answer)) })
 }
 
 /// Requests the keys that the command line selects.
 pub(super) async fn selected(api: &Api, matches: &ArgMatches) -> Result<Value, Failure> {
-    let mut ask = Ask::get(&["keys"]);
+    let mut ask = ApiRequest::get(&["keys"]);
     for name in ["rule", "prefix", "sort"] {
         if let Some(text) = matches.get_one::<String>(name) {
             ask = ask.query(name, text);
@@ -90,17 +90,21 @@ pub(super) async fn selected(api: &Api, matches: &ArgMatches) -> Result<Value, F
 }
 
 /// Resets a key.
-pub(super) async fn reset(matches: &ArgMatches) -> Answered {
+pub(super) async fn reset(matches: &ArgMatches) -> CommandResult {
     let api = Api::of(matches)?;
     let (rule, value) = named(matches).unwrap_or_default();
     let path = ["keys", rule, value];
-    let ask = Ask::new(Method::DELETE, &path).comment(matches.get_one("comment"))?;
+    let ask = ApiRequest::new(Method::DELETE, &path).comment(matches.get_one("comment"))?;
     let answer = api.ask(ask).await?.body;
     if matches.get_flag("json") {
-        return Ok(Said::json(&answer));
+        return Ok(CommandOutput::json(&answer));
     }
     let key = answer["key"].as_str().unwrap_or(value);
-    Ok(Said::done(format!("{} of {} starts anew, at every POP within a second.\n", shown(key), shown(rule))))
+    Ok(CommandOutput::done(format!(
+        "{} of {} starts anew, at every POP within a second.\n",
+        shown(key),
+        shown(rule)
+    )))
 }
 
 /// Table of keys.

@@ -3,8 +3,8 @@
 use clap::ArgMatches;
 use serde_json::Value;
 
-use super::api::{Api, Ask};
-use super::said::Failure;
+use super::api::{Api, ApiRequest};
+use super::output::Failure;
 
 /// Version as an operator names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Names {
     }
 
     async fn ask(api: &Api) -> Result<Self, Failure> {
-        Ok(Self::of_kept(&api.ask(Ask::get(&["rules", "versions"])).await?.body))
+        Ok(Self::of_kept(&api.ask(ApiRequest::get(&["rules", "versions"])).await?.body))
     }
 
     /// Reads them from the list of versions.

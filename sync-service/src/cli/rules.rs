@@ -10,9 +10,9 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use self::held::{differences, kept, lines};
-use super::api::{Answer, Api, Ask, asking, comment};
+use super::api::{Api, ApiRequest, ApiResponse, asking, comment};
 use super::names::{Named, Names, given_version};
-use super::said::{self, Answered, Failure, Said};
+use super::output::{self, CommandOutput, CommandResult, Failure};
 use super::table::table;
 use crate::moment;
 
@@ -84,7 +84,7 @@ pub(super) fn command() -> Command {
 }
 
 /// Runs a subcommand.
-pub(super) async fn run(matches: &ArgMatches) -> Answered {
+pub(super) async fn run(matches: &ArgMatches) -> CommandResult {
     let Some((name, matches)) = matches.subcommand() else {
         return Err(Failure::unusable("expected a command; --help lists them"));
     };
@@ -104,27 +104,27 @@ pub(super) async fn run(matches: &ArgMatches) -> Answered {
     }
 }
 
-async fn get(api: &Api, matches: &ArgMatches) -> Answered {
-    let Answer { version, body } = match given_version(api, matches, "version").await? {
+async fn get(api: &Api, matches: &ArgMatches) -> CommandResult {
+    let ApiResponse { version, body } = match given_version(api, matches, "version").await? {
         Some(version) => kept(api, version).await?,
-        None => api.ask(Ask::get(&["rules"])).await?,
+        None => api.ask(ApiRequest::get(&["rules"])).await?,
     };
     let version = version.unwrap_or_default();
     if matches.get_flag("json") {
-        return Ok(Said::json(&json!({"version": version, "rules": body})));
+        return Ok(CommandOutput::json(&json!({"version": version, "rules": body})));
     }
     let names = Names::told(api).await;
-    Ok(Said::json(&body).with_note(format!("version {}", names.of(version))))
+    Ok(CommandOutput::json(&body).with_note(format!("version {}", names.of(version))))
 }
 
-async fn versions(api: &Api, matches: &ArgMatches) -> Answered {
-    let answer = api.ask(Ask::get(&["rules", "versions"])).await?.body;
+async fn versions(api: &Api, matches: &ArgMatches) -> CommandResult {
+    let answer = api.ask(ApiRequest::get(&["rules", "versions"])).await?.body;
     if matches.get_flag("json") {
-        return Ok(Said::json(&answer));
+        return Ok(CommandOutput::json(&answer));
     }
     let kept = answer["versions"].as_array().map_or(&[][..], Vec::as_slice);
     if kept.is_empty() {
-        return Ok(Said::done(
+        return Ok(CommandOutput::done(
             "There is no rule set of the fleet's: `rules put FILE` makes the first version.\n",
         ));
     }
@@ -141,51 +141,53 @@ async fn versions(api: &Api, matches: &ArgMatches) -> Answered {
         ]
     };
     let rows: Vec<_> = kept.iter().map(row).collect();
-    Ok(Said::done(table(&["VERSION", "MADE", "BY", "FROM", "COMMENT"], &rows)))
+    Ok(CommandOutput::done(table(&["VERSION", "MADE", "BY", "FROM", "COMMENT"], &rows)))
 }
 
-async fn diff_version(api: &Api, matches: &ArgMatches) -> Answered {
+async fn diff_version(api: &Api, matches: &ArgMatches) -> CommandResult {
     let to = given_version(api, matches, "version").await?.unwrap_or_default();
     let answer = differences(api, to).await?;
     let is_same = answer["is_same"] == true;
     if matches.get_flag("json") {
-        return Ok(Said::json(&answer).refused_if(!is_same));
+        return Ok(CommandOutput::json(&answer).refused_if(!is_same));
     }
     let head = if is_same { "says just what" } else { "differs from" };
     let names = Names::told(api).await;
     let from = names.of(answer["from"].as_u64().unwrap_or_default());
     let page = format!("Version {} {head} the current one, {from}.\n{}", names.of(to), lines(&answer));
-    Ok(Said::done(page).refused_if(!is_same))
+    Ok(CommandOutput::done(page).refused_if(!is_same))
 }
 
-async fn roll_back(api: &Api, matches: &ArgMatches) -> Answered {
+async fn roll_back(api: &Api, matches: &ArgMatches) -> CommandResult {
     let to = given_version(api, matches, "version").await?.unwrap_or_default();
     let differences = differences(api, to).await?;
     let current = differences["from"].as_u64().unwrap_or_default();
-    let ask = Ask::new(Method::POST, &["rules", "rollback"]).replacing(current).json(&json!({"version": to}));
+    let ask = ApiRequest::new(Method::POST, &["rules", "rollback"])
+        .replacing(current)
+        .json(&json!({"version": to}));
     let made = api.ask(ask.comment(matches.get_one("comment"))?).await?.body["version"].clone();
     if matches.get_flag("json") {
         let changes = &differences["changes"];
         let answer = json!({"version": made, "previous": current, "to": to, "changes": changes});
-        return Ok(Said::json(&answer));
+        return Ok(CommandOutput::json(&answer));
     }
     let names = Names::told(api).await;
     let [made, to, current] =
         [made.as_u64().unwrap_or_default(), to, current].map(|version| names.of(version));
-    Ok(Said::done(format!(
+    Ok(CommandOutput::done(format!(
         "Version {made} says what {to} says; it replaces {current}.\n{}",
         lines(&differences)
     )))
 }
 
-async fn enforce(api: &Api, matches: &ArgMatches) -> Answered {
+async fn enforce(api: &Api, matches: &ArgMatches) -> CommandResult {
     let enforce = matches.get_one::<String>("enforce").is_some_and(|word| word == "on");
-    let ask = Ask::new(Method::PUT, &["enforcement"]).json(&json!({"enforce": enforce}));
+    let ask = ApiRequest::new(Method::PUT, &["enforcement"]).json(&json!({"enforce": enforce}));
     let answer = api.ask(ask.comment(matches.get_one("comment"))?).await?.body;
     let (made, is_offline) = (&answer["version"], answer["offline"] == true);
     if matches.get_flag("json") {
-        let said = Said::json(&json!({"version": made, "enforce": enforce, "offline": is_offline}));
-        return Ok(said.with_note(said::note(&answer)));
+        let said = CommandOutput::json(&json!({"version": made, "enforce": enforce, "offline": is_offline}));
+        return Ok(said.with_note(output::note(&answer)));
     }
     let whose = if is_offline { "at the POPs that report to it" } else { "in the whole fleet" };
     let effect = if enforce { "rules are enforced" } else { "no rule limits anything" };
@@ -193,5 +195,5 @@ async fn enforce(api: &Api, matches: &ArgMatches) -> Answered {
         Some(made) if !is_offline => format!("Version {}: ", Names::told(api).await.of(made)),
         _ => String::new(),
     };
-    Ok(Said::done(format!("{head}{effect}, {whose}.\n")).with_note(said::note(&answer)))
+    Ok(CommandOutput::done(format!("{head}{effect}, {whose}.\n")).with_note(output::note(&answer)))
 }

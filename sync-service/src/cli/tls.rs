@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::TlsConnector;
 
-use super::said::Failure;
+use super::output::Failure;
 use crate::tls::certificates;
 
 /// Connector that trusts the authorities in `ca_file`, or those of the system.

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::api::{Api, asking};
 use super::keys::{list, selected, selecting};
-use super::said::{Answered, Failure, Said};
+use super::output::{CommandOutput, CommandResult, Failure};
 use crate::moment;
 
 /// Name of the command.
@@ -30,7 +30,7 @@ pub(super) fn command() -> Command {
 }
 
 /// Shows the keys. If weir-sync is out of reach after the first answer, keeps trying.
-pub(super) async fn run(matches: &ArgMatches) -> Answered {
+pub(super) async fn run(matches: &ArgMatches) -> CommandResult {
     let api = Api::of(matches)?;
     let number = |name| matches.get_one::<u64>(name).copied();
     let interval = Duration::from_secs(number("interval-s").unwrap_or(2));
@@ -56,7 +56,7 @@ pub(super) async fn run(matches: &ArgMatches) -> Answered {
             sleep(interval).await;
         }
     }
-    Ok(Said::done(""))
+    Ok(CommandOutput::done(""))
 }
 
 /// Prints a page. Returns false if nobody reads the output any more.

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
-use weir_budget::divide::Terms;
+use weir_budget::divide::GrantSettings;
 use weir_budget::hub;
 
 use super::token::TokenSource;
-use super::values::{self, LogFormat, StoreAddress, TrailFile, TrailRedis};
+use super::values::{self, AuditFile, AuditStream, LogFormat, StoreAddress};
 use crate::store::address::NodeMap;
 use crate::store::keys::PREFIX;
 use crate::tls;
@@ -75,9 +75,9 @@ pub struct Config {
     /// File of rules to watch.
     pub rules_file: Option<String>,
     /// File of the audit log, if any.
-    pub trail_file: Option<TrailFile>,
+    pub trail_file: Option<AuditFile>,
     /// Redis that holds the audit log's stream, if any.
-    pub trail_redis: Option<TrailRedis>,
+    pub trail_redis: Option<AuditStream>,
     /// File with the password of that Redis, as an alternative to one in its URL.
     pub trail_redis_password_file: Option<String>,
     /// Approximate number of entries that the stream keeps.
@@ -140,9 +140,9 @@ pub struct Config {
 
 impl Config {
     /// Settings of the hub. Without a configured replica, each call makes up a new name.
-    pub fn hub(&self) -> hub::Settings {
+    pub fn hub(&self) -> hub::HubSettings {
         let replica = self.replica.clone().unwrap_or_else(values::random_name);
-        hub::Settings {
+        hub::HubSettings {
             member: format!("{}/{replica}", self.region),
             terms: self.terms(),
             pop_ttl_ns: nanos(self.pop_ttl),
@@ -163,18 +163,18 @@ impl Config {
     }
 
     /// TLS files, if TLS is configured.
-    pub fn tls(&self) -> Option<tls::Files> {
+    pub fn tls(&self) -> Option<tls::TlsFiles> {
         let (cert, key) = (self.tls_cert_file.clone()?, self.tls_key_file.clone()?);
-        Some(tls::Files { cert, key, client_ca: self.tls_client_ca_file.clone() })
+        Some(tls::TlsFiles { cert, key, client_ca: self.tls_client_ca_file.clone() })
     }
 
     /// Terms of all grants.
-    pub fn terms(&self) -> Terms {
-        Terms {
+    pub fn terms(&self) -> GrantSettings {
+        GrantSettings {
             interval_ns: nanos(self.grant_interval),
             lease_min_ns: nanos(self.lease_min),
             lease_max_ns: nanos(self.lease_max),
-            ..Terms::default()
+            ..GrantSettings::default()
         }
     }
 }

@@ -9,7 +9,7 @@ use serde_saphyr::{Options, Spanned};
 use weir_wire::messages::POP_NAME_MAX;
 
 use super::settings::{SETTINGS, Setting, VARIABLE_PREFIX, find};
-use super::{Config, GATEWAY_PREFIX, TokenSource, TrailRedis};
+use super::{AuditStream, Config, GATEWAY_PREFIX, TokenSource};
 use crate::misread::Misread;
 use crate::secrets::Secrets;
 use crate::store::address::Address;
@@ -24,7 +24,7 @@ const GATEWAY_UNKEYED: &str = "gateway: keys that are not addresses leave it und
 
 /// Configuration with its secrets, and the remaining flags.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// The configuration.
     pub config: Config,
     /// Contents of its files of secrets.
@@ -37,21 +37,21 @@ pub struct Loaded {
 
 /// All errors of a configuration, one per line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Errors(Vec<String>);
+pub struct ConfigErrors(Vec<String>);
 
-impl Errors {
+impl ConfigErrors {
     fn add(&mut self, place: impl fmt::Display, expected: impl fmt::Display) {
         self.0.push(format!("{place}: {expected}"));
     }
 }
 
-impl fmt::Display for Errors {
+impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.join("\n"))
     }
 }
 
-impl std::error::Error for Errors {}
+impl std::error::Error for ConfigErrors {}
 
 /// Text of one setting, and the place where it was found.
 struct Found {
@@ -91,8 +91,8 @@ pub fn command() -> Command {
 pub fn load(
     matches: &ArgMatches,
     variables: impl IntoIterator<Item = (OsString, OsString)>,
-) -> Result<Loaded, Errors> {
-    let mut errors = Errors::default();
+) -> Result<LoadedConfig, ConfigErrors> {
+    let mut errors = ConfigErrors::default();
     let (from_environment, file_variable) = environment(variables, &mut errors);
     let file = matches.get_one::<String>("config").cloned().or(file_variable);
     let from_file = file.map_or_else(Vec::new, |path| file_layer(&path, &mut errors));
@@ -105,10 +105,10 @@ pub fn load(
     let Some(secrets) = secrets.ok().filter(|_| errors.0.is_empty()) else { return Err(errors) };
     let unkeyed = (config.gateway && secrets.gateway_key.is_none()).then(|| GATEWAY_UNKEYED.to_owned());
     let warnings = secrets.warnings().chain(unkeyed).collect();
-    Ok(Loaded { config, secrets, check: matches.get_flag("check"), warnings })
+    Ok(LoadedConfig { config, secrets, check: matches.get_flag("check"), warnings })
 }
 
-fn apply(config: &mut Config, layer: &[Found], errors: &mut Errors) {
+fn apply(config: &mut Config, layer: &[Found], errors: &mut ConfigErrors) {
     for found in layer {
         if let Err(expected) = (found.setting.set)(config, &found.text) {
             errors.add(&found.place, expected);
@@ -125,7 +125,7 @@ fn apply(config: &mut Config, layer: &[Found], errors: &mut Errors) {
 }
 
 /// Checks that involve several settings.
-fn check(config: &Config, errors: &mut Errors) {
+fn check(config: &Config, errors: &mut ConfigErrors) {
     if config.lease_min > config.lease_max {
         errors.add("lease_min_ms", "expected at most lease_max_ms");
     }
@@ -134,7 +134,7 @@ fn check(config: &Config, errors: &mut Errors) {
         errors.add("store_wait_ms", sentence);
     }
     check_store(config, errors);
-    check_trail(config, errors);
+    check_audit_log(config, errors);
     check_gateway(config, errors);
     if config.tls_cert_file.is_some() != config.tls_key_file.is_some() {
         errors.add("tls_cert_file", "expected both a certificate and tls_key_file, or neither");
@@ -156,7 +156,7 @@ fn check(config: &Config, errors: &mut Errors) {
 }
 
 /// Checks the settings of the gateway.
-fn check_gateway(config: &Config, errors: &mut Errors) {
+fn check_gateway(config: &Config, errors: &mut ConfigErrors) {
     if !config.gateway {
         if config.grpc_listen.is_some() {
             errors.add("grpc_listen", "expected `gateway: on` too: it is the gateway that answers there");
@@ -186,16 +186,16 @@ fn check_gateway(config: &Config, errors: &mut Errors) {
 }
 
 /// Checks the settings of the audit log: its stream needs a Redis, and a password needs a URL.
-fn check_trail(config: &Config, errors: &mut Errors) {
+fn check_audit_log(config: &Config, errors: &mut ConfigErrors) {
     let (redis, password) = (&config.trail_redis, &config.trail_redis_password_file);
-    if *redis == Some(TrailRedis::Store) && config.store.redis().is_none() {
+    if *redis == Some(AuditStream::Store) && config.store.redis().is_none() {
         errors.add(
             "trail_redis",
             "expected a Redis in `store`, found memory: name the stream's Redis by its URL",
         );
     }
     let Some(_) = password else { return };
-    match redis.as_ref().map(TrailRedis::address) {
+    match redis.as_ref().map(AuditStream::address) {
         Some(Some(address)) if address.has_password() => errors.add(
             "trail_redis_password_file",
             "expected either a password in `trail_redis` or a password file, found both",
@@ -206,9 +206,9 @@ fn check_trail(config: &Config, errors: &mut Errors) {
 }
 
 /// Checks the settings of the store: each file must be one that a connection uses.
-fn check_store(config: &Config, errors: &mut Errors) {
+fn check_store(config: &Config, errors: &mut ConfigErrors) {
     let address = config.store.redis();
-    let of_trail = config.trail_redis.as_ref().and_then(TrailRedis::address);
+    let of_trail = config.trail_redis.as_ref().and_then(AuditStream::address);
     let is_tls = address.iter().chain(&of_trail).any(Address::is_tls);
     let (cert, key) = (&config.store_client_cert_file, &config.store_client_key_file);
     for (name, file) in [
@@ -261,7 +261,7 @@ fn flags(matches: &ArgMatches) -> Vec<Found> {
 /// Settings in environment variables, and the path of the file.
 fn environment(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
-    errors: &mut Errors,
+    errors: &mut ConfigErrors,
 ) -> (Vec<Found>, Option<String>) {
     let (mut layer, mut file) = (Vec::new(), None);
     for (name, text) in variables {
@@ -286,7 +286,7 @@ fn is_ours(name: &str) -> bool {
     name.starts_with(VARIABLE_PREFIX) && !is_foreign
 }
 
-fn file_layer(path: &str, errors: &mut Errors) -> Vec<Found> {
+fn file_layer(path: &str, errors: &mut ConfigErrors) -> Vec<Found> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) => {

@@ -11,6 +11,6 @@ pub mod token;
 pub mod values;
 
 pub use configuration::{Config, GATEWAY_PREFIX};
-pub use layers::{Errors, Loaded, command, load};
+pub use layers::{ConfigErrors, LoadedConfig, command, load};
 pub use token::TokenSource;
-pub use values::{LogFormat, Secret, StoreAddress, TrailFile, TrailRedis};
+pub use values::{AuditFile, AuditStream, LogFormat, Secret, StoreAddress};

@@ -4,7 +4,7 @@ use weir_wire::messages::{MESSAGE_BYTES_MAX, POPS_MAX};
 
 use super::Config;
 use super::token::{self, TokenSource};
-use super::values::{self, LogFormat, StoreAddress, TrailFile, TrailRedis};
+use super::values::{self, AuditFile, AuditStream, LogFormat, StoreAddress};
 use crate::store::address::NodeMap;
 
 /// Prefix of all environment variables.
@@ -268,7 +268,7 @@ pub const SETTINGS: &[Setting] = &[
         "",
         "Where to write the trail (docs/trail.md), a JSON object on each line: at the end of a file, which is opened again at \
          SIGHUP, or to the standard output",
-        |text| TrailFile::read(text).map(Some)
+        |text| AuditFile::read(text).map(Some)
     ),
     setting!(
         trail_redis,
@@ -276,7 +276,7 @@ pub const SETTINGS: &[Setting] = &[
         "",
         "In which Redis to write the trail, to the stream `PREFIX:trail` (--store-prefix): `store` for where the budgets live, or a URL as for --store. \
          It gets a connection of its own",
-        |text| TrailRedis::read(text).map(Some)
+        |text| AuditStream::read(text).map(Some)
     ),
     setting!(
         trail_redis_password_file,

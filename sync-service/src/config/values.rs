@@ -74,14 +74,14 @@ impl fmt::Debug for StoreAddress {
 
 /// Destination of the audit log's lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TrailFile {
+pub enum AuditFile {
     /// Standard output.
     Stdout,
     /// File at this path.
     File(String),
 }
 
-impl TrailFile {
+impl AuditFile {
     pub(super) fn read(text: &str) -> Result<Self, String> {
         match text {
             "stdout" => Ok(Self::Stdout),
@@ -92,14 +92,14 @@ impl TrailFile {
 
 /// Redis that holds the audit log's stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TrailRedis {
+pub enum AuditStream {
     /// Redis of the store.
     Store,
     /// Redis at this URL, which may contain user and password.
     Redis(Secret),
 }
 
-impl TrailRedis {
+impl AuditStream {
     pub(super) fn read(text: &str) -> Result<Self, String> {
         if text == "store" {
             return Ok(Self::Store);

@@ -86,7 +86,7 @@ impl OnTheWay {
 
 /// Lifetime of a request, from its head to its response.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct RequestLifetime {
     seat: Arc<Seat>,
     state: AtomicU8,
     /// Connection state of a guest over HTTP/2.
@@ -100,7 +100,7 @@ const WHOLE: u8 = 1;
 /// The request is answered; the body no longer matters.
 const ANSWERED: u8 = 2;
 
-impl Turn {
+impl RequestLifetime {
     /// Begins with the head of a request on the connection that holds `seat`.
     pub(super) fn new(seat: &Arc<Seat>, on_the_way: Option<Arc<OnTheWay>>) -> Self {
         if let Some(way) = &on_the_way {
@@ -128,7 +128,7 @@ impl Turn {
 }
 
 /// Ends a request's turn when it is dropped.
-pub(super) struct Answering(pub(super) Arc<Turn>);
+pub(super) struct Answering(pub(super) Arc<RequestLifetime>);
 
 impl Answering {
     /// Wraps the response so that its sending is tracked.
@@ -157,11 +157,11 @@ impl Drop for Answering {
 #[derive(Debug)]
 pub struct Arriving {
     body: Incoming,
-    turn: Arc<Turn>,
+    turn: Arc<RequestLifetime>,
 }
 
 impl Arriving {
-    pub(super) fn new(body: Incoming, turn: &Arc<Turn>) -> Self {
+    pub(super) fn new(body: Incoming, turn: &Arc<RequestLifetime>) -> Self {
         let arriving = Self { body, turn: Arc::clone(turn) };
         arriving.look();
         arriving

@@ -1,20 +1,20 @@
 //! Charges and refunds after the fact, which apply whatever is left of the quota.
 
-use weir_budget::escrow::Kind;
-use weir_limiter::edge::{Booking, Open};
+use weir_budget::escrow::ClaimKind;
+use weir_limiter::engine::{Booking, OpenRequest};
 
 use super::Gateway;
-use super::ask::{Ask, Purpose};
 use super::patience::Patience;
-use super::reservations::Reserved;
-use super::verdict::{Decision, Verdict};
+use super::reply::{CheckDecision, CheckReply};
+use super::request::{CheckPurpose, CheckRequest};
+use super::reservations::Reservation;
 use super::worker::Worker;
 
 impl Gateway {
     /// Charges what has happened. The decision is to limit if it did not fit; the excess becomes debt.
-    pub(super) async fn charge(&self, ask: &mut Ask, patience: &mut Patience) -> Verdict {
+    pub(super) async fn charge(&self, ask: &mut CheckRequest, patience: &mut Patience) -> CheckReply {
         let verdict = self.decide(ask, patience).await.0;
-        if verdict.decision != Decision::Limit {
+        if verdict.decision != CheckDecision::Limit {
             return verdict;
         }
         match self.book(Booking::Charge, ask, patience).await {
@@ -24,10 +24,10 @@ impl Gateway {
     }
 
     /// Refunds tokens. The decision is to allow, unless the request is on the `deny` list or the refund fails.
-    pub(super) async fn refund(&self, ask: &mut Ask, patience: &mut Patience) -> Verdict {
-        let mut peek = Ask { hits: 0, purpose: Purpose::Peek, ..ask.clone() };
+    pub(super) async fn refund(&self, ask: &mut CheckRequest, patience: &mut Patience) -> CheckReply {
+        let mut peek = CheckRequest { hits: 0, purpose: CheckPurpose::Peek, ..ask.clone() };
         let verdict = self.decide(&mut peek, patience).await.0;
-        if matches!(verdict.decision, Decision::Block | Decision::Deny) {
+        if matches!(verdict.decision, CheckDecision::Block | CheckDecision::Deny) {
             return verdict;
         }
         if let Err(failed) = self.book(Booking::Refund, ask, patience).await {
@@ -37,17 +37,17 @@ impl Gateway {
             worker.state().given_back(ask, self.now());
         }
         let after = self.decide(&mut peek, patience).await.0;
-        Verdict { decision: Decision::Allow, status: 200, body: String::new(), ..after }
+        CheckReply { decision: CheckDecision::Allow, status: 200, body: String::new(), ..after }
     }
 
     /// Adds to a refusal of `ask` how much its key has left. Without this, the refusal of a request that costs
     /// too much would state 0.
     pub(super) async fn with_figures(
         &self,
-        mut verdict: Verdict,
-        ask: &Ask,
+        mut verdict: CheckReply,
+        ask: &CheckRequest,
         patience: &mut Patience,
-    ) -> Verdict {
+    ) -> CheckReply {
         let is_strict = |name: &str| {
             self.with_rules(|rules| {
                 rules.rules().iter().find(|rule| rule.name == name).map(|rule| rule.sharing.strict)
@@ -57,7 +57,7 @@ impl Gateway {
         if verdict.rule.as_deref().and_then(is_strict) != Some(false) {
             return verdict;
         }
-        let mut peek = Ask { hits: 0, purpose: Purpose::Peek, reserve_s: None, ..ask.clone() };
+        let mut peek = CheckRequest { hits: 0, purpose: CheckPurpose::Peek, reserve_s: None, ..ask.clone() };
         let seen = self.decide(&mut peek, patience).await.0;
         if let (Some(told), Some(seen)) =
             (&mut verdict.standing, seen.standing.filter(|_| seen.rule == verdict.rule))
@@ -68,8 +68,8 @@ impl Gateway {
     }
 
     /// Settles a reservation at the cost of `cost` requests.
-    pub(super) async fn settle_reserved(&self, reserved: Reserved, cost: u32) {
-        let Reserved { worker, open, hits, .. } = reserved;
+    pub(super) async fn settle_reserved(&self, reserved: Reservation, cost: u32) {
+        let Reservation { worker, open, hits, .. } = reserved;
         let Some(worker) = self.workers.get(worker) else { return };
         let mut over = Over { gateway: self, worker, open, costs: (cost, hits), booked: Vec::new() };
         let beyond = worker.state().beyond(&over.open, over.costs);
@@ -84,23 +84,23 @@ impl Gateway {
     async fn book(
         &self,
         booking: Booking,
-        ask: &mut Ask,
+        ask: &mut CheckRequest,
         patience: &mut Patience,
-    ) -> Result<(), Box<Verdict>> {
+    ) -> Result<(), Box<CheckReply>> {
         let kind = match booking {
-            Booking::Charge => Kind::Charge,
-            Booking::Refund => Kind::Refund,
+            Booking::Charge => ClaimKind::Charge,
+            Booking::Refund => ClaimKind::Refund,
         };
         let Some(worker) = self.workers.iter().find(|worker| self.is_ready_at(worker)) else {
-            return Err(Box::new(Verdict::without_rules()));
+            return Err(Box::new(CheckReply::without_rules()));
         };
         let draws = worker.state().book(booking, kind, ask, self.now());
-        let draws = draws.map_err(|rule| Box::new(Verdict::fixed(&rule)))?;
+        let draws = draws.map_err(|rule| Box::new(CheckReply::fixed(&rule)))?;
         for draw in draws {
             if self.take(&draw, patience).await.is_none_or(|taken| !taken.is_taken) {
-                return Err(Box::new(Verdict {
+                return Err(Box::new(CheckReply {
                     rule: Some(draw.id.rule.clone()),
-                    ..Verdict::without_rules()
+                    ..CheckReply::without_rules()
                 }));
             }
         }
@@ -113,7 +113,7 @@ impl Gateway {
 struct Over<'a> {
     gateway: &'a Gateway,
     worker: &'a Worker,
-    open: Open,
+    open: OpenRequest,
     costs: (u32, u32),
     booked: Vec<usize>,
 }

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use weir_budget::claims::Speaker;
-use weir_budget::escrow::Draw;
-use weir_limiter::edge::{Answered, Call, Taken, Unread};
+use weir_budget::escrow::AcquireRequest;
+use weir_budget::report_limits::Speaker;
+use weir_limiter::engine::{CallResult, ConsumeReply, SyncCall, Unread};
 use weir_wire::messages::{Message as _, REPORT_PATH, RULES_PATH, Report};
 
 use super::Gateway;
@@ -16,7 +16,7 @@ use crate::store::StoreError;
 
 impl Gateway {
     /// Answers `call` within its time limit.
-    pub(super) async fn call(&self, call: &Call, patience: &mut Patience) -> Answered {
+    pub(super) async fn call(&self, call: &SyncCall, patience: &mut Patience) -> CallResult {
         let limit = patience.limit(Duration::from_millis(call.timeout_ms.into()));
         let answered = timeout(limit, self.answer(call)).await;
         answered.unwrap_or_else(|_| {
@@ -25,8 +25,8 @@ impl Gateway {
         })
     }
 
-    /// Consumes the tokens of `draw` from the store within the time limit. None if the store is out of reach.
-    pub(super) async fn take(&self, draw: &Draw, patience: &mut Patience) -> Option<Taken> {
+    /// Consumes the tokens of `acquire` from the store within the time limit. None if the store is out of reach.
+    pub(super) async fn take(&self, draw: &AcquireRequest, patience: &mut Patience) -> Option<ConsumeReply> {
         let limit = patience.limit(self.timeout);
         let drawn = self.exchange.take(&self.pop, draw, limit).await;
         if let Err(StoreError::Slow(_)) = drawn {
@@ -35,7 +35,7 @@ impl Gateway {
         taken(draw, &drawn.ok()?)
     }
 
-    async fn answer(&self, call: &Call) -> Answered {
+    async fn answer(&self, call: &SyncCall) -> CallResult {
         if call.path == REPORT_PATH {
             let report = Report::decode(&call.body).map_err(|error| Unread::Failed(error.to_string()))?;
             return Ok(self.exchange.answer_to(Speaker::Gateway, report).await);

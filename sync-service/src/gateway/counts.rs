@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use weir_limiter::counters::{Counters, Event};
-use weir_limiter::edge::said_in_turn;
+use weir_limiter::counters::{CountedEvent, Counters};
+use weir_limiter::engine::reported_in_turn;
 use weir_wire::messages::{RULES_MAX, RuleCounts};
 
 use crate::metrics::{Happened, Metrics, OfRule};
@@ -17,13 +17,13 @@ const RULES_COUNTED_MAX: usize = 4 * RULES_MAX;
 const PREFIX: &str = "weir.";
 
 /// Sums of the workers' counters.
-pub(super) struct Counts {
+pub(super) struct CounterSums {
     metrics: Arc<Metrics>,
     /// Rules that have metrics.
     rules: Mutex<BTreeSet<String>>,
 }
 
-impl Counts {
+impl CounterSums {
     /// Counters that are exported through `metrics`.
     pub(super) fn new(metrics: Arc<Metrics>) -> Self {
         Self { metrics, rules: Mutex::default() }
@@ -52,7 +52,7 @@ impl Counts {
     pub(super) fn counted(&self, turn: u64) -> (Vec<RuleCounts>, usize) {
         let known = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
         let names: Vec<&String> = known.iter().collect();
-        let said = said_in_turn(turn, names.len()).filter_map(|at| names.get(at));
+        let said = reported_in_turn(turn, names.len()).filter_map(|at| names.get(at));
         let of = |name: &&String| {
             let rule = (*name).clone();
             let counted = |family: &Family<OfRule, Counter>| {
@@ -65,15 +65,17 @@ impl Counts {
 
     /// Number of requests that the `deny` list refused.
     pub(super) fn blocked(&self) -> u64 {
-        let name =
-            Event::METRICS.iter().find(|(event, _)| *event == Event::ListBlocked).map(|(_, name)| *name);
+        let name = CountedEvent::METRICS
+            .iter()
+            .find(|(event, _)| *event == CountedEvent::ListBlocked)
+            .map(|(_, name)| *name);
         let event = name.unwrap_or_default().trim_start_matches(PREFIX);
         self.metrics.gateway_events.get(&Happened { event }).map_or(0, |counter| counter.get())
     }
 
     /// Adds a worker's counts since the last call, for rules of these names.
     pub(super) fn add(&self, counters: &mut Counters, names: &[String]) {
-        for (event, name) in Event::METRICS {
+        for (event, name) in CountedEvent::METRICS {
             let happened = u64::from(counters.take_event(event));
             if happened > 0 {
                 let event = name.trim_start_matches(PREFIX);

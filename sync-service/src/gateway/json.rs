@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use hyper::header::HeaderName;
 use serde_json::{Map, Value, json};
-use weir_rules::reading::{ConfigError, Errors, Fields, Item};
+use weir_rules::reading::{ConfigError, ErrorCollector, Fields, Item};
 use weir_rules::request::{CLAIM_NAMES_MAX, LINE_BREAK, NAME_BYTES_MAX, address::parse};
-use weir_wire::law::Law;
 use weir_wire::quota::{Quota, TOKENS_MAX};
+use weir_wire::refill_policy::RefillPolicy;
 
-use super::ask::{Ask, Purpose};
 use super::limit::{LimitAnswer, LimitCheck};
+use super::reply::{CheckDecision, CheckReply, seconds_up};
+use super::request::{CheckPurpose, CheckRequest};
 use super::reservations::{RESERVED_S_MAX, SettleError, Settlement};
-use super::verdict::{Decision, Verdict, seconds_up};
 
 /// Maximum number of checks in a body.
 pub const CHECKS_MAX: usize = 100;
@@ -30,8 +30,8 @@ const RESERVATION_BYTES_MAX: usize = 256;
 const HITS_MAX: u32 = 1_000_000;
 
 /// Parses one check or a list of checks. Each error has its place.
-pub fn asks(value: &Value) -> Result<Vec<Ask>, Vec<ConfigError>> {
-    let errors = Errors::default();
+pub fn asks(value: &Value) -> Result<Vec<CheckRequest>, Vec<ConfigError>> {
+    let errors = ErrorCollector::default();
     let item = Item::new(value, "", &errors);
     let asks = each(&item, ask);
     errors.into_result(asks)
@@ -39,7 +39,7 @@ pub fn asks(value: &Value) -> Result<Vec<Ask>, Vec<ConfigError>> {
 
 /// Parses one settlement or a list of settlements.
 pub fn settlements(value: &Value) -> Result<Vec<Settlement>, Vec<ConfigError>> {
-    let errors = Errors::default();
+    let errors = ErrorCollector::default();
     let item = Item::new(value, "", &errors);
     let settlements = each(&item, settlement);
     errors.into_result(settlements)
@@ -47,7 +47,7 @@ pub fn settlements(value: &Value) -> Result<Vec<Settlement>, Vec<ConfigError>> {
 
 /// Parses one check of a caller-defined limit, or a list of them.
 pub fn limit_checks(value: &Value) -> Result<Vec<LimitCheck>, Vec<ConfigError>> {
-    let errors = Errors::default();
+    let errors = ErrorCollector::default();
     let item = Item::new(value, "", &errors);
     let checks = each(&item, limit_check);
     errors.into_result(checks)
@@ -63,7 +63,7 @@ fn each<T>(item: &Item<'_>, read: impl Fn(&Item<'_>) -> Option<T>) -> Option<Vec
             read.into_iter().collect()
         }
         Some(list) => {
-            item.note(format!("expected a list of 1 to {CHECKS_MAX} checks, found {}", list.len()));
+            item.record(format!("expected a list of 1 to {CHECKS_MAX} checks, found {}", list.len()));
             None
         }
     }
@@ -90,29 +90,35 @@ fn limit_check(item: &Item<'_>) -> Option<LimitCheck> {
         let token_ns = (u64::from(window_ms) * 1_000_000).div_ceil(limit.into());
         let quota = Quota::from_token_ns(token_ns, limit).ok();
         if quota.is_none() {
-            fields.note_at("limit", "expected at most 1000 for each millisecond of window_ms");
+            fields.record_at("limit", "expected at most 1000 for each millisecond of window_ms");
         }
         quota
     });
     fields.finish();
-    Some(LimitCheck { key: key?.to_owned(), quota: quota?, law: Law::Steady, weight, purpose })
+    Some(LimitCheck {
+        key: key?.to_owned(),
+        quota: quota?,
+        refill_policy: RefillPolicy::Continuous,
+        weight,
+        purpose,
+    })
 }
 
-fn ask(item: &Item<'_>) -> Option<Ask> {
+fn ask(item: &Item<'_>) -> Option<CheckRequest> {
     let mut fields = item.fields()?;
     let mut text = |name| fields.text(name, TEXT_BYTES_MAX).map(str::to_owned);
     let (method, host) = (text("method"), text("host"));
     let path = fields.take("path").and_then(|path| {
         let text = path.text(TEXT_BYTES_MAX)?;
         if !text.starts_with(['/', '*']) {
-            path.note_found("a path that begins with /");
+            path.record_unexpected("a path that begins with /");
         }
         Some(text.to_owned())
     });
     let address = fields.take("address").and_then(|address| {
         let read = address.value().as_str().and_then(|text| parse(text.as_bytes()));
         if read.is_none() {
-            address.note_found("an IP address, as in \"192.0.2.1\"");
+            address.record_unexpected("an IP address, as in \"192.0.2.1\"");
         }
         read
     });
@@ -124,15 +130,26 @@ fn ask(item: &Item<'_>) -> Option<Ask> {
     let hits = fields.number("cost", 1..=HITS_MAX).unwrap_or(1);
     let purpose = peek(&mut fields);
     let reserve_s = fields.number("reserve_s", 1..=RESERVED_S_MAX);
-    if purpose == Purpose::Peek && reserve_s.is_some() {
-        fields.note_at("reserve_s", "expected none beside peek, which takes nothing");
+    if purpose == CheckPurpose::Peek && reserve_s.is_some() {
+        fields.record_at("reserve_s", "expected none beside peek, which takes nothing");
     }
     fields.finish();
-    Some(Ask { address, method, host, path, headers, claims, descriptor: None, hits, purpose, reserve_s })
+    Some(CheckRequest {
+        address,
+        method,
+        host,
+        path,
+        headers,
+        claims,
+        descriptor: None,
+        hits,
+        purpose,
+        reserve_s,
+    })
 }
 
-fn peek(fields: &mut Fields<'_>) -> Purpose {
-    if fields.boolean("peek").unwrap_or(false) { Purpose::Peek } else { Purpose::Take }
+fn peek(fields: &mut Fields<'_>) -> CheckPurpose {
+    if fields.boolean("peek").unwrap_or(false) { CheckPurpose::Peek } else { CheckPurpose::Take }
 }
 
 /// Parses an object from header names to strings, or to lists of strings for several lines.
@@ -141,7 +158,7 @@ fn headers(item: &Item<'_>) -> Vec<(String, String)> {
     for (name, value) in object(item) {
         let value = item.within(name, value);
         let Ok(name) = HeaderName::from_bytes(name.as_bytes()) else {
-            value.note("expected a header's name, as in x-api-key");
+            value.record("expected a header's name, as in x-api-key");
             continue;
         };
         let is_list = value.value().is_array();
@@ -150,9 +167,11 @@ fn headers(item: &Item<'_>) -> Vec<(String, String)> {
             let text = line.value().as_str();
             match text.filter(|text| text.len() <= TEXT_BYTES_MAX && !text.as_bytes().contains(&LINE_BREAK)) {
                 Some(text) if headers.len() < PAIRS_MAX => headers.push((name.to_string(), text.to_owned())),
-                Some(_) => item.note(format!("expected at most {PAIRS_MAX} lines")),
+                Some(_) => item.record(format!("expected at most {PAIRS_MAX} lines")),
                 None => {
-                    line.note_found(format!("text of at most {TEXT_BYTES_MAX} bytes without line breaks"));
+                    line.record_unexpected(format!(
+                        "text of at most {TEXT_BYTES_MAX} bytes without line breaks"
+                    ));
                 }
             }
         }
@@ -165,7 +184,7 @@ fn collect_claims(item: &Item<'_>, path: &mut Vec<String>, claims: &mut Vec<(Vec
     for (name, value) in object(item) {
         // The length is checked first, because each claim and each error contains a copy of its path.
         if name.len() > NAME_BYTES_MAX {
-            item.note(format!(
+            item.record(format!(
                 "expected names of at most {NAME_BYTES_MAX} bytes, found one of {}",
                 name.len()
             ));
@@ -173,7 +192,7 @@ fn collect_claims(item: &Item<'_>, path: &mut Vec<String>, claims: &mut Vec<(Vec
         }
         let value = item.within(name, value);
         if claims.len() == PAIRS_MAX && !value.value().is_object() {
-            value.note(format!("expected at most {PAIRS_MAX} claims"));
+            value.record(format!("expected at most {PAIRS_MAX} claims"));
             return;
         }
         path.push(name.clone());
@@ -182,7 +201,7 @@ fn collect_claims(item: &Item<'_>, path: &mut Vec<String>, claims: &mut Vec<(Vec
             Value::String(text) => claims.push((path.clone(), text.clone())),
             Value::Number(number) => claims.push((path.clone(), number.to_string())),
             Value::Bool(truth) => claims.push((path.clone(), truth.to_string())),
-            _ => value.note_found(format!(
+            _ => value.record_unexpected(format!(
                 "a text, a number, true or false, or an object of these, at most {CLAIM_NAMES_MAX} names deep"
             )),
         }
@@ -194,7 +213,7 @@ fn collect_claims(item: &Item<'_>, path: &mut Vec<String>, claims: &mut Vec<(Vec
 fn object<'a>(item: &Item<'a>) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
     let object = item.value().as_object().filter(|object| object.len() <= PAIRS_MAX);
     if object.is_none() {
-        item.note_found(format!("an object of at most {PAIRS_MAX} fields"));
+        item.record_unexpected(format!("an object of at most {PAIRS_MAX} fields"));
     }
     object.into_iter().flatten()
 }
@@ -224,7 +243,7 @@ pub fn settled(settlement: &Settlement, answer: &Result<(), SettleError>) -> Val
 }
 
 /// JSON of a decision.
-pub fn verdict(verdict: &Verdict) -> Value {
+pub fn verdict(verdict: &CheckReply) -> Value {
     let headers: Map<String, Value> =
         verdict.headers.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
     let mut answer = json!({
@@ -236,7 +255,7 @@ pub fn verdict(verdict: &Verdict) -> Value {
     if let Some(rule) = &verdict.rule {
         add("rule", rule.as_str().into());
     }
-    if verdict.decision != Decision::Allow {
+    if verdict.decision != CheckDecision::Allow {
         add("body", verdict.body.as_str().into());
     }
     if let Some(seconds) = verdict.retry_after_s() {

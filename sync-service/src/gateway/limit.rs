@@ -8,12 +8,12 @@
 use std::time::Duration;
 
 use weir_budget::budget::BudgetId;
-use weir_budget::escrow::{Claim, Draw, Drawn, Kind};
-use weir_limiter::key::Secret as Hasher;
-use weir_wire::law::Law;
+use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, ClaimKind};
+use weir_limiter::key::HashSecret as Hasher;
 use weir_wire::quota::Quota;
+use weir_wire::refill_policy::RefillPolicy;
 
-use super::ask::Purpose;
+use super::request::CheckPurpose;
 use crate::config::Secret;
 
 /// Rules that own these budgets: token buckets, and counts of windows, which may be kept for long. No rule of
@@ -30,11 +30,11 @@ pub struct LimitCheck {
     /// Size of the limit, and the time in which it refills completely.
     pub quota: Quota,
     /// Refill policy: continuous, or in windows of fixed length.
-    pub law: Law,
+    pub refill_policy: RefillPolicy,
     /// Tokens that the check costs.
     pub weight: u32,
     /// Purpose of the check.
-    pub purpose: Purpose,
+    pub purpose: CheckPurpose,
 }
 
 /// Answer to a check.
@@ -51,9 +51,9 @@ pub struct LimitAnswer {
 }
 
 /// Hash that hides keys from the store.
-pub(super) struct Keys(Hasher);
+pub(super) struct KeyHasher(Hasher);
 
-impl Keys {
+impl KeyHasher {
     /// Keyed with `secret`, which is the same at every gateway. Without a secret, anybody can compute the
     /// hashes.
     pub(super) fn hidden_by(secret: Option<&Secret>) -> Self {
@@ -66,8 +66,8 @@ impl Keys {
     /// count of a window is independent of the limit, so it stays valid when the limit changes.
     fn id(&self, check: &LimitCheck) -> BudgetId {
         let [of_buckets, of_windows] = RULES;
-        let (rule, size) = match check.law {
-            Law::Steady => (of_buckets, [check.quota.token_ns(), check.quota.burst().into()]),
+        let (rule, size) = match check.refill_policy {
+            RefillPolicy::Continuous => (of_buckets, [check.quota.token_ns(), check.quota.burst().into()]),
             _ => (of_windows, [0; 2]),
         };
         let size = size.map(u64::to_le_bytes);
@@ -82,22 +82,29 @@ fn bytes(left: u64, right: u64) -> [u8; 16] {
 
 /// Exchange with the store that consumes the whole weight or nothing, charges it, or refunds it. A peek only
 /// reads.
-pub(super) fn draw(keys: &Keys, check: &LimitCheck) -> Draw {
+pub(super) fn acquire(keys: &KeyHasher, check: &LimitCheck) -> AcquireRequest {
     let claims = match check.purpose {
-        Purpose::Take => vec![Claim::take(check.weight)],
-        Purpose::Peek => vec![],
-        Purpose::Charge => vec![Claim::at_once(Kind::Charge, check.weight)],
-        Purpose::Refund => vec![Claim::at_once(Kind::Refund, check.weight)],
+        CheckPurpose::Take => vec![Claim::take(check.weight)],
+        CheckPurpose::Peek => vec![],
+        CheckPurpose::Charge => vec![Claim::at_once(ClaimKind::Charge, check.weight)],
+        CheckPurpose::Refund => vec![Claim::at_once(ClaimKind::Refund, check.weight)],
     };
-    Draw { id: keys.id(check), quota: check.quota, lease_us: 0, law: check.law, window: None, claims }
+    AcquireRequest {
+        id: keys.id(check),
+        quota: check.quota,
+        lease_us: 0,
+        refill_policy: check.refill_policy,
+        window: None,
+        claims,
+    }
 }
 
-fn left_of_window(check: &LimitCheck, drawn: &Drawn) -> Option<Duration> {
-    let calendar = check.law.windows()?;
+fn left_of_window(check: &LimitCheck, drawn: &AcquireResult) -> Option<Duration> {
+    let calendar = check.refill_policy.windows()?;
     Some(Duration::from_micros(calendar.window(drawn.now_us).end_us.saturating_sub(drawn.now_us)))
 }
 
-pub(super) fn answer(check: &LimitCheck, drawn: &Drawn) -> LimitAnswer {
+pub(super) fn answer(check: &LimitCheck, drawn: &AcquireResult) -> LimitAnswer {
     let (quota, weight) = (check.quota, check.weight);
     let remaining = drawn.left(quota);
     let is_allowed = drawn.leases.first().map_or(remaining >= weight, |lease| lease.charged >= weight.into());
@@ -122,12 +129,18 @@ mod tests {
 
     fn check(limit: u32, window_ms: u64, weight: u32) -> LimitCheck {
         let quota = Quota::from_token_ns((window_ms * 1_000_000).div_ceil(limit.into()), limit).unwrap();
-        LimitCheck { key: "alice".into(), quota, law: Law::Steady, weight, purpose: Purpose::Take }
+        LimitCheck {
+            key: "alice".into(),
+            quota,
+            refill_policy: RefillPolicy::Continuous,
+            weight,
+            purpose: CheckPurpose::Take,
+        }
     }
 
     fn asked(escrow: &mut Escrow, at_ms: u64, check: &LimitCheck) -> LimitAnswer {
-        let draw = draw(&Keys::hidden_by(None), check);
-        answer(check, &escrow.draw(1_000_000_000 + at_ms * 1_000, "gateway/fra/a", &draw))
+        let draw = acquire(&KeyHasher::hidden_by(None), check);
+        answer(check, &escrow.acquire(1_000_000_000 + at_ms * 1_000, "gateway/fra/a", &draw))
     }
 
     #[test]
@@ -144,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_peek_takes_nothing() {
-        let peek = LimitCheck { purpose: Purpose::Peek, ..check(10, 1_000, 10) };
+        let peek = LimitCheck { purpose: CheckPurpose::Peek, ..check(10, 1_000, 10) };
         let mut escrow = Escrow::default();
         for _ in 0..3 {
             assert_eq!(
@@ -164,7 +177,7 @@ mod tests {
     #[test]
     fn a_window_gives_what_is_allowed_in_it_and_the_next_one_anew() {
         let of = |limit, weight| LimitCheck {
-            law: Law::Window(Calendar::every(10, 0)),
+            refill_policy: RefillPolicy::Window(Calendar::every(10, 0)),
             ..check(limit, 10_000, weight)
         };
         let mut escrow = Escrow::default();
@@ -179,7 +192,7 @@ mod tests {
             asked(&mut escrow, 9_500, &of(6, 1)).is_allowed
                 && !asked(&mut escrow, 9_500, &of(4, 1)).is_allowed
         );
-        let hidden = Keys::hidden_by(None);
+        let hidden = KeyHasher::hidden_by(None);
         assert_eq!(hidden.id(&of(5, 3)), hidden.id(&of(6, 1)));
         let next = asked(&mut escrow, 10_000, &of(5, 5));
         assert_eq!((next.is_allowed, next.remaining), (true, 0));
@@ -187,10 +200,11 @@ mod tests {
 
     #[test]
     fn a_window_counts_to_its_last_moment() {
-        let of = LimitCheck { law: Law::Window(Calendar::every(1, 0)), ..check(1, 1_000, 1) };
-        let (keys, mut escrow) = (Keys::hidden_by(None), Escrow::default());
+        let of =
+            LimitCheck { refill_policy: RefillPolicy::Window(Calendar::every(1, 0)), ..check(1, 1_000, 1) };
+        let (keys, mut escrow) = (KeyHasher::hidden_by(None), Escrow::default());
         let mut at = |us: u64| {
-            let drawn = escrow.draw(1_000_000_000 + us, "gateway/fra/a", &draw(&keys, &of));
+            let drawn = escrow.acquire(1_000_000_000 + us, "gateway/fra/a", &acquire(&keys, &of));
             answer(&of, &drawn).is_allowed
         };
         assert_eq!([999_998, 999_999, 1_000_000, 1_000_001].map(&mut at), [true, false, true, false]);
@@ -199,7 +213,7 @@ mod tests {
     #[test]
     fn a_key_is_hidden_and_has_a_budget_for_each_limit() {
         let (one, other) = (Secret::new("a secret of the tests"), Secret::new("another one of the tests"));
-        let id = |secret: Option<&Secret>, check: &LimitCheck| Keys::hidden_by(secret).id(check);
+        let id = |secret: Option<&Secret>, check: &LimitCheck| KeyHasher::hidden_by(secret).id(check);
         let same = check(10, 1_000, 1);
         assert_eq!(id(Some(&one), &same), id(Some(&one), &check(10, 1_000, 3)));
         assert_ne!(id(Some(&one), &same), id(Some(&other), &same));

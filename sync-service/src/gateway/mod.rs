@@ -1,11 +1,11 @@
 //! The gateway: a POP within this process, for services that check a request before they serve it.
 //!
 //! It decides like a proxy's filter, by the same rules and from the same budgets: each worker has an
-//! [`Edge`](weir_limiter::edge::Edge), as a proxy's worker does, with the table in this process's memory. Calls
+//! [`Engine`](weir_limiter::engine::Engine), as a proxy's worker does, with the table in this process's memory. Calls
 //! that an engine makes to weir-sync are answered here without HTTP.
 //!
 //! ```text
-//! ask.rs      requests to be checked; descriptor.rs, in the form of a descriptor; verdict.rs, decisions
+//! request.rs      requests to be checked; descriptor.rs, in the form of a descriptor; reply.rs, decisions
 //! json.rs     both as JSON
 //! limit.rs    caller-defined limits, consumed check by check, with limits.rs; per_unit.rs, those of descriptors
 //! reservations.rs  allowed requests whose cost is not known yet
@@ -15,7 +15,6 @@
 //! rls/        Envoy's rate limit service over gRPC; rlqs/, its quota service; proto/, their messages
 //! ```
 
-mod ask;
 mod booking;
 mod calls;
 mod counts;
@@ -26,12 +25,13 @@ mod limits;
 mod patience;
 mod per_unit;
 pub mod proto;
+mod reply;
+mod request;
 mod reservations;
 mod rlqs;
 pub mod rls;
 mod site;
 mod taking;
-mod verdict;
 mod worker;
 
 use std::sync::Arc;
@@ -42,24 +42,24 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use weir_limiter::edge::{Call, Open, RulesWord, Shared as _};
+use weir_limiter::engine::{OpenRequest, RulesMessage, SharedState as _, SyncCall};
 use weir_rules::RuleSet;
 use weir_wire::time::{SECOND_NS, Time};
 
 use crate::config::{GATEWAY_PREFIX, Secret};
-use crate::report::Exchange;
-use counts::Counts;
-use limit::Keys;
+use crate::report::ReportHandler;
+use counts::CounterSums;
+use limit::KeyHasher;
 use patience::Patience;
-use reservations::{Reservations, Reserved, Settling};
-use site::{Handle, Memory};
-use worker::{Next, Worker};
+use reservations::{Reservation, Reservations, SettleResult};
+use site::{Handle, SharedMemory};
+use worker::{CheckStep, Worker};
 
-pub use ask::{Ask, Purpose};
 pub use descriptor::Descriptor;
 pub use per_unit::PerUnit;
+pub use reply::{CheckDecision, CheckReply, RuleQuotaStatus};
+pub use request::{CheckPurpose, CheckRequest};
 pub use reservations::{RESERVED_S_MAX, SettleError, Settlement};
-pub use verdict::{Decision, Standing, Verdict};
 
 /// Pause between attempts to load the rules at startup.
 const RULES_PAUSE: Duration = Duration::from_millis(10);
@@ -70,7 +70,7 @@ const BEGIN_NS: u64 = 1 << 50;
 
 /// Settings of a gateway.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct GatewaySettings {
     /// Name among the POPs.
     pub pop: String,
     /// Number of keys that the table can hold.
@@ -86,15 +86,15 @@ pub struct Settings {
 /// POP within this process.
 pub struct Gateway {
     workers: Box<[Worker]>,
-    memory: Arc<Memory>,
+    memory: Arc<SharedMemory>,
     /// Worker at which the search for a free one begins next.
     turn: AtomicUsize,
-    exchange: Arc<Exchange>,
+    exchange: Arc<ReportHandler>,
     /// Name among the POPs.
     pop: String,
     /// Time limit of a request that waits for a strict rule.
     timeout: Duration,
-    keys: Keys,
+    keys: KeyHasher,
     reservations: Reservations,
     /// True if rules will be put into the store in case it has none.
     has_rules_file: bool,
@@ -115,12 +115,12 @@ impl std::fmt::Debug for Gateway {
 
 impl Gateway {
     /// Gateway that reports to `exchange`. Fails with all errors of its configuration.
-    pub fn new(settings: &Settings, exchange: Arc<Exchange>) -> Result<Self, Vec<String>> {
+    pub fn new(settings: &GatewaySettings, exchange: Arc<ReportHandler>) -> Result<Self, Vec<String>> {
         let started = Instant::now();
         let configuration = configuration(settings).to_string();
         let count = available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
-        let counts = Arc::new(Counts::new(Arc::clone(&exchange.metrics)));
-        let memory = Memory::new(settings.keys, u32::try_from(count).unwrap_or(u32::MAX), &counts);
+        let counts = Arc::new(CounterSums::new(Arc::clone(&exchange.metrics)));
+        let memory = SharedMemory::new(settings.keys, u32::try_from(count).unwrap_or(u32::MAX), &counts);
         let worker = |_| Worker::new(configuration.as_bytes(), &memory, &counts, time_since(started));
         let workers = (0..count).map(worker).collect::<Result<Box<[Worker]>, _>>()?;
         let name = settings.pop.strip_prefix(GATEWAY_PREFIX).unwrap_or(&settings.pop);
@@ -132,7 +132,7 @@ impl Gateway {
             exchange,
             pop: settings.pop.clone(),
             timeout: settings.timeout,
-            keys: Keys::hidden_by(settings.key_secret.as_ref()),
+            keys: KeyHasher::hidden_by(settings.key_secret.as_ref()),
             has_rules_file: settings.has_rules_file,
             has_no_rules: AtomicBool::new(false),
             has_reported: AtomicBool::new(false),
@@ -141,18 +141,18 @@ impl Gateway {
     }
 
     /// Decides a request. Waits only for tokens of a strict rule, or for its turn in a leaky bucket.
-    pub async fn check(&self, ask: Ask) -> Verdict {
+    pub async fn check(&self, ask: CheckRequest) -> CheckReply {
         self.check_with(ask, None, &mut Patience::endless()).await
     }
 
     /// Decides a request that consumes, for a caller that does not need to know what is left.
-    async fn check_alone(&self, mut ask: Ask) -> Verdict {
+    async fn check_alone(&self, mut ask: CheckRequest) -> CheckReply {
         self.decide(&mut ask, &mut Patience::endless()).await.0
     }
 
     /// Decides requests in their order. A store that does not answer delays the whole list by at most twice the
     /// time limit of one request. Reservations count for `asker`, if several callers share them.
-    pub async fn check_all(&self, asks: Vec<Ask>, asker: Option<&str>) -> Vec<Verdict> {
+    pub async fn check_all(&self, asks: Vec<CheckRequest>, asker: Option<&str>) -> Vec<CheckReply> {
         let mut patience = Patience::of(2 * self.timeout);
         let mut verdicts = Vec::with_capacity(asks.len());
         for ask in asks {
@@ -161,29 +161,39 @@ impl Gateway {
         verdicts
     }
 
-    async fn check_with(&self, mut ask: Ask, asker: Option<&str>, patience: &mut Patience) -> Verdict {
+    async fn check_with(
+        &self,
+        mut ask: CheckRequest,
+        asker: Option<&str>,
+        patience: &mut Patience,
+    ) -> CheckReply {
         match ask.purpose {
-            Purpose::Charge => return Box::pin(self.charge(&mut ask, patience)).await,
-            Purpose::Refund => return Box::pin(self.refund(&mut ask, patience)).await,
-            Purpose::Take | Purpose::Peek => {}
+            CheckPurpose::Charge => return Box::pin(self.charge(&mut ask, patience)).await,
+            CheckPurpose::Refund => return Box::pin(self.refund(&mut ask, patience)).await,
+            CheckPurpose::Take | CheckPurpose::Peek => {}
         }
         let verdict = self.check_as_is(&mut ask, asker, patience).await;
-        if verdict.decision == Decision::Limit && ask.hits > 1 {
+        if verdict.decision == CheckDecision::Limit && ask.hits > 1 {
             return Box::pin(self.with_figures(verdict, &ask, patience)).await;
         }
         verdict
     }
 
-    async fn check_as_is(&self, ask: &mut Ask, asker: Option<&str>, patience: &mut Patience) -> Verdict {
+    async fn check_as_is(
+        &self,
+        ask: &mut CheckRequest,
+        asker: Option<&str>,
+        patience: &mut Patience,
+    ) -> CheckReply {
         let Some(reserve_s) = ask.reserve_s else { return self.decide(ask, patience).await.0 };
         let room = match self.reservations.room(asker) {
             Ok(room) => room,
-            Err(full) => return Verdict::without_room(&full),
+            Err(full) => return CheckReply::without_room(&full),
         };
         let (mut verdict, worker, open) = self.decide(ask, patience).await;
-        if verdict.decision == Decision::Allow {
+        if verdict.decision == CheckDecision::Allow {
             let expires_at = self.now() + u64::from(reserve_s) * SECOND_NS;
-            let reserved = Reserved { worker, open, hits: ask.hits, asker: None };
+            let reserved = Reservation { worker, open, hits: ask.hits, asker: None };
             verdict.reservation = Some(self.reservations.keep(room, reserved, expires_at));
         }
         verdict
@@ -193,7 +203,7 @@ impl Gateway {
     /// over the estimate is debt when this returns, or, if the store is out of reach, once it is back.
     pub async fn settle(&self, settlement: &Settlement) -> Result<(), SettleError> {
         let settling = self.reservations.settle(&settlement.reservation, settlement.cost, self.now())?;
-        if let Settling::First(reserved) = settling {
+        if let SettleResult::First(reserved) = settling {
             self.settle_reserved(*reserved, settlement.cost).await;
         }
         Ok(())
@@ -201,38 +211,42 @@ impl Gateway {
 
     /// Decides a request. Also returns the number of the worker that decided it, and the state needed to finish
     /// it.
-    async fn decide(&self, ask: &mut Ask, patience: &mut Patience) -> (Verdict, usize, Open) {
+    async fn decide(
+        &self,
+        ask: &mut CheckRequest,
+        patience: &mut Patience,
+    ) -> (CheckReply, usize, OpenRequest) {
         let (mut waiting, mut next) = self.begin(ask);
         loop {
             match next {
-                Next::Answer(verdict) => {
+                CheckStep::Answer(verdict) => {
                     waiting.is_over = true;
-                    let open = std::mem::replace(&mut waiting.open, Open::new(0));
+                    let open = std::mem::replace(&mut waiting.open, OpenRequest::new(0));
                     return (verdict, waiting.number, open);
                 }
-                Next::Hold(verdict, turn) => {
+                CheckStep::Hold(verdict, turn) => {
                     // An error would mean that its worker has ended.
                     let _ = turn.await;
-                    next = Next::Answer(verdict);
+                    next = CheckStep::Answer(verdict);
                 }
-                Next::Take(draw) => {
+                CheckStep::Take(draw) => {
                     let taken = self.take(&draw, patience).await;
                     let again = waiting.worker.state().taken(&mut waiting.open, taken, ask, self.now());
-                    next = again.unwrap_or_else(|| Next::Answer(Verdict::without_rules()));
+                    next = again.unwrap_or_else(|| CheckStep::Answer(CheckReply::without_rules()));
                 }
-                Next::Call(call) => {
+                CheckStep::Call(call) => {
                     // Boxed, because most requests make no call and this future is much larger than the rest.
                     let answer = Box::pin(self.call(&call, patience)).await;
                     let mut state = waiting.worker.state();
                     let again = state.ask_again(&mut waiting.open, (call.number, answer), ask, self.now());
-                    next = again.unwrap_or_else(|| Next::Answer(Verdict::without_rules()));
+                    next = again.unwrap_or_else(|| CheckStep::Answer(CheckReply::without_rules()));
                 }
             }
         }
     }
 
     /// Begins a decision in a free worker; if none is free, waits for the next one.
-    fn begin(&self, ask: &mut Ask) -> (Waiting<'_>, Next) {
+    fn begin(&self, ask: &mut CheckRequest) -> (Waiting<'_>, CheckStep) {
         let (count, first) = (self.workers.len(), self.turn.fetch_add(1, Ordering::Relaxed));
         let mut in_turn = (0..count).map(|n| first.wrapping_add(n) % count);
         let free = in_turn.find_map(|number| Some((number, self.workers[number].free()?)));
@@ -243,7 +257,7 @@ impl Gateway {
         let next = if self.is_ready_at(worker) {
             state.ask(&mut open, ask, self.now())
         } else {
-            Next::Answer(Verdict::without_rules())
+            CheckStep::Answer(CheckReply::without_rules())
         };
         (Waiting { gateway: self, worker, number, open, is_over: false }, next)
     }
@@ -271,7 +285,7 @@ impl Gateway {
 
     /// Ends reservations that were not settled in time. They cost their estimate.
     fn end_expired(&self, now: Time) {
-        for Reserved { worker, mut open, .. } in self.reservations.expired(now) {
+        for Reservation { worker, mut open, .. } in self.reservations.expired(now) {
             if let Some(worker) = self.workers.get(worker) {
                 worker.state().give_up(&mut open, now);
             }
@@ -299,7 +313,7 @@ impl Gateway {
     async fn fetch_rules(&self) {
         let rules = &self.exchange.rules;
         loop {
-            match rules.edition_of(&self.pop) {
+            match rules.revision_of(&self.pop) {
                 0 if rules.is_missing() && !self.has_rules_file => {
                     return self.has_no_rules.store(true, Ordering::Release);
                 }
@@ -308,7 +322,7 @@ impl Gateway {
                     if let Ok(Some(held)) = rules.get(version).await {
                         let mut site = Handle::new(&self.memory);
                         site.set_rules(version, &held.document);
-                        site.set_rules_word(RulesWord { version, refused: 0 });
+                        site.set_rules_word(RulesMessage { version, refused: 0 });
                         return;
                     }
                 }
@@ -334,7 +348,7 @@ impl Gateway {
     }
 
     /// Makes calls that no request waits for, and the calls that their answers lead to.
-    async fn carry_out(&self, worker: &Worker, mut calls: Vec<Call>) {
+    async fn carry_out(&self, worker: &Worker, mut calls: Vec<SyncCall>) {
         while let Some(call) = calls.pop() {
             let answer = self.call(&call, &mut Patience::endless()).await;
             calls.extend(worker.answered(call.number, answer, self.now()));
@@ -357,7 +371,7 @@ struct Waiting<'a> {
     worker: &'a Worker,
     /// Number of the worker.
     number: usize,
-    open: Open,
+    open: OpenRequest,
     is_over: bool,
 }
 
@@ -380,7 +394,7 @@ fn time_since(started: Instant) -> Time {
 }
 
 /// Plugin configuration of the workers: no rules of its own, only those of the fleet.
-fn configuration(settings: &Settings) -> serde_json::Value {
+fn configuration(settings: &GatewaySettings) -> serde_json::Value {
     let mut sync = serde_json::json!({
         "cluster": "in this process",
         "pop": settings.pop,

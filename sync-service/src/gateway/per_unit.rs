@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use weir_wire::calendar::Calendar;
-use weir_wire::law::Law;
 use weir_wire::quota::Quota;
+use weir_wire::refill_policy::RefillPolicy;
 
-use super::ask::Purpose;
 use super::limit::{LimitAnswer, LimitCheck, PER_UNIT};
+use super::reply::{CheckDecision, CheckReply, RuleQuotaStatus, seconds_up};
+use super::request::CheckPurpose;
 use super::site::unix_ns;
-use super::verdict::{Decision, Standing, Verdict, seconds_up};
 use crate::store::StoreError;
 
 /// Check of a limit of `requests` per window of fixed length.
@@ -24,7 +24,7 @@ pub struct PerUnit {
     /// Number of requests that the check stands for, at least 1.
     pub hits: u32,
     /// Purpose of the check.
-    pub purpose: Purpose,
+    pub purpose: CheckPurpose,
 }
 
 impl PerUnit {
@@ -35,18 +35,18 @@ impl PerUnit {
         let quota =
             Quota::from_token_ns(token_ns.div_ceil(self.requests.max(1).into()), self.requests).ok()?;
         let purpose = match self.purpose {
-            Purpose::Refund => Purpose::Refund,
-            _ if self.hits > self.requests => Purpose::Peek,
-            Purpose::Charge => Purpose::Take,
-            Purpose::Take | Purpose::Peek => self.purpose,
+            CheckPurpose::Refund => CheckPurpose::Refund,
+            _ if self.hits > self.requests => CheckPurpose::Peek,
+            CheckPurpose::Charge => CheckPurpose::Take,
+            CheckPurpose::Take | CheckPurpose::Peek => self.purpose,
         };
-        let law = Law::Window(self.calendar());
-        Some(LimitCheck { key: self.key.clone(), quota, law, weight: self.hits, purpose })
+        let refill_policy = RefillPolicy::Window(self.calendar());
+        Some(LimitCheck { key: self.key.clone(), quota, refill_policy, weight: self.hits, purpose })
     }
 
     /// Adjusts the store's first answer: a refund is always allowed.
     pub(super) fn fitted(&self, answer: LimitAnswer) -> LimitAnswer {
-        LimitAnswer { is_allowed: answer.is_allowed || self.purpose == Purpose::Refund, ..answer }
+        LimitAnswer { is_allowed: answer.is_allowed || self.purpose == CheckPurpose::Refund, ..answer }
     }
 
     fn calendar(&self) -> Calendar {
@@ -61,23 +61,23 @@ impl PerUnit {
     }
 
     /// Decision for the store's answer, or for its failure.
-    pub(super) fn verdict(&self, answer: &Result<LimitAnswer, StoreError>) -> Verdict {
+    pub(super) fn verdict(&self, answer: &Result<LimitAnswer, StoreError>) -> CheckReply {
         let Ok(answer) = answer else {
-            return Verdict { rule: Some(PER_UNIT.into()), ..Verdict::without_rules() };
+            return CheckReply { rule: Some(PER_UNIT.into()), ..CheckReply::without_rules() };
         };
-        let standing = Standing {
+        let standing = RuleQuotaStatus {
             limit: self.requests.into(),
             remaining: answer.remaining.into(),
             reset_after: answer.reset_after,
             retry_after: answer.retry_after,
             window: Some(Duration::from_secs(self.window_s.into())),
         };
-        let verdict = Verdict { standing: Some(standing), ..Verdict::allowed() };
+        let verdict = CheckReply { standing: Some(standing), ..CheckReply::allowed() };
         if answer.is_allowed {
             return verdict;
         }
         let retry_after = seconds_up(answer.retry_after).max(1).to_string();
         let headers = vec![("retry-after".to_owned(), retry_after)];
-        Verdict { decision: Decision::Limit, status: 429, headers, ..verdict }
+        CheckReply { decision: CheckDecision::Limit, status: 429, headers, ..verdict }
     }
 }

@@ -15,7 +15,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thiserror::Error;
-use weir_limiter::edge::Open;
+use weir_limiter::engine::OpenRequest;
 use weir_wire::time::Time;
 
 /// Maximum time for which a reservation is open, in seconds.
@@ -48,7 +48,7 @@ struct Known {
 }
 
 enum Stage {
-    Open(Box<Reserved>),
+    Open(Box<Reservation>),
     /// Cost that was settled.
     Settled(u32),
 }
@@ -63,10 +63,10 @@ impl fmt::Debug for Stage {
 }
 
 /// Allowed request with a reservation.
-pub(super) struct Reserved {
+pub(super) struct Reservation {
     /// Number of the worker that allowed it.
     pub(super) worker: usize,
-    pub(super) open: Open,
+    pub(super) open: OpenRequest,
     /// Number of requests that its check stood for.
     pub(super) hits: u32,
     /// Caller that it counts for; set by [`Reservations::keep`].
@@ -109,9 +109,9 @@ pub struct Settlement {
 }
 
 /// Result of a settlement.
-pub(super) enum Settling {
+pub(super) enum SettleResult {
     /// The settlement must be carried out now.
-    First(Box<Reserved>),
+    First(Box<Reservation>),
     /// The same settlement was carried out before.
     Again,
 }
@@ -166,7 +166,7 @@ impl Reservations {
     }
 
     /// Stores a reservation until it expires, and returns its name.
-    pub(super) fn keep(&self, mut room: Room<'_>, mut reserved: Reserved, expires_at: Time) -> String {
+    pub(super) fn keep(&self, mut room: Room<'_>, mut reserved: Reservation, expires_at: Time) -> String {
         (room.is_used, reserved.asker) = (true, room.asker.take());
         let random = || u128::from(RandomState::new().hash_one(reserved.open.id()));
         let number = random() << 64 | random();
@@ -177,7 +177,7 @@ impl Reservations {
     }
 
     /// Settles the reservation of this name.
-    pub(super) fn settle(&self, name: &str, cost: u32, now: Time) -> Result<Settling, SettleError> {
+    pub(super) fn settle(&self, name: &str, cost: u32, now: Time) -> Result<SettleResult, SettleError> {
         let Some(number) = name.strip_prefix(&self.prefix) else {
             let gateway = name.rsplit_once(':').map(|(gateway, _)| gateway.to_owned());
             return Err(gateway.map_or(SettleError::Unknown, SettleError::Elsewhere));
@@ -193,17 +193,17 @@ impl Reservations {
                 known.close(reserved.asker.as_ref());
                 known.settled.insert((expires_at, number));
                 known.forget_settled();
-                Ok(Settling::First(reserved))
+                Ok(SettleResult::First(reserved))
             }
             Stage::Settled(before) => {
                 *stage = Stage::Settled(before);
-                if before == cost { Ok(Settling::Again) } else { Err(SettleError::Settled(before)) }
+                if before == cost { Ok(SettleResult::Again) } else { Err(SettleError::Settled(before)) }
             }
         }
     }
 
     /// Removes all reservations that have expired by `now`, and returns those that were open.
-    pub(super) fn expired(&self, now: Time) -> Vec<Reserved> {
+    pub(super) fn expired(&self, now: Time) -> Vec<Reservation> {
         let mut known = self.known();
         let mut expired = Vec::new();
         while let Some((_, number)) = known.ends.first().copied().filter(|(expires_at, _)| *expires_at <= now)
@@ -226,7 +226,7 @@ impl Reservations {
 
 impl Known {
     /// Removes a reservation. Returns it if it was open.
-    fn forget(&mut self, number: u128) -> Option<Reserved> {
+    fn forget(&mut self, number: u128) -> Option<Reservation> {
         let (expires_at, stage) = self.by_number.remove(&number)?;
         self.ends.remove(&(expires_at, number));
         self.settled.remove(&(expires_at, number));
@@ -265,7 +265,7 @@ mod tests {
     const T0: Time = Time::from_nanos(SECOND_NS);
 
     fn kept(all: &Reservations, id: u32, expires_at: Time) -> String {
-        let reserved = Reserved { worker: 0, open: Open::new(id), hits: 1, asker: None };
+        let reserved = Reservation { worker: 0, open: OpenRequest::new(id), hits: 1, asker: None };
         all.keep(all.room(None).unwrap(), reserved, expires_at)
     }
 
@@ -274,8 +274,10 @@ mod tests {
         let all = Reservations::new("fra/a", 1);
         let name = kept(&all, 7, T0 + SECOND_NS);
         assert!(name.starts_with("fra/a:"), "{name}");
-        assert!(matches!(all.settle(&name, 3, T0), Ok(Settling::First(reserved)) if reserved.open.id() == 7));
-        assert!(matches!(all.settle(&name, 3, T0), Ok(Settling::Again)));
+        assert!(
+            matches!(all.settle(&name, 3, T0), Ok(SettleResult::First(reserved)) if reserved.open.id() == 7)
+        );
+        assert!(matches!(all.settle(&name, 3, T0), Ok(SettleResult::Again)));
         assert_eq!(all.settle(&name, 4, T0).err(), Some(SettleError::Settled(3)));
         assert_eq!(all.open(), 0);
         assert_eq!(all.settle(&name, 3, T0 + SECOND_NS).err(), Some(SettleError::Unknown), "expired");
@@ -288,7 +290,7 @@ mod tests {
         let all = Reservations::new("fra/a", 1);
         let [first, second] = [1, 2].map(|s| kept(&all, u32::try_from(s).unwrap(), T0 + s * SECOND_NS));
         let ids =
-            |expired: Vec<Reserved>| expired.iter().map(|reserved| reserved.open.id()).collect::<Vec<_>>();
+            |expired: Vec<Reservation>| expired.iter().map(|reserved| reserved.open.id()).collect::<Vec<_>>();
         assert_eq!(ids(all.expired(T0 + SECOND_NS)), [1]);
         assert_eq!(ids(all.expired(T0 + SECOND_NS)), [0; 0]);
         assert_eq!(all.settle(&first, 1, T0).err(), Some(SettleError::Unknown));
@@ -321,7 +323,7 @@ mod tests {
         let take = |asker: &str, expires_at| {
             let mut names = Vec::new();
             while let Ok(room) = all.room(Some(asker)) {
-                let reserved = Reserved { worker: 0, open: Open::new(1), hits: 1, asker: None };
+                let reserved = Reservation { worker: 0, open: OpenRequest::new(1), hits: 1, asker: None };
                 names.push(all.keep(room, reserved, expires_at));
             }
             names
@@ -355,7 +357,7 @@ mod tests {
         let lens = |known: &Known| (known.by_number.len(), known.settled.len());
         assert_eq!(lens(&all.known()), (SETTLED_MAX + 9, SETTLED_MAX));
         assert_eq!(all.settle(&names[9], 1, T0).err(), Some(SettleError::Unknown));
-        assert!(matches!(all.settle(&names[10], 1, T0), Ok(Settling::Again)));
+        assert!(matches!(all.settle(&names[10], 1, T0), Ok(SettleResult::Again)));
         assert!(open.iter().all(|name| all.settle(name, 1, T0).is_ok()), "those that are open stay");
         assert_eq!((all.expired(T0 + 2 * SECOND_NS).len(), all.known().settled.len()), (0, 0));
     }

@@ -4,39 +4,41 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_limiter::decide::Decision;
-use weir_limiter::edge::{Shared, SharedValue, SharedValues, Site};
+use weir_limiter::engine::{Host, SharedState, SharedValue, SharedValues};
 use weir_limiter::limiter::TableIdentity;
 use weir_limiter::response::Header;
 use weir_limiter::table::slot::{Slot, slots_for};
-use weir_limiter::table::{Change, Judge, ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError};
+use weir_limiter::table::{
+    ChangeFn, EntryChange, ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError,
+};
 use weir_rules::RuleSet;
 use weir_wire::messages::RuleCounts;
 
-use super::counts::Counts;
-use super::verdict::Ruled;
+use super::counts::CounterSums;
+use super::reply::DecisionDetails;
 use crate::random::random;
 
 /// Memory shared by all workers.
-pub(super) struct Memory {
+pub(super) struct SharedMemory {
     identity: TableIdentity,
     slots: Arc<SharedSlots>,
     values: Mutex<SharedValues>,
-    counts: Arc<Counts>,
+    counts: Arc<CounterSums>,
     /// Held exclusively while a peek consumes and refunds, so that no worker sees its tokens as spent.
     pub(super) looking: RwLock<()>,
 }
 
 /// A worker's access to the shared memory.
 pub(super) struct Handle {
-    pub(super) memory: Arc<Memory>,
+    pub(super) memory: Arc<SharedMemory>,
     slots: SlotsHandle,
     /// Outcome of the last decision.
-    pub(super) ruled: Option<Ruled>,
+    pub(super) ruled: Option<DecisionDetails>,
 }
 
-impl Memory {
+impl SharedMemory {
     /// Memory for `keys` keys and `workers` workers, with their counters.
-    pub(super) fn new(keys: u32, workers: u32, counts: &Arc<Counts>) -> Arc<Self> {
+    pub(super) fn new(keys: u32, workers: u32, counts: &Arc<CounterSums>) -> Arc<Self> {
         let (mut identity, random) = ([0; 20], [random(), random(), random()].map(u64::to_le_bytes));
         identity.iter_mut().zip(random.as_flattened()).for_each(|(to, from)| *to = *from);
         Arc::new(Self {
@@ -54,7 +56,7 @@ impl Memory {
 }
 
 impl Handle {
-    pub(super) fn new(memory: &Arc<Memory>) -> Self {
+    pub(super) fn new(memory: &Arc<SharedMemory>) -> Self {
         let slots = SlotsHandle::new(Arc::clone(&memory.slots));
         Self { memory: Arc::clone(memory), slots, ruled: None }
     }
@@ -77,12 +79,12 @@ impl Slots for Handle {
         self.slots.changes_in_place()
     }
 
-    fn change_in_place(&mut self, indices: &[u32], changes: &mut [Change], judge: Judge<'_>) -> bool {
+    fn change_in_place(&mut self, indices: &[u32], changes: &mut [EntryChange], judge: ChangeFn<'_>) -> bool {
         self.slots.change_in_place(indices, changes, judge)
     }
 }
 
-impl Shared for Handle {
+impl SharedState for Handle {
     fn identity(&mut self) -> TableIdentity {
         self.memory.identity
     }
@@ -104,7 +106,7 @@ impl Shared for Handle {
     }
 }
 
-impl Site for Handle {
+impl Host for Handle {
     /// The table exists before any worker.
     fn open(&mut self, _slots: u32) {}
 
@@ -125,7 +127,7 @@ impl Site for Handle {
     }
 
     fn decided(&mut self, decision: &Decision) {
-        self.ruled = Ruled::of(decision);
+        self.ruled = DecisionDetails::of(decision);
     }
 
     /// Packs the headers as lines `name: value`. Neither part contains a line break.

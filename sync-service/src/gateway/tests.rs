@@ -5,14 +5,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use weir_budget::divide::Terms;
+use weir_budget::divide::GrantSettings;
 use weir_wire::messages::Report;
 
 use super::*;
 use crate::metrics::{Happened, Metrics, OfRule};
 use crate::store::Store;
-use crate::store::memory::Memory as Stored;
-use crate::store::rules::Put;
+use crate::store::memory::MemoryStore as Stored;
+use crate::store::rules::NewVersion;
 
 /// Far above what anything takes here.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -20,7 +20,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// A gateway whose store has this document as its rules.
 struct Tried {
     gateway: Arc<Gateway>,
-    exchange: Arc<Exchange>,
+    exchange: Arc<ReportHandler>,
     running: JoinHandle<()>,
 }
 
@@ -28,16 +28,16 @@ impl Tried {
     /// One of a fleet with two other POPs; it has just been started.
     async fn begun(document: &Value) -> Self {
         let store = Arc::new(Stored::new(1_000, Duration::from_mins(1)));
-        let put = Put { document: &document.to_string(), expected: None, note: "", from_file: false };
+        let put = NewVersion { document: &document.to_string(), expected: None, note: "", from_file: false };
         store.put_rules(&put).await.unwrap();
         let (metrics, _) = Metrics::new("fra");
-        let hub = weir_budget::hub::Settings {
+        let hub = weir_budget::hub::HubSettings {
             member: "fra/a".into(),
-            terms: Terms::default(),
+            terms: GrantSettings::default(),
             pop_ttl_ns: 60_000_000_000,
             pops_expected: 0,
         };
-        let exchange = Arc::new(Exchange::new(store, Arc::new(metrics), hub, Arc::default()));
+        let exchange = Arc::new(ReportHandler::new(store, Arc::new(metrics), hub, Arc::default()));
         for pop in ["ams1", "iad1"] {
             let report = Report { pop: pop.into(), worker: 1, sequence: 1, table: 1, ..Report::default() };
             exchange.answer(report).await;
@@ -45,7 +45,7 @@ impl Tried {
         exchange.listen().await.unwrap();
         let timeout = Duration::from_secs(1);
         let pop = "gateway/fra/a".into();
-        let settings = Settings { pop, keys: 1_000, key_secret: None, timeout, has_rules_file: false };
+        let settings = GatewaySettings { pop, keys: 1_000, key_secret: None, timeout, has_rules_file: false };
         let gateway = Arc::new(Gateway::new(&settings, Arc::clone(&exchange)).unwrap());
         let running = tokio::spawn(Arc::clone(&gateway).run());
         Self { gateway, exchange, running }
@@ -67,9 +67,9 @@ impl Tried {
         timeout(DEADLINE, wait).await.expect("not in time");
     }
 
-    async fn check(&self, path: &str, is_peek: bool) -> Verdict {
-        let purpose = if is_peek { Purpose::Peek } else { Purpose::Take };
-        let ask = Ask { path: Some(path.into()), purpose, ..Ask::default() };
+    async fn check(&self, path: &str, is_peek: bool) -> CheckReply {
+        let purpose = if is_peek { CheckPurpose::Peek } else { CheckPurpose::Take };
+        let ask = CheckRequest { path: Some(path.into()), purpose, ..CheckRequest::default() };
         timeout(DEADLINE, self.gateway.check(ask)).await.expect("an answer in time")
     }
 
@@ -95,7 +95,7 @@ async fn what_was_not_reported_yet_is_reported_at_the_end() {
     let tried = Tried::ready(json!([rule("orders", &json!({"rate": "100/d", "burst": 100})), queue])).await;
     tried.running.abort();
     for _ in 0..60 {
-        assert_eq!(tried.check("/orders", false).await.decision, Decision::Allow);
+        assert_eq!(tried.check("/orders", false).await.decision, CheckDecision::Allow);
     }
     let charged = tried.exchange.metrics.tokens_charged.get();
     let charged = tried.end().await.tokens_charged.get() - charged;
@@ -112,11 +112,11 @@ async fn its_first_answer_knows_the_fleet() {
             if verdict.rule.is_some() {
                 return verdict.decision;
             }
-            assert_eq!(verdict.decision, Decision::Deny, "before it knows its rules");
+            assert_eq!(verdict.decision, CheckDecision::Deny, "before it knows its rules");
             sleep(Duration::from_millis(1)).await;
         }
     };
-    assert_eq!(timeout(DEADLINE, first).await.unwrap(), Decision::Allow);
+    assert_eq!(timeout(DEADLINE, first).await.unwrap(), CheckDecision::Allow);
 }
 
 #[tokio::test]
@@ -125,7 +125,7 @@ async fn rules_that_it_cannot_read_let_nothing_through() {
         Tried::begun(&json!({"rules": [rule("orders", &json!({"rate": "1/s", "of": "tomorrow"}))]})).await;
     tried.until(|gateway| gateway.has_reported.load(Ordering::Acquire)).await;
     let verdict = tried.check("/orders", false).await;
-    assert_eq!((verdict.decision, verdict.rule), (Decision::Deny, None));
+    assert_eq!((verdict.decision, verdict.rule), (CheckDecision::Deny, None));
     assert!(!tried.gateway.is_ready());
 }
 
@@ -135,10 +135,10 @@ async fn a_peek_is_not_held_against_its_client() {
         json!({"rate": "1/m", "burst": 1, "penalty": {"after": 3, "within": "1h", "deny_for": "5h"}});
     let shadow = json!({"rate": "2/d", "burst": 2, "mode": "shadow"});
     let tried = Tried::ready(json!([rule("login", &penalty), rule("shadow", &shadow)])).await;
-    assert_eq!(tried.check("/login", false).await.decision, Decision::Allow);
+    assert_eq!(tried.check("/login", false).await.decision, CheckDecision::Allow);
     for _ in 0..20 {
-        assert_eq!(tried.check("/login", true).await.decision, Decision::Limit);
-        assert_eq!(tried.check("/shadow", true).await.decision, Decision::Allow);
+        assert_eq!(tried.check("/login", true).await.decision, CheckDecision::Limit);
+        assert_eq!(tried.check("/shadow", true).await.decision, CheckDecision::Allow);
     }
     let wait = tried.check("/login", false).await.standing.unwrap().retry_after;
     assert!(wait < Duration::from_mins(2), "{wait:?}");
@@ -171,7 +171,7 @@ async fn what_is_told_of_a_strict_quota_is_its_budgets_level_and_not_a_leases_re
 async fn what_an_edge_counts_is_counted() {
     let strict = json!({"rate": "2/d", "burst": 2, "strict": true});
     let tried = Tried::ready(json!([rule("login", &strict), rule("quiet", &json!({"rate": "1/s"}))])).await;
-    for expected in [Decision::Allow, Decision::Allow, Decision::Limit] {
+    for expected in [CheckDecision::Allow, CheckDecision::Allow, CheckDecision::Limit] {
         assert_eq!(tried.check("/login", false).await.decision, expected);
     }
     let metrics = tried.end().await;
@@ -199,7 +199,7 @@ async fn checks_wait_for_their_turns_in_the_fleets_queue() {
         (verdict.decision, begun.elapsed())
     });
     let mut went: Vec<_> = join_all(checks).await;
-    went.retain(|(decision, _)| *decision == Decision::Allow);
+    went.retain(|(decision, _)| *decision == CheckDecision::Allow);
     assert_eq!(went.len(), 6);
     went.sort_unstable_by_key(|(_, at)| *at);
     for (n, (_, at)) in (0..).zip(&went) {
@@ -217,7 +217,7 @@ async fn a_request_whose_client_leaves_holds_nothing() {
     tried.check("/queue", false).await;
     let held = || -> usize { tried.gateway.workers.iter().map(|worker| worker.state().held()).sum() };
     for _ in 0..4 {
-        let ask = Ask { path: Some("/queue".into()), ..Ask::default() };
+        let ask = CheckRequest { path: Some("/queue".into()), ..CheckRequest::default() };
         let left = timeout(Duration::from_millis(20), tried.gateway.check(ask)).await;
         assert!(left.is_err(), "it is held");
     }
@@ -227,6 +227,6 @@ async fn a_request_whose_client_leaves_holds_nothing() {
 #[tokio::test]
 async fn a_check_is_small_since_it_is_moved_again_and_again_before_it_begins() {
     let tried = Tried::ready(json!([{"name": "all", "key": ["all"], "rate": "1/s"}])).await;
-    let size = size_of_val(&tried.gateway.check(Ask::default()));
+    let size = size_of_val(&tried.gateway.check(CheckRequest::default()));
     assert!(size <= 1_664, "{size} bytes");
 }

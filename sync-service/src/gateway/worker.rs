@@ -6,31 +6,32 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard, RwLockWrit
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use weir_budget::escrow::{Draw, Kind};
-use weir_limiter::edge::{
-    Answered, Booking, Call, Decided, Edge, Effect, HostRules, Level, Open, Response, Step, Take, Taken,
+use weir_budget::escrow::{AcquireRequest, ClaimKind};
+use weir_limiter::engine::{
+    Booking, CallResult, Consume, ConsumeReply, Effect, Engine, HostRules, LogLevel, OpenRequest,
+    RequestDecision, RequestStep, SyncCall, UpstreamResponse,
 };
 use weir_rules::RuleSet;
 use weir_wire::time::Time;
 
-use super::ask::{Ask, Purpose};
-use super::counts::Counts;
-use super::site::{Handle, Memory, unix_ns, unpack};
+use super::counts::CounterSums;
+use super::reply::{CheckReply, DecisionDetails};
+use super::request::{CheckPurpose, CheckRequest};
+use super::site::{Handle, SharedMemory, unix_ns, unpack};
 use super::taking;
-use super::verdict::{Ruled, Verdict};
 
 /// A worker. Its lock is held during a decision, and never across an await.
 pub(super) struct Worker {
-    state: Mutex<State>,
+    state: Mutex<WorkerState>,
     /// Interval between ticks, in milliseconds.
     tick_ms: AtomicU32,
     /// True once it runs a version of the fleet's rules.
     runs_rules: AtomicBool,
-    counts: Arc<Counts>,
+    counts: Arc<CounterSums>,
 }
 
-pub(super) struct State {
-    edge: Edge,
+pub(super) struct WorkerState {
+    engine: Engine,
     site: Handle,
     /// Requests that wait for their turn, by number.
     held: HashMap<u32, oneshot::Sender<()>>,
@@ -40,19 +41,19 @@ pub(super) struct State {
 }
 
 /// Next step for a request.
-pub(super) enum Next {
-    Answer(Verdict),
+pub(super) enum CheckStep {
+    Answer(CheckReply),
     /// Wait, then answer with this decision.
-    Hold(Verdict, oneshot::Receiver<()>),
-    Call(Call),
+    Hold(CheckReply, oneshot::Receiver<()>),
+    Call(SyncCall),
     /// Consume these tokens from the store.
-    Take(Box<Draw>),
+    Take(Box<AcquireRequest>),
 }
 
 /// Collector of the headers for a client.
-struct Told<'a>(&'a mut Vec<(String, String)>);
+struct ReplyHeaders<'a>(&'a mut Vec<(String, String)>);
 
-impl Response for Told<'_> {
+impl UpstreamResponse for ReplyHeaders<'_> {
     fn status(&mut self) -> u16 {
         0
     }
@@ -70,14 +71,14 @@ impl Worker {
     /// Worker with this plugin configuration.
     pub(super) fn new(
         configuration: &[u8],
-        memory: &Arc<Memory>,
-        counts: &Arc<Counts>,
+        memory: &Arc<SharedMemory>,
+        counts: &Arc<CounterSums>,
         now: Time,
     ) -> Result<Self, Vec<String>> {
         let mut site = Handle::new(memory);
-        let (mut edge, effects) = Edge::configure(configuration, HOST, &mut site, now)?;
-        edge.let_take();
-        let state = State { edge, site, held: HashMap::new(), numbered: 0, counted: Vec::new() };
+        let (mut engine, effects) = Engine::configure(configuration, HOST, &mut site, now)?;
+        engine.let_take();
+        let state = WorkerState { engine, site, held: HashMap::new(), numbered: 0, counted: Vec::new() };
         let worker = Self {
             state: Mutex::new(state),
             tick_ms: AtomicU32::new(250),
@@ -89,7 +90,7 @@ impl Worker {
     }
 
     /// State of the worker; none if it is busy with another decision.
-    pub(super) fn free(&self) -> Option<MutexGuard<'_, State>> {
+    pub(super) fn free(&self) -> Option<MutexGuard<'_, WorkerState>> {
         match self.state.try_lock() {
             Ok(state) => Some(state),
             Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
@@ -97,7 +98,7 @@ impl Worker {
         }
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, WorkerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -112,32 +113,32 @@ impl Worker {
     }
 
     /// Runs the timer and returns the calls to make.
-    pub(super) fn tick(&self, now: Time) -> Vec<Call> {
-        self.act(|edge, site| edge.tick(site, now))
+    pub(super) fn tick(&self, now: Time) -> Vec<SyncCall> {
+        self.act(|engine, site| engine.tick(site, now))
     }
 
     /// Ends the worker and returns the calls to make.
-    pub(super) fn part(&self, now: Time) -> Vec<Call> {
-        self.act(|edge, site| edge.part(site, now))
+    pub(super) fn part(&self, now: Time) -> Vec<SyncCall> {
+        self.act(|engine, site| engine.part(site, now))
     }
 
     /// Applies the answer to a call that no request waits for. Returns the calls to make.
-    pub(super) fn answered(&self, number: u64, answer: Answered, now: Time) -> Vec<Call> {
-        self.act(|edge, site| edge.answer(number, answer, site, now))
+    pub(super) fn answered(&self, number: u64, answer: CallResult, now: Time) -> Vec<SyncCall> {
+        self.act(|engine, site| engine.answer(number, answer, site, now))
     }
 
     /// Runs `act` on the engine while no peek is in progress.
-    fn act(&self, act: impl FnOnce(&mut Edge, &mut Handle) -> Vec<Effect>) -> Vec<Call> {
+    fn act(&self, act: impl FnOnce(&mut Engine, &mut Handle) -> Vec<Effect>) -> Vec<SyncCall> {
         let mut state = self.state();
-        let State { edge, site, .. } = &mut *state;
+        let WorkerState { engine, site, .. } = &mut *state;
         let memory = Arc::clone(&site.memory);
         let looking = Looking::of(&memory, false);
-        let effects = act(edge, site);
+        let effects = act(engine, site);
         drop(looking);
         self.take_in(&mut state, effects)
     }
 
-    fn take_in(&self, state: &mut State, effects: Vec<Effect>) -> Vec<Call> {
+    fn take_in(&self, state: &mut WorkerState, effects: Vec<Effect>) -> Vec<SyncCall> {
         let mut calls = Vec::new();
         for effect in effects {
             match effect {
@@ -145,13 +146,13 @@ impl Worker {
                 Effect::Resume(id) => drop(state.held.remove(&id).map(|held| held.send(()))),
                 Effect::Call(call) => calls.push(call),
                 Effect::SetTimer(ms) => self.tick_ms.store(ms.max(1), Ordering::Relaxed),
-                Effect::Log(Level::Error, text) => tracing::error!("gateway: {text}"),
-                Effect::Log(Level::Warn, text) => tracing::warn!("gateway: {text}"),
-                Effect::Log(Level::Info, text) => tracing::debug!("gateway: {text}"),
-                Effect::Flush => self.counts.add(state.edge.counters(), &state.counted),
+                Effect::Log(LogLevel::Error, text) => tracing::error!("gateway: {text}"),
+                Effect::Log(LogLevel::Warn, text) => tracing::warn!("gateway: {text}"),
+                Effect::Log(LogLevel::Info, text) => tracing::debug!("gateway: {text}"),
+                Effect::Flush => self.counts.add(state.engine.counters(), &state.counted),
                 Effect::NewRules(mut counted) => {
                     self.counts.add(&mut counted, &state.counted);
-                    let names = state.edge.rules().rules().iter().map(|rule| rule.name.clone());
+                    let names = state.engine.rules().rules().iter().map(|rule| rule.name.clone());
                     state.counted = self.counts.define(names);
                 }
                 Effect::Running(running) => self.runs_rules.store(running.version > 0, Ordering::Release),
@@ -164,32 +165,32 @@ impl Worker {
 /// gRPC responses are not prepared here: each API formats its own.
 const HOST: HostRules = HostRules { answers_grpc: false, has_heirs: false, hears_decisions: true };
 
-impl State {
+impl WorkerState {
     /// Begins a request.
-    pub(super) fn open(&mut self) -> Open {
+    pub(super) fn open(&mut self) -> OpenRequest {
         self.numbered = self.numbered.wrapping_add(1);
-        Open::new(self.numbered)
+        OpenRequest::new(self.numbered)
     }
 
     /// Decides a request.
-    pub(super) fn ask(&mut self, open: &mut Open, ask: &mut Ask, now: Time) -> Next {
+    pub(super) fn ask(&mut self, open: &mut OpenRequest, ask: &mut CheckRequest, now: Time) -> CheckStep {
         let memory = Arc::clone(&self.site.memory);
         let _looking = self.turn_to(ask, &memory);
-        let step = Owned::of(self.edge.request(open, ask, &mut self.site, now));
+        let step = Owned::of(self.engine.request(open, ask, &mut self.site, now));
         self.next(step, open, ask, now)
     }
 
     /// Continues a request with the answer to a call. None if it does not wait for this call.
     pub(super) fn ask_again(
         &mut self,
-        open: &mut Open,
-        answer: (u64, Answered),
-        ask: &mut Ask,
+        open: &mut OpenRequest,
+        answer: (u64, CallResult),
+        ask: &mut CheckRequest,
         now: Time,
-    ) -> Option<Next> {
+    ) -> Option<CheckStep> {
         let memory = Arc::clone(&self.site.memory);
         let _looking = self.turn_to(ask, &memory);
-        let step = Owned::of(self.edge.answer_request(open, answer, ask, &mut self.site, now)?);
+        let step = Owned::of(self.engine.answer_request(open, answer, ask, &mut self.site, now)?);
         Some(self.next(step, open, ask, now))
     }
 
@@ -197,14 +198,14 @@ impl State {
     /// if the request does not wait for them.
     pub(super) fn taken(
         &mut self,
-        open: &mut Open,
-        taken: Option<Taken>,
-        ask: &mut Ask,
+        open: &mut OpenRequest,
+        taken: Option<ConsumeReply>,
+        ask: &mut CheckRequest,
         now: Time,
-    ) -> Option<Next> {
+    ) -> Option<CheckStep> {
         let memory = Arc::clone(&self.site.memory);
         let _looking = self.turn_to(ask, &memory);
-        let step = Owned::of(self.edge.taken(open, taken, ask, &mut self.site, now)?);
+        let step = Owned::of(self.engine.taken(open, taken, ask, &mut self.site, now)?);
         Some(self.next(step, open, ask, now))
     }
 
@@ -213,53 +214,55 @@ impl State {
     pub(super) fn book(
         &mut self,
         booking: Booking,
-        kind: Kind,
-        ask: &mut Ask,
+        kind: ClaimKind,
+        ask: &mut CheckRequest,
         now: Time,
-    ) -> Result<Vec<Draw>, String> {
+    ) -> Result<Vec<AcquireRequest>, String> {
         let memory = Arc::clone(&self.site.memory);
         let _looking = Looking::of(&memory, false);
-        let booked = self.edge.book(booking, ask, &mut self.site, now);
-        let rules = self.edge.rules();
+        let booked = self.engine.book(booking, ask, &mut self.site, now);
+        let rules = self.engine.rules();
         let name = |rule| rules.rules().get(usize::from(rule)).map(|rule| rule.name.clone());
         let takes = booked.map_err(|rule| name(rule).unwrap_or_default())?;
-        Ok(takes.iter().filter_map(|take| taking::draw(kind, take, rules)).collect())
+        Ok(takes.iter().filter_map(|take| taking::acquire(kind, take, rules)).collect())
     }
 
     /// Removes local refusals that a refund of `ask` at any worker has made obsolete.
-    pub(super) fn given_back(&mut self, ask: &mut Ask, now: Time) {
-        self.edge.given_back(ask, &mut self.site, now);
+    pub(super) fn given_back(&mut self, ask: &mut CheckRequest, now: Time) {
+        self.engine.given_back(ask, &mut self.site, now);
     }
 
     /// Sets the engine's mode for `ask`. The result is a lock that must be held until the step is taken.
-    fn turn_to<'a>(&mut self, ask: &Ask, memory: &'a Memory) -> Looking<'a> {
-        let is_peek = ask.purpose == Purpose::Peek;
+    fn turn_to<'a>(&mut self, ask: &CheckRequest, memory: &'a SharedMemory) -> Looking<'a> {
+        let is_peek = ask.purpose == CheckPurpose::Peek;
         let looking = Looking::of(memory, is_peek);
-        self.edge.only_asks(is_peek);
-        self.edge.books(ask.purpose == Purpose::Charge);
-        self.edge.reserves(ask.reserve_s.is_some());
+        self.engine.only_asks(is_peek);
+        self.engine.books(ask.purpose == CheckPurpose::Charge);
+        self.engine.reserves(ask.reserve_s.is_some());
         looking
     }
 
     /// Tokens of strict rules that the request of `open` cost beyond those it acquired, with the numbers that
     /// `settle` expects.
-    pub(super) fn beyond(&self, open: &Open, costs: (u32, u32)) -> Vec<(usize, Draw)> {
-        let rules = self.edge.rules();
-        let draw = |(number, take): (usize, Take)| Some((number, taking::draw(Kind::Charge, &take, rules)?));
-        self.edge.beyond(open, costs.0, costs.1).into_iter().filter_map(draw).collect()
+    pub(super) fn beyond(&self, open: &OpenRequest, costs: (u32, u32)) -> Vec<(usize, AcquireRequest)> {
+        let rules = self.engine.rules();
+        let draw = |(number, take): (usize, Consume)| {
+            Some((number, taking::acquire(ClaimKind::Charge, &take, rules)?))
+        };
+        self.engine.beyond(open, costs.0, costs.1).into_iter().filter_map(draw).collect()
     }
 
     /// Settles the request of `open`. `costs` is its actual cost and the number of requests that its check
     /// stood for; `booked` lists the excess that is charged already.
-    pub(super) fn settle(&mut self, open: &mut Open, costs: (u32, u32), booked: &[usize], now: Time) {
+    pub(super) fn settle(&mut self, open: &mut OpenRequest, costs: (u32, u32), booked: &[usize], now: Time) {
         let memory = Arc::clone(&self.site.memory);
         let _looking = Looking::of(&memory, false);
-        self.edge.settle(open, costs, booked, &mut self.site, now);
+        self.engine.settle(open, costs, booked, &mut self.site, now);
     }
 
     /// The rules that it runs.
     pub(super) fn rules(&self) -> &RuleSet {
-        self.edge.rules()
+        self.engine.rules()
     }
 
     /// Number of requests that wait for their turn.
@@ -269,49 +272,49 @@ impl State {
     }
 
     /// Cancels a request that was not decided yet.
-    pub(super) fn give_up(&mut self, open: &mut Open, now: Time) {
+    pub(super) fn give_up(&mut self, open: &mut OpenRequest, now: Time) {
         self.held.remove(&open.id());
         let memory = Arc::clone(&self.site.memory);
         let _looking = Looking::of(&memory, false);
-        self.edge.end(open, &mut self.site, now);
+        self.engine.end(open, &mut self.site, now);
     }
 
-    fn next(&mut self, step: Owned, open: &mut Open, ask: &Ask, now: Time) -> Next {
+    fn next(&mut self, step: Owned, open: &mut OpenRequest, ask: &CheckRequest, now: Time) -> CheckStep {
         let ruled = self.site.ruled.take();
-        let taken = ruled.as_ref().is_some_and(Ruled::has_taken);
-        if ask.purpose == Purpose::Peek && taken {
-            self.edge.take_back(open, &mut self.site, now);
-        } else if ask.purpose == Purpose::Charge {
+        let taken = ruled.as_ref().is_some_and(DecisionDetails::has_taken);
+        if ask.purpose == CheckPurpose::Peek && taken {
+            self.engine.take_back(open, &mut self.site, now);
+        } else if ask.purpose == CheckPurpose::Charge {
             // The request is finished.
-            self.edge.settle(open, (ask.hits, ask.hits), &[], &mut self.site, now);
+            self.engine.settle(open, (ask.hits, ask.hits), &[], &mut self.site, now);
         } else if ask.reserve_s.is_none() {
             // Nobody will settle the actual cost.
-            self.edge.keep_estimates(open, &mut self.site, now);
+            self.engine.keep_estimates(open, &mut self.site, now);
         }
-        let verdict = ruled.map(|ruled| ruled.verdict(self.edge.rules(), unix_ns()));
-        let mut verdict = verdict.unwrap_or_else(Verdict::allowed);
+        let verdict = ruled.map(|ruled| ruled.verdict(self.engine.rules(), unix_ns()));
+        let mut verdict = verdict.unwrap_or_else(CheckReply::allowed);
         let is_held = match step {
-            Owned::Call(call) => return Next::Call(call),
+            Owned::Call(call) => return CheckStep::Call(call),
             Owned::Take(take) => {
-                let draw = taking::draw(Kind::Take, &take, self.edge.rules());
+                let draw = taking::acquire(ClaimKind::Take, &take, self.engine.rules());
                 return draw.map_or_else(
-                    || Next::Answer(Verdict::without_rules()),
-                    |draw| Next::Take(Box::new(draw)),
+                    || CheckStep::Answer(CheckReply::without_rules()),
+                    |draw| CheckStep::Take(Box::new(draw)),
                 );
             }
             Owned::Answer { status, headers, body } => {
-                return Next::Answer(Verdict { status, headers, body, ..verdict });
+                return CheckStep::Answer(CheckReply { status, headers, body, ..verdict });
             }
             Owned::Hold => true,
             Owned::Continue => false,
         };
-        self.edge.tell(open, &mut Told(&mut verdict.headers), &mut self.site);
+        self.engine.add_headers(open, &mut ReplyHeaders(&mut verdict.headers), &mut self.site);
         if !is_held {
-            return Next::Answer(verdict);
+            return CheckStep::Answer(verdict);
         }
         let (resume, turn) = oneshot::channel();
         self.held.insert(open.id(), resume);
-        Next::Hold(verdict, turn)
+        CheckStep::Hold(verdict, turn)
     }
 }
 
@@ -322,7 +325,7 @@ enum Looking<'a> {
 }
 
 impl<'a> Looking<'a> {
-    fn of(memory: &'a Memory, is_peek: bool) -> Self {
+    fn of(memory: &'a SharedMemory, is_peek: bool) -> Self {
         let looking = &memory.looking;
         if is_peek {
             Self::Alone { _guard: looking.write().unwrap_or_else(PoisonError::into_inner) }
@@ -336,19 +339,19 @@ impl<'a> Looking<'a> {
 enum Owned {
     Continue,
     Hold,
-    Call(Call),
-    Take(Box<Take>),
+    Call(SyncCall),
+    Take(Box<Consume>),
     Answer { status: u16, headers: Vec<(String, String)>, body: String },
 }
 
 impl Owned {
-    fn of(decided: Decided<'_>) -> Self {
+    fn of(decided: RequestDecision<'_>) -> Self {
         match decided.step {
-            Step::Continue => Self::Continue,
-            Step::Hold => Self::Hold,
-            Step::Call(call) => Self::Call(call),
-            Step::Take(take) => Self::Take(take),
-            Step::Answer(answer) => Self::Answer {
+            RequestStep::Continue => Self::Continue,
+            RequestStep::Hold => Self::Hold,
+            RequestStep::Call(call) => Self::Call(call),
+            RequestStep::Take(take) => Self::Take(take),
+            RequestStep::Answer(answer) => Self::Answer {
                 status: answer.status,
                 headers: unpack(answer.headers),
                 body: answer.body.into(),

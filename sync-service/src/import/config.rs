@@ -10,16 +10,16 @@ use crate::yaml;
 /// A domain with its descriptors from all files.
 pub(super) struct Domain {
     pub(super) name: String,
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<DescriptorNode>,
 }
 
 /// A descriptor: an entry that a request's descriptor may have at this depth.
-pub(super) struct Node {
+pub(super) struct DescriptorNode {
     /// File and line.
     pub(super) place: String,
     pub(super) key: String,
     pub(super) value: Value,
-    pub(super) limit: Option<Limit>,
+    pub(super) limit: Option<ImportedLimit>,
     /// Entries that may follow it.
     pub(super) nodes: Vec<Self>,
     /// True if all values that match its wildcard are counted together.
@@ -40,7 +40,7 @@ pub(super) enum Value {
 }
 
 /// A rate limit.
-pub(super) struct Limit {
+pub(super) struct ImportedLimit {
     pub(super) place: String,
     pub(super) amount: Amount,
     pub(super) name: Option<String>,
@@ -150,7 +150,7 @@ fn parse(text: &str) -> Result<File, String> {
 fn take(
     written: Option<Vec<Spanned<Descriptor>>>,
     file: &str,
-    nodes: &mut Vec<Node>,
+    nodes: &mut Vec<DescriptorNode>,
     errors: &mut Vec<String>,
 ) {
     for descriptor in written.into_iter().flatten() {
@@ -168,7 +168,7 @@ fn take(
     }
 }
 
-fn node(written: Descriptor, place: &str, file: &str, errors: &mut Vec<String>) -> Option<Node> {
+fn node(written: Descriptor, place: &str, file: &str, errors: &mut Vec<String>) -> Option<DescriptorNode> {
     let mut nodes = Vec::new();
     take(written.descriptors, file, &mut nodes, errors);
     let mut wrong = |problem: &str| errors.push(format!("{place}: {problem}"));
@@ -209,10 +209,10 @@ fn node(written: Descriptor, place: &str, file: &str, errors: &mut Vec<String>) 
         let place = format!("{file}:{}", limit.referenced.line());
         read_limit(limit.value, place, is_in_shadow).map_err(|wrong| errors.extend(wrong)).ok()
     });
-    Some(Node { place: place.to_owned(), key: key?, value, limit, nodes, is_shared, lost })
+    Some(DescriptorNode { place: place.to_owned(), key: key?, value, limit, nodes, is_shared, lost })
 }
 
-fn read_limit(written: RateLimit, place: String, is_in_shadow: bool) -> Result<Limit, Vec<String>> {
+fn read_limit(written: RateLimit, place: String, is_in_shadow: bool) -> Result<ImportedLimit, Vec<String>> {
     let mut errors = Vec::new();
     let mut wrong = |problem: &str| errors.push(format!("{place}: {problem}"));
     let units = || Unit::NAMES.map(|(name, _)| name).join(", ");
@@ -253,7 +253,9 @@ fn read_limit(written: RateLimit, place: String, is_in_shadow: bool) -> Result<L
         }
     }
     match amount {
-        Some(amount) if errors.is_empty() => Ok(Limit { place, amount, name, replaces, is_in_shadow }),
+        Some(amount) if errors.is_empty() => {
+            Ok(ImportedLimit { place, amount, name, replaces, is_in_shadow })
+        }
         _ => Err(errors),
     }
 }

@@ -7,17 +7,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::config::{Domain, Limit, Node, Value};
+use super::config::{DescriptorNode, Domain, ImportedLimit, Value};
 
 /// A limit, with the descriptors that it counts.
-pub(super) struct Counted<'a> {
-    pub(super) limit: &'a Limit,
+pub(super) struct CountedLimit<'a> {
+    pub(super) limit: &'a ImportedLimit,
     /// Path to it: a descriptor of each depth.
-    pub(super) way: Vec<&'a Node>,
+    pub(super) way: Vec<&'a DescriptorNode>,
     /// Exceptions: siblings of those on the path that have precedence.
     pub(super) first: Vec<First<'a>>,
     /// Paths to the limits that replace it.
-    pub(super) replaced_by: Vec<Vec<&'a Node>>,
+    pub(super) replaced_by: Vec<Vec<&'a DescriptorNode>>,
 }
 
 /// Siblings with precedence; all have one key.
@@ -31,7 +31,7 @@ pub(super) enum First<'a> {
 
 /// The limits of a domain, in the order in which they are written. An error has a line for each thing that
 /// rules cannot express.
-pub(super) fn of(domain: &Domain) -> Result<Vec<Counted<'_>>, String> {
+pub(super) fn of(domain: &Domain) -> Result<Vec<CountedLimit<'_>>, String> {
     let mut limits = Vec::new();
     walk(&domain.nodes, &mut Vec::new(), &[], &mut limits);
     let mut replacing: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
@@ -69,12 +69,22 @@ pub(super) fn of(domain: &Domain) -> Result<Vec<Counted<'_>>, String> {
     if errors.is_empty() { Ok(limits) } else { Err(errors.join("\n")) }
 }
 
-fn walk<'a>(nodes: &'a [Node], way: &mut Vec<&'a Node>, first: &[First<'a>], limits: &mut Vec<Counted<'a>>) {
+fn walk<'a>(
+    nodes: &'a [DescriptorNode],
+    way: &mut Vec<&'a DescriptorNode>,
+    first: &[First<'a>],
+    limits: &mut Vec<CountedLimit<'a>>,
+) {
     for (place, node) in nodes.iter().enumerate() {
         let first = [first, &before(place, nodes)].concat();
         way.push(node);
         if let Some(limit) = &node.limit {
-            limits.push(Counted { limit, way: way.clone(), first: first.clone(), replaced_by: Vec::new() });
+            limits.push(CountedLimit {
+                limit,
+                way: way.clone(),
+                first: first.clone(),
+                replaced_by: Vec::new(),
+            });
         }
         walk(&node.nodes, way, &first, limits);
         way.pop();
@@ -82,9 +92,9 @@ fn walk<'a>(nodes: &'a [Node], way: &mut Vec<&'a Node>, first: &[First<'a>], lim
 }
 
 /// Siblings of the node at the index `place` that have precedence.
-fn before(place: usize, nodes: &[Node]) -> Vec<First<'_>> {
+fn before(place: usize, nodes: &[DescriptorNode]) -> Vec<First<'_>> {
     let node = &nodes[place];
-    let of_key = |(_, other): &(usize, &Node)| other.key == node.key;
+    let of_key = |(_, other): &(usize, &DescriptorNode)| other.key == node.key;
     let mut values = Vec::new();
     let mut wildcards = Vec::new();
     for (at, other) in nodes.iter().enumerate().filter(of_key) {

@@ -10,8 +10,8 @@ use std::fmt::Write as _;
 use weir_rules::reading::ConfigError;
 use weir_wire::messages::RULES_MAX;
 
-use super::config::{Amount, Domain, Node, Unit, Value};
-use super::limits::{self, Counted, First};
+use super::config::{Amount, DescriptorNode, Domain, Unit, Value};
+use super::limits::{self, CountedLimit, First};
 use crate::document::{Document, Form};
 
 /// Maximum length of a rule's name, in bytes.
@@ -52,7 +52,7 @@ pub(super) fn write(domains: &[Domain]) -> Result<String, String> {
 }
 
 /// Writes comments for fields that are dropped without harm.
-fn note(nodes: &[Node], text: &mut String) {
+fn note(nodes: &[DescriptorNode], text: &mut String) {
     for node in nodes {
         for what in &node.lost {
             let _ = writeln!(text, "# warning: {}: {what}", node.place);
@@ -78,8 +78,8 @@ impl Default for Written {
 }
 
 impl Written {
-    fn rule(&mut self, domain: &Domain, counted: &Counted<'_>) {
-        let Counted { limit, way, .. } = counted;
+    fn rule(&mut self, domain: &Domain, counted: &CountedLimit<'_>) {
+        let CountedLimit { limit, way, .. } = counted;
         let entries: Vec<_> = way.iter().map(|node| in_words(node)).collect();
         let _ = writeln!(self.text, "# {}: {}", limit.place, entries.join(", "));
         let (count, unit) = match limit.amount {
@@ -111,7 +111,7 @@ impl Written {
     }
 
     /// Writes the exceptions of the rule.
-    fn except(&mut self, counted: &Counted<'_>) {
+    fn except(&mut self, counted: &CountedLimit<'_>) {
         let replaced =
             counted.replaced_by.iter().map(|way| test("beside", &format!("regex: {}", quoted(&beside(way)))));
         let clauses = counted.first.iter().map(first).chain(replaced);
@@ -132,7 +132,7 @@ impl Written {
     }
 
     /// Name for the rule: the limit's own, or one from its path.
-    fn name(&mut self, domain: &Domain, counted: &Counted<'_>) -> String {
+    fn name(&mut self, domain: &Domain, counted: &CountedLimit<'_>) -> String {
         let entries = counted.way.iter().map(|node| match &node.value {
             Value::Any => node.key.clone(),
             Value::Is(value) | Value::Like(value) => format!("{}-{value}", node.key),
@@ -153,7 +153,7 @@ impl Written {
 }
 
 /// An entry, for a comment.
-fn in_words(node: &Node) -> String {
+fn in_words(node: &DescriptorNode) -> String {
     let key = node.key.escape_debug();
     match &node.value {
         Value::Any => format!("{key}"),
@@ -162,7 +162,7 @@ fn in_words(node: &Node) -> String {
 }
 
 /// Conditions of the rule: descriptors of this domain with these keys, whose values match the path.
-fn tests(domain: &Domain, way: &[&Node]) -> Vec<String> {
+fn tests(domain: &Domain, way: &[&DescriptorNode]) -> Vec<String> {
     let equals = |text: &str| format!("equals: {}", quoted(text));
     let keys: Vec<_> = way.iter().map(|node| encoded(&node.key)).collect();
     let mut tests = vec![test("domain", &equals(&domain.name)), test("entries", &equals(&keys.join(",")))];
@@ -185,7 +185,7 @@ fn first(first: &First<'_>) -> String {
 }
 
 /// Part of the rule's key for an entry whose values are counted separately.
-fn part(node: &Node) -> Option<String> {
+fn part(node: &DescriptorNode) -> Option<String> {
     let is_apart = matches!(node.value, Value::Any | Value::Like(_)) && !node.is_shared;
     is_apart.then(|| format!("{{jwt_claim: [ratelimit, entry, {}]}}", quoted(&node.key)))
 }
@@ -211,7 +211,7 @@ fn like(wildcard: &str) -> String {
 }
 
 /// Regular expression for descriptors on this path, among the others of the request.
-fn beside(way: &[&Node]) -> String {
+fn beside(way: &[&DescriptorNode]) -> String {
     let entries = way.iter().map(|node| {
         let value = match &node.value {
             Value::Any => ANY_BESIDE.to_owned(),

@@ -11,18 +11,18 @@ use crate::explain;
 
 /// Result of matching a request against rules and lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct RequestKeys {
     /// List that the request matches, if any. No rule counts the request then.
     pub list: Option<&'static str>,
     /// Key of the request under each rule that counts it.
-    pub keys: Vec<FoundKey>,
+    pub keys: Vec<RequestKey>,
     /// Names of the other rules, each with the reason why it does not count the request.
     pub others: Vec<(String, String)>,
 }
 
 /// Key of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FoundKey {
+pub struct RequestKey {
     /// Rule or tier.
     pub rule: String,
     /// Bytes of the key, if they can be computed here.
@@ -36,7 +36,7 @@ pub struct FoundKey {
 }
 
 /// Finds the keys of `request`. Without the POPs' secret, only keys of addresses can be computed.
-pub fn keys(rules: &RuleSet, request: &mut dyn Request, secret: Option<&FleetSecret>) -> Found {
+pub fn keys(rules: &RuleSet, request: &mut dyn Request, secret: Option<&FleetSecret>) -> RequestKeys {
     let (mut values, mut room, mut met) = (Values::default(), Bits::default(), Vec::new());
     let mut fetched = Fetched::new(request, rules.attributes(), &mut values);
     let list = match rules.listed(&mut fetched, &mut room) {
@@ -46,24 +46,24 @@ pub fn keys(rules: &RuleSet, request: &mut dyn Request, secret: Option<&FleetSec
         Listed::Blocked => Some("deny"),
     };
     if list.is_some() {
-        return Found { list, ..Found::default() };
+        return RequestKeys { list, ..RequestKeys::default() };
     }
-    let met = rules.meet(&mut fetched, &mut room, &mut met);
+    let met = rules.find_matches(&mut fetched, &mut room, &mut met);
     let counting = met.iter().filter_map(|place| rules.rules().get(usize::from(*place)));
     let counting = counting.filter(|rule| !rule.variant.is_unlimited() && rule.enforcement.mode != Mode::Off);
     let keys = counting.filter_map(|rule| key(rule, &mut fetched, secret)).collect();
-    Found { list: None, keys, others: explain::others(rules, met, &mut fetched) }
+    RequestKeys { list: None, keys, others: explain::others(rules, met, &mut fetched) }
 }
 
 /// Key of the request under a rule that it matches. None if the rule does not count it.
-fn key(rule: &Rule, request: &mut Fetched<'_>, secret: Option<&FleetSecret>) -> Option<FoundKey> {
+fn key(rule: &Rule, request: &mut Fetched<'_>, secret: Option<&FleetSecret>) -> Option<RequestKey> {
     let enforced_percent = match rule.enforcement.mode {
         Mode::Enforce => rule.enforcement.percent,
         Mode::Shadow | Mode::Off => 0,
     };
     let found = |value: Option<Vec<u8>>, why| {
         let lacks_key = why == Some(LACKS);
-        Some(FoundKey { rule: rule.name.clone(), value, why, lacks_key, enforced_percent })
+        Some(RequestKey { rule: rule.name.clone(), value, why, lacks_key, enforced_percent })
     };
     let value = match rule.key.value(request, secret.unwrap_or(&FleetSecret::UNKEYED)) {
         Ok(value)

@@ -4,11 +4,11 @@
 //! operator's query, [`found`] finds the keys of a request, [`orders`] the overrides that affect a key, and
 //! [`answer`] renders keys as JSON.
 
-pub mod answer;
-pub mod asked;
 pub mod found;
 pub mod name;
-pub mod orders;
+pub mod overrides;
+pub mod page;
+pub mod query;
 pub mod shared;
 pub mod verdict;
 pub mod which;

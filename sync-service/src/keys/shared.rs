@@ -5,10 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 use weir_budget::budget::BudgetId;
-use weir_budget::busy::fleet::{BusyKey, Said, Unseen};
-use weir_budget::busy::{POPS_MAX, Rates};
-use weir_budget::decisions::{Decided, RuleRates};
+use weir_budget::decisions::{DecisionCounts, RuleRates};
 use weir_budget::statuses::PopStatus;
+use weir_budget::top_keys::fleet::{ReplicaTopKeys, TopKey, Unseen};
+use weir_budget::top_keys::{KeyRates, POPS_MAX};
 use weir_wire::messages::{MODULE_MAX, POP_NAME_MAX, REFUSAL_MAX, RULE_NAME_MAX, RULES_MAX};
 use weir_wire::quota::Quota;
 
@@ -26,9 +26,9 @@ const KEYS_MAX: usize = 2 * TOLD_MAX;
 
 /// Data that one weir-sync shares.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Word {
+pub struct SharedKeys {
     /// Top keys.
-    pub said: Said,
+    pub said: ReplicaTopKeys,
     /// Decision rates of rules.
     pub rates: Vec<RuleRates>,
     /// Statuses of POPs.
@@ -68,11 +68,11 @@ struct Row {
 }
 
 /// The text of a word.
-pub fn write(Word { said, rates, statuses }: &Word) -> String {
+pub fn write(SharedKeys { said, rates, statuses }: &SharedKeys) -> String {
     let Unseen { limited_milli, admitted_milli } = said.unseen;
     let keys = said.keys.iter().take(KEYS_MAX).map(row).collect();
     let rules = rates.iter().take(RULES_MAX).map(|RuleRates { rule, milli, pops }| {
-        let Decided { allowed, limited, shadow, denied } = *milli;
+        let DecisionCounts { allowed, limited, shadow, denied } = *milli;
         (rule.clone(), [allowed, limited, shadow, denied], *pops)
     });
     let pops = statuses.iter().take(STATUSES_MAX).map(|status| {
@@ -87,14 +87,14 @@ pub fn write(Word { said, rates, statuses }: &Word) -> String {
 
 /// Parses a text. None if it has another version or was not written by [`write()`]. A single invalid key, rule
 /// or POP is skipped: a POP that makes them up must not hide all others.
-pub fn read(text: &str) -> Option<Word> {
+pub fn read(text: &str) -> Option<SharedKeys> {
     let Text { v, unseen: (limited_milli, admitted_milli), keys, rules, pops } =
         serde_json::from_str(text).ok()?;
     let fits =
         v == VERSION && keys.len() <= KEYS_MAX && rules.len() <= RULES_MAX && pops.len() <= STATUSES_MAX;
     let keys = keys.into_iter().filter_map(key).collect();
-    let word = Word {
-        said: Said { keys, unseen: Unseen { limited_milli, admitted_milli } },
+    let word = SharedKeys {
+        said: ReplicaTopKeys { keys, unseen: Unseen { limited_milli, admitted_milli } },
         rates: rules.into_iter().filter_map(rates_of).collect(),
         statuses: pops.into_iter().filter_map(status_of).collect(),
     };
@@ -102,7 +102,7 @@ pub fn read(text: &str) -> Option<Word> {
 }
 
 fn rates_of((rule, [allowed, limited, shadow, denied], pops): (String, [u64; 4], u32)) -> Option<RuleRates> {
-    let milli = Decided { allowed, limited, shadow, denied };
+    let milli = DecisionCounts { allowed, limited, shadow, denied };
     is_name(&rule, RULE_NAME_MAX).then_some(RuleRates { rule, milli, pops })
 }
 
@@ -115,8 +115,8 @@ fn is_name(name: &str, max: usize) -> bool {
     (1..=max).contains(&name.len())
 }
 
-fn row(key: &BusyKey) -> Row {
-    let pop = |(pop, rates): &(String, Rates)| (pop.clone(), rates.asked_milli, rates.admitted_milli);
+fn row(key: &TopKey) -> Row {
+    let pop = |(pop, rates): &(String, KeyRates)| (pop.clone(), rates.asked_milli, rates.admitted_milli);
     Row {
         rule: key.id.rule.clone(),
         key: name::show(&key.id.value),
@@ -131,13 +131,13 @@ fn row(key: &BusyKey) -> Row {
     }
 }
 
-fn key(row: Row) -> Option<BusyKey> {
+fn key(row: Row) -> Option<TopKey> {
     let fits = is_name(&row.rule, RULE_NAME_MAX)
         && row.pops.len() <= POPS_MAX
         && row.pops.iter().all(|(pop, ..)| is_name(pop, POP_NAME_MAX));
     let value = name::read(&row.key).ok().filter(|_| fits)?;
-    let rates = |asked_milli, admitted_milli| Rates { asked_milli, admitted_milli };
-    Some(BusyKey {
+    let rates = |asked_milli, admitted_milli| KeyRates { asked_milli, admitted_milli };
+    Some(TopKey {
         id: BudgetId::new(row.rule, value),
         quota: Quota::from_token_ns(row.token_ns, row.burst).ok()?,
         rates: rates(row.rates.0, row.rates.1),
@@ -153,20 +153,21 @@ fn key(row: Row) -> Option<BusyKey> {
 mod tests {
     use super::*;
 
-    fn word() -> Word {
-        let key = BusyKey {
+    fn word() -> SharedKeys {
+        let key = TopKey {
             id: BudgetId::new("per-address".into(), vec![4, 32, 192, 0, 2, 7]),
             quota: Quota::from_token_ns(20_000_000, 100).unwrap(),
-            rates: Rates { asked_milli: 12_345, admitted_milli: 345 },
+            rates: KeyRates { asked_milli: 12_345, admitted_milli: 345 },
             level_milli: -7_000,
             age_ms: 20,
             limited_ms: Some(1_000),
             askers: 2,
-            pops: vec![("fra1 \"a\"".into(), Rates { asked_milli: 12_345, admitted_milli: 345 })],
+            pops: vec![("fra1 \"a\"".into(), KeyRates { asked_milli: 12_345, admitted_milli: 345 })],
         };
-        let free = BusyKey { limited_ms: None, id: BudgetId::new("r".into(), vec![1, 2]), ..key.clone() };
-        let said = Said { keys: vec![key, free], unseen: Unseen { limited_milli: 3, admitted_milli: 4 } };
-        let milli = Decided { allowed: 1, limited: 2, shadow: 3, denied: 4 };
+        let free = TopKey { limited_ms: None, id: BudgetId::new("r".into(), vec![1, 2]), ..key.clone() };
+        let said =
+            ReplicaTopKeys { keys: vec![key, free], unseen: Unseen { limited_milli: 3, admitted_milli: 4 } };
+        let milli = DecisionCounts { allowed: 1, limited: 2, shadow: 3, denied: 4 };
         let status = PopStatus {
             pop: "fra1".into(),
             step: 1,
@@ -176,7 +177,7 @@ mod tests {
             age_ms: 40,
         };
         let rates = vec![RuleRates { rule: "login".into(), milli, pops: 5 }];
-        Word { said, rates, statuses: vec![status] }
+        SharedKeys { said, rates, statuses: vec![status] }
     }
 
     #[test]
@@ -200,7 +201,7 @@ mod tests {
         ] {
             let other = text.replacen(old, new, 1);
             assert_ne!(other, text, "{old}");
-            let Word { said, rates, statuses } = read(&other).unwrap();
+            let SharedKeys { said, rates, statuses } = read(&other).unwrap();
             assert_eq!((said.keys.len(), rates.len(), statuses.len()), left, "{other}");
         }
     }

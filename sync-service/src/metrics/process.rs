@@ -8,7 +8,7 @@ pub(super) fn register(_: &mut Registry) {}
 
 #[cfg(target_os = "linux")]
 pub(super) fn register(registry: &mut Registry) {
-    registry.register_collector(Box::new(linux::Process));
+    registry.register_collector(Box::new(linux::ProcessCollector));
 }
 
 #[cfg(target_os = "linux")]
@@ -24,9 +24,9 @@ mod linux {
 
     /// Collector that reads the process for each page.
     #[derive(Debug)]
-    pub(super) struct Process;
+    pub(super) struct ProcessCollector;
 
-    impl Collector for Process {
+    impl Collector for ProcessCollector {
         fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
             // Without /proc, there is nothing to export.
             read().map_or(Ok(()), |used| used.encode(encoder))

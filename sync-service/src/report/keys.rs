@@ -5,46 +5,46 @@ use std::slice;
 use std::sync::atomic::Ordering;
 
 use weir_budget::budget::{Account, BudgetId};
-use weir_budget::busy::fleet::{FleetKey, together};
-use weir_budget::busy::standing::{Question, Standing};
-use weir_budget::decisions::{self, Decided, RuleRates};
+use weir_budget::decisions::{self, DecisionCounts, RuleRates};
 use weir_budget::statuses::{self, PopStatus};
+use weir_budget::top_keys::budget_state::{BudgetQuery, BudgetState};
+use weir_budget::top_keys::fleet::{FleetTopKey, together};
 
-use super::{Exchange, unix_us};
-use crate::keys::answer::{Busy, One};
-use crate::keys::asked::LISTED_MAX;
-use crate::keys::orders;
-use crate::keys::shared::{self, Word};
-use crate::rates::Rates;
-use crate::store::{Batch, StoreError};
+use super::{ReportHandler, unix_us};
+use crate::keys::overrides;
+use crate::keys::page::{KeyState, TopKeysPage};
+use crate::keys::query::LISTED_MAX;
+use crate::keys::shared::{self, SharedKeys};
+use crate::rates::DecisionRates;
+use crate::store::{ChargeBatch, StoreError};
 
 /// Error for a store that returned no result for a query.
 const NO_ANSWER: StoreError = StoreError::Nonsense("no answer to a look");
 
-impl Exchange {
+impl ReportHandler {
     /// Shares this weir-sync's top keys and rule rates with the others. If there are none, an empty text is
     /// stored once.
-    pub async fn share_busy(&self) -> Result<(), StoreError> {
+    pub async fn share_top_keys(&self) -> Result<(), StoreError> {
         let word = self.word(shared::TOLD_MAX);
-        let is_told = word != Word::default();
+        let is_told = word != SharedKeys::default();
         if is_told || self.is_busy_told.load(Ordering::Relaxed) {
             let text = if is_told { shared::write(&word) } else { String::new() };
-            self.store.say_busy(&self.member, &text).await?;
+            self.store.store_top_keys(&self.member, &text).await?;
             self.is_busy_told.store(is_told, Ordering::Relaxed);
         }
         Ok(())
     }
 
     /// Data to share, with at most `most` keys of each kind.
-    fn word(&self, most: usize) -> Word {
+    fn word(&self, most: usize) -> SharedKeys {
         let (hub, now) = (self.hub(), self.now());
         let statuses = hub.statuses(now, shared::STATUSES_MAX);
-        Word { said: hub.busy(now, most), rates: hub.rates(now), statuses }
+        SharedKeys { said: hub.top_keys(now, most), rates: hub.rates(now), statuses }
     }
 
     /// Data shared by every weir-sync, by name. The flag is true if some of it is missing.
-    async fn words(&self) -> (Vec<(String, Word)>, bool) {
-        let texts = self.store.busy().await;
+    async fn words(&self) -> (Vec<(String, SharedKeys)>, bool) {
+        let texts = self.store.top_keys().await;
         let mut is_partial = texts.is_err();
         let mut words = vec![(self.member.clone(), self.word(LISTED_MAX))];
         for (member, text) in
@@ -60,43 +60,45 @@ impl Exchange {
     }
 
     /// Top keys of the whole fleet; only this weir-sync's while the store is out of reach.
-    pub async fn busy(&self) -> Busy {
+    pub async fn top_keys(&self) -> TopKeysPage {
         let (words, is_partial) = self.words().await;
         let members = words.len();
         let (keys, unseen) =
             together(words.iter().map(|(member, word)| (member.as_str(), word.said.clone())));
-        Busy { keys, unseen, members, is_partial }
+        TopKeysPage { keys, unseen, members, is_partial }
     }
 
     /// Decision rates of each rule and statuses of POPs in the whole fleet; only those of this weir-sync's POPs
     /// while the store is out of reach.
-    pub async fn pops_say(&self) -> (Rates, BTreeMap<String, PopStatus>) {
+    pub async fn pops_say(&self) -> (DecisionRates, BTreeMap<String, PopStatus>) {
         let (words, is_partial) = self.words().await;
         let members = words.len();
         let rules =
             decisions::together(words.iter().map(|(member, word)| (member.as_str(), word.rates.clone())));
         // POPs keep reporting a removed rule until their process ends.
-        let is_shown = |of: &RuleRates| of.milli != Decided::default() || self.rules.has_rule(&of.rule);
+        let is_shown =
+            |of: &RuleRates| of.milli != DecisionCounts::default() || self.rules.has_rule(&of.rule);
         let rules = rules.into_iter().filter(is_shown).collect();
         let statuses = words.into_iter().flat_map(|(_, word)| word.statuses);
-        (Rates { rules, members, is_partial }, statuses::together(statuses))
+        (DecisionRates { rules, members, is_partial }, statuses::together(statuses))
     }
 
     /// Remaining time of each key's ban in milliseconds, whether the key or its address is banned. None for a
     /// key that is not banned.
-    pub fn banned_ms(&self, keys: &[FleetKey]) -> Vec<Option<u32>> {
+    pub fn banned_ms(&self, keys: &[FleetTopKey]) -> Vec<Option<u32>> {
         let standings = self.rules.standings();
         let (hub, now) = (self.hub(), self.now());
-        let of = |key: &FleetKey| hub.banned_ms(now, &key.id).max(orders::banned_ms(&standings, &key.id));
+        let of =
+            |key: &FleetTopKey| hub.banned_ms(now, &key.id).max(overrides::banned_ms(&standings, &key.id));
         keys.iter().map(of).collect()
     }
 
     /// State of each of these keys. None if no POP has lately reported the key's rule and no kept rule set has
     /// it.
-    pub async fn keys(&self, ids: &[BudgetId]) -> Vec<Option<One>> {
-        self.hear_of_rules();
+    pub async fn keys(&self, ids: &[BudgetId]) -> Vec<Option<KeyState>> {
+        self.update_known_rules();
         // Data of the other weir-syncs is read once for all keys.
-        let busy = if ids.is_empty() { Vec::new() } else { self.busy().await.keys };
+        let busy = if ids.is_empty() { Vec::new() } else { self.top_keys().await.keys };
         let mut keys = Vec::with_capacity(ids.len());
         for id in ids {
             keys.push(self.key(id, &busy).await);
@@ -104,29 +106,30 @@ impl Exchange {
         keys
     }
 
-    async fn key(&self, id: &BudgetId, busy: &[FleetKey]) -> Option<One> {
+    async fn key(&self, id: &BudgetId, busy: &[FleetTopKey]) -> Option<KeyState> {
         let question = self.hub().question(self.now(), unix_us(), id)?;
         let (standing, members) = match &question {
-            Question::Shared(entry) => {
-                let batch = Batch { member: &self.member, pop: "", entries: slice::from_ref(entry) };
+            BudgetQuery::Shared(entry) => {
+                let batch = ChargeBatch { member: &self.member, pop: "", entries: slice::from_ref(entry) };
                 let account = self.store.charge(&batch).await.pop().unwrap_or(Err(NO_ANSWER));
                 let standing = account.as_ref().map(|account| self.hub().shared_standing(entry, account));
                 let standing = standing.map_err(Clone::clone);
                 (standing, account.map(|Account { members, .. }| members).unwrap_or_default())
             }
-            Question::Strict(draw) => {
-                let drawn = self.store.draw("", slice::from_ref(draw)).await.pop().unwrap_or(Err(NO_ANSWER));
-                (drawn.map(|drawn| Standing::from((draw, &drawn))), Vec::new())
+            BudgetQuery::Strict(draw) => {
+                let drawn =
+                    self.store.acquire("", slice::from_ref(draw)).await.pop().unwrap_or(Err(NO_ANSWER));
+                (drawn.map(|drawn| BudgetState::from((draw, &drawn))), Vec::new())
             }
         };
         let busy = busy.iter().find(|key| key.id == *id).cloned();
-        let as_address = orders::banned_ms(&self.rules.standings(), id);
+        let as_address = overrides::banned_ms(&self.rules.standings(), id);
         let (hub, now) = (self.hub(), self.now());
         let busy = busy.or_else(|| {
-            let mine = hub.busy_key(now, id)?;
+            let mine = hub.top_key(now, id)?;
             together([(self.member.as_str(), mine.into())]).0.pop()
         });
-        Some(One {
+        Some(KeyState {
             id: id.clone(),
             standing,
             members,

@@ -5,9 +5,9 @@ use hyper::header::{HeaderMap, IF_MATCH};
 use serde_json::{Value, json};
 
 use super::rules::{JSON, changed, judge_query, tagged, version_of};
-use super::{Answered, Request, Routes};
+use super::{Answered, HttpRequest, Routes};
 use crate::access::credentials::Role;
-use crate::changes::Changes;
+use crate::changes::Differences;
 use crate::check::warn::Warning;
 use crate::connections::Peer;
 use crate::document::Document;
@@ -15,8 +15,8 @@ use crate::fleet::Seen;
 use crate::moment;
 use crate::problem::{Problem, json as response};
 use crate::rules::audience::Audience;
-use crate::rules::fleet::Fleet;
-use crate::rules::{Change, ChangeError, Tried};
+use crate::rules::fleet::FleetState;
+use crate::rules::{ChangeError, ChangeOrigin, Tried};
 
 impl Routes {
     /// Begins a canary; without a `change` it is a dry run.
@@ -25,7 +25,7 @@ impl Routes {
         document: &Document,
         audience: Audience,
         expected: Option<u64>,
-        change: Option<&Change>,
+        change: Option<&ChangeOrigin>,
         warnings: &[Warning],
     ) -> Answered {
         let rules = &self.exchange.rules;
@@ -56,7 +56,7 @@ impl Routes {
     }
 
     /// Returns the current canary and its progress.
-    pub(super) async fn get_canary(&self, request: &Request) -> Answered {
+    pub(super) async fn get_canary(&self, request: &HttpRequest) -> Answered {
         self.operator(request.headers(), Role::Read)?;
         judge_query(request)?;
         let fleet = self.exchange.fleet().await?;
@@ -64,7 +64,7 @@ impl Routes {
         let document: Value = serde_json::from_slice(&of.document).unwrap_or_default();
         let old = self.exchange.rules.current().await?;
         let old: Value = old.and_then(|old| serde_json::from_slice(&old.document).ok()).unwrap_or_default();
-        let changes = Changes::between(&old, &document);
+        let changes = Differences::between(&old, &document);
         let lines = changes.lines(&old, &document);
         let mut answer = canary(&fleet);
         for (name, value) in [
@@ -82,7 +82,7 @@ impl Routes {
     }
 
     /// Makes the canary the rule set of all POPs.
-    pub(super) async fn promote(&self, request: &Request, peer: &Peer) -> Answered {
+    pub(super) async fn promote(&self, request: &HttpRequest, peer: &Peer) -> Answered {
         let change = self.change(request.headers(), peer, "")?;
         judge_query(request)?;
         let id = of_header(request.headers())?.ok_or_else(|| {
@@ -95,7 +95,7 @@ impl Routes {
     }
 
     /// Ends the canary: its POPs return to the current version.
-    pub(super) async fn take_back(&self, request: &Request, peer: &Peer) -> Answered {
+    pub(super) async fn take_back(&self, request: &HttpRequest, peer: &Peer) -> Answered {
         let change = self.change(request.headers(), peer, "")?;
         judge_query(request)?;
         let id = of_header(request.headers())?.flatten();
@@ -120,13 +120,13 @@ fn of_header(headers: &HeaderMap) -> Result<Option<Option<u64>>, Problem> {
 }
 
 /// JSON for operators about the canary of `fleet`; null if none runs.
-pub(super) fn canary(fleet: &Fleet) -> Value {
-    let Some((canary, edition)) = &fleet.canary else { return Value::Null };
+pub(super) fn canary(fleet: &FleetState) -> Value {
+    let Some((canary, revision)) = &fleet.canary else { return Value::Null };
     let pops = fleet.pops.iter().filter(|pop| fleet.is_canary(pop));
     let (running, others): (Vec<&Seen>, Vec<&Seen>) = pops.partition(|pop| fleet.is_current(pop));
-    let (refused, waiting): (Vec<_>, Vec<_>) = others.into_iter().partition(|pop| pop.refused == *edition);
+    let (refused, waiting): (Vec<_>, Vec<_>) = others.into_iter().partition(|pop| pop.refused == *revision);
     let mut told = canary.told();
-    told["edition"] = (*edition).into();
+    told["edition"] = (*revision).into();
     for (name, pops) in [("running", running), ("refused", refused), ("waiting", waiting)] {
         told[name] = pops.iter().map(|seen| seen.pop.as_str()).collect();
     }

@@ -6,9 +6,9 @@ use hyper::StatusCode;
 use serde_json::Value;
 use weir_rules::reading::ConfigError;
 
-use super::{Answered, Request, Routes, essence};
-use crate::access::credentials::Door;
-use crate::gateway::{Decision, Gateway, SettleError, json};
+use super::{Answered, HttpRequest, Routes, essence};
+use crate::access::credentials::GatewayApi;
+use crate::gateway::{CheckDecision, Gateway, SettleError, json};
 use crate::problem::{Problem, json as response};
 use crate::store::StoreError;
 use crate::strict_json;
@@ -33,9 +33,9 @@ fn unsettled(error: &SettleError) -> Problem {
 
 impl Routes {
     /// Answers one check, or each of a list in order.
-    pub(super) async fn check(&self, request: Request) -> Answered {
+    pub(super) async fn check(&self, request: HttpRequest) -> Answered {
         let gateway = self.open_gateway()?;
-        let asker = self.asker(request.headers(), Door::Check)?;
+        let asker = self.asker(request.headers(), GatewayApi::Check)?;
         let asker = asker.filter(|_| self.secrets.access.has_askers());
         let body = self.json(request).await?;
         let asks = json::asks(&body).map_err(|errors| invalid(&errors))?;
@@ -49,9 +49,9 @@ impl Routes {
     }
 
     /// Charges the cost of a request with a reservation, or of each of a list.
-    pub(super) async fn settle(&self, request: Request) -> Answered {
+    pub(super) async fn settle(&self, request: HttpRequest) -> Answered {
         let gateway = self.open_gateway()?;
-        self.asker(request.headers(), Door::Check)?;
+        self.asker(request.headers(), GatewayApi::Check)?;
         let body = self.json(request).await?;
         let settlements = json::settlements(&body).map_err(|errors| invalid(&errors))?;
         let mut answers = Vec::with_capacity(settlements.len());
@@ -67,17 +67,17 @@ impl Routes {
     }
 
     /// Answers a check against a limit in the request itself, or each of a list in order.
-    pub(super) async fn check_limits(&self, request: Request) -> Answered {
+    pub(super) async fn check_limits(&self, request: HttpRequest) -> Answered {
         let gateway = self.open_gateway()?;
-        self.asker(request.headers(), Door::Limit)?;
+        self.asker(request.headers(), GatewayApi::Limit)?;
         let body = self.json(request).await?;
         let checks = json::limit_checks(&body).map_err(|errors| invalid(&errors))?;
         let answers = gateway.check_limits(&checks).await;
         for answer in &answers {
             let decision = match answer {
-                Ok(answer) if answer.is_allowed => Decision::Allow,
-                Ok(_) => Decision::Limit,
-                Err(_) => Decision::Deny,
+                Ok(answer) if answer.is_allowed => CheckDecision::Allow,
+                Ok(_) => CheckDecision::Limit,
+                Err(_) => CheckDecision::Deny,
             };
             self.metrics.count_check("limit", decision.as_str());
         }
@@ -101,7 +101,7 @@ impl Routes {
     }
 
     /// Parses the JSON body of a request.
-    pub(super) async fn json(&self, request: Request) -> Result<Value, Problem> {
+    pub(super) async fn json(&self, request: HttpRequest) -> Result<Value, Problem> {
         if !essence(request.headers()).eq_ignore_ascii_case(JSON.as_bytes()) {
             return Err(Problem::media_type(JSON));
         }

@@ -18,14 +18,14 @@ use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use super::{Answered, Request, Routes};
+use super::{Answered, HttpRequest, Routes};
 use crate::access::bearer;
 use crate::access::credentials::Role;
 use crate::fleet::Seen;
-use crate::keys::answer::parts;
-use crate::live::{LISTENERS_MAX, Stream};
+use crate::keys::page::parts;
+use crate::live::{EventStream, LISTENERS_MAX};
 use crate::problem::{Problem, text};
-use crate::rules::fleet::Fleet;
+use crate::rules::fleet::FleetState;
 use crate::statuses;
 
 /// Interval at which a stream sends the state. All streams send the same, which is computed once.
@@ -78,7 +78,7 @@ struct Listener {
 
 impl Routes {
     /// Serves a file of the page; none if there is none at this path.
-    pub(super) fn file(request: &Request) -> Option<Answered> {
+    pub(super) fn file(request: &HttpRequest) -> Option<Answered> {
         let (_, media_type, content) = FILES.iter().find(|(path, ..)| *path == request.uri().path())?;
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return Some(Err(Problem::method_not_allowed("GET, HEAD")));
@@ -96,7 +96,10 @@ impl Routes {
     }
 
     /// Streams the state for as long as the token is valid and this weir-sync does not drain.
-    pub(super) fn live(self: &Arc<Self>, request: &Request) -> Result<hyper::Response<Stream>, Problem> {
+    pub(super) fn live(
+        self: &Arc<Self>,
+        request: &HttpRequest,
+    ) -> Result<hyper::Response<EventStream>, Problem> {
         if request.method() != Method::GET {
             return Err(Problem::method_not_allowed("GET"));
         }
@@ -191,7 +194,7 @@ fn event(name: &str, data: &Value) -> Bytes {
 }
 
 /// JSON of the fleet. If there are too many POPs, those that need attention are included.
-fn of_fleet(fleet: &Fleet) -> Value {
+fn of_fleet(fleet: &FleetState) -> Value {
     let seen = &fleet.pops;
     let is_current = |pop: &&Seen| fleet.is_current(pop);
     let mut first: Vec<&Seen> = seen.iter().collect();
@@ -202,7 +205,7 @@ fn of_fleet(fleet: &Fleet) -> Value {
     }
     let pops: Vec<Value> = first.into_iter().map(|pop| super::rules::pop(pop, fleet)).collect();
     json!({
-        "version": fleet.edition,
+        "version": fleet.revision,
         "rule_set": fleet.version,
         "canary": super::canary::canary(fleet),
         "count": seen.len(),

@@ -6,11 +6,11 @@ use tokio::task::spawn_blocking;
 use url::form_urlencoded;
 
 use super::rules::{JSON, number};
-use super::{Answered, Request, Routes};
+use super::{Answered, HttpRequest, Routes};
 use crate::access::credentials::Role;
-use crate::changes::Changes;
+use crate::changes::Differences;
 use crate::problem::{Problem, json as response};
-use crate::rules::Held;
+use crate::rules::NumberedDocument;
 
 /// Two versions; none stands for the current one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,7 +21,7 @@ struct Pair {
 
 impl Routes {
     /// Returns the changes from one version to another.
-    pub(super) async fn differences(&self, request: &Request) -> Answered {
+    pub(super) async fn differences(&self, request: &HttpRequest) -> Answered {
         self.operator(request.headers(), Role::Read)?;
         let query = request.uri().query().unwrap_or_default();
         let pair = pair(query).ok_or_else(|| {
@@ -34,7 +34,7 @@ impl Routes {
         let compare = move || {
             let [old, new] =
                 [&from, &to].map(|held| serde_json::from_slice::<Value>(&held.document).unwrap_or_default());
-            let changes = Changes::between(&old, &new);
+            let changes = Differences::between(&old, &new);
             let lines = changes.lines(&old, &new);
             json!({"from": from.version, "to": to.version, "is_same": old == new, "changes": changes, "lines": lines})
         };
@@ -44,7 +44,7 @@ impl Routes {
     }
 
     /// Returns a version, or the current one.
-    pub(super) async fn held(&self, version: Option<u64>) -> Result<Held, Problem> {
+    pub(super) async fn held(&self, version: Option<u64>) -> Result<NumberedDocument, Problem> {
         let rules = &self.exchange.rules;
         match version {
             Some(version) => rules.get(version).await?.ok_or_else(|| Problem::not_kept(version)),

@@ -5,32 +5,32 @@ use serde_json::json;
 use weir_budget::budget::BudgetId;
 
 use super::rules::{JSON, judge_query};
-use super::{Answered, Request, Routes};
+use super::{Answered, HttpRequest, Routes};
+use crate::audit::event::ChangeEvent;
 use crate::connections::Peer;
-use crate::keys::asked::KEY_PATH;
 use crate::keys::name;
+use crate::keys::query::KEY_PATH;
 use crate::keys::which::{self, WhichError};
-use crate::orders::order::{Kind, Subject, Which};
+use crate::overrides::spec::{OverrideKind, OverrideSelector, Subject};
 use crate::problem::{Problem, json as response};
 use crate::rules::ChangeError;
-use crate::trail::event::Changed;
 
 impl Routes {
     /// Resets a key everywhere: its budget, and its state at POPs.
-    pub(super) async fn forget_key(&self, request: &Request, peer: &Peer) -> Answered {
+    pub(super) async fn forget_key(&self, request: &HttpRequest, peer: &Peer) -> Answered {
         let change = self.change(request.headers(), peer, "")?;
         judge_query(request)?;
         let (rule, value) = named(request.uri().path())?;
         let ids = self.ids(&rule, &value).await?;
         let key = ids.first().map(|id| name::show(&id.value)).unwrap_or_default();
-        let told = Changed { target: Some(json!({"rule": rule, "key": key})), ..change.told("forget") };
+        let told = ChangeEvent { target: Some(json!({"rule": rule, "key": key})), ..change.told("forget") };
         let forgotten = self.exchange.forget_keys(&ids).await;
         forgotten.inspect_err(|error| self.exchange.trail.change_failed(error, told.clone()))?;
         tracing::info!(rule, key, author = change.author, comment = change.comment, "a key was reset");
         self.exchange.trail.change(told);
         // The reset lifts the key's ban, so its override is dropped, too.
-        let banned = Which::About(Subject::Key { rule: rule.clone(), key: key.clone() });
-        match self.exchange.rules.drop_order(Kind::Ban, &banned, &change).await {
+        let banned = OverrideSelector::About(Subject::Key { rule: rule.clone(), key: key.clone() });
+        match self.exchange.rules.lift_override(OverrideKind::Ban, &banned, &change).await {
             Ok(_) | Err(ChangeError::NoOrder) => {}
             Err(error) => return Err(error.into()),
         }

@@ -15,21 +15,21 @@ use weir_wire::messages::POP_NAME_MAX;
 use weir_wire::sharing::REGION_NAME_MAX;
 
 use super::canary::canary;
-use super::{Answered, Request, Response, Routes, essence};
+use super::{Answered, HttpRequest, HttpResponse, Routes, essence};
 use crate::access::credentials::Role;
 use crate::check::warn::{self, Warning};
 use crate::connections::Peer;
 use crate::document::{DOCUMENT_BYTES_MAX, Document, Form};
 use crate::fleet::Seen;
-use crate::keys::answer::parts;
-use crate::orders::order::{Standing, Subject};
+use crate::keys::page::parts;
+use crate::overrides::spec::{OverrideState, Subject};
 use crate::problem::{Problem, json as response, text};
 use crate::rules::audience::{Audience, POPS_MAX};
-use crate::rules::fleet::Fleet;
-use crate::rules::{COMMENT, COMMENT_BYTES_MAX, Change, ChangeError, Held, Tried};
+use crate::rules::fleet::FleetState;
+use crate::rules::{COMMENT, COMMENT_BYTES_MAX, ChangeError, ChangeOrigin, NumberedDocument, Tried};
 use crate::statuses;
 use crate::store::StoreError;
-use crate::store::rules::Kept;
+use crate::store::rules::StoredVersion;
 use crate::strict_json;
 
 /// Maximum size of a body with a single field, in bytes.
@@ -45,14 +45,14 @@ const EXPECTED_CONDITION: &str = "expected `If-Match: \"N\"` with the version th
 const FORMS: [(&str, Form); 2] = [(JSON, Form::Json), ("application/yaml", Form::Yaml)];
 
 impl Routes {
-    pub(super) async fn get_rules(&self, request: &Request, peer: &Peer) -> Answered {
+    pub(super) async fn get_rules(&self, request: &HttpRequest, peer: &Peer) -> Answered {
         self.reader(request.headers(), peer)?;
         let version = request.uri().query().map(wanted).transpose()?;
-        let Held { version, document } = self.held(version).await?;
+        let NumberedDocument { version, document } = self.held(version).await?;
         Ok(tagged(text(StatusCode::OK, JSON, document), version))
     }
 
-    pub(super) async fn put_rules(&self, request: Request, peer: &Peer) -> Answered {
+    pub(super) async fn put_rules(&self, request: HttpRequest, peer: &Peer) -> Answered {
         let Wanted { is_trial, audience } =
             request.uri().query().map(Wanted::read).transpose()?.unwrap_or_default();
         let change = if is_trial {
@@ -71,7 +71,7 @@ impl Routes {
         // Checking may take long, and a token that may only read can request it: one dry run at a time.
         let turn = if is_trial { Some(Arc::clone(&self.judging).lock_owned().await) } else { None };
         let (document, mut warnings) = judged(turn, body, form).await?;
-        warnings.extend(lost_orders(&self.exchange.rules.lost_orders(&document).await));
+        warnings.extend(lost_overrides(&self.exchange.rules.lost_overrides(&document).await));
         if let Some(audience) = audience {
             return self.begin_canary(&document, audience, expected, change.as_ref(), &warnings).await;
         }
@@ -90,11 +90,11 @@ impl Routes {
         Ok(tagged(response(status, JSON, &answer), version))
     }
 
-    pub(super) async fn versions(&self, request: &Request) -> Answered {
+    pub(super) async fn versions(&self, request: &HttpRequest) -> Answered {
         self.operator(request.headers(), Role::Read)?;
         let kept = self.exchange.rules.kept().await?;
-        let version = |kept: &Kept| {
-            let Change { note, author, comment, .. } = Change::read(&kept.note);
+        let version = |kept: &StoredVersion| {
+            let ChangeOrigin { note, author, comment, .. } = ChangeOrigin::read(&kept.note);
             json!({
                 "version": kept.version, "name": kept.name(), "at_s": kept.at_s, "note": note, "author": author,
                 "comment": comment,
@@ -104,7 +104,7 @@ impl Routes {
         Ok(response(StatusCode::OK, JSON, &json!({"versions": versions})))
     }
 
-    pub(super) async fn roll_back(&self, request: Request, peer: &Peer) -> Answered {
+    pub(super) async fn roll_back(&self, request: HttpRequest, peer: &Peer) -> Answered {
         let change = self.change(request.headers(), peer, "")?;
         judge_query(&request)?;
         let expected = self.expected(request.headers()).await?;
@@ -113,7 +113,7 @@ impl Routes {
         Ok(changed(StatusCode::OK, version))
     }
 
-    pub(super) async fn enforce(&self, request: Request, peer: &Peer) -> Answered {
+    pub(super) async fn enforce(&self, request: HttpRequest, peer: &Peer) -> Answered {
         let change = self.change(request.headers(), peer, "")?;
         judge_query(&request)?;
         let expected = r#"{"enforce": true} or {"enforce": false}"#;
@@ -130,19 +130,24 @@ impl Routes {
     }
 
     /// The change in a request, by an operator with the right to it, with the comment if there is one.
-    pub(super) fn change(&self, headers: &HeaderMap, peer: &Peer, note: &str) -> Result<Change, Problem> {
+    pub(super) fn change(
+        &self,
+        headers: &HeaderMap,
+        peer: &Peer,
+        note: &str,
+    ) -> Result<ChangeOrigin, Problem> {
         let operator = self.operator(headers, Role::Write)?;
         let (author, comment) = (operator.name.clone(), comment(headers)?);
-        Ok(Change { note: note.into(), author, comment, peer: Some(peer.address.ip().to_canonical()) })
+        Ok(ChangeOrigin { note: note.into(), author, comment, peer: Some(peer.address.ip().to_canonical()) })
     }
 
-    pub(super) async fn fleet(&self, request: &Request) -> Answered {
+    pub(super) async fn fleet(&self, request: &HttpRequest) -> Answered {
         self.operator(request.headers(), Role::Read)?;
         let (fleet, (_, say)) = join!(self.exchange.fleet(), self.exchange.pops_say());
         let fleet = fleet?;
         let pops: Vec<Value> = fleet.pops.iter().map(|seen| pop(seen, &fleet)).collect();
         let mut answer = json!({
-            "version": fleet.edition, "rule_set": fleet.version, "lost": fleet.lost(), "canary": canary(&fleet),
+            "version": fleet.revision, "rule_set": fleet.version, "lost": fleet.lost(), "canary": canary(&fleet),
             "offline": fleet.offline.as_ref().map(ToString::to_string), "pops": pops,
         });
         statuses::add(&mut answer["pops"], &say);
@@ -152,7 +157,7 @@ impl Routes {
     /// The only field of a JSON body, which must be `name`; `expected` describes the body for errors.
     async fn order<T>(
         &self,
-        request: Request,
+        request: HttpRequest,
         name: &str,
         read: impl Fn(&Value) -> Option<T>,
         expected: &str,
@@ -187,7 +192,7 @@ impl Routes {
 }
 
 /// JSON for operators about a POP of `fleet`.
-pub(super) fn pop(seen: &Seen, fleet: &Fleet) -> Value {
+pub(super) fn pop(seen: &Seen, fleet: &FleetState) -> Value {
     json!({
         "name": seen.pop,
         "region": seen.region,
@@ -230,8 +235,8 @@ async fn judged(
 }
 
 /// Warnings about overrides that a rule set leaves without effect.
-fn lost_orders(lost: &[Standing]) -> Vec<Warning> {
-    let warning = |standing: &Standing| {
+fn lost_overrides(lost: &[OverrideState]) -> Vec<Warning> {
+    let warning = |standing: &OverrideState| {
         let rule = match &standing.order.said.subject {
             Subject::Key { rule, .. } => Some(rule.clone()),
             Subject::Address { .. } => None,
@@ -261,7 +266,7 @@ fn wanted(query: &str) -> Result<u64, Problem> {
 }
 
 /// Refuses a query: it may be meant for a dry run, which only the PUT of a rule set has.
-pub(super) fn judge_query(request: &Request) -> Result<(), Problem> {
+pub(super) fn judge_query(request: &HttpRequest) -> Result<(), Problem> {
     let Some(query) = request.uri().query() else { return Ok(()) };
     Err(Problem::malformed(format!("expected no query, found `?{query}`: nothing was changed")))
 }
@@ -325,12 +330,12 @@ pub(super) fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-pub(super) fn changed(status: StatusCode, version: u64) -> Response {
+pub(super) fn changed(status: StatusCode, version: u64) -> HttpResponse {
     tagged(response(status, JSON, &json!({"version": version})), version)
 }
 
 /// Adds the version's entity tag to `response`.
-pub(super) fn tagged(mut response: Response, version: u64) -> Response {
+pub(super) fn tagged(mut response: HttpResponse, version: u64) -> HttpResponse {
     if let Ok(tag) = HeaderValue::try_from(format!("\"{version}\"")) {
         response.headers_mut().insert(ETAG, tag);
     }

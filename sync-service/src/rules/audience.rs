@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::fleet::Seen;
-use crate::store::canary::Kept;
+use crate::store::canary::StoredCanary;
 
 /// Maximum number of POPs in a canary's list.
 pub const POPS_MAX: usize = 100;
@@ -48,7 +48,7 @@ impl Audience {
 
 /// Text that a store keeps beside a canary's document.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub(super) struct Said {
+pub(super) struct StoredAudience {
     /// Its POPs.
     pub(super) audience: Audience,
     /// Name of the token with which it was begun.
@@ -78,9 +78,9 @@ pub struct Canary {
 
 impl Canary {
     /// Parses a stored canary. None if it was stored by a newer weir-sync with other kinds of audiences.
-    pub(super) fn read(kept: Kept) -> Option<Self> {
-        let Kept { id, at_ms, text, document } = kept;
-        let Said { audience, author, comment } = serde_json::from_str(&text).ok()?;
+    pub(super) fn read(kept: StoredCanary) -> Option<Self> {
+        let StoredCanary { id, at_ms, text, document } = kept;
+        let StoredAudience { audience, author, comment } = serde_json::from_str(&text).ok()?;
         Some(Self { id, at_ms, audience, author, comment, document: document.into() })
     }
 

@@ -8,13 +8,13 @@ use serde_json::json;
 use weir_rules::RuleSet;
 use weir_rules::reading::ConfigError;
 
-use super::audience::{Audience, Canary, Said};
-use super::{Change, ChangeError, Held, RuleSets, Tried, read};
-use crate::changes::Changes;
+use super::audience::{Audience, Canary, StoredAudience};
+use super::{ChangeError, ChangeOrigin, NumberedDocument, RuleSets, Tried, read};
+use crate::audit::event::ChangeEvent;
+use crate::changes::Differences;
 use crate::document::Document;
 use crate::store::StoreError;
-use crate::store::canary::{self as store, Outcome};
-use crate::trail::event::Changed;
+use crate::store::canary::{self as store, CanaryResult};
 
 impl RuleSets {
     /// Reads the current canary from the store.
@@ -45,7 +45,7 @@ impl RuleSets {
         if !errors.is_empty() {
             return Err(ChangeError::Strict(errors));
         }
-        let changes = Changes::between(old.value(), document.value());
+        let changes = Differences::between(old.value(), document.value());
         let (is_same, lines) =
             (old.value() == document.value(), changes.lines(old.value(), document.value()));
         Ok(Tried { current: current.version, next: None, is_same, changes, lines })
@@ -57,23 +57,23 @@ impl RuleSets {
         document: &Document,
         audience: Audience,
         expected: Option<u64>,
-        change: &Change,
+        change: &ChangeOrigin,
     ) -> Result<(Canary, u64), ChangeError> {
         let Tried { current: version, changes, .. } = self.try_canary(document, &audience, expected).await?;
-        let Change { author, comment, .. } = change.clone();
-        let said = Said { audience, author, comment };
+        let ChangeOrigin { author, comment, .. } = change.clone();
+        let said = StoredAudience { audience, author, comment };
         // Texts can always be serialised.
         let (text, kept) = (document.text(), serde_json::to_string(&said).unwrap_or_default());
-        let begin = store::Change::Begin { document: &text, text: &kept, expected: Some(version) };
+        let begin = store::CanaryChange::Begin { document: &text, text: &kept, expected: Some(version) };
         let lost =
-            Changed { note: "begin".into(), target: Some(json!(said.audience)), ..change.told("canary") };
+            ChangeEvent { note: "begin".into(), target: Some(json!(said.audience)), ..change.told("canary") };
         let outcome = self.change_canary(&begin, || lost).await?;
-        let Outcome::Begun(id) = outcome else { return Err(refusal(outcome)) };
+        let CanaryResult::Begun(id) = outcome else { return Err(refusal(outcome)) };
         self.listen_now().await;
-        let Said { audience, author, comment } = said;
+        let StoredAudience { audience, author, comment } = said;
         let canary = Canary { id, at_ms: id, audience, author, comment, document: text.into() };
         tracing::info!(id, audience = ?canary.audience, author = canary.author, comment = canary.comment, "a canary begins");
-        self.trail.change(Changed {
+        self.trail.change(ChangeEvent {
             note: "begin".into(),
             target: Some(canary.told()),
             changes: Some(changes),
@@ -83,16 +83,16 @@ impl RuleSets {
     }
 
     /// Makes the canary's document the next version. If `id` is given, it must be the canary's.
-    pub async fn promote(&self, id: Option<u64>, change: &Change) -> Result<u64, ChangeError> {
+    pub async fn promote(&self, id: Option<u64>, change: &ChangeOrigin) -> Result<u64, ChangeError> {
         let canary = self.canary().await?.ok_or(ChangeError::NoCanary)?;
         if id.is_some_and(|id| id != canary.id) {
             return Err(ChangeError::OtherCanary(canary.id));
         }
-        let document = read(&Held { version: 0, document: canary.document.clone() })?;
+        let document = read(&NumberedDocument { version: 0, document: canary.document.clone() })?;
         let change = change.noted(format!("promote canary {}", canary.id));
-        let promote = store::Change::Promote { id: Some(canary.id), note: &change.text() };
+        let promote = store::CanaryChange::Promote { id: Some(canary.id), note: &change.text() };
         match self.change_canary(&promote, || change.told("rules")).await? {
-            Outcome::Put(version) => {
+            CanaryResult::Put(version) => {
                 self.is_put(version, &document, &change).await;
                 Ok(version)
             }
@@ -101,16 +101,20 @@ impl RuleSets {
     }
 
     /// Ends the canary; nothing else changes. If `id` is given, it must be the canary's.
-    pub async fn take_back(&self, id: Option<u64>, change: &Change) -> Result<Arc<Canary>, ChangeError> {
+    pub async fn take_back(
+        &self,
+        id: Option<u64>,
+        change: &ChangeOrigin,
+    ) -> Result<Arc<Canary>, ChangeError> {
         let canary = self.canary().await?.ok_or(ChangeError::NoCanary)?;
         if id.is_some_and(|id| id != canary.id) {
             return Err(ChangeError::OtherCanary(canary.id));
         }
-        let back = store::Change::TakeBack { id: Some(canary.id) };
+        let back = store::CanaryChange::TakeBack { id: Some(canary.id) };
         match self.change_canary(&back, || taken_back(&canary, change)).await? {
-            Outcome::TakenBack(id) => {
+            CanaryResult::TakenBack(id) => {
                 self.listen_now().await;
-                let Change { author, comment, .. } = change;
+                let ChangeOrigin { author, comment, .. } = change;
                 tracing::info!(id, author, comment, "a canary is taken back");
                 self.trail.change(taken_back(&canary, change));
                 Ok(canary)
@@ -125,11 +129,11 @@ impl RuleSets {
         &self,
         document: &Document,
         expected: u64,
-        change: &Change,
+        change: &ChangeOrigin,
     ) -> Result<u64, ChangeError> {
-        let put = store::Change::PutOver { document: &document.text(), expected, note: &change.text() };
+        let put = store::CanaryChange::PutOver { document: &document.text(), expected, note: &change.text() };
         match self.change_canary(&put, || change.told("rules")).await? {
-            Outcome::Put(version) => Ok(version),
+            CanaryResult::Put(version) => Ok(version),
             other => Err(refusal(other)),
         }
     }
@@ -138,26 +142,26 @@ impl RuleSets {
     /// may have been made.
     async fn change_canary(
         &self,
-        change: &store::Change<'_>,
-        told: impl FnOnce() -> Changed,
-    ) -> Result<Outcome, StoreError> {
+        change: &store::CanaryChange<'_>,
+        told: impl FnOnce() -> ChangeEvent,
+    ) -> Result<CanaryResult, StoreError> {
         self.store.change_canary(change).await.inspect_err(|error| self.trail.change_failed(error, told()))
     }
 }
 
 /// Audit log entry for the end of a canary.
-pub(super) fn taken_back(canary: &Canary, change: &Change) -> Changed {
-    Changed { note: "take back".into(), target: Some(canary.told()), ..change.told("canary") }
+pub(super) fn taken_back(canary: &Canary, change: &ChangeOrigin) -> ChangeEvent {
+    ChangeEvent { note: "take back".into(), target: Some(canary.told()), ..change.told("canary") }
 }
 
 /// Error for a change that was not made.
-fn refusal(outcome: Outcome) -> ChangeError {
+fn refusal(outcome: CanaryResult) -> ChangeError {
     match outcome {
-        Outcome::Conflict(0) => ChangeError::None,
-        Outcome::Conflict(version) => ChangeError::Conflict(version),
-        Outcome::Runs(id) => ChangeError::Canary(id),
-        Outcome::Missing => ChangeError::NoCanary,
-        Outcome::Begun(_) | Outcome::Put(_) | Outcome::TakenBack(_) => {
+        CanaryResult::Conflict(0) => ChangeError::None,
+        CanaryResult::Conflict(version) => ChangeError::Conflict(version),
+        CanaryResult::Runs(id) => ChangeError::Canary(id),
+        CanaryResult::Missing => ChangeError::NoCanary,
+        CanaryResult::Begun(_) | CanaryResult::Put(_) | CanaryResult::TakenBack(_) => {
             StoreError::Nonsense("another change of the canary was made than was asked for").into()
         }
     }
@@ -169,7 +173,7 @@ fn strict_errors(old: &RuleSet, new: &RuleSet) -> Vec<ConfigError> {
     let differs = |rule: &weir_rules::Rule| {
         let before = old.rules().iter().find(|before| before.name == rule.name)?;
         let is_strict = before.sharing.strict || rule.sharing.strict;
-        let terms = |rule: &weir_rules::Rule| (rule.quota, rule.sharing.strict, rule.sharing.law);
+        let terms = |rule: &weir_rules::Rule| (rule.quota, rule.sharing.strict, rule.sharing.refill_policy);
         let is_same = terms(before) == terms(rule) && before.key == rule.key;
         (is_strict && !is_same).then(|| ConfigError {
             place: format!("rules[{}]", rule.place()),

@@ -4,12 +4,12 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::trail::event::Changed;
+use crate::audit::event::ChangeEvent;
 
 /// Origin of a version, stored beside it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
-pub struct Change {
+pub struct ChangeOrigin {
     /// Kind of the change.
     pub note: String,
     /// Name of the token that made it.
@@ -21,16 +21,16 @@ pub struct Change {
     pub peer: Option<IpAddr>,
 }
 
-impl Change {
+impl ChangeOrigin {
     /// The same change with another note.
     pub(super) fn noted(&self, note: String) -> Self {
         Self { note, ..self.clone() }
     }
 
     /// The change as an audit log entry.
-    pub(crate) fn told(&self, what: &'static str) -> Changed {
+    pub(crate) fn told(&self, what: &'static str) -> ChangeEvent {
         let Self { note, author, comment, peer } = self.clone();
-        Changed { what, author, peer, comment, note, ..Changed::default() }
+        ChangeEvent { what, author, peer, comment, note, ..ChangeEvent::default() }
     }
 
     /// The change as stored text.

@@ -7,11 +7,11 @@ use tokio::task::spawn_blocking;
 
 use super::RuleSets;
 use super::audience::Canary;
-use super::edition::{Base, Edition, Trial};
 use super::followed::Followed;
-use crate::orders::order::Standing;
+use super::revision::{Base, Revision, Trial};
+use crate::overrides::spec::OverrideState;
 use crate::store::StoreError;
-use crate::store::orders::{Change, Orders};
+use crate::store::overrides::{OverrideChange, StoredOverrides};
 
 impl RuleSets {
     /// Reads the current state from the store, and notifies POPs of changes. A store that has lost its data
@@ -28,7 +28,7 @@ impl RuleSets {
         if current.orders != followed.current.orders || followed.is_due() {
             // The store drops overrides that have ended.
             let orders = self.store.orders(None).await?;
-            followed.hear(&orders);
+            followed.observe(&orders);
             current = orders.current;
         }
         let Some(version) = current.version else { return Ok(()) };
@@ -51,15 +51,15 @@ impl RuleSets {
         let (canary, orders) = (followed.canary.clone(), Arc::clone(&followed.orders));
         // Composing a large rule set takes a while. If it fails, POPs keep their revision.
         let made = spawn_blocking(move || {
-            let edition = Arc::new(Edition::of(current.edition(), &base, &orders));
-            let trial = canary.zip(current.canary_edition()).map(|((canary, base), number)| Trial {
+            let revision = Arc::new(Revision::of(current.revision(), &base, &orders));
+            let trial = canary.zip(current.canary_revision()).map(|((canary, base), number)| Trial {
                 canary,
-                edition: Arc::new(Edition::of(number, &base, &orders)),
+                revision: Arc::new(Revision::of(number, &base, &orders)),
             });
-            (edition, trial)
+            (revision, trial)
         });
-        if let Ok((edition, trial)) = made.await {
-            self.tell(edition, trial);
+        if let Ok((revision, trial)) = made.await {
+            self.publish(revision, trial);
             followed.current = current;
         }
         Ok(())
@@ -95,7 +95,7 @@ impl RuleSets {
     }
 
     /// Changes the overrides in the store, and notifies POPs.
-    pub(super) async fn change(&self, change: &Change<'_>) -> Result<Orders, StoreError> {
+    pub(super) async fn change(&self, change: &OverrideChange<'_>) -> Result<StoredOverrides, StoreError> {
         let changed = self.store.orders(Some(change)).await?;
         self.listen_now().await;
         Ok(changed)
@@ -108,21 +108,22 @@ impl RuleSets {
         }
     }
 
-    pub(super) fn tell(&self, edition: Arc<Edition>, canary: Option<Trial>) {
-        let number = |edition: &Edition| i64::try_from(edition.number).unwrap_or(i64::MAX);
-        self.shown.edition.set(number(&edition));
-        self.shown.canary.set(canary.as_ref().map_or(0, |trial| number(&trial.edition)));
-        for edition in canary.iter().map(|trial| &trial.edition).chain([&edition]) {
-            self.known().add_edition(edition.number, edition.rules.iter().cloned());
+    pub(super) fn publish(&self, revision: Arc<Revision>, canary: Option<Trial>) {
+        let number = |revision: &Revision| i64::try_from(revision.number).unwrap_or(i64::MAX);
+        self.shown.revision.set(number(&revision));
+        self.shown.canary.set(canary.as_ref().map_or(0, |trial| number(&trial.revision)));
+        for revision in canary.iter().map(|trial| &trial.revision).chain([&revision]) {
+            self.known().add_revision(revision.number, revision.rules.iter().cloned());
         }
         let mut told = self.told();
         let before = told.current().cloned();
-        let is_known = |standing: &Standing| before.iter().any(|before| before.standings.contains(standing));
-        for standing in edition.standings.iter().filter(|standing| !is_known(standing)) {
+        let is_known =
+            |standing: &OverrideState| before.iter().any(|before| before.standings.contains(standing));
+        for standing in revision.standings.iter().filter(|standing| !is_known(standing)) {
             if let Some(why) = &standing.without_effect {
                 tracing::warn!(order = standing.order.said.summary(), why, "an order is without effect");
             }
         }
-        told.tell(edition, canary);
+        told.publish(revision, canary);
     }
 }

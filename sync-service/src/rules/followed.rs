@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::audience::Canary;
-use super::change::Change;
-use super::edition::Base;
+use super::change::ChangeOrigin;
+use super::revision::Base;
 use crate::moment;
-use crate::orders::Order;
-use crate::store::orders::{Current, Orders};
+use crate::overrides::Override;
+use crate::store::overrides::{Current, StoredOverrides};
 
 /// State last read from the store.
 #[derive(Debug, Default)]
@@ -22,11 +22,11 @@ pub(super) struct Followed {
     /// Canary, with its rule set, if one runs.
     pub(super) canary: Option<(Arc<Canary>, Arc<Base>)>,
     /// Overrides.
-    pub(super) orders: Arc<[Order]>,
+    pub(super) orders: Arc<[Override]>,
     /// Changes made since while the store was out of reach.
     pub(super) offline: Vec<OfflineChange>,
     /// The store's clock, read with the overrides.
-    pub(super) clock: Option<Clock>,
+    pub(super) clock: Option<ClockReading>,
     /// Time at which the first override ends.
     ends_at: Option<Instant>,
 }
@@ -35,21 +35,21 @@ pub(super) struct Followed {
 #[derive(Clone, Debug)]
 pub(super) enum OfflineChange {
     /// A use of the kill switch.
-    Enforce(bool, Change),
+    Enforce(bool, ChangeOrigin),
     /// A new override.
-    Put(Order),
+    Put(Override),
     /// An override that was lifted.
-    Lift(Order),
+    Lift(Override),
 }
 
 /// A clock that was read once, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clock {
+pub(super) struct ClockReading {
     read_at: Instant,
     ms: u64,
 }
 
-impl Clock {
+impl ClockReading {
     /// Its time now.
     pub(super) fn now_ms(self) -> u64 {
         self.ms.saturating_add(u64::try_from(self.read_at.elapsed().as_millis()).unwrap_or(u64::MAX))
@@ -58,9 +58,9 @@ impl Clock {
 
 impl Followed {
     /// Updates the overrides from the store's answer.
-    pub(super) fn hear(&mut self, orders: &Orders) {
-        self.orders = orders.kept.iter().filter_map(Order::read).collect();
-        self.clock = Some(Clock { read_at: Instant::now(), ms: orders.now_ms });
+    pub(super) fn observe(&mut self, orders: &StoredOverrides) {
+        self.orders = orders.kept.iter().filter_map(Override::read).collect();
+        self.clock = Some(ClockReading { read_at: Instant::now(), ms: orders.now_ms });
         let first = orders.kept.iter().map(|order| order.until_ms).min();
         let left = first.map(|until_ms| Duration::from_millis(until_ms.saturating_sub(orders.now_ms)));
         self.ends_at = left.and_then(|left| Instant::now().checked_add(left));
@@ -74,13 +74,13 @@ impl Followed {
 
 impl Followed {
     /// Overrides last read from the store, with the changes that it does not have yet.
-    pub(super) fn all_orders(&self) -> Arc<[Order]> {
+    pub(super) fn all_overrides(&self) -> Arc<[Override]> {
         let is_order = |change: &OfflineChange| !matches!(change, OfflineChange::Enforce(..));
         if !self.offline.iter().any(is_order) {
             return Arc::clone(&self.orders);
         }
-        let now_ms = self.clock.map_or_else(moment::now_ms, Clock::now_ms);
-        let mut orders: Vec<Order> =
+        let now_ms = self.clock.map_or_else(moment::now_ms, ClockReading::now_ms);
+        let mut orders: Vec<Override> =
             self.orders.iter().filter(|order| order.until_ms > now_ms).cloned().collect();
         for change in &self.offline {
             let (OfflineChange::Put(order) | OfflineChange::Lift(order)) = change else { continue };

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::followed::OfflineChange;
-use super::{Canary, Change, ChangeError, RuleSets, canary, offline, read};
-use crate::claims::known_rules;
+use super::{Canary, ChangeError, ChangeOrigin, RuleSets, canary, offline, read};
+use crate::audit::event::ChangeEvent;
 use crate::document::Document;
+use crate::refused_claims::known_rules;
 use crate::store::StoreError;
-use crate::trail::event::Changed;
 
 /// Maximum number of attempts after conflicts with other writers.
 const TRIES_MAX: u32 = 5;
@@ -28,7 +28,7 @@ impl RuleSets {
     pub async fn enforce(
         &self,
         enforce: bool,
-        change: &Change,
+        change: &ChangeOrigin,
     ) -> Result<(u64, Option<StoreError>), ChangeError> {
         let change = change.noted(format!("kill switch: enforce {enforce}"));
         self.catch_up_first().await;
@@ -42,7 +42,7 @@ impl RuleSets {
                 self.change_offline(OfflineChange::Enforce(enforce, change.clone()), &error).await?;
                 tracing::warn!(enforce, author = change.author, %error, "the kill switch, in this weir-sync's POPs alone");
                 let note = format!("{}, in {} alone: {error}", change.note, self.region);
-                self.trail.change(Changed { note, ..change.told("rules") });
+                self.trail.change(ChangeEvent { note, ..change.told("rules") });
                 Ok((self.version(), Some(error)))
             }
             Err(error) => Err(error),
@@ -54,7 +54,7 @@ impl RuleSets {
     pub(super) async fn enforce_in_store(
         &self,
         enforce: bool,
-        change: &Change,
+        change: &ChangeOrigin,
     ) -> Result<Enforced, ChangeError> {
         let mut tries = 0;
         loop {
@@ -84,10 +84,10 @@ impl RuleSets {
     }
 
     /// Writes the result of the kill switch to the log and the audit log.
-    pub(super) async fn tell_of_enforced(&self, made: &Enforced, change: &Change) {
+    pub(super) async fn tell_of_enforced(&self, made: &Enforced, change: &ChangeOrigin) {
         let Some(document) = &made.document else { return };
         self.known().add(made.version, known_rules(document.rules()).collect());
-        let Change { note, author, comment, .. } = change;
+        let ChangeOrigin { note, author, comment, .. } = change;
         let version = self.name(made.version).await;
         tracing::info!(version, note, author, comment, "new rule set");
         self.tell_of(made.version, document, change).await;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_budget::claims::KnownRule;
+use weir_budget::report_limits::KnownRule;
 
 use crate::store::rules::VERSIONS_KEPT;
 
@@ -11,26 +11,26 @@ use crate::store::rules::VERSIONS_KEPT;
 pub const OFFLINE_NUMBER_MIN: u64 = 1 << 52;
 /// Rules by version and by revision.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct NumberedRules {
     versions: BTreeMap<u64, Vec<KnownRule>>,
     /// Rules that only overrides make, by the revision's number.
-    editions: BTreeMap<u64, Vec<KnownRule>>,
+    revisions: BTreeMap<u64, Vec<KnownRule>>,
     /// Rules made only by overrides that the store does not have.
     offline: Vec<KnownRule>,
     /// True if all versions were read that the store had at the start.
     pub(super) is_complete: bool,
-    /// True if [`Known::news`] has returned them.
+    /// True if [`NumberedRules::news`] has returned them.
     is_told: bool,
 }
 
-impl Known {
+impl NumberedRules {
     /// Adds the rules of a version.
     pub(super) fn add(&mut self, version: u64, rules: Vec<KnownRule>) {
         self.is_told &= insert(&mut self.versions, version, rules);
     }
 
     /// Adds the rules of the revision `number`, beyond those of versions.
-    pub(super) fn add_edition(&mut self, number: u64, rules: impl Iterator<Item = KnownRule>) {
+    pub(super) fn add_revision(&mut self, number: u64, rules: impl Iterator<Item = KnownRule>) {
         let is_new = |rule: &KnownRule| !self.versions.values().any(|known| known.contains(rule));
         let rules: Vec<_> = rules.filter(is_new).collect();
         if number >= OFFLINE_NUMBER_MIN {
@@ -38,7 +38,7 @@ impl Known {
             self.offline = rules;
             return;
         }
-        self.is_told &= insert(&mut self.editions, number, rules);
+        self.is_told &= insert(&mut self.revisions, number, rules);
     }
 
     /// True if the rules of this version or revision are known, or if the initial versions were not all read
@@ -47,7 +47,7 @@ impl Known {
         number >= OFFLINE_NUMBER_MIN
             || !self.is_complete
             || self.versions.contains_key(&number)
-            || self.editions.contains_key(&number)
+            || self.revisions.contains_key(&number)
     }
 
     /// True if a version with this number is known.
@@ -62,8 +62,8 @@ impl Known {
         }
         let last =
             |known: &BTreeMap<u64, Vec<KnownRule>>| known.keys().next_back().copied().unwrap_or_default();
-        let newest = last(&self.versions).max(last(&self.editions));
-        let rules = self.versions.values().chain(self.editions.values()).chain([&self.offline]);
+        let newest = last(&self.versions).max(last(&self.revisions));
+        let rules = self.versions.values().chain(self.revisions.values()).chain([&self.offline]);
         Some((newest, rules.flatten().cloned().collect()))
     }
 }

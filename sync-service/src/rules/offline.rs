@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
 
-use super::edition::{Base, Edition, Trial};
 use super::followed::{Followed, OfflineChange};
 pub use super::known::OFFLINE_NUMBER_MIN;
+use super::revision::{Base, Revision, Trial};
 use super::{ChangeError, RuleSets};
 use crate::document::{Document, Form};
 use crate::moment;
 use crate::store::StoreError;
-use crate::store::orders::{self as store, Current, ORDERS_MAX, Outcome, Until};
+use crate::store::overrides::{self as store, Current, ORDERS_MAX, OverrideResult, Until};
 
 /// Maximum number of changes that wait for the store.
 const CHANGES_MAX: usize = ORDERS_MAX;
@@ -57,18 +57,18 @@ impl RuleSets {
         };
         // No POP enforces a canary while rules are off.
         let canary = followed.canary.clone().filter(|_| enforced != Some(false));
-        let orders = followed.all_orders();
+        let orders = followed.all_overrides();
         let made = spawn_blocking(move || {
             let of = |base: &Base| {
-                let edition = Edition::of(0, base, &orders);
-                Arc::new(Edition { number: number_of(&edition.document), ..edition })
+                let revision = Revision::of(0, base, &orders);
+                Arc::new(Revision { number: number_of(&revision.document), ..revision })
             };
-            let trial = canary.map(|(canary, base)| Trial { canary, edition: of(&base) });
+            let trial = canary.map(|(canary, base)| Trial { canary, revision: of(&base) });
             (of(&base), trial)
         });
         // If it fails, POPs keep their revision.
-        if let Ok((edition, trial)) = made.await {
-            self.tell(edition, trial);
+        if let Ok((revision, trial)) = made.await {
+            self.publish(revision, trial);
         }
         Ok(())
     }
@@ -108,14 +108,15 @@ impl RuleSets {
             OfflineChange::Put(order) if order.until_ms <= moment::now_ms() => {}
             OfflineChange::Put(order) => {
                 let (name, text) = (order.said.name(), order.said.text());
-                let put = store::Change::Put { name: &name, text: &text, until: Until::At(order.until_ms) };
-                if self.store.orders(Some(&put)).await?.outcome == Outcome::Full {
+                let put =
+                    store::OverrideChange::Put { name: &name, text: &text, until: Until::At(order.until_ms) };
+                if self.store.orders(Some(&put)).await?.outcome == OverrideResult::Full {
                     return Err(ChangeError::Full);
                 }
             }
             OfflineChange::Lift(order) => {
                 // The override may have ended meanwhile.
-                self.store.orders(Some(&store::Change::Drop(&order.said.name()))).await?;
+                self.store.orders(Some(&store::OverrideChange::Drop(&order.said.name()))).await?;
             }
         }
         Ok(())

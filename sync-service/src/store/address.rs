@@ -27,7 +27,7 @@ const SENTINEL_PORT: u16 = 26_379;
 #[derive(Clone, Debug)]
 pub struct Address {
     scheme: String,
-    kind: Kind,
+    kind: Discovery,
     /// Servers or sentinels; empty for a socket.
     nodes: Vec<Node>,
     /// Connection settings for the first server.
@@ -36,7 +36,7 @@ pub struct Address {
 
 /// Method to find the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum Discovery {
     /// The address is that of the only server.
     One,
     /// Any node of a cluster lists its nodes.
@@ -106,7 +106,7 @@ impl Address {
         let (scheme, rest) = text.split_once("://").ok_or(EXPECTED)?;
         if matches!(scheme, "unix" | "redis+unix" | "valkey+unix") {
             let info = info(text)?;
-            return Ok(Self { scheme: scheme.into(), kind: Kind::One, nodes: Vec::new(), info });
+            return Ok(Self { scheme: scheme.into(), kind: Discovery::One, nodes: Vec::new(), info });
         }
         let (base, role) = scheme.split_once('+').unwrap_or((scheme, ""));
         if !matches!(base, "redis" | "rediss" | "valkey" | "valkeys") {
@@ -115,12 +115,12 @@ impl Address {
         check_signs(rest)?;
         let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
         let (kind, path, port) = match role {
-            "" => (Kind::One, path.to_owned(), PORT),
-            "cluster" if matches!(path, "" | "/" | "/0") => (Kind::Cluster, String::new(), PORT),
+            "" => (Discovery::One, path.to_owned(), PORT),
+            "cluster" if matches!(path, "" | "/" | "/0") => (Discovery::Cluster, String::new(), PORT),
             "cluster" => return Err(format!("{EXPECTED}; a cluster has no databases")),
             "sentinel" => {
                 let (master, path) = master(path)?;
-                (Kind::Sentinel(master), path, SENTINEL_PORT)
+                (Discovery::Sentinel(master), path, SENTINEL_PORT)
             }
             _ => return Err(EXPECTED.into()),
         };
@@ -139,7 +139,7 @@ impl Address {
             Ok((node, info))
         };
         let hosts = hosts.split(',').map(one).collect::<Result<Vec<_>, _>>()?;
-        if kind == Kind::One && hosts.len() > 1 {
+        if kind == Discovery::One && hosts.len() > 1 {
             return Err(format!(
                 "{EXPECTED}; several servers are those of a cluster (redis+cluster://) or sentinels (redis+sentinel://)"
             ));
@@ -156,7 +156,7 @@ impl Address {
 
     /// True if it is found through sentinels.
     pub fn has_sentinels(&self) -> bool {
-        matches!(self.kind, Kind::Sentinel(_))
+        matches!(self.kind, Discovery::Sentinel(_))
     }
 
     /// True if it contains a password.
@@ -164,7 +164,7 @@ impl Address {
         self.info.redis_settings().password().is_some()
     }
 
-    pub(super) fn kind(&self) -> &Kind {
+    pub(super) fn kind(&self) -> &Discovery {
         &self.kind
     }
 
@@ -199,7 +199,7 @@ impl fmt::Display for Address {
         if let ConnectionAddr::Unix(path) = self.info.addr() {
             path.display().fmt(f)?;
         }
-        if let Kind::Sentinel(master) = &self.kind {
+        if let Discovery::Sentinel(master) = &self.kind {
             write!(f, "/{master}")?;
         }
         let db = self.info.redis_settings().db();
@@ -294,6 +294,6 @@ mod tests {
         let address = Address::read("redis+sentinel://we%40ir:p%23%2C@a,b/main").expect("it is one");
         let settings = address.info_of(&Node::new("b", 1)).redis_settings().clone();
         assert_eq!((settings.username(), settings.password()), (Some("we@ir"), Some("p#,")));
-        assert_eq!(address.kind(), &Kind::Sentinel("main".into()));
+        assert_eq!(address.kind(), &Discovery::Sentinel("main".into()));
     }
 }

@@ -5,7 +5,7 @@
 
 /// A change of the canary.
 #[derive(Clone, Copy, Debug)]
-pub enum Change<'a> {
+pub enum CanaryChange<'a> {
     /// Begins a canary, if there is none.
     Begin {
         /// Its document, as JSON.
@@ -40,7 +40,7 @@ pub enum Change<'a> {
 
 /// Result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CanaryResult {
     /// The canary has begun, under this number.
     Begun(u64),
     /// The canary has ended, and this version is the current one now.
@@ -57,7 +57,7 @@ pub enum Outcome {
 
 /// The current canary.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct StoredCanary {
     /// Its number: milliseconds since 1970, but always larger than any earlier one.
     pub id: u64,
     /// Start time in milliseconds since 1970, by the store's clock.

@@ -19,7 +19,7 @@ pub(super) const LATE: &str = "LATE";
 
 /// Encoding of the bounds in a script's arguments, and of the clock in its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Route {
     /// The bounds are the last arguments, and the answer is a row with the time at this index.
     Row(usize),
     /// The bounds are doubles at the beginning of the last argument, and the answer begins with the time as a
@@ -68,24 +68,24 @@ pub struct ServerClock {
 
 /// Bounds of a clock at the time when a call was sent.
 #[derive(Clone, Copy, Debug)]
-pub struct Told {
+pub struct SentBounds {
     sent_us: u64,
     bounds: Bounds,
 }
 
-impl Told {
+impl SentBounds {
     /// Adds the bounds to a script's arguments; `tail` is the rest of its last argument.
-    pub fn add_to(&self, command: &mut Cmd, way: Way, tail: &[u8]) {
+    pub fn add_to(&self, command: &mut Cmd, way: Route, tail: &[u8]) {
         match way {
-            Way::Row(_) => drop(command.arg(&self.numbers())),
-            Way::Packed => drop(command.arg([&doubles(&self.numbers()), tail].concat())),
+            Route::Row(_) => drop(command.arg(&self.numbers())),
+            Route::Packed => drop(command.arg([&doubles(&self.numbers()), tail].concat())),
         }
     }
 
     /// Returns the same command with these bounds.
-    pub fn instead(&self, command: &Cmd, way: Way) -> Cmd {
+    pub fn instead(&self, command: &Cmd, way: Route) -> Cmd {
         let (args, mut again) = (command.args_iter(), Cmd::new());
-        let told_len = if way == Way::Packed { 1 } else { TOLD };
+        let told_len = if way == Route::Packed { 1 } else { TOLD };
         let others = args.len().saturating_sub(told_len);
         let mut tail: &[u8] = &[];
         for (at, arg) in args.enumerate() {
@@ -135,16 +135,16 @@ impl ServerClock {
     }
 
     /// Returns the bounds for a call that is sent now.
-    pub fn tell(&self) -> Told {
+    pub fn bounds_sent(&self) -> SentBounds {
         let sent_us = self.all.own_us();
-        Told { sent_us, bounds: lock(&self.known).bounds(sent_us) }
+        SentBounds { sent_us, bounds: lock(&self.known).bounds(sent_us) }
     }
 
     /// Updates the clock from the answers to calls that were sent with these bounds.
-    pub fn hear(&self, told: Told, rows: &[Value], way: Way) {
+    pub fn observe(&self, told: SentBounds, rows: &[Value], way: Route) {
         let Some(shown_us) = rows.iter().rev().find_map(|row| shown_us(row, way)) else { return };
         let (own_us, mut known) = (self.all.own_us(), lock(&self.known));
-        let jumped_us = known.hear(told.sent_us, own_us, shown_us);
+        let jumped_us = known.observe(told.sent_us, own_us, shown_us);
         *lock(&self.all.last) = *known;
         drop(known);
         if let Some(jumped_us) = jumped_us {
@@ -164,13 +164,13 @@ pub(super) fn late_us(answer: &Value) -> Option<u64> {
     error.details().filter(|_| error.code() == LATE)?.parse().ok()
 }
 
-fn shown_us(answer: &Value, way: Way) -> Option<u64> {
+fn shown_us(answer: &Value, way: Route) -> Option<u64> {
     match (answer, way) {
-        (Value::Array(row), Way::Row(at)) => match row.get(at)? {
+        (Value::Array(row), Route::Row(at)) => match row.get(at)? {
             Value::Int(us) => u64::try_from(*us).ok(),
             _ => None,
         },
-        (Value::BulkString(said), Way::Packed) => whole(said.get(..DOUBLE)?),
+        (Value::BulkString(said), Route::Packed) => whole(said.get(..DOUBLE)?),
         _ => late_us(answer),
     }
 }

@@ -19,7 +19,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
 use super::StoreError;
-use super::address::{Address, Kind, Node, NodeMap};
+use super::address::{Address, Discovery, Node, NodeMap};
 use super::trouble::explain;
 
 /// Interval at which sentinels are asked for the master.
@@ -31,7 +31,7 @@ const READERS_MAX: usize = 2;
 
 /// Paths of the files for a connection's login and TLS.
 #[derive(Clone, Debug, Default)]
-pub struct Files {
+pub struct LoginFiles {
     /// Password file, instead of a password in the URL.
     pub password: Option<String>,
     /// Password file for the sentinels, if their password differs.
@@ -70,7 +70,7 @@ pub enum DialError {
 #[derive(Debug)]
 pub struct Dialer {
     address: Address,
-    files: Files,
+    files: LoginFiles,
     map: NodeMap,
     /// One permit for each thread that may read files.
     readers: Arc<Semaphore>,
@@ -78,7 +78,7 @@ pub struct Dialer {
 
 /// A server to connect to.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundServer {
     pub(super) client: Client,
     /// Its address.
     pub(super) server: String,
@@ -99,7 +99,7 @@ enum Login {
 
 impl Dialer {
     /// Creates a dialer. Fails if the URL or a file cannot be used.
-    pub fn new(url: &str, files: Files, map: NodeMap) -> Result<Self, DialError> {
+    pub fn new(url: &str, files: LoginFiles, map: NodeMap) -> Result<Self, DialError> {
         let address = Address::read(url).map_err(DialError::Address)?;
         let readers = Arc::new(Semaphore::new(READERS_MAX));
         let dialer = Self { address, files, map, readers };
@@ -125,21 +125,21 @@ impl Dialer {
     }
 
     /// Finds the server; sentinels may take `limit` to name it.
-    pub(super) async fn find(self: &Arc<Self>, limit: Duration) -> Result<Found, StoreError> {
-        if let Kind::Sentinel(master) = self.address.kind() {
+    pub(super) async fn find(self: &Arc<Self>, limit: Duration) -> Result<FoundServer, StoreError> {
+        if let Discovery::Sentinel(master) = self.address.kind() {
             let (node, _) = self.ask_sentinels(master, limit).await?;
             let client = self.client_of(&node).await?;
-            return Ok(Found { client, server: node.to_string(), named: Some(node) });
+            return Ok(FoundServer { client, server: node.to_string(), named: Some(node) });
         }
         let client = self.client(self.address.info().clone(), Login::Server).await?;
-        Ok(Found { client, server: self.address.to_string(), named: None })
+        Ok(FoundServer { client, server: self.address.to_string(), named: None })
     }
 
     /// Waits until a majority of all sentinels names another master than the one that they `named`, and returns
     /// that as an error: the old master may be cut off from them, and still answer here. Each question may take
     /// `limit`.
     pub(super) async fn replaced(self: &Arc<Self>, named: &Node, limit: Duration) -> StoreError {
-        let Kind::Sentinel(master) = self.address.kind() else { return std::future::pending().await };
+        let Discovery::Sentinel(master) = self.address.kind() else { return std::future::pending().await };
         loop {
             sleep(ASK_INTERVAL).await;
             match self.ask_sentinels(master, limit).await {
@@ -191,7 +191,7 @@ impl Dialer {
     }
 
     fn secured(&self, info: ConnectionInfo) -> Result<Client, DialError> {
-        let Files { ca, client_cert, client_key, .. } = &self.files;
+        let LoginFiles { ca, client_cert, client_key, .. } = &self.files;
         let certificates = "certificates (PEM)";
         let root_cert = ca
             .as_ref()
@@ -356,7 +356,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let [password, fifo] = ["password", "fifo"].map(|name| folder.path().join(name));
         fs::write(&password, "correct-horse").unwrap();
-        let files = Files { password: Some(password.to_str().unwrap().into()), ..Files::default() };
+        let files = LoginFiles { password: Some(password.to_str().unwrap().into()), ..LoginFiles::default() };
         let dialer = Arc::new(Dialer::new("redis://127.0.0.1", files, NodeMap::default()).unwrap());
         // Reading a FIFO waits for a writer, as reading a file on a server that is gone waits for that.
         assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use weir_budget::budget::BudgetId;
 use weir_budget::text::Hex;
 use weir_wire::calendar::Calendar;
-use weir_wire::law::Law;
+use weir_wire::refill_policy::RefillPolicy;
 
 /// Names of a fleet's keys, all of which begin with its prefix.
 #[derive(Clone, Debug)]
-pub struct Keys(Arc<str>);
+pub struct RedisKeys(Arc<str>);
 
-impl Default for Keys {
+impl Default for RedisKeys {
     fn default() -> Self {
         Self::new(PREFIX)
     }
@@ -20,7 +20,7 @@ impl Default for Keys {
 /// Default prefix.
 pub const PREFIX: &str = "weir";
 
-impl Keys {
+impl RedisKeys {
     /// Creates the names of the fleet with this prefix.
     pub fn new(prefix: &str) -> Self {
         Self(prefix.into())
@@ -42,14 +42,14 @@ impl Keys {
     }
 
     /// Name of a strict budget's hash. It contains the refill policy.
-    pub fn escrow(&self, law: Law, id: &BudgetId) -> String {
-        let (kind, calendar) = match law {
-            Law::Steady => return self.under("strict:", id),
-            Law::Turns => return self.under("turns:", id),
-            Law::Window(calendar) => ("quota:", calendar),
-            Law::Sliding(calendar) => ("sliding:", calendar),
-            Law::InFlight(expires_s) => return self.under(&format!("flight:{expires_s}s:"), id),
-            Law::Log(length_s) => return self.under(&format!("log:{length_s}s:"), id),
+    pub fn escrow(&self, refill_policy: RefillPolicy, id: &BudgetId) -> String {
+        let (kind, calendar) = match refill_policy {
+            RefillPolicy::Continuous => return self.under("strict:", id),
+            RefillPolicy::Queue => return self.under("turns:", id),
+            RefillPolicy::Window(calendar) => ("quota:", calendar),
+            RefillPolicy::Sliding(calendar) => ("sliding:", calendar),
+            RefillPolicy::InFlight(expires_s) => return self.under(&format!("flight:{expires_s}s:"), id),
+            RefillPolicy::Log(length_s) => return self.under(&format!("log:{length_s}s:"), id),
         };
         let windows = match calendar {
             Calendar::Day => "day".into(),
@@ -75,10 +75,10 @@ impl Keys {
 
 /// Name of a budget, under the default prefix.
 pub fn budget_key(id: &BudgetId) -> String {
-    Keys::default().budget(id)
+    RedisKeys::default().budget(id)
 }
 
 /// Name of a strict budget's hash, under the default prefix.
-pub fn escrow_key(law: Law, id: &BudgetId) -> String {
-    Keys::default().escrow(law, id)
+pub fn escrow_key(refill_policy: RefillPolicy, id: &BudgetId) -> String {
+    RedisKeys::default().escrow(refill_policy, id)
 }

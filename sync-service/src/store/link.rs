@@ -29,22 +29,22 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::StoreError;
 use super::clock::ServerClock;
 use super::dial::connect;
-use super::keys::Keys;
+use super::keys::RedisKeys;
 pub use episode::Episode;
 use keeper::{FIND_PART, Keeper, NOT_TAKEN, OPEN_TIMEOUT_FACTOR};
-pub use place::{Place, Tag};
+pub use place::{HashTag, LinkTarget};
 use probe::{judge, probe};
-pub use state::Open;
-use state::State;
+use state::LinkState;
+pub use state::OpenConnection;
 
 /// A connection that is reopened when it fails. The background task ends when this is dropped.
 #[derive(Debug)]
 pub struct Link {
     /// The server's clock.
     pub clock: ServerClock,
-    place: Place,
-    keys: Keys,
-    state: Arc<watch::Sender<State>>,
+    place: LinkTarget,
+    keys: RedisKeys,
+    state: Arc<watch::Sender<LinkState>>,
     failed: Arc<Notify>,
     task: JoinHandle<()>,
 }
@@ -53,13 +53,13 @@ impl Link {
     /// Starts connecting; `scripts` are loaded on every new connection. An answer may take `response_timeout`
     /// in addition to the round trip. Must be called inside a tokio runtime.
     pub fn new(
-        place: Place,
-        keys: Keys,
+        place: LinkTarget,
+        keys: RedisKeys,
         response_timeout: Duration,
         scripts: Arc<[String]>,
         clock: ServerClock,
     ) -> Self {
-        let state = Arc::new(watch::Sender::new(State::Opening));
+        let state = Arc::new(watch::Sender::new(LinkState::Opening));
         let failed = Arc::new(Notify::new());
         let (to, told) = ((place.clone(), keys.clone()), (Arc::clone(&failed), Arc::clone(&state)));
         let keeper = Keeper::new(to, response_timeout, scripts, told);
@@ -67,38 +67,41 @@ impl Link {
     }
 
     /// Returns the connection, or at once the reason why there is none.
-    pub fn connection(&self) -> Result<Open, StoreError> {
+    pub fn connection(&self) -> Result<OpenConnection, StoreError> {
         match &*self.state.borrow() {
-            State::Up { open, .. } => Ok(open.clone()),
-            State::Down(reason) => Err(reason.clone()),
-            State::Opening => Err(StoreError::Connecting),
+            LinkState::Up { open, .. } => Ok(open.clone()),
+            LinkState::Down(reason) => Err(reason.clone()),
+            LinkState::Opening => Err(StoreError::Connecting),
         }
     }
 
     /// Returns the connection after the first attempt to open one; waits for that at most `until`.
-    pub async fn opened(&self, until: Instant) -> Result<Open, StoreError> {
+    pub async fn opened(&self, until: Instant) -> Result<OpenConnection, StoreError> {
         let mut states = self.state.subscribe();
         // On a time-out the link's state has the reason, or it is still opening.
-        let _ = timeout_at(until, states.wait_for(|state| !matches!(state, State::Opening))).await;
+        let _ = timeout_at(until, states.wait_for(|state| !matches!(state, LinkState::Opening))).await;
         self.connection()
     }
 
     /// True if there is known to be no connection.
     pub fn is_down(&self) -> bool {
-        matches!(&*self.state.borrow(), State::Down(_))
+        matches!(&*self.state.borrow(), LinkState::Down(_))
     }
 
     /// Waits for a connection that was opened later than that of this number.
     pub async fn is_newer_than(&self, generation: u64) {
         let mut states = self.state.subscribe();
         let is_newer =
-            |state: &State| matches!(state, State::Up { open, .. } if open.generation > generation);
+            |state: &LinkState| matches!(state, LinkState::Up { open, .. } if open.generation > generation);
         // Fails if the link is gone, and then there is nothing to wait for.
         let _ = states.wait_for(is_newer).await;
     }
 
     /// Opens another connection to the link's server, and returns that server's address, too.
-    pub async fn another(&self, open: &Open) -> Result<(String, MultiplexedConnection), StoreError> {
+    pub async fn another(
+        &self,
+        open: &OpenConnection,
+    ) -> Result<(String, MultiplexedConnection), StoreError> {
         let limit = open.limit * OPEN_TIMEOUT_FACTOR;
         let opening = async {
             let found = self.place.find(limit / FIND_PART).await?;
@@ -127,12 +130,12 @@ impl Link {
     /// connection is down until it has answered a probe, and is replaced if it does not. So only one report
     /// waits for the time-out, and the others fail at once. A refusal may concern one exchange only; a refusal
     /// of all is found by the probe.
-    pub fn failed(&self, used: &Open, reason: StoreError) {
+    pub fn failed(&self, used: &OpenConnection, reason: StoreError) {
         let is_gone = matches!(reason, StoreError::Unreachable(_) | StoreError::Slow(_));
         let is_down = self.state.send_if_modified(|state| match state {
-            State::Up { open, refused } if open.generation == used.generation => {
+            LinkState::Up { open, refused } if open.generation == used.generation => {
                 if is_gone {
-                    *state = State::Down(reason);
+                    *state = LinkState::Down(reason);
                 } else {
                     *refused = Some(reason);
                 }

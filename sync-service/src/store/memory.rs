@@ -2,11 +2,11 @@
 //!
 //! Its data ends with the process. The next reports then charge everything that no reply has confirmed.
 
-mod busy;
 mod escrows;
 mod notes;
-mod orders;
+mod overrides;
 mod rules;
+mod top_keys;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -14,24 +14,24 @@ use std::time::{Duration, Instant, SystemTime};
 
 use weir_budget::ban::{BanList, BannedKey};
 use weir_budget::budget::{Account, Budget, BudgetId};
-use weir_budget::escrow::{Draw, Drawn};
+use weir_budget::escrow::{AcquireRequest, AcquireResult};
 use weir_budget::hot::{HotKey, HotList};
 use weir_budget::id::ByBudget;
-use weir_budget::plan::Entry;
+use weir_budget::plan::PlanEntry;
 use weir_budget::pops::PopNote;
-use weir_wire::law::Law;
 use weir_wire::messages::POPS_MAX;
+use weir_wire::refill_policy::RefillPolicy;
 
 use super::canary;
-use super::orders::{self as in_store, Change, Current};
-use super::rules::{Kept, Put, Stored};
-use super::{Answer, Batch, Each, Store};
+use super::overrides::{self as in_store, Current, OverrideChange};
+use super::rules::{NewVersion, Stored, StoredVersion};
+use super::{ChargeBatch, Each, Store, StoreFuture};
 use crate::fleet::Seen;
-use busy::Busy;
 use escrows::Escrows;
-use notes::Notes;
-use orders::Orders;
-use rules::Rules;
+use notes::StoredPopNotes;
+use overrides::MemoryOverrides;
+use rules::MemoryRules;
+use top_keys::StoredTopKeys;
 
 /// Minimum start of the store's clock, in microseconds. It is not zero, as reports may cover the time before
 /// this process started.
@@ -39,7 +39,7 @@ const CLOCK_BEGINS_US: u64 = 1 << 50;
 
 /// Budgets in memory.
 #[derive(Debug)]
-pub struct Memory {
+pub struct MemoryStore {
     state: Mutex<State>,
     /// Start of the store.
     started: Instant,
@@ -62,10 +62,10 @@ struct State {
     hot: HotList,
     bans: BanList,
     budgets_max: usize,
-    rules: Rules,
-    orders: Orders,
-    notes: Notes,
-    busy: Busy,
+    rules: MemoryRules,
+    orders: MemoryOverrides,
+    notes: StoredPopNotes,
+    busy: StoredTopKeys,
 }
 
 /// A budget, with its key in `expiry`.
@@ -76,7 +76,7 @@ struct Placed {
     expiry_us: u64,
 }
 
-impl Memory {
+impl MemoryStore {
     /// Creates a store of at most `budgets_max` budgets (at least one) and as many strict ones. A POP counts as
     /// alive for `pop_ttl` after its last report. Beyond the maximum, the budget that is closest to full is
     /// dropped; a strict one only once it is full.
@@ -89,10 +89,10 @@ impl Memory {
             hot: HotList::default(),
             bans: BanList::default(),
             budgets_max: budgets_max.max(1),
-            rules: Rules::default(),
-            orders: Orders::default(),
-            notes: Notes::default(),
-            busy: Busy::default(),
+            rules: MemoryRules::default(),
+            orders: MemoryOverrides::default(),
+            notes: StoredPopNotes::default(),
+            busy: StoredTopKeys::default(),
         };
         let unix_us = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, micros);
         let begins_us = unix_us.max(CLOCK_BEGINS_US);
@@ -114,8 +114,8 @@ impl Memory {
     }
 }
 
-impl Store for Memory {
-    fn charge<'a>(&'a self, batch: &'a Batch<'a>) -> Each<'a, Account> {
+impl Store for MemoryStore {
+    fn charge<'a>(&'a self, batch: &'a ChargeBatch<'a>) -> Each<'a, Account> {
         let accounts = self.with(|state| {
             // The clock is read under the lock, so that charges see time in order.
             let now_us = self.now_us();
@@ -125,95 +125,101 @@ impl Store for Memory {
         Box::pin(async move { accounts })
     }
 
-    fn draw<'a>(&'a self, pop: &'a str, draws: &'a [Draw]) -> Each<'a, Drawn> {
+    fn acquire<'a>(&'a self, pop: &'a str, draws: &'a [AcquireRequest]) -> Each<'a, AcquireResult> {
         let answers = self.with(|state| {
             let now_us = self.now_us();
-            draws.iter().map(|draw| Ok(state.escrows.draw(now_us, pop, draw))).collect()
+            draws.iter().map(|draw| Ok(state.escrows.acquire(now_us, pop, draw))).collect()
         });
         Box::pin(async move { answers })
     }
 
-    fn forget<'a>(&'a self, id: &'a BudgetId, laws: &'a [Law]) -> Answer<'a, ()> {
-        self.with(|state| state.forget(id, laws));
+    fn forget<'a>(&'a self, id: &'a BudgetId, refill_policies: &'a [RefillPolicy]) -> StoreFuture<'a, ()> {
+        self.with(|state| state.forget(id, refill_policies));
         Box::pin(async { Ok(()) })
     }
 
-    fn register<'a>(&'a self, pop: &'a str) -> Answer<'a, u32> {
+    fn register<'a>(&'a self, pop: &'a str) -> StoreFuture<'a, u32> {
         let live = self.with(|state| state.register(self.now_us(), pop, self.pop_ttl_us));
         Box::pin(async move { Ok(live) })
     }
 
-    fn hot<'a>(&'a self, mine: &'a [HotKey]) -> Answer<'a, Vec<HotKey>> {
+    fn hot<'a>(&'a self, mine: &'a [HotKey]) -> StoreFuture<'a, Vec<HotKey>> {
         let list = self.with(|state| state.hot.exchange(mine, self.now_us()));
         Box::pin(async move { Ok(list) })
     }
 
-    fn bans<'a>(&'a self, mine: &'a [BannedKey]) -> Answer<'a, Vec<BannedKey>> {
+    fn bans<'a>(&'a self, mine: &'a [BannedKey]) -> StoreFuture<'a, Vec<BannedKey>> {
         let list = self.with(|state| state.bans.exchange(mine, self.now_us()));
         Box::pin(async move { Ok(list) })
     }
 
-    fn put_rules<'a>(&'a self, put: &'a Put<'a>) -> Answer<'a, Stored> {
+    fn put_rules<'a>(&'a self, put: &'a NewVersion<'a>) -> StoreFuture<'a, Stored> {
         let stored = self.with(|state| state.rules.put(since_1970(), put));
         Box::pin(async move { Ok(stored) })
     }
 
-    fn change_canary<'a>(&'a self, change: &'a canary::Change<'a>) -> Answer<'a, canary::Outcome> {
+    fn change_canary<'a>(
+        &'a self,
+        change: &'a canary::CanaryChange<'a>,
+    ) -> StoreFuture<'a, canary::CanaryResult> {
         let outcome = self.with(|state| state.change_canary(since_1970(), change));
         Box::pin(async move { Ok(outcome) })
     }
 
-    fn canary(&self) -> Answer<'_, Option<canary::Kept>> {
+    fn canary(&self) -> StoreFuture<'_, Option<canary::StoredCanary>> {
         let canary = self.with(|state| state.rules.canary().cloned());
         Box::pin(async move { Ok(canary) })
     }
 
-    fn rules_version(&self) -> Answer<'_, Option<u64>> {
+    fn rules_version(&self) -> StoreFuture<'_, Option<u64>> {
         let version = self.with(|state| state.rules.version());
         Box::pin(async move { Ok(version) })
     }
 
-    fn get_rules(&self, version: u64) -> Answer<'_, Option<String>> {
+    fn get_rules(&self, version: u64) -> StoreFuture<'_, Option<String>> {
         let document = self.with(|state| state.rules.document(version).map(str::to_owned));
         Box::pin(async move { Ok(document) })
     }
 
-    fn kept_rules(&self) -> Answer<'_, Vec<Kept>> {
+    fn kept_rules(&self) -> StoreFuture<'_, Vec<StoredVersion>> {
         let kept = self.with(|state| state.rules.kept());
         Box::pin(async move { Ok(kept) })
     }
 
-    fn current(&self) -> Answer<'_, Current> {
+    fn current(&self) -> StoreFuture<'_, Current> {
         let current = self.with(|state| state.current());
         Box::pin(async move { Ok(current) })
     }
 
-    fn orders<'a>(&'a self, change: Option<&'a Change<'a>>) -> Answer<'a, in_store::Orders> {
+    fn orders<'a>(
+        &'a self,
+        change: Option<&'a OverrideChange<'a>>,
+    ) -> StoreFuture<'a, in_store::StoredOverrides> {
         let orders = self.with(|state| {
             let now = since_1970();
             let outcome = state.orders.change(now, change, state.rules.canary().is_some());
             let (current, kept) = (state.current(), state.orders.kept());
-            in_store::Orders { current, now_ms: orders::millis(now), outcome, kept }
+            in_store::StoredOverrides { current, now_ms: overrides::millis(now), outcome, kept }
         });
         Box::pin(async move { Ok(orders) })
     }
 
-    fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> Answer<'a, ()> {
+    fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> StoreFuture<'a, ()> {
         self.with(|state| state.notes.note(self.now_us(), self.pop_ttl_us, member, pops));
         Box::pin(async { Ok(()) })
     }
 
-    fn fleet(&self) -> Answer<'_, Vec<Seen>> {
+    fn fleet(&self) -> StoreFuture<'_, Vec<Seen>> {
         let seen = self.with(|state| state.notes.seen(self.now_us(), self.pop_ttl_us));
         Box::pin(async move { Ok(seen) })
     }
 
-    fn say_busy<'a>(&'a self, member: &'a str, text: &'a str) -> Answer<'a, ()> {
+    fn store_top_keys<'a>(&'a self, member: &'a str, text: &'a str) -> StoreFuture<'a, ()> {
         self.with(|state| state.busy.say(self.now_us(), member, text));
         Box::pin(async { Ok(()) })
     }
 
-    fn busy(&self) -> Answer<'_, Vec<(String, String)>> {
+    fn top_keys(&self) -> StoreFuture<'_, Vec<(String, String)>> {
         let said = self.with(|state| state.busy.all(self.now_us()));
         Box::pin(async move { Ok(said) })
     }
@@ -222,13 +228,13 @@ impl Store for Memory {
         false
     }
 
-    fn ping(&self) -> Answer<'_, ()> {
+    fn ping(&self) -> StoreFuture<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 }
 
 impl State {
-    fn charge(&mut self, now_us: u64, batch: &Batch<'_>, entry: &Entry) -> Account {
+    fn charge(&mut self, now_us: u64, batch: &ChargeBatch<'_>, entry: &PlanEntry) -> Account {
         let charge = entry.charge(batch.member, batch.pop);
         if let Some(kept) = self.budgets.get_mut(&entry.id) {
             let account = kept.budget.charge(now_us, &charge);
@@ -256,27 +262,31 @@ impl State {
         Current { version: self.rules.version(), orders: self.orders.number(), canary }
     }
 
-    fn change_canary(&mut self, since_1970: Duration, change: &canary::Change<'_>) -> canary::Outcome {
+    fn change_canary(
+        &mut self,
+        since_1970: Duration,
+        change: &canary::CanaryChange<'_>,
+    ) -> canary::CanaryResult {
         let had_canary = self.rules.canary().is_some();
         let outcome = self.rules.change_canary(since_1970, change);
         // Later revisions must not reuse the numbers of the canary's.
         let passed = match (change, outcome) {
-            (canary::Change::TakeBack { .. }, canary::Outcome::TakenBack(_)) => 2,
-            (canary::Change::PutOver { .. }, canary::Outcome::Put(_)) if had_canary => 1,
+            (canary::CanaryChange::TakeBack { .. }, canary::CanaryResult::TakenBack(_)) => 2,
+            (canary::CanaryChange::PutOver { .. }, canary::CanaryResult::Put(_)) if had_canary => 1,
             _ => 0,
         };
         if passed > 0 {
-            self.orders.pass(orders::millis(since_1970), passed);
+            self.orders.pass(overrides::millis(since_1970), passed);
         }
         outcome
     }
 
-    fn forget(&mut self, id: &BudgetId, laws: &[Law]) {
+    fn forget(&mut self, id: &BudgetId, refill_policies: &[RefillPolicy]) {
         if let Some((id, placed)) = self.budgets.remove_entry(id) {
             self.expiry.remove(&(placed.expiry_us, id));
         }
-        for law in laws {
-            self.escrows.forget(&(*law, id.clone()));
+        for refill_policy in refill_policies {
+            self.escrows.forget(&(*refill_policy, id.clone()));
         }
     }
 
@@ -328,9 +338,9 @@ mod tests {
     use weir_wire::quota::{Period, Quota, Rate};
     use weir_wire::sharing::Sharing;
 
-    async fn charge(store: &Memory, value: u8, admitted: u64) -> u64 {
+    async fn charge(store: &MemoryStore, value: u8, admitted: u64) -> u64 {
         let quota = Quota::new(Rate::new(1, Period::Day).unwrap(), 100).unwrap();
-        let entry = Entry {
+        let entry = PlanEntry {
             id: BudgetId::new("r".into(), vec![value]),
             quota,
             sharing: Sharing::of(quota),
@@ -345,14 +355,14 @@ mod tests {
                 made_ms: 0,
             }],
         };
-        let batch = Batch { member: "fra", pop: "fra1", entries: &[entry] };
+        let batch = ChargeBatch { member: "fra", pop: "fra1", entries: &[entry] };
         store.charge(&batch).await.remove(0).unwrap().deficit_ns / quota.token_ns()
     }
 
     // I2
     #[tokio::test]
     async fn a_full_store_forgets_the_budget_closest_to_full() {
-        let store = Memory::new(3, Duration::from_secs(1));
+        let store = MemoryStore::new(3, Duration::from_secs(1));
         for (value, admitted) in [(1, 90), (2, 0), (3, 50), (4, 70)] {
             charge(&store, value, admitted).await;
             assert!(store.budgets_len() <= 3);
@@ -367,9 +377,9 @@ mod tests {
 
     #[test]
     fn what_has_expired_is_forgotten() {
-        let store = Memory::new(10, Duration::from_secs(1));
+        let store = MemoryStore::new(10, Duration::from_secs(1));
         let quota = Quota::new(Rate::new(1, Period::Second).unwrap(), 1).unwrap();
-        let entry = |value| Entry {
+        let entry = |value| PlanEntry {
             id: BudgetId::new("r".into(), vec![value]),
             quota,
             sharing: Sharing::of(quota),
@@ -377,7 +387,7 @@ mod tests {
             own_milli: 0,
             counts: vec![Count { epoch: 1, admitted: 1, unconfirmed: 1, span_us: 0, missing: 0, made_ms: 0 }],
         };
-        let batch = Batch { member: "fra", pop: "fra1", entries: &[] };
+        let batch = ChargeBatch { member: "fra", pop: "fra1", entries: &[] };
         store.with(|state| {
             state.charge(0, &batch, &entry(1));
             state.charge(1_000_000, &batch, &entry(2));
@@ -391,12 +401,12 @@ mod tests {
 
     #[test]
     fn what_was_charged_again_is_kept_from_then_on() {
-        let store = Memory::new(10, Duration::from_secs(1));
+        let store = MemoryStore::new(10, Duration::from_secs(1));
         let quota = Quota::new(Rate::new(1, Period::Second).unwrap(), 1).unwrap();
         let id = BudgetId::new("r".into(), vec![1]);
         let (sharing, demand) = (Sharing::of(quota), Demand::default());
-        let entry = Entry { id, quota, sharing, demand, own_milli: 0, counts: vec![] };
-        let batch = Batch { member: "fra", pop: "fra1", entries: &[] };
+        let entry = PlanEntry { id, quota, sharing, demand, own_milli: 0, counts: vec![] };
+        let batch = ChargeBatch { member: "fra", pop: "fra1", entries: &[] };
         store.with(|state| {
             state.charge(0, &batch, &entry);
             state.charge(30_000_000, &batch, &entry);

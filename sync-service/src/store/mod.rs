@@ -13,7 +13,7 @@ pub mod dial;
 pub mod keys;
 pub mod link;
 pub mod memory;
-pub mod orders;
+pub mod overrides;
 pub mod redis;
 pub mod rules;
 pub mod stream;
@@ -25,18 +25,18 @@ use std::pin::Pin;
 use thiserror::Error;
 use weir_budget::ban::BannedKey;
 use weir_budget::budget::{Account, BudgetId};
-use weir_budget::escrow::{Draw, Drawn};
+use weir_budget::escrow::{AcquireRequest, AcquireResult};
 use weir_budget::hot::HotKey;
-use weir_budget::plan::Entry;
+use weir_budget::plan::PlanEntry;
 use weir_budget::pops::PopNote;
-use weir_wire::law::Law;
+use weir_wire::refill_policy::RefillPolicy;
 
 use crate::fleet::Seen;
-use orders::{Change, Current, Orders};
-use rules::{Kept, Put, Stored};
+use overrides::{Current, OverrideChange, StoredOverrides};
+use rules::{NewVersion, Stored, StoredVersion};
 
 /// Future of a store's method.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
 /// Future of a method with several items: a result for each, in order, since a part of a store may be out of
 /// reach.
@@ -49,80 +49,83 @@ pub const BUSY_MEMBERS_MAX: usize = weir_budget::budget::MEMBERS_MAX;
 
 /// Charges of one report.
 #[derive(Clone, Copy, Debug)]
-pub struct Batch<'a> {
+pub struct ChargeBatch<'a> {
     /// The member that charges: `region/replica`.
     pub member: &'a str,
     /// The POP whose counts these are.
     pub pop: &'a str,
     /// One entry per budget.
-    pub entries: &'a [Entry],
+    pub entries: &'a [PlanEntry],
 }
 
 /// Storage of budgets. Every method returns within the store's time-out.
 pub trait Store: Send + Sync {
     /// Charges every entry (see [`weir_budget::budget::Budget::charge`]) and returns an account for each. An
     /// entry that fails may have been charged; charging it again is harmless.
-    fn charge<'a>(&'a self, batch: &'a Batch<'a>) -> Each<'a, Account>;
+    fn charge<'a>(&'a self, batch: &'a ChargeBatch<'a>) -> Each<'a, Account>;
 
-    /// Draws on strict budgets in the name of `pop` (see [`weir_budget::escrow::Escrow::draw`]) and returns the
+    /// Draws on strict budgets in the name of `pop` (see [`weir_budget::escrow::Escrow::acquire`]) and returns the
     /// results. A draw that fails may have debited tokens; the next draw's result includes them.
-    fn draw<'a>(&'a self, pop: &'a str, draws: &'a [Draw]) -> Each<'a, Drawn>;
+    fn acquire<'a>(&'a self, pop: &'a str, draws: &'a [AcquireRequest]) -> Each<'a, AcquireResult>;
 
-    /// Forgets the budget of `id`, and the strict ones under each of `laws`: the next charge or draw finds it
+    /// Forgets the budget of `id`, and the strict ones under each of `refill_policies`: the next charge or draw finds it
     /// full. Fails if any part fails, and may then be repeated.
-    fn forget<'a>(&'a self, id: &'a BudgetId, laws: &'a [Law]) -> Answer<'a, ()>;
+    fn forget<'a>(&'a self, id: &'a BudgetId, refill_policies: &'a [RefillPolicy]) -> StoreFuture<'a, ()>;
 
     /// Records that `pop` is alive and returns the number of live POPs, at least 1. Beyond
     /// [`weir_wire::messages::POPS_MAX`], those that reported longest ago are dropped first.
-    fn register<'a>(&'a self, pop: &'a str) -> Answer<'a, u32>;
+    fn register<'a>(&'a self, pop: &'a str) -> StoreFuture<'a, u32>;
 
     /// Adds a region's hot keys to the list that all regions share, and returns the list (see
     /// [`weir_budget::hot::HotList`]).
-    fn hot<'a>(&'a self, mine: &'a [HotKey]) -> Answer<'a, Vec<HotKey>>;
+    fn hot<'a>(&'a self, mine: &'a [HotKey]) -> StoreFuture<'a, Vec<HotKey>>;
 
     /// Adds a region's bans and resets to the list that all regions share, and returns the list in no
     /// particular order, each with its remaining time (see [`weir_budget::ban::BanList`]).
-    fn bans<'a>(&'a self, mine: &'a [BannedKey]) -> Answer<'a, Vec<BannedKey>>;
+    fn bans<'a>(&'a self, mine: &'a [BannedKey]) -> StoreFuture<'a, Vec<BannedKey>>;
 
     /// Stores a rule set as a new version (see [`rules`]), or returns the reason for refusing it.
-    fn put_rules<'a>(&'a self, put: &'a Put<'a>) -> Answer<'a, Stored>;
+    fn put_rules<'a>(&'a self, put: &'a NewVersion<'a>) -> StoreFuture<'a, Stored>;
 
     /// Begins or ends a canary (see [`canary`]), or returns the reason for refusing that.
-    fn change_canary<'a>(&'a self, change: &'a canary::Change<'a>) -> Answer<'a, canary::Outcome>;
+    fn change_canary<'a>(
+        &'a self,
+        change: &'a canary::CanaryChange<'a>,
+    ) -> StoreFuture<'a, canary::CanaryResult>;
 
     /// Returns the current canary; none if there is none.
-    fn canary(&self) -> Answer<'_, Option<canary::Kept>>;
+    fn canary(&self) -> StoreFuture<'_, Option<canary::StoredCanary>>;
 
     /// Returns the current version of the rule set; none if none was ever put.
-    fn rules_version(&self) -> Answer<'_, Option<u64>>;
+    fn rules_version(&self) -> StoreFuture<'_, Option<u64>>;
 
     /// Returns the document of a version; none if it is not kept.
-    fn get_rules(&self, version: u64) -> Answer<'_, Option<String>>;
+    fn get_rules(&self, version: u64) -> StoreFuture<'_, Option<String>>;
 
     /// Returns the kept versions, the newest first.
-    fn kept_rules(&self) -> Answer<'_, Vec<Kept>>;
+    fn kept_rules(&self) -> StoreFuture<'_, Vec<StoredVersion>>;
 
     /// Returns the version of the rule set and the numbers of the overrides and of the canary, read at one
     /// moment.
-    fn current(&self) -> Answer<'_, Current>;
+    fn current(&self) -> StoreFuture<'_, Current>;
 
     /// Drops the overrides that have ended, makes `change`, if there is one, and returns all overrides (see
     /// [`orders`]).
-    fn orders<'a>(&'a self, change: Option<&'a Change<'a>>) -> Answer<'a, Orders>;
+    fn orders<'a>(&'a self, change: Option<&'a OverrideChange<'a>>) -> StoreFuture<'a, StoredOverrides>;
 
     /// Stores the rule sets that `member` (`region/replica`) has from its POPs' reports; each note expires like
     /// a POP.
-    fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> Answer<'a, ()>;
+    fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> StoreFuture<'a, ()>;
 
     /// Returns every POP of the fleet that has a note (see [`crate::fleet::seen`]), by name.
-    fn fleet(&self) -> Answer<'_, Vec<Seen>>;
+    fn fleet(&self) -> StoreFuture<'_, Vec<Seen>>;
 
     /// Stores for [`BUSY_MS`] the top keys of `member` (`region/replica`, see [`crate::keys::shared`]),
     /// replacing its previous ones; an empty text removes them.
-    fn say_busy<'a>(&'a self, member: &'a str, text: &'a str) -> Answer<'a, ()>;
+    fn store_top_keys<'a>(&'a self, member: &'a str, text: &'a str) -> StoreFuture<'a, ()>;
 
     /// Returns the name and the top keys of every member.
-    fn busy(&self) -> Answer<'_, Vec<(String, String)>>;
+    fn top_keys(&self) -> StoreFuture<'_, Vec<(String, String)>>;
 
     /// Number of times that the store's clock jumped ahead.
     fn clock_jumps(&self) -> u64 {
@@ -135,7 +138,7 @@ pub trait Store: Send + Sync {
     }
 
     /// Succeeds if the store is in reach.
-    fn ping(&self) -> Answer<'_, ()>;
+    fn ping(&self) -> StoreFuture<'_, ()>;
 
     /// Servers in reach whose draws count only once a replica confirms them.
     fn masters(&self) -> Vec<Master> {

@@ -16,26 +16,26 @@
 //! the script, because it was restarted, its part is sent again after loading the script, which is harmless.
 //! Strict budgets are drawn on in the same way.
 
+mod acquire;
 mod bans;
-mod busy;
 mod changed_list;
 mod charge;
 mod charger;
 mod cluster;
 mod confirmer;
-mod draw;
+mod consume;
 mod exchange;
 mod fleet;
 mod hot;
 mod nodes;
-mod orders;
+mod overrides;
 mod reach;
 mod rules;
 mod script;
 mod server;
 mod servers;
 mod slots;
-mod take;
+mod top_keys;
 mod trips;
 
 use std::sync::Arc;
@@ -43,34 +43,34 @@ use std::time::Duration;
 
 use weir_budget::ban::BannedKey;
 use weir_budget::budget::{Account, BudgetId, COUNT_MAX};
-use weir_budget::escrow::{Draw, Drawn};
+use weir_budget::escrow::{AcquireRequest, AcquireResult};
 use weir_budget::hot::HotKey;
-use weir_budget::plan::Entry;
+use weir_budget::plan::PlanEntry;
 use weir_budget::pops::PopNote;
-use weir_wire::law::Law;
 use weir_wire::messages::POPS_MAX;
+use weir_wire::refill_policy::RefillPolicy;
 
+pub use self::acquire::script as draw_script;
 pub use self::charge::{
-    Arguments, Charging, HEAD_BYTES, Says, accounts as charge_accounts, script as charge_script,
+    Arguments, Charging, HEAD_BYTES, ImpliedReply, accounts as charge_accounts, script as charge_script,
 };
 use self::charger::Charger;
-pub use self::draw::script as draw_script;
-use self::exchange::Call;
+use self::consume::Taker;
+pub use self::consume::script as take_script;
+use self::exchange::RoutedCommand;
 use self::reach::Reach;
 use self::script::{Lua, with_maxima};
 use self::servers::Servers;
-use self::take::Taker;
-pub use self::take::script as take_script;
 use super::address::NodeMap;
 use super::canary;
 use super::ceiling::Ceiling;
-use super::clock::{Clocks, Way};
-use super::dial::{DialError, Dialer, Files};
-use super::keys::Keys;
+use super::clock::{Clocks, Route};
+use super::dial::{DialError, Dialer, LoginFiles};
+use super::keys::RedisKeys;
 pub use super::keys::{PREFIX, budget_key, escrow_key};
-use super::orders::{Change, Current, Orders};
-use super::rules::{Kept, Put, Stored};
-use super::{Answer, Batch, Each, Master, Store, StoreError};
+use super::overrides::{Current, OverrideChange, StoredOverrides};
+use super::rules::{NewVersion, Stored, StoredVersion};
+use super::{ChargeBatch, Each, Master, Store, StoreError, StoreFuture};
 use crate::fleet::Seen;
 
 /// Name of the sorted set of live POPs.
@@ -80,15 +80,15 @@ const LIVE: &str = "pops";
 #[derive(Debug)]
 pub struct Redis {
     servers: Arc<Servers>,
-    keys: Keys,
+    keys: RedisKeys,
     /// Sender of charges; only if one server has all keys.
     charger: Option<Charger>,
     /// Sender of takes; only if they need no confirmation, and one server has all keys.
     taker: Option<Taker>,
     clocks: Arc<Clocks>,
     scripts: Scripts,
-    known_hot: hot::Known,
-    known_bans: bans::Known,
+    known_hot: hot::KnownHotKeys,
+    known_bans: bans::KnownBans,
     pop_ttl_us: u64,
     ceiling: Ceiling,
 }
@@ -101,7 +101,7 @@ pub struct Options {
     /// Time for which a silent POP counts as alive.
     pub pop_ttl: Duration,
     /// Files with the password and the certificates.
-    pub files: Files,
+    pub files: LoginFiles,
     /// Map from announced to reachable addresses.
     pub nodes: NodeMap,
     /// Time limit for a replica to confirm a draw of a strict rule; if none is given, draws are not confirmed.
@@ -120,7 +120,7 @@ impl Redis {
         let scripts = Scripts::new();
         let clocks = Arc::new(Clocks::new());
         let confirmed = options.wait.map(|wait| (Arc::clone(&scripts.draw), wait));
-        let keys = Keys::new(&options.prefix);
+        let keys = RedisKeys::new(&options.prefix);
         let servers = Arc::new(Servers::new(Reach {
             dialer,
             keys: keys.clone(),
@@ -141,8 +141,8 @@ impl Redis {
             taker,
             clocks,
             scripts,
-            known_hot: hot::Known::default(),
-            known_bans: bans::Known::default(),
+            known_hot: hot::KnownHotKeys::default(),
+            known_bans: bans::KnownBans::default(),
             ceiling: Ceiling::new(options.keys_max),
             pop_ttl_us: u64::try_from(options.pop_ttl.as_micros()).unwrap_or(u64::MAX).min(COUNT_MAX / 4),
         })
@@ -151,13 +151,17 @@ impl Redis {
 
 impl Redis {
     /// Charges `entries`; returns their accounts in order.
-    async fn charge_each(&self, batch: &Batch<'_>, entries: &[&Entry]) -> Vec<Result<Account, StoreError>> {
+    async fn charge_each(
+        &self,
+        batch: &ChargeBatch<'_>,
+        entries: &[&PlanEntry],
+    ) -> Vec<Result<Account, StoreError>> {
         // Redis refuses a call without keys, and the link would count that as a failure.
         if entries.is_empty() {
             return Vec::new();
         }
         let member: Arc<str> = batch.member.into();
-        let charging = |entry: &&Entry| {
+        let charging = |entry: &&PlanEntry| {
             let charge = entry.charge(batch.member, batch.pop);
             Charging::new(self.keys.budget(&entry.id), Arc::clone(&member), &charge)
         };
@@ -170,7 +174,7 @@ impl Redis {
         let (calls, says): (Vec<_>, Vec<_>) =
             charges.map(|charging| Charging::call(script, vec![charging])).unzip();
         let said = self.servers.send::<Vec<u8>>(calls, script).await;
-        let account = |(said, says): (Result<Vec<u8>, StoreError>, Says)| {
+        let account = |(said, says): (Result<Vec<u8>, StoreError>, ImpliedReply)| {
             next(&mut charge::accounts(&said?, says)?.into_iter().flatten().map(Ok))
         };
         said.into_iter().zip(says).map(account).collect()
@@ -178,28 +182,33 @@ impl Redis {
 
     /// Draws on strict budgets; returns the results in order. If all draws are takes, they are combined with
     /// those of other reports.
-    async fn draw_each(&self, pop: &str, draws: Vec<&Draw>) -> Vec<Result<Drawn, StoreError>> {
+    async fn draw_each(
+        &self,
+        pop: &str,
+        draws: Vec<&AcquireRequest>,
+    ) -> Vec<Result<AcquireResult, StoreError>> {
         let taken = match &self.taker {
-            Some(taker) if draws.iter().all(|draw| take::is_known(draw)) => taker.take(&draws).await,
+            Some(taker) if draws.iter().all(|draw| consume::is_known(draw)) => taker.take(&draws).await,
             _ => draws.iter().map(|_| Ok(None)).collect(),
         };
         let others = draws.iter().zip(&taken).filter(|(_, taken)| matches!(taken, Ok(None)));
         let calls: Vec<_> =
-            others.map(|(draw, _)| draw::call(&self.scripts.draw, &self.keys, pop, draw)).collect();
+            others.map(|(draw, _)| acquire::call(&self.scripts.draw, &self.keys, pop, draw)).collect();
         if calls.is_empty() {
             return taken.into_iter().filter_map(Result::transpose).collect();
         }
         let mut rows = self.servers.send_confirmed(calls, &self.scripts.draw).await.into_iter();
-        let answer = |(draw, taken): (&&Draw, Result<Option<Drawn>, StoreError>)| match taken? {
-            Some(given) => Ok(given),
-            None => draw::drawn(draw, &next(&mut rows)?),
-        };
+        let answer =
+            |(draw, taken): (&&AcquireRequest, Result<Option<AcquireResult>, StoreError>)| match taken? {
+                Some(given) => Ok(given),
+                None => acquire::drawn(draw, &next(&mut rows)?),
+            };
         draws.iter().zip(taken).map(answer).collect()
     }
 }
 
 impl Store for Redis {
-    fn charge<'a>(&'a self, batch: &'a Batch<'a>) -> Each<'a, Account> {
+    fn charge<'a>(&'a self, batch: &'a ChargeBatch<'a>) -> Each<'a, Account> {
         Box::pin(async move {
             if batch.entries.is_empty() {
                 return Vec::new();
@@ -217,7 +226,7 @@ impl Store for Redis {
         })
     }
 
-    fn draw<'a>(&'a self, pop: &'a str, draws: &'a [Draw]) -> Each<'a, Drawn> {
+    fn acquire<'a>(&'a self, pop: &'a str, draws: &'a [AcquireRequest]) -> Each<'a, AcquireResult> {
         Box::pin(async move {
             if draws.is_empty() {
                 return Vec::new();
@@ -229,17 +238,17 @@ impl Store for Redis {
             let answers: Vec<_> = has_room.into_iter().map(answer).collect();
             let answered = draws.iter().zip(&answers);
             let answered = answered.filter_map(|(draw, given)| Some((draw, given.as_ref().ok()?)));
-            self.ceiling.keep(answered.map(|(draw, given)| (&draw.id, draw::kept(draw, given))));
+            self.ceiling.keep(answered.map(|(draw, given)| (&draw.id, acquire::kept(draw, given))));
             answers
         })
     }
 
-    fn forget<'a>(&'a self, id: &'a BudgetId, laws: &'a [Law]) -> Answer<'a, ()> {
+    fn forget<'a>(&'a self, id: &'a BudgetId, refill_policies: &'a [RefillPolicy]) -> StoreFuture<'a, ()> {
         Box::pin(async move {
-            let escrows = laws.iter().map(|law| self.keys.escrow(*law, id));
+            let escrows = refill_policies.iter().map(|refill_policy| self.keys.escrow(*refill_policy, id));
             let names = escrows.chain([self.keys.budget(id)]);
             let calls = names.map(|name| {
-                let mut call = Call::new("DEL", &name);
+                let mut call = RoutedCommand::new("DEL", &name);
                 call.arg(name);
                 call
             });
@@ -249,16 +258,16 @@ impl Store for Redis {
         })
     }
 
-    fn register<'a>(&'a self, pop: &'a str) -> Answer<'a, u32> {
+    fn register<'a>(&'a self, pop: &'a str) -> StoreFuture<'a, u32> {
         Box::pin(async move {
-            let mut call = Call::of(&self.scripts.register, &[self.keys.one(LIVE)]);
+            let mut call = RoutedCommand::of(&self.scripts.register, &[self.keys.one(LIVE)]);
             call.arg(pop).arg(self.pop_ttl_us);
             let live: u32 = self.servers.send_one(call, &self.scripts.register).await?;
             Ok(live.max(1))
         })
     }
 
-    fn hot<'a>(&'a self, mine: &'a [HotKey]) -> Answer<'a, Vec<HotKey>> {
+    fn hot<'a>(&'a self, mine: &'a [HotKey]) -> StoreFuture<'a, Vec<HotKey>> {
         Box::pin(async move {
             let since_ms = self.known_hot.since_ms();
             let row = self
@@ -269,7 +278,7 @@ impl Store for Redis {
         })
     }
 
-    fn bans<'a>(&'a self, mine: &'a [BannedKey]) -> Answer<'a, Vec<BannedKey>> {
+    fn bans<'a>(&'a self, mine: &'a [BannedKey]) -> StoreFuture<'a, Vec<BannedKey>> {
         Box::pin(async move {
             let since_ms = self.known_bans.since_ms();
             let row = self
@@ -280,60 +289,63 @@ impl Store for Redis {
         })
     }
 
-    fn put_rules<'a>(&'a self, put: &'a Put<'a>) -> Answer<'a, Stored> {
+    fn put_rules<'a>(&'a self, put: &'a NewVersion<'a>) -> StoreFuture<'a, Stored> {
         Box::pin(rules::put(&self.servers, &self.scripts.rules, &self.keys, put))
     }
 
-    fn change_canary<'a>(&'a self, change: &'a canary::Change<'a>) -> Answer<'a, canary::Outcome> {
+    fn change_canary<'a>(
+        &'a self,
+        change: &'a canary::CanaryChange<'a>,
+    ) -> StoreFuture<'a, canary::CanaryResult> {
         Box::pin(rules::change_canary(&self.servers, &self.scripts.rules, &self.keys, change))
     }
 
-    fn canary(&self) -> Answer<'_, Option<canary::Kept>> {
+    fn canary(&self) -> StoreFuture<'_, Option<canary::StoredCanary>> {
         Box::pin(rules::canary(&self.servers, &self.scripts.rules, &self.keys))
     }
 
-    fn rules_version(&self) -> Answer<'_, Option<u64>> {
+    fn rules_version(&self) -> StoreFuture<'_, Option<u64>> {
         Box::pin(rules::version(&self.servers, &self.scripts.rules, &self.keys))
     }
 
-    fn get_rules(&self, version: u64) -> Answer<'_, Option<String>> {
+    fn get_rules(&self, version: u64) -> StoreFuture<'_, Option<String>> {
         Box::pin(rules::document(&self.servers, &self.scripts.rules, &self.keys, version))
     }
 
-    fn kept_rules(&self) -> Answer<'_, Vec<Kept>> {
+    fn kept_rules(&self) -> StoreFuture<'_, Vec<StoredVersion>> {
         Box::pin(rules::kept(&self.servers, &self.scripts.rules, &self.keys))
     }
 
-    fn current(&self) -> Answer<'_, Current> {
-        Box::pin(orders::current(&self.servers, &self.scripts.orders, &self.keys))
+    fn current(&self) -> StoreFuture<'_, Current> {
+        Box::pin(overrides::current(&self.servers, &self.scripts.orders, &self.keys))
     }
 
-    fn orders<'a>(&'a self, change: Option<&'a Change<'a>>) -> Answer<'a, Orders> {
-        Box::pin(orders::change(&self.servers, &self.scripts.orders, &self.keys, change))
+    fn orders<'a>(&'a self, change: Option<&'a OverrideChange<'a>>) -> StoreFuture<'a, StoredOverrides> {
+        Box::pin(overrides::change(&self.servers, &self.scripts.orders, &self.keys, change))
     }
 
-    fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> Answer<'a, ()> {
+    fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> StoreFuture<'a, ()> {
         let script = &self.scripts.fleet;
         Box::pin(fleet::note(&self.servers, script, &self.keys, self.pop_ttl_us, (member, pops)))
     }
 
-    fn fleet(&self) -> Answer<'_, Vec<Seen>> {
+    fn fleet(&self) -> StoreFuture<'_, Vec<Seen>> {
         Box::pin(fleet::read(&self.servers, &self.scripts.fleet, &self.keys, self.pop_ttl_us))
     }
 
-    fn say_busy<'a>(&'a self, member: &'a str, text: &'a str) -> Answer<'a, ()> {
-        Box::pin(busy::say(&self.servers, &self.scripts.busy, &self.keys, member, text))
+    fn store_top_keys<'a>(&'a self, member: &'a str, text: &'a str) -> StoreFuture<'a, ()> {
+        Box::pin(top_keys::say(&self.servers, &self.scripts.busy, &self.keys, member, text))
     }
 
-    fn busy(&self) -> Answer<'_, Vec<(String, String)>> {
-        Box::pin(busy::read(&self.servers, &self.scripts.busy, &self.keys))
+    fn top_keys(&self) -> StoreFuture<'_, Vec<(String, String)>> {
+        Box::pin(top_keys::read(&self.servers, &self.scripts.busy, &self.keys))
     }
 
     fn clock_jumps(&self) -> u64 {
         self.clocks.jumps()
     }
 
-    fn ping(&self) -> Answer<'_, ()> {
+    fn ping(&self) -> StoreFuture<'_, ()> {
         Box::pin(async { self.servers.ping() })
     }
 
@@ -365,16 +377,16 @@ pub(super) struct Scripts {
 impl Scripts {
     pub(super) fn new() -> Self {
         Self {
-            charge: Arc::new(Lua::timed(&charge::script(), Way::Packed)),
-            draw: Arc::new(Lua::timed(&draw::script(), Way::Row(4))),
-            take: Arc::new(Lua::timed(&take::script(), Way::Row(0))),
+            charge: Arc::new(Lua::timed(&charge::script(), Route::Packed)),
+            draw: Arc::new(Lua::timed(&acquire::script(), Route::Row(4))),
+            take: Arc::new(Lua::timed(&consume::script(), Route::Row(0))),
             register: Arc::new(Lua::new(&register_script())),
             hot: Arc::new(Lua::new(&hot::script())),
             bans: Arc::new(Lua::new(&bans::script())),
             rules: Arc::new(Lua::new(&rules::script())),
-            orders: Arc::new(Lua::new(&orders::script())),
+            orders: Arc::new(Lua::new(&overrides::script())),
             fleet: Arc::new(Lua::new(&fleet::script())),
-            busy: Arc::new(Lua::new(&busy::script())),
+            busy: Arc::new(Lua::new(&top_keys::script())),
         }
     }
 

@@ -9,7 +9,7 @@ pub const VERSIONS_KEPT: usize = 20;
 
 /// A rule set to store.
 #[derive(Clone, Copy, Debug)]
-pub struct Put<'a> {
+pub struct NewVersion<'a> {
     /// The document, as JSON.
     pub document: &'a str,
     /// Version that must be the current one, 0 if there must be none; if none is given, it is stored in any
@@ -38,7 +38,7 @@ pub enum Stored {
 
 /// A kept version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct StoredVersion {
     /// Its number.
     pub version: u64,
     /// Number in its short name: 12 for the twelfth version of the store.
@@ -49,7 +49,7 @@ pub struct Kept {
     pub note: String,
 }
 
-impl Kept {
+impl StoredVersion {
     /// Short name for people, such as `r12`.
     pub fn name(&self) -> String {
         format!("r{}", self.short)

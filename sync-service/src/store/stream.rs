@@ -9,9 +9,9 @@ use tokio::time::timeout;
 
 use super::StoreError;
 use super::address::{Node, NodeMap};
-use super::dial::{DialError, Dialer, Files, connect};
+use super::dial::{DialError, Dialer, LoginFiles, connect};
 use super::trouble::explain;
-use crate::trail::event::Line;
+use crate::audit::event::EventLine;
 
 /// Time-out for opening a connection, as a multiple of an answer's: name look-up, TLS, password.
 const OPEN_TIMES: u32 = 4;
@@ -26,7 +26,7 @@ pub struct StreamSettings {
     /// The stream's key.
     pub key: String,
     /// Files for login and TLS.
-    pub files: Files,
+    pub files: LoginFiles,
     /// Map from announced to reachable addresses.
     pub nodes: NodeMap,
     /// Time-out of an answer.
@@ -37,7 +37,7 @@ pub struct StreamSettings {
 
 /// Appends lines to the stream.
 #[derive(Debug)]
-pub struct Stream {
+pub struct StreamWriter {
     dialer: Arc<Dialer>,
     key: String,
     limit: Duration,
@@ -47,7 +47,7 @@ pub struct Stream {
     node: Option<Node>,
 }
 
-impl Stream {
+impl StreamWriter {
     /// Creates it without connecting. Fails if the address or a file cannot be used.
     pub fn new(settings: StreamSettings) -> Result<Self, DialError> {
         let StreamSettings { url, key, files, nodes, response_timeout, entries_max } = settings;
@@ -56,7 +56,7 @@ impl Stream {
     }
 
     /// Appends `lines`. If it fails, some of them may have been appended.
-    pub async fn append(&mut self, lines: &[Line]) -> Result<(), StoreError> {
+    pub async fn append(&mut self, lines: &[EventLine]) -> Result<(), StoreError> {
         for _ in 0..REDIRECTS_MAX {
             match self.try_append(lines).await {
                 Ok(None) => return Ok(()),
@@ -76,7 +76,7 @@ impl Stream {
     }
 
     /// Appends `lines`, or returns the node of a cluster that serves the key.
-    async fn try_append(&mut self, lines: &[Line]) -> Result<Option<Node>, StoreError> {
+    async fn try_append(&mut self, lines: &[EventLine]) -> Result<Option<Node>, StoreError> {
         let limit = self.limit;
         if self.connection.is_none() {
             self.connection = Some(self.open().await?);

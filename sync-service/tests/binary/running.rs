@@ -121,7 +121,7 @@ impl Running {
 
     /// Has `pop` say that it runs this version of the rule set.
     pub(crate) fn runs(&self, pop: &str, token: &str, version: u64) {
-        let running = messages::Running { version, refused: 0 };
+        let running = messages::RunningRules { version, refused: 0 };
         let greeting =
             Report { pop: pop.into(), worker: 1, sequence: 1, table: 1, running, ..Report::default() };
         let headers = format!("content-type: {}\r\n", messages::CONTENT_TYPE);

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use weir_wire::messages::{self, Key, Message as _, Report, Rule};
+use weir_wire::messages::{self, BudgetRule, Key, Message as _, Report};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 
@@ -77,7 +77,7 @@ fn a_file_that_cannot_be_written_is_told_at_the_start() {
 /// A report of `pop`, of which a key was asked for so many tokens since it began, and given none.
 fn asked(pop: &str, sequence: u64, asked: u64, asked_recently: u64) -> Vec<u8> {
     let quota = Quota::new(Rate::new(1, Period::Second).unwrap(), 1).unwrap();
-    let rules = vec![Rule { name: "login".into(), quota, sharing: Sharing::of(quota) }];
+    let rules = vec![BudgetRule { name: "login".into(), quota, sharing: Sharing::of(quota) }];
     let value = vec![4, 32, 192, 0, 2, 7];
     let keys = vec![Key { value, epoch: 1, asked, asked_recently, ..Key::default() }];
     Report { pop: pop.into(), worker: 1, sequence, table: 1, rules, keys, ..Report::default() }.encode()

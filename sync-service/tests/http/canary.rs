@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use weir_sync::config::Config;
-use weir_wire::messages::{Report, Running};
+use weir_wire::messages::{Report, RunningRules};
 
 use crate::Server;
 use crate::client::{Answer, ask, greeting, report, request};
@@ -81,7 +81,7 @@ async fn take_back(server: &Server) -> Answer {
 }
 
 /// What a POP fetches that is told of this edition.
-async fn edition(server: &Server, number: u64) -> Value {
+async fn revision(server: &Server, number: u64) -> Value {
     let answer =
         ask(server.address, &request("GET", &format!("/v1/rules?version={number}"), REPORTER, b"")).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -93,8 +93,8 @@ async fn a_canary_is_for_a_region_and_promoted_for_all() {
     let (fleet, version) = Fleet::start().await;
     let id = begin(&fleet.us, "region=eu", &rules("9/s")).await;
     fleet.hears(version + 1, version).await;
-    assert_eq!(edition(&fleet.eu, version + 1).await, rules("9/s"));
-    assert_eq!(edition(&fleet.us, version).await, rules("5/s"));
+    assert_eq!(revision(&fleet.eu, version + 1).await, rules("9/s"));
+    assert_eq!(revision(&fleet.us, version).await, rules("5/s"));
     assert_eq!(current(&fleet.us).await, (version, rules("5/s")), "the rule set is what it was");
     for server in [&fleet.eu, &fleet.us] {
         assert_eq!(metric(server, "weir_sync_canary_edition").await.to_string(), (version + 1).to_string());
@@ -139,13 +139,13 @@ async fn a_canary_is_for_pops_by_name_and_taken_back_for_all() {
     let after = told(&fleet.eu, "fra1").await;
     assert!(after > version + 1, "no number names two documents: {after} {version}");
     fleet.hears(after, after).await;
-    assert_eq!(edition(&fleet.us, after).await, rules("5/s"));
+    assert_eq!(revision(&fleet.us, after).await, rules("5/s"));
     assert_eq!(current(&fleet.us).await.0, version);
     assert_eq!(put(&fleet.eu, ANY, &rules("7/s")).await, version + 1, "its edition had this number");
     let next = told(&fleet.eu, "fra1").await;
     fleet.hears(next, next).await;
     for server in [&fleet.eu, &fleet.us] {
-        assert_eq!(edition(server, version + 1).await, rules("7/s"));
+        assert_eq!(revision(server, version + 1).await, rules("7/s"));
     }
     let none = take_back(&fleet.us).await;
     assert_eq!((none.status, admin(&fleet.us, "POST", PROMOTE, ANY, &json!(null)).await.status), (404, 404));
@@ -163,13 +163,13 @@ async fn orders_change_what_all_run_and_what_the_canary_runs() {
     fleet.hears(number + 1, number).await;
     let denied = json!([{"addresses": ["192.0.2.1"]}]);
     for (server, number, rate) in [(&fleet.eu, number + 1, "9/s"), (&fleet.us, number, "5/s")] {
-        let document = edition(server, number).await;
+        let document = revision(server, number).await;
         let found = json!([{"addresses": document["deny"][0]["addresses"]}]);
         assert_eq!((&found, &document["rules"]), (&denied, &rules(rate)["rules"]));
     }
     admin(&fleet.us, "POST", PROMOTE, ANY, &json!(null)).await;
     fleet.hears(number + 1, number + 1).await;
-    let document = edition(&fleet.us, number + 1).await;
+    let document = revision(&fleet.us, number + 1).await;
     assert_eq!(json!([{"addresses": document["deny"][0]["addresses"]}]), denied);
 }
 
@@ -193,7 +193,7 @@ async fn while_a_canary_runs_nothing_else_is_put_but_the_kill_switch_takes_it_ba
     assert_eq!((answer.status, &json_of(&answer)["version"]), (200, &json!(version + 1)));
     let after = told(&fleet.us, "nyc1").await;
     fleet.hears(after, after).await;
-    assert_eq!(edition(&fleet.eu, after).await["enforce"], json!(false));
+    assert_eq!(revision(&fleet.eu, after).await["enforce"], json!(false));
     assert_eq!(page(&fleet.eu, CANARY).await.status, 404);
     begin(&fleet.eu, "region=eu", &rules("9/s")).await;
     let again = admin(&fleet.eu, "PUT", "/v1/enforcement", "", &off).await;
@@ -206,7 +206,7 @@ async fn the_fleet_shows_who_runs_it_and_who_refused_it() {
     let (fleet, version) = Fleet::start().await;
     begin(&fleet.eu, "pops=fra1,nyc1", &rules("9/s")).await;
     let running =
-        |pop: &str, version, refused| Report { running: Running { version, refused }, ..greeting(pop) };
+        |pop: &str, version, refused| Report { running: RunningRules { version, refused }, ..greeting(pop) };
     report(fleet.eu.address, REPORTER, &running("fra1", version + 1, 0)).await;
     report(fleet.us.address, REPORTER, &running("nyc1", version, version + 1)).await;
     report(fleet.us.address, REPORTER, &running("nyc2", version, 0)).await;

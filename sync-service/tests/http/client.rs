@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use weir_wire::messages::{self, Key, Message, Replies, Report, Rule};
+use weir_wire::messages::{self, BudgetRule, Key, Message, Replies, Report};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 
@@ -143,7 +143,7 @@ pub(crate) fn one_key(pop: &str, sequence: u64, admitted: u64, unconfirmed: u64,
         asked_recently: unconfirmed,
         ..Key::default()
     };
-    let rules = vec![Rule { name: "per-address".into(), quota, sharing: Sharing::of(quota) }];
+    let rules = vec![BudgetRule { name: "per-address".into(), quota, sharing: Sharing::of(quota) }];
     Report { pop: pop.into(), worker: 1, sequence, table: 1, rules, keys: vec![key], ..Report::default() }
 }
 

@@ -9,11 +9,11 @@ use proptest::strategy::ValueTree as _;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::sleep;
-use weir_sync::config::{Config, TrailFile};
+use weir_sync::audit::observer::Observer;
+use weir_sync::audit::{AuditLog, AuditSettings};
+use weir_sync::config::{AuditFile, Config};
 use weir_sync::metrics::Metrics;
-use weir_sync::trail::observer::Observer;
-use weir_sync::trail::{Settings, Trail};
-use weir_wire::messages::{Key, Report, Rule, RuleCounts, Status};
+use weir_wire::messages::{BudgetRule, Key, Report, RuleCounts, StatusReport};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 
@@ -35,8 +35,8 @@ fn quota() -> Quota {
 }
 
 /// A rule, and a strict one.
-fn rules() -> Vec<Rule> {
-    let rule = |name: &str, strict| Rule {
+fn rules() -> Vec<BudgetRule> {
+    let rule = |name: &str, strict| BudgetRule {
         name: name.into(),
         quota: quota(),
         sharing: Sharing { strict, ..Sharing::of(quota()) },
@@ -72,7 +72,8 @@ fn reports() -> impl Strategy<Value = Vec<Report>> {
     );
     let report = |(pop, keys, decided, made_ms): (u64, Vec<Key>, [u64; 4], u64)| {
         let counts = vec![RuleCounts { name: RULE.into(), decided }];
-        let status = Status { unix_ms: made_ms, every_ms: 1_000, rules: counts, ..Status::default() };
+        let status =
+            StatusReport { unix_ms: made_ms, every_ms: 1_000, rules: counts, ..StatusReport::default() };
         Report { rules: rules(), keys, made_ms, status: Some(status), ..greeting(&format!("fra{pop}")) }
     };
     prop::collection::vec(said.prop_map(report), 1..8)
@@ -85,15 +86,15 @@ proptest! {
     fn minutes_and_intervals_of_any_reports_can_be_told(reports in reports()) {
         let metrics = Arc::new(Metrics::new("fra").0);
         let file = tempfile::NamedTempFile::new().unwrap();
-        let path = Some(TrailFile::File(file.path().to_str().unwrap().to_owned()));
-        let settings = Settings { file: path, queue_max: 100, keys_max: 2, ..Settings::default() };
-        let (trail, _writers) = Trail::new(settings, "fra/a", &metrics, &watch::Sender::default().subscribe()).unwrap();
+        let path = Some(AuditFile::File(file.path().to_str().unwrap().to_owned()));
+        let settings = AuditSettings { file: path, queue_max: 100, keys_max: 2, ..AuditSettings::default() };
+        let (trail, _writers) = AuditLog::new(settings, "fra/a", &metrics, &watch::Sender::default().subscribe()).unwrap();
         let observer = Observer::new(Arc::new(trail), metrics);
         for minute in 0..3 {
             for report in &reports {
-                observer.hear(report, &[true; 2]);
+                observer.observe(report, &[true; 2]);
             }
-            observer.tell();
+            observer.flush();
             observer.tell_minute(minute);
         }
     }
@@ -122,7 +123,7 @@ async fn no_view_breaks_or_shows_more_than_pops_are_believed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trail.jsonl");
     let config = Config {
-        trail_file: Some(TrailFile::File(path.to_str().unwrap().to_owned())),
+        trail_file: Some(AuditFile::File(path.to_str().unwrap().to_owned())),
         trail_interval: Duration::from_millis(100),
         anomaly_minute: Duration::from_millis(200),
         anomaly_learn_minutes: 1,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use weir_sync::config::Config;
-use weir_wire::messages::{Report, Running, Status};
+use weir_wire::messages::{Report, RunningRules, StatusReport};
 
 use crate::Server;
 use crate::client::{get, greeting, report};
@@ -20,7 +20,7 @@ fn member(region: &str, replica: &str) -> Config {
 /// `worker` of `pop` says what it runs.
 async fn says(server: &Server, pop: &str, worker: u64, version: u64, refused: u64) {
     let mut said = greeting(pop);
-    (said.worker, said.running) = (worker, Running { version, refused });
+    (said.worker, said.running) = (worker, RunningRules { version, refused });
     assert_eq!(report(server.address, REPORTER, &said).await.status, 200);
 }
 
@@ -75,7 +75,7 @@ async fn any_weir_sync_says_how_each_pop_is() {
     let there = Server::start_over(member("iad", "a"), store.clone()).await;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let unix_ms = u64::try_from(now.as_millis()).unwrap() + 60_000;
-    let status = Some(Status { step: 1, unix_ms, module: "0.1.0".into(), ..Status::default() });
+    let status = Some(StatusReport { step: 1, unix_ms, module: "0.1.0".into(), ..StatusReport::default() });
     report(here.address, REPORTER, &Report { status, ..greeting("fra1") }).await;
     says(&here, "old", 1, 0, 0).await;
     let deadline = Instant::now() + Duration::from_secs(20);

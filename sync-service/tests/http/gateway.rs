@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use weir_sync::config::{Config, TokenSource};
 use weir_sync::store::Store as _;
-use weir_sync::store::memory::Memory;
-use weir_sync::store::rules::Put;
+use weir_sync::store::memory::MemoryStore;
+use weir_sync::store::rules::NewVersion;
 
 use crate::Server;
 use crate::client::{Answer, ask, greeting, one_key, post, report};
@@ -125,9 +125,9 @@ async fn no_pop_draws_on_the_limits_that_callers_name() {
 
 #[tokio::test]
 async fn it_is_ready_once_the_gateway_knows_its_rules() {
-    let store = Arc::new(Memory::new(1_000, Duration::from_mins(1)));
+    let store = Arc::new(MemoryStore::new(1_000, Duration::from_mins(1)));
     let put = async |document: &str| {
-        let put = Put { document, expected: None, note: "", from_file: false };
+        let put = NewVersion { document, expected: None, note: "", from_file: false };
         store.put_rules(&put).await.unwrap();
     };
     put(r#"{"rules": [{"name": "of-tomorrow"}]}"#).await;

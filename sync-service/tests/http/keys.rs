@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use weir_sync::config::Config;
-use weir_wire::messages::{Key, Report, Rule};
+use weir_wire::messages::{BudgetRule, Key, Report};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 
@@ -27,7 +27,7 @@ async fn server(region: &str, store: &std::sync::Arc<Shared>) -> Server {
 /// A report of `pop`: of each address, what was admitted and asked for since its epoch began. The rule is 10/s.
 fn says(pop: &str, sequence: u64, keys: &[(u8, u64, u64)]) -> Report {
     let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 10).unwrap();
-    let rules = vec![Rule { name: "per-address".into(), quota, sharing: Sharing::of(quota) }];
+    let rules = vec![BudgetRule { name: "per-address".into(), quota, sharing: Sharing::of(quota) }];
     let key = |(address, admitted, asked): &(u8, u64, u64)| Key {
         value: vec![4, 32, 192, 0, 2, *address],
         epoch: 1,
@@ -175,7 +175,7 @@ async fn a_strict_key_that_wants_more_than_it_gets_is_limited() {
     let said = says("fra1", 1, &[(1, 0, 0), (2, 0, 0)]);
     let rules = said.rules.into_iter().map(|rule| {
         let sharing = Sharing { strict: true, ..rule.sharing };
-        Rule { sharing, ..rule }
+        BudgetRule { sharing, ..rule }
     });
     let wants = |(key, ahead)| Key { ahead, ..key };
     let keys = said.keys.into_iter().zip([30, 4]).map(wants).collect();

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use weir_sync::config::Config;
 use weir_sync::rules::offline::OFFLINE_NUMBER_MIN;
 use weir_sync::store::Store as _;
-use weir_sync::store::orders::{Change, ORDERS_MAX, Until};
-use weir_wire::messages::{Report, Running};
+use weir_sync::store::overrides::{ORDERS_MAX, OverrideChange, Until};
+use weir_wire::messages::{Report, RunningRules};
 
 use crate::Server;
 use crate::client::{Answer, ask, greeting, report, request};
@@ -27,7 +27,7 @@ async fn told(server: &Server) -> u64 {
 }
 
 /// What a POP fetches that is told of this edition.
-async fn edition(server: &Server, number: u64) -> Value {
+async fn revision(server: &Server, number: u64) -> Value {
     let path = format!("/v1/rules?version={number}");
     let answer = ask(server.address, &request("GET", &path, REPORTER, b"")).await;
     assert_eq!((answer.status, answer.header("etag")), (200, Some(format!("\"{number}\"").as_str())));
@@ -89,10 +89,10 @@ async fn a_ban_is_an_edition_that_every_replica_tells_of_and_no_version() {
     let number = told(&a).await;
     assert!(number > version, "at once: {number} {version}");
     let with_it = json!({"rules": rules("5/s")["rules"], "deny": [{"addresses": ["203.0.113.0/24"]}]});
-    assert_eq!(edition(&b, number).await, with_it, "a POP may fetch it of one that has not heard of it yet");
+    assert_eq!(revision(&b, number).await, with_it, "a POP may fetch it of one that has not heard of it yet");
     tells(&b, number).await;
     println!("told of in the other region after {:?}", put_at.elapsed());
-    assert_eq!(edition(&a, number).await, with_it);
+    assert_eq!(revision(&a, number).await, with_it);
     assert_eq!(current(&a).await, (version, rules("5/s")), "the rule set is what it was");
     let fleet = json_of(&page(&b, "/v1/fleet").await);
     assert_eq!((&fleet["version"], &fleet["rule_set"]), (&json!(number), &json!(version)));
@@ -116,7 +116,7 @@ async fn whatever_is_put_as_a_rule_set_keeps_orders() {
         assert_eq!(admin(&server, method, path, ANY, &body).await.status, 200);
         let number = told(&server).await;
         assert!(number > before, "editions only grow");
-        let document = edition(&server, number).await;
+        let document = revision(&server, number).await;
         assert_eq!((&document["deny"], &document["rules"]), (&denied, &rules(rate)["rules"]), "{path}");
         assert_eq!(current(&server).await.1.get("deny"), None);
         before = number;
@@ -133,12 +133,12 @@ async fn the_last_word_about_an_address_counts_until_it_is_lifted() {
     put(&server, FIRST, &rules("5/s")).await;
     order(&server, BAN, json!({"address": "192.0.2.1", "for": "1h"})).await;
     let allowed = order(&server, "/v1/allows", json!({"address": "192.0.2.1/32", "for": "1h"})).await;
-    let document = edition(&server, told(&server).await).await;
+    let document = revision(&server, told(&server).await).await;
     assert_eq!((document.get("deny"), &document["allow"]), (None, &json!([{"addresses": ["192.0.2.1"]}])));
     assert_eq!(lift(&server, "/v1/bans/192.0.2.1").await.status, 404, "it is no ban any more");
     let lifted = lift(&server, &format!("/v1/allows/{}", allowed["id"])).await;
     assert_eq!((lifted.status, plain(&lifted)), (200, allowed));
-    assert_eq!(edition(&server, told(&server).await).await, rules("5/s"));
+    assert_eq!(revision(&server, told(&server).await).await, rules("5/s"));
     for (address, path) in [
         ("203.0.113.0/24", "/v1/bans/203.0.113.0%2F24"),
         ("203.0.113.0/24", "/v1/bans/203.0.113.0/24"),
@@ -163,7 +163,7 @@ async fn an_order_ends_by_itself_everywhere() {
     for server in [&a, &b] {
         tells(server, number + 1).await;
         assert!(put_at.elapsed() >= Duration::from_millis(900), "not before its time");
-        assert_eq!(edition(server, number + 1).await, rules("5/s"));
+        assert_eq!(revision(server, number + 1).await, rules("5/s"));
         assert!(listed(server, "/v1/orders").await.is_empty());
     }
     println!("gone in both regions {:?} after it was put for 1 s", put_at.elapsed());
@@ -210,7 +210,7 @@ async fn what_cannot_be_an_order_is_refused_and_changes_nothing() {
     put(&server, ANY, &rules("5/s")).await;
     order(&server, "/v1/allows", good.clone()).await;
     put(&server, ANY, &full).await;
-    assert_eq!(edition(&server, told(&server).await).await, full);
+    assert_eq!(revision(&server, told(&server).await).await, full);
     let why = listed(&server, "/v1/allows").await[0]["without_effect"].as_str().unwrap().to_owned();
     assert!(why.contains("allow: expected a list"), "{why}");
 }
@@ -222,7 +222,10 @@ async fn orders_are_bounded() {
     put(&server, FIRST, &rules("5/s")).await;
     for n in 0..ORDERS_MAX {
         let (name, text) = (format!("address 10.0.{}.{}", n / 250, n % 250), "{}");
-        store.orders(Some(&Change::Put { name: &name, text, until: Until::In(60_000) })).await.unwrap();
+        store
+            .orders(Some(&OverrideChange::Put { name: &name, text, until: Until::In(60_000) }))
+            .await
+            .unwrap();
     }
     let answer = admin(&server, "PUT", BAN, "", &json!({"address": "192.0.2.1", "for": "1h"})).await;
     assert_eq!(answer.status, 409);
@@ -236,7 +239,7 @@ async fn a_pop_that_runs_an_edition_is_current() {
     order(&server, BAN, json!({"address": "192.0.2.1", "for": "1h"})).await;
     let version = told(&server).await;
     let mut said = greeting("fra1");
-    said.running = Running { version, refused: 0 };
+    said.running = RunningRules { version, refused: 0 };
     assert_eq!(report(server.address, REPORTER, &said).await.status, 200);
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
@@ -267,7 +270,7 @@ async fn an_override_gives_one_key_another_rate_and_outlasts_its_rule() {
         assert_eq!(put_it[field], expected, "{put_it}");
     }
     let tier = json!({"name": "o-100-s-200", "rate": "100/s", "burst": 200, "when": {"addresses": ["192.0.2.1/32"]}});
-    let tiers = async || edition(&server, told(&server).await).await["rules"][0]["tiers"].clone();
+    let tiers = async || revision(&server, told(&server).await).await["rules"][0]["tiers"].clone();
     assert_eq!(tiers().await, json!([tier]));
     for (path, body, place) in [
         ("/v1/keys/nobody/192.0.2.1/override", &body, "rule"),
@@ -289,7 +292,7 @@ async fn an_override_gives_one_key_another_rate_and_outlasts_its_rule() {
     // A rule set without the rule: the order waits for it.
     let other = json!({"rules": [{"name": "other", "key": ["all"], "rate": "5/s"}]});
     put(&server, ANY, &other).await;
-    assert_eq!(edition(&server, told(&server).await).await, other);
+    assert_eq!(revision(&server, told(&server).await).await, other);
     let why = listed(&server, "/v1/orders").await[0]["without_effect"].as_str().unwrap().to_owned();
     assert!(why.contains("found \"per-address\""), "{why}");
     assert_eq!(
@@ -298,7 +301,7 @@ async fn an_override_gives_one_key_another_rate_and_outlasts_its_rule() {
     );
     assert_eq!(tiers().await, json!([tier]));
     assert_eq!(lift(&server, path).await.status, 200);
-    assert_eq!(edition(&server, told(&server).await).await, rules("5/s"));
+    assert_eq!(revision(&server, told(&server).await).await, rules("5/s"));
     assert_eq!(lift(&server, path).await.status, 404);
 }
 
@@ -311,7 +314,7 @@ async fn there_is_one_override_of_a_key_however_it_is_written() {
         let put_it = order(&server, &path(key), json!({"rate": rate, "for": "1h"})).await;
         assert_eq!(put_it["key"], "2001:db8::/64");
         assert_eq!(listed(&server, "/v1/orders").await, [put_it]);
-        let tiers = edition(&server, told(&server).await).await["rules"][0]["tiers"].clone();
+        let tiers = revision(&server, told(&server).await).await["rules"][0]["tiers"].clone();
         assert_eq!((tiers.as_array().unwrap().len(), &tiers[0]["rate"]), (1, &json!(rate)), "the last word");
     }
     assert_eq!(lift(&server, &path("2001:db8::3")).await.status, 200);
@@ -416,10 +419,10 @@ async fn without_the_store_orders_and_the_kill_switch_hold_for_the_pops_that_rep
     let number = told(&a).await;
     assert!(number >= OFFLINE_NUMBER_MIN, "no number of the store's: {number}");
     let denied = json!([{"addresses": ["203.0.113.0/24"]}]);
-    assert_eq!(edition(&a, number).await["deny"], denied);
+    assert_eq!(revision(&a, number).await["deny"], denied);
     assert_eq!(listed(&a, BAN).await.len(), 1);
     offline("PUT", "/v1/enforcement", json!({"enforce": false})).await;
-    let document = edition(&a, told(&a).await).await;
+    let document = revision(&a, told(&a).await).await;
     assert_eq!((&document["enforce"], &document["deny"]), (&json!(false), &denied));
     let fleet = json_of(&page(&a, "/v1/fleet").await);
     assert_eq!((&fleet["rule_set"], &fleet["version"]), (&json!(version), &json!(told(&a).await)));
@@ -442,7 +445,7 @@ async fn without_the_store_orders_and_the_kill_switch_hold_for_the_pops_that_rep
         assert!(both.elapsed() < Duration::from_secs(20), "they agree");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let document = edition(&b, told(&b).await).await;
+    let document = revision(&b, told(&b).await).await;
     let expected = (&json!(false), &json!([{"addresses": ["192.0.2.1"]}]));
     assert_eq!((&document["enforce"], &document["deny"]), expected, "in the order in which it was said");
     assert_eq!(current(&b).await.0, version + 1);
@@ -468,7 +471,7 @@ async fn replicas_that_are_told_the_same_without_the_store_tell_the_same() {
 #[tokio::test]
 async fn a_rule_set_that_the_store_lost_is_told_and_replaced() {
     let server = Server::start(guarded()).await;
-    let running = Running { version: 7, refused: 0 };
+    let running = RunningRules { version: 7, refused: 0 };
     let of_7 = || Report { running, ..greeting("fra1") };
     report(server.address, REPORTER, &of_7()).await;
     let started = Instant::now();
@@ -491,7 +494,7 @@ async fn a_rule_set_that_the_store_lost_is_told_and_replaced() {
     assert_eq!(off.status, 200, "{}", off.text());
     assert!(json_of(&off)["note"].as_str().unwrap().contains("the store is memory"));
     let number = told(&server).await;
-    assert_eq!(edition(&server, number).await["enforce"], false);
+    assert_eq!(revision(&server, number).await["enforce"], false);
     assert_eq!(json_of(&page(&server, "/v1/fleet").await)["lost"], Value::Null);
     let on = admin(&server, "PUT", "/v1/enforcement", "", &json!({"enforce": true})).await;
     assert_eq!(on.status, 200, "it limits nobody then, either: {}", on.text());

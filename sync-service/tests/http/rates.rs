@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tokio::time::{interval, sleep};
 use weir_sync::config::Config;
-use weir_wire::messages::{Report, RuleCounts, Running, Status};
+use weir_wire::messages::{Report, RuleCounts, RunningRules, StatusReport};
 
 use crate::Server;
 use crate::client::{greeting, report};
@@ -22,7 +22,7 @@ fn says(pop: &str, passed: Duration) -> Report {
     let made_ms = u64::try_from(passed.as_millis()).unwrap();
     let decided = [100, 40, 10, 20].map(|per_s: u64| per_s * made_ms / 1_000);
     let rules = vec![RuleCounts { name: "login".into(), decided }];
-    let status = Some(Status { every_ms: 1_000, rules, ..Status::default() });
+    let status = Some(StatusReport { every_ms: 1_000, rules, ..StatusReport::default() });
     Report { made_ms, sequence: made_ms + 1, status, ..greeting(pop) }
 }
 
@@ -96,8 +96,9 @@ async fn the_deny_list_is_shown_and_a_rule_that_is_gone_is_not() {
         let made_ms = u64::try_from(started.elapsed().as_millis()).unwrap();
         let of = |name: &str, decided| RuleCounts { name: name.into(), decided };
         let counts = vec![of("gone", [7, 0, 0, 0]), of("per-address", [made_ms / 100, 0, 0, 0])];
-        let status = Status { every_ms: 1_000, rules: counts, blocked: made_ms / 20, ..Status::default() };
-        let running = Running { version, refused: 0 };
+        let status =
+            StatusReport { every_ms: 1_000, rules: counts, blocked: made_ms / 20, ..StatusReport::default() };
+        let running = RunningRules { version, refused: 0 };
         let said =
             Report { made_ms, sequence: made_ms + 1, status: Some(status), running, ..greeting("fra1") };
         report(server.address, REPORTER, &said).await;

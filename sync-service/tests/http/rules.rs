@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use weir_sync::config::{Config, Secret, TokenSource};
-use weir_wire::messages::{Allowance, Reply, Report, Running, Settled};
+use weir_wire::messages::{Allowance, Reply, Report, RunningRules, Settled};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 
@@ -359,7 +359,7 @@ fn of_version(version: u64, rate: u32, sequence: u64) -> Report {
     let quota = Quota::new(Rate::new(rate, Period::Second).unwrap(), rate).unwrap();
     let mut told = one_key("fra1", sequence, 40, 40, 50);
     (told.rules[0].quota, told.rules[0].sharing) = (quota, Sharing::of(quota));
-    Report { running: Running { version, refused: 0 }, ..told }
+    Report { running: RunningRules { version, refused: 0 }, ..told }
 }
 
 /// A POP hears of a version through one replica, and reports to the other before that has asked the store.

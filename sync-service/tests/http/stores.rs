@@ -10,20 +10,20 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use weir_budget::ban::BannedKey;
 use weir_budget::budget::{Account, BudgetId};
-use weir_budget::escrow::{Draw, Drawn};
+use weir_budget::escrow::{AcquireRequest, AcquireResult};
 use weir_budget::hot::HotKey;
 use weir_budget::pops::PopNote;
 use weir_sync::fleet::Seen;
 use weir_sync::store::canary;
-use weir_sync::store::memory::Memory;
-use weir_sync::store::orders::{Change, Current, Orders};
-use weir_sync::store::rules::{Kept, Put, Stored};
-use weir_sync::store::{Answer, Batch, Each, Store, StoreError};
-use weir_wire::law::Law;
+use weir_sync::store::memory::MemoryStore;
+use weir_sync::store::overrides::{Current, OverrideChange, StoredOverrides};
+use weir_sync::store::rules::{NewVersion, Stored, StoredVersion};
+use weir_sync::store::{ChargeBatch, Each, Store, StoreError, StoreFuture};
+use weir_wire::refill_policy::RefillPolicy;
 
 /// A memory store that several servers share. It records its accounts, and can be put out of reach.
 pub(crate) struct Shared {
-    memory: Arc<Memory>,
+    memory: Arc<MemoryStore>,
     is_gone: AtomicBool,
     forgets_pops: AtomicBool,
     is_silent: AtomicBool,
@@ -37,7 +37,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(pop_ttl: Duration) -> Arc<Self> {
-        Self::over(Arc::new(Memory::new(1_000, pop_ttl)))
+        Self::over(Arc::new(MemoryStore::new(1_000, pop_ttl)))
     }
 
     /// The same store on another way, which can be cut by itself.
@@ -45,7 +45,7 @@ impl Shared {
         Self::over(Arc::clone(&self.memory))
     }
 
-    fn over(memory: Arc<Memory>) -> Arc<Self> {
+    fn over(memory: Arc<MemoryStore>) -> Arc<Self> {
         let no = || AtomicBool::new(false);
         Arc::new(Self {
             memory,
@@ -105,7 +105,7 @@ impl Shared {
         self.accounts.lock().unwrap().clone()
     }
 
-    fn or_gone<'a, T: Send + 'a>(&self, answer: Answer<'a, T>) -> Answer<'a, T> {
+    fn or_gone<'a, T: Send + 'a>(&self, answer: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
         if self.is_gone.load(Ordering::SeqCst) {
             return Box::pin(async { Err(gone()) });
         }
@@ -118,7 +118,7 @@ fn gone() -> StoreError {
 }
 
 impl Store for Shared {
-    fn charge<'a>(&'a self, batch: &'a Batch<'a>) -> Each<'a, Account> {
+    fn charge<'a>(&'a self, batch: &'a ChargeBatch<'a>) -> Each<'a, Account> {
         Box::pin(async move {
             // Checked first, because the memory store charges as soon as it is asked.
             if self.is_gone.load(Ordering::SeqCst) && !batch.entries.is_empty() {
@@ -130,7 +130,7 @@ impl Store for Shared {
         })
     }
 
-    fn draw<'a>(&'a self, pop: &'a str, draws: &'a [Draw]) -> Each<'a, Drawn> {
+    fn acquire<'a>(&'a self, pop: &'a str, draws: &'a [AcquireRequest]) -> Each<'a, AcquireResult> {
         Box::pin(async move {
             if self.is_silent.load(Ordering::SeqCst) && !draws.is_empty() {
                 return pending().await;
@@ -138,31 +138,31 @@ impl Store for Shared {
             if self.is_gone.load(Ordering::SeqCst) {
                 return draws.iter().map(|_| Err(gone())).collect();
             }
-            self.memory.draw(pop, draws).await
+            self.memory.acquire(pop, draws).await
         })
     }
 
-    fn forget<'a>(&'a self, id: &'a BudgetId, laws: &'a [Law]) -> Answer<'a, ()> {
+    fn forget<'a>(&'a self, id: &'a BudgetId, refill_policies: &'a [RefillPolicy]) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             if self.keeps_budgets.load(Ordering::SeqCst) || self.is_gone.load(Ordering::SeqCst) {
                 return Err(gone());
             }
-            self.or_lost(self.memory.forget(id, laws).await)
+            self.or_lost(self.memory.forget(id, refill_policies).await)
         })
     }
 
-    fn register<'a>(&'a self, pop: &'a str) -> Answer<'a, u32> {
+    fn register<'a>(&'a self, pop: &'a str) -> StoreFuture<'a, u32> {
         if self.forgets_pops.load(Ordering::SeqCst) {
             return Box::pin(async { Err(StoreError::Refused("no POPs".into())) });
         }
         self.or_gone(self.memory.register(pop))
     }
 
-    fn hot<'a>(&'a self, mine: &'a [HotKey]) -> Answer<'a, Vec<HotKey>> {
+    fn hot<'a>(&'a self, mine: &'a [HotKey]) -> StoreFuture<'a, Vec<HotKey>> {
         self.or_gone(self.memory.hot(mine))
     }
 
-    fn bans<'a>(&'a self, mine: &'a [BannedKey]) -> Answer<'a, Vec<BannedKey>> {
+    fn bans<'a>(&'a self, mine: &'a [BannedKey]) -> StoreFuture<'a, Vec<BannedKey>> {
         Box::pin(async move {
             // Not even asked while it is gone.
             if self.is_gone.load(Ordering::SeqCst) {
@@ -172,7 +172,7 @@ impl Store for Shared {
         })
     }
 
-    fn put_rules<'a>(&'a self, put: &'a Put<'a>) -> Answer<'a, Stored> {
+    fn put_rules<'a>(&'a self, put: &'a NewVersion<'a>) -> StoreFuture<'a, Stored> {
         if self.is_gone.load(Ordering::SeqCst) {
             return Box::pin(async { Err(gone()) });
         }
@@ -184,7 +184,10 @@ impl Store for Shared {
         })
     }
 
-    fn change_canary<'a>(&'a self, change: &'a canary::Change<'a>) -> Answer<'a, canary::Outcome> {
+    fn change_canary<'a>(
+        &'a self,
+        change: &'a canary::CanaryChange<'a>,
+    ) -> StoreFuture<'a, canary::CanaryResult> {
         if self.is_gone.load(Ordering::SeqCst) {
             return Box::pin(async { Err(gone()) });
         }
@@ -192,35 +195,35 @@ impl Store for Shared {
         Box::pin(async { self.or_lost(changing.await) })
     }
 
-    fn canary(&self) -> Answer<'_, Option<canary::Kept>> {
+    fn canary(&self) -> StoreFuture<'_, Option<canary::StoredCanary>> {
         self.or_gone(self.memory.canary())
     }
 
-    fn say_busy<'a>(&'a self, member: &'a str, text: &'a str) -> Answer<'a, ()> {
-        self.or_gone(self.memory.say_busy(member, text))
+    fn store_top_keys<'a>(&'a self, member: &'a str, text: &'a str) -> StoreFuture<'a, ()> {
+        self.or_gone(self.memory.store_top_keys(member, text))
     }
 
-    fn busy(&self) -> Answer<'_, Vec<(String, String)>> {
-        self.or_gone(self.memory.busy())
+    fn top_keys(&self) -> StoreFuture<'_, Vec<(String, String)>> {
+        self.or_gone(self.memory.top_keys())
     }
 
-    fn rules_version(&self) -> Answer<'_, Option<u64>> {
+    fn rules_version(&self) -> StoreFuture<'_, Option<u64>> {
         self.or_gone(self.memory.rules_version())
     }
 
-    fn get_rules(&self, version: u64) -> Answer<'_, Option<String>> {
+    fn get_rules(&self, version: u64) -> StoreFuture<'_, Option<String>> {
         self.or_gone(self.memory.get_rules(version))
     }
 
-    fn kept_rules(&self) -> Answer<'_, Vec<Kept>> {
+    fn kept_rules(&self) -> StoreFuture<'_, Vec<StoredVersion>> {
         self.or_gone(self.memory.kept_rules())
     }
 
-    fn current(&self) -> Answer<'_, Current> {
+    fn current(&self) -> StoreFuture<'_, Current> {
         self.or_gone(self.memory.current())
     }
 
-    fn orders<'a>(&'a self, change: Option<&'a Change<'a>>) -> Answer<'a, Orders> {
+    fn orders<'a>(&'a self, change: Option<&'a OverrideChange<'a>>) -> StoreFuture<'a, StoredOverrides> {
         if self.is_gone.load(Ordering::SeqCst) {
             return Box::pin(async { Err(gone()) });
         }
@@ -235,15 +238,15 @@ impl Store for Shared {
         })
     }
 
-    fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> Answer<'a, ()> {
+    fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> StoreFuture<'a, ()> {
         self.or_gone(self.memory.note_pops(member, pops))
     }
 
-    fn fleet(&self) -> Answer<'_, Vec<Seen>> {
+    fn fleet(&self) -> StoreFuture<'_, Vec<Seen>> {
         self.or_gone(self.memory.fleet())
     }
 
-    fn ping(&self) -> Answer<'_, ()> {
+    fn ping(&self) -> StoreFuture<'_, ()> {
         self.or_gone(self.memory.ping())
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use weir_sync::config::{Config, TrailFile};
+use weir_sync::config::{AuditFile, Config};
 use weir_sync::store::Store as _;
 
 use crate::Server;
@@ -25,7 +25,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 fn with_file() -> (TempDir, Config) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trail.jsonl");
-    let trail_file = Some(TrailFile::File(path.to_str().unwrap().to_owned()));
+    let trail_file = Some(AuditFile::File(path.to_str().unwrap().to_owned()));
     (folder, Config { trail_file, ..guarded() })
 }
 

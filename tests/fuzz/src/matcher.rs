@@ -2,7 +2,7 @@
 //! lists as looking at each condition and each listed value.
 
 use arbitrary::Arbitrary;
-use weir_limiter::key::Secret;
+use weir_limiter::key::HashSecret;
 use weir_limiter::limiter::{Limiter, TableIdentity};
 use weir_limiter::table::LocalSlots;
 use weir_rules::Listed;
@@ -26,14 +26,14 @@ pub fn run(input: &Input) {
     let document = written.to_string();
     let rules =
         document::parse(document.as_bytes()).unwrap_or_else(|errors| panic!("{errors:?}\n{document}"));
-    let identity = TableIdentity { secret: Secret::new([1; 16]), table_id: 1 };
+    let identity = TableIdentity { secret: HashSecret::new([1; 16]), table_id: 1 };
     let mut limiter = Limiter::new(rules.clone(), identity, None);
     let (mut slots, mut values, mut room) = (LocalSlots::new(1), Values::default(), Bits::default());
     for request in input.requests.iter().take(16) {
         let mut asked = request.clone();
         let mut fetched = Fetched::new(&mut asked, rules.attributes(), &mut values);
         let mut met = Vec::new();
-        let met = rules.meet(&mut fetched, &mut room, &mut met).to_vec();
+        let met = rules.find_matches(&mut fetched, &mut room, &mut met).to_vec();
         // The only header that keys are made of.
         let key = request.clone().attribute(&Attribute::Header(NAMES[0].to_owned()));
         let mut plain: Vec<u16> = Vec::new();

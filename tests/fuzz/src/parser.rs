@@ -1,10 +1,10 @@
 //! Any bytes, and mutated rule sets: the parser accepts them or lists what is wrong, within its bounds.
 
 use arbitrary::Arbitrary;
-use weir_limiter::key::Secret;
+use weir_limiter::key::HashSecret;
 use weir_limiter::limiter::{Limiter, TableIdentity};
 use weir_rules::RuleSet;
-use weir_rules::config::Config;
+use weir_rules::config::PluginConfig;
 use weir_rules::document;
 use weir_rules::reading::{ConfigError, ERRORS_MAX};
 
@@ -28,7 +28,7 @@ pub fn run(input: &Input) {
         Input::Bytes(bytes) => bytes.clone(),
         Input::Mutated(mutated) => mutated.document().to_string().into_bytes(),
     };
-    match Config::parse(&bytes) {
+    match PluginConfig::parse(&bytes) {
         Ok(config) => use_it(&config.rules),
         Err(errors) => look_at(&errors),
     }
@@ -51,6 +51,6 @@ fn use_it(rules: &RuleSet) {
         assert!(rule.sharing.fits(rule.quota), "{}", rule.name);
         assert!(rule.cost.most() <= rule.quota.burst(), "{} can never admit", rule.name);
     }
-    let identity = TableIdentity { secret: Secret::new([1; 16]), table_id: 1 };
+    let identity = TableIdentity { secret: HashSecret::new([1; 16]), table_id: 1 };
     drop(Limiter::new(rules.clone(), identity, None));
 }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
-use weir_budget::ban::{BannedKey, Said};
+use weir_budget::ban::{BanState, BannedKey};
 use weir_budget::budget::BudgetId;
 use weir_budget::hot::{HOT_MAX, HotKey};
 use weir_budget::pops::PopNote;
 use weir_sync::store::Store as _;
 use weir_sync::store::address::NodeMap;
-use weir_sync::store::dial::Files;
+use weir_sync::store::dial::LoginFiles;
 use weir_sync::store::redis::{Options, PREFIX, Redis as Store};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
@@ -96,7 +96,7 @@ async fn region(url: &str, list: List, region: u64, ends: Instant) -> u64 {
         prefix: PREFIX.into(),
         response_timeout: Duration::from_secs(1),
         pop_ttl: Duration::from_secs(10),
-        files: Files::default(),
+        files: LoginFiles::default(),
         nodes: NodeMap::default(),
         wait: None,
         keys_max: 1_000_000,
@@ -141,7 +141,7 @@ fn hot(n: u64) -> HotKey {
 }
 
 fn ban(n: u64) -> BannedKey {
-    BannedKey { id: id(n), for_ms: 600_000, said: Said::Banned }
+    BannedKey { id: id(n), for_ms: 600_000, said: BanState::Banned }
 }
 
 fn note(n: u64) -> PopNote {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hyper::Method;
 use weir_wire::messages::{
-    AdmitRatio, Allowance, CONTENT_TYPE, Key, Message, REPORT_PATH, Reply, Report, Rule,
+    AdmitRatio, Allowance, BudgetRule, CONTENT_TYPE, Key, Message, REPORT_PATH, Reply, Report,
 };
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
@@ -68,7 +68,7 @@ impl Pop {
 
     fn at_port(port: u16, name: &str, keys: Range<u64>, quota: Quota) -> Self {
         let key = |n| Key { value: value(n), epoch: EPOCH, ..Key::default() };
-        let rules = vec![Rule { name: RULE.into(), quota, sharing: Sharing::of(quota) }];
+        let rules = vec![BudgetRule { name: RULE.into(), quota, sharing: Sharing::of(quota) }];
         let keys: Vec<Key> = keys.map(key).collect();
         let held =
             Held { ratio: AdmitRatio::ONE, credit: 0, bucket: Bucket::default(), confirmed: 0, answered: 0 };
@@ -94,7 +94,7 @@ impl Pop {
         assert_eq!(answer.status, 200, "{}", answer.text());
         let reply = Reply::decode(&answer.body).unwrap_or_else(|e| panic!("no reply: {e}"));
         assert_eq!(reply.sequence, self.report.sequence, "the reply to another report");
-        self.hear(&reply);
+        self.observe(&reply);
         Outcome { took, is_settled: reply.settled.is_all(), bytes: (said, answer.body.len() as u64) }
     }
 
@@ -129,7 +129,7 @@ impl Pop {
         }
     }
 
-    fn hear(&mut self, reply: &Reply) {
+    fn observe(&mut self, reply: &Reply) {
         for (held, allowance) in self.held.iter_mut().zip(&reply.grants) {
             held.ratio = match allowance {
                 Allowance::Hot(grant) => grant.ratio,
@@ -176,9 +176,9 @@ mod tests {
     use std::collections::BTreeMap;
 
     use weir_budget::budget::{Budget, BudgetId};
-    use weir_budget::divide::Terms;
-    use weir_budget::hub::{Answers, Hub, Settings};
-    use weir_budget::plan::Entry;
+    use weir_budget::divide::GrantSettings;
+    use weir_budget::hub::{Hub, HubSettings, StoreReplies};
+    use weir_budget::plan::PlanEntry;
     use weir_wire::time::Time;
 
     use super::*;
@@ -187,9 +187,9 @@ mod tests {
     /// a flood of such reports measures nothing.
     #[test]
     fn whatever_it_is_granted_all_that_it_claims_is_charged() {
-        let settings = Settings {
+        let settings = HubSettings {
             member: "bench/a".into(),
-            terms: Terms::default(),
+            terms: GrantSettings::default(),
             pop_ttl_ns: 1 << 40,
             pops_expected: 1,
         };
@@ -201,15 +201,15 @@ mod tests {
                 pop.ask_for_each(now);
                 let now_us = ms * 1_000;
                 let pending = hub.report(Time::from_nanos(now_us * 1_000), now_us, pop.report.clone());
-                let charge = |entry: &Entry| {
+                let charge = |entry: &PlanEntry| {
                     let budget = budgets.entry(entry.id.clone()).or_default();
                     Ok::<_, ()>(budget.charge(now_us, &entry.charge("bench/a", "pop-0")))
                 };
                 let accounts = pending.entries().iter().map(charge).collect();
-                let answers = Answers { accounts, drawn: vec![], pops: Ok(1) };
+                let answers = StoreReplies { accounts, drawn: vec![], pops: Ok(1) };
                 let reply = hub.settle(Time::from_nanos(now_us * 1_000), 0, pending, answers).reply;
                 assert!(reply.settled.is_all(), "{ms} ms after it began, {quota:?}");
-                pop.hear(&reply);
+                pop.observe(&reply);
             }
             assert!(pop.admitted() > 3 * u64::from(quota.burst()));
         }

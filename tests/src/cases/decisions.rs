@@ -3,8 +3,8 @@
 use std::hint::black_box;
 
 use serde_json::{Value, json};
-use weir_limiter::decide::Outcome;
-use weir_limiter::edge::{Decided, Edge, HostRules, LocalSite, Open, Step};
+use weir_limiter::decide::DecisionKind;
+use weir_limiter::engine::{Engine, HostRules, LocalHost, OpenRequest, RequestDecision, RequestStep};
 use weir_limiter::table::slot::KEYS_PER_SLOT;
 use weir_rules::matching::{PROGRAMS_BYTES_MAX, Pattern};
 use weir_wire::time::Time;
@@ -55,33 +55,34 @@ pub(super) fn configuration(rules: &[String], slots: u32) -> Vec<u8> {
 
 /// An edge of a POP on its own, and its site.
 pub(super) struct Alone {
-    edge: Edge,
-    site: LocalSite,
+    edge: Engine,
+    site: LocalHost,
 }
 
 impl Alone {
     pub(super) fn new(rules: &[String], slots: u32) -> Self {
-        let mut site = LocalSite::new([7; 16], 1);
+        let mut site = LocalHost::new([7; 16], 1);
         let configured =
-            Edge::configure(&configuration(rules, slots), HostRules::default(), &mut site, BEGIN);
+            Engine::configure(&configuration(rules, slots), HostRules::default(), &mut site, BEGIN);
         let (edge, _) = configured.expect("a good configuration");
         Self { edge, site }
     }
 
     /// What becomes of a request, which leaves nothing to be done.
-    pub(super) fn decide(&mut self, request: &mut Post<'_>, now: Time) -> Outcome {
-        let mut open = Open::new(1);
-        let Decided { step, .. } = self.edge.request(&mut open, black_box(request), &mut self.site, now);
+    pub(super) fn decide(&mut self, request: &mut Post<'_>, now: Time) -> DecisionKind {
+        let mut open = OpenRequest::new(1);
+        let RequestDecision { step, .. } =
+            self.edge.request(&mut open, black_box(request), &mut self.site, now);
         match black_box(step) {
-            Step::Continue => Outcome::Allow,
-            Step::Answer(_) => Outcome::Limit,
-            Step::Hold | Step::Call(_) | Step::Take(_) => Outcome::Wait,
+            RequestStep::Continue => DecisionKind::Allow,
+            RequestStep::Answer(_) => DecisionKind::Limit,
+            RequestStep::Hold | RequestStep::Call(_) | RequestStep::Take(_) => DecisionKind::Wait,
         }
     }
 }
 
 fn allowed(rules: &[String]) -> Operation {
-    repeated(Alone::new(rules, SLOTS), b"/", Outcome::Allow)
+    repeated(Alone::new(rules, SLOTS), b"/", DecisionKind::Allow)
 }
 
 /// The first request takes the only token, the second is limited by the table, and the rest by the deny cache.
@@ -90,7 +91,7 @@ fn limited() -> Operation {
     for _ in 0..2 {
         alone.decide(&mut Post::from(ADDRESS), BEGIN);
     }
-    repeated(alone, b"/", Outcome::Limit)
+    repeated(alone, b"/", DecisionKind::Limit)
 }
 
 /// Of `count` rules, each for another path, one counts the request.
@@ -106,7 +107,7 @@ fn one_matches(count: usize) -> Operation {
     alone.decide(&mut Post { address: ADDRESS, path }, BEGIN);
     let counted = alone.edge.counters().take_rule(0);
     assert_eq!(counted.allowed, 1, "the rule that is to be measured");
-    repeated(alone, path, Outcome::Allow)
+    repeated(alone, path, DecisionKind::Allow)
 }
 
 /// Rules whose expressions take all that a rule set may have, and a value as long as they are tried on.
@@ -120,11 +121,11 @@ fn dearest() -> Operation {
         )
     };
     let rules: Vec<_> = (0..PROGRAMS_BYTES_MAX / bytes).map(rule).collect();
-    repeated(Alone::new(&rules, SLOTS), b"/", Outcome::Allow)
+    repeated(Alone::new(&rules, SLOTS), b"/", DecisionKind::Allow)
 }
 
 /// The same request again and again, which ends in `outcome`.
-fn repeated(mut alone: Alone, path: &'static [u8], outcome: Outcome) -> Operation {
+fn repeated(mut alone: Alone, path: &'static [u8], outcome: DecisionKind) -> Operation {
     let mut now = BEGIN;
     let mut decide = move || {
         now += STEP_NS;

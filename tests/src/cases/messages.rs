@@ -5,7 +5,7 @@ use std::hint::black_box;
 use weir_rules::address::{Prefixes, parse};
 use weir_rules::key::KeyValue;
 use weir_wire::messages::{
-    AdmitRatio, Allowance, Grant, Key, Message, Replies, Reply, Report, Rule, Running, Settled,
+    AdmitRatio, Allowance, BudgetRule, Grant, Key, Message, Replies, Reply, Report, RunningRules, Settled,
 };
 use weir_wire::quota::Quota;
 use weir_wire::sharing::Sharing;
@@ -61,9 +61,9 @@ fn report() -> Report {
         table: 0xdead_beef,
         made_ms: 86_400_000,
         pops: 330,
-        running: Running { version: 3, refused: 0 },
+        running: RunningRules { version: 3, refused: 0 },
         replies: Replies { done: 4_320, lost: 0 },
-        rules: vec![Rule { name: "per-client".into(), quota, sharing: Sharing::of(quota) }],
+        rules: vec![BudgetRule { name: "per-client".into(), quota, sharing: Sharing::of(quota) }],
         keys: (0..KEYS).map(key).collect(),
         bans: Vec::new(),
         held: Vec::new(),

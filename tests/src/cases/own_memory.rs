@@ -2,14 +2,17 @@
 
 use std::hint::black_box;
 
-use weir_limiter::decide::Outcome;
-use weir_limiter::edge::{
-    Decided, Edge, Effect, HostRules, Open, Shared, SharedValue, SharedValues, Site, Step,
+use weir_limiter::decide::DecisionKind;
+use weir_limiter::engine::{
+    Effect, Engine, Host, HostRules, OpenRequest, RequestDecision, RequestStep, SharedState, SharedValue,
+    SharedValues,
 };
 use weir_limiter::limiter::TableIdentity;
 use weir_limiter::response::Header;
 use weir_limiter::table::slot::Slot;
-use weir_limiter::table::{Change, Judge, ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError};
+use weir_limiter::table::{
+    ChangeFn, EntryChange, ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError,
+};
 use weir_wire::messages::{Message as _, Reply};
 use weir_wire::time::Time;
 
@@ -55,13 +58,13 @@ fn hit_in_a_fleet(pops: u32, requests: u32) -> Operation {
     let alone = String::from_utf8(configuration(&per_address(1, GENEROUS), SLOTS)).expect("JSON");
     let together = alone.replacen('{', &format!(r#"{{"sync": {sync},"#), 1);
     let mut worker = Worker::new(together.as_bytes());
-    worker.hear_of(pops);
+    worker.observe_version(pops);
     known(worker, 1, requests)
 }
 
 fn known(mut worker: Worker, addresses: u32, requests: u32) -> Operation {
     let mut round = Round::new(addresses, move |request, now| worker.decide(request, now));
-    (0..requests * addresses).for_each(|_| assert_eq!(round.decide(), Outcome::Allow));
+    (0..requests * addresses).for_each(|_| assert_eq!(round.decide(), DecisionKind::Allow));
     round.operation()
 }
 
@@ -72,13 +75,13 @@ fn full_of_debt() -> Operation {
     for _ in 0..8_192 {
         round.decide();
     }
-    assert_eq!(round.decide(), Outcome::Limit, "the table is in the state to be measured");
+    assert_eq!(round.decide(), DecisionKind::Limit, "the table is in the state to be measured");
     round.operation()
 }
 
 /// A worker of such a host.
 struct Worker {
-    edge: Edge,
+    edge: Engine,
     seat: Seat,
 }
 
@@ -86,13 +89,13 @@ impl Worker {
     fn new(configuration: &[u8]) -> Self {
         let mut seat =
             Seat { slots: SlotsHandle::new(SharedSlots::new(1, 1)), values: SharedValues::default() };
-        let (edge, _) = Edge::configure(configuration, HostRules::default(), &mut seat, BEGIN)
+        let (edge, _) = Engine::configure(configuration, HostRules::default(), &mut seat, BEGIN)
             .expect("a good configuration");
         Self { edge, seat }
     }
 
     /// Reports, and is answered that there are so many POPs.
-    fn hear_of(&mut self, pops: u32) {
+    fn observe_version(&mut self, pops: u32) {
         for effect in self.edge.tick(&mut self.seat, BEGIN) {
             let Effect::Call(call) = effect else { continue };
             let reply = Reply { sequence: call.number, pops, ..Reply::default() };
@@ -100,13 +103,14 @@ impl Worker {
         }
     }
 
-    fn decide(&mut self, request: &mut Post<'_>, now: Time) -> Outcome {
-        let mut open = Open::new(1);
-        let Decided { step, .. } = self.edge.request(&mut open, black_box(request), &mut self.seat, now);
+    fn decide(&mut self, request: &mut Post<'_>, now: Time) -> DecisionKind {
+        let mut open = OpenRequest::new(1);
+        let RequestDecision { step, .. } =
+            self.edge.request(&mut open, black_box(request), &mut self.seat, now);
         match black_box(step) {
-            Step::Continue => Outcome::Allow,
-            Step::Answer(_) => Outcome::Limit,
-            Step::Hold | Step::Call(_) | Step::Take(_) => Outcome::Wait,
+            RequestStep::Continue => DecisionKind::Allow,
+            RequestStep::Answer(_) => DecisionKind::Limit,
+            RequestStep::Hold | RequestStep::Call(_) | RequestStep::Take(_) => DecisionKind::Wait,
         }
     }
 }
@@ -134,12 +138,12 @@ impl Slots for Seat {
         self.slots.changes_in_place()
     }
 
-    fn change_in_place(&mut self, indices: &[u32], changes: &mut [Change], judge: Judge<'_>) -> bool {
+    fn change_in_place(&mut self, indices: &[u32], changes: &mut [EntryChange], judge: ChangeFn<'_>) -> bool {
         self.slots.change_in_place(indices, changes, judge)
     }
 }
 
-impl Shared for Seat {
+impl SharedState for Seat {
     fn identity(&mut self) -> TableIdentity {
         TableIdentity::of(&[7; 20])
     }
@@ -153,7 +157,7 @@ impl Shared for Seat {
     }
 }
 
-impl Site for Seat {
+impl Host for Seat {
     fn open(&mut self, slots: u32) {
         self.slots = SlotsHandle::new(SharedSlots::new(slots, 1));
     }

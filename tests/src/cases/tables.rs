@@ -3,11 +3,11 @@
 use std::hint::black_box;
 use std::mem::ManuallyDrop;
 
-use weir_limiter::decide::Outcome;
-use weir_limiter::key::Secret;
+use weir_limiter::decide::DecisionKind;
+use weir_limiter::key::HashSecret;
 use weir_limiter::limiter::{Limiter, TableIdentity};
 use weir_limiter::table::slot::KEYS_PER_SLOT;
-use weir_rules::config::Config;
+use weir_rules::config::PluginConfig;
 use weir_wire::time::Time;
 
 use super::decisions::{Alone, BEGIN, GENEROUS, SLOTS, STEP_NS, configuration, per_address};
@@ -29,14 +29,14 @@ pub(super) const CASES: &[Case] = &[
 /// Every key is there, and none shares much with the one before.
 fn hit() -> Operation {
     let mut round = Round::new(KNOWN, at_an_edge(GENEROUS, SLOTS));
-    (0..KNOWN).for_each(|_| assert_eq!(round.decide(), Outcome::Allow));
+    (0..KNOWN).for_each(|_| assert_eq!(round.decide(), DecisionKind::Allow));
     round.operation()
 }
 
 /// No key is there, nor any other. No edge has such a table, so its limiter is asked.
 fn miss() -> Operation {
-    let config = Config::parse(&configuration(&per_address(1, GENEROUS), SLOTS)).expect("good rules");
-    let identity = TableIdentity { secret: Secret::new([7; 16]), table_id: 1 };
+    let config = PluginConfig::parse(&configuration(&per_address(1, GENEROUS), SLOTS)).expect("good rules");
+    let identity = TableIdentity { secret: HashSecret::new([7; 16]), table_id: 1 };
     let (mut limiter, mut slots) = (Limiter::new(config.rules, identity, None), Forgetful::new(SLOTS));
     let decide = move |request: &mut Post<'_>, now| {
         // A host takes a decision apart, which leaves nothing to be dropped.
@@ -46,23 +46,23 @@ fn miss() -> Operation {
 }
 
 /// One rule per address at an edge with so many slots.
-fn at_an_edge(quota: &str, slots: u32) -> impl FnMut(&mut Post<'_>, Time) -> Outcome + use<> {
+fn at_an_edge(quota: &str, slots: u32) -> impl FnMut(&mut Post<'_>, Time) -> DecisionKind + use<> {
     let mut alone = Alone::new(&per_address(1, quota), slots);
     move |request, now| alone.decide(request, now)
 }
 
 /// A newcomer takes the place of a key that has refilled: what rotating addresses meet.
 fn refilled() -> Operation {
-    full(r#""rate": "1000000/s", "burst": 1"#, Outcome::Allow)
+    full(r#""rate": "1000000/s", "burst": 1"#, DecisionKind::Allow)
 }
 
 /// A newcomer finds only keys in debt, and no token in what newcomers share.
 fn full_of_debt() -> Operation {
-    full(r#""rate": "1/d", "burst": 1"#, Outcome::Limit)
+    full(r#""rate": "1/d", "burst": 1"#, DecisionKind::Limit)
 }
 
 /// A full table, in which a newcomer ends in `outcome`.
-fn full(quota: &str, outcome: Outcome) -> Operation {
+fn full(quota: &str, outcome: DecisionKind) -> Operation {
     let mut round = Round::new(ADDRESSES, at_an_edge(quota, FEW_SLOTS));
     let keys = FEW_SLOTS * u32::try_from(KEYS_PER_SLOT).expect("small");
     // A slot tells three times as many debtors apart as it has places, and by chance some get fewer keys than others:
@@ -82,13 +82,13 @@ pub(super) struct Round<D> {
     now: Time,
 }
 
-impl<D: FnMut(&mut Post<'_>, Time) -> Outcome + 'static> Round<D> {
+impl<D: FnMut(&mut Post<'_>, Time) -> DecisionKind + 'static> Round<D> {
     pub(super) fn new(addresses: u32, decide: D) -> Self {
         let addresses = (0..addresses).map(address).collect();
         Self { addresses, next: 0, decide, now: BEGIN }
     }
 
-    pub(super) fn decide(&mut self) -> Outcome {
+    pub(super) fn decide(&mut self) -> DecisionKind {
         self.now += STEP_NS;
         self.next = if self.next + 1 < self.addresses.len() { self.next + 1 } else { 0 };
         (self.decide)(&mut Post::from(&self.addresses[self.next]), self.now)

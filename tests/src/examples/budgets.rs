@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use weir_budget::budget::{Budget, BudgetId};
-use weir_budget::divide::Terms;
-use weir_budget::escrow::{Draw, Escrow, EscrowId};
-use weir_budget::hub::{Answers, Hub, Settings};
-use weir_budget::plan::Entry;
+use weir_budget::divide::GrantSettings;
+use weir_budget::escrow::{AcquireRequest, Escrow, EscrowId};
+use weir_budget::hub::{Hub, HubSettings, StoreReplies};
+use weir_budget::plan::PlanEntry;
 use weir_wire::messages::{Message, Report};
 use weir_wire::time::{SECOND_NS, Time};
 
@@ -24,8 +24,8 @@ pub(super) struct Budgets {
 
 impl Budgets {
     pub(super) fn new(unix_us: u64) -> Self {
-        let (member, terms, pop_ttl_ns) = (REGION.to_owned(), Terms::default(), 10 * SECOND_NS);
-        let hub = Hub::new(Settings { member, terms, pop_ttl_ns, pops_expected: 0 });
+        let (member, terms, pop_ttl_ns) = (REGION.to_owned(), GrantSettings::default(), 10 * SECOND_NS);
+        let hub = Hub::new(HubSettings { member, terms, pop_ttl_ns, pops_expected: 0 });
         Self { hub, shared: HashMap::new(), strict: HashMap::new(), unix_us }
     }
 
@@ -33,17 +33,17 @@ impl Budgets {
     pub(super) fn answer(&mut self, report: &Report, now: Time) -> Vec<u8> {
         let now_us = self.unix_us + now.as_nanos() / 1_000;
         let pending = self.hub.report(now, now_us, report.clone());
-        let charge = |entry: &Entry| {
+        let charge = |entry: &PlanEntry| {
             let budget = self.shared.entry(entry.id.clone()).or_default();
             Ok(budget.charge(now_us, &entry.charge(REGION, pending.pop())))
         };
         let accounts = pending.entries().iter().map(charge).collect();
-        let draw = |draw: &Draw| {
+        let draw = |draw: &AcquireRequest| {
             let strict = self.strict.entry(draw.escrow()).or_default();
-            Ok(strict.draw(now_us, pending.pop(), draw))
+            Ok(strict.acquire(now_us, pending.pop(), draw))
         };
         let drawn = pending.draws().iter().map(draw).collect();
-        let answers: Answers<()> = Answers { accounts, drawn, pops: Ok(1) };
+        let answers: StoreReplies<()> = StoreReplies { accounts, drawn, pops: Ok(1) };
         self.hub.settle(now, 0, pending, answers).reply.encode()
     }
 }

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_limiter::decide::Outcome;
-use weir_limiter::edge::{
-    Answered, Call, Decided, Edge, Effect, HostRules, LocalSite, Open, Response, Step as Then, Unread,
+use weir_limiter::decide::DecisionKind;
+use weir_limiter::engine::{
+    CallResult, Effect, Engine, HostRules, LocalHost, OpenRequest, RequestDecision, RequestStep as Then,
+    SyncCall, Unread, UpstreamResponse,
 };
 use weir_rules::request::{Attribute, Request};
 use weir_wire::messages::{Message, Report};
@@ -28,20 +29,20 @@ const HELD_MAX: Duration = Duration::from_mins(1);
 
 /// A POP that plays a script.
 struct Pop {
-    edge: Edge,
-    site: LocalSite,
+    edge: Engine,
+    site: LocalHost,
     now: Duration,
     /// weir-sync; none where the script never names it.
     budgets: Option<Budgets>,
     is_in_touch: bool,
     /// Requests of which something is left to do.
-    in_flight: VecDeque<Open>,
+    in_flight: VecDeque<OpenRequest>,
 }
 
 /// What became of the requests of a line.
 #[derive(Default)]
 struct Seen {
-    outcomes: Vec<(Outcome, Option<String>)>,
+    outcomes: Vec<(DecisionKind, Option<String>)>,
     held: Vec<Duration>,
     last: Told,
 }
@@ -81,9 +82,9 @@ impl Pop {
             configuration["sync"] =
                 json!({"cluster": "weir-sync", "pop": "fra1", "key_secret": "no-secret-of-anybody"});
         }
-        let mut site = LocalSite::new([7; 16], 1);
+        let mut site = LocalHost::new([7; 16], 1);
         let bytes = configuration.to_string().into_bytes();
-        let configured = Edge::configure(&bytes, HostRules::default(), &mut site, time(BEGIN));
+        let configured = Engine::configure(&bytes, HostRules::default(), &mut site, time(BEGIN));
         let (edge, _) = configured.map_err(|errors| errors.join("\n"))?;
         let unix_us = (BEGIN_UNIX_S - BEGIN.as_secs()) * 1_000_000;
         Ok(Self {
@@ -138,7 +139,7 @@ impl Pop {
     }
 
     /// What weir-sync answers.
-    fn answer(&mut self, call: &Call) -> Answered {
+    fn answer(&mut self, call: &SyncCall) -> CallResult {
         let budgets = self.budgets.as_mut().filter(|_| self.is_in_touch);
         let budgets = budgets.ok_or_else(|| Unread::Failed("out of touch".to_owned()))?;
         Ok(budgets.answer(&Report::decode(&call.body).expect("a report"), time(self.now)))
@@ -147,7 +148,7 @@ impl Pop {
     fn send(&mut self, requests: &Requests) -> Seen {
         let mut seen = Seen::default();
         for id in 0..u32::try_from(requests.times).expect("few") {
-            let mut open = Open::new(id);
+            let mut open = OpenRequest::new(id);
             seen.last = self.decide(&mut open, requests, &mut seen);
             if !open.is_done() {
                 let now = time(self.now);
@@ -162,7 +163,7 @@ impl Pop {
         seen
     }
 
-    fn decide(&mut self, open: &mut Open, requests: &Requests, seen: &mut Seen) -> Told {
+    fn decide(&mut self, open: &mut OpenRequest, requests: &Requests, seen: &mut Seen) -> Told {
         let (mut asked, now) = (Asked(requests), time(self.now));
         let mut decided = self.edge.request(open, &mut asked, &mut self.site, now);
         // One that fails is made once more.
@@ -181,7 +182,7 @@ impl Pop {
             for effect in self.edge.tick(&mut self.site, time(self.now + after)) {
                 if let Effect::Resume(id) = effect {
                     let allowed = seen.outcomes.iter().enumerate();
-                    let mut allowed = allowed.filter(|(_, (outcome, _))| *outcome == Outcome::Allow);
+                    let mut allowed = allowed.filter(|(_, (outcome, _))| *outcome == DecisionKind::Allow);
                     let place =
                         allowed.position(|(n, _)| n == id as usize).expect("one that was let through");
                     seen.held[place] = after;
@@ -216,14 +217,14 @@ impl Pop {
 }
 
 /// Notes what becomes of a request; what its client is told.
-fn note(decided: Decided<'_>, seen: &mut Seen) -> Told {
+fn note(decided: RequestDecision<'_>, seen: &mut Seen) -> Told {
     // One that no rule counts is let through without a note.
-    let (outcome, rule) = decided.note.map_or((Outcome::Allow, ""), |note| {
+    let (outcome, rule) = decided.note.map_or((DecisionKind::Allow, ""), |note| {
         let outcome = match note.decision {
-            "limit" => Outcome::Limit,
-            "deny" => Outcome::Deny,
-            "block" => Outcome::Block,
-            _ => Outcome::Allow,
+            "limit" => DecisionKind::Limit,
+            "deny" => DecisionKind::Deny,
+            "block" => DecisionKind::Block,
+            _ => DecisionKind::Allow,
         };
         (outcome, note.rule)
     });
@@ -252,7 +253,7 @@ struct Answering<'a> {
     told: &'a mut Told,
 }
 
-impl Response for Answering<'_> {
+impl UpstreamResponse for Answering<'_> {
     fn status(&mut self) -> u16 {
         self.answer.status
     }
@@ -276,16 +277,16 @@ impl Response for Answering<'_> {
     }
 }
 
-fn compare(seen: &[(Outcome, Option<String>)], expected: &[Expected]) -> Result<(), String> {
+fn compare(seen: &[(DecisionKind, Option<String>)], expected: &[Expected]) -> Result<(), String> {
     let wanted = expected.iter().flat_map(|e| std::iter::repeat_n(e, e.times));
-    let differs = |((outcome, by), wanted): (&(Outcome, Option<String>), &Expected)| {
+    let differs = |((outcome, by), wanted): (&(DecisionKind, Option<String>), &Expected)| {
         *outcome != wanted.outcome || (wanted.by.is_some() && *by != wanted.by)
     };
     let count: usize = expected.iter().map(|e| e.times).sum();
     if count == seen.len() && !seen.iter().zip(wanted).any(differs) {
         return Ok(());
     }
-    let mut runs: Vec<(usize, &(Outcome, Option<String>))> = Vec::new();
+    let mut runs: Vec<(usize, &(DecisionKind, Option<String>))> = Vec::new();
     for one in seen {
         match runs.last_mut() {
             Some((times, last)) if *last == one => *times += 1,

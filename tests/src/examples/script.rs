@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use weir_limiter::decide::Outcome;
+use weir_limiter::decide::DecisionKind;
 
 /// A line.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,7 +83,7 @@ pub struct Expected {
     /// How many.
     pub times: usize,
     /// Which.
-    pub outcome: Outcome,
+    pub outcome: DecisionKind,
     /// The rule that makes it, where it is said.
     pub by: Option<String>,
 }
@@ -183,10 +183,10 @@ fn expected(text: &str) -> Result<Expected, String> {
     };
     let (times, outcome) = said.split_once(' ').ok_or("expected a number and an outcome")?;
     let outcome = match outcome {
-        "allow" => Outcome::Allow,
-        "limit" => Outcome::Limit,
-        "deny" => Outcome::Deny,
-        "block" => Outcome::Block,
+        "allow" => DecisionKind::Allow,
+        "limit" => DecisionKind::Limit,
+        "deny" => DecisionKind::Deny,
+        "block" => DecisionKind::Block,
         other => return Err(format!("expected allow, limit, deny or block, found {other}")),
     };
     Ok(Expected { times: number(times)?, outcome, by })

@@ -1,9 +1,9 @@
 //! A POP or a region that is alone for a while, and what it may admit meanwhile. A POP is alone if it does not hear
 //! its weir-sync and its leases have ended; a region, if it does not reach the store.
 
-use weir_limiter::fleet::ladder::FALLBACK_NS;
+use weir_limiter::fleet::connectivity::FALLBACK_NS;
 use weir_wire::quota::Quota;
-use weir_wire::sharing::WhenUnsynced;
+use weir_wire::sharing::OnSyncLoss;
 use weir_wire::time::SECOND_NS;
 
 use super::account::{Meter, Tally};
@@ -51,11 +51,11 @@ pub struct Own {
 
 impl Own {
     /// At a POP, one of `pops`, whose bucket for the client lacks `meter` and withholds `withheld_ns`.
-    pub fn of_pop(quota: Quota, meter: Meter, withheld_ns: u64, when: WhenUnsynced, pops: usize) -> Self {
+    pub fn of_pop(quota: Quota, meter: Meter, withheld_ns: u64, when: OnSyncLoss, pops: usize) -> Self {
         let price = match when {
-            WhenUnsynced::Local => Some(1),
-            WhenUnsynced::Share => Some(pops as u64),
-            WhenUnsynced::Deny => None,
+            OnSyncLoss::Local => Some(1),
+            OnSyncLoss::Share => Some(pops as u64),
+            OnSyncLoss::Deny => None,
         };
         Self { quota, ideally: 0, tally: Tally::default(), meter, withheld_ns, price }
     }

@@ -1,9 +1,9 @@
 //! How far a fleet may overshoot: how much more than burst + rate x t it may admit, in tokens, in any span of time.
 
 use weir_budget::bound;
-use weir_limiter::fleet::ladder::FALLBACK_NS;
+use weir_limiter::fleet::connectivity::FALLBACK_NS;
 use weir_wire::quota::Quota;
-use weir_wire::sharing::{Sharing, WhenUnsynced};
+use weir_wire::sharing::{OnSyncLoss, Sharing};
 use weir_wire::time::SECOND_NS;
 
 use super::pop::Pop;
@@ -25,7 +25,8 @@ pub type Bound = fn(Quota, &Sharing, Fleet) -> f64;
 #[allow(clippy::cast_precision_loss, reason = "a bound of some thousands")]
 pub fn bound(quota: Quota, sharing: &Sharing, fleet: Fleet) -> f64 {
     let pops = u32::try_from(fleet.pops).expect("few POPs");
-    let reach = bound::Fleet { pops, interval_ns: fleet.reach_ns, trip_ns: 0, timeout_ns: 0, failures: 0 };
+    let reach =
+        bound::FleetParameters { pops, interval_ns: fleet.reach_ns, trip_ns: 0, timeout_ns: 0, failures: 0 };
     bound::bound(quota, sharing, &reach) as f64
 }
 
@@ -49,12 +50,12 @@ impl Age {
     /// How much a POP in a fleet of `pops` may have admitted meanwhile without anyone else knowing, in nanoseconds of
     /// refill.
     #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
-    pub fn lent_ns(&self, when: WhenUnsynced, pops: usize) -> f64 {
+    pub fn lent_ns(&self, when: OnSyncLoss, pops: usize) -> f64 {
         let share = 1.0 / pops as f64;
         let alone = match when {
-            WhenUnsynced::Local => 1.0,
-            WhenUnsynced::Share => share,
-            WhenUnsynced::Deny => 0.0,
+            OnSyncLoss::Local => 1.0,
+            OnSyncLoss::Share => share,
+            OnSyncLoss::Deny => 0.0,
         };
         let under_way_ns = self.late_ns.min(UNDER_WAY_NS);
         let silent_ns = self.late_ns.saturating_sub(under_way_ns + self.storeless_ns + self.alone_ns);

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use weir_budget::budget::Account;
-use weir_budget::divide::Terms;
-use weir_budget::plan::Entry;
+use weir_budget::divide::GrantSettings;
+use weir_budget::plan::PlanEntry;
 use weir_wire::messages::{AdmitRatio, Allowance, Key, Message, Reply, Report};
 
 use super::invariants::Label;
@@ -15,7 +15,7 @@ const RATIO: f64 = 0.005;
 
 /// The admit ratio of a budget by the formula; none if it is 0 or 1, or if a part of the demand fades.
 #[allow(clippy::cast_precision_loss, reason = "a figure to compare with")]
-pub(super) fn ratio(entry: &Entry, account: &Account, terms: &Terms) -> Option<f64> {
+pub(super) fn ratio(entry: &PlanEntry, account: &Account, terms: &GrantSettings) -> Option<f64> {
     let fades = account.members.iter().any(|member| member.age_us.saturating_mul(1_000) > terms.interval_ns);
     let asked = account.members.iter().filter(|member| member.demand.milli > 0);
     let pops: u32 = asked.map(|member| member.demand.askers).sum();
@@ -36,7 +36,7 @@ pub(super) fn ratio(entry: &Entry, account: &Account, terms: &Terms) -> Option<f
 pub(super) fn grants_are_by_the_formula(
     (label, now): (&Label, u64),
     report: &Report,
-    ratios: &[(Entry, f64)],
+    ratios: &[(PlanEntry, f64)],
     reply: &[u8],
 ) {
     let Ok(reply) = Reply::decode(reply) else { return };
@@ -44,7 +44,7 @@ pub(super) fn grants_are_by_the_formula(
         let Allowance::Hot(grant) = allowance else { continue };
         let rule = report.rules.get(usize::from(key.rule)).map(|rule| &rule.name);
         let found =
-            ratios.iter().find(|(Entry { id, .. }, _)| Some(&id.rule) == rule && id.value == key.value);
+            ratios.iter().find(|(PlanEntry { id, .. }, _)| Some(&id.rule) == rule && id.value == key.value);
         let Some((entry, expected)) = found else { continue };
         let part = f64::from(grant.ratio.bits()) / f64::from(AdmitRatio::ONE.bits());
         if (part - expected).abs() > RATIO * expected {

@@ -5,12 +5,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use weir_budget::budget::Account as StoreAccount;
-use weir_budget::claims::Refusal;
-use weir_budget::hub::Answers;
-use weir_budget::plan::Entry;
+use weir_budget::hub::StoreReplies;
+use weir_budget::plan::PlanEntry;
+use weir_budget::report_limits::Refusal;
 use weir_budget::store_clock::StoreTime;
-use weir_limiter::edge;
-use weir_wire::messages::{Message, Report, Rule};
+use weir_limiter::engine;
+use weir_wire::messages::{BudgetRule, Message, Report};
 
 use super::checks;
 use super::invariants;
@@ -36,7 +36,7 @@ impl World {
         for wanted in self.pops[pop].take_calls() {
             self.calls += 1;
             let call = Call { id: self.calls, pop, worker: wanted.worker };
-            let edge::Call { body, timeout_ms, .. } = self.pops[pop].called(call.id, wanted, now);
+            let engine::SyncCall { body, timeout_ms, .. } = self.pops[pop].called(call.id, wanted, now);
             self.send(now, call, body, u64::from(timeout_ms) * 1_000_000);
         }
     }
@@ -68,7 +68,7 @@ impl World {
             }
         } else if self.syncs[sync].is_up {
             let told = self.lied(now, call, report);
-            let pending = self.syncs[sync].hear(told.as_deref().unwrap_or(report), now);
+            let pending = self.syncs[sync].observe(told.as_deref().unwrap_or(report), now);
             let has_bans = pending.has_bans();
             self.ask_store(now, sync, Question::Report(call, Box::new(pending)));
             if has_bans {
@@ -86,7 +86,8 @@ impl World {
         let mut report = Report::decode(report).expect("a good report");
         let account = self.reference.account(0, 0);
         let id = self.reference.id(0, 0);
-        let rule = Rule { name: id.rule.clone(), quota: account.quota, sharing: account.sharing.clone() };
+        let rule =
+            BudgetRule { name: id.rule.clone(), quota: account.quota, sharing: account.sharing.clone() };
         lie.tell(&mut report, call.id, &rule, &id.value);
         Some(report.encode())
     }
@@ -172,12 +173,12 @@ impl World {
                 let pop = pending.pop();
                 let accounts =
                     self.charge(now, time, &member, pop, pending.entries()).into_iter().map(Ok).collect();
-                let drawn = self.store.draw(pop, pending.draws(), time);
+                let drawn = self.store.acquire(pop, pending.draws(), time);
                 if let Some(what) = self.store.ends_early(pending.draws(), &drawn) {
                     self.label.violated("I6", now.saturating_sub(WARM_UP_NS), &what);
                 }
                 let drawn = drawn.into_iter().map(Ok).collect();
-                Answer::Report(Answers { accounts, drawn, pops: Ok(self.store.register(pop, now)) })
+                Answer::Report(StoreReplies { accounts, drawn, pops: Ok(self.store.register(pop, now)) })
             }
             Question::Tick(tick) => {
                 self.store.note_pops(&tick.notes);
@@ -203,7 +204,7 @@ impl World {
         time: StoreTime,
         member: &str,
         pop: &str,
-        entries: &[Entry],
+        entries: &[PlanEntry],
     ) -> Vec<StoreAccount> {
         let since = now.saturating_sub(WARM_UP_NS);
         let accounts = match self.store.charge(member, pop, entries, now, time) {
@@ -268,14 +269,18 @@ impl World {
     }
 
     /// The report that the store has answered, and the admit ratios that follow from its budgets.
-    fn divided(&self, question: &Question, answer: Option<&Answer>) -> Option<(Report, Vec<(Entry, f64)>)> {
+    fn divided(
+        &self,
+        question: &Question,
+        answer: Option<&Answer>,
+    ) -> Option<(Report, Vec<(PlanEntry, f64)>)> {
         if !self.setup.is_accounted {
             return None;
         }
         let (Question::Report(_, pending), Some(Answer::Report(answers))) = (question, answer) else {
             return None;
         };
-        let of = |(entry, account): (&Entry, &Result<StoreAccount, ()>)| {
+        let of = |(entry, account): (&PlanEntry, &Result<StoreAccount, ()>)| {
             Some((entry.clone(), checks::ratio(entry, account.as_ref().ok()?, &self.setup.terms)?))
         };
         let ratios: Vec<_> = pending.entries().iter().zip(&answers.accounts).filter_map(of).collect();

@@ -2,7 +2,7 @@
 //! with a panic that says how to reproduce it.
 
 use weir_budget::budget::BudgetId;
-use weir_wire::law::Law;
+use weir_wire::refill_policy::RefillPolicy;
 
 use super::account::Account;
 use super::bound::Fleet;
@@ -72,7 +72,7 @@ pub fn the_fleet_keeps_the_bound(
     now: u64,
 ) {
     // A window begins full: see [`super::calendars`] and [`super::windows`].
-    if account.sharing.law != Law::Steady {
+    if account.sharing.refill_policy != RefillPolicy::Continuous {
         return;
     }
     let lent = account.lent();

@@ -82,7 +82,7 @@ struct Word {
 
 impl Said {
     /// A count reaches the store at `now`.
-    pub fn hear(&mut self, pop: &str, count: &Count, now: u64) {
+    pub fn observe(&mut self, pop: &str, count: &Count, now: u64) {
         let word = self.sources.entry(SourceId { epoch: count.epoch, pop: pop.into() }).or_default();
         word.admitted = word.admitted.max(count.admitted);
         word.said_at = now;

@@ -1,8 +1,8 @@
 //! A POP that lies: what it could say so that another POP's client gets nothing.
 
-use weir_budget::claims::KnownRule;
+use weir_budget::report_limits::KnownRule;
 use weir_rules::RuleSet;
-use weir_wire::messages::{Ban, KEYS_MAX, Key, Report, Rule};
+use weir_wire::messages::{Ban, BudgetRule, KEYS_MAX, Key, Report};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 
@@ -47,7 +47,7 @@ impl Lie {
     ];
 
     /// Adds it to the `n`th report.
-    pub fn tell(self, report: &mut Report, n: u64, rule: &Rule, value: &[u8]) {
+    pub fn tell(self, report: &mut Report, n: u64, rule: &BudgetRule, value: &[u8]) {
         let much = 1 << 40;
         let index = u16::try_from(report.rules.len()).expect("few rules");
         let nth = u32::try_from(n % u64::from(u32::MAX)).expect("below it");
@@ -92,7 +92,7 @@ impl Lie {
             }
             Self::Quota => {
                 let slow = Quota::new(Rate::new(1, Period::Day).expect("a rate"), 100).expect("a quota");
-                let rule = Rule { quota: slow, sharing: Sharing::of(slow), ..rule.clone() };
+                let rule = BudgetRule { quota: slow, sharing: Sharing::of(slow), ..rule.clone() };
                 report.rules.push(rule);
                 report.keys.push(all(Key { rule: index + 1, ..told }, 1_000 * n));
             }
@@ -104,7 +104,7 @@ impl Lie {
 /// The rules as POPs report them.
 pub fn known_rules(rules: &RuleSet) -> Vec<KnownRule> {
     let known = rules.rules().iter().map(|rule| KnownRule {
-        rule: Rule { name: rule.name.clone(), quota: rule.quota, sharing: rule.sharing.clone() },
+        rule: BudgetRule { name: rule.name.clone(), quota: rule.quota, sharing: rule.sharing.clone() },
         ban_ms: rule.penalty.map_or(0, |penalty| penalty.deny_for_ms),
         cost_max: rule.most_cost(),
     });

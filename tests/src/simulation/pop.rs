@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use fastrand::Rng;
 use weir_budget::budget::SourceId;
-use weir_limiter::counters::Event;
-use weir_limiter::edge::{
-    Call, Decided, Edge, Effect, HostRules, Level, LocalSite, Open, Response, Shared, Step, Unread,
+use weir_limiter::counters::CountedEvent;
+use weir_limiter::engine::{
+    Effect, Engine, HostRules, LocalHost, LogLevel, OpenRequest, RequestDecision, RequestStep, SharedState,
+    SyncCall, Unread, UpstreamResponse,
 };
 use weir_limiter::table::slot::Entry;
 use weir_rules::key::KeyValue;
@@ -50,7 +51,7 @@ pub struct Pop {
     configuration: String,
     /// How many bits of the address the key of each rule keeps.
     bits: Vec<u8>,
-    site: LocalSite,
+    site: LocalHost,
     /// The last of them reports for all, if there is a reporter.
     workers: Vec<Worker>,
     has_reporter: bool,
@@ -71,13 +72,13 @@ pub struct Pop {
 pub struct GoingOn {
     worker: usize,
     life: u32,
-    open: Open,
+    open: OpenRequest,
 }
 
 /// A response that tells a cost.
 struct Told(u32);
 
-impl Response for Told {
+impl UpstreamResponse for Told {
     fn status(&mut self) -> u16 {
         200
     }
@@ -93,13 +94,13 @@ impl Response for Told {
 pub struct Wanted {
     /// The worker.
     pub worker: usize,
-    call: Call,
+    call: SyncCall,
     /// The request that waits for it.
-    held: Option<(Asked, Open)>,
+    held: Option<(Asked, OpenRequest)>,
 }
 
 struct Worker {
-    edge: Edge,
+    edge: Engine,
     /// The version of the pushed rule set that it runs; 0 is its configuration's.
     rule_set: u64,
     /// The calls under way by their numbers in the world, each with its number in the edge.
@@ -115,7 +116,7 @@ struct UnderWay {
     /// Whether it is a report of counts.
     is_report: bool,
     /// The request that waits for it.
-    held: Option<(Asked, Open)>,
+    held: Option<(Asked, OpenRequest)>,
 }
 
 impl Pop {
@@ -158,7 +159,7 @@ impl Pop {
     fn worker(&mut self, rng: &mut Rng, now: u64) -> Worker {
         self.site.random = rng.u64(..);
         let (configuration, time) = (self.configuration.as_bytes(), self.clock.at(now));
-        let configured = Edge::configure(configuration, HostRules::default(), &mut self.site, time);
+        let configured = Engine::configure(configuration, HostRules::default(), &mut self.site, time);
         let (edge, effects) = configured.expect("a good configuration");
         let mut worker = Worker { edge, rule_set: 0, calls: BTreeMap::new(), timer_ms: 0 };
         worker.take_in(effects);
@@ -201,9 +202,9 @@ impl Pop {
     /// Decides a request in a worker.
     pub fn decide(&mut self, worker: usize, mut asked: Asked, now: u64) -> Verdict {
         self.numbered = self.numbered.wrapping_add(1);
-        let (mut open, time) = (Open::new(self.numbered), self.clock.at(now));
+        let (mut open, time) = (OpenRequest::new(self.numbered), self.clock.at(now));
         let decided = self.workers[worker].edge.request(&mut open, &mut asked, &mut self.site, time);
-        if self.keeps_log && matches!(decided.step, Step::Continue) {
+        if self.keeps_log && matches!(decided.step, RequestStep::Continue) {
             self.went_on.push(now);
         }
         let (verdict, call) = verdict(decided);
@@ -214,7 +215,7 @@ impl Pop {
         verdict
     }
 
-    fn goes_on(&mut self, worker: usize, open: Open) {
+    fn goes_on(&mut self, worker: usize, open: OpenRequest) {
         if open.awaits_cost() {
             self.going_on.push(GoingOn { worker, life: self.life, open });
         }
@@ -234,7 +235,7 @@ impl Pop {
     pub fn tick(&mut self, worker: usize, now: u64) {
         self.gather(worker, now);
         let edge = &mut self.workers[worker].edge;
-        self.dropped += u64::from(edge.counters().take_event(Event::SyncDropped));
+        self.dropped += u64::from(edge.counters().take_event(CountedEvent::SyncDropped));
         let effects = edge.tick(&mut self.site, self.clock.at(now));
         if self.keeps_log {
             let resumed = effects.iter().filter(|effect| matches!(effect, Effect::Resume(_)));
@@ -260,7 +261,7 @@ impl Pop {
     }
 
     /// A call is made; its number in the world is `id`.
-    pub fn called(&mut self, id: u64, Wanted { worker, call, held }: Wanted, now: u64) -> Call {
+    pub fn called(&mut self, id: u64, Wanted { worker, call, held }: Wanted, now: u64) -> SyncCall {
         let is_report = held.is_none() && !call.body.is_empty();
         let under_way = UnderWay { number: call.number, sent_at: now, is_report, held };
         self.workers[worker].calls.insert(id, under_way);
@@ -274,7 +275,8 @@ impl Pop {
 
     /// Whether a worker banned a key since this was last asked.
     pub fn has_banned(&mut self) -> bool {
-        let events = self.workers.iter_mut().map(|worker| worker.edge.counters().take_event(Event::Banned));
+        let events =
+            self.workers.iter_mut().map(|worker| worker.edge.counters().take_event(CountedEvent::Banned));
         events.sum::<u32>() > 0
     }
 
@@ -318,7 +320,7 @@ impl Pop {
             return None;
         };
         let decided = edge.answer_request(&mut open, (number, answer), &mut asked, &mut self.site, time)?;
-        if self.keeps_log && matches!(decided.step, Step::Continue) {
+        if self.keeps_log && matches!(decided.step, RequestStep::Continue) {
             self.went_on.push(now);
         }
         match verdict(decided) {
@@ -406,14 +408,14 @@ impl Pop {
 
 impl Worker {
     /// Takes in the effects that its edge wants; returns the calls to make.
-    fn take_in(&mut self, effects: Vec<Effect>) -> Vec<Call> {
+    fn take_in(&mut self, effects: Vec<Effect>) -> Vec<SyncCall> {
         let mut calls = Vec::new();
         for effect in effects {
             match effect {
                 Effect::Call(call) => calls.push(call),
                 Effect::Running(running) => self.rule_set = running.version,
                 Effect::SetTimer(ms) => self.timer_ms = ms,
-                Effect::Log(Level::Warn | Level::Error, text) => {
+                Effect::Log(LogLevel::Warn | LogLevel::Error, text) => {
                     let is_wrong = text.contains("unreadable") || text.contains("refused");
                     assert!(!is_wrong, "{text}");
                 }
@@ -424,9 +426,9 @@ impl Worker {
     }
 }
 
-fn new_process(rng: &mut Rng) -> LocalSite {
+fn new_process(rng: &mut Rng) -> LocalHost {
     let secret = rng.u128(..).to_le_bytes();
-    LocalSite::new(secret, rng.u32(..))
+    LocalHost::new(secret, rng.u32(..))
 }
 
 /// The first of the clients whose addresses have the same leading `bits` as that of client `key`.
@@ -466,12 +468,12 @@ pub struct Asked {
 }
 
 /// What becomes of a request, and the call that it waits for.
-fn verdict(decided: Decided<'_>) -> (Verdict, Option<Call>) {
+fn verdict(decided: RequestDecision<'_>) -> (Verdict, Option<SyncCall>) {
     match decided.step {
-        Step::Continue | Step::Hold => (Verdict::Admitted, None),
-        Step::Answer(_) => (Verdict::Refused, None),
-        Step::Call(call) => (Verdict::Waits, Some(call)),
-        Step::Take(_) => unreachable!("only a gateway's requests take"),
+        RequestStep::Continue | RequestStep::Hold => (Verdict::Admitted, None),
+        RequestStep::Answer(_) => (Verdict::Refused, None),
+        RequestStep::Call(call) => (Verdict::Waits, Some(call)),
+        RequestStep::Take(_) => unreachable!("only a gateway's requests take"),
     }
 }
 

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use fastrand::Rng;
-use weir_budget::divide::Terms;
+use weir_budget::divide::GrantSettings;
 use weir_wire::time::SECOND_NS;
 
 use super::exact;
@@ -101,7 +101,7 @@ pub fn drawn(seed: u64) -> Drawn {
     if setup.round_trip_ns() > interval_ns || interval_ns > SECOND_NS / 4 {
         setup.syncs_per_region = 1;
     }
-    setup.terms = Terms { interval_ns: interval_ns + setup.round_trip_ns(), ..setup.terms };
+    setup.terms = GrantSettings { interval_ns: interval_ns + setup.round_trip_ns(), ..setup.terms };
     setup.store_timeout_ns = setup.store_timeout_ns.max(2 * setup.round_trip_ns());
     // A POP waits for a weir-sync that waits for its store.
     setup.timeout_ns = setup.timeout_ns.max(setup.store_timeout_ns + 2 * (near.delay_ns + near.jitter_ns));

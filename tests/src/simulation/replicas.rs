@@ -1,6 +1,6 @@
 //! The scenarios of the table in which several weir-syncs serve each region, and POPs report to each in turn.
 
-use weir_budget::divide::Terms;
+use weir_budget::divide::GrantSettings;
 use weir_wire::time::SECOND_NS;
 
 use super::scenario::{Plan, Size};
@@ -23,7 +23,7 @@ pub fn far_store_one_pop(size: Size) -> Plan {
 pub fn slow_reports(size: Size) -> Plan {
     let plan = contended(size, 100, 100, 5.0, 60);
     let setup = Setup { interval_ns: SECOND_NS / 2, ..plan.setup };
-    let terms = Terms { interval_ns: setup.interval_ns + setup.round_trip_ns(), ..setup.terms };
+    let terms = GrantSettings { interval_ns: setup.interval_ns + setup.round_trip_ns(), ..setup.terms };
     of(2, Plan { setup: Setup { terms, ..setup }, ..plan })
 }
 
@@ -31,7 +31,7 @@ pub fn slow_reports(size: Size) -> Plan {
 pub fn slow_reports_one_pop(size: Size) -> Plan {
     let plan = contended(Size { pops: 1, ..size }, 100, 11, 5.0, 60);
     let setup = Setup { pops: size.pops, interval_ns: SECOND_NS / 2, ..plan.setup };
-    let terms = Terms { interval_ns: setup.interval_ns + setup.round_trip_ns(), ..setup.terms };
+    let terms = GrantSettings { interval_ns: setup.interval_ns + setup.round_trip_ns(), ..setup.terms };
     of(2, Plan { setup: Setup { terms, ..setup }, ..plan })
 }
 

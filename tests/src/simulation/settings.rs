@@ -1,6 +1,6 @@
 //! The scenarios of the table in other settings than the design's: rates, bursts, round trips.
 
-use weir_budget::divide::Terms;
+use weir_budget::divide::GrantSettings;
 use weir_wire::time::SECOND_NS;
 
 use super::network::Link;
@@ -19,7 +19,7 @@ pub(super) fn contended(size: Size, per_second: u32, burst: u32, times: f64, sec
 pub(super) fn far(plan: Plan, round_trip_ns: u64) -> Plan {
     let far = Link::perfect(round_trip_ns / 2);
     let setup = Setup { far, store_timeout_ns: 2 * SECOND_NS, ..plan.setup };
-    let terms = Terms { interval_ns: setup.interval_ns + setup.round_trip_ns(), ..setup.terms };
+    let terms = GrantSettings { interval_ns: setup.interval_ns + setup.round_trip_ns(), ..setup.terms };
     Plan { setup: Setup { terms, ..setup }, ..plan }
 }
 

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use weir_budget::claims::KnownRule;
-use weir_budget::divide::Terms;
+use weir_budget::divide::GrantSettings;
+use weir_budget::report_limits::KnownRule;
 use weir_limiter::table::slot::KEYS_PER_SLOT;
 use weir_rules::RuleSet;
-use weir_rules::config::Config;
+use weir_rules::config::PluginConfig;
 use weir_wire::time::SECOND_NS;
 
 use super::bound::{self, Bound};
@@ -128,7 +128,7 @@ pub struct Setup {
     /// How far clocks drift, in millionths.
     pub drift_ppm_max: u32,
     /// The terms that weir-syncs grant by.
-    pub terms: Terms,
+    pub terms: GrantSettings,
     /// How far a fleet may overshoot.
     pub bound: Bound,
     /// Whether requests are accounted for, key by key; they are not if there are too many keys.
@@ -172,7 +172,7 @@ impl Default for Setup {
             near: Link { delay_ns: 8_000_000, jitter_ns: 4_000_000, loss: 0.01, duplication: 0.01 },
             far: Link { delay_ns: 38_000_000, jitter_ns: 4_000_000, loss: 0.0, duplication: 0.0 },
             drift_ppm_max: 50,
-            terms: Terms::default(),
+            terms: GrantSettings::default(),
             bound: bound::bound,
             is_accounted: true,
             puts: Vec::new(),
@@ -209,7 +209,7 @@ impl Setup {
 
     /// The rules, read as a plugin reads its configuration.
     pub fn rule_set(&self) -> Result<Arc<RuleSet>, String> {
-        match Config::parse(self.configuration("pop").as_bytes()) {
+        match PluginConfig::parse(self.configuration("pop").as_bytes()) {
             Ok(config) => Ok(config.rules),
             Err(errors) => Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
         }

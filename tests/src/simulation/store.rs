@@ -9,13 +9,13 @@ use std::hash::BuildHasherDefault;
 
 use weir_budget::ban::{BanList, BannedKey};
 use weir_budget::budget::{Account, Budget, BudgetId, STEP_US, SourceId};
-use weir_budget::escrow::{Draw, Drawn, Escrow, EscrowId};
+use weir_budget::escrow::{AcquireRequest, AcquireResult, Escrow, EscrowId};
 use weir_budget::hot::{HotKey, HotList};
-use weir_budget::plan::Entry;
+use weir_budget::plan::PlanEntry;
 use weir_budget::pops::PopNote;
 use weir_budget::store_clock::StoreTime;
-use weir_wire::law::Law;
 use weir_wire::quota::Quota;
+use weir_wire::refill_policy::RefillPolicy;
 
 use super::clocks::WallClock;
 use super::ledger::{Charged, Said};
@@ -140,7 +140,7 @@ impl Store {
         &mut self,
         member: &str,
         pop: &str,
-        entries: &[Entry],
+        entries: &[PlanEntry],
         now: u64,
         time: StoreTime,
     ) -> Result<Vec<Account>, Wrong> {
@@ -151,7 +151,7 @@ impl Store {
         &mut self,
         member: &str,
         pop: &str,
-        entry: &Entry,
+        entry: &PlanEntry,
         now: u64,
         time: StoreTime,
     ) -> Result<Account, Wrong> {
@@ -167,7 +167,7 @@ impl Store {
                 kept.charged.forget_records(said);
             }
             for count in &entry.counts {
-                said.hear(pop, count, now);
+                said.observe(pop, count, now);
                 kept.charged.take(pop, count);
             }
         }
@@ -207,17 +207,19 @@ impl Store {
     }
 
     /// Draws on strict budgets, for `pop`.
-    pub fn draw(&mut self, pop: &str, draws: &[Draw], time: StoreTime) -> Vec<Drawn> {
+    pub fn acquire(&mut self, pop: &str, draws: &[AcquireRequest], time: StoreTime) -> Vec<AcquireResult> {
         let escrows = &mut self.state.escrows;
-        let mut draw_on = |draw: &Draw| escrows.entry(draw.escrow()).or_default().draw(time, pop, draw);
+        let mut draw_on =
+            |draw: &AcquireRequest| escrows.entry(draw.escrow()).or_default().acquire(time, pop, draw);
         let answers: Vec<_> = draws.iter().map(&mut draw_on).collect();
         self.turns.extend(draws.iter().zip(&answers).flat_map(|(draw, drawn)| Turn::given(draw, drawn)));
         answers
     }
 
     /// A lease of a token bucket that ends for the budget before it ends at a POP whose clock is slower by a 64th.
-    pub fn ends_early(&self, draws: &[Draw], answers: &[Drawn]) -> Option<String> {
-        let mut of_buckets = draws.iter().zip(answers).filter(|(draw, _)| draw.law == Law::Steady);
+    pub fn ends_early(&self, draws: &[AcquireRequest], answers: &[AcquireResult]) -> Option<String> {
+        let mut of_buckets =
+            draws.iter().zip(answers).filter(|(draw, _)| draw.refill_policy == RefillPolicy::Continuous);
         of_buckets.find_map(|(draw, drawn)| {
             // What got nothing has no lease that could end.
             let leases = drawn.leases.iter().filter(|leased| leased.charged > 0);

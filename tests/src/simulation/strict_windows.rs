@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use fastrand::Rng;
-use weir_wire::law::LOG_MAX;
+use weir_wire::refill_policy::LOG_MAX;
 use weir_wire::time::SECOND_NS;
 
 use super::calendars;

@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use weir_budget::ban::BannedKey;
 use weir_budget::budget::{Account, BudgetId};
-use weir_budget::claims::{KnownRule, Refusal};
-use weir_budget::divide::Terms;
+use weir_budget::divide::GrantSettings;
 use weir_budget::hot::HotKey;
-use weir_budget::hub::{Answers, BanListing, Hub, Look, Outcome, Pending, Settings, Tick};
+use weir_budget::hub::{BanListing, Hub, HubSettings, Look, Pending, ReportResult, StoreReplies, Tick};
+use weir_budget::report_limits::{KnownRule, Refusal};
 use weir_budget::store_clock::{Bounds, StoreClock};
 use weir_wire::messages::{Message, Report};
 use weir_wire::time::SECOND_NS;
@@ -49,7 +49,7 @@ pub(super) type UnderWay = Rc<RefCell<Option<Question>>>;
 /// What the store answers.
 #[derive(Debug)]
 pub(super) enum Answer {
-    Report(Answers<()>),
+    Report(StoreReplies<()>),
     Tick(Vec<HotKey>, RuleSet),
     Rules(RuleSet),
     Look(Vec<Result<Account, ()>>),
@@ -90,7 +90,7 @@ pub struct Sync {
     pub life: u32,
     clock: Clock,
     wall: WallClock,
-    terms: Terms,
+    terms: GrantSettings,
     known_rules: Vec<KnownRule>,
     hub: Hub,
     link: Link,
@@ -162,7 +162,7 @@ impl Sync {
     /// What it asked at `asked_at` was answered by `now`: what the store's clock showed.
     pub(super) fn hear_clock(&mut self, asked_at: u64, now: u64, answer: &Answer) {
         let shown_us = match answer {
-            Answer::Report(Answers { accounts, drawn, .. }) => {
+            Answer::Report(StoreReplies { accounts, drawn, .. }) => {
                 let charged = accounts.iter().flatten().map(|account| account.now_us);
                 charged.chain(drawn.iter().flatten().map(|drawn| drawn.now_us)).next()
             }
@@ -172,7 +172,7 @@ impl Sync {
         };
         let (sent_us, own_us) = (self.own_us(asked_at), self.own_us(now));
         if let (Some(clock), Some(shown_us)) = (&mut self.store_clock, shown_us) {
-            clock.hear(sent_us, own_us, shown_us);
+            clock.observe(sent_us, own_us, shown_us);
         }
     }
 
@@ -181,7 +181,7 @@ impl Sync {
     }
 
     /// A report comes in.
-    pub fn hear(&mut self, report: &[u8], now: u64) -> Pending {
+    pub fn observe(&mut self, report: &[u8], now: u64) -> Pending {
         let report = Report::decode(report).expect("a good report");
         self.hub.report(self.clock.at(now), self.wall.at_us(now), report)
     }
@@ -213,9 +213,9 @@ impl Sync {
             (Question::Report(call, pending), answer) => {
                 let answers = match answer {
                     Some(Answer::Report(answers)) => answers,
-                    _ => Answers::failed(&pending, ()),
+                    _ => StoreReplies::failed(&pending, ()),
                 };
-                let Outcome { pop, reply, facts, .. } =
+                let ReportResult { pop, reply, facts, .. } =
                     self.hub.settle(time, self.rule_set.version, *pending, answers);
                 self.refused.extend(facts.refused.into_iter().map(|refusal| (pop.clone(), refusal)));
                 return Next::Reply(call, reply.encode(), reply.settled.is_all());
@@ -281,8 +281,8 @@ impl Link {
     }
 }
 
-fn hub(member: &str, terms: Terms, known_rules: &[KnownRule]) -> Hub {
-    let settings = Settings { member: member.into(), terms, pop_ttl_ns: POP_TTL_NS, pops_expected: 0 };
+fn hub(member: &str, terms: GrantSettings, known_rules: &[KnownRule]) -> Hub {
+    let settings = HubSettings { member: member.into(), terms, pop_ttl_ns: POP_TTL_NS, pops_expected: 0 };
     let mut hub = Hub::new(settings);
     hub.know_rules(u64::MAX, known_rules.to_vec());
     hub

@@ -1,8 +1,8 @@
 //! The events that are faults, and what each is stated to cost.
 
 use weir_budget::budget::{BudgetId, STEP_US};
-use weir_budget::spill::SPILL_KEPT_US;
 use weir_budget::store_clock::MARGIN_US;
+use weir_budget::unused_refill::SPILL_KEPT_US;
 
 use super::account::AtPop;
 use super::faults::{self, Fault};

@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
-use weir_budget::escrow::{Draw, Drawn};
-use weir_wire::law::Law;
+use weir_budget::escrow::{AcquireRequest, AcquireResult};
+use weir_wire::refill_policy::RefillPolicy;
 use weir_wire::time::SECOND_NS;
 
 use super::network::Link;
@@ -40,8 +40,8 @@ pub struct Turn {
 
 impl Turn {
     /// Those of one draw, if it is by such a law.
-    pub fn given(draw: &Draw, drawn: &Drawn) -> Vec<Self> {
-        if draw.law != Law::Turns {
+    pub fn given(draw: &AcquireRequest, drawn: &AcquireResult) -> Vec<Self> {
+        if draw.refill_policy != RefillPolicy::Queue {
             return Vec::new();
         }
         let drawn_at = drawn.now_us * 1_000;

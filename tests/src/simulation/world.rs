@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use fastrand::Rng;
 use weir_budget::store_clock::Bounds;
-use weir_wire::sharing::WhenUnsynced;
+use weir_wire::sharing::OnSyncLoss;
 use weir_wire::time::SECOND_NS;
 
 use super::apart::{Apart, Own, Who};
@@ -114,7 +114,7 @@ pub struct World {
     pub(super) calls: u64,
     traffic: Traffic,
     next: Option<Arrival>,
-    when_unsynced: Vec<WhenUnsynced>,
+    when_unsynced: Vec<OnSyncLoss>,
     rules_of: [Vec<usize>; super::setup::PATHS.len()],
     pub(super) has_penalties: bool,
     fleet: Fleet,

@@ -116,7 +116,7 @@ fn counted(document: &Document, entries: &[(String, String)]) -> Option<(u32, Ke
     let (rules, mut asked) = (document.rules(), Asked(entries));
     let (mut values, mut room, mut met) = (Values::default(), Bits::default(), Vec::new());
     let mut fetched = Fetched::new(&mut asked, rules.attributes(), &mut values);
-    let met = rules.meet(&mut fetched, &mut room, &mut met).to_vec();
+    let met = rules.find_matches(&mut fetched, &mut room, &mut met).to_vec();
     let met = met.iter().map(|place| &rules.rules()[usize::from(*place)]);
     let met: Vec<_> = met.filter(|rule| !rule.variant.is_unlimited()).collect();
     assert!(met.len() <= 1, "{met:?}");

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use weir_rules::address::Prefixes;
 use weir_rules::key::KeyValue;
 use weir_tests::mock_host::{Answer, CallAnswer, Host, Script, Worker, grant, reply};
-use weir_wire::messages::{CONTENT_TYPE, Message, Pushed, Reply, Report, Settled};
+use weir_wire::messages::{CONTENT_TYPE, Message, PushedGrant, Reply, Report, Settled};
 use weir_wire::quota::{Period, Quota, Rate};
 
 use crate::harness::{client, exchange, plugin, report, rule, shared, synced};
@@ -102,7 +102,7 @@ fn a_grant_is_held_for_a_client_that_has_not_come_yet() {
         let value = KeyValue::of_address("192.0.2.1".parse().unwrap(), Prefixes::default());
         let value = value.as_bytes().to_vec();
         let quota = Quota::new(Rate::new(1, Period::Hour).unwrap(), 3).unwrap();
-        let pushed = vec![Pushed { rule: 0, value, quota, grant: nothing }];
+        let pushed = vec![PushedGrant { rule: 0, value, quota, grant: nothing }];
         let rules = vec!["per-address".into()];
         let reply = Reply {
             sequence: report.sequence,

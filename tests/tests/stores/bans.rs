@@ -5,7 +5,7 @@ use std::slice;
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
-use weir_budget::ban::{BANS_KEPT_MAX, BanList, BannedKey, FORGOTTEN_MS, Said};
+use weir_budget::ban::{BANS_KEPT_MAX, BanList, BanState, BannedKey, FORGOTTEN_MS};
 use weir_budget::budget::BudgetId;
 use weir_sync::store::Store;
 use weir_tests::redis::Redis;
@@ -19,7 +19,7 @@ use crate::{POP_TTL, connected, connected_with, memory, memory_with};
 const HOUR_MS: u32 = 3_600_000;
 
 fn key(rule: &str, value: &[u8], for_ms: u32) -> BannedKey {
-    BannedKey { id: BudgetId::new(rule.into(), value.to_vec()), for_ms, said: Said::Banned }
+    BannedKey { id: BudgetId::new(rule.into(), value.to_vec()), for_ms, said: BanState::Banned }
 }
 
 /// The list by key.
@@ -66,23 +66,23 @@ async fn a_key_leaves_when_its_time_is_over(store: &dyn Store) {
 }
 
 async fn what_an_operator_says_replaces_what_was_said(store: &dyn Store) {
-    let said = |said: Said, for_ms: u32| BannedKey { said, ..key("r", b"v", for_ms) };
-    let all = async |mine: &[BannedKey]| -> Vec<(Said, bool)> {
+    let said = |said: BanState, for_ms: u32| BannedKey { said, ..key("r", b"v", for_ms) };
+    let all = async |mine: &[BannedKey]| -> Vec<(BanState, bool)> {
         let listed = store.bans(mine).await.unwrap();
         listed.into_iter().map(|key| (key.said, key.for_ms > FORGOTTEN_MS)).collect()
     };
-    let (banned, forgotten) = ([(Said::Banned, true)], [(Said::Forgotten, false)]);
-    assert_eq!(all(&[said(Said::Banned, HOUR_MS)]).await, banned);
-    let reset = said(Said::Forgotten, FORGOTTEN_MS);
+    let (banned, forgotten) = ([(BanState::Banned, true)], [(BanState::Forgotten, false)]);
+    assert_eq!(all(&[said(BanState::Banned, HOUR_MS)]).await, banned);
+    let reset = said(BanState::Forgotten, FORGOTTEN_MS);
     assert_eq!(all(slice::from_ref(&reset)).await, forgotten);
-    assert_eq!(all(&[said(Said::Banned, HOUR_MS)]).await, forgotten, "a penalty of before");
-    assert_eq!(all(&[said(Said::Ordered, HOUR_MS)]).await, banned);
-    assert_eq!(all(&[said(Said::Ordered, 60_000)]).await, banned);
+    assert_eq!(all(&[said(BanState::Banned, HOUR_MS)]).await, forgotten, "a penalty of before");
+    assert_eq!(all(&[said(BanState::Ordered, HOUR_MS)]).await, banned);
+    assert_eq!(all(&[said(BanState::Ordered, 60_000)]).await, banned);
     let listed = store.bans(&[]).await.unwrap();
     assert!(listed[0].for_ms <= 60_000, "an operator's may be shorter: {listed:?}");
     assert_eq!(all(&[reset]).await, forgotten);
     until("its time to be over", async || {
-        (all(&[said(Said::Banned, HOUR_MS)]).await == banned).then_some(())
+        (all(&[said(BanState::Banned, HOUR_MS)]).await == banned).then_some(())
     })
     .await;
 }
@@ -115,8 +115,13 @@ async fn agrees_with_the_reference(store: &dyn Store) {
                 .map(|_| {
                     // What an operator says stands for long enough to be heard.
                     let lengths = [HOUR_MS, BAN_MS_MAX, 0, 1];
-                    let said = random.pick(&[Said::Banned, Said::Banned, Said::Ordered, Said::Forgotten]);
-                    let for_ms = random.pick(if said == Said::Banned { &lengths } else { &lengths[..2] });
+                    let said = random.pick(&[
+                        BanState::Banned,
+                        BanState::Banned,
+                        BanState::Ordered,
+                        BanState::Forgotten,
+                    ]);
+                    let for_ms = random.pick(if said == BanState::Banned { &lengths } else { &lengths[..2] });
                     BannedKey { said, ..key(&rule, &[random.pick(b"abcdefgh")], for_ms) }
                 })
                 .collect();

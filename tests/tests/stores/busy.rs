@@ -11,7 +11,7 @@ for_every_store!(keeps_the_last_word_of_each, forgets_those_that_say_no_more, bo
 
 /// Member and text, by member.
 async fn said(store: &dyn Store) -> Vec<(String, String)> {
-    let mut said = store.busy().await.unwrap();
+    let mut said = store.top_keys().await.unwrap();
     said.sort_unstable();
     said
 }
@@ -20,18 +20,18 @@ async fn keeps_the_last_word_of_each(store: &dyn Store) {
     assert_eq!(said(store).await, []);
     let texts = [("fra/a", "{\"a\": [1]}"), ("fra/\u{e9} b", "\0\r\n"), ("fra/a", "new")];
     for (member, text) in texts {
-        store.say_busy(member, text).await.unwrap();
+        store.store_top_keys(member, text).await.unwrap();
     }
     let pair = |(member, text): (&str, &str)| (member.to_owned(), text.to_owned());
     assert_eq!(said(store).await, [pair(texts[2]), pair(texts[1])]);
-    store.say_busy("fra/a", "").await.unwrap();
+    store.store_top_keys("fra/a", "").await.unwrap();
     assert_eq!(said(store).await, [pair(texts[1])]);
 }
 
 async fn forgets_those_that_say_no_more(store: &dyn Store) {
-    store.say_busy("gone", "text").await.unwrap();
+    store.store_top_keys("gone", "text").await.unwrap();
     until("one that says no more to be forgotten", async || {
-        store.say_busy("there", "text").await.unwrap();
+        store.store_top_keys("there", "text").await.unwrap();
         (said(store).await == [("there".to_owned(), "text".to_owned())]).then_some(())
     })
     .await;
@@ -39,7 +39,7 @@ async fn forgets_those_that_say_no_more(store: &dyn Store) {
 
 async fn bounds_the_members(store: &dyn Store) {
     for n in 0..BUSY_MEMBERS_MAX + 5 {
-        store.say_busy(&format!("m{n}"), "text").await.unwrap();
+        store.store_top_keys(&format!("m{n}"), "text").await.unwrap();
     }
     let said = said(store).await;
     assert_eq!(said.len(), BUSY_MEMBERS_MAX);
@@ -53,6 +53,6 @@ async fn what_another_program_left_there_is_replaced() {
     let () = connection.set("weir:{busy}", "no hash").await.unwrap();
     let () = connection.set("weir:{busy}:times", "no set").await.unwrap();
     let store = connected(&redis).await;
-    store.say_busy("fra/a", "text").await.unwrap();
+    store.store_top_keys("fra/a", "text").await.unwrap();
     assert_eq!(said(&store).await.len(), 1);
 }

@@ -1,9 +1,9 @@
 //! The canary, and the numbers of editions while one runs: the same in every store.
 
 use weir_sync::store::Store;
-use weir_sync::store::canary::{Change, Kept, Outcome};
-use weir_sync::store::orders::{self, Current, Until};
-use weir_sync::store::rules::{Put, Stored};
+use weir_sync::store::canary::{CanaryChange, CanaryResult, StoredCanary};
+use weir_sync::store::overrides::{self, Current, Until};
+use weir_sync::store::rules::{NewVersion, Stored};
 use weir_tests::redis::Redis;
 
 use crate::{POP_TTL, connected_with, memory_with};
@@ -18,7 +18,7 @@ for_every_store!(
 );
 
 async fn put(store: &dyn Store, document: &str) -> Stored {
-    store.put_rules(&Put { document, expected: None, note: "put", from_file: false }).await.unwrap()
+    store.put_rules(&NewVersion { document, expected: None, note: "put", from_file: false }).await.unwrap()
 }
 
 /// Puts a rule set; the new version.
@@ -29,19 +29,19 @@ async fn put_good(store: &dyn Store, document: &str) -> u64 {
     }
 }
 
-async fn change(store: &dyn Store, change: Change<'_>) -> Outcome {
+async fn change(store: &dyn Store, change: CanaryChange<'_>) -> CanaryResult {
     store.change_canary(&change).await.unwrap()
 }
 
 async fn begin(store: &dyn Store, document: &str) -> u64 {
-    match change(store, Change::Begin { document, text: "fra \u{e9}", expected: None }).await {
-        Outcome::Begun(id) => id,
+    match change(store, CanaryChange::Begin { document, text: "fra \u{e9}", expected: None }).await {
+        CanaryResult::Begun(id) => id,
         other => panic!("{other:?}"),
     }
 }
 
 async fn order(store: &dyn Store, name: &str) {
-    let put = orders::Change::Put { name, text: "x", until: Until::In(3_600_000) };
+    let put = overrides::OverrideChange::Put { name, text: "x", until: Until::In(3_600_000) };
     store.orders(Some(&put)).await.unwrap();
 }
 
@@ -50,22 +50,24 @@ async fn current(store: &dyn Store) -> Current {
 }
 
 async fn one_runs_at_a_time_beside_a_version_that_stays(store: &dyn Store) {
-    let begin_beside = |expected| Change::Begin { document: "b", text: "fra \u{e9}", expected };
+    let begin_beside = |expected| CanaryChange::Begin { document: "b", text: "fra \u{e9}", expected };
     assert_eq!(store.canary().await.unwrap(), None);
     for expected in [None, Some(0)] {
-        assert_eq!(change(store, begin_beside(expected)).await, Outcome::Conflict(0), "beside nothing");
+        assert_eq!(change(store, begin_beside(expected)).await, CanaryResult::Conflict(0), "beside nothing");
     }
     let version = put_good(store, "a").await;
-    assert_eq!(change(store, begin_beside(Some(version + 1))).await, Outcome::Conflict(version));
-    assert_eq!(current(store).await.canary_edition(), None);
-    let Outcome::Begun(id) = change(store, begin_beside(Some(version))).await else { panic!("it begins") };
+    assert_eq!(change(store, begin_beside(Some(version + 1))).await, CanaryResult::Conflict(version));
+    assert_eq!(current(store).await.canary_revision(), None);
+    let CanaryResult::Begun(id) = change(store, begin_beside(Some(version))).await else {
+        panic!("it begins")
+    };
     assert!(id.abs_diff(version) < 600_000, "it begins at the time: {id} {version}");
     assert_eq!(current(store).await, Current { version: Some(version), orders: 0, canary: id });
-    let Kept { at_ms, .. } = store.canary().await.unwrap().unwrap();
-    let kept = Kept { id, at_ms, text: "fra \u{e9}".into(), document: "b".into() };
+    let StoredCanary { at_ms, .. } = store.canary().await.unwrap().unwrap();
+    let kept = StoredCanary { id, at_ms, text: "fra \u{e9}".into(), document: "b".into() };
     assert_eq!(store.canary().await.unwrap(), Some(kept));
     assert!(at_ms.abs_diff(id) < 600_000, "{at_ms}");
-    assert_eq!(change(store, begin_beside(None)).await, Outcome::Runs(id));
+    assert_eq!(change(store, begin_beside(None)).await, CanaryResult::Runs(id));
     assert_eq!(put(store, "c").await, Stored::Canary(id));
     assert_eq!(store.rules_version().await.unwrap(), Some(version));
     assert_eq!(store.kept_rules().await.unwrap().len(), 1);
@@ -75,61 +77,61 @@ async fn a_promoted_one_is_the_next_version_and_its_edition_keeps_its_number(sto
     let version = put_good(store, "a").await;
     let id = begin(store, "b").await;
     assert_eq!(
-        (current(store).await.edition(), current(store).await.canary_edition()),
+        (current(store).await.revision(), current(store).await.canary_revision()),
         (version, Some(version + 1))
     );
     order(store, "one").await;
-    let first = current(store).await.edition();
+    let first = current(store).await.revision();
     order(store, "two").await;
-    assert_eq!(current(store).await.edition(), first + 2, "the number between was the canary's");
+    assert_eq!(current(store).await.revision(), first + 2, "the number between was the canary's");
     assert_eq!(store.orders(None).await.unwrap().current, current(store).await);
-    let promote = Change::Promote { id: Some(id), note: "promoted" };
-    assert_eq!(change(store, promote).await, Outcome::Put(version + 1));
+    let promote = CanaryChange::Promote { id: Some(id), note: "promoted" };
+    assert_eq!(change(store, promote).await, CanaryResult::Put(version + 1));
     let after = current(store).await;
     assert_eq!(
-        (after.edition(), after.canary_edition(), after.version),
+        (after.revision(), after.canary_revision(), after.version),
         (first + 3, None, Some(version + 1))
     );
     assert_eq!(store.get_rules(version + 1).await.unwrap().as_deref(), Some("b"));
     assert_eq!(store.kept_rules().await.unwrap()[0].note, "promoted");
-    assert_eq!((store.canary().await.unwrap(), change(store, promote).await), (None, Outcome::Missing));
+    assert_eq!((store.canary().await.unwrap(), change(store, promote).await), (None, CanaryResult::Missing));
     order(store, "three").await;
-    assert_eq!(current(store).await.edition(), first + 4, "by one again");
+    assert_eq!(current(store).await.revision(), first + 4, "by one again");
 }
 
 async fn one_that_is_taken_back_leaves_no_number_behind(store: &dyn Store) {
     let version = put_good(store, "a").await;
-    let mut last = current(store).await.edition();
+    let mut last = current(store).await.revision();
     let mut last_id = 0;
     for _ in 0..3 {
         let id = begin(store, "b").await;
         assert!(id > last_id, "{id} {last_id}");
         let during = current(store).await;
-        assert_eq!(during.edition(), last, "those without it hear nothing new");
-        assert_eq!(change(store, Change::TakeBack { id: Some(id) }).await, Outcome::TakenBack(id));
+        assert_eq!(during.revision(), last, "those without it hear nothing new");
+        assert_eq!(change(store, CanaryChange::TakeBack { id: Some(id) }).await, CanaryResult::TakenBack(id));
         let after = current(store).await;
-        assert!(after.edition() > during.canary_edition().unwrap(), "{after:?} {during:?}");
+        assert!(after.revision() > during.canary_revision().unwrap(), "{after:?} {during:?}");
         assert_eq!((after.version, after.canary), (Some(version), 0));
-        (last, last_id) = (after.edition(), id);
+        (last, last_id) = (after.revision(), id);
     }
-    assert_eq!(change(store, Change::TakeBack { id: None }).await, Outcome::Missing);
-    assert_eq!(current(store).await.edition(), last);
+    assert_eq!(change(store, CanaryChange::TakeBack { id: None }).await, CanaryResult::Missing);
+    assert_eq!(current(store).await.revision(), last);
 }
 
 async fn what_is_put_over_it_ends_it(store: &dyn Store) {
     let version = put_good(store, "a").await;
     for round in 0..2 {
         begin(store, "b").await;
-        let during = current(store).await.canary_edition().unwrap();
-        let over = |expected| Change::PutOver { document: "off", expected, note: "off" };
-        assert_eq!(change(store, over(version + round + 1)).await, Outcome::Conflict(version + round));
-        assert_eq!(change(store, over(version + round)).await, Outcome::Put(version + round + 1));
-        assert!(current(store).await.edition() > during, "another content has another number");
+        let during = current(store).await.canary_revision().unwrap();
+        let over = |expected| CanaryChange::PutOver { document: "off", expected, note: "off" };
+        assert_eq!(change(store, over(version + round + 1)).await, CanaryResult::Conflict(version + round));
+        assert_eq!(change(store, over(version + round)).await, CanaryResult::Put(version + round + 1));
+        assert!(current(store).await.revision() > during, "another content has another number");
         assert_eq!(store.canary().await.unwrap(), None);
     }
     let before = current(store).await;
-    let over = Change::PutOver { document: "on", expected: version + 2, note: "on" };
-    assert_eq!(change(store, over).await, Outcome::Put(version + 3), "without one it is as a put");
+    let over = CanaryChange::PutOver { document: "on", expected: version + 2, note: "on" };
+    assert_eq!(change(store, over).await, CanaryResult::Put(version + 3), "without one it is as a put");
     assert_eq!(current(store).await, Current { version: Some(version + 3), ..before });
     assert_eq!(store.get_rules(version + 3).await.unwrap().as_deref(), Some("on"));
 }
@@ -138,13 +140,13 @@ async fn only_the_one_that_is_named_is_ended(store: &dyn Store) {
     put_good(store, "a").await;
     let id = begin(store, "b").await;
     let other = Some(id + 1);
-    assert_eq!(change(store, Change::Promote { id: other, note: "" }).await, Outcome::Runs(id));
-    assert_eq!(change(store, Change::TakeBack { id: other }).await, Outcome::Runs(id));
-    assert_eq!(change(store, Change::TakeBack { id: None }).await, Outcome::TakenBack(id));
+    assert_eq!(change(store, CanaryChange::Promote { id: other, note: "" }).await, CanaryResult::Runs(id));
+    assert_eq!(change(store, CanaryChange::TakeBack { id: other }).await, CanaryResult::Runs(id));
+    assert_eq!(change(store, CanaryChange::TakeBack { id: None }).await, CanaryResult::TakenBack(id));
 }
 
 async fn a_file_waits_for_its_end(store: &dyn Store) {
-    let file = |document| Put { document, expected: None, note: "file", from_file: true };
+    let file = |document| NewVersion { document, expected: None, note: "file", from_file: true };
     let put_file = async |document| store.put_rules(&file(document)).await.unwrap();
     let Stored::New(version) = put_file("a").await else { panic!("it is put") };
     let id = begin(store, "b").await;
@@ -152,6 +154,6 @@ async fn a_file_waits_for_its_end(store: &dyn Store) {
     for _ in 0..2 {
         assert_eq!(put_file("c").await, Stored::Canary(id), "it is news until it is put");
     }
-    change(store, Change::TakeBack { id: None }).await;
+    change(store, CanaryChange::TakeBack { id: None }).await;
     assert_eq!(put_file("c").await, Stored::New(version + 1));
 }

@@ -2,14 +2,14 @@
 
 use redis::AsyncCommands;
 use weir_budget::budget::BudgetId;
-use weir_budget::escrow::{Claim, Draw};
-use weir_budget::plan::Entry;
+use weir_budget::escrow::{AcquireRequest, Claim};
+use weir_budget::plan::PlanEntry;
 use weir_sync::store::redis::{Options, Redis as RedisStore};
-use weir_sync::store::{Batch, Store, StoreError};
+use weir_sync::store::{ChargeBatch, Store, StoreError};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
-use weir_wire::law::Law;
 use weir_wire::quota::Period;
+use weir_wire::refill_policy::RefillPolicy;
 
 use crate::refusing::Log;
 use crate::together::scripts;
@@ -24,13 +24,13 @@ async fn bounded(redis: &Redis) -> RedisStore {
     store
 }
 
-fn flood(values: std::ops::Range<u64>) -> Vec<Entry> {
+fn flood(values: std::ops::Range<u64>) -> Vec<PlanEntry> {
     let quick = quota(1_000, Period::Second, 1_000);
     values.map(|value| entry(&value.to_be_bytes(), quick, vec![count(1, 1, 1)])).collect()
 }
 
-fn batch(entries: &[Entry]) -> Batch<'_> {
-    Batch { member: "eu", pop: "fra1", entries }
+fn batch(entries: &[PlanEntry]) -> ChargeBatch<'_> {
+    ChargeBatch { member: "eu", pop: "fra1", entries }
 }
 
 // I2
@@ -84,16 +84,16 @@ async fn a_strict_rules_keys_have_a_ceiling_too() {
     let redis = Redis::start().await;
     let (store, mut connection) = (bounded(&redis).await, redis.connection().await);
     let claim = Claim::of(1, 0, 1);
-    let draw = |value: u64| Draw {
+    let draw = |value: u64| AcquireRequest {
         id: id(&value.to_be_bytes()),
         quota: quota(1, Period::Second, 10),
         lease_us: 2_000_000,
-        law: Law::Steady,
+        refill_policy: RefillPolicy::Continuous,
         window: None,
         claims: vec![claim],
     };
     let draws: Vec<_> = (0..200).map(draw).collect();
-    let answers = store.draw("fra1", &draws).await;
+    let answers = store.acquire("fra1", &draws).await;
     assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), MOST);
     let names: Vec<String> = connection.keys("weir:*{per-address:*").await.unwrap();
     assert!(names.len() <= MOST, "{}", names.len());

@@ -4,14 +4,14 @@
 
 use std::time::{Duration, Instant};
 
-use weir_budget::escrow::{Claim, Draw};
+use weir_budget::escrow::{AcquireRequest, Claim};
 use weir_budget::store_clock::MARGIN_US;
-use weir_sync::store::{Batch, Store};
+use weir_sync::store::{ChargeBatch, Store};
 use weir_tests::redis::{Redis, Setup};
 use weir_tests::redis_cluster::Cluster;
 use weir_tests::wait::until;
-use weir_wire::law::Law;
 use weir_wire::quota::Period;
+use weir_wire::refill_policy::RefillPolicy;
 
 use crate::server::Server;
 use crate::{charge, charge_as, connected, count, entry, id, in_reach, open, quota};
@@ -26,8 +26,15 @@ async fn with_own_clock() -> Redis {
 async fn draw_all(store: &dyn Store, value: &[u8], epoch: u64) -> u64 {
     let claims = vec![Claim::of(epoch, 0, 1_000)];
     let quota = quota(1, Period::Second, 1_000);
-    let draw = Draw { id: id(value), quota, lease_us: 2_000_000, law: Law::Steady, window: None, claims };
-    store.draw("fra1", &[draw]).await.remove(0).unwrap().given
+    let draw = AcquireRequest {
+        id: id(value),
+        quota,
+        lease_us: 2_000_000,
+        refill_policy: RefillPolicy::Continuous,
+        window: None,
+        claims,
+    };
+    store.acquire("fra1", &[draw]).await.remove(0).unwrap().given
 }
 
 /// The most tokens, one a second, that may have refilled since then, and a margin.
@@ -102,7 +109,7 @@ async fn a_call_that_finds_a_jump_is_refused_and_sent_once_more_and_no_other() {
     let charge_all = async |admitted| {
         let entries: Vec<_> =
             (0..20).map(|key| entry(&[key], quota, vec![count(1, admitted, admitted)])).collect();
-        let accounts = store.charge(&Batch { member: "fra", pop: "fra1", entries: &entries }).await;
+        let accounts = store.charge(&ChargeBatch { member: "fra", pop: "fra1", entries: &entries }).await;
         accounts.into_iter().map(|account| account.unwrap().charged).sum::<u64>()
     };
     assert_eq!(charge_all(200).await, 4_000);
@@ -146,7 +153,7 @@ async fn a_jump_of_one_node_of_a_cluster_is_its_own() {
     let charge_all = async |admitted| {
         let entries: Vec<_> =
             (0..60).map(|key| entry(&[key], quota, vec![count(1, admitted, admitted)])).collect();
-        let accounts = store.charge(&Batch { member: "fra", pop: "fra1", entries: &entries }).await;
+        let accounts = store.charge(&ChargeBatch { member: "fra", pop: "fra1", entries: &entries }).await;
         accounts.into_iter().map(|account| account.ok().map(|account| account.deficit_ns)).collect()
     };
     let began = Instant::now();

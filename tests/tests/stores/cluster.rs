@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use weir_budget::budget::BudgetId;
-use weir_budget::plan::Entry;
+use weir_budget::plan::PlanEntry;
 use weir_sync::store::address::NodeMap;
 use weir_sync::store::redis::{Options, Redis as RedisStore, budget_key};
-use weir_sync::store::{Batch, Store, StoreError};
+use weir_sync::store::{ChargeBatch, Store, StoreError};
 use weir_tests::link::Link;
 use weir_tests::redis_cluster::{Cluster, operate};
 use weir_tests::wait::until;
-use weir_wire::messages::{Key, Report, Rule, Settled};
+use weir_wire::messages::{BudgetRule, Key, Report, Settled};
 use weir_wire::sharing::Sharing;
 
 use crate::refusing::Log;
@@ -39,9 +39,9 @@ async fn with_a_store_of(timeout_ms: u32, options: Options) -> (Cluster, RedisSt
 
 /// Charges every key up to `admitted` tokens; what each was charged.
 async fn charge_all(store: &RedisStore, admitted: u64) -> Vec<Result<u64, StoreError>> {
-    let entries: Vec<Entry> =
+    let entries: Vec<PlanEntry> =
         (0..KEYS).map(|key| entry(&[key], slow(), vec![count(1, admitted, admitted)])).collect();
-    let accounts = store.charge(&Batch { member: "fra", pop: "fra1", entries: &entries }).await;
+    let accounts = store.charge(&ChargeBatch { member: "fra", pop: "fra1", entries: &entries }).await;
     accounts.into_iter().map(|account| account.map(|account| account.charged)).collect()
 }
 
@@ -106,7 +106,7 @@ async fn of_a_report_the_keys_of_living_masters_are_settled_each_by_itself() {
     weir_sync.ready().await;
     let report = |sequence| {
         let strict = Sharing { strict: true, ..Sharing::of(slow()) };
-        let rule = |name: &str, sharing| Rule { name: name.into(), quota: slow(), sharing };
+        let rule = |name: &str, sharing| BudgetRule { name: name.into(), quota: slow(), sharing };
         let rules = vec![rule("bounded", Sharing::of(slow())), rule("strict", strict)];
         let key = |rule| {
             move |value| Key {

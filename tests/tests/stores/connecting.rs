@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
-use weir_sync::store::dial::{DialError, Files};
+use weir_sync::store::dial::{DialError, LoginFiles};
 use weir_sync::store::redis::Redis as RedisStore;
-use weir_sync::store::{Batch, Store, StoreError};
+use weir_sync::store::{ChargeBatch, Store, StoreError};
 use weir_tests::redis::{Redis, Setup};
 use weir_tests::redis_cluster::Cluster;
 use weir_tests::wait::until;
@@ -72,7 +72,7 @@ async fn refusal(store: &RedisStore) -> StoreError {
 
 /// Works over `url` as the user of an ACL; a wrong password, a wrong user and no user are refused, and the reason does
 /// not show the password.
-async fn an_acl_user_gets_in(url: &str, files: &Files) {
+async fn an_acl_user_gets_in(url: &str, files: &LoginFiles) {
     works(&open_with(url, files)).await;
     for (right, wrong) in [("correct-", "battery-"), ("weir-user", "battery-user"), ("weir-user", "")] {
         let refused = url.replace(right, wrong);
@@ -86,14 +86,14 @@ async fn an_acl_user_gets_in(url: &str, files: &Files) {
 #[tokio::test]
 async fn an_acl_user_and_its_password_are_given() {
     let redis = Redis::start_with(with_a_user(None)).await;
-    an_acl_user_gets_in(&redis.url(), &Files::default()).await;
+    an_acl_user_gets_in(&redis.url(), &LoginFiles::default()).await;
 }
 
 #[tokio::test]
 async fn an_acl_user_and_its_password_are_given_over_tls() {
     let (folder, issuer) = (Folder::new(), Issuer::new("ours"));
     let redis = Redis::start_with(with_a_user(Some(issuer.sign("127.0.0.1")))).await;
-    let files = Files { ca: Some(folder.file("ca.pem", &issuer.pem())), ..Files::default() };
+    let files = LoginFiles { ca: Some(folder.file("ca.pem", &issuer.pem())), ..LoginFiles::default() };
     an_acl_user_gets_in(&redis.url(), &files).await;
     works(&open_with(&redis.url().replace("rediss://", "valkeys://"), &files)).await;
 }
@@ -101,7 +101,7 @@ async fn an_acl_user_and_its_password_are_given_over_tls() {
 #[tokio::test]
 async fn an_acl_user_and_its_password_are_given_at_a_socket() {
     let redis = Redis::start_with(with_a_user(None)).await;
-    an_acl_user_gets_in(&redis.socket(), &Files::default()).await;
+    an_acl_user_gets_in(&redis.socket(), &LoginFiles::default()).await;
     for scheme in ["redis+unix", "valkey+unix"] {
         works(&open(&redis.socket().replace("unix", scheme))).await;
     }
@@ -120,15 +120,17 @@ async fn only_the_certificates_it_is_given_are_trusted() {
     let redis = Redis::start_with(Setup { tls, ..with_a_password("over-tls") }).await;
     works(&open_with(
         &redis.url(),
-        &Files { ca: Some(folder.file("ca.pem", &issuer.pem())), ..Files::default() },
+        &LoginFiles { ca: Some(folder.file("ca.pem", &issuer.pem())), ..LoginFiles::default() },
     ))
     .await;
-    let stranger =
-        Files { ca: Some(folder.file("other.pem", &Issuer::new("theirs").pem())), ..Files::default() };
+    let stranger = LoginFiles {
+        ca: Some(folder.file("other.pem", &Issuer::new("theirs").pem())),
+        ..LoginFiles::default()
+    };
     let error = refusal(&open_with(&redis.url(), &stranger)).await.to_string();
     assert!(error.contains("certificate") && error.contains("store_ca_file"), "{error}");
     let other_name = redis.url().replace("127.0.0.1", "localhost");
-    let files = Files { ca: Some(folder.file("ca.pem", &issuer.pem())), ..Files::default() };
+    let files = LoginFiles { ca: Some(folder.file("ca.pem", &issuer.pem())), ..LoginFiles::default() };
     let error = refusal(&open_with(&other_name, &files)).await.to_string();
     assert!(error.contains("127.0.0.1") && error.contains("not valid for name"), "{error}");
 }
@@ -143,14 +145,14 @@ async fn a_client_certificate_is_shown_where_it_is_asked_for() {
     };
     let redis = Redis::start_with(setup).await;
     let ca = Some(folder.file("ca.pem", &issuer.pem()));
-    let shown = |name: &str, (cert, key): (String, String)| Files {
+    let shown = |name: &str, (cert, key): (String, String)| LoginFiles {
         ca: ca.clone(),
         client_cert: Some(folder.file(&format!("{name}.pem"), &cert)),
         client_key: Some(folder.file(&format!("{name}.key"), &key)),
-        ..Files::default()
+        ..LoginFiles::default()
     };
     works(&open_with(&redis.url(), &shown("weir", issuer.sign("weir-sync")))).await;
-    let none = Files { ca: ca.clone(), ..Files::default() };
+    let none = LoginFiles { ca: ca.clone(), ..LoginFiles::default() };
     let error = refusal(&open_with(&redis.url(), &none)).await.to_string();
     assert!(error.contains("store_client_cert_file"), "{error}");
     let error = refusal(&open_with(&redis.url(), &shown("other", other.sign("weir-sync")))).await.to_string();
@@ -164,8 +166,8 @@ async fn a_cluster_over_tls_is_shown_a_client_certificate() {
     let setup = Setup { tls, client_ca: Some(issuer.pem()), ..Setup::default() };
     let cluster = Cluster::start_masters_with(&setup).await;
     let (cert, key) = issuer.sign("weir-sync");
-    let ca = Files { ca: Some(folder.file("ca.pem", &issuer.pem())), ..Files::default() };
-    let files = Files {
+    let ca = LoginFiles { ca: Some(folder.file("ca.pem", &issuer.pem())), ..LoginFiles::default() };
+    let files = LoginFiles {
         client_cert: Some(folder.file("weir.pem", &cert)),
         client_key: Some(folder.file("weir.key", &key)),
         ..ca.clone()
@@ -173,7 +175,7 @@ async fn a_cluster_over_tls_is_shown_a_client_certificate() {
     let store = open_with(&cluster.url(), &files);
     let entries: Vec<_> = (0..60).map(|key| entry(&[key], slow(), vec![count(1, 5, 5)])).collect();
     until("every key to be charged", async || {
-        let batch = Batch { member: "fra", pop: "fra1", entries: &entries };
+        let batch = ChargeBatch { member: "fra", pop: "fra1", entries: &entries };
         store.charge(&batch).await.iter().all(Result::is_ok).then_some(())
     })
     .await;
@@ -192,7 +194,8 @@ async fn a_password_in_a_file_is_read_for_each_connection() {
     let folder = Folder::new();
     let redis = Redis::start_with(with_a_user(None)).await;
     let url = redis.url().replace(":correct-horse", "");
-    let files = Files { password: Some(folder.file("password", "correct-horse\n")), ..Files::default() };
+    let files =
+        LoginFiles { password: Some(folder.file("password", "correct-horse\n")), ..LoginFiles::default() };
     works(&open_with(&url, &files)).await;
     folder.file("password", "battery-staple\n");
     let store = open_with(&url, &files);
@@ -206,22 +209,24 @@ async fn a_password_in_a_file_is_read_for_each_connection() {
 async fn files_of_no_use_are_named_at_the_start() {
     let folder = Folder::new();
     let (cert, key) = Issuer::new("ours").sign("weir-sync");
-    let refused = |files: Files| -> DialError {
+    let refused = |files: LoginFiles| -> DialError {
         RedisStore::new("rediss://127.0.0.1", crate::Options { files, ..options() }).err().unwrap()
     };
-    let gone = refused(Files { ca: Some("/nowhere/ca.pem".into()), ..Files::default() }).to_string();
+    let gone =
+        refused(LoginFiles { ca: Some("/nowhere/ca.pem".into()), ..LoginFiles::default() }).to_string();
     assert!(gone.starts_with("store_ca_file: cannot read /nowhere/ca.pem"), "{gone}");
-    let swapped = Files {
+    let swapped = LoginFiles {
         client_cert: Some(folder.file("a", &key)),
         client_key: Some(folder.file("b", &cert)),
-        ..Files::default()
+        ..LoginFiles::default()
     };
     let swapped = refused(swapped).to_string();
     assert!(swapped.starts_with("store_client_cert_file: expected certificates"), "{swapped}");
     let path = folder.file("d", "");
     fs::write(&path, [0xff, 0xfe, b'p']).unwrap();
-    let binary = refused(Files { password: Some(path), ..Files::default() }).to_string();
+    let binary = refused(LoginFiles { password: Some(path), ..LoginFiles::default() }).to_string();
     assert!(binary.starts_with("store_password_file: expected UTF-8"), "{binary}");
-    let empty = refused(Files { password: Some(folder.file("c", "\n")), ..Files::default() }).to_string();
+    let empty =
+        refused(LoginFiles { password: Some(folder.file("c", "\n")), ..LoginFiles::default() }).to_string();
     assert!(empty.starts_with("store_password_file: expected a password"), "{empty}");
 }

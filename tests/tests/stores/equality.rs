@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use redis::aio::MultiplexedConnection;
 use weir_budget::budget::{Account, Budget, BudgetId, COUNT_MAX, Charge, Count, DEFICIT_NS_MAX, Demand};
-use weir_budget::plan::Entry;
+use weir_budget::plan::PlanEntry;
 use weir_budget::source::MADE_MS_MAX;
 use weir_sync::store::redis::budget_key;
-use weir_sync::store::{Batch, Store};
+use weir_sync::store::{ChargeBatch, Store};
 use weir_tests::kept_budget::{KeptBudget, Number};
 use weir_tests::redis::Redis;
 use weir_wire::quota::{Period, Quota};
@@ -57,7 +57,7 @@ impl Random {
 
     /// What report `report` says of a budget: of one of three anything, and of one of three others little more
     /// than before, at a rate at which they are full again and again.
-    fn entry(&mut self, report: u64) -> Entry {
+    fn entry(&mut self, report: u64) -> PlanEntry {
         let name = self.pick(b"abcdef");
         let is_light = name > b'c';
         let counts = (0..self.below(4)).map(|_| Count {
@@ -73,7 +73,7 @@ impl Random {
         });
         let counts = counts.collect();
         let quota = if is_light { quota(999_983, Period::Second, 1_000_000) } else { self.quota() };
-        Entry {
+        PlanEntry {
             id: id(&[name]),
             quota,
             sharing: Sharing::of(quota),
@@ -113,9 +113,9 @@ async fn agrees_with_the_reference(
             step(connection, by_us).await;
             stepped_us += by_us;
         }
-        let entries: Vec<Entry> = (0..=random.below(3)).map(|_| random.entry(report)).collect();
+        let entries: Vec<PlanEntry> = (0..=random.below(3)).map(|_| random.entry(report)).collect();
         let (member, pop) = (random.pick(&["fra", "iad/0", "iad/1"]), random.pick(&["one", "two"]));
-        let batch = Batch { member, pop, entries: &entries };
+        let batch = ChargeBatch { member, pop, entries: &entries };
         let at = usize::try_from(random.below(stores.len() as u64)).unwrap();
         let accounts = all(stores[at].charge(&batch).await);
         for (entry, account) in batch.entries.iter().zip(accounts) {

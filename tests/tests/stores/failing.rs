@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use redis::AsyncCommands;
 use weir_budget::budget::{COUNT_MAX, GRACE_US, KEPT_US_MAX, MEMBERS_MAX, SOURCES_MAX, STEP_KEPT_US};
+use weir_budget::fan_out::SPREAD_KEPT_US;
 use weir_budget::hot::HotKey;
-use weir_budget::spread::SPREAD_KEPT_US;
 use weir_sync::store::redis::budget_key;
 use weir_sync::store::{Store, StoreError};
 use weir_tests::kept_budget::{KeptBudget, Number};

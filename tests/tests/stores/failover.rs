@@ -10,7 +10,7 @@ use weir_sync::store::redis::budget_key;
 use weir_tests::redis_cluster::{Cluster, operate};
 use weir_tests::redis_sentinels::Sentinels;
 use weir_tests::wait::until;
-use weir_wire::messages::{Key, Reply, Report, Rule};
+use weir_wire::messages::{BudgetRule, Key, Reply, Report};
 use weir_wire::sharing::Sharing;
 
 use crate::server::Server;
@@ -36,7 +36,7 @@ struct Outcome {
 
 /// POP `pop` has admitted `admitted` tokens of each key, none of which is confirmed.
 pub(crate) fn report(pop: u32, admitted: u64) -> Report {
-    let rules = vec![Rule { name: "per-address".into(), quota: slow(), sharing: Sharing::of(slow()) }];
+    let rules = vec![BudgetRule { name: "per-address".into(), quota: slow(), sharing: Sharing::of(slow()) }];
     let key = |value| Key {
         value: vec![value],
         epoch: 1,

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::json;
 use weir_sync::document::{Document, Form};
-use weir_sync::orders::ask;
-use weir_sync::orders::order::Kind;
-use weir_sync::rules::{Change, ChangeError, RuleSets};
+use weir_sync::overrides::request;
+use weir_sync::overrides::spec::OverrideKind;
+use weir_sync::rules::{ChangeError, ChangeOrigin, RuleSets};
 use weir_tests::redis::Redis;
 
 use crate::connected;
@@ -24,7 +24,7 @@ async fn what_ran_runs_on_and_numbers_are_not_used_again() {
     let (ours, other) = (rule_sets(store.clone()), rule_sets(store));
     other.listen().await.unwrap();
     assert!(other.is_missing());
-    let before = ours.put(&document("5/s"), Some(0), &Change::default()).await.unwrap();
+    let before = ours.put(&document("5/s"), Some(0), &ChangeOrigin::default()).await.unwrap();
     other.listen().await.unwrap();
     assert_eq!((other.version(), other.is_missing()), (before, false));
     redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await.unwrap();
@@ -32,8 +32,8 @@ async fn what_ran_runs_on_and_numbers_are_not_used_again() {
     assert_eq!((other.version(), other.is_missing()), (before, true));
     assert_eq!(other.get(before).await.unwrap().unwrap().document, document("5/s").text());
     assert_eq!(other.current().await.unwrap(), None);
-    let ban = ask::read(Kind::Ban, &json!({"address": "192.0.2.1", "for": "1h"}), 0).unwrap();
-    let put = other.put_order(Kind::Ban, &ban, &Change::default()).await;
+    let ban = request::read(OverrideKind::Ban, &json!({"address": "192.0.2.1", "for": "1h"}), 0).unwrap();
+    let put = other.put_override(OverrideKind::Ban, &ban, &ChangeOrigin::default()).await;
     assert_eq!(put, Err(ChangeError::None), "POPs would not be told of it");
     let after = ours.put_file(&document("6/s")).await.unwrap().unwrap();
     assert!(after > before, "{after} {before}");

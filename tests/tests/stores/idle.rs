@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
-use weir_wire::messages::{Key, Report, Rule};
+use weir_wire::messages::{BudgetRule, Key, Report};
 use weir_wire::quota::{Period, Quota, Rate};
 use weir_wire::sharing::Sharing;
 
@@ -27,7 +27,7 @@ fn nearly_used() -> Report {
         asked_recently: 900,
         ..Key::default()
     };
-    let rules = vec![Rule { name: "daily".into(), quota, sharing: Sharing::of(quota) }];
+    let rules = vec![BudgetRule { name: "daily".into(), quota, sharing: Sharing::of(quota) }];
     let keys = (0..KEYS).map(key).collect();
     Report { pop: "fra1".into(), worker: 1, sequence: 1, table: 1, rules, keys, ..Report::default() }
 }

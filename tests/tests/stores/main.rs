@@ -35,12 +35,12 @@ mod trail;
 use std::time::Duration;
 
 use weir_budget::budget::{Account, BudgetId, Count, Demand};
-use weir_budget::plan::Entry;
+use weir_budget::plan::PlanEntry;
 use weir_sync::store::address::NodeMap;
-use weir_sync::store::dial::Files;
-use weir_sync::store::memory::Memory;
+use weir_sync::store::dial::LoginFiles;
+use weir_sync::store::memory::MemoryStore;
 use weir_sync::store::redis::{Options, PREFIX, Redis as RedisStore};
-use weir_sync::store::{Batch, Store, StoreError};
+use weir_sync::store::{ChargeBatch, Store, StoreError};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 use weir_wire::quota::{Period, Quota, Rate};
@@ -61,13 +61,13 @@ fn assert_hardly_any_waited(took: &[Duration]) {
     assert!(2 * waited < took.len(), "{waited} of {} waited for an answer: {took:?}", took.len());
 }
 
-fn memory() -> Memory {
+fn memory() -> MemoryStore {
     memory_with(POP_TTL)
 }
 
 /// A store in memory where a POP counts as alive for `pop_ttl`.
-fn memory_with(pop_ttl: Duration) -> Memory {
-    Memory::new(1_000, pop_ttl)
+fn memory_with(pop_ttl: Duration) -> MemoryStore {
+    MemoryStore::new(1_000, pop_ttl)
 }
 
 /// A store on `redis`, connected.
@@ -93,11 +93,11 @@ fn all<T>(answers: Vec<Result<T, StoreError>>) -> Vec<T> {
 }
 
 fn open(url: &str) -> RedisStore {
-    open_with(url, &Files::default())
+    open_with(url, &LoginFiles::default())
 }
 
 /// A store that takes the password and the certificates from files.
-fn open_with(url: &str, files: &Files) -> RedisStore {
+fn open_with(url: &str, files: &LoginFiles) -> RedisStore {
     RedisStore::new(url, Options { files: files.clone(), ..options() }).unwrap()
 }
 
@@ -106,7 +106,7 @@ fn options() -> Options {
         prefix: PREFIX.into(),
         response_timeout: TIMEOUT,
         pop_ttl: POP_TTL,
-        files: Files::default(),
+        files: LoginFiles::default(),
         nodes: NodeMap::default(),
         wait: None,
         keys_max: 1_000_000,
@@ -134,8 +134,8 @@ fn count(epoch: u64, admitted: u64, unconfirmed: u64) -> Count {
     Count { epoch, admitted, unconfirmed, span_us: 0, missing: 0, made_ms: 0 }
 }
 
-fn entry(value: &[u8], quota: Quota, counts: Vec<Count>) -> Entry {
-    Entry {
+fn entry(value: &[u8], quota: Quota, counts: Vec<Count>) -> PlanEntry {
+    PlanEntry {
         id: id(value),
         quota,
         sharing: Sharing::of(quota),
@@ -146,12 +146,17 @@ fn entry(value: &[u8], quota: Quota, counts: Vec<Count>) -> Entry {
 }
 
 /// Charges one budget in the name of region "fra" and POP "fra1".
-async fn charge(store: &dyn Store, entry: Entry) -> Result<Account, StoreError> {
+async fn charge(store: &dyn Store, entry: PlanEntry) -> Result<Account, StoreError> {
     charge_as(store, "fra", "fra1", entry).await
 }
 
-async fn charge_as(store: &dyn Store, member: &str, pop: &str, entry: Entry) -> Result<Account, StoreError> {
-    let batch = Batch { member, pop, entries: &[entry] };
+async fn charge_as(
+    store: &dyn Store,
+    member: &str,
+    pop: &str,
+    entry: PlanEntry,
+) -> Result<Account, StoreError> {
+    let batch = ChargeBatch { member, pop, entries: &[entry] };
     let mut accounts = store.charge(&batch).await;
     assert_eq!(accounts.len(), 1);
     accounts.remove(0)

@@ -1,8 +1,10 @@
 //! Orders, and what is current with them: the same in every store.
 
 use weir_sync::store::Store;
-use weir_sync::store::orders::{Change, Current, Kept, ORDERS_MAX, Orders, Outcome, Until};
-use weir_sync::store::rules::{Put, Stored};
+use weir_sync::store::overrides::{
+    Current, ORDERS_MAX, OverrideChange, OverrideResult, StoredOverride, StoredOverrides, Until,
+};
+use weir_sync::store::rules::{NewVersion, Stored};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 
@@ -18,42 +20,42 @@ for_every_store!(
 
 const HOUR: Until = Until::In(3_600_000);
 
-async fn put(store: &dyn Store, name: &str, text: &str, until: Until) -> Orders {
-    store.orders(Some(&Change::Put { name, text, until })).await.unwrap()
+async fn put(store: &dyn Store, name: &str, text: &str, until: Until) -> StoredOverrides {
+    store.orders(Some(&OverrideChange::Put { name, text, until })).await.unwrap()
 }
 
-async fn drop_it(store: &dyn Store, name: &str) -> Outcome {
-    store.orders(Some(&Change::Drop(name))).await.unwrap().outcome
+async fn drop_it(store: &dyn Store, name: &str) -> OverrideResult {
+    store.orders(Some(&OverrideChange::Drop(name))).await.unwrap().outcome
 }
 
 /// Puts a rule set; the new version.
 async fn put_rules(store: &dyn Store) -> u64 {
-    let put = Put { document: "x", expected: None, note: "put", from_file: false };
+    let put = NewVersion { document: "x", expected: None, note: "put", from_file: false };
     match store.put_rules(&put).await.unwrap() {
         Stored::New(version) => version,
         other => panic!("{other:?}"),
     }
 }
 
-fn texts(orders: &Orders) -> Vec<(&str, &str)> {
+fn texts(orders: &StoredOverrides) -> Vec<(&str, &str)> {
     orders.kept.iter().map(|kept| (kept.name.as_str(), kept.text.as_str())).collect()
 }
 
 async fn each_change_of_rules_or_orders_makes_one_edition_more(store: &dyn Store) {
     assert_eq!(store.current().await.unwrap(), Current::default());
-    assert_eq!(store.current().await.unwrap().edition(), 0);
+    assert_eq!(store.current().await.unwrap().revision(), 0);
     let version = put_rules(store).await;
-    assert_eq!(store.current().await.unwrap().edition(), version, "without orders it is the version");
+    assert_eq!(store.current().await.unwrap().revision(), version, "without orders it is the version");
     let first = put(store, "a", "1", HOUR).await;
     let number = first.current.orders;
     assert_eq!(first.current, Current { version: Some(version), orders: number, canary: 0 });
     assert!(number.abs_diff(version) < 600_000, "it begins at the time: {number} {version}");
     assert_eq!(store.orders(None).await.unwrap().current, first.current, "to ask changes nothing");
-    assert_eq!(drop_it(store, "b").await, Outcome::Missing);
+    assert_eq!(drop_it(store, "b").await, OverrideResult::Missing);
     assert_eq!(store.current().await.unwrap(), first.current);
     put_rules(store).await;
     put(store, "b", "2", HOUR).await;
-    assert_eq!(drop_it(store, "a").await, Outcome::Done);
+    assert_eq!(drop_it(store, "a").await, OverrideResult::Done);
     let expected = Current { version: Some(version + 1), orders: number + 2, canary: 0 };
     assert_eq!(store.current().await.unwrap(), expected);
     let read = store.orders(None).await.unwrap();
@@ -66,7 +68,7 @@ async fn the_last_order_of_a_name_counts(store: &dyn Store) {
     put(store, "a", "2", HOUR).await;
     let read = put(store, "b", "3", Until::At(9_999_999_999_999)).await;
     assert_eq!(texts(&read), [("a", "2"), ("b", "3")], "the oldest first");
-    let Kept { id, at_ms, until_ms, .. } = read.kept[1];
+    let StoredOverride { id, at_ms, until_ms, .. } = read.kept[1];
     assert_eq!((id, until_ms), (read.current.orders, 9_999_999_999_999));
     assert!(at_ms <= read.now_ms && read.now_ms - at_ms < 600_000, "{read:?}");
     assert_eq!(read.kept[0].until_ms - read.kept[0].at_ms, 3_600_000);
@@ -89,17 +91,17 @@ async fn an_order_ends_by_itself(store: &dyn Store) {
 
 async fn bounds_the_orders(store: &dyn Store) {
     for n in 0..ORDERS_MAX {
-        assert_eq!(put(store, &n.to_string(), "x", HOUR).await.outcome, Outcome::Done);
+        assert_eq!(put(store, &n.to_string(), "x", HOUR).await.outcome, OverrideResult::Done);
     }
     let full = put(store, "more", "x", HOUR).await;
-    assert_eq!((full.outcome, full.kept.len()), (Outcome::Full, ORDERS_MAX));
-    assert_eq!(put(store, "7", "y", HOUR).await.outcome, Outcome::Done, "in place of another");
-    assert_eq!(drop_it(store, "8").await, Outcome::Done);
-    assert_eq!(put(store, "more", "x", HOUR).await.outcome, Outcome::Done);
+    assert_eq!((full.outcome, full.kept.len()), (OverrideResult::Full, ORDERS_MAX));
+    assert_eq!(put(store, "7", "y", HOUR).await.outcome, OverrideResult::Done, "in place of another");
+    assert_eq!(drop_it(store, "8").await, OverrideResult::Done);
+    assert_eq!(put(store, "more", "x", HOUR).await.outcome, OverrideResult::Done);
 }
 
 async fn takes_any_text(store: &dyn Store) {
     let (name, text) = ("a b\r\n\0\u{e9}", " 1 2 3 \r\n\0\u{e9}");
     assert_eq!(texts(&put(store, name, text, HOUR).await), [(name, text)]);
-    assert_eq!(drop_it(store, name).await, Outcome::Done);
+    assert_eq!(drop_it(store, name).await, OverrideResult::Done);
 }

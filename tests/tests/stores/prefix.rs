@@ -1,19 +1,19 @@
 //! Two fleets that share a Redis: neither sees anything of the other.
 
 use redis::AsyncCommands as _;
-use weir_budget::ban::{BannedKey, Said};
+use weir_budget::ban::{BanState, BannedKey};
 use weir_budget::hot::HotKey;
 use weir_budget::pops::PopNote;
 use weir_sync::store::Store;
-use weir_sync::store::orders::{Change, Until};
+use weir_sync::store::overrides::{OverrideChange, Until};
 use weir_sync::store::redis::{Options, Redis as RedisStore};
-use weir_sync::store::rules::{Put, Stored};
+use weir_sync::store::rules::{NewVersion, Stored};
 use weir_tests::redis::{Redis, acl};
 use weir_tests::redis_cluster::Cluster;
 use weir_wire::sharing::Sharing;
 
 use crate::refusing::with_a_user;
-use crate::strict::{claim, draw};
+use crate::strict::{acquire, claim};
 use crate::taking::take;
 use crate::{charge, count, entry, id, in_reach, options, slow};
 
@@ -29,22 +29,22 @@ async fn fleet(url: &str, prefix: &str) -> RedisStore {
 async fn fill(store: &dyn Store, name: &str) -> Vec<String> {
     let charged = charge(store, entry(b"a", slow(), vec![count(1, 10, 10)])).await.unwrap();
     let claims = vec![claim(1, 0, 60)];
-    let drawn = store.draw("fra1", &[draw(b"b", slow(), LONG_US, claims)]).await.remove(0).unwrap();
+    let drawn = store.acquire("fra1", &[acquire(b"b", slow(), LONG_US, claims)]).await.remove(0).unwrap();
     let taken = take(store, b"c", 100).await;
-    let put = Put { document: name, expected: Some(0), note: "put", from_file: false };
+    let put = NewVersion { document: name, expected: Some(0), note: "put", from_file: false };
     let Stored::New(version) = store.put_rules(&put).await.unwrap() else { panic!("another's rule set") };
-    let change = Change::Put { name, text: "text", until: Until::In(3_600_000) };
+    let change = OverrideChange::Put { name, text: "text", until: Until::In(3_600_000) };
     let orders = store.orders(Some(&change)).await.unwrap();
     let (sharing, quota) = (Sharing::of(slow()), slow());
     let hot = HotKey { id: id(name.as_bytes()), quota, sharing, rests: false, rank: 1 };
     let hot = store.hot(&[hot]).await.unwrap();
-    let ban = BannedKey { id: id(name.as_bytes()), for_ms: 60_000, said: Said::Banned };
+    let ban = BannedKey { id: id(name.as_bytes()), for_ms: 60_000, said: BanState::Banned };
     let bans = store.bans(&[ban]).await.unwrap();
     let note = PopNote { pop: name.into(), version: 0, refused: 0 };
     store.note_pops("fra/a", &[note]).await.unwrap();
     let pops = (store.register(name).await.unwrap(), store.fleet().await.unwrap().len());
-    store.say_busy(name, "text").await.unwrap();
-    let busy = store.busy().await.unwrap();
+    store.store_top_keys(name, "text").await.unwrap();
+    let busy = store.top_keys().await.unwrap();
     let document = store.get_rules(version).await.unwrap();
     vec![
         format!("{} tokens are missing", charged.deficit_ns.div_ceil(slow().token_ns())),

@@ -3,14 +3,14 @@
 use std::time::SystemTime;
 
 use redis::AsyncCommands;
-use weir_budget::escrow::{Claim, Draw, Drawn, NO_LEASE};
+use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, NO_LEASE};
 use weir_sync::store::Store;
 use weir_sync::store::redis::escrow_key;
 use weir_tests::redis::{Redis, Setup};
 use weir_tests::wait::until;
 use weir_wire::calendar::{Calendar, DAY_US};
-use weir_wire::law::Law;
 use weir_wire::quota::{Period, Quota};
+use weir_wire::refill_policy::RefillPolicy;
 
 use crate::{POP_TTL, all, connected, connected_with, id, memory_with, quota};
 
@@ -38,13 +38,21 @@ fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
 }
 
 /// A draw on this month's quota of a hundred.
-fn monthly(claims: &[Claim]) -> Draw {
-    let (law, window) = (Law::Window(Calendar::Month), Some(Calendar::Month.window(unix_us())));
-    Draw { id: id(b"a"), quota: hundred(), lease_us: LEASE_US, law, window, claims: claims.to_vec() }
+fn monthly(claims: &[Claim]) -> AcquireRequest {
+    let (refill_policy, window) =
+        (RefillPolicy::Window(Calendar::Month), Some(Calendar::Month.window(unix_us())));
+    AcquireRequest {
+        id: id(b"a"),
+        quota: hundred(),
+        lease_us: LEASE_US,
+        refill_policy,
+        window,
+        claims: claims.to_vec(),
+    }
 }
 
-async fn ask(store: &dyn Store, draw: Draw) -> Drawn {
-    store.draw("fra1", &[draw]).await.remove(0).unwrap()
+async fn ask(store: &dyn Store, draw: AcquireRequest) -> AcquireResult {
+    store.acquire("fra1", &[draw]).await.remove(0).unwrap()
 }
 
 async fn gives_its_count_and_no_more(store: &dyn Store) {
@@ -71,27 +79,39 @@ async fn takes_back_what_was_not_spent(store: &dyn Store) {
 
 async fn is_another_for_each_calendar(store: &dyn Store) {
     let ten = Calendar::every(3_600, 0);
-    let laws = [Calendar::Day, Calendar::Month, ten, ten.east(30)].map(Law::Window);
-    for law in laws.into_iter().chain([Law::Sliding(ten), Law::Sliding(Calendar::Day), Law::Steady]) {
-        assert_eq!(ask(store, Draw { law, ..monthly(&[claim(1, 0, 60)]) }).await.given, 60, "{law:?}");
+    let refill_policies = [Calendar::Day, Calendar::Month, ten, ten.east(30)].map(RefillPolicy::Window);
+    for refill_policy in refill_policies.into_iter().chain([
+        RefillPolicy::Sliding(ten),
+        RefillPolicy::Sliding(Calendar::Day),
+        RefillPolicy::Continuous,
+    ]) {
+        assert_eq!(
+            ask(store, AcquireRequest { refill_policy, ..monthly(&[claim(1, 0, 60)]) }).await.given,
+            60,
+            "{refill_policy:?}"
+        );
     }
 }
 
 async fn gives_nothing_without_a_window(store: &dyn Store) {
     for window in [None, Some(Calendar::Month.window(unix_us() + 100 * DAY_US))] {
-        let drawn = ask(store, Draw { window, ..monthly(&[claim(1, 0, 1)]) }).await;
+        let drawn = ask(store, AcquireRequest { window, ..monthly(&[claim(1, 0, 1)]) }).await;
         assert_eq!((drawn.leases[0], drawn.given), (NO_LEASE, 0));
     }
 }
 
 async fn answers_mixed_draws_in_order(store: &dyn Store) {
-    let draws: Vec<Draw> = (1..=20_u32)
+    let draws: Vec<AcquireRequest> = (1..=20_u32)
         .map(|n| {
-            let draw = Draw { id: id(&n.to_be_bytes()), ..monthly(&[claim(1, 0, n)]) };
-            if n.is_multiple_of(3) { Draw { law: Law::Steady, ..draw } } else { draw }
+            let draw = AcquireRequest { id: id(&n.to_be_bytes()), ..monthly(&[claim(1, 0, n)]) };
+            if n.is_multiple_of(3) {
+                AcquireRequest { refill_policy: RefillPolicy::Continuous, ..draw }
+            } else {
+                draw
+            }
         })
         .collect();
-    let answers = all(store.draw("fra1", &draws).await);
+    let answers = all(store.acquire("fra1", &draws).await);
     let given: Vec<_> = answers.iter().map(|drawn| drawn.given).collect();
     assert_eq!(given, (1..=20).collect::<Vec<u64>>());
 }
@@ -101,14 +121,14 @@ async fn a_quota_is_one_key_that_outlives_its_window() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     let drawn = ask(&store, monthly(&[claim(1, 0, 1)])).await;
-    let key = escrow_key(Law::Window(Calendar::Month), &id(b"a"));
+    let key = escrow_key(RefillPolicy::Window(Calendar::Month), &id(b"a"));
     assert_eq!(key, "weir:quota:month:{per-address:61}");
     let end_us = Calendar::Month.window(drawn.now_us).end_us;
     let expected_ms = (end_us - drawn.now_us + monthly(&[]).kept_us()).div_ceil(1_000);
     let ttl_ms: u64 = connection.pttl(&key).await.unwrap();
     assert!(ttl_ms <= expected_ms && ttl_ms > expected_ms - 5_000, "{ttl_ms} of {expected_ms}");
     // A POP that is given nothing leaves nothing behind.
-    ask(&store, Draw { id: id(b"b"), ..monthly(&[claim(1, 7, 1)]) }).await;
+    ask(&store, AcquireRequest { id: id(b"b"), ..monthly(&[claim(1, 7, 1)]) }).await;
     let keys: Vec<String> = connection.keys("weir:quota:*").await.unwrap();
     assert_eq!(keys, [key]);
 }
@@ -118,7 +138,10 @@ async fn a_quota_is_one_key_that_outlives_its_window() {
 async fn something_else_under_a_quotas_name_is_taken_for_an_exhausted_one() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    let () = connection.set(escrow_key(Law::Window(Calendar::Month), &id(b"a")), "no hash").await.unwrap();
+    let () = connection
+        .set(escrow_key(RefillPolicy::Window(Calendar::Month), &id(b"a")), "no hash")
+        .await
+        .unwrap();
     for _ in 0..2 {
         let drawn = ask(&store, monthly(&[claim(1, 0, 1)])).await;
         assert_eq!((drawn.given, drawn.deficit_ns), (0, 100 * hundred().token_ns()));
@@ -144,7 +167,7 @@ async fn a_count_survives_a_crash_of_redis_and_a_new_weir_sync() {
         assert_eq!((drawn.given, u64::from(drawn.leases[0].left)), (5, 100 - used));
     }
     // The store that lived through it goes on too.
-    until("the store to be in reach", async || store.draw("fra1", &[monthly(&[])]).await.remove(0).ok())
+    until("the store to be in reach", async || store.acquire("fra1", &[monthly(&[])]).await.remove(0).ok())
         .await;
     assert_eq!(ask(&store, monthly(&[claim(11, 5, 100)])).await.given, 60, "all that is left");
     assert_eq!(ask(&store, monthly(&[claim(12, 0, 100)])).await.given, 0);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
-use weir_budget::escrow::Drawn;
+use weir_budget::escrow::AcquireResult;
 use weir_sync::store::redis::{Options, Redis as RedisStore, escrow_key};
 use weir_sync::store::{Store, StoreError};
 use weir_tests::link::Link;
@@ -12,11 +12,11 @@ use weir_tests::redis::{Redis, Setup};
 use weir_tests::redis_cluster::Cluster;
 use weir_tests::redis_sentinels::Sentinels;
 use weir_tests::wait::until;
-use weir_wire::law::Law;
+use weir_wire::refill_policy::RefillPolicy;
 
 use crate::refusing::Log;
 use crate::server::Server;
-use crate::strict::{LONG_US, ask, claim, draw};
+use crate::strict::{LONG_US, acquire, ask, claim};
 use crate::suite::CALM_MS;
 use crate::{TIMEOUT, charge, count, entry, id, in_reach, open, options, slow};
 
@@ -74,17 +74,22 @@ async fn waiting_with(url: &str, options: Options) -> Arc<RedisStore> {
 }
 
 /// Draws `ahead` tokens of the key `value` in the name of an epoch of its own.
-async fn tokens(store: &dyn Store, value: &[u8], epoch: u64, ahead: u32) -> Result<Drawn, StoreError> {
-    ask(store, "fra1", draw(value, slow(), LONG_US, vec![claim(epoch, 0, ahead)])).await
+async fn tokens(
+    store: &dyn Store,
+    value: &[u8],
+    epoch: u64,
+    ahead: u32,
+) -> Result<AcquireResult, StoreError> {
+    ask(store, "fra1", acquire(value, slow(), LONG_US, vec![claim(epoch, 0, ahead)])).await
 }
 
 /// What draws of so many keys at once gave, a token each.
-async fn at_once(store: &Arc<RedisStore>, keys: u8) -> Vec<Result<Drawn, StoreError>> {
-    let draw = |key| {
+async fn at_once(store: &Arc<RedisStore>, keys: u8) -> Vec<Result<AcquireResult, StoreError>> {
+    let acquire = |key| {
         let store = Arc::clone(store);
         async move { tokens(&*store, &[key], 1, 1).await }
     };
-    (0..keys).map(draw).collect::<JoinSet<_>>().join_all().await
+    (0..keys).map(acquire).collect::<JoinSet<_>>().join_all().await
 }
 
 #[tokio::test]
@@ -110,9 +115,9 @@ async fn no_more_draws_go_together_than_a_server_does_in_a_moment() {
     let report = |pop: u8| {
         let store = Arc::clone(&store);
         let of = move |key: u16| {
-            draw(&[&[pop][..], &key.to_be_bytes()].concat(), slow(), LONG_US, vec![claim(1, 0, 1)])
+            acquire(&[&[pop][..], &key.to_be_bytes()].concat(), slow(), LONG_US, vec![claim(1, 0, 1)])
         };
-        async move { store.draw("fra1", &(0..500).map(of).collect::<Vec<_>>()).await }
+        async move { store.acquire("fra1", &(0..500).map(of).collect::<Vec<_>>()).await }
     };
     let drawn = (0..16).map(report).collect::<JoinSet<_>>().join_all().await;
     for drawn in drawn.into_iter().flatten() {
@@ -235,7 +240,7 @@ async fn a_dead_replica_of_a_clusters_master_hurts_its_keys_alone() {
     let store = waiting_at(&cluster.url()).await;
     let server = Server::start_waiting("fra", &cluster.url(), WAIT).await;
     server.ready().await;
-    let hurt = cluster.master_of(&escrow_key(Law::Steady, &id(&[0])), 0).await.unwrap();
+    let hurt = cluster.master_of(&escrow_key(RefillPolicy::Continuous, &id(&[0])), 0).await.unwrap();
     let port: u16 = cluster.servers[hurt].info("replication", "slave0:ip=127.0.0.1,port=").await;
     let replica = cluster.servers.iter().position(|server| server.port() == port).expect("its replica");
     cluster.servers[replica].kill();
@@ -249,7 +254,7 @@ async fn a_dead_replica_of_a_clusters_master_hurts_its_keys_alone() {
     for key in 0..30 {
         match (
             tokens(&*store, &[key], 1, 1).await,
-            cluster.master_of(&escrow_key(Law::Steady, &id(&[key])), 0).await,
+            cluster.master_of(&escrow_key(RefillPolicy::Continuous, &id(&[key])), 0).await,
         ) {
             (Ok(drawn), Some(master)) if master != hurt => given += drawn.given,
             (Err(error), Some(master)) if master == hurt => {
@@ -338,7 +343,7 @@ async fn a_fail_over_remembers_a_draw_that_a_replica_has() {
     // It has no replica now, and so gives nothing; a store that does not wait sees what it knows.
     let other = open(&group.url());
     until("a draw", async || {
-        let drawn = ask(&other, "fra2", draw(b"a", slow(), LONG_US, vec![claim(3, 0, 1)])).await.ok()?;
+        let drawn = ask(&other, "fra2", acquire(b"a", slow(), LONG_US, vec![claim(3, 0, 1)])).await.ok()?;
         assert_eq!((drawn.given, drawn.outstanding), (0, 100));
         Some(())
     })

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use weir_budget::pops::PopNote;
 use weir_sync::fleet::NOTES_MAX;
 use weir_sync::store::Store;
-use weir_sync::store::rules::{Put, Stored, VERSIONS_KEPT};
+use weir_sync::store::rules::{NewVersion, Stored, VERSIONS_KEPT};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 
@@ -26,11 +26,11 @@ for_every_store!(
 );
 
 async fn put(store: &dyn Store, document: &str, expected: Option<u64>) -> Stored {
-    store.put_rules(&Put { document, expected, note: "put", from_file: false }).await.unwrap()
+    store.put_rules(&NewVersion { document, expected, note: "put", from_file: false }).await.unwrap()
 }
 
 async fn put_file(store: &dyn Store, document: &str) -> Stored {
-    store.put_rules(&Put { document, expected: None, note: "file", from_file: true }).await.unwrap()
+    store.put_rules(&NewVersion { document, expected: None, note: "file", from_file: true }).await.unwrap()
 }
 
 /// Puts the first, and returns its version.
@@ -81,7 +81,7 @@ async fn the_last_versions_are_kept_with_their_notes(store: &dyn Store) {
     for n in 1..puts {
         let (document, note) = (n.to_string(), format!("rollback to {n}\n\u{e9}"));
         store
-            .put_rules(&Put { document: &document, expected: None, note: &note, from_file: false })
+            .put_rules(&NewVersion { document: &document, expected: None, note: &note, from_file: false })
             .await
             .unwrap();
     }
@@ -104,7 +104,7 @@ async fn a_file_is_put_once_and_not_over_what_was_put_over_it(store: &dyn Store)
     assert_eq!(put_file(store, "x").await, Stored::Same(version + 1), "it is current");
     assert_eq!(put_file(store, "a").await, Stored::New(version + 2), "the file has changed, and back");
     assert_eq!(put_file(store, "b").await, Stored::New(version + 3));
-    let expecting = Put { document: "c", expected: Some(version), note: "file", from_file: true };
+    let expecting = NewVersion { document: "c", expected: Some(version), note: "file", from_file: true };
     assert_eq!(store.put_rules(&expecting).await.unwrap(), Stored::Conflict(version + 3));
     assert_eq!(put_file(store, "c").await, Stored::New(version + 4), "a conflict is no put");
 }

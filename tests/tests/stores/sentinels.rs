@@ -4,7 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
-use weir_sync::store::dial::Files;
+use weir_sync::store::dial::LoginFiles;
 use weir_sync::store::redis::{Redis as RedisStore, budget_key};
 use weir_sync::store::{Store, StoreError};
 use weir_tests::link::Link;
@@ -119,10 +119,10 @@ async fn sentinels_with_users_of_their_own_are_asked_as_one_of_those() {
     let group = Sentinels::start_guarded().await;
     let (user, password) = WATCHER;
     let file = tempfile::NamedTempFile::new().unwrap();
-    let files = Files {
+    let files = LoginFiles {
         sentinel_user: Some(user.into()),
         sentinel_password: Some(file.path().to_str().unwrap().into()),
-        ..Files::default()
+        ..LoginFiles::default()
     };
     fs::write(file.path(), format!("{password}\n")).unwrap();
     in_reach(&open_with(&group.url(), &files)).await;

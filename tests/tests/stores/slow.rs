@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
-use weir_sync::store::{Batch, Store};
+use weir_sync::store::{ChargeBatch, Store};
 use weir_tests::link::Link;
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
-use weir_wire::messages::{Key, Reply, Report, Rule};
+use weir_wire::messages::{BudgetRule, Key, Reply, Report};
 use weir_wire::sharing::Sharing;
 
 use crate::server::Server;
@@ -67,7 +67,7 @@ async fn what_fails_on_a_connection_that_was_replaced_does_not_end_the_new_one()
     charge(&store, entry(b"b", slow(), vec![])).await.unwrap();
     link.silence();
     let entries = [entry(b"a", slow(), vec![count(1, 1, 1)])];
-    let batch = Batch { member: "fra", pop: "fra1", entries: &entries };
+    let batch = ChargeBatch { member: "fra", pop: "fra1", entries: &entries };
     // Asked once, and not looked at again before another connection is there.
     let mut late = store.charge(&batch);
     assert!(timeout(Duration::ZERO, &mut late).await.is_err());
@@ -78,7 +78,7 @@ async fn what_fails_on_a_connection_that_was_replaced_does_not_end_the_new_one()
 
 /// POP "fra1" has admitted `admitted` tokens of a key, none of which is confirmed.
 fn report(admitted: u64) -> Report {
-    let rules = vec![Rule { name: "per-address".into(), quota: slow(), sharing: Sharing::of(slow()) }];
+    let rules = vec![BudgetRule { name: "per-address".into(), quota: slow(), sharing: Sharing::of(slow()) }];
     let key = Key {
         value: b"a".to_vec(),
         epoch: 1,

@@ -2,14 +2,14 @@
 
 use redis::AsyncCommands;
 use weir_budget::budget::BudgetId;
-use weir_budget::escrow::{Claim, Draw, Drawn, ENDED_KEPT_US, HOLDERS_MAX, NO_LEASE};
+use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, ENDED_KEPT_US, HOLDERS_MAX, NO_LEASE};
 use weir_sync::store::redis::escrow_key;
 use weir_sync::store::{Store, StoreError};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
-use weir_wire::law::Law;
 use weir_wire::messages::Leased;
 use weir_wire::quota::{Period, Quota};
+use weir_wire::refill_policy::RefillPolicy;
 
 use crate::{POP_TTL, all, charge, connected, connected_with, count, entry, id, memory_with, quota, slow};
 
@@ -33,19 +33,30 @@ pub(crate) fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
     Claim::of(epoch, admitted, ahead)
 }
 
-pub(crate) fn draw(value: &[u8], quota: Quota, lease_us: u64, claims: Vec<Claim>) -> Draw {
-    Draw { id: id(value), quota, lease_us, law: Law::Steady, window: None, claims }
+pub(crate) fn acquire(value: &[u8], quota: Quota, lease_us: u64, claims: Vec<Claim>) -> AcquireRequest {
+    AcquireRequest {
+        id: id(value),
+        quota,
+        lease_us,
+        refill_policy: RefillPolicy::Continuous,
+        window: None,
+        claims,
+    }
 }
 
-pub(crate) async fn ask(store: &dyn Store, pop: &str, draw: Draw) -> Result<Drawn, StoreError> {
-    let mut drawn = store.draw(pop, &[draw]).await;
+pub(crate) async fn ask(
+    store: &dyn Store,
+    pop: &str,
+    draw: AcquireRequest,
+) -> Result<AcquireResult, StoreError> {
+    let mut drawn = store.acquire(pop, &[draw]).await;
     assert_eq!(drawn.len(), 1);
     drawn.remove(0)
 }
 
 /// Claims once for "fra1", of a budget that does not refill, on a lease that does not end.
-async fn claims(store: &dyn Store, claims: &[Claim]) -> Drawn {
-    ask(store, "fra1", draw(b"a", slow(), LONG_US, claims.to_vec())).await.unwrap()
+async fn claims(store: &dyn Store, claims: &[Claim]) -> AcquireResult {
+    ask(store, "fra1", acquire(b"a", slow(), LONG_US, claims.to_vec())).await.unwrap()
 }
 
 async fn gives_what_is_wanted_and_there(store: &dyn Store) {
@@ -80,28 +91,31 @@ async fn refuses_an_epoch_that_is_not_on_record(store: &dyn Store) {
 }
 
 async fn forgets_a_strict_budget_by_its_law(store: &dyn Store) {
-    let hourly = Law::Log(3_600);
-    let by = |law| Draw { law, ..draw(b"a", slow(), LONG_US, vec![claim(1, 0, 100)]) };
-    for law in [Law::Steady, hourly] {
-        assert_eq!(ask(store, "fra1", by(law)).await.unwrap().given, 100);
+    let hourly = RefillPolicy::Log(3_600);
+    let by = |refill_policy| AcquireRequest {
+        refill_policy,
+        ..acquire(b"a", slow(), LONG_US, vec![claim(1, 0, 100)])
+    };
+    for refill_policy in [RefillPolicy::Continuous, hourly] {
+        assert_eq!(ask(store, "fra1", by(refill_policy)).await.unwrap().given, 100);
     }
     store.forget(&id(b"a"), &[hourly]).await.unwrap();
-    let again = |law| Draw { claims: vec![claim(2, 0, 100)], ..by(law) };
-    assert_eq!(ask(store, "fra1", again(Law::Steady)).await.unwrap().given, 0, "of another law");
+    let again = |refill_policy| AcquireRequest { claims: vec![claim(2, 0, 100)], ..by(refill_policy) };
+    assert_eq!(ask(store, "fra1", again(RefillPolicy::Continuous)).await.unwrap().given, 0, "of another law");
     let anew = ask(store, "fra1", again(hourly)).await.unwrap();
     assert_eq!((anew.given, anew.outstanding), (100, 100), "and nothing is leased of it");
-    let late = Draw { claims: vec![claim(1, 40, 10)], ..by(hourly) };
+    let late = AcquireRequest { claims: vec![claim(1, 40, 10)], ..by(hourly) };
     assert_eq!(ask(store, "fra1", late).await.unwrap().leases, [NO_LEASE], "an epoch of before is over");
 }
 
 async fn ends_a_lease_and_begins_to_refill_then(store: &dyn Store) {
     // The whole burst for 200 ms; a token a millisecond.
     let (quota, lease_us) = (quota(1_000, Period::Second, 1_000), 200_000);
-    let held_us = draw(b"a", quota, lease_us, vec![]).held_us();
-    let leased = ask(store, "fra1", draw(b"a", quota, lease_us, vec![claim(1, 0, 1_000)])).await.unwrap();
+    let held_us = acquire(b"a", quota, lease_us, vec![]).held_us();
+    let leased = ask(store, "fra1", acquire(b"a", quota, lease_us, vec![claim(1, 0, 1_000)])).await.unwrap();
     assert_eq!((leased.given, leased.outstanding), (1_000, 1_000));
     let ended = until("the lease to end", async || {
-        let drawn = ask(store, "fra2", draw(b"a", quota, lease_us, vec![])).await.unwrap();
+        let drawn = ask(store, "fra2", acquire(b"a", quota, lease_us, vec![])).await.unwrap();
         let ends_us = leased.now_us + held_us;
         assert_eq!(drawn.outstanding == 0, drawn.now_us >= ends_us);
         let refilled_ns = drawn.now_us.saturating_sub(ends_us) * 1_000;
@@ -110,7 +124,7 @@ async fn ends_a_lease_and_begins_to_refill_then(store: &dyn Store) {
     })
     .await;
     assert!(ended.now_us > leased.now_us);
-    let late = ask(store, "fra1", draw(b"a", quota, lease_us, vec![claim(1, 900, 50)])).await.unwrap();
+    let late = ask(store, "fra1", acquire(b"a", quota, lease_us, vec![claim(1, 900, 50)])).await.unwrap();
     assert_eq!(late.leases, [NO_LEASE], "the epoch is over");
 }
 
@@ -126,18 +140,23 @@ async fn takes_back_what_is_not_spent(store: &dyn Store) {
 }
 
 async fn answers_draws_and_claims_in_order(store: &dyn Store) {
-    let draws: Vec<Draw> = (1..=50_u32)
+    let draws: Vec<AcquireRequest> = (1..=50_u32)
         .map(|n| {
-            draw(&n.to_be_bytes(), slow(), LONG_US, vec![claim(1, 0, n), claim(2, 0, 1), claim(1, 0, n + 1)])
+            acquire(
+                &n.to_be_bytes(),
+                slow(),
+                LONG_US,
+                vec![claim(1, 0, n), claim(2, 0, 1), claim(1, 0, n + 1)],
+            )
         })
         .collect();
-    let answers = all(store.draw("fra1", &draws).await);
+    let answers = all(store.acquire("fra1", &draws).await);
     for (n, drawn) in (1_u64..).zip(&answers) {
         let charged: Vec<u64> = drawn.leases.iter().map(|lease| lease.charged).collect();
         assert_eq!((charged, drawn.given), (vec![n, 1, n + 1], n + 2));
     }
     assert_eq!(answers.len(), 50);
-    assert!(store.draw("fra1", &[]).await.is_empty());
+    assert!(store.acquire("fra1", &[]).await.is_empty());
 }
 
 // I2
@@ -146,10 +165,10 @@ async fn bounds_the_epochs_of_a_budget(store: &dyn Store) {
     let all: Vec<u64> = (0..HOLDERS_MAX as u64).collect();
     for epochs in all.chunks(500) {
         let claims = epochs.iter().map(|epoch| claim(*epoch, 0, 1)).collect();
-        let drawn = ask(store, "fra1", draw(b"a", quota, LONG_US, claims)).await.unwrap();
+        let drawn = ask(store, "fra1", acquire(b"a", quota, LONG_US, claims)).await.unwrap();
         assert_eq!(drawn.given, epochs.len() as u64);
     }
-    let more = |claims| ask(store, "fra1", draw(b"a", quota, LONG_US, claims));
+    let more = |claims| ask(store, "fra1", acquire(b"a", quota, LONG_US, claims));
     assert_eq!(more(vec![claim(u64::MAX, 0, 1)]).await.unwrap().leases, [NO_LEASE]);
     assert_eq!(more(vec![claim(7, 1, 1)]).await.unwrap().given, 1, "one on record is served");
     let turn = more(vec![claim(7, 1, 0), claim(u64::MAX, 0, 1), claim(u64::MAX - 1, 0, 1)]).await.unwrap();
@@ -166,7 +185,7 @@ async fn takes_any_name_for_a_strict_budget(store: &dyn Store) {
     let odd = "a=1,2,3;b:}{\r\n\0 \u{e9}";
     for charged in [5, 6] {
         let ahead = u32::try_from(charged).unwrap();
-        let mut draw = draw(&[0, 255, b'}', b':'], slow(), LONG_US, vec![claim(u64::MAX, 0, ahead)]);
+        let mut draw = acquire(&[0, 255, b'}', b':'], slow(), LONG_US, vec![claim(u64::MAX, 0, ahead)]);
         draw.id = BudgetId::new(odd.into(), draw.id.value.clone());
         assert_eq!(ask(store, odd, draw).await.unwrap().leases[0].charged, charged);
     }
@@ -178,10 +197,10 @@ async fn a_strict_budget_is_one_key_that_expires() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     let quota = quota(1, Period::Second, 100);
-    let five = draw(&[10, 0xff], quota, LONG_US, vec![claim(1, 0, 5)]);
+    let five = acquire(&[10, 0xff], quota, LONG_US, vec![claim(1, 0, 5)]);
     let held_ms = five.held_us().div_ceil(1_000);
     ask(&store, "fra1", five).await.unwrap();
-    assert_eq!(escrow_key(Law::Steady, &id(&[10, 0xff])), "weir:strict:{per-address:0aff}");
+    assert_eq!(escrow_key(RefillPolicy::Continuous, &id(&[10, 0xff])), "weir:strict:{per-address:0aff}");
     let ttl_ms: u64 = connection.pttl("weir:strict:{per-address:0aff}").await.unwrap();
     // Four times the time until it is full: Redis drops keys by a clock that may jump ahead.
     let expected_ms = held_ms + 4 * 5_000 + ENDED_KEPT_US / 1_000;
@@ -201,14 +220,18 @@ async fn scripts_that_redis_has_lost_are_loaded_again_for_a_draw() {
 async fn something_else_under_a_strict_budgets_name_is_taken_for_an_empty_one() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    let () = connection.set(escrow_key(Law::Steady, &id(b"a")), "no hash").await.unwrap();
-    let () = connection.hset(escrow_key(Law::Steady, &id(b"b")), "deficit_us", "no number").await.unwrap();
+    let () = connection.set(escrow_key(RefillPolicy::Continuous, &id(b"a")), "no hash").await.unwrap();
+    let () = connection
+        .hset(escrow_key(RefillPolicy::Continuous, &id(b"b")), "deficit_us", "no number")
+        .await
+        .unwrap();
     for value in [b"a", b"b"] {
         let quota = quota(1_000, Period::Second, 10);
-        let first = ask(&store, "fra1", draw(value, quota, LONG_US, vec![claim(1, 0, 1)])).await.unwrap();
+        let first = ask(&store, "fra1", acquire(value, quota, LONG_US, vec![claim(1, 0, 1)])).await.unwrap();
         assert_eq!((first.given, first.deficit_ns), (0, quota.fill_ns()));
         until("a token", async || {
-            let drawn = ask(&store, "fra1", draw(value, quota, LONG_US, vec![claim(1, 0, 1)])).await.unwrap();
+            let drawn =
+                ask(&store, "fra1", acquire(value, quota, LONG_US, vec![claim(1, 0, 1)])).await.unwrap();
             (drawn.given == 1).then_some(())
         })
         .await;
@@ -220,13 +243,16 @@ async fn something_else_under_a_strict_budgets_name_is_taken_for_an_empty_one() 
 async fn something_else_under_a_logs_name_counts_for_as_long_as_what_was_leased() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    for (law, counts_us) in [(Law::Log(1), 1_000_000), (Law::InFlight(1), 0)] {
-        let key = escrow_key(law, &id(b"a"));
+    for (refill_policy, counts_us) in [(RefillPolicy::Log(1), 1_000_000), (RefillPolicy::InFlight(1), 0)] {
+        let key = escrow_key(refill_policy, &id(b"a"));
         let () = connection.set(&key, "no hash").await.unwrap();
         let quota = quota(1_000, Period::Second, 10);
-        let one = |epoch| Draw { law, ..draw(b"a", quota, 500_000, vec![claim(epoch, 0, 1)]) };
+        let one = |epoch| AcquireRequest {
+            refill_policy,
+            ..acquire(b"a", quota, 500_000, vec![claim(epoch, 0, 1)])
+        };
         let first = ask(&store, "fra1", one(1)).await.unwrap();
-        assert_eq!(first.given, 0, "{law:?}");
+        assert_eq!(first.given, 0, "{refill_policy:?}");
         let ends_us = first.now_us + one(1).held_us() + counts_us;
         let ttl_ms: u64 = connection.pttl(&key).await.unwrap();
         assert!(first.now_us + ttl_ms * 1_000 > ends_us, "{ttl_ms}");
@@ -235,7 +261,7 @@ async fn something_else_under_a_logs_name_counts_for_as_long_as_what_was_leased(
             (drawn.given == 1).then_some(drawn)
         })
         .await;
-        assert!(next.now_us >= ends_us, "{law:?}: {} of {ends_us}", next.now_us);
+        assert!(next.now_us >= ends_us, "{refill_policy:?}: {} of {ends_us}", next.now_us);
     }
 }
 
@@ -255,7 +281,7 @@ async fn a_killed_redis_gives_nothing_until_it_is_back() {
     let store = connected(&redis).await;
     claims(&store, &[claim(1, 0, 10)]).await;
     redis.kill();
-    let error = ask(&store, "fra1", draw(b"a", slow(), LONG_US, vec![claim(1, 0, 11)])).await.unwrap_err();
+    let error = ask(&store, "fra1", acquire(b"a", slow(), LONG_US, vec![claim(1, 0, 11)])).await.unwrap_err();
     assert!(matches!(error, StoreError::Unreachable(_) | StoreError::Slow(_)), "{error:?}");
     redis.restart().await;
     crate::in_reach(&store).await;

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use redis::AsyncCommands;
-use weir_budget::escrow::{Claim, Draw, Drawn, ENDED_KEPT_US, Escrow, EscrowId, Kind};
+use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, ClaimKind, ENDED_KEPT_US, Escrow, EscrowId};
 use weir_sync::store::Store;
 use weir_sync::store::redis::escrow_key;
 use weir_tests::redis::Redis;
 use weir_wire::calendar::{Calendar, Window};
-use weir_wire::law::Law;
 use weir_wire::messages::Leased;
 use weir_wire::quota::{Period, Quota};
+use weir_wire::refill_policy::RefillPolicy;
 
 use crate::equality::Random;
 use crate::quota::unix_us;
@@ -22,30 +22,30 @@ const DRAWS: usize = 400;
 const EPOCHS: [u64; 6] = [0, 1, 2, 3, 4, u64::MAX];
 
 /// Says the law of the next draw, and the window that it is for the one that draws. Strict budgets by each are others.
-type Laws = fn(&mut Random) -> (Law, Option<Window>);
+type Laws = fn(&mut Random) -> (RefillPolicy, Option<Window>);
 
-fn steady(_: &mut Random) -> (Law, Option<Window>) {
-    (Law::Steady, None)
+fn steady(_: &mut Random) -> (RefillPolicy, Option<Window>) {
+    (RefillPolicy::Continuous, None)
 }
 
 /// A window whose boundaries come while the test runs, or are past, or far.
-fn windows(random: &mut Random) -> (Law, Option<Window>) {
+fn windows(random: &mut Random) -> (RefillPolicy, Option<Window>) {
     if random.below(4) == 0 {
-        return (Law::Window(short(random)), None);
+        return (RefillPolicy::Window(short(random)), None);
     }
     let calendar = random.pick(&[Calendar::Month, Calendar::MonthAt(-90)]);
     if random.below(8) == 0 {
-        return (Law::Window(calendar), random.pick(&[None, Some(calendar.window(unix_us()))]));
+        return (RefillPolicy::Window(calendar), random.pick(&[None, Some(calendar.window(unix_us()))]));
     }
     let start_us = unix_us() - 2_000 + random.below(40_000);
     let end_us = start_us + 1 + random.below(60_000);
     let next_end_us = end_us + 1 + random.below(100_000);
-    (Law::Window(calendar), Some(Window { calendar, start_us, end_us, next_end_us }))
+    (RefillPolicy::Window(calendar), Some(Window { calendar, start_us, end_us, next_end_us }))
 }
 
 /// Windows that slide, and end while the test runs, or are longer.
-fn sliding(random: &mut Random) -> (Law, Option<Window>) {
-    (Law::Sliding(short(random)), None)
+fn sliding(random: &mut Random) -> (RefillPolicy, Option<Window>) {
+    (RefillPolicy::Sliding(short(random)), None)
 }
 
 fn short(random: &mut Random) -> Calendar {
@@ -54,35 +54,36 @@ fn short(random: &mut Random) -> Calendar {
 }
 
 /// Logs as short as a log can be, whose tokens come back while the test runs, and longer ones.
-fn logs(random: &mut Random) -> (Law, Option<Window>) {
-    (Law::Log(random.pick(&[1, 1, 2, 60, 400 * 86_400])), None)
+fn logs(random: &mut Random) -> (RefillPolicy, Option<Window>) {
+    (RefillPolicy::Log(random.pick(&[1, 1, 2, 60, 400 * 86_400])), None)
 }
 
 /// Requests in flight, whose leases do not end while the test runs.
-fn in_flight(random: &mut Random) -> (Law, Option<Window>) {
-    (Law::InFlight(random.pick(&[1, 300])), None)
+fn in_flight(random: &mut Random) -> (RefillPolicy, Option<Window>) {
+    (RefillPolicy::InFlight(random.pick(&[1, 300])), None)
 }
 
 /// Turns in a queue, of which nothing is leased.
-fn turns(_: &mut Random) -> (Law, Option<Window>) {
-    (Law::Turns, None)
+fn turns(_: &mut Random) -> (RefillPolicy, Option<Window>) {
+    (RefillPolicy::Queue, None)
 }
 
-fn any(random: &mut Random) -> (Law, Option<Window>) {
+fn any(random: &mut Random) -> (RefillPolicy, Option<Window>) {
     random.pick(&[steady as Laws, windows, sliding, logs, in_flight, turns])(random)
 }
 
 /// A draw that mostly says what the answers so far allow it to say.
-fn draw(
+fn acquire(
     random: &mut Random,
-    laws: Laws,
+    refill_policies: Laws,
     quotas: [Quota; 3],
     charged: &BTreeMap<(EscrowId, u64), u64>,
-) -> Draw {
+) -> AcquireRequest {
     let (value, quota) = random.pick(&[(b'a', quotas[0]), (b'b', quotas[1]), (b'c', quotas[2])]);
     let lease_us = random.pick(&[0, 64, 500, 2_000, 10_000, 30_000, 2_000_000, u64::MAX]);
-    let (law, window) = laws(random);
-    let mut draw = Draw { id: id(&[value]), quota, lease_us, law, window, claims: vec![] };
+    let (refill_policy, window) = refill_policies(random);
+    let mut draw =
+        AcquireRequest { id: id(&[value]), quota, lease_us, refill_policy, window, claims: vec![] };
     let (claims, is_lone_take) = (random.below(4), random.below(4) == 0);
     if is_lone_take {
         draw.claims.push(Claim::take(random.pick(&[1, 1, 2, 7, 60, 150])));
@@ -91,8 +92,8 @@ fn draw(
     for _ in 0..claims {
         if random.below(4) == 0 {
             let claim = match random.below(6) {
-                0 => Claim::at_once(Kind::Charge, random.pick(&[0, 1, 7, 60])),
-                1 => Claim::at_once(Kind::Refund, random.pick(&[0, 1, 7, 60, u32::MAX])),
+                0 => Claim::at_once(ClaimKind::Charge, random.pick(&[0, 1, 7, 60])),
+                1 => Claim::at_once(ClaimKind::Refund, random.pick(&[0, 1, 7, 60, u32::MAX])),
                 _ => Claim::take(random.pick(&[0, 1, 1, 7, u32::MAX])),
             };
             draw.claims.push(claim);
@@ -138,15 +139,15 @@ struct Met {
 }
 
 impl Met {
-    fn note(&mut self, draw: &Draw, drawn: &Drawn) {
+    fn note(&mut self, draw: &AcquireRequest, drawn: &AcquireResult) {
         self.given += drawn.given;
         self.outstanding = self.outstanding.max(drawn.outstanding);
         for (claim, lease) in draw.claims.iter().zip(&drawn.leases) {
-            let is_take = claim.kind == Kind::Take;
-            self.refused += usize::from(claim.kind == Kind::Lease && lease.lease_ms == 0);
+            let is_take = claim.kind == ClaimKind::Take;
+            self.refused += usize::from(claim.kind == ClaimKind::Lease && lease.lease_ms == 0);
             self.taken += usize::from(is_take && lease.charged > 0);
             self.short += usize::from(is_take && lease.charged == 0 && lease.wait_ms > 0);
-            self.refunds += usize::from(claim.kind == Kind::Refund && lease.charged > 0);
+            self.refunds += usize::from(claim.kind == ClaimKind::Refund && lease.charged > 0);
         }
         self.waits += drawn.leases.iter().filter(|lease| lease.wait_ms > 0).count();
         self.debts += usize::from(drawn.given > 0 && draw.claims.iter().all(|claim| claim.ahead == 0));
@@ -173,7 +174,7 @@ impl Met {
 
 /// Draws on `store` at random and, with the times that it says, on the reference; they must agree. Returns how many of the
 /// draws debited only what requests cost beyond what they had drawn.
-async fn agrees_with_the_reference(store: &dyn Store, laws: Laws, seed: u64) -> usize {
+async fn agrees_with_the_reference(store: &dyn Store, refill_policies: Laws, seed: u64) -> usize {
     let mut random = Random(seed);
     let mut reference: BTreeMap<EscrowId, Escrow> = BTreeMap::new();
     let mut charged = BTreeMap::new();
@@ -186,12 +187,12 @@ async fn agrees_with_the_reference(store: &dyn Store, laws: Laws, seed: u64) -> 
             quotas = [random.quota(), random.quota(), random.quota()];
         }
         let pop = random.pick(&["one", "two"]);
-        let draws: Vec<Draw> =
-            (0..=random.below(3)).map(|_| draw(&mut random, laws, quotas, &charged)).collect();
-        let answers = all(store.draw(pop, &draws).await);
+        let draws: Vec<AcquireRequest> =
+            (0..=random.below(3)).map(|_| acquire(&mut random, refill_policies, quotas, &charged)).collect();
+        let answers = all(store.acquire(pop, &draws).await);
         for (draw, drawn) in draws.iter().zip(answers) {
             let escrow = reference.entry(draw.escrow()).or_default();
-            let expected = escrow.draw(drawn.now_us, pop, draw);
+            let expected = escrow.acquire(drawn.now_us, pop, draw);
             assert_eq!(drawn, expected, "seed {seed}, turn {turn}, {draw:?}");
             for (claim, lease) in draw.claims.iter().zip(&drawn.leases) {
                 if !claim.is_at_once() && (lease.lease_ms > 0 || claim.held_us.is_none()) {
@@ -199,9 +200,9 @@ async fn agrees_with_the_reference(store: &dyn Store, laws: Laws, seed: u64) -> 
                 }
             }
             met.note(draw, &drawn);
-            has_windows |= draw.law.windows().is_some();
-            has_leases |= draw.law != Law::Turns;
-            has_takes |= !matches!(draw.law, Law::Turns | Law::InFlight(_));
+            has_windows |= draw.refill_policy.windows().is_some();
+            has_leases |= draw.refill_policy != RefillPolicy::Queue;
+            has_takes |= !matches!(draw.refill_policy, RefillPolicy::Queue | RefillPolicy::InFlight(_));
         }
     }
     assert!(met.is_much(has_windows, has_leases, has_takes), "seed {seed}: {met:?}");
@@ -214,8 +215,8 @@ async fn redis_agrees_with_the_reference_to_the_bit() {
     let redis = Redis::start().await;
     let store = connected(&redis).await;
     let mut debts = 0;
-    for (seed, laws) in [1, 2, 3, 4, 0x5eed, u64::MAX].into_iter().flat_map(each_law) {
-        debts += agrees_with_the_reference(&store, laws, seed).await;
+    for (seed, refill_policies) in [1, 2, 3, 4, 0x5eed, u64::MAX].into_iter().flat_map(each_law) {
+        debts += agrees_with_the_reference(&store, refill_policies, seed).await;
         let mut connection = redis.connection().await;
         redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await.unwrap();
     }
@@ -226,14 +227,15 @@ async fn redis_agrees_with_the_reference_to_the_bit() {
 #[tokio::test]
 async fn memory_agrees_with_the_reference_to_the_bit() {
     let mut debts = 0;
-    for (seed, laws) in [1, 2, 3, 4, 0x5eed, u64::MAX].into_iter().flat_map(each_law) {
-        debts += agrees_with_the_reference(&memory(), laws, seed).await;
+    for (seed, refill_policies) in [1, 2, 3, 4, 0x5eed, u64::MAX].into_iter().flat_map(each_law) {
+        debts += agrees_with_the_reference(&memory(), refill_policies, seed).await;
     }
     assert!(debts > 10, "{debts}");
 }
 
 fn each_law(seed: u64) -> [(u64, Laws); 7] {
-    [steady, windows, sliding, logs, in_flight, turns, any].map(|laws: Laws| (seed, laws))
+    [steady, windows, sliding, logs, in_flight, turns, any]
+        .map(|refill_policies: Laws| (seed, refill_policies))
 }
 
 /// Redis's clock cannot be set back here; what it wrote can be set forward, which is the same to it.
@@ -243,25 +245,25 @@ async fn a_clock_that_steps_back_is_the_same_to_both() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     let hundred = quota(100, Period::Second, 100);
-    let one = |epoch, admitted, ahead| Draw {
+    let one = |epoch, admitted, ahead| AcquireRequest {
         id: id(b"a"),
         quota: hundred,
         lease_us: 2_000_000,
-        law: Law::Steady,
+        refill_policy: RefillPolicy::Continuous,
         window: None,
         claims: vec![Claim::of(epoch, admitted, ahead)],
     };
-    let first = store.draw("fra1", &[one(1, 0, 60)]).await.remove(0).unwrap();
-    let (forward_us, key) = (3_600_000_000, escrow_key(Law::Steady, &id(b"a")));
+    let first = store.acquire("fra1", &[one(1, 0, 60)]).await.remove(0).unwrap();
+    let (forward_us, key) = (3_600_000_000, escrow_key(RefillPolicy::Continuous, &id(b"a")));
     let until_us = first.now_us + forward_us + one(1, 0, 0).held_us();
     let () = connection.hset(&key, "at_us", first.now_us + forward_us).await.unwrap();
     let () = connection.hset(&key, holder(), format!("60 0 {until_us}")).await.unwrap();
 
     let mut reference = Escrow::default();
-    reference.draw(first.now_us + forward_us, "fra1", &one(1, 0, 60));
+    reference.acquire(first.now_us + forward_us, "fra1", &one(1, 0, 60));
     for draw in [one(1, 10, 60), one(2, 0, 5), one(1, 20, 0)] {
-        let drawn = store.draw("fra1", std::slice::from_ref(&draw)).await.remove(0).unwrap();
-        assert_eq!(drawn, reference.draw(drawn.now_us, "fra1", &draw), "{draw:?}");
+        let drawn = store.acquire("fra1", std::slice::from_ref(&draw)).await.remove(0).unwrap();
+        assert_eq!(drawn, reference.acquire(drawn.now_us, "fra1", &draw), "{draw:?}");
     }
     let ttl_ms: u64 = connection.pttl(&key).await.unwrap();
     assert!(ttl_ms < 20_000, "it would be kept for {ttl_ms} ms");
@@ -271,11 +273,11 @@ async fn a_clock_that_steps_back_is_the_same_to_both() {
 async fn a_window_that_was_entered_goes_on_for_both_where_the_clock_steps_back() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    let of = |epoch, admitted, ahead| Draw {
+    let of = |epoch, admitted, ahead| AcquireRequest {
         id: id(b"a"),
         quota: quota(100, Period::Day, 100),
         lease_us: 600_000_000,
-        law: Law::Window(Calendar::Day),
+        refill_policy: RefillPolicy::Window(Calendar::Day),
         window: None,
         claims: vec![Claim::of(epoch, admitted, ahead)],
     };
@@ -283,8 +285,9 @@ async fn a_window_that_was_entered_goes_on_for_both_where_the_clock_steps_back()
     let tomorrow_us = Calendar::Day.window(unix_us()).end_us + 3_600_000_000;
     let first = of(1, 0, 60);
     let mut reference = Escrow::default();
-    let drawn = reference.draw(tomorrow_us, "fra1", &first);
-    let (key, until_us) = (escrow_key(Law::Window(Calendar::Day), &id(b"a")), tomorrow_us + first.held_us());
+    let drawn = reference.acquire(tomorrow_us, "fra1", &first);
+    let (key, until_us) =
+        (escrow_key(RefillPolicy::Window(Calendar::Day), &id(b"a")), tomorrow_us + first.held_us());
     let end_us = Calendar::Day.window(tomorrow_us).end_us;
     let head = [
         ("deficit_us", 60),
@@ -301,8 +304,8 @@ async fn a_window_that_was_entered_goes_on_for_both_where_the_clock_steps_back()
 
     for (epoch, admitted, ahead) in [(1, 10, 60), (2, 0, 50), (1, 20, 0), (3, 0, 1)] {
         let draw = of(epoch, admitted, ahead);
-        let drawn = store.draw("fra1", std::slice::from_ref(&draw)).await.remove(0).unwrap();
-        assert_eq!(drawn, reference.draw(drawn.now_us, "fra1", &draw), "{draw:?}");
+        let drawn = store.acquire("fra1", std::slice::from_ref(&draw)).await.remove(0).unwrap();
+        assert_eq!(drawn, reference.acquire(drawn.now_us, "fra1", &draw), "{draw:?}");
     }
 }
 
@@ -318,24 +321,33 @@ async fn redis_forgets_an_ended_epoch_in_time() {
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
     let slow = quota(1, Period::Day, 100);
     let claims = vec![Claim::of(1, 0, 5)];
-    let five =
-        [Draw { id: id(b"a"), quota: slow, lease_us: 10_000_000, law: Law::Steady, window: None, claims }];
-    let first = store.draw("fra1", &five).await.remove(0).unwrap();
+    let five = [AcquireRequest {
+        id: id(b"a"),
+        quota: slow,
+        lease_us: 10_000_000,
+        refill_policy: RefillPolicy::Continuous,
+        window: None,
+        claims,
+    }];
+    let first = store.acquire("fra1", &five).await.remove(0).unwrap();
     for (ended_us, given) in [(ENDED_KEPT_US / 2, 0), (ENDED_KEPT_US, 5)] {
         let record = format!("5 0 {}", first.now_us - ended_us);
-        let () = connection.hset(escrow_key(Law::Steady, &id(b"a")), holder(), record).await.unwrap();
+        let () =
+            connection.hset(escrow_key(RefillPolicy::Continuous, &id(b"a")), holder(), record).await.unwrap();
         assert_eq!(
-            store.draw("fra1", &five).await.remove(0).unwrap().given,
+            store.acquire("fra1", &five).await.remove(0).unwrap().given,
             given,
             "ended {ended_us} us ago"
         );
     }
     // Nobody claims it again: it goes when a lease has ended, and all are looked at.
     let record = format!("5 0 {}", first.now_us - ENDED_KEPT_US);
-    let () = connection.hset(escrow_key(Law::Steady, &id(b"a")), holder(), record).await.unwrap();
-    let () = connection.hset(escrow_key(Law::Steady, &id(b"a")), "next_us", 0).await.unwrap();
-    all(store.draw("fra2", &five).await);
-    let is_kept: bool = connection.hexists(escrow_key(Law::Steady, &id(b"a")), holder()).await.unwrap();
+    let () =
+        connection.hset(escrow_key(RefillPolicy::Continuous, &id(b"a")), holder(), record).await.unwrap();
+    let () = connection.hset(escrow_key(RefillPolicy::Continuous, &id(b"a")), "next_us", 0).await.unwrap();
+    all(store.acquire("fra2", &five).await);
+    let is_kept: bool =
+        connection.hexists(escrow_key(RefillPolicy::Continuous, &id(b"a")), holder()).await.unwrap();
     assert!(!is_kept);
 }
 
@@ -344,7 +356,7 @@ async fn redis_forgets_an_ended_epoch_in_time() {
 async fn redis_gives_whole_tokens_exactly() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    let key = escrow_key(Law::Steady, &id(b"a"));
+    let key = escrow_key(RefillPolicy::Continuous, &id(b"a"));
     for (token_ns, burst, levels) in
         [(12_342_857_142_859, 2_799, 2_700..2_790), (4_399_120_515_142, 4_096, 4_090..4_096_u64)]
     {
@@ -358,9 +370,15 @@ async fn redis_gives_whole_tokens_exactly() {
             let () = connection.del(&key).await.unwrap();
             let () = connection.hset_multiple(&key, &state).await.unwrap();
             let claims = vec![Claim::of(1, 0, u32::MAX)];
-            let all =
-                [Draw { id: id(b"a"), quota: odd, lease_us: 1, law: Law::Steady, window: None, claims }];
-            let drawn = store.draw("fra1", &all).await.remove(0).unwrap();
+            let all = [AcquireRequest {
+                id: id(b"a"),
+                quota: odd,
+                lease_us: 1,
+                refill_policy: RefillPolicy::Continuous,
+                window: None,
+                claims,
+            }];
+            let drawn = store.acquire("fra1", &all).await.remove(0).unwrap();
             assert_eq!(drawn.given, level_ns / token_ns, "{level_ns} ns");
             assert_eq!(drawn.deficit_ns, deficit_ns + drawn.given * token_ns);
         }

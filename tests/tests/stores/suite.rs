@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use weir_budget::budget::{BudgetId, Demand, SOURCES_KEPT, SOURCES_MAX};
 use weir_budget::hot::{HOT_MAX, HotKey};
-use weir_sync::store::{Batch, Store};
+use weir_sync::store::{ChargeBatch, Store};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
-use weir_wire::law::Law;
 use weir_wire::messages::POPS_MAX;
 use weir_wire::quota::Period;
+use weir_wire::refill_policy::RefillPolicy;
 use weir_wire::sharing::{Floor, Sharing};
 
 use crate::{POP_TTL, all, charge, charge_as, connected_with, count, entry, memory_with, quota, slow};
@@ -114,7 +114,7 @@ async fn forgets_a_budget_and_no_other(store: &dyn Store) {
     }
     let id = entry(b"a", slow(), vec![]).id;
     for _ in 0..2 {
-        store.forget(&id, &[Law::Steady]).await.unwrap();
+        store.forget(&id, &[RefillPolicy::Continuous]).await.unwrap();
     }
     let gone = charge(store, entry(b"a", slow(), vec![count(1, 31, 1)])).await.unwrap();
     assert_eq!((gone.charged, gone.deficit_ns), (1, slow().token_ns()), "what was not confirmed is charged");
@@ -161,10 +161,10 @@ async fn a_changed_quota_keeps_the_part_of_a_burst(store: &dyn Store) {
 async fn a_batch_is_answered_in_order(store: &dyn Store) {
     let entries: Vec<_> =
         (1..=200_u64).map(|n| entry(&n.to_be_bytes(), slow(), vec![count(1, n, n)])).collect();
-    let accounts = all(store.charge(&Batch { member: "fra", pop: "fra1", entries: &entries }).await);
+    let accounts = all(store.charge(&ChargeBatch { member: "fra", pop: "fra1", entries: &entries }).await);
     let charged: Vec<u64> = accounts.iter().map(|account| account.charged).collect();
     assert_eq!(charged, (1..=200).collect::<Vec<_>>());
-    let none = Batch { member: "fra", pop: "fra1", entries: &[] };
+    let none = ChargeBatch { member: "fra", pop: "fra1", entries: &[] };
     assert!(store.charge(&none).await.is_empty());
 }
 
@@ -263,7 +263,11 @@ async fn lists_hot_keys_as_they_were_named(store: &dyn Store) {
         rank: 0,
     };
     let mine = [
-        key("a:b", &[0, 255], Sharing { strict: false, local_burst: 7, floors, law: Law::Steady }),
+        key(
+            "a:b",
+            &[0, 255],
+            Sharing { strict: false, local_burst: 7, floors, refill_policy: RefillPolicy::Continuous },
+        ),
         key("\u{e9}", b":", Sharing::of(slow())),
     ];
     let mut list = store.hot(&mine).await.unwrap();

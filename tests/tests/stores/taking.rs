@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use redis::AsyncCommands;
 use tokio::task::JoinSet;
-use weir_budget::escrow::{Claim, Draw, Drawn};
+use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim};
 use weir_sync::store::Store;
 use weir_sync::store::redis::escrow_key;
 use weir_tests::link::Link;
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 use weir_wire::calendar::Calendar;
-use weir_wire::law::Law;
 use weir_wire::messages::Leased;
 use weir_wire::quota::{Period, Quota};
+use weir_wire::refill_policy::RefillPolicy;
 
 use crate::refusing::Log;
-use crate::strict::{LONG_US, ask, claim, draw};
+use crate::strict::{LONG_US, acquire, ask, claim};
 use crate::{POP_TTL, connected, connected_at, connected_with, id, memory_with, quota, slow};
 
 for_every_store!(
@@ -29,11 +29,11 @@ for_every_store!(
     gives_back_nothing_that_was_taken,
 );
 
-fn taking(value: &[u8], quota: Quota, tokens: u32) -> Draw {
-    draw(value, quota, 0, vec![Claim::take(tokens)])
+fn taking(value: &[u8], quota: Quota, tokens: u32) -> AcquireRequest {
+    acquire(value, quota, 0, vec![Claim::take(tokens)])
 }
 
-pub(crate) async fn take(store: &dyn Store, value: &[u8], tokens: u32) -> Drawn {
+pub(crate) async fn take(store: &dyn Store, value: &[u8], tokens: u32) -> AcquireResult {
     ask(store, "gateway/fra/a", taking(value, slow(), tokens)).await.unwrap()
 }
 
@@ -55,7 +55,7 @@ async fn takes_all_or_nothing(store: &dyn Store) {
 
 async fn takes_beside_leases(store: &dyn Store) {
     assert_eq!(take(store, b"a", 10).await.given, 10);
-    let leased = ask(store, "fra1", draw(b"a", slow(), LONG_US, vec![claim(1, 0, 60)])).await.unwrap();
+    let leased = ask(store, "fra1", acquire(b"a", slow(), LONG_US, vec![claim(1, 0, 60)])).await.unwrap();
     assert_eq!((leased.leases[0].charged, leased.outstanding), (60, 60));
     let short = take(store, b"a", 31).await;
     assert_eq!((short.given, short.outstanding), (0, 60));
@@ -64,14 +64,14 @@ async fn takes_beside_leases(store: &dyn Store) {
     };
     let taken = take(store, b"a", 30).await;
     assert_eq!((taken.given, taken.outstanding), (30, 60));
-    ask(store, "fra1", draw(b"a", slow(), LONG_US, vec![claim(1, 5, 0)])).await.unwrap();
+    ask(store, "fra1", acquire(b"a", slow(), LONG_US, vec![claim(1, 5, 0)])).await.unwrap();
     assert_eq!((take(store, b"a", 56).await.given, take(store, b"a", 55).await.given), (0, 55));
 }
 
 async fn takes_of_many_keys_at_once(store: &dyn Store) {
-    let draws: Vec<Draw> =
+    let draws: Vec<AcquireRequest> =
         (0..400_u32).map(|n| taking(&(n % 100).to_be_bytes(), slow(), 30 + n / 100)).collect();
-    let given = store.draw("gateway/fra/a", &draws).await;
+    let given = store.acquire("gateway/fra/a", &draws).await;
     for (draw, drawn) in draws.iter().zip(given) {
         let given = drawn.unwrap();
         // Of 30, 31, 32 and 33 the first three are there.
@@ -82,19 +82,19 @@ async fn takes_of_many_keys_at_once(store: &dyn Store) {
 
 async fn takes_in_a_window(store: &dyn Store) {
     let calendar = Calendar::every(400 * 86_400, 0);
-    for law in [Law::Window(calendar), Law::Sliding(calendar)] {
+    for refill_policy in [RefillPolicy::Window(calendar), RefillPolicy::Sliding(calendar)] {
         for (tokens, given, left) in [(60, 60, 40), (41, 0, 40), (40, 40, 0), (1, 0, 0)] {
-            let draw = Draw { law, ..taking(b"a", slow(), tokens) };
+            let draw = AcquireRequest { refill_policy, ..taking(b"a", slow(), tokens) };
             let drawn = ask(store, "gateway/fra/a", draw).await.unwrap();
-            assert_eq!((drawn.given, drawn.leases[0].left), (given, left), "{law:?}");
-            assert_eq!(drawn.leases[0].wait_ms > 0, given == 0, "{law:?}");
+            assert_eq!((drawn.given, drawn.leases[0].left), (given, left), "{refill_policy:?}");
+            assert_eq!(drawn.leases[0].wait_ms > 0, given == 0, "{refill_policy:?}");
         }
     }
 }
 
 async fn gives_back_nothing_that_was_taken(store: &dyn Store) {
     take(store, b"a", 100).await;
-    ask(store, "gateway/fra/a", draw(b"a", slow(), LONG_US, vec![claim(0, 0, 0)])).await.unwrap();
+    ask(store, "gateway/fra/a", acquire(b"a", slow(), LONG_US, vec![claim(0, 0, 0)])).await.unwrap();
     assert_eq!(take(store, b"a", 1).await.given, 0);
 }
 
@@ -102,7 +102,7 @@ async fn gives_back_nothing_that_was_taken(store: &dyn Store) {
 async fn what_is_taken_is_one_key_that_expires_when_it_is_full() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    let (key, quota) = (escrow_key(Law::Steady, &id(b"a")), quota(1, Period::Minute, 100));
+    let (key, quota) = (escrow_key(RefillPolicy::Continuous, &id(b"a")), quota(1, Period::Minute, 100));
     let mut kept_ms = 0;
     for n in 1..=3_u64 {
         ask(&store, "gateway/fra/a", taking(b"a", quota, 10)).await.unwrap();
@@ -122,12 +122,12 @@ async fn what_is_taken_is_one_key_that_expires_when_it_is_full() {
 async fn a_record_that_is_none_gives_nothing_and_holds_nobody_up() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    let key = |value: &[u8]| escrow_key(Law::Steady, &id(value));
+    let key = |value: &[u8]| escrow_key(RefillPolicy::Continuous, &id(value));
     let () = connection.set(key(b"text"), "something else").await.unwrap();
     let () = connection.hset(key(b"part"), "deficit_us", 0).await.unwrap();
     let draws = [b"text".as_slice(), b"part", b"good"].map(|value| taking(value, slow(), 1));
     let given: Vec<_> =
-        store.draw("gateway/fra/a", &draws).await.into_iter().map(|drawn| drawn.unwrap().given).collect();
+        store.acquire("gateway/fra/a", &draws).await.into_iter().map(|drawn| drawn.unwrap().given).collect();
     assert_eq!(given, [0, 0, 1], "what was given is unknown: it may have been everything");
 }
 
@@ -138,7 +138,7 @@ async fn a_take_that_nobody_waits_for_is_not_sent_and_is_no_trouble_of_the_store
     let store = connected(&redis).await;
     let draws = [taking(b"a", slow(), 1)];
     // It is given up when it has been asked for, before it is sent.
-    assert!(store.draw("gateway/fra/a", &draws).now_or_never().is_none());
+    assert!(store.acquire("gateway/fra/a", &draws).now_or_never().is_none());
     // What went wrong is said before the next probe.
     let probes = async || redis.info::<u32>("commandstats", "cmdstat_evalsha:calls=").await;
     let before = probes().await;

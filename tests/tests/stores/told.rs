@@ -9,13 +9,13 @@ use std::sync::Arc;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands as _, FromRedisValue, RedisError, Script, ScriptInvocation};
 use weir_budget::budget::{Account, Budget, COUNT_MAX, Charge, Count, Demand};
-use weir_budget::escrow::{Claim, Draw, Escrow};
+use weir_budget::escrow::{AcquireRequest, Claim, Escrow};
 use weir_budget::store_clock::{Bounds, Jump};
 use weir_sync::store::redis::{Arguments, Charging, charge_accounts, charge_script, draw_script};
 use weir_tests::redis::Redis;
 use weir_wire::calendar::Calendar;
-use weir_wire::law::Law;
 use weir_wire::quota::{Period, Quota};
+use weir_wire::refill_policy::RefillPolicy;
 
 use crate::equality::Random;
 use crate::quota::unix_us;
@@ -182,14 +182,14 @@ async fn a_draw_is_the_same_to_both() {
         let (mut random, mut references) = (Random(seed), BTreeMap::<u64, Escrow>::new());
         let (mut last_us, mut given, mut refused) = (0, 0, 0);
         let second = Calendar::every(1, 0);
-        let laws = [
-            Law::Steady,
-            Law::Window(second),
-            Law::Sliding(second),
-            Law::Sliding(Calendar::Day),
-            Law::Log(1),
-            Law::InFlight(1),
-            Law::Turns,
+        let refill_policies = [
+            RefillPolicy::Continuous,
+            RefillPolicy::Window(second),
+            RefillPolicy::Sliding(second),
+            RefillPolicy::Sliding(Calendar::Day),
+            RefillPolicy::Log(1),
+            RefillPolicy::InFlight(1),
+            RefillPolicy::Queue,
         ];
         for n in 0..DRAWS {
             let (key, quota) = (random.below(7), random.pick(&[slow(), quick()]));
@@ -197,8 +197,8 @@ async fn a_draw_is_the_same_to_both() {
             let lease_us = random.pick(&[1_000, 4_000, 30_000]);
             let claim = |_| Claim::of(random.below(4), random.below(3), random.pick(&[0, 1, 3, 30]));
             let claims = (0..n % 3).map(claim).collect();
-            let law = laws[usize::try_from(key).unwrap()];
-            let draw = Draw { id: id(b"a"), quota, lease_us, law, window: None, claims };
+            let refill_policy = refill_policies[usize::try_from(key).unwrap()];
+            let draw = AcquireRequest { id: id(b"a"), quota, lease_us, refill_policy, window: None, claims };
             let mut call = script.key(format!("weir:strict:{{{seed}:{key}}}"));
             tell(&mut call, pop, &draw);
             let row: Result<DrawRow, u64> = invoke(&mut call, bounds, &mut connection).await;
@@ -211,7 +211,7 @@ async fn a_draw_is_the_same_to_both() {
                 }
             };
             let time = bounds.at(now_us).expect("it was not refused");
-            let expected = references.entry(key).or_default().draw(time, pop, &draw);
+            let expected = references.entry(key).or_default().acquire(time, pop, &draw);
             let is = (draw.told_ns(deficit_us * 1_000 + rest_ns), outstanding, drawn);
             assert_eq!(
                 is,
@@ -239,17 +239,29 @@ async fn a_window_steps_with_the_clock_for_both() {
     let redis = Redis::start().await;
     let (mut connection, script) = (redis.connection().await, Script::new(&draw_script()));
     let (minute, step_us) = (Calendar::every(60, 7), 3_610_000_000);
-    let laws = [Law::Window(minute), Law::Sliding(minute), Law::Window(Calendar::Day)];
-    for (n, (law, is_back)) in laws.into_iter().flat_map(|law| [(law, false), (law, true)]).enumerate() {
+    let refill_policies =
+        [RefillPolicy::Window(minute), RefillPolicy::Sliding(minute), RefillPolicy::Window(Calendar::Day)];
+    for (n, (refill_policy, is_back)) in refill_policies
+        .into_iter()
+        .flat_map(|refill_policy| [(refill_policy, false), (refill_policy, true)])
+        .enumerate()
+    {
         let of = |epoch, ahead| {
             let claims = vec![Claim::of(epoch, 0, ahead)];
-            Draw { id: id(b"a"), quota: slow(), lease_us: 10_000, law, window: None, claims }
+            AcquireRequest {
+                id: id(b"a"),
+                quota: slow(),
+                lease_us: 10_000,
+                refill_policy,
+                window: None,
+                claims,
+            }
         };
         let (first, now_us) = (of(1, 6), unix_us());
         let at_us = if is_back { now_us + step_us } else { now_us - step_us };
         let length_us = if is_back { 0 } else { step_us };
         let mut reference = Escrow::default();
-        assert_eq!(reference.draw(at_us, "a", &first).given, 6);
+        assert_eq!(reference.acquire(at_us, "a", &first).given, 6);
         let end_us = reference.window_ends_us().unwrap();
         let until_us = end_us.min(at_us + first.held_us());
         let key = format!("weir:strict:{{{n}}}");
@@ -258,7 +270,7 @@ async fn a_window_steps_with_the_clock_for_both() {
         let () = connection.hset_multiple(&key, &head).await.unwrap();
         let () =
             connection.hset_multiple(&key, &[("next_us", until_us), ("last_us", until_us)]).await.unwrap();
-        if let Law::Sliding(_) = law {
+        if let RefillPolicy::Sliding(_) = refill_policy {
             let () = connection.hset(&key, "before", 0).await.unwrap();
         }
         let () =
@@ -268,7 +280,7 @@ async fn a_window_steps_with_the_clock_for_both() {
             tell(&mut call, "a", &draw);
             let bounds = Bounds { latest_us: COUNT_MAX, jump: Jump { seen_us: now_us, length_us } };
             let row: DrawRow = invoke(&mut call, bounds, &mut connection).await.unwrap();
-            let expected = reference.draw(bounds.at(row.4).unwrap(), "a", &draw);
+            let expected = reference.acquire(bounds.at(row.4).unwrap(), "a", &draw);
             let wait_ms = expected.leases[0].wait_ms;
             assert_eq!(
                 (row.2, row.3, row.7),
@@ -278,7 +290,7 @@ async fn a_window_steps_with_the_clock_for_both() {
             let written_us: u64 = connection.hget(&key, "end_us").await.unwrap();
             assert_eq!(Some(written_us), reference.window_ends_us(), "{draw:?}");
             assert!(
-                law == Law::Window(Calendar::Day) || written_us < row.4 + 120_000_000,
+                refill_policy == RefillPolicy::Window(Calendar::Day) || written_us < row.4 + 120_000_000,
                 "it did not step: {draw:?}"
             );
         }
@@ -286,21 +298,21 @@ async fn a_window_steps_with_the_clock_for_both() {
 }
 
 /// What the script is told of a draw.
-fn tell(call: &mut ScriptInvocation<'_>, pop: &str, draw: &Draw) {
+fn tell(call: &mut ScriptInvocation<'_>, pop: &str, draw: &AcquireRequest) {
     call.arg(pop).arg(draw.token_ns() / 1_000).arg(draw.token_ns() % 1_000).arg(draw.quota.burst());
     call.arg(draw.leased_us()).arg(draw.held_us());
-    call.arg(match draw.law {
-        Law::Steady => "steady",
-        Law::Window(_) => "window",
-        Law::Sliding(_) => "sliding",
-        Law::Log(_) | Law::InFlight(_) => "log",
-        Law::Turns => "turns",
+    call.arg(match draw.refill_policy {
+        RefillPolicy::Continuous => "steady",
+        RefillPolicy::Window(_) => "window",
+        RefillPolicy::Sliding(_) => "sliding",
+        RefillPolicy::Log(_) | RefillPolicy::InFlight(_) => "log",
+        RefillPolicy::Queue => "turns",
     });
-    let even = draw.law.windows().and_then(Calendar::even);
+    let even = draw.refill_policy.windows().and_then(Calendar::even);
     let (length_s, phase_us) =
         even.map_or((0, -1), |(length_s, phase_s)| (length_s, i64::from(phase_s) * 1_000_000));
     let window_us = u64::from(length_s) * 1_000_000;
-    call.arg(draw.law.counts_us().unwrap_or(window_us)).arg(phase_us).arg(&[0; 3]);
+    call.arg(draw.refill_policy.counts_us().unwrap_or(window_us)).arg(phase_us).arg(&[0; 3]);
     call.arg(draw.ask_again_us()).arg(draw.kept_us());
     for claim in &draw.claims {
         call.arg(format!("{:016x}", claim.epoch)).arg(claim.admitted).arg(claim.ahead).arg(&[0; 2]);

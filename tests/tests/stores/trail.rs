@@ -7,12 +7,12 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use serde_json::Value;
 use tokio::sync::watch;
+use weir_sync::audit::event::ChangeEvent;
+use weir_sync::audit::{AuditLog, AuditSettings};
 use weir_sync::metrics::{Metrics, OfSink};
 use weir_sync::store::address::NodeMap;
-use weir_sync::store::dial::Files;
+use weir_sync::store::dial::LoginFiles;
 use weir_sync::store::stream::StreamSettings;
-use weir_sync::trail::event::Changed;
-use weir_sync::trail::{Settings, Trail};
 use weir_tests::redis::{Redis, Setup};
 use weir_tests::redis_cluster::Cluster;
 use weir_tests::wait::until;
@@ -23,19 +23,19 @@ use crate::TIMEOUT;
 const STREAM_KEY: &str = "weir:trail";
 
 /// A trail into the stream at `url`, and what it counts.
-fn trail(url: &str, entries_max: usize) -> (Trail, Arc<Metrics>, watch::Sender<u64>) {
+fn trail(url: &str, entries_max: usize) -> (AuditLog, Arc<Metrics>, watch::Sender<u64>) {
     let metrics = Arc::new(Metrics::new("fra").0);
     let stream = StreamSettings {
         url: url.into(),
         key: STREAM_KEY.into(),
-        files: Files::default(),
+        files: LoginFiles::default(),
         nodes: NodeMap::default(),
         response_timeout: TIMEOUT,
         entries_max,
     };
-    let settings = Settings { stream: Some(stream), queue_max: 100, ..Settings::default() };
+    let settings = AuditSettings { stream: Some(stream), queue_max: 100, ..AuditSettings::default() };
     let reread = watch::Sender::default();
-    let (trail, writers) = Trail::new(settings, "fra/a", &metrics, &reread.subscribe()).unwrap();
+    let (trail, writers) = AuditLog::new(settings, "fra/a", &metrics, &reread.subscribe()).unwrap();
     for writer in writers {
         tokio::spawn(writer.run());
     }
@@ -43,8 +43,13 @@ fn trail(url: &str, entries_max: usize) -> (Trail, Arc<Metrics>, watch::Sender<u
 }
 
 /// Something that was changed.
-fn change(trail: &Trail, note: &str) {
-    trail.change(Changed { what: "rules", author: "admin".into(), note: note.into(), ..Changed::default() });
+fn change(trail: &AuditLog, note: &str) {
+    trail.change(ChangeEvent {
+        what: "rules",
+        author: "admin".into(),
+        note: note.into(),
+        ..ChangeEvent::default()
+    });
 }
 
 fn lost(metrics: &Metrics) -> u64 {

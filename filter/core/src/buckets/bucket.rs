@@ -16,7 +16,7 @@ pub struct Bucket {
 
 /// The result of taking tokens from a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Take {
+pub enum TakeResult {
     /// The tokens were there; carries the bucket without them.
     Taken(Bucket),
     /// The tokens are not there yet.
@@ -76,27 +76,27 @@ impl Bucket {
     /// Takes `cost` tokens at `now`, if they are there.
     ///
     /// A `now` earlier than one seen before makes the bucket look emptier, never fuller (invariant I8).
-    pub fn take(self, quota: &Quota, cost: u32, now: Time) -> Take {
+    pub fn take(self, quota: &Quota, cost: u32, now: Time) -> TakeResult {
         self.take_within(quota.token_ns().saturating_mul(u64::from(cost)), quota.fill_ns(), quota, now)
     }
 
     /// Takes `cost_ns` nanoseconds of refill, if no more than `most_ns` are missing afterwards.
-    fn take_within(self, cost_ns: u64, most_ns: u64, quota: &Quota, now: Time) -> Take {
+    fn take_within(self, cost_ns: u64, most_ns: u64, quota: &Quota, now: Time) -> TakeResult {
         self.take_sanely(cost_ns, most_ns, now + quota.fill_ns() + debt_ns_max(quota), now)
     }
 
     #[inline]
-    fn take_sanely(self, cost_ns: u64, most_ns: u64, sane: Time, now: Time) -> Take {
+    fn take_sanely(self, cost_ns: u64, most_ns: u64, sane: Time, now: Time) -> TakeResult {
         let after = self.full_at.max(now).min(sane) + cost_ns;
         match after.nanos_since(now + most_ns) {
-            0 => Take::Taken(Self { full_at: after }),
-            wait_ns => Take::Short { wait_ns },
+            0 => TakeResult::Taken(Self { full_at: after }),
+            wait_ns => TakeResult::Short { wait_ns },
         }
     }
 
     /// [`Bucket::take`] with a precomputed cost.
     #[inline]
-    pub(crate) fn take_portion(self, portion: &Portion, now: Time) -> Take {
+    pub(crate) fn take_portion(self, portion: &Portion, now: Time) -> TakeResult {
         self.take_sanely(portion.cost, portion.most, now + portion.sane, now)
     }
 
@@ -144,7 +144,7 @@ impl Bucket {
     /// Takes `cost` tokens of a fair share at `now`. The share is a bucket of burst / `pops`, but at least
     /// `cost` tokens, that refills at rate / `pops`. It is this same bucket, charged for `pops` times as many
     /// tokens.
-    pub fn take_share(self, quota: &Quota, cost: u32, pops: u32, now: Time) -> Take {
+    pub fn take_share(self, quota: &Quota, cost: u32, pops: u32, now: Time) -> TakeResult {
         let worth = u64::from(pops.max(1)).saturating_mul(u64::from(cost));
         let cost_ns = quota.token_ns().saturating_mul(worth);
         self.take_within(cost_ns, quota.fill_ns().max(cost_ns), quota, now)
@@ -152,13 +152,13 @@ impl Bucket {
 
     /// Takes `cost` tokens at `now` from a bucket that refills at rate / `parts`. It is this same bucket: it
     /// must have `cost` tokens, and is charged for `parts` times as many.
-    pub fn take_slowly(self, quota: &Quota, cost: u32, parts: u32, now: Time) -> Take {
+    pub fn take_slowly(self, quota: &Quota, cost: u32, parts: u32, now: Time) -> TakeResult {
         match self.take(quota, cost, now) {
-            Take::Taken(after) => {
+            TakeResult::Taken(after) => {
                 let more = u64::from(parts.saturating_sub(1)).saturating_mul(u64::from(cost));
-                Take::Taken(Self { full_at: after.full_at + quota.token_ns().saturating_mul(more) })
+                TakeResult::Taken(Self { full_at: after.full_at + quota.token_ns().saturating_mul(more) })
             }
-            short @ Take::Short { .. } => short,
+            short @ TakeResult::Short { .. } => short,
         }
     }
 
@@ -198,11 +198,11 @@ mod tests {
 
     fn take(bucket: &mut Bucket, quota: &Quota, now: Time) -> bool {
         match bucket.take(quota, 1, now) {
-            Take::Taken(after) => {
+            TakeResult::Taken(after) => {
                 *bucket = after;
                 true
             }
-            Take::Short { .. } => false,
+            TakeResult::Short { .. } => false,
         }
     }
 
@@ -210,14 +210,14 @@ mod tests {
     fn admits_its_burst_at_once_and_no_more() {
         let (quota, mut bucket) = (quota(10, 5), Bucket::FULL);
         assert_eq!((0..20).filter(|_| take(&mut bucket, &quota, T0)).count(), 5);
-        assert_eq!(bucket.take(&quota, 1, T0), Take::Short { wait_ns: 100_000_000 });
+        assert_eq!(bucket.take(&quota, 1, T0), TakeResult::Short { wait_ns: 100_000_000 });
     }
 
     #[test]
     fn the_wait_is_true_to_the_nanosecond() {
         let (quota, mut bucket) = (quota(3, 1), Bucket::FULL);
         assert!(take(&mut bucket, &quota, T0));
-        let Take::Short { wait_ns } = bucket.take(&quota, 1, T0 + 5) else { panic!("has a token") };
+        let TakeResult::Short { wait_ns } = bucket.take(&quota, 1, T0 + 5) else { panic!("has a token") };
         assert!(!take(&mut bucket, &quota, T0 + 4 + wait_ns));
         assert!(take(&mut bucket, &quota, T0 + 5 + wait_ns));
     }
@@ -225,17 +225,17 @@ mod tests {
     #[test]
     fn more_than_the_burst_never_fits() {
         let quota = quota(10, 5);
-        assert!(matches!(Bucket::FULL.take(&quota, 6, T0), Take::Short { .. }));
-        assert!(matches!(Bucket::FULL.take(&quota, u32::MAX, T0), Take::Short { .. }));
+        assert!(matches!(Bucket::FULL.take(&quota, 6, T0), TakeResult::Short { .. }));
+        assert!(matches!(Bucket::FULL.take(&quota, u32::MAX, T0), TakeResult::Short { .. }));
     }
 
     #[test]
     fn what_costs_more_takes_as_much_as_so_many_that_cost_one() {
         let quota = quota(10, 12);
-        let times = |n: u32, take: fn(Bucket, &Quota) -> Take| {
+        let times = |n: u32, take: fn(Bucket, &Quota) -> TakeResult| {
             (0..n).try_fold(Bucket::FULL, |bucket, _| match take(bucket, &quota) {
-                Take::Taken(after) => Some(after),
-                Take::Short { .. } => None,
+                TakeResult::Taken(after) => Some(after),
+                TakeResult::Short { .. } => None,
             })
         };
         assert_eq!(times(1, |b, q| b.take_share(q, 3, 4, T0)), times(3, |b, q| b.take_share(q, 1, 4, T0)));
@@ -245,7 +245,7 @@ mod tests {
         assert!(times(1, |b, q| b.take_share(q, 5, 4, T0)).is_some());
         assert!(matches!(
             times(1, |b, q| b.take_share(q, 1, 4, T0)).map(|b| b.take_share(&quota, 5, 4, T0)),
-            Some(Take::Short { .. })
+            Some(TakeResult::Short { .. })
         ));
     }
 
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(capped.tokens(&quota, T0), 2);
         assert_eq!(capped.capped(&quota, 9_000, T0), capped);
         let debt = capped.capped(&quota, -5_000, T0);
-        assert_eq!(debt.take(&quota, 1, T0), Take::Short { wait_ns: 600_000_000 });
+        assert_eq!(debt.take(&quota, 1, T0), TakeResult::Short { wait_ns: 600_000_000 });
         let nonsense = Bucket::FULL.capped(&quota, i64::MIN, T0);
         assert_eq!(nonsense.fill_ns(T0), quota.fill_ns() + debt_ns_max(&quota));
     }
@@ -274,7 +274,7 @@ mod tests {
             for (step, cost) in steps {
                 now = Time::from_nanos(now.as_nanos().saturating_add_signed(step));
                 (earliest, latest) = (earliest.min(now), latest.max(now));
-                if let Take::Taken(after) = bucket.take(&quota, cost, now) {
+                if let TakeResult::Taken(after) = bucket.take(&quota, cost, now) {
                     bucket = after;
                     admitted += u64::from(cost);
                 }
@@ -298,8 +298,8 @@ mod tests {
                 let price = quota.token_ns() * u64::from(cost);
                 let fits = level >= price;
                 match bucket.take(&quota, cost, now) {
-                    Take::Taken(after) => { prop_assert!(fits); bucket = after; level -= price; }
-                    Take::Short { wait_ns } => {
+                    TakeResult::Taken(after) => { prop_assert!(fits); bucket = after; level -= price; }
+                    TakeResult::Short { wait_ns } => {
                         prop_assert!(!fits);
                         if cost <= burst { prop_assert_eq!(wait_ns, price - level); }
                     }

@@ -5,9 +5,9 @@
 pub mod algorithm;
 mod bucket;
 mod share;
-mod standing;
+mod status;
 
-pub use bucket::{Bucket, Take};
+pub use bucket::{Bucket, TakeResult};
 pub(crate) use bucket::{Portion, missing_ns};
 pub use share::EvenShare;
-pub use standing::Standing;
+pub use status::BucketStatus;

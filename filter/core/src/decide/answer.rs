@@ -2,17 +2,17 @@
 
 use alloc::vec::Vec;
 
-use super::decision::Outcome;
+use super::decision::DecisionKind;
 use super::hit::Hit;
-use super::judged::Verdict;
-use super::ruling::Ruling;
+use super::hit_result::HitDecision;
+use super::pending_decision::PendingDecision;
 use crate::RuleIndex;
-use crate::buckets::Standing;
-use crate::counters::Event;
+use crate::buckets::BucketStatus;
+use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
 use crate::local::Denial;
 use crate::table::slot::Slot;
-use crate::table::{Loaded, Slots};
+use crate::table::{LoadedSlot, Slots};
 use weir_rules::algorithm::Algorithm;
 use weir_wire::time::{SECOND_NS, Time};
 
@@ -21,25 +21,29 @@ const DENIED_WAIT_NS: u64 = SECOND_NS;
 
 impl Limiter {
     /// Lets the request of `hits` through. `written` are the slots that were committed for it.
-    pub(crate) fn allow(&mut self, hits: &[Hit], written: &[Loaded], now: Time) -> Ruling {
-        let mut strictest: Option<(RuleIndex, Standing)> = None;
+    pub(crate) fn allow(&mut self, hits: &[Hit], written: &[LoadedSlot], now: Time) -> PendingDecision {
+        let mut strictest: Option<(RuleIndex, BucketStatus)> = None;
         let mut hold_ns = 0;
         for hit in hits {
             self.counters.count(hit.rule, |counts| &mut counts.allowed);
-            self.counters.add(Event::Evicted, hit.judged.evicted);
-            self.counters.add(Event::Overflowed, u32::from(hit.judged.is_shared));
-            self.note_afterwards(hit, written, now);
+            self.counters.add(CountedEvent::Evicted, hit.judged.evicted);
+            self.counters.add(CountedEvent::Overflowed, u32::from(hit.judged.is_shared));
+            self.record_end_action(hit, written, now);
             hold_ns = hit.judged.taken.map_or(0, |taken| taken.hold_ns).max(hold_ns);
-            let Verdict::Fits(standing) = hit.judged.verdict else { continue };
+            let HitDecision::Fits(standing) = hit.judged.verdict else { continue };
             if strictest.is_none_or(|(other, s)| self.is_stricter((hit.rule, standing), (other, s))) {
                 strictest = Some((hit.rule, standing));
             }
         }
-        Ruling { hold_ns, ..Ruling::of(Outcome::Allow, strictest) }
+        PendingDecision { hold_ns, ..PendingDecision::of(DecisionKind::Allow, strictest) }
     }
 
     /// True if the first rule has a smaller fraction of its burst left than the second.
-    pub(super) fn is_stricter(&self, first: (RuleIndex, Standing), second: (RuleIndex, Standing)) -> bool {
+    pub(super) fn is_stricter(
+        &self,
+        first: (RuleIndex, BucketStatus),
+        second: (RuleIndex, BucketStatus),
+    ) -> bool {
         let burst = |rule| self.rule(rule).map_or(1, |rule| u64::from(rule.quota.burst()));
         u64::from(first.1.remaining) * burst(second.0) < u64::from(second.1.remaining) * burst(first.0)
     }
@@ -52,31 +56,31 @@ impl Limiter {
         slots: &mut dyn Slots,
         rooms: &mut Vec<Slot>,
         now: Time,
-    ) -> Ruling {
-        let mut longest: Option<(RuleIndex, Standing)> = None;
+    ) -> PendingDecision {
+        let mut longest: Option<(RuleIndex, BucketStatus)> = None;
         let (mut unpaid, mut banned_by) = (None, None);
         for hit in hits {
             let wait_ns = match hit.judged.verdict {
-                Verdict::Fits(_) => continue,
-                Verdict::Unpaid => {
+                HitDecision::Fits(_) => continue,
+                HitDecision::Unpaid => {
                     unpaid.get_or_insert(hit.rule);
                     continue;
                 }
-                Verdict::Denied => return self.denied(hit.rule),
-                Verdict::Banned { wait_ns } => {
+                HitDecision::Denied => return self.denied(hit.rule),
+                HitDecision::Banned { wait_ns } => {
                     let until = now + wait_ns;
-                    self.deny_cache.remember(hit.tag, Denial::ban(until), now);
+                    self.local_cache.remember(hit.tag, Denial::ban(until), now);
                     longest = longer(longest, hit.rule, wait_ns);
                     banned_by = longest.filter(|(rule, _)| *rule == hit.rule).or(banned_by);
                     continue;
                 }
-                Verdict::Thinned { wait_ns } => wait_ns,
-                Verdict::Short { wait_ns } => {
+                HitDecision::Thinned { wait_ns } => wait_ns,
+                HitDecision::Short { wait_ns } => {
                     if self.may_remember(hit.rule) {
                         let denial = Denial { cost: hit.cost, is_ban: false, until: now + wait_ns };
-                        self.deny_cache.remember(hit.tag, denial, now);
+                        self.local_cache.remember(hit.tag, denial, now);
                     }
-                    self.counters.add(Event::Overflowed, u32::from(hit.judged.is_shared));
+                    self.counters.add(CountedEvent::Overflowed, u32::from(hit.judged.is_shared));
                     wait_ns
                 }
             };
@@ -95,10 +99,12 @@ impl Limiter {
         match (longest, unpaid) {
             (Some((rule, standing)), _) => {
                 let is_banned = banned_by.is_some_and(|(by, _)| by == rule);
-                Ruling { is_banned, ..self.refused(rule, standing) }
+                PendingDecision { is_banned, ..self.refused(rule, standing) }
             }
-            (None, Some(rule)) => Ruling::refused(Outcome::Wait, rule, Standing::refused(0)),
-            (None, None) => Ruling::UNCOUNTED,
+            (None, Some(rule)) => {
+                PendingDecision::refused(DecisionKind::Wait, rule, BucketStatus::refused(0))
+            }
+            (None, None) => PendingDecision::UNCOUNTED,
         }
     }
 
@@ -114,22 +120,22 @@ impl Limiter {
         })
     }
 
-    fn denied(&mut self, rule: RuleIndex) -> Ruling {
+    fn denied(&mut self, rule: RuleIndex) -> PendingDecision {
         self.counters.count(rule, |counts| &mut counts.denied);
-        Ruling::refused(Outcome::Deny, rule, Standing::refused(DENIED_WAIT_NS))
+        PendingDecision::refused(DecisionKind::Deny, rule, BucketStatus::refused(DENIED_WAIT_NS))
     }
 
-    pub(crate) fn refused(&mut self, rule: RuleIndex, standing: Standing) -> Ruling {
+    pub(crate) fn refused(&mut self, rule: RuleIndex, standing: BucketStatus) -> PendingDecision {
         self.counters.count(rule, |counts| &mut counts.limited);
-        Ruling::refused(Outcome::Limit, rule, standing)
+        PendingDecision::refused(DecisionKind::Limit, rule, standing)
     }
 }
 
 /// The refusal with the longer wait.
 fn longer(
-    known: Option<(RuleIndex, Standing)>,
+    known: Option<(RuleIndex, BucketStatus)>,
     rule: RuleIndex,
     wait_ns: u64,
-) -> Option<(RuleIndex, Standing)> {
-    known.filter(|(_, known)| known.more_ns >= wait_ns).or(Some((rule, Standing::refused(wait_ns))))
+) -> Option<(RuleIndex, BucketStatus)> {
+    known.filter(|(_, known)| known.more_ns >= wait_ns).or(Some((rule, BucketStatus::refused(wait_ns))))
 }

@@ -3,21 +3,21 @@
 
 use alloc::vec::Vec;
 
-use super::afterwards::{Afterwards, Reserved, What};
 use super::cells::{Cells, algorithm_at};
+use super::end_action::{EndAction, EndActionKind, ReservedTokens};
 use super::hit::Hit;
-use super::meet::Met;
+use super::matching::MatchResult;
 use super::reserve;
 use crate::RuleIndex;
 use crate::buckets::algorithm;
-use crate::counters::Event;
-use crate::fleet::Take;
+use crate::counters::CountedEvent;
+use crate::fleet::Consume;
 use crate::limiter::Limiter;
 use crate::table::slot::Entry;
 use crate::table::{Slots, Updated};
 use weir_rules::algorithm::Algorithm;
 use weir_rules::request::Request;
-use weir_wire::law::Law;
+use weir_wire::refill_policy::RefillPolicy;
 use weir_wire::time::Time;
 
 /// The kind of a booking.
@@ -39,12 +39,12 @@ impl Limiter {
         request: &mut dyn Request,
         slots: &mut dyn Slots,
         now: Time,
-    ) -> Result<Vec<Take>, RuleIndex> {
+    ) -> Result<Vec<Consume>, RuleIndex> {
         let (mut scratch, times) = (self.scratch.take().unwrap_or_default(), request.times());
         let was_booking = core::mem::replace(&mut self.is_booking, true);
-        let met = self.meet(request, &mut scratch, slots.count(), now);
+        let met = self.find_matches(request, &mut scratch, slots.count(), now);
         self.is_booking = was_booking;
-        let hits = if matches!(met, Met::Counted) { scratch.hits.as_slice() } else { &[] };
+        let hits = if matches!(met, MatchResult::Counted) { scratch.hits.as_slice() } else { &[] };
         let shadow = if hits.is_empty() { &[] } else { scratch.shadow.as_slice() };
         let fixed = hits.iter().find(|hit| booking == Booking::Refund && !self.comes_back(hit.rule));
         let booked = if let Some(hit) = fixed {
@@ -61,10 +61,10 @@ impl Limiter {
     pub(crate) fn believe_again(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) {
         let mut scratch = self.scratch.take().unwrap_or_default();
         let was_booking = core::mem::replace(&mut self.is_booking, true);
-        self.meet(request, &mut scratch, slots.count(), now);
+        self.find_matches(request, &mut scratch, slots.count(), now);
         self.is_booking = was_booking;
         for hit in &scratch.hits {
-            self.deny_cache.forget(hit.tag);
+            self.local_cache.forget(hit.tag);
         }
         self.scratch = Some(scratch);
     }
@@ -86,14 +86,17 @@ impl Limiter {
         times: u32,
         slots: &mut dyn Slots,
         now: Time,
-    ) -> Option<Take> {
+    ) -> Option<Consume> {
         let rule = self.rule(hit.rule)?;
         let tokens = if rule.after.is_some() { times } else { hit.cost };
-        let (algorithm, is_strict, law) = (rule.algorithm, rule.sharing.strict, rule.sharing.law);
-        if matches!(algorithm, Algorithm::Concurrency(_)) || matches!(law, Law::InFlight(_)) {
+        let (algorithm, is_strict, refill_policy) =
+            (rule.algorithm, rule.sharing.strict, rule.sharing.refill_policy);
+        if matches!(algorithm, Algorithm::Concurrency(_))
+            || matches!(refill_policy, RefillPolicy::InFlight(_))
+        {
             return None;
         }
-        self.deny_cache.forget(hit.tag);
+        self.local_cache.forget(hit.tag);
         if is_strict && !hit.is_shadow {
             return self.book_strict(booking, hit, tokens, slots, now);
         }
@@ -106,14 +109,14 @@ impl Limiter {
         let booked = self.change_slot(hit.slot, slots, |slot| {
             if let Algorithm::TokenBucket(quota) = &algorithm {
                 reserve::hold(slot, hit.tag, quota, now);
-                let mut lodging = slot.lodge(hit.tag, now);
+                let mut lodging = slot.find_or_new(hit.tag, now);
                 reserve::give_back_tokens(&mut lodging.entry, quota, tokens, 1, |_| 0);
                 if let Entry::Watched(watched) = &mut lodging.entry {
                     watched.charged = watched.charged.min(watched.admitted);
                 }
                 return slot.put_back(&lodging, &lodging.entry, now);
             }
-            let mut cells = Cells::lodge(slot, hit.tag, overflow, &algorithm, now);
+            let mut cells = Cells::find_or_new(slot, hit.tag, overflow, &algorithm, now);
             let algorithm = algorithm_at(cells.tag, &algorithm);
             match booking {
                 Booking::Charge => {
@@ -124,7 +127,7 @@ impl Limiter {
             cells.store(slot, now)
         });
         let is_lost = matches!(booked, Updated::Gone | Updated::Failed);
-        self.counters.add(Event::Uncharged, u32::from(is_lost));
+        self.counters.add(CountedEvent::Uncharged, u32::from(is_lost));
         None
     }
 
@@ -137,9 +140,9 @@ impl Limiter {
         tokens: u32,
         slots: &mut dyn Slots,
         now: Time,
-    ) -> Option<Take> {
+    ) -> Option<Consume> {
         let spent = self.change_slot(hit.slot, slots, |slot| {
-            let mut lodging = slot.lodge(hit.tag, now);
+            let mut lodging = slot.find_or_new(hit.tag, now);
             let Entry::Watched(watched) = &mut lodging.entry else { return None };
             let spent = if booking == Booking::Charge { watched.on_hand(now).min(tokens) } else { 0 };
             watched.spend(spent, now);
@@ -150,19 +153,19 @@ impl Limiter {
         });
         let rest = tokens.saturating_sub(if let Updated::Written(spent) = spent { spent } else { 0 });
         let value = *self.keys.value(hit.key);
-        (rest > 0).then(|| Take::of(hit.rule, value, rest, hit.tag))
+        (rest > 0).then(|| Consume::of(hit.rule, value, rest, hit.tag))
     }
 
     /// The amount to consume from the budget, if the request of `done` cost `tokens` more than it had
     /// acquired.
-    pub(crate) fn book_beyond(&self, done: &Afterwards, tokens: u32) -> Option<Take> {
+    pub(crate) fn book_beyond(&self, done: &EndAction, tokens: u32) -> Option<Consume> {
         let rule = self.rule_of(done).filter(|_| tokens > 0)?;
-        Some(Take::of(rule, done.value, tokens, done.place.tag))
+        Some(Consume::of(rule, done.value, tokens, done.place.tag))
     }
 
-    fn charge_of(&self, hit: &Hit, algorithm: Algorithm) -> Option<Afterwards> {
-        Some(Afterwards {
-            what: What::Charge { after: None, reserved: Reserved::NOTHING },
+    fn charge_of(&self, hit: &Hit, algorithm: Algorithm) -> Option<EndAction> {
+        Some(EndAction {
+            what: EndActionKind::Charge { after: None, reserved: ReservedTokens::NOTHING },
             algorithm,
             place: hit.place(),
             value: *self.keys.value(hit.key),

@@ -2,9 +2,9 @@
 //! slots.
 
 use super::hit::Hit;
-use super::judged::{Judged, Verdict};
+use super::hit_result::{HitDecision, HitResult};
 use super::terms::RuleTerms;
-use crate::buckets::algorithm::{self, Answer, CELLS_MAX, Cell, NEVER_NS};
+use crate::buckets::algorithm::{self, Admission, CELLS_MAX, Cell, NEVER_NS};
 use crate::limiter::Limiter;
 use crate::table::slot::{Cold, Entry, Slot, Tag};
 use weir_rules::algorithm::Algorithm;
@@ -26,7 +26,13 @@ impl Cells {
     ///
     /// While the overflow cell is not empty, keys without cells keep using it. So a client that drained it
     /// does not get a fresh cell when there is room again.
-    pub(super) fn lodge(slot: &Slot, tag: Tag, overflow: Tag, algorithm: &Algorithm, now: Time) -> Self {
+    pub(super) fn find_or_new(
+        slot: &Slot,
+        tag: Tag,
+        overflow: Tag,
+        algorithm: &Algorithm,
+        now: Time,
+    ) -> Self {
         let is_overflowing = || slot.get(overflow).is_some_and(|entry| !entry.bucket().is_full(now));
         if Self::is_known(slot, tag, algorithm) || slot.has_room_for_cell(tag, now) && !is_overflowing() {
             return Self::at(slot, tag, algorithm.cells());
@@ -88,14 +94,14 @@ impl Cells {
 
 impl Limiter {
     /// Judges a hit whose rule counts by `algorithm`.
-    pub(crate) fn judge_cells(
+    pub(crate) fn evaluate_cells(
         hit: &Hit,
         terms: &RuleTerms,
         algorithm: &Algorithm,
         slot: &mut Slot,
         now: Time,
-    ) -> Judged {
-        let own = Cells::lodge(slot, hit.tag, terms.overflow, algorithm, now);
+    ) -> HitResult {
+        let own = Cells::find_or_new(slot, hit.tag, terms.overflow, algorithm, now);
         let tag = own.tag;
         // A single cell is stored or not. Of several, some may be stored before the room ends, so a copy is
         // needed.
@@ -107,13 +113,13 @@ impl Limiter {
         if let Some(before) = before {
             *slot = before;
         }
-        let no_room = Verdict::Short { wait_ns: ROOM_WAIT_NS };
+        let no_room = HitDecision::Short { wait_ns: ROOM_WAIT_NS };
         if tag.is_overflow() || Cells::is_known(slot, tag, algorithm) {
-            return Judged::refused(no_room, tag);
+            return HitResult::refused(no_room, tag);
         }
         let shared = Cells::at(slot, terms.overflow, 1);
         let judged = Self::take_cells(shared, hit, algorithm, slot, now);
-        judged.unwrap_or(Judged::refused(no_room, terms.overflow))
+        judged.unwrap_or(HitResult::refused(no_room, terms.overflow))
     }
 
     /// Takes the hit's cost from `cells`; none if the slot has no room for the result.
@@ -123,21 +129,21 @@ impl Limiter {
         algorithm: &Algorithm,
         slot: &mut Slot,
         now: Time,
-    ) -> Option<Judged> {
+    ) -> Option<HitResult> {
         let algorithm = &algorithm_at(cells.tag, algorithm);
         let taken = algorithm::take(algorithm, cells.all_mut(), hit.tag.bits(), hit.cost, now);
         let standing = algorithm::standing(algorithm, cells.all(), now);
         let is_shared = cells.tag.is_overflow();
-        let judged = |verdict| Judged { is_shared, ..Judged::refused(verdict, cells.tag) };
+        let judged = |verdict| HitResult { is_shared, ..HitResult::refused(verdict, cells.tag) };
         match taken {
-            Answer::Taken(taken) => {
+            Admission::Taken(taken) => {
                 let evicted = cells.store(slot, now)?;
-                Some(Judged { evicted, taken: Some(taken), ..judged(Verdict::Fits(standing)) })
+                Some(HitResult { evicted, taken: Some(taken), ..judged(HitDecision::Fits(standing)) })
             }
-            Answer::Short { wait_ns } => {
+            Admission::Short { wait_ns } => {
                 // The same wait as for a bucket: until all of it is there.
                 let wait_ns = if wait_ns == NEVER_NS { standing.full_ns } else { wait_ns };
-                Some(judged(Verdict::Short { wait_ns }))
+                Some(judged(HitDecision::Short { wait_ns }))
             }
         }
     }

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::hit::Hit;
-use crate::counters::Event;
+use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
 use crate::table::slot::{Entry, Slot, Watched};
 use crate::table::{NamedKey, Slots};
@@ -32,7 +32,7 @@ impl Limiter {
     /// Counts the request on the watch list; false if the list has no room.
     fn count_watched(&mut self, hit: &Hit, now: Time) -> bool {
         let has_room = self.watch.touch(&self.named(hit), hit.cost, now);
-        self.counters.add(Event::SyncDropped, u32::from(!has_room));
+        self.counters.add(CountedEvent::SyncDropped, u32::from(!has_room));
         has_room
     }
 

@@ -3,16 +3,16 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::afterwards::Afterwards;
+use super::end_action::EndAction;
 use crate::RuleIndex;
-use crate::buckets::Standing;
+use crate::buckets::BucketStatus;
 #[cfg(feature = "takes")]
-use crate::fleet::Take;
+use crate::fleet::Consume;
 use weir_wire::messages::Report;
 
 /// The kind of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum DecisionKind {
     /// Let the request through.
     Allow,
     /// Answer in place of the upstream: a rule has no tokens for it.
@@ -32,7 +32,7 @@ pub enum Decision {
     Allow {
         /// The strictest of the rules that counted the request, and its quota status; none if no rule counted
         /// it.
-        strictest: Option<(RuleIndex, Standing)>,
+        strictest: Option<(RuleIndex, BucketStatus)>,
         /// The quota status for the client; none if no rule asks for it.
         told: Option<Box<QuotaStatus>>,
         /// Rules in shadow that would have refused the request.
@@ -40,12 +40,12 @@ pub enum Decision {
         /// Nanoseconds to hold the request until its turn in a leaky bucket.
         hold_ns: u64,
         /// Actions for the end of the request; each is to be done once.
-        afterwards: Vec<Afterwards>,
+        afterwards: Vec<EndAction>,
     },
     /// Answer in place of the upstream: a rule refuses the request.
     Refuse {
         /// The reason for the refusal.
-        reason: Reason,
+        reason: LimitReason,
         /// The refusing rule and the quota status for the client.
         status: QuotaStatus,
         /// Seconds to add to `Retry-After`, so that refused clients do not all return at once.
@@ -56,10 +56,10 @@ pub enum Decision {
     /// A strict rule's tokens must be acquired first. Send this report to weir-sync, pass its reply to
     /// [`crate::limiter::Limiter::drawn`] (or a failure to `draw_failed`), and decide again.
     Wait(Box<Report>),
-    /// A strict rule's tokens must be consumed from the budget first. Pass the budget's answer to the edge,
+    /// A strict rule's tokens must be consumed from the budget first. Pass the budget's answer to the engine,
     /// which decides again.
     #[cfg(feature = "takes")]
-    Take(Box<Take>),
+    Take(Box<Consume>),
 }
 
 /// The quota status that is sent to a client.
@@ -68,7 +68,7 @@ pub struct QuotaStatus {
     /// The strictest rule.
     pub rule: RuleIndex,
     /// The client's quota status under that rule.
-    pub standing: Standing,
+    pub standing: BucketStatus,
     /// Contents besides that rule's own policy; none in most cases.
     pub beside: Option<Box<Beside>>,
 }
@@ -106,7 +106,7 @@ pub struct Policy {
 
 /// The reason why a rule refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum LimitReason {
     /// The rule has no tokens for it.
     Limit,
     /// A penalty or an operator has banned the key.
@@ -117,21 +117,21 @@ pub enum Reason {
 
 impl Decision {
     /// The kind of this decision.
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> DecisionKind {
         match self {
-            Self::Allow { .. } => Outcome::Allow,
-            Self::Refuse { reason: Reason::Limit | Reason::Ban, .. } => Outcome::Limit,
-            Self::Refuse { reason: Reason::Deny, .. } => Outcome::Deny,
-            Self::Block => Outcome::Block,
-            Self::Wait(_) => Outcome::Wait,
+            Self::Allow { .. } => DecisionKind::Allow,
+            Self::Refuse { reason: LimitReason::Limit | LimitReason::Ban, .. } => DecisionKind::Limit,
+            Self::Refuse { reason: LimitReason::Deny, .. } => DecisionKind::Deny,
+            Self::Block => DecisionKind::Block,
+            Self::Wait(_) => DecisionKind::Wait,
             #[cfg(feature = "takes")]
-            Self::Take(_) => Outcome::Wait,
+            Self::Take(_) => DecisionKind::Wait,
         }
     }
 
     /// The rule that decided, and the client's quota status under it. None if no rule decided, and none while
     /// tokens are being acquired.
-    pub fn strictest(&self) -> Option<(RuleIndex, Standing)> {
+    pub fn strictest(&self) -> Option<(RuleIndex, BucketStatus)> {
         match self {
             Self::Allow { strictest, .. } => *strictest,
             Self::Refuse { status, .. } => Some((status.rule, status.standing)),

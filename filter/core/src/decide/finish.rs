@@ -1,47 +1,47 @@
 //! The end of a request: releases and charges.
 
-use super::afterwards::{Afterwards, Reserved, What};
 use super::cells::{Cells, algorithm_at};
+use super::end_action::{EndAction, EndActionKind, ReservedTokens};
+use super::evaluate::{after_taking, rate_divisor_of};
 use super::flight::{cell_of, free};
 use super::hit::Hit;
-use super::judge::{after_taking, parts_of};
 use super::reserve;
 use crate::RuleIndex;
 use crate::buckets::Bucket;
 use crate::buckets::algorithm::{self, Cell, Receipt};
-use crate::counters::Event;
+use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
 use crate::table::slot::{Cold, Entry, Slot, Unheard};
-use crate::table::{EntryPlace, Loaded, NamedKey, Slots, Updated};
+use crate::table::{EntryPlace, LoadedSlot, NamedKey, Slots, Updated};
 use weir_rules::algorithm::Algorithm;
 use weir_wire::quota::Quota;
 use weir_wire::time::Time;
 
 impl Limiter {
     /// Records the action for the end of the request of `hit`, which fits. Its slot is among `written`.
-    pub(crate) fn note_afterwards(&mut self, hit: &Hit, written: &[Loaded], now: Time) {
+    pub(crate) fn record_end_action(&mut self, hit: &Hit, written: &[LoadedSlot], now: Time) {
         let Some(rule) = self.rule(hit.rule) else { return };
         let algorithm = rule.in_cells().unwrap_or(rule.algorithm);
         let what = match (algorithm, hit.judged.taken, &rule.after) {
             (Algorithm::Concurrency(_), Some(taken), _) => {
-                What::Release { receipt: taken.receipt, cost: hit.cost }
+                EndActionKind::Release { receipt: taken.receipt, cost: hit.cost }
             }
             (Algorithm::LeakyBucket(_), ..) => return,
             (.., after) if after.is_some() || self.is_reserving => {
                 let drawn = if self.reserves(hit.rule) { self.drawn_for(hit.tag) } else { None };
                 let reserved = if drawn.is_some() {
-                    Reserved { tokens: hit.cost, epoch: drawn, ..Reserved::NOTHING }
+                    ReservedTokens { tokens: hit.cost, epoch: drawn, ..ReservedTokens::NOTHING }
                 } else if rule.reserves || self.is_reserving && after.is_none() {
-                    Reserved::by(hit, written, now)
+                    ReservedTokens::by(hit, written, now)
                 } else {
-                    Reserved::NOTHING
+                    ReservedTokens::NOTHING
                 };
-                What::Charge { after: after.clone(), reserved }
+                EndActionKind::Charge { after: after.clone(), reserved }
             }
             _ => return,
         };
         let Some(terms) = self.terms.get(usize::from(hit.rule)) else { return };
-        self.afterwards.push(Afterwards {
+        self.afterwards.push(EndAction {
             what,
             algorithm,
             place: EntryPlace { tag: hit.judged.tag, slot: hit.slot },
@@ -52,8 +52,8 @@ impl Limiter {
 
     /// Releases the place in flight of `done`, if it is a release.
     #[allow(clippy::needless_pass_by_value, reason = "it is done once")]
-    pub fn release(&mut self, done: Afterwards, slots: &mut dyn Slots, now: Time) {
-        let What::Release { receipt, cost } = done.what else { return };
+    pub fn release(&mut self, done: EndAction, slots: &mut dyn Slots, now: Time) {
+        let EndActionKind::Release { receipt, cost } = done.what else { return };
         let (place, algorithm) = (done.place, &done.algorithm);
         // A token bucket's key has such a cell only if the fleet counts its requests in flight.
         let is_shared = !place.tag.is_cell();
@@ -69,17 +69,17 @@ impl Limiter {
         });
         if matches!(released, Updated::Failed) {
             // The place is freed when it expires.
-            self.counters.add(Event::Unreleased, 1);
+            self.counters.add(CountedEvent::Unreleased, 1);
         }
         // A report may now give the place back to the budget.
         if is_shared && let Some(rule) = self.rule_of(&done) {
-            self.deny_cache.forget(place.tag);
+            self.local_cache.forget(place.tag);
             self.learn_of(&NamedKey { place, rule, value: done.value }, now);
         }
     }
 
     /// The index of the rule; none if the rule is not in force or the POP does not report.
-    pub(super) fn rule_of(&self, done: &Afterwards) -> Option<RuleIndex> {
+    pub(super) fn rule_of(&self, done: &EndAction) -> Option<RuleIndex> {
         let rule = self.terms.iter().position(|terms| terms.salt == done.salt);
         rule.and_then(RuleIndex::of).filter(|_| self.exchange.is_some())
     }
@@ -87,8 +87,8 @@ impl Limiter {
     /// Charges `cost` tokens to the bucket of `done`, if it is a charge, even into debt. Reserved tokens
     /// count towards the cost; if more were reserved, the rest is given back.
     #[allow(clippy::needless_pass_by_value, reason = "it is done once")]
-    pub fn charge(&mut self, done: Afterwards, cost: u32, slots: &mut dyn Slots, now: Time) {
-        let What::Charge { reserved, .. } = done.what else { return };
+    pub fn charge(&mut self, done: EndAction, cost: u32, slots: &mut dyn Slots, now: Time) {
+        let EndActionKind::Charge { reserved, .. } = done.what else { return };
         if let Some(epoch) = reserved.epoch {
             return self.settle_own(epoch, cost);
         }
@@ -111,7 +111,7 @@ impl Limiter {
                     self.learn_of(&NamedKey { place: done.place, rule, value: done.value }, now);
                 }
             }
-            Updated::Gone | Updated::Failed => self.counters.add(Event::Uncharged, 1),
+            Updated::Gone | Updated::Failed => self.counters.add(CountedEvent::Uncharged, 1),
         }
     }
 }
@@ -119,8 +119,8 @@ impl Limiter {
 /// Charges a token bucket `cost` tokens less the reserved ones, or gives back the rest. Returns true if the
 /// key is watched and has more to report; none if there is no room.
 fn settle_bucket(
-    done: &Afterwards,
-    reserved: Reserved,
+    done: &EndAction,
+    reserved: ReservedTokens,
     unheard: Option<&Unheard>,
     cost: u32,
     quota: &Quota,
@@ -144,15 +144,15 @@ fn settle_bucket(
 
 /// Charges a token bucket. Returns true if the key is watched; none if there is no room.
 fn charge_bucket(
-    done: &Afterwards,
+    done: &EndAction,
     unheard: Option<&Unheard>,
     cost: u32,
     slot: &mut Slot,
     now: Time,
 ) -> Option<bool> {
-    let known = slot.lodge(done.place.tag, now).entry;
+    let known = slot.find_or_new(done.place.tag, now).entry;
     // Under a lease the bucket refills more slowly, which is done by charging a multiple.
-    let times = parts_of(&known, cost, now);
+    let times = rate_divisor_of(&known, cost, now);
     let mut cells = [Cell { until: known.bucket().refilled(), word: 0 }];
     algorithm::charge(&done.algorithm, &mut cells, done.place.tag.bits(), cost.saturating_mul(times), now);
     let [cell] = cells;
@@ -168,7 +168,7 @@ fn charge_bucket(
 }
 
 /// Gives back `n` tokens of `receipt` to the cells of `done`.
-fn return_to_cells(done: &Afterwards, receipt: Receipt, n: u32, slot: &mut Slot, now: Time) -> Option<u32> {
+fn return_to_cells(done: &EndAction, receipt: Receipt, n: u32, slot: &mut Slot, now: Time) -> Option<u32> {
     let algorithm = algorithm_at(done.place.tag, &done.algorithm);
     let mut cells = Cells::at(slot, done.place.tag, algorithm.cells());
     algorithm::give_back(&algorithm, cells.all_mut(), receipt, n, now);
@@ -176,7 +176,13 @@ fn return_to_cells(done: &Afterwards, receipt: Receipt, n: u32, slot: &mut Slot,
 }
 
 /// Charges cells `cost` tokens less the reserved ones, or gives back the rest.
-fn settle_cells(done: &Afterwards, reserved: Reserved, cost: u32, slot: &mut Slot, now: Time) -> Option<u32> {
+fn settle_cells(
+    done: &EndAction,
+    reserved: ReservedTokens,
+    cost: u32,
+    slot: &mut Slot,
+    now: Time,
+) -> Option<u32> {
     if let Some(rest) = reserved.tokens.checked_sub(cost) {
         return return_to_cells(done, reserved.receipt?, rest, slot, now);
     }

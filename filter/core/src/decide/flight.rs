@@ -7,12 +7,12 @@
 
 use super::cells::Cells;
 use super::hit::Hit;
-use super::judged::{Judged, Verdict};
+use super::hit_result::{HitDecision, HitResult};
 use super::terms::RuleTerms;
-use crate::buckets::Standing;
+use crate::buckets::BucketStatus;
 use crate::buckets::algorithm::concurrency::{self, RETRY_NS};
 use crate::limiter::Limiter;
-use crate::table::slot::{Entry, Lodging, Slot, Tag};
+use crate::table::slot::{Entry, Placement, Slot, Tag};
 use weir_rules::algorithm::{Algorithm, Concurrency, LeakyBucket};
 use weir_wire::time::Time;
 
@@ -41,15 +41,15 @@ impl Limiter {
     /// counts. Uses this POP's own count against the whole limit, or against its fair share of it if
     /// `is_share`. None for other rules.
     #[inline(never)]
-    pub(super) fn judge_alone(
+    pub(super) fn evaluate_alone(
         &self,
         hit: &Hit,
-        lodging: &Lodging,
+        lodging: &Placement,
         terms: &RuleTerms,
         is_share: bool,
         slot: &mut Slot,
         now: Time,
-    ) -> Option<Judged> {
+    ) -> Option<HitResult> {
         let pops = if is_share { self.pops().unwrap_or(1) } else { 1 };
         let algorithm = match terms.in_flight {
             _ if terms.has_turns => Algorithm::LeakyBucket(LeakyBucket::of(terms.quota).shared_by(pops)),
@@ -65,14 +65,20 @@ impl Limiter {
 
     /// Puts the request of `hit` in flight, or gives it a turn. Its place is taken already, and `left` places
     /// are free after that.
-    pub(crate) fn begin(hit: &Hit, algorithm: &Algorithm, left: u32, slot: &mut Slot, now: Time) -> Judged {
+    pub(crate) fn begin(
+        hit: &Hit,
+        algorithm: &Algorithm,
+        left: u32,
+        slot: &mut Slot,
+        now: Time,
+    ) -> HitResult {
         let cells = Cells::at(slot, cell_of(hit.tag), 1);
         let begun = Self::take_cells(cells, hit, algorithm, slot, now);
-        let no_room = Verdict::Short { wait_ns: RETRY_NS };
-        let mut judged = begun.unwrap_or(Judged::refused(no_room, hit.tag));
+        let no_room = HitDecision::Short { wait_ns: RETRY_NS };
+        let mut judged = begun.unwrap_or(HitResult::refused(no_room, hit.tag));
         judged.tag = hit.tag;
-        if let Verdict::Fits(standing) = &mut judged.verdict {
-            *standing = Standing { remaining: left.min(standing.remaining), ..*standing };
+        if let HitDecision::Fits(standing) = &mut judged.verdict {
+            *standing = BucketStatus { remaining: left.min(standing.remaining), ..*standing };
         }
         judged
     }

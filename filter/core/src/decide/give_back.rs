@@ -2,14 +2,14 @@
 
 use alloc::vec::Vec;
 
+use super::evaluate::rate_divisor_of;
 use super::flight::cell_of;
 use super::hit::{Hit, Scratch};
-use super::judge::parts_of;
 use super::reserve::{self, give_back_tokens};
-use crate::counters::Event;
+use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
 use crate::table::slot::{Slot, Watched};
-use crate::table::{Loaded, Slots, WriteError};
+use crate::table::{LoadedSlot, Slots, WriteError};
 use weir_wire::time::Time;
 
 impl Limiter {
@@ -25,7 +25,7 @@ impl Limiter {
     /// Gives back the tokens that `hits` took in the `written` slots.
     pub(crate) fn give_back(
         &mut self,
-        written: &[Loaded],
+        written: &[LoadedSlot],
         hits: &[Hit],
         slots: &mut dyn Slots,
         rooms: &mut Vec<Slot>,
@@ -40,7 +40,7 @@ impl Limiter {
                 let written = loaded.write(slots);
                 rooms.push(loaded.slot);
                 match written {
-                    Err(WriteError::Conflict) => self.counters.add(Event::CasRetried, 1),
+                    Err(WriteError::Conflict) => self.counters.add(CountedEvent::CasRetried, 1),
                     Ok(()) | Err(WriteError::Unavailable) => break,
                 }
             }
@@ -68,7 +68,7 @@ impl Limiter {
         let Some(mut entry) = slot.get(hit.judged.tag).filter(|_| self.drawn_for(hit.tag).is_none()) else {
             return;
         };
-        let parts = parts_of(&entry, hit.cost, now);
+        let parts = rate_divisor_of(&entry, hit.cost, now);
         // Under a token bucket, only a reservation has a receipt. Under a strict rule, the receipt is a
         // request in flight.
         if let Some(taken) = hit.judged.taken.filter(|_| !is_strict) {

@@ -2,12 +2,12 @@
 
 use alloc::vec::Vec;
 
-use super::judged::Judged;
+use super::hit_result::HitResult;
 use super::keys::KeyId;
 use crate::RuleIndex;
 use crate::key::KeyHash;
 use crate::table::slot::{Slot, Tag};
-use crate::table::{EntryPlace, Loaded};
+use crate::table::{EntryPlace, LoadedSlot};
 use weir_rules::matching::Bits;
 use weir_rules::request::Values;
 
@@ -24,7 +24,7 @@ pub(crate) struct Scratch {
     pub(crate) hits: Vec<Hit>,
     /// Hits of rules that are not enforced for the request's key.
     pub(crate) shadow: Vec<Hit>,
-    pub(crate) loaded: Vec<Loaded>,
+    pub(crate) loaded: Vec<LoadedSlot>,
     /// Spare slots to read into.
     pub(crate) rooms: Vec<Slot>,
 }
@@ -43,7 +43,7 @@ pub(crate) struct Hit {
     pub(crate) watched: bool,
     /// True if the key's admit ratio was applied to this request.
     pub(crate) thinned: bool,
-    pub(crate) judged: Judged,
+    pub(crate) judged: HitResult,
 }
 
 impl Hit {
@@ -64,7 +64,7 @@ impl Hit {
             is_shadow: false,
             watched: false,
             thinned: false,
-            judged: Judged::NOT_YET,
+            judged: HitResult::NOT_YET,
         }
     }
 

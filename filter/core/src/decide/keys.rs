@@ -4,7 +4,7 @@ use core::net::IpAddr;
 
 use alloc::vec::Vec;
 
-use crate::key::{KeyHash, Secret};
+use crate::key::{HashSecret, KeyHash};
 use weir_rules::RuleSet;
 use weir_rules::fleet_secret::{FleetSecret, PartsHash};
 use weir_rules::key::KeyValue;
@@ -21,7 +21,7 @@ impl KeyId {
 }
 
 /// A cache of the keys' values, each from the last request that needed it.
-pub(crate) struct Keys {
+pub(crate) struct KeyCache {
     list: Vec<CachedKey>,
     /// Number of the current request.
     request: u64,
@@ -40,9 +40,9 @@ struct CachedKey {
     hash: KeyHash,
 }
 
-impl Keys {
+impl KeyCache {
     /// The distinct keys of `rules`, and the key of each rule, in rule order.
-    pub(crate) fn of(rules: &RuleSet, secret: &Secret) -> (Self, Vec<KeyId>) {
+    pub(crate) fn of(rules: &RuleSet, secret: &HashSecret) -> (Self, Vec<KeyId>) {
         let mut specs: Vec<&KeySpec> = Vec::new();
         let mut ids = Vec::with_capacity(rules.rules().len());
         for rule in rules.rules() {
@@ -85,7 +85,7 @@ impl Keys {
         id: KeyId,
         spec: &KeySpec,
         request: &mut Fetched<'_>,
-        secrets: (&FleetSecret, &Secret),
+        secrets: (&FleetSecret, &HashSecret),
     ) -> Result<KeyHash, MissingPart> {
         let Some(known) = self.list.get_mut(usize::from(id.0)) else { return Err(MissingPart::Other) };
         if known.request != self.request {
@@ -116,7 +116,7 @@ impl CachedKey {
         &mut self,
         spec: &KeySpec,
         request: &mut Fetched<'_>,
-        (fleet_secret, secret): (&FleetSecret, &Secret),
+        (fleet_secret, secret): (&FleetSecret, &HashSecret),
     ) -> Result<(), MissingPart> {
         // Cleared first: if a part is missing, the cached value belongs to no request.
         (self.address, self.request) = (None, 0);

@@ -5,8 +5,8 @@
 //! the ban to all POPs.
 
 use super::hit::Hit;
-use crate::buckets::algorithm::{Answer, Cell, fixed_window};
-use crate::counters::Event;
+use crate::buckets::algorithm::{Admission, Cell, fixed_window};
+use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
 use crate::table::slot::{Cold, Entry, Slot, Tag};
 use crate::table::{Slots, Updated};
@@ -38,7 +38,7 @@ pub(crate) fn replace_ban(slot: &mut Slot, tag: Tag, until: Time, now: Time) -> 
 pub(crate) fn put_ban(slot: &mut Slot, tag: Tag, until: Time, now: Time) -> Option<()> {
     let until = banned_until(slot, tag, now).map_or(until, |known| known.max(until));
     let cell = Cell { until, word: 0 };
-    slot.note_ban();
+    slot.record_ban();
     slot.put(tag.beside(BAN), &Entry::Cold(Cold::of_cell(cell)), now).map(|_| ())
 }
 
@@ -55,7 +55,7 @@ impl Limiter {
         let changed = self.change_slot(hit.slot, slots, |slot| {
             let tag = hit.tag.beside(STRIKES);
             let known = slot.get(tag).map_or(Cell::NEW, |entry| entry_cell(&entry));
-            let Answer::Taken(after) = fixed_window::take(&penalty.strikes, known, hit.tag.bits(), 1, now)
+            let Admission::Taken(after) = fixed_window::take(&penalty.strikes, known, hit.tag.bits(), 1, now)
             else {
                 return None;
             };
@@ -69,7 +69,7 @@ impl Limiter {
             Some(is_over)
         });
         if matches!(changed, Updated::Written(true)) {
-            self.counters.add(Event::Banned, 1);
+            self.counters.add(CountedEvent::Banned, 1);
             if let Some(exchange) = &mut self.exchange {
                 exchange.tell_of_ban(hit.rule, *self.keys.value(hit.key), until);
             }

@@ -8,13 +8,13 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use super::hit::slot_of;
-use super::keys::{KeyId, Keys};
+use super::keys::{KeyCache, KeyId};
 use super::terms::RuleTerms;
 use crate::OWN_MEMORY;
 use crate::buckets::{Portion, missing_ns};
-use crate::key::{KeyHash, SHORT_BYTES_MAX, Secret};
+use crate::key::{HashSecret, KeyHash, SHORT_BYTES_MAX};
 use crate::table::slot::Tag;
-use crate::table::{CHANGED_MAX, Change};
+use crate::table::{CHANGED_MAX, EntryChange};
 use weir_rules::RuleSet;
 use weir_rules::address::{self, Prefixes};
 use weir_rules::algorithm::Algorithm;
@@ -22,7 +22,7 @@ use weir_rules::cost::Cost;
 use weir_rules::fleet_secret::FleetSecret;
 use weir_rules::request::{Attribute, Fetched, Request, Values};
 use weir_wire::quota::Quota;
-use weir_wire::sharing::WhenUnsynced;
+use weir_wire::sharing::OnSyncLoss;
 
 /// A plain rule set, with state of the last request.
 pub(crate) struct Plain {
@@ -37,7 +37,7 @@ pub(crate) struct Plain {
     client: Client,
     /// Attributes of the last request that the other keys needed.
     values: Values,
-    pub(super) found: Found,
+    pub(super) found: EntryPlaces,
 }
 
 /// A key without a fast path.
@@ -60,9 +60,9 @@ struct Client {
 }
 
 /// Places of the last request's entries.
-pub(super) struct Found {
+pub(super) struct EntryPlaces {
     /// One entry per rule.
-    pub(super) changes: Vec<Change>,
+    pub(super) changes: Vec<EntryChange>,
     /// One slot per key; at most [`CHANGED_MAX`].
     pub(super) slots: Vec<u32>,
 }
@@ -70,9 +70,9 @@ pub(super) struct Found {
 /// The inputs from which the other keys are built.
 pub(super) struct Making<'a> {
     pub(super) rules: &'a RuleSet,
-    pub(super) keys: &'a mut Keys,
+    pub(super) keys: &'a mut KeyCache,
     pub(super) fleet_secret: &'a FleetSecret,
-    pub(super) secret: &'a Secret,
+    pub(super) secret: &'a HashSecret,
 }
 
 /// The precomputed terms of a rule.
@@ -111,16 +111,16 @@ impl Plain {
         }
         let plain = each().map(|(rule, terms)| PlainRule::of(terms).filter(|_| rule.after.is_none()));
         let change = |terms: &RuleTerms| {
-            Some(Change::of(Tag::of_key(0, terms.salt), ids.iter().position(|id| *id == terms.key)?))
+            Some(EntryChange::of(Tag::of_key(0, terms.salt), ids.iter().position(|id| *id == terms.key)?))
         };
         Some(Box::new(Self {
             rules: plain.collect::<Option<_>>()?,
             address,
             others,
-            is_local: terms.iter().all(|terms| terms.when_unsynced == WhenUnsynced::Local),
+            is_local: terms.iter().all(|terms| terms.when_unsynced == OnSyncLoss::Local),
             client: Client::default(),
             values: Values::default(),
-            found: Found {
+            found: EntryPlaces {
                 changes: terms.iter().map(change).collect::<Option<_>>()?,
                 slots: ids.iter().map(|_| 0).collect(),
             },
@@ -132,7 +132,7 @@ impl Plain {
     pub(super) fn find<'a>(
         &mut self,
         request: &mut dyn Request,
-        secret: &Secret,
+        secret: &HashSecret,
         slot_count: u32,
         others: impl FnOnce() -> Making<'a>,
     ) -> Option<()> {
@@ -160,7 +160,7 @@ impl Plain {
     }
 }
 
-impl Found {
+impl EntryPlaces {
     /// Sets the hash of key `number`.
     #[inline]
     fn put(&mut self, rules: &[PlainRule], number: usize, hash: KeyHash, slot_count: u32) {
@@ -198,7 +198,12 @@ impl PlainRule {
 impl Client {
     /// The hash of the client's key; none if the address cannot be read.
     #[inline]
-    fn hash(&mut self, request: &mut dyn Request, prefixes: Prefixes, secret: &Secret) -> Option<KeyHash> {
+    fn hash(
+        &mut self,
+        request: &mut dyn Request,
+        prefixes: Prefixes,
+        secret: &HashSecret,
+    ) -> Option<KeyHash> {
         let Self { room, text: last, hash } = self;
         let is_there = request.read_attribute(&Attribute::SourceAddress, room, &mut |text| {
             // The next request is often from the same connection.
@@ -214,7 +219,7 @@ impl Client {
 
 /// The hash of the key of this address; none if the address cannot be read.
 #[inline]
-fn hash_of_text(text: &[u8], prefixes: Prefixes, secret: &Secret) -> Option<KeyHash> {
+fn hash_of_text(text: &[u8], prefixes: Prefixes, secret: &HashSecret) -> Option<KeyHash> {
     // Dotted IPv4 goes first, because its result fits a register. The general result comes in memory, and
     // reading that back stalls.
     match address::dotted(text) {
@@ -225,7 +230,7 @@ fn hash_of_text(text: &[u8], prefixes: Prefixes, secret: &Secret) -> Option<KeyH
 
 /// The hash of an address key, over the bytes of its [`weir_rules::key::KeyValue`].
 #[inline]
-fn hash_of(address: IpAddr, prefixes: Prefixes, secret: &Secret) -> KeyHash {
+fn hash_of(address: IpAddr, prefixes: Prefixes, secret: &HashSecret) -> KeyHash {
     let (cut, bits) = prefixes.cut(address);
     let size = 2 + usize::from(bits).div_ceil(8);
     // Built as numbers: bytes that are written one by one are slow to read together.
@@ -255,7 +260,7 @@ mod tests {
     proptest! {
         #[test]
         fn an_address_is_hashed_as_its_key_is(address: IpAddr, ipv4 in 1u8..=32, ipv6 in 1u8..=128, secret: [u8; 16]) {
-            let (prefixes, secret) = (Prefixes { ipv4, ipv6 }, Secret::new(secret));
+            let (prefixes, secret) = (Prefixes { ipv4, ipv6 }, HashSecret::new(secret));
             let key = KeyValue::of_address(address, prefixes);
             prop_assert_eq!(hash_of(address, prefixes, &secret), secret.hash(key.as_bytes()));
         }

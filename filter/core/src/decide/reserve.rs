@@ -5,16 +5,16 @@
 //! then admit more than a burst at once (I3). Keys that are counted in cells need none of this, because
 //! windows and logs record what they still hold.
 
-use super::afterwards::{Afterwards, Reserved};
 use super::cells::Cells;
+use super::end_action::{EndAction, ReservedTokens};
+use super::evaluate::rate_divisor_of;
 use super::hit::Hit;
-use super::judge::parts_of;
-use super::judged::Verdict;
+use super::hit_result::HitDecision;
 use super::terms::RuleTerms;
 use crate::buckets::Bucket;
-use crate::buckets::algorithm::{Cell, Receipt, Taken, reserved};
+use crate::buckets::algorithm::{Admitted, Cell, Receipt, reserved};
 use crate::limiter::Limiter;
-use crate::table::Loaded;
+use crate::table::LoadedSlot;
 use crate::table::slot::{Entry, Slot, Tag, Watched};
 use weir_wire::quota::Quota;
 use weir_wire::time::Time;
@@ -22,27 +22,33 @@ use weir_wire::time::Time;
 impl Limiter {
     /// Judges a hit on a bucket of which requests may have reserved tokens. Reserves what the hit takes, if
     /// its rule or its host asks for that.
-    pub(super) fn judge_reserving(&mut self, hit: &mut Hit, terms: &RuleTerms, slot: &mut Slot, now: Time) {
+    pub(super) fn evaluate_reserving(
+        &mut self,
+        hit: &mut Hit,
+        terms: &RuleTerms,
+        slot: &mut Slot,
+        now: Time,
+    ) {
         let cell = hold(slot, hit.tag, &terms.quota, now);
-        self.judge(hit, terms, slot, now);
+        self.evaluate(hit, terms, slot, now);
         let is_reserving = terms.reserves || self.is_reserving;
-        if !is_reserving || !matches!(hit.judged.verdict, Verdict::Fits(_)) {
+        if !is_reserving || !matches!(hit.judged.verdict, HitDecision::Fits(_)) {
             return;
         }
-        let parts = parts_of(&slot.lodge(hit.tag, now).entry, hit.cost, now);
+        let parts = rate_divisor_of(&slot.find_or_new(hit.tag, now).entry, hit.cost, now);
         let (cell, receipt) = reserved::begin(cell, hit.tag.bits(), hit.cost.saturating_mul(parts), now);
         // Without room for the cell, the tokens stay taken.
         let is_stored = Cells::one(hit.tag.beside(1), cell).store(slot, now).is_some();
-        hit.judged.taken = is_stored.then_some(Taken { receipt, hold_ns: 0 });
+        hit.judged.taken = is_stored.then_some(Admitted { receipt, hold_ns: 0 });
     }
 }
 
-impl Reserved {
+impl ReservedTokens {
     /// The reservation of `hit`; nothing if its slot is not among those `written`.
-    pub(super) fn by(hit: &Hit, written: &[Loaded], now: Time) -> Self {
-        let is_written = |loaded: &&Loaded| loaded.index == hit.slot && loaded.is_known();
+    pub(super) fn by(hit: &Hit, written: &[LoadedSlot], now: Time) -> Self {
+        let is_written = |loaded: &&LoadedSlot| loaded.index == hit.slot && loaded.is_known();
         written.iter().find(is_written).map_or(Self::NOTHING, |loaded| {
-            let parts = parts_of(&loaded.slot.lodge(hit.judged.tag, now).entry, hit.cost, now);
+            let parts = rate_divisor_of(&loaded.slot.find_or_new(hit.judged.tag, now).entry, hit.cost, now);
             Self {
                 tokens: hit.cost,
                 parts,
@@ -59,7 +65,7 @@ pub(super) fn hold(slot: &mut Slot, tag: Tag, quota: &Quota, now: Time) -> Cell 
     let cell = Cells::at(slot, tag.beside(1), 1).first();
     let held = reserved::held(cell, now);
     if held > 0 {
-        let mut lodging = slot.lodge(tag, now);
+        let mut lodging = slot.find_or_new(tag, now);
         let least = Bucket::full_at(now + quota.token_ns().saturating_mul(held));
         let bucket = lodging.entry.bucket_mut();
         *bucket = least.max(*bucket);
@@ -87,14 +93,14 @@ pub(super) fn end(
 
 /// Gives `tokens` of the reservation of `done` back to its bucket.
 pub(super) fn return_to_bucket(
-    done: &Afterwards,
-    reserved: Reserved,
+    done: &EndAction,
+    reserved: ReservedTokens,
     tokens: u32,
     quota: &Quota,
     slot: &mut Slot,
     now: Time,
 ) -> Option<u32> {
-    let mut lodging = slot.lodge(done.place.tag, now);
+    let mut lodging = slot.find_or_new(done.place.tag, now);
     give_back_tokens(&mut lodging.entry, quota, tokens, reserved.parts, |_| 0);
     if let Entry::Watched(watched) = &mut lodging.entry {
         // Otherwise `charged - admitted` tokens would count as leased if the rule became strict.

@@ -1,13 +1,13 @@
 //! Spending a strict rule's tokens, which the budget was debited for beforehand.
 
 use super::hit::Hit;
-use super::judged::{Judged, Verdict};
+use super::hit_result::{HitDecision, HitResult};
 use super::terms::RuleTerms;
-use crate::buckets::{Bucket, Standing};
-use crate::limiter::{Drawn, Limiter};
-use crate::table::slot::{BAR_STEP_NS, Entry, Lodging, Slot};
+use crate::buckets::{Bucket, BucketStatus};
+use crate::limiter::{AcquireState, Limiter};
+use crate::table::slot::{BAR_STEP_NS, Entry, Placement, Slot};
 use weir_rules::algorithm::Algorithm;
-use weir_wire::sharing::WhenUnsynced;
+use weir_wire::sharing::OnSyncLoss;
 use weir_wire::time::{SECOND_NS, Time};
 
 /// Longest wait, in nanoseconds, for a client whose key got no tokens from weir-sync and no time for the
@@ -23,16 +23,16 @@ impl Limiter {
     pub(crate) fn spend(
         &self,
         hit: &Hit,
-        lodging: Lodging,
+        lodging: Placement,
         terms: &RuleTerms,
         slot: &mut Slot,
         now: Time,
-    ) -> Judged {
+    ) -> HitResult {
         if terms.has_turns {
             return self.take_turn(hit, terms, now);
         }
         let (quota, cost) = (&terms.quota, hit.cost);
-        let refused = |verdict| Judged::refused(verdict, hit.tag);
+        let refused = |verdict| HitResult::refused(verdict, hit.tag);
         let timeout_ns = self.timeout_ns();
         // A request in flight may last until its epoch ends, so it must begin that long before.
         let begins_by = now + terms.in_flight.map_or(0, |flight| flight.expires_ns());
@@ -53,14 +53,14 @@ impl Limiter {
         // Clients are told the sum of the tokens held here and those that the budget had at the last reply.
         let told = |left: u32| {
             let bucket = Bucket::FULL.held_to(quota, left.saturating_add(elsewhere), now);
-            refused(Verdict::Fits(Standing::allowed(bucket, quota, now)))
+            refused(HitDecision::Fits(BucketStatus::allowed(bucket, quota, now)))
         };
         if let (Entry::Watched(mut watched), true) = (lodging.entry, on_hand >= cost) {
             watched.spend(cost, now);
             watched.end_waiting(awaited);
             // The bucket is used only while the POP is offline, by `when_unsynced`. The entry stays in its
             // slot until the bucket is full, which could take a month for a calendar quota.
-            if terms.when_unsynced != WhenUnsynced::Deny && !terms.is_calendar && terms.in_flight.is_none() {
+            if terms.when_unsynced != OnSyncLoss::Deny && !terms.is_calendar && terms.in_flight.is_none() {
                 watched.bucket = watched.bucket.charged(quota, cost, now);
             }
             // Always fits: the entry exists already.
@@ -76,7 +76,7 @@ impl Limiter {
         }
         let drawn = in_hand.map_or(0, |in_hand| in_hand.tokens);
         // Tokens that a request acquired for itself are given back if it acquires again.
-        let is_over = self.touch.drawn == Drawn::Over;
+        let is_over = self.touch.drawn == AcquireState::Over;
         if drawn >= cost && !is_over {
             return told(0);
         }
@@ -85,7 +85,7 @@ impl Limiter {
             Entry::Cold(_) => (0, 0),
         };
         if self.touch.may_draw() && (barred_ns == 0 || since_ns >= BARRED_NS_MAX) {
-            return refused(Verdict::Unpaid);
+            return refused(HitDecision::Unpaid);
         }
         let refill_ns = |tokens: u32| quota.token_ns().saturating_mul(tokens.into());
         // Missing tokens refill one after another, but those of a window all at once.
@@ -99,6 +99,6 @@ impl Limiter {
                 more_ns.saturating_add(missing_ns(lacks))
             }
         };
-        refused(Verdict::Short { wait_ns })
+        refused(HitDecision::Short { wait_ns })
     }
 }

@@ -3,19 +3,19 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::decision::{Decision, Outcome, Reason};
+use super::decision::{Decision, DecisionKind, LimitReason};
+use super::fast_path::FastPath;
 use super::hit::{Hit, Scratch};
-use super::meet::Met;
-use super::quick::Quick;
-use super::ruling::Ruling;
+use super::matching::MatchResult;
+use super::pending_decision::PendingDecision;
 use super::status::allowed;
-use crate::buckets::Standing;
+use crate::buckets::BucketStatus;
 use crate::buckets::algorithm::Receipt;
-use crate::counters::Event;
-use crate::fleet::ladder::Step;
-use crate::limiter::{Drawn, Limiter, Touch};
+use crate::counters::CountedEvent;
+use crate::fleet::connectivity::Connectivity;
+use crate::limiter::{AcquireState, ConnectivityReading, Limiter};
 use crate::table::slot::Slot;
-use crate::table::{Loaded, Slots, WriteError};
+use crate::table::{LoadedSlot, Slots, WriteError};
 use weir_rules::request::Request;
 use weir_wire::time::Time;
 
@@ -27,10 +27,10 @@ pub(crate) const WRITES_MAX: u32 = 32;
 impl Limiter {
     /// Decides one request at `now`.
     pub fn decide(&mut self, request: &mut dyn Request, slots: &mut dyn Slots, now: Time) -> Decision {
-        match self.try_quickly(request, slots, now) {
-            Quick::Passed => return self.passed(now),
-            Quick::Refused(rule, denial) => return self.refused_quickly(rule, denial, now),
-            Quick::Left => {}
+        match self.try_fast_path(request, slots, now) {
+            FastPath::Passed => return self.passed(now),
+            FastPath::Refused(rule, denial) => return self.refused_quickly(rule, denial, now),
+            FastPath::Left => {}
         }
         self.decide_generally(request, slots, now)
     }
@@ -42,37 +42,37 @@ impl Limiter {
         slots: &mut dyn Slots,
         now: Time,
     ) -> Decision {
-        self.decide_at(Drawn::NotYet, request, slots, now)
+        self.decide_at(AcquireState::NotYet, request, slots, now)
     }
 
     pub(crate) fn decide_at(
         &mut self,
-        drawn: Drawn,
+        drawn: AcquireState,
         request: &mut dyn Request,
         slots: &mut dyn Slots,
         now: Time,
     ) -> Decision {
-        self.mend();
+        self.restore_terms();
         self.touch.drawn = drawn;
         self.would_refuse.clear();
         // The scratch is taken out, so that the rest of the limiter can be borrowed meanwhile.
         let mut scratch = self.scratch.take().unwrap_or_default();
-        let met = self.meet(request, &mut scratch, slots.count(), now);
-        let ruling = if let Met::Blocked = met {
-            Ruling::BLOCKED
-        } else if let Met::Lacking(rule) = met {
+        let met = self.find_matches(request, &mut scratch, slots.count(), now);
+        let ruling = if let MatchResult::Blocked = met {
+            PendingDecision::BLOCKED
+        } else if let MatchResult::Lacking(rule) = met {
             self.refused_for_lacking(rule)
         } else if scratch.hits.is_empty() {
-            Ruling::UNCOUNTED
+            PendingDecision::UNCOUNTED
         } else if let Some(refused) = self.remembered(&scratch.hits, now) {
             refused
         } else {
             self.settle(&mut scratch, slots, now)
         };
-        let is_allowed = ruling.outcome == Outcome::Allow;
+        let is_allowed = ruling.outcome == DecisionKind::Allow;
         if is_allowed {
             if !scratch.shadow.is_empty() && !self.only_asks {
-                self.judge_shadows(&mut scratch, slots, now);
+                self.evaluate_shadows(&mut scratch, slots, now);
             }
             for rule in &scratch.unlimited {
                 self.counters.count(*rule, |counts| &mut counts.allowed);
@@ -82,9 +82,9 @@ impl Limiter {
             self.end_in_hand(&scratch.hits, is_allowed, slots, now);
         }
         self.in_vain.clear();
-        let Ruling { outcome, strictest, hold_ns, is_banned } = ruling;
+        let PendingDecision { outcome, strictest, hold_ns, is_banned } = ruling;
         let decision = match (outcome, strictest) {
-            (Outcome::Allow, _) => {
+            (DecisionKind::Allow, _) => {
                 let told = if self.is_told { self.status_of_allowed(allowed(&scratch.hits)) } else { None };
                 let afterwards = core::mem::take(&mut self.afterwards);
                 let shadow = match self.would_refuse.as_slice() {
@@ -93,11 +93,11 @@ impl Limiter {
                 };
                 Decision::Allow { strictest, told, shadow, hold_ns, afterwards }
             }
-            (Outcome::Limit | Outcome::Deny, Some((rule, standing))) => {
+            (DecisionKind::Limit | DecisionKind::Deny, Some((rule, standing))) => {
                 let reason = match outcome {
-                    Outcome::Deny => Reason::Deny,
-                    _ if is_banned => Reason::Ban,
-                    _ => Reason::Limit,
+                    DecisionKind::Deny => LimitReason::Deny,
+                    _ if is_banned => LimitReason::Ban,
+                    _ => LimitReason::Limit,
                 };
                 let hits = &scratch.hits;
                 let tag = || hits.iter().find(|hit| hit.rule == rule).map_or(0, |hit| hit.tag.bits());
@@ -105,7 +105,7 @@ impl Limiter {
                 let counted = hits.iter().map(|hit| (hit.rule, hit.key));
                 Decision::Refuse { reason, status: self.status(rule, standing, counted), jitter_s }
             }
-            (Outcome::Wait, Some(_)) => {
+            (DecisionKind::Wait, Some(_)) => {
                 self.scratch = Some(scratch);
                 return self.wait(request, slots, now);
             }
@@ -116,28 +116,31 @@ impl Limiter {
     }
 
     /// Reads the POP's connectivity before a request is judged.
-    pub(crate) fn look_up_touch(&mut self, now: Time) {
-        let (drawn, ladder) = (self.touch.drawn, self.ladder());
-        let is_lost = ladder.is_none_or(|ladder| ladder.step(now) == Step::Fallback);
-        let is_lost_for_strict = drawn == Drawn::InVain || ladder.is_none_or(|ladder| !ladder.may_ask(now));
-        self.touch = Touch { is_lost, is_lost_for_strict, drawn };
+    pub(crate) fn read_connectivity(&mut self, now: Time) {
+        let (drawn, connectivity) = (self.touch.drawn, self.connectivity());
+        let is_lost =
+            connectivity.is_none_or(|connectivity| connectivity.step(now) == Connectivity::Fallback);
+        let is_lost_for_strict = drawn == AcquireState::InVain
+            || connectivity.is_none_or(|connectivity| !connectivity.may_ask(now));
+        self.touch = ConnectivityReading { is_lost, is_lost_for_strict, drawn };
     }
 
     /// The refusal with the longest wait among those that the local cache has for these hits.
-    fn remembered(&mut self, hits: &[Hit], now: Time) -> Option<Ruling> {
-        let denials = hits.iter().filter_map(|hit| Some((hit, self.deny_cache.get(hit.tag, hit.cost, now)?)));
+    fn remembered(&mut self, hits: &[Hit], now: Time) -> Option<PendingDecision> {
+        let denials =
+            hits.iter().filter_map(|hit| Some((hit, self.local_cache.get(hit.tag, hit.cost, now)?)));
         let (hit, denial) = denials.max_by_key(|(_, denial)| denial.until)?;
         for hit in hits {
             self.watch.touch_known(hit.tag, hit.cost, now);
         }
-        self.counters.add(Event::DenyCacheAnswered, 1);
-        let refused = self.refused(hit.rule, Standing::refused(denial.until.nanos_since(now)));
-        Some(Ruling { is_banned: denial.is_ban, ..refused })
+        self.counters.add(CountedEvent::DenyCacheAnswered, 1);
+        let refused = self.refused(hit.rule, BucketStatus::refused(denial.until.nanos_since(now)));
+        Some(PendingDecision { is_banned: denial.is_ban, ..refused })
     }
 
     /// Judges the hits on the table, and commits the tokens they take.
-    fn settle(&mut self, scratch: &mut Scratch, slots: &mut dyn Slots, now: Time) -> Ruling {
-        self.look_up_touch(now);
+    fn settle(&mut self, scratch: &mut Scratch, slots: &mut dyn Slots, now: Time) -> PendingDecision {
+        self.read_connectivity(now);
         let Scratch { hits, loaded, rooms, .. } = scratch;
         while let Some(loaded) = loaded.pop() {
             rooms.push(loaded.slot);
@@ -150,7 +153,7 @@ impl Limiter {
         }
         let mut fits = true;
         for loaded in loaded.iter_mut() {
-            fits &= self.judge_slot(loaded, hits, now);
+            fits &= self.evaluate_slot(loaded, hits, now);
         }
         if fits {
             for i in 0..loaded.len() {
@@ -171,8 +174,8 @@ impl Limiter {
         self.allow(hits, loaded, now)
     }
 
-    pub(crate) fn load(&mut self, slots: &mut dyn Slots, index: u32, rooms: &mut Vec<Slot>) -> Loaded {
-        let (loaded, mishap) = Loaded::read(slots, index, rooms.pop().unwrap_or_default());
+    pub(crate) fn load(&mut self, slots: &mut dyn Slots, index: u32, rooms: &mut Vec<Slot>) -> LoadedSlot {
+        let (loaded, mishap) = LoadedSlot::read(slots, index, rooms.pop().unwrap_or_default());
         if let Some(mishap) = mishap {
             self.counters.add(mishap, 1);
         }
@@ -182,7 +185,7 @@ impl Limiter {
     /// Writes a judged slot. On a conflict, reads and judges it again; false if a hit no longer fits then.
     pub(crate) fn commit(
         &mut self,
-        loaded: &mut Loaded,
+        loaded: &mut LoadedSlot,
         hits: &mut [Hit],
         slots: &mut dyn Slots,
         rooms: &mut Vec<Slot>,
@@ -196,25 +199,25 @@ impl Limiter {
             match loaded.write(slots) {
                 Ok(()) => return true,
                 Err(WriteError::Unavailable) => {
-                    self.counters.add(Event::Unavailable, 1);
+                    self.counters.add(CountedEvent::Unavailable, 1);
                     forget_taken(hits, loaded);
                     return true;
                 }
-                Err(WriteError::Conflict) => self.counters.add(Event::CasRetried, 1),
+                Err(WriteError::Conflict) => self.counters.add(CountedEvent::CasRetried, 1),
             }
             *loaded = self.load(slots, loaded.index, rooms);
-            if !self.judge_slot(loaded, hits, now) {
+            if !self.evaluate_slot(loaded, hits, now) {
                 return false;
             }
         }
-        self.counters.add(Event::CasGaveUp, 1);
+        self.counters.add(CountedEvent::CasGaveUp, 1);
         forget_taken(hits, loaded);
         true
     }
 }
 
 /// Marks a slot as not written, so that its hits have nothing to give back or to release.
-fn forget_taken(hits: &mut [Hit], loaded: &mut Loaded) {
+fn forget_taken(hits: &mut [Hit], loaded: &mut LoadedSlot) {
     loaded.give_up();
     for hit in hits.iter_mut().filter(|hit| hit.slot == loaded.index) {
         // A turn from the fleet's budget is in no slot, so it is kept.

@@ -3,17 +3,17 @@
 
 use alloc::vec::Vec;
 
-use super::keys::{KeyId, Keys};
+use super::keys::{KeyCache, KeyId};
 use crate::buckets::Bucket;
-use crate::key::Secret;
-use crate::table::slot::{Lodging, Slot, Tag, Unheard};
+use crate::key::HashSecret;
+use crate::table::slot::{Placement, Slot, Tag, Unheard};
 use weir_rules::algorithm::{Algorithm, Concurrency};
 use weir_rules::cost::Cost;
 use weir_rules::mode::{Enforcement, Mode};
 use weir_rules::{Rule, RuleSet};
-use weir_wire::law::Law;
 use weir_wire::quota::Quota;
-use weir_wire::sharing::WhenUnsynced;
+use weir_wire::refill_policy::RefillPolicy;
+use weir_wire::sharing::OnSyncLoss;
 use weir_wire::time::Time;
 
 /// A rule before its quota changed: its salt, and how long its buckets took to fill.
@@ -50,7 +50,7 @@ pub(crate) struct RuleTerms {
     pub(crate) reserves: bool,
     /// The rule has no limit and only counts requests.
     pub(crate) is_unlimited: bool,
-    pub(crate) when_unsynced: WhenUnsynced,
+    pub(crate) when_unsynced: OnSyncLoss,
     /// True if responses of allowed requests carry the quota status.
     pub(crate) is_told: bool,
     /// True if `RateLimit-Policy` names the rule.
@@ -65,8 +65,8 @@ pub(crate) struct RuleTerms {
 
 impl RuleTerms {
     /// The terms of each rule, in rule order, and the keys that the rules count by.
-    pub(crate) fn of(rules: &RuleSet, secret: &Secret, is_in_fleet: bool) -> (Keys, Vec<Self>) {
-        let (keys, ids) = Keys::of(rules, secret);
+    pub(crate) fn of(rules: &RuleSet, secret: &HashSecret, is_in_fleet: bool) -> (KeyCache, Vec<Self>) {
+        let (keys, ids) = KeyCache::of(rules, secret);
         let of = |(rule, key)| Self::of_rule(rule, key, salt(rule, secret), is_in_fleet);
         let all = rules.rules().iter().zip(ids).map(of).collect();
         (keys, all)
@@ -82,9 +82,9 @@ impl RuleTerms {
     }
 
     /// Charges a key without a bucket for what its bucket lacked under the quota before: the same part of a burst.
-    pub(crate) fn carry_over(&self, lodging: &mut Lodging, slot: &mut Slot, now: Time) {
+    pub(crate) fn carry_over(&self, lodging: &mut Placement, slot: &mut Slot, now: Time) {
         let Some(Before { salt, fill_ns }) = self.before.filter(|_| !lodging.has_place()) else { return };
-        let known = slot.lodge(lodging.tag.under(self.salt, salt), now);
+        let known = slot.find_or_new(lodging.tag.under(self.salt, salt), now);
         let before = if known.has_place() { known.entry.bucket() } else { known.owed };
         let lacks_ns =
             u128::from(before.fill_ns(now)) * u128::from(self.quota.fill_ns()) / u128::from(fill_ns.max(1));
@@ -137,8 +137,8 @@ impl RuleTerms {
             local_burst: if is_in_fleet { rule.sharing.local_burst } else { rule.quota.burst() },
             is_strict: rule.sharing.strict,
             in_flight: rule.in_flight(),
-            has_turns: rule.sharing.law == Law::Turns,
-            is_calendar: rule.sharing.law.is_window(),
+            has_turns: rule.sharing.refill_policy == RefillPolicy::Queue,
+            is_calendar: rule.sharing.refill_policy.is_window(),
             has_penalty: rule.penalty.is_some(),
             is_charged_after: rule.after.is_some() && !rule.reserves,
             reserves: rule.reserves && rule.is_shared() && !rule.sharing.strict,
@@ -154,7 +154,7 @@ impl RuleTerms {
 }
 
 /// Salt for tags: keeps the buckets of one key under several rules apart.
-fn salt(rule: &Rule, secret: &Secret) -> u64 {
+fn salt(rule: &Rule, secret: &HashSecret) -> u64 {
     let is_cell = !matches!(rule.algorithm, Algorithm::TokenBucket(_));
     Tag::salt(secret.hash(&rule.identity()).tag, is_cell)
 }

@@ -4,12 +4,12 @@
 //! is lost, because no other request could use it.
 
 use super::hit::Hit;
-use super::judged::{Judged, Verdict};
+use super::hit_result::{HitDecision, HitResult};
 use super::terms::RuleTerms;
 use crate::RuleIndex;
-use crate::buckets::algorithm::{Receipt, Taken};
-use crate::buckets::{Bucket, Standing};
-use crate::limiter::{Drawn, Limiter};
+use crate::buckets::algorithm::{Admitted, Receipt};
+use crate::buckets::{Bucket, BucketStatus};
+use crate::limiter::{AcquireState, Limiter};
 use weir_wire::time::Time;
 
 impl Limiter {
@@ -19,11 +19,11 @@ impl Limiter {
     }
 
     /// Uses the turn that was acquired for the request, if it got one and can be held until then.
-    pub(super) fn take_turn(&self, hit: &Hit, terms: &RuleTerms, now: Time) -> Judged {
+    pub(super) fn take_turn(&self, hit: &Hit, terms: &RuleTerms, now: Time) -> HitResult {
         let (quota, cost) = (&terms.quota, hit.cost);
-        let refused = |verdict| Judged::refused(verdict, hit.tag);
+        let refused = |verdict| HitResult::refused(verdict, hit.tag);
         if cost > quota.burst() {
-            return refused(Verdict::Short { wait_ns: quota.fill_ns() });
+            return refused(HitDecision::Short { wait_ns: quota.fill_ns() });
         }
         let turn_ns = quota.token_ns().saturating_mul(cost.into());
         let beyond = |until_ns: u64| until_ns.saturating_add(turn_ns).saturating_sub(quota.fill_ns());
@@ -31,8 +31,8 @@ impl Limiter {
         // A peek returns when its turn would come, but takes none.
         let (fits, left, wait_ns, short_ns) = match drawn {
             // The lease had ended when the reply arrived, and the turn with it.
-            _ if self.touch.drawn == Drawn::Over => return refused(Verdict::Unpaid),
-            None if self.touch.may_draw() => return refused(Verdict::Unpaid),
+            _ if self.touch.drawn == AcquireState::Over => return refused(HitDecision::Unpaid),
+            None if self.touch.may_draw() => return refused(HitDecision::Unpaid),
             None => (false, 0, turn_ns, turn_ns),
             Some(drawn) => {
                 let wait_ns = drawn.more_at.nanos_since(now);
@@ -45,12 +45,12 @@ impl Limiter {
         };
         if fits && (wait_ns == 0 || self.may_hold || self.only_asks) {
             let bucket = Bucket::FULL.held_to(quota, left, now);
-            let fits = Verdict::Fits(Standing::allowed(bucket, quota, now));
-            return Judged {
-                taken: Some(Taken { receipt: Receipt::NONE, hold_ns: wait_ns }),
+            let fits = HitDecision::Fits(BucketStatus::allowed(bucket, quota, now));
+            return HitResult {
+                taken: Some(Admitted { receipt: Receipt::NONE, hold_ns: wait_ns }),
                 ..refused(fits)
             };
         }
-        refused(Verdict::Short { wait_ns: short_ns })
+        refused(HitDecision::Short { wait_ns: short_ns })
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::saying::Told;
+use super::report_builder::ReportedKey;
 use weir_wire::time::Time;
 
 /// Most reports of a worker under way at once; the next waits until one ends.
@@ -13,7 +13,7 @@ pub const DRAWS_MAX: usize = 1_000;
 
 /// The purpose of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub enum CallPurpose {
     /// Reports counts.
     Report,
     /// Acquires tokens that a request waits for.
@@ -23,48 +23,48 @@ pub enum Purpose {
 }
 
 /// A call under way.
-pub(crate) struct UnderWay {
+pub(crate) struct PendingCall {
     /// Number of the call, which this worker never reuses: a late reply matches its own call or none. A
     /// report's number is its sequence.
     pub(crate) number: u64,
-    pub(crate) purpose: Purpose,
+    pub(crate) purpose: CallPurpose,
     pub(crate) sent_at: Time,
     /// Record of each key in the report, in the same order.
-    pub(crate) told: Vec<Told>,
+    pub(crate) told: Vec<ReportedKey>,
 }
 
 /// The calls under way, ordered by number: at most [`REPORTS_MAX`] reports, [`DRAWS_MAX`] calls that acquire
 /// tokens, and one fetch of rules.
 #[derive(Default)]
-pub(crate) struct Calls(Vec<UnderWay>);
+pub(crate) struct Calls(Vec<PendingCall>);
 
 impl Calls {
     /// True if one more call for `purpose` may start. A fetch replaces the previous one.
-    pub(crate) fn have_room(&self, purpose: Purpose) -> bool {
+    pub(crate) fn have_room(&self, purpose: CallPurpose) -> bool {
         let most = match purpose {
-            Purpose::Report => REPORTS_MAX,
-            Purpose::Draw => DRAWS_MAX,
-            Purpose::Rules(_) => return true,
+            CallPurpose::Report => REPORTS_MAX,
+            CallPurpose::Draw => DRAWS_MAX,
+            CallPurpose::Rules(_) => return true,
         };
         self.of(purpose).count() < most
     }
 
-    pub(crate) fn begin(&mut self, call: UnderWay) {
-        if let Purpose::Rules(_) = call.purpose {
-            self.0.retain(|other| !matches!(other.purpose, Purpose::Rules(_)));
+    pub(crate) fn begin(&mut self, call: PendingCall) {
+        if let CallPurpose::Rules(_) = call.purpose {
+            self.0.retain(|other| !matches!(other.purpose, CallPurpose::Rules(_)));
         }
         self.0.push(call);
     }
 
     /// Removes call `number`, if it is under way for `purpose`.
-    pub(crate) fn end(&mut self, number: u64, purpose: Purpose) -> Option<UnderWay> {
+    pub(crate) fn end(&mut self, number: u64, purpose: CallPurpose) -> Option<PendingCall> {
         let at = self.place(number)?;
         self.0.get(at).filter(|call| call.purpose == purpose)?;
         Some(self.0.remove(at))
     }
 
     /// Removes every call for `purpose`.
-    pub(crate) fn end_all(&mut self, purpose: Purpose) -> impl Iterator<Item = UnderWay> {
+    pub(crate) fn end_all(&mut self, purpose: CallPurpose) -> impl Iterator<Item = PendingCall> {
         self.0.extract_if(.., move |call| call.purpose == purpose)
     }
 
@@ -73,23 +73,23 @@ impl Calls {
         self.0.first().map(|call| call.number)
     }
 
-    pub(crate) fn get(&self, number: u64) -> Option<&UnderWay> {
+    pub(crate) fn get(&self, number: u64) -> Option<&PendingCall> {
         self.0.get(self.place(number)?)
     }
 
     /// The calls for `purpose`, in the order they were sent.
-    pub(crate) fn of(&self, purpose: Purpose) -> impl Iterator<Item = &UnderWay> {
+    pub(crate) fn of(&self, purpose: CallPurpose) -> impl Iterator<Item = &PendingCall> {
         self.0.iter().filter(move |call| call.purpose == purpose)
     }
 
     /// The records of all keys in calls under way.
-    pub(crate) fn told_mut(&mut self) -> impl Iterator<Item = &mut Told> {
+    pub(crate) fn told_mut(&mut self) -> impl Iterator<Item = &mut ReportedKey> {
         self.0.iter_mut().flat_map(|call| &mut call.told)
     }
 
     /// Start time of the fetch of rules under way.
     pub(crate) fn fetching_since(&self) -> Option<Time> {
-        let is_fetch = |call: &&UnderWay| matches!(call.purpose, Purpose::Rules(_));
+        let is_fetch = |call: &&PendingCall| matches!(call.purpose, CallPurpose::Rules(_));
         self.0.iter().find(is_fetch).map(|call| call.sent_at)
     }
 

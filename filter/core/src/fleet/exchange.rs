@@ -2,10 +2,10 @@
 
 use alloc::vec::Vec;
 
-use super::calls::{Calls, Purpose, UnderWay};
+use super::calls::{CallPurpose, Calls, PendingCall};
 use super::versions::Versions;
 use crate::RuleIndex;
-use crate::fleet::ladder::{FALLBACK_NS, Ladder};
+use crate::fleet::connectivity::{ConnectivityState, FALLBACK_NS};
 use crate::limiter::Reporter;
 use weir_rules::key::KeyValue;
 use weir_wire::messages::{self, BANS_MAX, Ban, POPS_MAX, Replies, Report, WORKERS_MAX};
@@ -29,7 +29,7 @@ pub(crate) struct BannedHere {
 }
 
 /// The state of one worker's exchange with weir-sync.
-pub(crate) struct Exchange {
+pub(crate) struct SyncState {
     reporter: Reporter,
     table_id: u32,
     /// Number of the latest call.
@@ -38,7 +38,7 @@ pub(crate) struct Exchange {
     pub(crate) pops: u32,
     /// The last number of live POPs that weir-sync knew for certain; 0 before the first.
     known_pops: u32,
-    pub(crate) ladder: Ladder,
+    pub(crate) connectivity: ConnectivityState,
     pub(crate) versions: Versions,
     pub(crate) calls: Calls,
     /// Number of the latest report, or call for tokens, that was given up.
@@ -58,16 +58,16 @@ pub(crate) struct Exchange {
     epochs: u32,
 }
 
-impl Exchange {
+impl SyncState {
     pub(crate) fn new(reporter: Reporter, table_id: u32) -> Self {
-        let ladder = Ladder::new(FALLBACK_NS);
+        let connectivity = ConnectivityState::new(FALLBACK_NS);
         Self {
             reporter,
             table_id,
             sequence: 0,
             pops: 1,
             known_pops: 0,
-            ladder,
+            connectivity,
             versions: Versions::default(),
             calls: Calls::default(),
             lost: 0,
@@ -82,18 +82,18 @@ impl Exchange {
     }
 
     /// Applies a reply's number of live POPs, received at `at`. A guess never lowers a number that was known.
-    pub(crate) fn hear(&mut self, pops: u32, is_guess: bool, at: Time) {
+    pub(crate) fn observe(&mut self, pops: u32, is_guess: bool, at: Time) {
         let pops = pops.clamp(1, POPS_MAX);
-        self.ladder.hear(at);
+        self.connectivity.observe(at);
         if !is_guess {
             self.known_pops = pops;
         }
         self.pops = if is_guess { self.known_pops.max(pops) } else { pops };
-        self.ladder.guess(self.known_pops == 0);
+        self.connectivity.guess(self.known_pops == 0);
     }
 
     /// Applies a reply's number of reporting workers of this POP; 0 changes nothing.
-    pub(crate) fn hear_of_workers(&mut self, workers: u32) {
+    pub(crate) fn set_workers(&mut self, workers: u32) {
         if workers > 0 {
             self.workers = workers.min(WORKERS_MAX);
         }
@@ -106,7 +106,7 @@ impl Exchange {
 
     /// Rate divisor for cold keys: two for each POP. The other half of the quota is left for warm keys,
     /// because weir-sync lets half a quota pass without a grant.
-    pub(crate) fn cold_parts(&self) -> u32 {
+    pub(crate) fn cold_rate_divisor(&self) -> u32 {
         if self.pops > 1 { self.pops.saturating_mul(2) } else { 1 }
     }
 
@@ -147,7 +147,7 @@ impl Exchange {
     }
 
     /// Ends call `number`, if it is under way for `purpose`. Its reply will be ignored.
-    pub(crate) fn give_up(&mut self, number: u64, purpose: Purpose) -> Option<UnderWay> {
+    pub(crate) fn give_up(&mut self, number: u64, purpose: CallPurpose) -> Option<PendingCall> {
         let call = self.calls.end(number, purpose)?;
         self.lost = self.lost.max(number);
         Some(call)
@@ -156,7 +156,7 @@ impl Exchange {
     /// Builds the next report.
     pub(crate) fn next(
         &mut self,
-        rules: Vec<messages::Rule>,
+        rules: Vec<messages::BudgetRule>,
         keys: Vec<messages::Key>,
         bans: Vec<Ban>,
         now: Time,

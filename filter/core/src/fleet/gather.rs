@@ -1,4 +1,4 @@
-//! Reporting by one edge for all workers of a program.
+//! Reporting by one engine for all workers of a program.
 //!
 //! ```text
 //! worker -- keys with something to report, bans -> gather         -> the reporter's list -> a report
@@ -12,7 +12,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::exchange::Exchange;
+use super::exchange::SyncState;
 use crate::RuleIndex;
 use crate::limiter::Limiter;
 use crate::table::slot::Tag;
@@ -20,19 +20,19 @@ use weir_wire::time::Time;
 
 impl Limiter {
     /// Makes this the reporter: from now on it records the cached refusals that workers must drop.
-    pub(crate) fn note_forgotten(&mut self) {
-        self.deny_cache.note_forgotten();
+    pub(crate) fn record_forgotten(&mut self) {
+        self.local_cache.record_forgotten();
     }
 
     /// Takes the keys whose cached refusals must be dropped, for [`Limiter::forget_denials`] of every worker.
     pub(crate) fn take_forgotten(&mut self) -> Vec<Tag> {
-        self.deny_cache.take_forgotten()
+        self.local_cache.take_forgotten()
     }
 
     /// Drops cached refusals of these keys, whose buckets have changed.
     pub(crate) fn forget_denials(&mut self, tags: &[Tag]) {
         for tag in tags {
-            self.deny_cache.forget(*tag);
+            self.local_cache.forget(*tag);
         }
     }
 
@@ -53,14 +53,14 @@ impl Limiter {
         worker.watch.hand_over(|key| to(key.name.rule).is_some_and(|rule| watch.take_over(key, rule, now)));
         if let (Some(mine), Some(theirs)) = (&mut self.exchange, &mut worker.exchange) {
             mine.take_over_bans(theirs, to);
-            theirs.hear_through(mine);
+            theirs.observe_through(mine);
         }
     }
 }
 
-impl Exchange {
+impl SyncState {
     /// Copies the reporter's knowledge of weir-sync, for this worker's calls.
-    fn hear_through(&mut self, reporter: &Self) {
+    fn observe_through(&mut self, reporter: &Self) {
         self.answers_take_ns = self.answers_take_ns.or(reporter.answers_take_ns);
     }
 }

@@ -2,19 +2,19 @@
 
 use core::cell::Cell;
 
-use super::calls::{Purpose, UnderWay};
-use super::in_hand::InHand;
-use super::saying::Told;
+use super::acquired::AcquiredTokens;
+use super::calls::{CallPurpose, PendingCall};
+use super::report_builder::ReportedKey;
 use super::wish::rest_until;
 use crate::RuleIndex;
-use crate::counters::Event;
+use crate::counters::CountedEvent;
 use crate::decide::{forget, put_ban, replace_ban};
 use crate::limiter::Limiter;
 use crate::local::WatchList;
 use crate::table::slot::{BAR_STEP_NS, Tag, Watched};
 use crate::table::{EntryPlace, NamedKey, Slots, Updated};
 use weir_rules::key::KeyValue;
-use weir_wire::messages::{Allowance, Ban, Grant, Leased, Message, Pushed, Reply, WireError};
+use weir_wire::messages::{Allowance, Ban, Grant, Leased, Message, PushedGrant, Reply, WireError};
 use weir_wire::quota::Quota;
 use weir_wire::time::Time;
 
@@ -34,12 +34,12 @@ impl Limiter {
         now: Time,
     ) -> Result<(), WireError> {
         let reply = Reply::decode(bytes)?;
-        let sent = self.end_answered(sequence, Purpose::Report, &reply)?;
+        let sent = self.end_answered(sequence, CallPurpose::Report, &reply)?;
         if let Some(exchange) = &mut self.exchange {
             exchange.bans_told(sequence);
             exchange.took(now.nanos_since(sent.sent_at));
         }
-        self.hear(&reply, &sent.told, sent.sent_at, slots, now);
+        self.observe(&reply, &sent.told, sent.sent_at, slots, now);
         if reply.grants.is_empty() {
             take_back(&mut self.watch, &sent.told);
         }
@@ -50,30 +50,31 @@ impl Limiter {
     pub(crate) fn end_answered(
         &mut self,
         number: u64,
-        purpose: Purpose,
+        purpose: CallPurpose,
         reply: &Reply,
-    ) -> Result<UnderWay, WireError> {
+    ) -> Result<PendingCall, WireError> {
         let calls = self.exchange.as_mut().map(|exchange| &mut exchange.calls);
-        let fits = |sent: &UnderWay| reply.grants.is_empty() || reply.grants.len() == sent.told.len();
+        let fits = |sent: &PendingCall| reply.grants.is_empty() || reply.grants.len() == sent.told.len();
         let sent = calls.filter(|calls| reply.sequence == number && calls.get(number).is_some_and(fits));
         sent.and_then(|calls| calls.end(number, purpose)).ok_or(WireError::Limit("sequence or grants"))
     }
 
     /// Applies a reply to a report or a call for tokens that was sent at `sent_at` with the keys `told`.
-    pub(crate) fn hear(
+    pub(crate) fn observe(
         &mut self,
         reply: &Reply,
-        told: &[Told],
+        told: &[ReportedKey],
         sent_at: Time,
         slots: &mut dyn Slots,
         now: Time,
     ) {
         if let Some(exchange) = self.exchange.as_mut() {
-            exchange.hear(reply.pops, reply.is_guess, now);
-            exchange.hear_of_workers(reply.workers);
-            exchange.versions.hear(reply.rule_set, reply.sequence, now);
+            exchange.observe(reply.pops, reply.is_guess, now);
+            exchange.set_workers(reply.workers);
+            exchange.versions.observe(reply.rule_set, reply.sequence, now);
         }
-        self.counters.add(if reply.settled.is_all() { Event::Answered } else { Event::Ungranted }, 1);
+        self.counters
+            .add(if reply.settled.is_all() { CountedEvent::Answered } else { CountedEvent::Ungranted }, 1);
         for pushed in &reply.pushed {
             if let Some(rule) = reply.rules.get(usize::from(pushed.rule)) {
                 self.learn(rule, pushed, slots, now);
@@ -85,7 +86,7 @@ impl Limiter {
             let is_settled = reply.settled.covers(at);
             if told.rule == RuleIndex::NONE {
                 if told.is_unplaced && is_settled {
-                    self.hear_of_own(told.epoch, reply.sequence, allowance, sent_at);
+                    self.observe_own_epoch(told.epoch, reply.sequence, allowance, sent_at);
                 }
                 continue;
             }
@@ -107,7 +108,7 @@ impl Limiter {
                 }
                 key.answered(told.asked, told.dirty_since, sent_at, warm_burst);
                 if is_report && !is_settled {
-                    key.soil(told.dirty_since);
+                    key.mark_changed(told.dirty_since);
                 }
             }
         }
@@ -117,7 +118,7 @@ impl Limiter {
     /// admitted since and raised by the refill since. Without a grant, ends the grant that the key holds.
     fn hold(
         &mut self,
-        told: &Told,
+        told: &ReportedKey,
         grant: Option<&Grant>,
         is_settled: bool,
         sent_at: Time,
@@ -140,16 +141,23 @@ impl Limiter {
             let level_milli = grant.level_milli.saturating_add(refilled_milli);
             watched.hold(grant, &quota, level_milli.saturating_sub(since * 1_000), now);
         });
-        self.deny_cache.forget(told.place.tag);
+        self.local_cache.forget(told.place.tag);
     }
 
     /// Adds tokens that a strict rule's budget was debited for. Their lease counts from the time the report
     /// was made, so it ends here before it ends at weir-sync.
-    fn lease(&mut self, told: &Told, leased: &Leased, sent_at: Time, slots: &mut dyn Slots, now: Time) {
+    fn lease(
+        &mut self,
+        told: &ReportedKey,
+        leased: &Leased,
+        sent_at: Time,
+        slots: &mut dyn Slots,
+        now: Time,
+    ) {
         let until = sent_at + u64::from(leased.lease_ms) * 1_000_000;
         let sharing = self.rule(told.rule).map(|rule| &rule.sharing);
         let (is_strict, is_calendar) =
-            sharing.map_or((false, false), |sharing| (sharing.strict, sharing.law.is_window()));
+            sharing.map_or((false, false), |sharing| (sharing.strict, sharing.refill_policy.is_window()));
         let (is_draw, is_late) = (told.awaited > 0 || told.is_unplaced, leased.lease_ms > 0 && until <= now);
         // The budget counts a lease that has ended as spent.
         if !is_strict || is_late && !is_draw {
@@ -171,10 +179,17 @@ impl Limiter {
         let is_of_the_end =
             is_calendar && leased.charged == 0 && wait_ms > 0 && (leased.lease_ms == 0 || bar_at <= now);
         // Another request for the key may have been refused meanwhile.
-        self.deny_cache.forget(told.place.tag);
+        self.local_cache.forget(told.place.tag);
         let tokens = if told.is_unplaced { charged } else { 0 };
-        let in_hand =
-            InHand { tag: told.place.tag, told: *told, tokens, until, more_at, left: leased.left, is_over };
+        let in_hand = AcquiredTokens {
+            tag: told.place.tag,
+            told: *told,
+            tokens,
+            until,
+            more_at,
+            left: leased.left,
+            is_over,
+        };
         if told.is_unplaced {
             return self.in_hand.push(in_hand);
         }
@@ -198,7 +213,7 @@ impl Limiter {
                 if watched.on_hand(now) < told.awaited {
                     watched.end_waiting(told.awaited);
                 }
-                watched.note_left(leased.left);
+                watched.record_left(leased.left);
                 // A shorter wait is not recorded, because the epoch would end with it. Nor is one that tokens given
                 // back may end early.
                 if wait_ms > 0 && (is_calendar || more_at > until && !leased.may_return) {
@@ -213,13 +228,13 @@ impl Limiter {
             let has_ended = matches!(&updated, Updated::Written(watched) if is_refused(watched));
             let awaited = if has_ended { 0 } else { told.awaited };
             let is_over = is_over || is_other.get();
-            self.in_hand.push(InHand { told: Told { awaited, ..*told }, is_over, ..in_hand });
+            self.in_hand.push(AcquiredTokens { told: ReportedKey { awaited, ..*told }, is_over, ..in_hand });
         }
         // Unused tokens are given back with the next report, or with a later one for a calendar quota.
         if let (Updated::Written(watched), Some(key)) = (updated, self.watch.get_mut(told.place.tag.bits()))
             && watched.on_hand(now) > 0
         {
-            key.soil(now);
+            key.mark_changed(now);
             if is_calendar {
                 // If the request spends all of them, the next report states so, because other POPs may wait
                 // for tokens.
@@ -230,7 +245,7 @@ impl Limiter {
     }
 
     /// Applies a pushed grant. The key may be new at this POP.
-    fn learn(&mut self, rule: &str, pushed: &Pushed, slots: &mut dyn Slots, now: Time) {
+    fn learn(&mut self, rule: &str, pushed: &PushedGrant, slots: &mut dyn Slots, now: Time) {
         let Some(key) = self.find(rule, &pushed.value, slots.count()) else { return };
         let NamedKey { place, rule, .. } = key;
         let Some(quota) = self.bounded(rule).filter(|quota| *quota == pushed.quota) else { return };
@@ -240,7 +255,7 @@ impl Limiter {
         });
         // Without room in the slot, the key stays as it was.
         let Updated::Written(watched) = updated else { return };
-        self.deny_cache.forget(place.tag);
+        self.local_cache.forget(place.tag);
         if watched.admitted > watched.charged {
             self.learn_of(&key, now);
         }
@@ -274,14 +289,14 @@ impl Limiter {
                 }
                 None => put_ban(slot, tag, until(ban), now),
             });
-            self.deny_cache.forget(tag);
+            self.local_cache.forget(tag);
         }
     }
 
     /// Puts the key on the watch list to be reported, if there is room.
     pub(crate) fn learn_of(&mut self, key: &NamedKey, now: Time) {
         let has_room = self.watch.learn(key, now);
-        self.counters.add(Event::SyncDropped, u32::from(!has_room));
+        self.counters.add(CountedEvent::SyncDropped, u32::from(!has_room));
     }
 
     /// The key with these canonical bytes under the rule of this name. None if the rule is not in force, or
@@ -303,34 +318,34 @@ impl Limiter {
     /// Ends report `sequence`, which failed at `now`. Its keys are reported again. Returns true if weir-sync
     /// is to blame.
     pub fn report_failed(&mut self, sequence: u64, now: Time) -> bool {
-        self.say_again(sequence).is_some_and(|sent_at| self.miss(sent_at, now))
+        self.report_again(sequence).is_some_and(|sent_at| self.miss(sent_at, now))
     }
 
     /// Ends report `sequence`, and marks its keys to be reported again. Returns the time it was sent, if it
     /// was under way.
-    pub(crate) fn say_again(&mut self, sequence: u64) -> Option<Time> {
-        let sent = self.exchange.as_mut()?.give_up(sequence, Purpose::Report)?;
-        self.counters.add(Event::SyncFailed, 1);
+    pub(crate) fn report_again(&mut self, sequence: u64) -> Option<Time> {
+        let sent = self.exchange.as_mut()?.give_up(sequence, CallPurpose::Report)?;
+        self.counters.add(CountedEvent::SyncFailed, 1);
         take_back(&mut self.watch, &sent.told);
         Some(sent.sent_at)
     }
 }
 
 /// Marks these keys to be reported again.
-pub(crate) fn unsay(watch: &mut WatchList, keys: &[Told]) {
+pub(crate) fn unreport(watch: &mut WatchList, keys: &[ReportedKey]) {
     for told in keys {
         if let Some(key) = watch.get_mut(told.place.tag.bits()) {
-            key.soil(told.dirty_since);
+            key.mark_changed(told.dirty_since);
         }
     }
 }
 
 /// Undoes a report of these keys, as if it had never been made.
-fn take_back(watch: &mut WatchList, keys: &[Told]) {
-    unsay(watch, keys);
+fn take_back(watch: &mut WatchList, keys: &[ReportedKey]) {
+    unreport(watch, keys);
     for told in keys {
         if let Some(key) = watch.get_mut(told.place.tag.bits()) {
-            key.unsay_asked(told.asked.wrapping_sub(told.asked_recently));
+            key.unreport_asked(told.asked.wrapping_sub(told.asked_recently));
         }
     }
 }

@@ -3,35 +3,35 @@
 //! ```text
 //! reporting -> saying -> a report -> weir-sync -> a reply -> grants
 //! draw      -> a report that one request waits for        -> in_hand -> own
-//! gather    -> the reporter's list, if one edge reports for all workers of a program
+//! gather    -> the reporter's list, if one engine reports for all workers of a program
 //! ```
 
+mod acquire;
+mod acquired;
 mod calls;
-mod draw;
+pub mod connectivity;
+#[cfg(feature = "takes")]
+mod consume;
+#[cfg(feature = "takes")]
+mod consumed;
+mod contact;
 mod exchange;
 mod gather;
 mod grants;
-mod in_hand;
-pub mod ladder;
-mod own;
-mod parting;
+mod handover;
+mod own_epochs;
+mod report_builder;
 mod reporting;
 mod rule_sets;
-mod saying;
-#[cfg(feature = "takes")]
-mod take;
-#[cfg(feature = "takes")]
-mod taken;
-mod touch;
 mod versions;
 mod wish;
 
-pub use calls::{DRAWS_MAX, Purpose, REPORTS_MAX};
-pub(crate) use exchange::Exchange;
-pub(crate) use in_hand::{InHand, Own};
-pub use own::OWN_MAX;
-pub use parting::PARTING_BYTES_MAX;
+pub(crate) use acquired::{AcquiredTokens, OwnEpoch};
+pub use calls::{CallPurpose, DRAWS_MAX, REPORTS_MAX};
 #[cfg(feature = "takes")]
-pub(crate) use taken::Takes;
+pub(crate) use consumed::ConsumeState;
 #[cfg(feature = "takes")]
-pub use taken::{Take, Taken};
+pub use consumed::{Consume, ConsumeReply};
+pub(crate) use exchange::SyncState;
+pub use handover::PARTING_BYTES_MAX;
+pub use own_epochs::OWN_MAX;

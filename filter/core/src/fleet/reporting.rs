@@ -7,12 +7,12 @@
 use alloc::vec::Vec;
 use core::cell::Cell;
 
-use super::calls::{Purpose, UnderWay};
-use super::grants::unsay;
-use super::saying::{Said, Saying, Told};
-use super::wish::{Want, Wish, chunk_of, unsaid_of};
+use super::calls::{CallPurpose, PendingCall};
+use super::grants::unreport;
+use super::report_builder::{KeyContents, ReportBuilder, ReportedKey};
+use super::wish::{Want, Wish, chunk_of, unreported_of};
 use crate::RuleIndex;
-use crate::counters::Event;
+use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
 use crate::local::bytes_of;
 use crate::table::slot::Watched;
@@ -45,20 +45,20 @@ impl Limiter {
         }
         self.watch.forget_idle(now);
         let exchange = self.exchange.as_mut()?;
-        let (bytes, parts, terms) = (exchange.bytes_at(now), exchange.cold_parts(), &self.terms);
+        let (bytes, parts, terms) = (exchange.bytes_at(now), exchange.cold_rate_divisor(), &self.terms);
         let tags = self.watch.due(bytes, now, |rule, unsaid, waits_ns| {
             terms.get(usize::from(rule)).map_or(1, |terms| weight(terms.quota, parts, unsaid, waits_ns))
         });
-        let mut saying = Saying::default();
+        let mut saying = ReportBuilder::default();
         for tag in tags {
-            self.tell(tag, &mut saying, slots, now);
+            self.add_key(tag, &mut saying, slots, now);
         }
-        self.say_own(&mut saying, false, now);
+        self.report_own_epochs(&mut saying, false, now);
         saying.bans = self.exchange.as_mut()?.bans(now, |rule| saying.refer(rule));
         if saying.is_empty() && saying.bans.is_empty() && !greet {
             return None;
         }
-        let report = self.say(saying, Purpose::Report, now)?;
+        let report = self.say(saying, CallPurpose::Report, now)?;
         let said: u64 = report.keys.iter().map(|key| bytes_of(&key.value)).sum();
         self.exchange.as_mut()?.spend_bytes(said);
         Some(report)
@@ -67,32 +67,32 @@ impl Limiter {
     /// True if one more report may be sent. Marks the keys of unanswered reports to be reported again.
     fn may_report(&mut self, now: Time) -> bool {
         let Some(exchange) = &self.exchange else { return false };
-        let is_over = |sent: &&UnderWay| now.nanos_since(sent.sent_at) >= ANSWER_NS_MAX;
-        let over = exchange.calls.of(Purpose::Report).filter(is_over);
+        let is_over = |sent: &&PendingCall| now.nanos_since(sent.sent_at) >= ANSWER_NS_MAX;
+        let over = exchange.calls.of(CallPurpose::Report).filter(is_over);
         for number in over.map(|sent| sent.number).collect::<Vec<_>>() {
-            self.say_again(number);
+            self.report_again(number);
         }
         let Some(exchange) = &self.exchange else { return false };
-        for sent in exchange.calls.of(Purpose::Report) {
-            unsay(&mut self.watch, &sent.told);
+        for sent in exchange.calls.of(CallPurpose::Report) {
+            unreport(&mut self.watch, &sent.told);
         }
-        exchange.calls.have_room(Purpose::Report)
+        exchange.calls.have_room(CallPurpose::Report)
     }
 
     /// Builds a report, which is under way from now on.
-    pub(crate) fn say(&mut self, saying: Saying, purpose: Purpose, now: Time) -> Option<Report> {
+    pub(crate) fn say(&mut self, saying: ReportBuilder, purpose: CallPurpose, now: Time) -> Option<Report> {
         let rules = saying.rules.iter().filter_map(|&rule| self.wire_rule(rule)).collect();
         let exchange = self.exchange.as_mut()?;
         let mut report = exchange.next(rules, saying.keys, saying.bans, now);
         report.held = saying.held;
         let (number, told) = (report.sequence, saying.told);
-        exchange.calls.begin(UnderWay { number, purpose, sent_at: now, told });
-        self.counters.add(Event::Reported, 1);
+        exchange.calls.begin(PendingCall { number, purpose, sent_at: now, told });
+        self.counters.add(CountedEvent::Reported, 1);
         Some(report)
     }
 
-    fn wire_rule(&self, rule: RuleIndex) -> Option<messages::Rule> {
-        self.rule(rule).map(|rule| messages::Rule {
+    fn wire_rule(&self, rule: RuleIndex) -> Option<messages::BudgetRule> {
+        self.rule(rule).map(|rule| messages::BudgetRule {
             name: rule.name.clone(),
             quota: rule.quota,
             sharing: rule.sharing.clone(),
@@ -100,7 +100,7 @@ impl Limiter {
     }
 
     /// Adds this worker's demand for the key to the shared entry, and the entry's counts to the report.
-    pub(super) fn tell(&mut self, tag: u64, saying: &mut Saying, slots: &mut dyn Slots, now: Time) {
+    pub(super) fn add_key(&mut self, tag: u64, saying: &mut ReportBuilder, slots: &mut dyn Slots, now: Time) {
         let Some(key) = self.watch.get_mut(tag) else { return };
         let NamedKey { place, rule, value } = key.name;
         let unadded = key.asked_unadded;
@@ -109,11 +109,11 @@ impl Limiter {
         let is_crowded = self.watch.is_crowded();
         let strict = self.rule(rule).filter(|rule| rule.sharing.strict);
         let wish = strict.map(|rule| Wish {
-            asked: if rule.sharing.law.is_window() { unanswered } else { asked_since_report },
+            asked: if rule.sharing.refill_policy.is_window() { unanswered } else { asked_since_report },
             usual_cost: rule.cost.usual(),
             is_crowded,
-            chunk: rule.sharing.law.is_window().then(|| chunk_of(rule.quota)),
-            unsaid: unsaid_of(rule.sharing.law, rule.quota),
+            chunk: rule.sharing.refill_policy.is_window().then(|| chunk_of(rule.quota)),
+            unsaid: unreported_of(rule.sharing.refill_policy, rule.quota),
             in_flight: None,
             timeout_ns: self.timeout_ns(),
         });
@@ -146,7 +146,7 @@ impl Limiter {
         let Some(key) = self.watch.get_mut(tag) else { return };
         (key.asked_unadded, key.dirty) = (0, false);
         let (dirty_since, is_warm) = (key.dirty_since, key.is_warm());
-        let asked_recently = key.say_asked();
+        let asked_recently = key.report_asked();
         let ahead = match want {
             None => 0,
             Some(Want::Ahead(ahead)) => ahead,
@@ -154,11 +154,22 @@ impl Limiter {
             Some(Want::Later(at)) => return key.rest(at, now),
         };
         let (epoch, admitted) = (watched.epoch, watched.admitted);
-        let told = Told { epoch, admitted, asked, asked_recently, ..Told::of(place, rule, dirty_since) };
+        let told = ReportedKey {
+            epoch,
+            admitted,
+            asked,
+            asked_recently,
+            ..ReportedKey::of(place, rule, dirty_since)
+        };
         // Only for warm keys. Others are reported every interval, and a grant may have lowered their bucket
         // by more than was admitted.
         let unheard = self.unheard(rule).filter(|_| is_warm);
         let missing = unheard.map_or(0, |unheard| watched.missing(&unheard, now));
-        saying.add(rule, told, &Said { value: value.as_bytes(), watched: &watched, missing, ahead }, now);
+        saying.add(
+            rule,
+            told,
+            &KeyContents { value: value.as_bytes(), watched: &watched, missing, ahead },
+            now,
+        );
     }
 }

@@ -2,9 +2,9 @@
 
 use alloc::vec::Vec;
 
-use super::calls::{Purpose, UnderWay};
+use super::calls::{CallPurpose, PendingCall};
 use crate::limiter::Limiter;
-use weir_wire::messages::Running;
+use weir_wire::messages::RunningRules;
 use weir_wire::time::Time;
 
 impl Limiter {
@@ -15,14 +15,14 @@ impl Limiter {
 
     /// Applies the version that another worker received. It is newer than the replies to this worker's
     /// reports so far.
-    pub fn note_rule_set_wanted(&mut self, version: u64) {
+    pub fn record_wanted_rule_set(&mut self, version: u64) {
         if let Some(exchange) = &mut self.exchange {
-            exchange.versions.hear_of(version, exchange.sequence);
+            exchange.versions.observe_version(version, exchange.sequence);
         }
     }
 
     /// Sets the version and state of the rule set in force, for reports from `now` on.
-    pub fn note_running(&mut self, running: Running, now: Time) {
+    pub fn record_running(&mut self, running: RunningRules, now: Time) {
         if let Some(exchange) = &mut self.exchange {
             exchange.versions.run(running, now);
         }
@@ -32,15 +32,15 @@ impl Limiter {
     pub fn begin_fetch(&mut self, version: u64, now: Time) -> Option<u64> {
         let exchange = self.exchange.as_mut()?;
         let number = exchange.next_number();
-        let purpose = Purpose::Rules(version);
-        exchange.calls.begin(UnderWay { number, purpose, sent_at: now, told: Vec::new() });
+        let purpose = CallPurpose::Rules(version);
+        exchange.calls.begin(PendingCall { number, purpose, sent_at: now, told: Vec::new() });
         Some(number)
     }
 
     /// Ends the fetch `number` of `version`.
     pub fn end_fetch(&mut self, number: u64, version: u64) {
         if let Some(exchange) = &mut self.exchange {
-            exchange.calls.end(number, Purpose::Rules(version));
+            exchange.calls.end(number, CallPurpose::Rules(version));
         }
     }
 

@@ -9,8 +9,8 @@
 //! if the key was not asked for.
 
 use crate::table::slot::Watched;
-use weir_wire::law::{GIVEN_BACK_S, Law};
 use weir_wire::quota::Quota;
+use weir_wire::refill_policy::{GIVEN_BACK_S, RefillPolicy};
 use weir_wire::time::{SECOND_NS, Time};
 
 /// Demand between two reports, in requests, from which a strict rule's key acquires tokens in advance. Below
@@ -64,8 +64,8 @@ pub(crate) fn chunk_of(quota: Quota) -> u32 {
 }
 
 /// Tokens that may be spent without a report of their own: none under windows, whose epochs are long.
-pub(crate) fn unsaid_of(law: Law, quota: Quota) -> u32 {
-    if law == Law::Steady { quota.burst() / UNSAID_PART } else { 0 }
+pub(crate) fn unreported_of(refill_policy: RefillPolicy, quota: Quota) -> u32 {
+    if refill_policy == RefillPolicy::Continuous { quota.burst() / UNSAID_PART } else { 0 }
 }
 
 /// Time at which a key of a calendar quota must be reported again, if its lease ends at `until`.

@@ -3,11 +3,11 @@
 
 use super::state::Limiter;
 use crate::RuleIndex;
-use crate::counters::Event;
+use crate::counters::CountedEvent;
 use crate::decide::in_flight;
-use crate::fleet::Exchange;
+use crate::fleet::SyncState;
 use crate::table::slot::{Cold, Entry, Slot, Unheard, Watched};
-use crate::table::{EntryPlace, Loaded, Slots, Updated};
+use crate::table::{EntryPlace, LoadedSlot, Slots, Updated};
 use weir_rules::algorithm::Concurrency;
 use weir_wire::time::Time;
 
@@ -25,14 +25,14 @@ impl Limiter {
     ) -> Updated<T> {
         let (mut result, mut room) = (Updated::Failed, self.room.take().unwrap_or_default());
         for _ in 0..UPDATES_MAX {
-            let (mut loaded, _) = Loaded::read(slots, index, room);
+            let (mut loaded, _) = LoadedSlot::read(slots, index, room);
             let done = change_once(&mut loaded, slots, &change);
             room = loaded.slot;
             if let Some(done) = done {
                 result = done;
                 break;
             }
-            self.counters.add(Event::CasRetried, 1);
+            self.counters.add(CountedEvent::CasRetried, 1);
         }
         self.room = Some(room);
         result
@@ -45,7 +45,7 @@ impl Limiter {
 
     /// The POP's limits for a key of `rule` without a grant.
     pub(crate) fn unheard(&self, rule: RuleIndex) -> Option<Unheard> {
-        let parts = self.exchange.as_ref().map_or(1, Exchange::cold_parts);
+        let parts = self.exchange.as_ref().map_or(1, SyncState::cold_rate_divisor);
         self.terms.get(usize::from(rule)).map(|terms| terms.unheard(parts))
     }
 
@@ -80,7 +80,9 @@ impl Limiter {
                 Some(Entry::Cold(cold)) => begin(&cold)?,
                 // The key starts with its debt. Its use of the fair share before it lost its place is not
                 // reported.
-                None => Watched { bucket: slot.lodge(place.tag, now).entry.bucket(), ..begin(&Cold::NEW)? },
+                None => {
+                    Watched { bucket: slot.find_or_new(place.tag, now).entry.bucket(), ..begin(&Cold::NEW)? }
+                }
             };
             let in_flight = flight.map_or(0, |flight| in_flight(slot, place.tag, &flight, now));
             change(&mut watched, in_flight);
@@ -92,7 +94,7 @@ impl Limiter {
 
 /// Changes the slot that was read, and writes it back. None if another worker wrote it meanwhile.
 fn change_once<T>(
-    loaded: &mut Loaded,
+    loaded: &mut LoadedSlot,
     slots: &mut dyn Slots,
     change: impl Fn(&mut Slot) -> Option<T>,
 ) -> Option<Updated<T>> {

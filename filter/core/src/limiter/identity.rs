@@ -2,13 +2,13 @@
 
 use alloc::string::String;
 
-use crate::key::Secret;
+use crate::key::HashSecret;
 
 /// The identity that the workers of one proxy share besides the slots; made once per process.
 #[derive(Clone, Copy)]
 pub struct TableIdentity {
     /// Secret that keys are hashed with.
-    pub secret: Secret,
+    pub secret: HashSecret,
     /// Random name of this process's table in reports.
     pub table_id: u32,
 }
@@ -22,7 +22,7 @@ impl TableIdentity {
         let (mut secret, mut table_id) = ([0; 16], [0; 4]);
         secret.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
         table_id.iter_mut().zip(bytes.iter().skip(16)).for_each(|(to, from)| *to = *from);
-        Self { secret: Secret::new(secret), table_id: u32::from_le_bytes(table_id) }
+        Self { secret: HashSecret::new(secret), table_id: u32::from_le_bytes(table_id) }
     }
 }
 

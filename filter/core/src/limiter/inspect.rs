@@ -3,7 +3,7 @@
 use super::state::Limiter;
 use crate::decide::slot_of;
 use crate::table::slot::{Entry, Slot, Tag};
-use crate::table::{Loaded, Slots};
+use crate::table::{LoadedSlot, Slots};
 use weir_rules::key::KeyValue;
 
 impl Limiter {
@@ -13,7 +13,7 @@ impl Limiter {
         let salt = self.terms.get(rule)?.salt;
         let hash = self.secret.hash(KeyValue::from_bytes(value)?.as_bytes());
         let slot = slot_of(hash.place, slots.count());
-        let (loaded, _) = Loaded::read(slots, slot, Slot::default());
+        let (loaded, _) = LoadedSlot::read(slots, slot, Slot::default());
         loaded.slot.get(Tag::of_key(hash.tag, salt))
     }
 }

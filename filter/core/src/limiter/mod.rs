@@ -12,4 +12,4 @@ mod tests;
 
 pub use identity::{Reporter, TableIdentity};
 pub use state::Limiter;
-pub(crate) use state::{Drawn, Touch};
+pub(crate) use state::{AcquireState, ConnectivityReading};

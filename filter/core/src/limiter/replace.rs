@@ -54,7 +54,7 @@ impl Limiter {
             |i: usize| before.get(i).and_then(|rule| named.get(&rule.name.as_str()).map(usize::from));
         self.counters.rearrange(rules.rules().len(), same_name);
         // A rule may be looser now. And the scratch holds hits of the old rules.
-        self.deny_cache.clear();
+        self.local_cache.clear();
         self.scratch = None;
         self.plain = Plain::of(&rules, &terms);
         self.is_told = terms.iter().any(|terms| terms.is_told);
@@ -67,14 +67,14 @@ impl Limiter {
     pub(crate) fn end_conditions(&mut self, now_ms: u64) {
         self.rules.end(now_ms);
         // A client may be in another tier now.
-        self.deny_cache.clear();
+        self.local_cache.clear();
         self.scratch = None;
     }
 
     /// Rebuilds the terms if a panic lost them while hits were judged. Only native programs go on after a
     /// panic.
     #[inline]
-    pub(crate) fn mend(&mut self) {
+    pub(crate) fn restore_terms(&mut self) {
         if OWN_MEMORY && self.terms.is_empty() && !self.rules.rules().is_empty() {
             self.terms = RuleTerms::of(&self.rules, &self.secret, self.exchange.is_some()).1;
         }

@@ -8,12 +8,12 @@ use super::identity::{Reporter, TableIdentity};
 use crate::RuleIndex;
 use crate::counters::Counters;
 use crate::decide::Plain;
-use crate::decide::{Afterwards, Keys, RuleTerms, Scratch};
+use crate::decide::{EndAction, KeyCache, RuleTerms, Scratch};
 #[cfg(feature = "takes")]
-use crate::fleet::Takes;
-use crate::fleet::{Exchange, InHand, Own};
-use crate::key::Secret;
-use crate::local::{DenyCache, WatchList};
+use crate::fleet::ConsumeState;
+use crate::fleet::{AcquiredTokens, OwnEpoch, SyncState};
+use crate::key::HashSecret;
+use crate::local::{LocalCache, WatchList};
 use crate::table::slot::{Slot, Tag};
 use weir_rules::fleet_secret::FleetSecret;
 use weir_rules::{Rule, RuleSet};
@@ -31,18 +31,18 @@ pub struct Limiter {
     pub(crate) tells_more: bool,
     /// Number of rule sets that were in force. A rule's index is valid in one of them only.
     pub(crate) generation: u32,
-    pub(crate) secret: Secret,
-    pub(crate) keys: Keys,
+    pub(crate) secret: HashSecret,
+    pub(crate) keys: KeyCache,
     /// Secret that hides the parts of keys that leave the POP.
     pub(crate) fleet_secret: FleetSecret,
-    pub(crate) deny_cache: DenyCache,
+    pub(crate) local_cache: LocalCache,
     pub(crate) watch: WatchList,
     /// The budget loop; none if nothing is ever reported.
-    pub(crate) exchange: Option<Exchange>,
+    pub(crate) exchange: Option<SyncState>,
     /// The POP's connectivity, as of the current request.
-    pub(crate) touch: Touch,
+    pub(crate) touch: ConnectivityReading,
     /// Tokens that the last call acquired for its own request.
-    pub(crate) in_hand: Vec<InHand>,
+    pub(crate) in_hand: Vec<AcquiredTokens>,
     /// Keys that the last call got no answer for from the store. Its request decides them as offline.
     pub(crate) in_vain: Vec<Tag>,
     /// True if a request can be held until its turn.
@@ -57,14 +57,14 @@ pub struct Limiter {
     pub(crate) may_reserve: bool,
     /// Epochs that one request acquired for itself: the request holds them, or weir-sync has not confirmed
     /// their end.
-    pub(crate) own: Vec<Own>,
+    pub(crate) own: Vec<OwnEpoch>,
     /// State for consuming directly from the budget; none if the host cannot.
     #[cfg(feature = "takes")]
-    pub(crate) takes: Option<Box<Takes>>,
+    pub(crate) takes: Option<Box<ConsumeState>>,
     /// Number from which the last jitter was computed.
     pub(crate) dealt: u64,
     pub(crate) counters: Counters,
-    pub(crate) afterwards: Vec<Afterwards>,
+    pub(crate) afterwards: Vec<EndAction>,
     /// Rules in shadow that would refuse the current request.
     pub(crate) would_refuse: Vec<RuleIndex>,
     /// Scratch of the last decision; none before the first one, during one, and after the rules were
@@ -78,7 +78,7 @@ pub struct Limiter {
 
 /// Progress of acquiring a strict rule's tokens for the current request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Drawn {
+pub(crate) enum AcquireState {
     NotYet,
     /// The lease had ended when the reply arrived: the request acquires again.
     Over,
@@ -89,18 +89,18 @@ pub(crate) enum Drawn {
 
 /// The POP's connectivity, read once in each decision that reads the table.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Touch {
+pub(crate) struct ConnectivityReading {
     /// Bounded rules apply their `when_unsynced`.
     pub(crate) is_lost: bool,
     /// Strict rules apply their `when_unsynced`.
     pub(crate) is_lost_for_strict: bool,
-    pub(crate) drawn: Drawn,
+    pub(crate) drawn: AcquireState,
 }
 
-impl Touch {
+impl ConnectivityReading {
     /// True if the current request may acquire tokens.
     pub(crate) fn may_draw(self) -> bool {
-        matches!(self.drawn, Drawn::NotYet | Drawn::Over)
+        matches!(self.drawn, AcquireState::NotYet | AcquireState::Over)
     }
 }
 
@@ -126,10 +126,14 @@ impl Limiter {
             } else {
                 identity.secret.on_its_own()
             },
-            deny_cache: DenyCache::new(),
+            local_cache: LocalCache::new(),
             watch: WatchList::default(),
-            exchange: reporter.map(|reporter| Exchange::new(reporter, identity.table_id)),
-            touch: Touch { is_lost: true, is_lost_for_strict: true, drawn: Drawn::NotYet },
+            exchange: reporter.map(|reporter| SyncState::new(reporter, identity.table_id)),
+            touch: ConnectivityReading {
+                is_lost: true,
+                is_lost_for_strict: true,
+                drawn: AcquireState::NotYet,
+            },
             in_hand: Vec::new(),
             in_vain: Vec::new(),
             may_hold: true,

@@ -29,11 +29,11 @@ mod workers;
 
 use super::*;
 use crate::RuleIndex;
-use crate::buckets::{Bucket, Standing};
-use crate::counters::Event;
-use crate::decide::{Afterwards, Decision, Outcome};
-use crate::fleet::{Purpose, REPORTS_MAX};
-use crate::key::Secret;
+use crate::buckets::{Bucket, BucketStatus};
+use crate::counters::CountedEvent;
+use crate::decide::{Decision, DecisionKind, EndAction};
+use crate::fleet::{CallPurpose, REPORTS_MAX};
+use crate::key::HashSecret;
 use crate::table::slot::Slot;
 use crate::table::{LocalSlots, ReadError, Slots, Version, WriteError};
 use alloc::vec::Vec;
@@ -43,7 +43,7 @@ use std::cell::RefCell;
 use std::string::String;
 use std::vec;
 use weir_rules::RuleSet;
-use weir_rules::reading::Errors;
+use weir_rules::reading::ErrorCollector;
 use weir_rules::request::Attribute;
 use weir_rules::request::Request;
 use weir_wire::messages::{AdmitRatio, Allowance, Grant, Message, Reply, Report, Settled};
@@ -66,7 +66,7 @@ impl Request for Client {
 }
 
 fn rules(value: &Value) -> RuleSet {
-    let errors = Errors::default();
+    let errors = ErrorCollector::default();
     let rules = RuleSet::parse(value, "rules", &errors);
     errors.into_result(rules).unwrap()
 }
@@ -76,7 +76,7 @@ fn one_rule(rate: &str, burst: u32) -> RuleSet {
 }
 
 fn limiter(rules: impl Into<std::sync::Arc<RuleSet>>, worker: Option<u64>) -> Limiter {
-    let identity = TableIdentity { secret: Secret::new([7; 16]), table_id: 9 };
+    let identity = TableIdentity { secret: HashSecret::new([7; 16]), table_id: 9 };
     Limiter::new(rules, identity, worker.map(|worker| Reporter { pop: "a".into(), worker }))
 }
 
@@ -94,11 +94,11 @@ fn waiting_for(decision: Decision) -> (Report, u64) {
 
 /// How many requests wait.
 fn drawing(limiter: &Limiter) -> usize {
-    limiter.exchange.as_ref().map_or(0, |exchange| exchange.calls.of(Purpose::Draw).count())
+    limiter.exchange.as_ref().map_or(0, |exchange| exchange.calls.of(CallPurpose::Draw).count())
 }
 
 /// What is left to do when a request that was let through ends.
-fn afterwards(decision: Decision) -> Vec<Afterwards> {
+fn afterwards(decision: Decision) -> Vec<EndAction> {
     match decision {
         Decision::Allow { afterwards, .. } => afterwards,
         decided => panic!("expected it to go through, found {decided:?}"),
@@ -111,7 +111,7 @@ fn is_uncounted(decision: &Decision) -> bool {
 }
 
 fn allows(limiter: &mut Limiter, slots: &mut dyn Slots, address: &str, now: Time) -> bool {
-    ask(limiter, slots, address, now).outcome() == Outcome::Allow
+    ask(limiter, slots, address, now).outcome() == DecisionKind::Allow
 }
 
 fn admitted(limiter: &mut Limiter, slots: &mut dyn Slots, address: &str, n: u32, now: Time) -> usize {
@@ -123,16 +123,16 @@ fn admits_the_burst_then_tells_when_to_come_back() {
     let (mut limiter, mut slots) = (limiter(one_rule("2/s", 3), None), LocalSlots::new(4));
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1:5", 3, T0), 3);
     let refused = ask(&mut limiter, &mut slots, "192.0.2.1:5", T0 + 100 * MS);
-    let standing = Standing { remaining: 0, more_ns: 400 * MS, full_ns: 400 * MS };
+    let standing = BucketStatus { remaining: 0, more_ns: 400 * MS, full_ns: 400 * MS };
     assert_eq!(
         (refused.outcome(), refused.strictest()),
-        (Outcome::Limit, Some((RuleIndex::new(0), standing)))
+        (DecisionKind::Limit, Some((RuleIndex::new(0), standing)))
     );
-    // Now the deny cache answers, and says the same.
+    // Now the local cache answers, and says the same.
     let refused = ask(&mut limiter, &mut slots, "192.0.2.1:5", T0 + 499 * MS);
     assert_eq!(refused.strictest().unwrap().1.more_ns, MS);
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1:5", T0 + 500 * MS));
-    assert_eq!(limiter.counters().take_event(Event::DenyCacheAnswered), 1);
+    assert_eq!(limiter.counters().take_event(CountedEvent::DenyCacheAnswered), 1);
     assert_eq!(limiter.counters().take_rule(0).limited, 2);
 }
 
@@ -177,7 +177,7 @@ fn a_request_without_an_address_is_let_through_and_counted() {
     for _ in 0..3 {
         assert!(is_uncounted(&ask(&mut limiter, &mut slots, "/run/envoy.sock", T0)));
     }
-    assert_eq!(limiter.counters().take_event(Event::AddressUnreadable), 3);
+    assert_eq!(limiter.counters().take_event(CountedEvent::AddressUnreadable), 3);
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn rotating_addresses_buys_neither_memory_nor_tokens() {
     // At most what the 16 places and 34 debts of each of 8 slots stand for, ten tokens each.
     let through = through.count();
     assert!(through <= 8 * (16 + 34) * 10, "{through} let through");
-    assert!(limiter.counters().take_event(Event::Overflowed) > 10_000);
+    assert!(limiter.counters().take_event(CountedEvent::Overflowed) > 10_000);
     assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + SECOND_NS));
 }
 
@@ -234,7 +234,7 @@ fn a_conflict_is_judged_again_on_what_is_true_now() {
     };
     let mut contended = Contended { slots: &mut slots, interloper: RefCell::new(&mut interloper) };
     assert!(allows(&mut mine, &mut contended, "192.0.2.1", T0));
-    assert_eq!(mine.counters().take_event(Event::CasRetried), 1);
+    assert_eq!(mine.counters().take_event(CountedEvent::CasRetried), 1);
     assert!(!allows(&mut mine, &mut slots, "192.0.2.1", T0));
 }
 

@@ -38,7 +38,7 @@ impl WatchList {
     /// Adds a watched key that was not asked for here, with something to report since `now`. False if there
     /// is no room.
     pub(crate) fn learn(&mut self, key: &NamedKey, now: Time) -> bool {
-        self.entry(key, now).map(|known| known.soil(now)).is_some()
+        self.entry(key, now).map(|known| known.mark_changed(now)).is_some()
     }
 
     /// Counts a request of `cost` tokens for a watched key. False if the key is not on the list and none of
@@ -160,7 +160,7 @@ impl WatchList {
         let due = self.keys.iter().filter(|(_, key)| key.dirty && (is_crowded || key.is_due(now)));
         let of = |(tag, key): (&u64, &WatchedKey)| {
             let waits_ns = now.nanos_since(key.said_at);
-            let weight = weigh(key.name.rule, key.unsaid(), waits_ns).saturating_mul(waits_ns);
+            let weight = weigh(key.name.rule, key.unreported(), waits_ns).saturating_mul(waits_ns);
             Due { is_hot: Reverse(key.is_hot), weight: Reverse(weight), tag: *tag, bytes: key.bytes() }
         };
         let mut due: Vec<_> = due.map(of).collect();
@@ -182,7 +182,7 @@ impl WatchList {
     }
 
     /// Keys that have something to report.
-    pub(crate) fn unsaid(&self) -> impl Iterator<Item = &WatchedKey> {
+    pub(crate) fn unreported(&self) -> impl Iterator<Item = &WatchedKey> {
         self.keys.values().filter(|key| key.dirty)
     }
 
@@ -324,7 +324,7 @@ mod tests {
                 assert!(list.touch(&key(n), if n == 7 { 50 } else { 1 }, now));
             }
             for tag in list.due(bytes_for(4), now, |_, unsaid, _| unsaid) {
-                list.get_mut(tag).unwrap().say_asked();
+                list.get_mut(tag).unwrap().report_asked();
                 named[usize::try_from(tag).unwrap()] += 1;
             }
         }

@@ -2,16 +2,16 @@
 
 use alloc::string::{String, ToString};
 
-use crate::buckets::Standing;
+use crate::buckets::BucketStatus;
 use weir_rules::after::After;
 use weir_rules::algorithm::Algorithm;
 use weir_rules::template::Numbers;
 use weir_rules::{Reset, Rule};
-use weir_wire::law::Law;
+use weir_wire::refill_policy::RefillPolicy;
 use weir_wire::time::SECOND_NS;
 
 /// The numbers for `standing`, with `jitter_s` added to the client's wait.
-pub(super) fn numbers(rule: &Rule, standing: &Standing, unix_ns: u64, jitter_s: u32) -> Numbers {
+pub(super) fn numbers(rule: &Rule, standing: &BucketStatus, unix_ns: u64, jitter_s: u32) -> Numbers {
     Numbers {
         more_s: seconds_up(standing.more_ns),
         retry_after_s: retry_after_s(standing, jitter_s),
@@ -22,16 +22,16 @@ pub(super) fn numbers(rule: &Rule, standing: &Standing, unix_ns: u64, jitter_s: 
 
 /// Nanoseconds until a calendar quota is whole again, by the wall clock; none for other quotas.
 pub(super) fn window_left_ns(rule: &Rule, unix_ns: u64) -> Option<u64> {
-    let Law::Window(calendar) = rule.sharing.law else { return None };
+    let RefillPolicy::Window(calendar) = rule.sharing.refill_policy else { return None };
     let end_us = calendar.window(unix_ns / 1_000).end_us;
     Some(end_us.saturating_mul(1_000).saturating_sub(unix_ns))
 }
 
-pub(super) fn retry_after_s(standing: &Standing, jitter_s: u32) -> u64 {
+pub(super) fn retry_after_s(standing: &BucketStatus, jitter_s: u32) -> u64 {
     seconds_up(standing.more_ns).max(1).saturating_add(jitter_s.into())
 }
 
-fn reset_s(rule: &Rule, standing: &Standing, unix_ns: u64) -> u64 {
+fn reset_s(rule: &Rule, standing: &BucketStatus, unix_ns: u64) -> u64 {
     match rule.response.reset {
         Reset::Delta => seconds_up(standing.reset_ns()),
         Reset::Epoch => seconds_up(unix_ns.saturating_add(standing.reset_ns())),
@@ -50,11 +50,11 @@ pub(super) fn reset_in(rule: &Rule, seconds: u64, unix_ns: u64) -> String {
 /// Seconds in which the whole quota of a rule comes back, rounded up; none if it does not come back with
 /// time.
 pub fn window_s(rule: &Rule) -> Option<u64> {
-    match rule.sharing.law {
-        Law::Window(calendar) | Law::Sliding(calendar) => Some(calendar.nominal_s()),
-        Law::Log(length_s) => Some(u64::from(length_s)),
-        Law::InFlight(_) => None,
-        Law::Steady | Law::Turns => window_ns(rule).map(|ns| ns.div_ceil(SECOND_NS)),
+    match rule.sharing.refill_policy {
+        RefillPolicy::Window(calendar) | RefillPolicy::Sliding(calendar) => Some(calendar.nominal_s()),
+        RefillPolicy::Log(length_s) => Some(u64::from(length_s)),
+        RefillPolicy::InFlight(_) => None,
+        RefillPolicy::Continuous | RefillPolicy::Queue => window_ns(rule).map(|ns| ns.div_ceil(SECOND_NS)),
     }
 }
 
@@ -78,7 +78,8 @@ pub(super) fn quota_unit(rule: &Rule) -> (&'static str, u64) {
 
 /// True if the rule limits requests in flight.
 fn counts_in_flight(rule: &Rule) -> bool {
-    matches!(rule.algorithm, Algorithm::Concurrency(_)) || matches!(rule.sharing.law, Law::InFlight(_))
+    matches!(rule.algorithm, Algorithm::Concurrency(_))
+        || matches!(rule.sharing.refill_policy, RefillPolicy::InFlight(_))
 }
 
 fn seconds_up(ns: u64) -> u64 {

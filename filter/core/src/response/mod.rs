@@ -30,8 +30,8 @@ use self::figures::{numbers, quota_unit, reset_in, retry_after_s, window_left_ns
 pub use self::grpc::{GRPC_HTTP_STATUS, grpc_status};
 use self::grpc::{base64, grpc_headers, grpc_refusal};
 use self::stated::{Forms, Stated};
-pub use self::stated::{Line, STATED};
-use crate::buckets::Standing;
+pub use self::stated::{HeaderLine, STATED};
+use crate::buckets::BucketStatus;
 use weir_rules::template::{Numbers, Template};
 use weir_rules::{Reset, Response, Rule};
 use weir_wire::time::SECOND_NS;
@@ -41,7 +41,7 @@ pub type Header<'a> = (&'a str, Cow<'a, str>);
 
 /// A rule's responses, prepared as far as possible before a request arrives.
 #[derive(Clone, Debug)]
-pub struct Answers {
+pub struct PreparedResponses {
     name: String,
     policy: String,
     /// Number of the policy's units in one token.
@@ -72,14 +72,14 @@ enum Body {
 
 /// A limited response, without its status.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limited<'a> {
+pub struct LimitedResponse<'a> {
     /// Its headers; each name at most once.
     pub headers: Vec<Header<'a>>,
     /// Its body.
     pub body: Cow<'a, str>,
 }
 
-impl Answers {
+impl PreparedResponses {
     /// Prepares the responses of `rule`.
     pub fn of(rule: &Rule) -> Self {
         let (name, quota, response) = (&rule.name, &rule.quota, &rule.response);
@@ -118,7 +118,7 @@ impl Answers {
 
     /// The headers of a denied response. They state no quota, because no bucket was read. `jitter_s` raises
     /// `Retry-After`.
-    pub fn denied(&self, standing: &Standing, jitter_s: u32, is_grpc: bool) -> Vec<Header<'static>> {
+    pub fn denied(&self, standing: &BucketStatus, jitter_s: u32, is_grpc: bool) -> Vec<Header<'static>> {
         let after_s = retry_after_s(standing, jitter_s);
         let mut headers =
             alloc::vec![("retry-after", after_s.to_string().into()), ("cache-control", "no-store".into())];
@@ -132,18 +132,18 @@ impl Answers {
 
     /// True if the rule's responses depend on the wall clock. If not, it need not be read.
     pub fn is_by_wall_clock(rule: &Rule) -> bool {
-        rule.response.reset == Reset::Epoch || rule.sharing.law.is_window()
+        rule.response.reset == Reset::Epoch || rule.sharing.refill_policy.is_window()
     }
 
     /// The numbers in a limited response. `unix_ns` is the wall clock; `jitter_s` raises `Retry-After`.
-    pub fn numbers(rule: &Rule, standing: &Standing, unix_ns: u64, jitter_s: u32) -> Numbers {
+    pub fn numbers(rule: &Rule, standing: &BucketStatus, unix_ns: u64, jitter_s: u32) -> Numbers {
         numbers(rule, standing, unix_ns, jitter_s)
     }
 
     /// The quota status of an allowed client. A calendar quota is whole again when its window ends, by the
     /// wall clock `unix_ns`.
-    pub fn allowed(rule: &Rule, standing: &Standing, unix_ns: u64) -> Standing {
-        let whole_again = |left_ns| Standing { more_ns: left_ns, full_ns: left_ns, ..*standing };
+    pub fn allowed(rule: &Rule, standing: &BucketStatus, unix_ns: u64) -> BucketStatus {
+        let whole_again = |left_ns| BucketStatus { more_ns: left_ns, full_ns: left_ns, ..*standing };
         window_left_ns(rule, unix_ns).map_or(*standing, whole_again)
     }
 
@@ -153,7 +153,7 @@ impl Answers {
     }
 
     /// A limited response with the given status. It has no body if the client is gRPC.
-    pub fn limited(&self, rule: &Rule, status: &LimitedStatus<'_>) -> Limited<'_> {
+    pub fn limited(&self, rule: &Rule, status: &LimitedStatus<'_>) -> LimitedResponse<'_> {
         let LimitedStatus { numbers, partition, policies, is_grpc, is_banned } = status;
         let families = rule.response.headers;
         let forms = Forms { ratelimit: families.ratelimit, triples: [families.x_ratelimit, false] };
@@ -181,7 +181,7 @@ impl Answers {
             Body::Problem(problem) => Cow::Borrowed(problem.as_str()),
             Body::Own(template) => template.text(numbers),
         };
-        Limited { headers, body }
+        LimitedResponse { headers, body }
     }
 
     /// The quota headers of an allowed response. They replace `lines`, the quota headers that others have
@@ -189,8 +189,8 @@ impl Answers {
     pub fn quota(
         &self,
         rule: &Rule,
-        (standing, partition, policies): (&Standing, &[u8], String),
-        lines: &[Line],
+        (standing, partition, policies): (&BucketStatus, &[u8], String),
+        lines: &[HeaderLine],
         unix_ns: u64,
     ) -> Vec<Header<'_>> {
         let families = rule.response.headers;

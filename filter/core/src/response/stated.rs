@@ -32,7 +32,7 @@ const UNNAMED: &str = "\"upstream\"";
 const EPOCH_S_MIN: u64 = 1_000_000_000;
 
 /// A line of a response's header: the header's place in [`STATED`], and the value.
-pub type Line = (usize, Vec<u8>);
+pub type HeaderLine = (usize, Vec<u8>);
 
 /// A header's name and value.
 type Header<'a> = (&'a str, Cow<'a, str>);
@@ -101,7 +101,7 @@ impl Stated {
 /// `reset_of` formats a reset in a number of seconds; `unix_s` is the wall clock.
 pub(super) fn merged<'a>(
     (own, ours, mut forms): (Stated, String, Forms),
-    lines: &[Line],
+    lines: &[HeaderLine],
     reset_of: &dyn Fn(u64) -> String,
     unix_s: u64,
 ) -> Vec<Header<'a>> {
@@ -164,7 +164,7 @@ fn add(list: &mut String, member: &str) {
 }
 
 /// The members of all lines of the header at this place (RFC 9651, 3.1).
-fn all_of(lines: &[Line], place: usize) -> Vec<&str> {
+fn all_of(lines: &[HeaderLine], place: usize) -> Vec<&str> {
     let mut all = Vec::new();
     let mut n = 0;
     while let Some(line) = nth(lines, place, n) {
@@ -175,7 +175,7 @@ fn all_of(lines: &[Line], place: usize) -> Vec<&str> {
 }
 
 /// Line `n` of the header at this place; empty if it is not text.
-fn nth(lines: &[Line], place: usize, n: usize) -> Option<&str> {
+fn nth(lines: &[HeaderLine], place: usize, n: usize) -> Option<&str> {
     let mut of_place = lines.iter().filter(|(known, _)| *known == place);
     of_place.nth(n).map(|(_, value)| str::from_utf8(value).unwrap_or_default())
 }

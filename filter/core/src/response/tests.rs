@@ -3,12 +3,12 @@
 use super::*;
 use serde_json::json;
 use weir_rules::RuleSet;
-use weir_rules::reading::Errors;
+use weir_rules::reading::ErrorCollector;
 use weir_wire::time::SECOND_NS;
 
 fn rule(response: &serde_json::Value) -> Rule {
     let (errors, value) = (
-        Errors::default(),
+        ErrorCollector::default(),
         json!([{"name": "r-1", "key": ["client_address"], "rate": "3/s", "burst": 10, "response": response}]),
     );
     let rules = RuleSet::parse(&value, "rules", &errors);
@@ -17,13 +17,13 @@ fn rule(response: &serde_json::Value) -> Rule {
 
 /// The answer to a client that is told nothing of other rules.
 fn limited<'a>(
-    answers: &'a Answers,
+    answers: &'a PreparedResponses,
     rule: &Rule,
-    standing: &Standing,
+    standing: &BucketStatus,
     unix_ns: u64,
     jitter_s: u32,
-) -> Limited<'a> {
-    let numbers = Answers::numbers(rule, standing, unix_ns, jitter_s);
+) -> LimitedResponse<'a> {
+    let numbers = PreparedResponses::numbers(rule, standing, unix_ns, jitter_s);
     let policies = if rule.response.headers.ratelimit { answers.policy(&[]) } else { String::new() };
     let status =
         LimitedStatus { numbers, partition: &[], policies: &policies, is_grpc: false, is_banned: false };
@@ -31,7 +31,12 @@ fn limited<'a>(
 }
 
 /// The quota headers of a response in which nobody else states a quota.
-fn quota<'a>(answers: &'a Answers, rule: &Rule, standing: &Standing, unix_ns: u64) -> Vec<Header<'a>> {
+fn quota<'a>(
+    answers: &'a PreparedResponses,
+    rule: &Rule,
+    standing: &BucketStatus,
+    unix_ns: u64,
+) -> Vec<Header<'a>> {
     let policies = if rule.response.headers.ratelimit { answers.policy(&[]) } else { String::new() };
     answers.quota(rule, (standing, &[], policies), &[], unix_ns)
 }
@@ -43,8 +48,8 @@ fn value(headers: &[Header<'_>], name: &str) -> Option<String> {
 #[test]
 fn a_limited_response_says_when_to_come_back() {
     let rule = rule(&json!({}));
-    let standing = Standing { remaining: 0, more_ns: 1, full_ns: 3_333_333_334 };
-    let answers = Answers::of(&rule);
+    let standing = BucketStatus { remaining: 0, more_ns: 1, full_ns: 3_333_333_334 };
+    let answers = PreparedResponses::of(&rule);
     let headers = limited(&answers, &rule, &standing, 0, 0).headers;
     for (name, expected) in [
         ("retry-after", "1"),
@@ -77,9 +82,9 @@ fn grpc_is_told_by_the_content_type() {
 #[test]
 fn retry_after_is_never_earlier_than_the_token() {
     let rule = rule(&json!({}));
-    let answers = Answers::of(&rule);
+    let answers = PreparedResponses::of(&rule);
     for more_ns in [0, 1, SECOND_NS - 1, SECOND_NS, SECOND_NS + 1, 86_400 * SECOND_NS] {
-        let standing = Standing { remaining: 0, more_ns, full_ns: more_ns };
+        let standing = BucketStatus { remaining: 0, more_ns, full_ns: more_ns };
         let exact = limited(&answers, &rule, &standing, 0, 0).headers;
         let after: u64 = value(&exact, "retry-after").unwrap().parse().unwrap();
         assert!(after >= 1 && after * SECOND_NS >= more_ns && after * SECOND_NS <= more_ns + SECOND_NS);
@@ -97,14 +102,14 @@ fn retry_after_is_never_earlier_than_the_token() {
 
 #[test]
 fn families_and_the_form_of_reset_are_the_rules_choice() {
-    let standing = Standing { remaining: 4, more_ns: 5, full_ns: 2 * SECOND_NS };
+    let standing = BucketStatus { remaining: 4, more_ns: 5, full_ns: 2 * SECOND_NS };
     let epoch = rule(&json!({"headers": ["x_ratelimit"], "reset": "epoch"}));
-    let answers = Answers::of(&epoch);
+    let answers = PreparedResponses::of(&epoch);
     let headers = quota(&answers, &epoch, &standing, 1_700_000_000 * SECOND_NS);
     assert_eq!(value(&headers, "x-ratelimit-reset").as_deref(), Some("1700000002"));
     assert_eq!(headers.len(), 3);
     let none = rule(&json!({"headers": []}));
-    assert!(quota(&Answers::of(&none), &none, &standing, 0).is_empty());
+    assert!(quota(&PreparedResponses::of(&none), &none, &standing, 0).is_empty());
 }
 
 #[test]
@@ -112,12 +117,12 @@ fn what_is_counted_is_said_where_it_is_not_requests() {
     let of = |fields: serde_json::Value| {
         let mut rule = json!({"name": "a", "key": ["client_address"]});
         rule.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-        let errors = Errors::default();
+        let errors = ErrorCollector::default();
         let rules = RuleSet::parse(&json!([rule]), "rules", &errors);
         let rules = errors.into_result(rules).unwrap();
         let rule = &rules.rules()[0];
-        let standing = Standing { remaining: 7, more_ns: SECOND_NS, full_ns: SECOND_NS };
-        let answers = Answers::of(rule);
+        let standing = BucketStatus { remaining: 7, more_ns: SECOND_NS, full_ns: SECOND_NS };
+        let answers = PreparedResponses::of(rule);
         let headers = quota(&answers, rule, &standing, 0);
         (value_of(&headers, "ratelimit-policy"), value_of(&headers, "ratelimit"))
     };
@@ -142,13 +147,13 @@ fn what_is_counted_is_said_where_it_is_not_requests() {
 /// Six hours before the end of the 10th of September 2001.
 #[test]
 fn a_calendars_quota_says_when_its_window_ends() {
-    let errors = Errors::default();
+    let errors = ErrorCollector::default();
     let value = json!([{"name": "q", "key": ["client_address"], "algorithm": "quota", "rate": "500/day"}]);
     let rules = RuleSet::parse(&value, "rules", &errors).unwrap();
     let (rule, hour_ns) = (&rules.rules()[0], 3_600 * SECOND_NS);
     let unix_ns = 11_576 * 24 * hour_ns - 6 * hour_ns;
-    let allowed = Standing { remaining: 7, more_ns: 1, full_ns: 2 };
-    let answers = Answers::of(rule);
+    let allowed = BucketStatus { remaining: 7, more_ns: 1, full_ns: 2 };
+    let answers = PreparedResponses::of(rule);
     let headers = quota(&answers, rule, &allowed, unix_ns);
     for (name, expected) in [
         ("ratelimit-policy", "\"q\";q=500;w=86400"),
@@ -160,8 +165,8 @@ fn a_calendars_quota_says_when_its_window_ends() {
     }
     // Another try may be worth it after a minute; or the quota is exhausted until the window ends.
     for (wait_ns, retry) in [(60 * SECOND_NS, "60"), (6 * hour_ns + 1, "21601")] {
-        let refused = Standing::refused(wait_ns);
-        let answers = Answers::of(rule);
+        let refused = BucketStatus::refused(wait_ns);
+        let answers = PreparedResponses::of(rule);
         let headers = limited(&answers, rule, &refused, unix_ns, 0).headers;
         assert_eq!(value_of(&headers, "retry-after"), retry);
         assert_eq!(value_of(&headers, "ratelimit"), format!("\"q\";r=0;t={retry}"));
@@ -176,8 +181,8 @@ fn value_of(headers: &[Header<'_>], name: &str) -> String {
 #[test]
 fn the_body_is_a_problem() {
     let rule = rule(&json!({"status": 430, "content_type": "application/json"}));
-    let answers = Answers::of(&rule);
-    let standing = Standing { remaining: 0, more_ns: 1, full_ns: 1 };
+    let answers = PreparedResponses::of(&rule);
+    let standing = BucketStatus { remaining: 0, more_ns: 1, full_ns: 1 };
     let limited = limited(&answers, &rule, &standing, 0, 0);
     let body: serde_json::Value = serde_json::from_str(&limited.body).unwrap();
     assert_eq!(body["status"], 430);
@@ -191,8 +196,8 @@ fn body_and_headers_are_the_rules_choice() {
         "reset": "epoch", "body": "{{rule}}: {{remaining}} of {{limit}}, wait {{retry_after}} s, again at {{reset}}",
         "set_headers": {"X-Why": "{{rule}} {{retry_after}}", "cache-control": "private", "x-ratelimit-limit": "few"},
     }));
-    let answers = Answers::of(&rule);
-    let standing = Standing { remaining: 0, more_ns: 2 * SECOND_NS, full_ns: 5 * SECOND_NS };
+    let answers = PreparedResponses::of(&rule);
+    let standing = BucketStatus { remaining: 0, more_ns: 2 * SECOND_NS, full_ns: 5 * SECOND_NS };
     let limited = limited(&answers, &rule, &standing, 1_700_000_000 * SECOND_NS, 3);
     assert_eq!(limited.body, "r-1: 0 of 10, wait 5 s, again at 1700000002");
     for (name, expected) in [
@@ -216,15 +221,15 @@ fn body_and_headers_are_the_rules_choice() {
 fn a_reset_is_when_the_next_request_may_pass_or_with_tokens_left_when_all_are_back() {
     for (form, now_s) in [("delta", 0), ("epoch", 1_700_000_000)] {
         let rule = rule(&json!({"reset": form}));
-        let answers = Answers::of(&rule);
+        let answers = PreparedResponses::of(&rule);
         let reset =
             |headers: &[Header<'_>]| value_of(headers, "x-ratelimit-reset").parse::<u64>().unwrap() - now_s;
         let unix_ns = now_s * SECOND_NS;
-        let refused = Standing { remaining: 0, more_ns: 5 * SECOND_NS, full_ns: 599 * SECOND_NS };
+        let refused = BucketStatus { remaining: 0, more_ns: 5 * SECOND_NS, full_ns: 599 * SECOND_NS };
         assert_eq!(reset(&limited(&answers, &rule, &refused, unix_ns, 0).headers), 5);
         assert_eq!(reset(&limited(&answers, &rule, &refused, unix_ns, 9).headers), 5, "without the jitter");
         assert_eq!(reset(&quota(&answers, &rule, &refused, unix_ns)), 5, "none left");
-        let allowed = Standing { remaining: 1, ..refused };
+        let allowed = BucketStatus { remaining: 1, ..refused };
         assert_eq!(reset(&quota(&answers, &rule, &allowed, unix_ns)), 599);
     }
 }
@@ -232,8 +237,8 @@ fn a_reset_is_when_the_next_request_may_pass_or_with_tokens_left_when_all_are_ba
 #[test]
 fn a_problem_says_why_a_client_is_refused() {
     let rule = rule(&json!({}));
-    let answers = Answers::of(&rule);
-    let numbers = Answers::numbers(&rule, &Standing::refused(1), 0, 0);
+    let answers = PreparedResponses::of(&rule);
+    let numbers = PreparedResponses::numbers(&rule, &BucketStatus::refused(1), 0, 0);
     let body = |is_banned| {
         let status = LimitedStatus { numbers, partition: &[], policies: "", is_grpc: false, is_banned };
         answers.limited(&rule, &status).body.into_owned()
@@ -252,8 +257,8 @@ fn a_problem_says_why_a_client_is_refused() {
 #[test]
 fn a_part_of_the_key_that_may_be_told_is_the_partition_key() {
     let rule = rule(&json!({}));
-    let answers = Answers::of(&rule);
-    let standing = Standing { remaining: 7, more_ns: SECOND_NS, full_ns: SECOND_NS };
+    let answers = PreparedResponses::of(&rule);
+    let standing = BucketStatus { remaining: 7, more_ns: SECOND_NS, full_ns: SECOND_NS };
     for (part, told) in [("abc", "YWJj"), ("abcd", "YWJjZA=="), ("\u{e9}\"", "w6ki")] {
         let headers =
             answers.quota(&rule, (&standing, part.as_bytes(), answers.policy(part.as_bytes())), &[], 0);
@@ -266,10 +271,10 @@ fn a_part_of_the_key_that_may_be_told_is_the_partition_key() {
 /// status, and the triples.
 fn merged(theirs: &[(&'static str, &str)]) -> [String; 8] {
     let rule = rule(&json!({}));
-    let answers = Answers::of(&rule);
-    let lines: Vec<Line> =
+    let answers = PreparedResponses::of(&rule);
+    let lines: Vec<HeaderLine> =
         theirs.iter().map(|(name, value)| (place_of(name), value.as_bytes().to_vec())).collect();
-    let standing = Standing { remaining: 7, more_ns: SECOND_NS, full_ns: 2 * SECOND_NS };
+    let standing = BucketStatus { remaining: 7, more_ns: SECOND_NS, full_ns: 2 * SECOND_NS };
     let own = (&standing, &[][..], answers.policy(&[]));
     let headers = answers.quota(&rule, own, &lines, 1_700_000_000 * SECOND_NS);
     let mut names: Vec<_> = headers.iter().map(|(name, _)| *name).collect();

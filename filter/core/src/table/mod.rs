@@ -9,6 +9,6 @@ mod slots;
 pub(crate) use place::{EntryPlace, NamedKey, Updated};
 pub use sample::Sample;
 pub use shared::{SharedSlots, SlotsHandle};
-pub(crate) use slots::Loaded;
-pub use slots::{CHANGED_MAX, Change, Judge};
+pub(crate) use slots::LoadedSlot;
+pub use slots::{CHANGED_MAX, ChangeFn, EntryChange};
 pub use slots::{LocalSlots, ReadError, Slots, Version, WriteError};

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::counters::Event;
+use crate::counters::CountedEvent;
 use crate::table::slot::Slot;
 use crate::table::slot::{Cold, Entry, Tag};
 
@@ -56,15 +56,20 @@ pub trait Slots {
     }
 
     /// Changes entries of the slots `indices` in place. Finds the entry of each tag (no two alike), lets
-    /// `judge` set the new entries, and stores them if none of these slots has changed meanwhile. Otherwise
+    /// `evaluate` set the new entries, and stores them if none of these slots has changed meanwhile. Otherwise
     /// it tries again, a bounded number of times. A cold entry stays cold. A watched entry changes only its
     /// bucket, `admitted` and `unheard_since`.
     ///
     /// Returns false if not all entries were changed: an entry is missing, a key of a slot was banned,
-    /// `judge` returned false, two indices are alike, there are more than [`CHANGED_MAX`], or these slots
+    /// `evaluate` returned false, two indices are alike, there are more than [`CHANGED_MAX`], or these slots
     /// cannot do it. Nothing was changed then, and [`Slots::read`] and [`Slots::write`] must be used. Also
     /// returns false if another thread overtook this one half-way; some of the entries may have changed then.
-    fn change_in_place(&mut self, _indices: &[u32], _changes: &mut [Change], _judge: Judge<'_>) -> bool {
+    fn change_in_place(
+        &mut self,
+        _indices: &[u32],
+        _changes: &mut [EntryChange],
+        _judge: ChangeFn<'_>,
+    ) -> bool {
         false
     }
 }
@@ -74,7 +79,7 @@ pub const CHANGED_MAX: usize = 4;
 
 /// An entry to be changed in place.
 #[derive(Clone, Copy, Debug)]
-pub struct Change {
+pub struct EntryChange {
     /// Tag of the entry's key.
     pub tag: Tag,
     /// Position of its slot in the list of indices.
@@ -85,7 +90,7 @@ pub struct Change {
     pub(crate) at: usize,
 }
 
-impl Change {
+impl EntryChange {
     /// A change of the entry `tag` in the slot at this position of the list of indices.
     pub fn of(tag: Tag, slot: usize) -> Self {
         Self { tag, slot, entry: Entry::Cold(Cold::NEW), at: 0 }
@@ -94,10 +99,10 @@ impl Change {
 
 /// Replaces the entries that were found by new ones. False if they are to stay as they are. May be called
 /// several times.
-pub type Judge<'a> = &'a mut dyn FnMut(&mut [Change]) -> bool;
+pub type ChangeFn<'a> = &'a mut dyn FnMut(&mut [EntryChange]) -> bool;
 
 /// A slot that was read, to be changed and written back.
-pub(crate) struct Loaded {
+pub(crate) struct LoadedSlot {
     pub(crate) index: u32,
     pub(crate) slot: Slot,
     /// The version that was read; none if the read failed. The slot must not be written then: on Envoy that
@@ -105,23 +110,23 @@ pub(crate) struct Loaded {
     version: Option<Version>,
 }
 
-impl Loaded {
+impl LoadedSlot {
     /// Reads slot `index` into `room`. A slot that is missing, unreadable or corrupt reads as empty, so that
     /// the request gets a decision; the event names the cause.
-    pub(crate) fn read(slots: &mut dyn Slots, index: u32, room: Slot) -> (Self, Option<Event>) {
+    pub(crate) fn read(slots: &mut dyn Slots, index: u32, room: Slot) -> (Self, Option<CountedEvent>) {
         let mut loaded = Self { index, slot: room, version: None };
-        let mut mishap = Event::Corrupt;
+        let mut mishap = CountedEvent::Corrupt;
         for _ in 0..READS_MAX {
             let error = match slots.read(index, &mut loaded.slot) {
                 Ok(version) => return (Self { version: Some(version), ..loaded }, None),
                 Err(error) => error,
             };
             (loaded.version, mishap) = match error {
-                ReadError::Corrupt(version) => (Some(version), Event::Corrupt),
-                ReadError::Missing => (Some(Version::NONE), Event::Missing),
-                ReadError::Unavailable => (None, Event::Unavailable),
+                ReadError::Corrupt(version) => (Some(version), CountedEvent::Corrupt),
+                ReadError::Missing => (Some(Version::NONE), CountedEvent::Missing),
+                ReadError::Unavailable => (None, CountedEvent::Unavailable),
             };
-            if mishap != Event::Corrupt {
+            if mishap != CountedEvent::Corrupt {
                 break;
             }
         }

@@ -5,9 +5,9 @@
 //! `until:word` in decimal and hexadecimal.
 
 use serde_json::Value;
-use weir_limiter::buckets::Standing;
-use weir_limiter::buckets::algorithm::{self, Answer, CELLS_MAX, Cell, NEVER_NS, Receipt};
-use weir_rules::algorithm::{Algorithm, Concurrency, LeakyBucket, SlidingLog, Window};
+use weir_limiter::buckets::BucketStatus;
+use weir_limiter::buckets::algorithm::{self, Admission, CELLS_MAX, Cell, NEVER_NS, Receipt};
+use weir_rules::algorithm::{Algorithm, Concurrency, LeakyBucket, SlidingLog, WindowLimit};
 use weir_wire::quota::Quota;
 use weir_wire::time::Time;
 
@@ -28,8 +28,8 @@ impl Key {
         let (limit, length_ns) = (u32::try_from(number("limit")).unwrap(), number("length_ns"));
         let algorithm = match vector["algorithm"].as_str().unwrap() {
             "token_bucket" => Algorithm::TokenBucket(Quota::from_token_ns(length_ns, limit).unwrap()),
-            "fixed_window" => Algorithm::FixedWindow(Window::new(limit, length_ns).unwrap()),
-            "sliding_window" => Algorithm::SlidingWindow(Window::new(limit, length_ns).unwrap()),
+            "fixed_window" => Algorithm::FixedWindow(WindowLimit::new(limit, length_ns).unwrap()),
+            "sliding_window" => Algorithm::SlidingWindow(WindowLimit::new(limit, length_ns).unwrap()),
             "sliding_log" => Algorithm::SlidingLog(SlidingLog::new(limit, length_ns).unwrap()),
             "leaky_bucket" => Algorithm::LeakyBucket(LeakyBucket::new(length_ns, limit - 1).unwrap()),
             "concurrency" => Algorithm::Concurrency(Concurrency::new(limit, length_ns).unwrap()),
@@ -44,10 +44,10 @@ impl Key {
     fn does(&mut self, what: &str, now: Time, n: u32) -> String {
         match what {
             "take" => match algorithm::take(&self.algorithm, &mut self.cells, self.hash, n, now) {
-                Answer::Taken(taken) if taken.hold_ns == 0 => self.took(taken.receipt),
-                Answer::Taken(taken) => format!("held {} {}", taken.hold_ns, self.took(taken.receipt)),
-                Answer::Short { wait_ns: NEVER_NS } => "never".into(),
-                Answer::Short { wait_ns } => format!("short {wait_ns}"),
+                Admission::Taken(taken) if taken.hold_ns == 0 => self.took(taken.receipt),
+                Admission::Taken(taken) => format!("held {} {}", taken.hold_ns, self.took(taken.receipt)),
+                Admission::Short { wait_ns: NEVER_NS } => "never".into(),
+                Admission::Short { wait_ns } => format!("short {wait_ns}"),
             },
             "charge" => {
                 let receipt = algorithm::charge(&self.algorithm, &mut self.cells, self.hash, n, now);
@@ -58,7 +58,7 @@ impl Key {
                 self.took(self.receipt)
             }
             "standing" => {
-                let Standing { remaining, more_ns, full_ns } =
+                let BucketStatus { remaining, more_ns, full_ns } =
                     algorithm::standing(&self.algorithm, &self.cells, now);
                 format!("{remaining} {more_ns} {full_ns}")
             }

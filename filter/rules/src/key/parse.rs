@@ -7,8 +7,8 @@ use super::spec::{KeySpec, PARTS_MAX, Part, SEGMENTS_MAX};
 use crate::reading::{Fields, Item, meant};
 use crate::request::address::{IPV4_BITS, IPV6_BITS, Prefixes};
 use crate::request::{
-    Attribute, AttributeId, Attributes, CLAIM_NAMES_MAX, Duplicates, Kind, NAME_BYTES_MAX, Source, ValueOf,
-    duplicates, source,
+    Attribute, AttributeId, Attributes, CLAIM_NAMES_MAX, Duplicates, NAME_BYTES_MAX, Source, ValueKind,
+    ValueOf, duplicates, source,
 };
 
 /// A part as read from configuration.
@@ -33,7 +33,8 @@ const PLAIN: [(&str, MakePart); 6] = [
 /// Parts that are written as an object with one field.
 const FIELDS: [&str; 6] = ["client_address", "header", "cookie", "query", "path_segments", "jwt_claim"];
 /// Parts that name a value of which a request may have several.
-const NAMED: [(&str, Kind); 3] = [("header", Kind::Header), ("cookie", Kind::Cookie), ("query", Kind::Query)];
+const NAMED: [(&str, ValueKind); 3] =
+    [("header", ValueKind::Header), ("cookie", ValueKind::Cookie), ("query", ValueKind::Query)];
 
 /// Reads the field `key`: a list of parts.
 pub(crate) fn key(fields: &mut Fields<'_>, attributes: &mut Attributes) -> Option<KeySpec> {
@@ -44,14 +45,14 @@ pub(crate) fn key(fields: &mut Fields<'_>, attributes: &mut Attributes) -> Optio
         match part(item, attributes) {
             Some(Read::ClientAddress(prefixes)) => {
                 if spec.address.replace(prefixes).is_some() {
-                    item.note("expected client_address once: wider counts by more prefixes of it");
+                    item.record("expected client_address once: wider counts by more prefixes of it");
                 }
                 spec.address_at = spec.others.len();
             }
             Some(Read::Other(part)) => {
                 let description = description(&part, attributes);
                 if descriptions.contains(&description) {
-                    item.note("expected each part once");
+                    item.record("expected each part once");
                 }
                 descriptions.push(description);
                 spec.others.push(part);
@@ -61,7 +62,7 @@ pub(crate) fn key(fields: &mut Fields<'_>, attributes: &mut Attributes) -> Optio
         }
     }
     if is_all && items.len() > 1 {
-        list.note("expected all to be the only part: it is one bucket for every request");
+        list.record("expected all to be the only part: it is one bucket for every request");
     }
     spec.description = descriptions.concat();
     // The errors of a key without parts were noted above.
@@ -81,7 +82,7 @@ fn part(item: &Item<'_>, attributes: &mut Attributes) -> Option<Read> {
     if let Some(text) = item.value().as_str() {
         let is_known = PLAIN.iter().any(|(name, _)| *name == text);
         if let Some(meant) = meant::of_key(text).filter(|_| !is_known) {
-            item.note(format_args!("unknown part: did you mean {meant}?"));
+            item.record(format_args!("unknown part: did you mean {meant}?"));
             return None;
         }
         return item.choice(&PLAIN).map(|read| read());
@@ -89,7 +90,7 @@ fn part(item: &Item<'_>, attributes: &mut Attributes) -> Option<Read> {
     let mut fields = item.fields()?;
     let parts = item.value().as_object().into_iter().flatten().filter(|(name, _)| *name != "duplicates");
     if parts.count() != 1 {
-        item.note("expected one part, as in {header: x-api-key}");
+        item.record("expected one part, as in {header: x-api-key}");
     }
     let part = field(&mut fields, attributes);
     fields.finish_with(&|name, _| meant::of_key(name));
@@ -117,7 +118,7 @@ fn field(fields: &mut Fields<'_>, attributes: &mut Attributes) -> Option<Read> {
     if let Some(segments) = segments.and_then(|n| u8::try_from(n).ok()) {
         return Some(Read::Other(Part::PathSegments(segments)));
     }
-    let source = source(Kind::Claim, ("jwt_claim", NAME_BYTES_MAX), fields, attributes)?;
+    let source = source(ValueKind::Claim, ("jwt_claim", NAME_BYTES_MAX), fields, attributes)?;
     Some(Read::Other(Part::Value(ValueOf { source, duplicates: Duplicates::Unsaid })))
 }
 

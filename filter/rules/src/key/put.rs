@@ -6,13 +6,13 @@ use super::fleet_secret::PartsHash;
 use crate::matching::Texts;
 
 /// Receives the values that a request has for the parts of a key.
-pub(super) trait Put {
+pub(super) trait PartSink {
     fn put(&mut self, value: &[u8]);
     /// Announces the number of values that follow for one part.
     fn put_count(&mut self, count: usize);
 }
 
-impl Put for PartsHash {
+impl PartSink for PartsHash {
     fn put(&mut self, value: &[u8]) {
         self.put(value);
     }
@@ -22,7 +22,7 @@ impl Put for PartsHash {
     }
 }
 
-impl Put for Vec<Vec<u8>> {
+impl PartSink for Vec<Vec<u8>> {
     fn put(&mut self, value: &[u8]) {
         self.push(value.to_vec());
     }
@@ -47,7 +47,7 @@ impl<'a> Among<'a> {
     }
 }
 
-impl Put for Among<'_> {
+impl PartSink for Among<'_> {
     fn put(&mut self, value: &[u8]) {
         let Some(segments) = &mut self.segments else {
             self.is_found = self.texts.contains(value);

@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::fleet_secret::{FleetSecret, PartsHash};
-use super::put::{Among, Put};
+use super::put::{Among, PartSink};
 use super::value::KeyValue;
 use crate::matching::{Holds, Texts, test_of};
 use crate::request::address::Prefixes;
@@ -233,7 +233,7 @@ impl KeySpec {
 
 impl Part {
     /// Puts the request's value into `hash`; an error if it has none, or more than it may.
-    fn put(&self, request: &mut Fetched<'_>, hash: &mut dyn Put) -> Result<(), MissingPart> {
+    fn put(&self, request: &mut Fetched<'_>, hash: &mut dyn PartSink) -> Result<(), MissingPart> {
         match self {
             Self::Value(value) => {
                 value.put(request, |value| hash.put(value))?.then_some(()).ok_or(MissingPart::Other)?;

@@ -6,7 +6,7 @@ use crate::RuleSet;
 use crate::key::KeyValue;
 use crate::key::fleet_secret::FleetSecret;
 use crate::matching::Holds;
-use crate::reading::Errors;
+use crate::reading::ErrorCollector;
 use crate::request::{Attribute, Fetched, Request, Values};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ fn header(name: &str) -> Attribute {
 }
 
 fn parsed(key: &Value) -> Result<RuleSet, Vec<String>> {
-    let errors = Errors::default();
+    let errors = ErrorCollector::default();
     let rules = RuleSet::parse(&json!([{"name": "r", "key": key, "rate": "1/s"}]), "rules", &errors);
     errors.into_result(rules).map_err(|errors| errors.iter().map(ToString::to_string).collect())
 }
@@ -128,7 +128,7 @@ fn an_address_stays_readable_and_the_rest_is_hidden() {
 #[test]
 fn a_value_leaves_in_clear_where_the_rule_says_so_if_it_fits() {
     let of = |rule: Value, text: &str| {
-        let errors = Errors::default();
+        let errors = ErrorCollector::default();
         let rules = RuleSet::parse(&json!([rule]), "rules", &errors);
         let rules = errors.into_result(rules).map_err(|errors| errors[0].to_string())?;
         let mut request =

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use super::put::Put;
+use super::put::PartSink;
 use crate::request::address::Prefixes;
 use weir_wire::messages::KEY_BYTES_MAX;
 
@@ -131,7 +131,7 @@ impl KeyValue {
     }
 }
 
-impl Put for KeyValue {
+impl PartSink for KeyValue {
     fn put(&mut self, value: &[u8]) {
         let end = usize::from(self.len) + value.len();
         self.push(value);

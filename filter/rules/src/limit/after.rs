@@ -100,12 +100,12 @@ impl After {
         let max = fields.number("max", 1..=TOKENS_MAX);
         let has = ["status", "header", "metadata", "response_bytes_per"].map(|name| fields.has(name));
         if path.as_ref().is_some_and(|path| path.len() < 2) {
-            fields.note_at("metadata", "expected a namespace and a key, as in [llm, total_tokens]");
+            fields.record_at("metadata", "expected a namespace and a key, as in [llm, total_tokens]");
         }
         if !has[1] && !has[2] {
             for (name, given) in [("default", default), ("max", max)] {
                 if given.is_some() {
-                    fields.note_at(name, "expected only with header or metadata");
+                    fields.record_at(name, "expected only with header or metadata");
                 }
             }
         }
@@ -119,7 +119,7 @@ impl After {
             [false, false, false, true] => Some(Self::Bytes { per: per? }),
             _ => {
                 let one = "one of status, header, metadata and response_bytes_per";
-                item.note(format_args!("expected {one}, as in {{status: [401]}}"));
+                item.record(format_args!("expected {one}, as in {{status: [401]}}"));
                 None
             }
         }
@@ -149,13 +149,13 @@ pub(super) fn is_told_by_response(cost: &Item<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reading::Errors;
+    use crate::reading::ErrorCollector;
     use serde_json::{Value, json};
     use std::string::ToString;
     use std::vec;
 
     fn read(value: &Value) -> Result<After, Vec<String>> {
-        let errors = Errors::default();
+        let errors = ErrorCollector::default();
         let after = After::of(&Item::new(value, "after", &errors));
         errors.into_result(after).map_err(|errors| errors.iter().map(ToString::to_string).collect())
     }

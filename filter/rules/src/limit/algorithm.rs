@@ -3,8 +3,8 @@
 
 use core::fmt;
 
-use weir_wire::law;
 use weir_wire::quota::{FILL_NS_MAX, Quota, QuotaError, TOKENS_MAX};
+use weir_wire::refill_policy;
 
 /// Highest limit of a sliding log in a POP.
 pub const LOG_MAX: u32 = 16;
@@ -19,9 +19,9 @@ pub enum Algorithm {
     /// A bucket that refills continuously.
     TokenBucket(Quota),
     /// A count that restarts with each window.
-    FixedWindow(Window),
+    FixedWindow(WindowLimit),
     /// A count of the current window, plus the weighted count of the previous one.
-    SlidingWindow(Window),
+    SlidingWindow(WindowLimit),
     /// A log of every request in the last window.
     SlidingLog(SlidingLog),
     /// A queue that requests leave at a constant rate.
@@ -74,12 +74,12 @@ impl Algorithm {
 
 /// At most `limit` tokens in each window of `length_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
+pub struct WindowLimit {
     limit: u32,
     length_ns: u64,
 }
 
-impl Window {
+impl WindowLimit {
     /// A window of `length_ns`, 1 to [`LENGTH_NS_MAX`], with a limit of 1 to [`TOKENS_MAX`].
     pub const fn new(limit: u32, length_ns: u64) -> Result<Self, BoundsError> {
         match checked(limit, TOKENS_MAX, length_ns) {
@@ -100,29 +100,29 @@ impl Window {
 }
 
 /// At most `limit` requests in any interval of `length_ns`, exactly. The limit is at most [`LOG_MAX`] in a
-/// POP, and [`law::LOG_MAX`] in a fleet's budget.
+/// POP, and [`refill_policy::LOG_MAX`] in a fleet's budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlidingLog(Window);
+pub struct SlidingLog(WindowLimit);
 
 impl SlidingLog {
     /// A log in a POP, with a limit of 1 to [`LOG_MAX`] in `length_ns`, up to [`LENGTH_NS_MAX`].
     pub const fn new(limit: u32, length_ns: u64) -> Result<Self, BoundsError> {
         match checked(limit, LOG_MAX, length_ns) {
-            Ok(()) => Ok(Self(Window { limit, length_ns })),
+            Ok(()) => Ok(Self(WindowLimit { limit, length_ns })),
             Err(error) => Err(error),
         }
     }
 
-    /// A log in the fleet's budget, with a limit of 1 to [`law::LOG_MAX`].
+    /// A log in the fleet's budget, with a limit of 1 to [`refill_policy::LOG_MAX`].
     pub const fn of_fleet(limit: u32, length_ns: u64) -> Result<Self, BoundsError> {
-        match checked(limit, law::LOG_MAX, length_ns) {
-            Ok(()) => Ok(Self(Window { limit, length_ns })),
+        match checked(limit, refill_policy::LOG_MAX, length_ns) {
+            Ok(()) => Ok(Self(WindowLimit { limit, length_ns })),
             Err(error) => Err(error),
         }
     }
 
     /// Limit and length.
-    pub const fn window(&self) -> &Window {
+    pub const fn window(&self) -> &WindowLimit {
         &self.0
     }
 
@@ -248,11 +248,11 @@ mod tests {
     #[test]
     fn bounds_are_kept() {
         let limit = Err(BoundsError::Limit { most: TOKENS_MAX });
-        assert_eq!(Window::new(0, 1), limit);
-        assert_eq!(Window::new(TOKENS_MAX + 1, 1), limit);
-        assert_eq!(Window::new(1, 0), Err(BoundsError::Length));
-        assert_eq!(Window::new(1, LENGTH_NS_MAX + 1), Err(BoundsError::Length));
-        assert!(Window::new(TOKENS_MAX, LENGTH_NS_MAX).is_ok());
+        assert_eq!(WindowLimit::new(0, 1), limit);
+        assert_eq!(WindowLimit::new(TOKENS_MAX + 1, 1), limit);
+        assert_eq!(WindowLimit::new(1, 0), Err(BoundsError::Length));
+        assert_eq!(WindowLimit::new(1, LENGTH_NS_MAX + 1), Err(BoundsError::Length));
+        assert!(WindowLimit::new(TOKENS_MAX, LENGTH_NS_MAX).is_ok());
         assert_eq!(SlidingLog::new(LOG_MAX + 1, 1), Err(BoundsError::Limit { most: LOG_MAX }));
         assert_eq!(Concurrency::new(1, 0), Err(BoundsError::Length));
         assert!(LeakyBucket::new(SECOND_NS, 0).is_ok());
@@ -267,6 +267,6 @@ mod tests {
         for (limit, cells) in [(1, 1), (2, 1), (3, 2), (15, 8), (16, 8)] {
             assert_eq!(Algorithm::SlidingLog(SlidingLog::new(limit, 1).unwrap()).cells(), cells);
         }
-        assert_eq!(Algorithm::FixedWindow(Window::new(9, 1).unwrap()).cells(), 1);
+        assert_eq!(Algorithm::FixedWindow(WindowLimit::new(9, 1).unwrap()).cells(), 1);
     }
 }

@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::Limit;
 use crate::reading::Fields;
 use weir_wire::calendar::Calendar;
-use weir_wire::law::Law;
 use weir_wire::quota::{Period, Quota, TOKENS_MAX};
+use weir_wire::refill_policy::RefillPolicy;
 use weir_wire::sharing::Sharing;
 
 /// Fields that such a rule may not have: its quota is full at the start of each window, and always strict.
@@ -17,12 +17,12 @@ const ELSEWHERE: [&str; 4] = ["burst", "strict", "local_burst", "floors"];
 pub(crate) fn terms(fields: &mut Fields<'_>, east: i32) -> Option<(Limit, Sharing)> {
     for name in ELSEWHERE {
         if let Some(item) = fields.take(name) {
-            item.note("expected no such field beside `algorithm: quota`");
+            item.record("expected no such field beside `algorithm: quota`");
         }
     }
     let item = fields.require("rate", "a rate, as in 10000/day")?;
     let Some((count, unit, calendar)) = rate(item.value()) else {
-        item.note_found(format_args!(
+        item.record_unexpected(format_args!(
             "a whole number from 1 to {TOKENS_MAX}, then /hour, /day, /week or /month, as in \"10000/day\", for `algorithm: quota`"
         ));
         return None;
@@ -30,8 +30,8 @@ pub(crate) fn terms(fields: &mut Fields<'_>, east: i32) -> Option<(Limit, Sharin
     item.is_text_for(&format_args!("{count}/{unit}"));
     let token_ns = (calendar.longest_us() * 1_000).div_ceil(u64::from(count));
     let quota = Quota::from_token_ns(token_ns, count).ok()?;
-    let law = Law::Window(calendar.east(east));
-    Some((Limit::of(quota, None), Sharing { strict: true, law, ..Sharing::of(quota) }))
+    let refill_policy = RefillPolicy::Window(calendar.east(east));
+    Some((Limit::of(quota, None), Sharing { strict: true, refill_policy, ..Sharing::of(quota) }))
 }
 
 fn rate(value: &Value) -> Option<(u32, &'static str, Calendar)> {
@@ -50,17 +50,17 @@ fn rate(value: &Value) -> Option<(u32, &'static str, Calendar)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reading::Errors;
+    use crate::reading::ErrorCollector;
     use crate::{Rule, RuleSet};
     use serde_json::json;
     use std::string::{String, ToString};
     use std::vec::Vec;
-    use weir_wire::sharing::WhenUnsynced;
+    use weir_wire::sharing::OnSyncLoss;
 
     fn parse(rest: &Value) -> Result<Rule, Vec<String>> {
         let mut rule = json!({"name": "q", "key": ["client_address"], "algorithm": "quota"});
         rule.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
-        let errors = Errors::default();
+        let errors = ErrorCollector::default();
         let rules = RuleSet::parse(&json!([rule]), "rules", &errors);
         let errors_to_text = |errors: Vec<_>| errors.iter().map(ToString::to_string).collect();
         errors.into_result(rules).map(|rules| rules.rules()[0].clone()).map_err(errors_to_text)
@@ -84,9 +84,12 @@ mod tests {
             let window_ns = calendar.longest_us() * 1_000;
             assert!((window_ns..window_ns + u64::from(count)).contains(&rule.quota.fill_ns()), "{rate}");
             let whole = Sharing::of(rule.quota);
-            assert_eq!(rule.sharing, Sharing { strict: true, law: Law::Window(calendar), ..whole });
+            assert_eq!(
+                rule.sharing,
+                Sharing { strict: true, refill_policy: RefillPolicy::Window(calendar), ..whole }
+            );
             assert!(rule.sharing.fits(rule.quota));
-            assert_eq!(rule.when_unsynced, WhenUnsynced::Deny);
+            assert_eq!(rule.when_unsynced, OnSyncLoss::Deny);
         }
     }
 
@@ -113,8 +116,8 @@ mod tests {
         assert!(parse(&json!({"algorithm": "token_bucket", "rate": "10/month"})).is_err());
         assert!(parse(&json!({"algorithm": "tokens", "rate": "10/s"})).is_err());
         assert_eq!(
-            parse(&json!({"algorithm": "token_bucket", "rate": "10/s"})).unwrap().sharing.law,
-            Law::Steady
+            parse(&json!({"algorithm": "token_bucket", "rate": "10/s"})).unwrap().sharing.refill_policy,
+            RefillPolicy::Continuous
         );
     }
 
@@ -131,9 +134,17 @@ mod tests {
             let tiers = json!([{"name": "t", "when": {"methods": ["GET"]}, "rate": "7/month"}]);
             let rule = json!({"rate": "5/day", "utc_offset": offset, "tiers": tiers});
             let tier = parse(&rule).unwrap();
-            assert_eq!(tier.sharing.law, Law::Window(Calendar::Month.east(east)), "{offset}");
+            assert_eq!(
+                tier.sharing.refill_policy,
+                RefillPolicy::Window(Calendar::Month.east(east)),
+                "{offset}"
+            );
             let rule = parse(&json!({"rate": "5/day", "utc_offset": offset})).unwrap();
-            assert_eq!(rule.sharing.law, Law::Window(Calendar::Day.east(east)), "{offset}");
+            assert_eq!(
+                rule.sharing.refill_policy,
+                RefillPolicy::Window(Calendar::Day.east(east)),
+                "{offset}"
+            );
             assert!(rule.sharing.fits(rule.quota) && tier.sharing.fits(tier.quota));
         }
         for wrong in [

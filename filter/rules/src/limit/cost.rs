@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::after::{is_told_by_response, values, whole_number};
 use crate::reading::{Fields, Item};
-use crate::request::{AttributeId, Attributes, Fetched, Kind, NAME_BYTES_MAX, Source, source};
+use crate::request::{AttributeId, Attributes, Fetched, NAME_BYTES_MAX, Source, ValueKind, source};
 use weir_wire::quota::{Quota, TOKENS_MAX};
 use weir_wire::sharing::Sharing;
 
@@ -107,7 +107,7 @@ fn known_before(item: &Item<'_>, most: (u32, &str), attributes: &mut Attributes)
 fn admissible(item: &Item<'_>, (most, field): (u32, &str)) -> Option<u32> {
     let cost = item.number(1..=TOKENS_MAX)?;
     if cost > most {
-        item.note(format_args!("expected at most {most}, the rule's {field}: {cost} is never admitted"));
+        item.record(format_args!("expected at most {most}, the rule's {field}: {cost} is never admitted"));
     }
     (cost <= most).then_some(cost)
 }
@@ -115,12 +115,12 @@ fn admissible(item: &Item<'_>, (most, field): (u32, &str)) -> Option<u32> {
 fn of_header(item: &Item<'_>, most: (u32, &str), attributes: &mut Attributes) -> Option<Cost> {
     let mut fields = item.fields()?;
     fields.require("header", "a header's name");
-    let header = source(Kind::Header, ("header", NAME_BYTES_MAX), &mut fields, attributes);
+    let header = source(ValueKind::Header, ("header", NAME_BYTES_MAX), &mut fields, attributes);
     let default = fields.take("default").map_or(Some(1), |item| admissible(&item, most));
     let max = fields.take("max").map_or(Some(most.0), |item| admissible(&item, most));
     let (default, max) = (default?, max?);
     if default > max {
-        fields.note_at("default", format_args!("expected at most {max}, as max is, found {default}"));
+        fields.record_at("default", format_args!("expected at most {max}, as max is, found {default}"));
     }
     fields.finish();
     let Source::Attribute(attribute) = header? else { return None };
@@ -131,7 +131,7 @@ fn of_header(item: &Item<'_>, most: (u32, &str), attributes: &mut Attributes) ->
 mod tests {
     use super::*;
     use crate::RuleSet;
-    use crate::reading::Errors;
+    use crate::reading::ErrorCollector;
     use crate::request::{Attribute, Request, Values};
     use alloc::string::{String, ToString};
     use alloc::vec::Vec;
@@ -148,7 +148,7 @@ mod tests {
 
     fn parsed(cost: &Value, local_burst: u32) -> Result<RuleSet, Vec<String>> {
         let rule = json!({"name": "r", "key": ["all"], "rate": "10/s", "burst": 50, "local_burst": local_burst, "cost": cost});
-        let errors = Errors::default();
+        let errors = ErrorCollector::default();
         let rules = RuleSet::parse(&json!([rule]), "rules", &errors);
         errors.into_result(rules).map_err(|errors| errors.iter().map(ToString::to_string).collect())
     }

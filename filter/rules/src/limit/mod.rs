@@ -7,11 +7,11 @@ pub mod cost;
 pub mod penalty;
 mod utc_offset;
 
-use self::algorithm::{Algorithm, Concurrency, LOG_MAX, LeakyBucket, SlidingLog, Window};
+use self::algorithm::{Algorithm, Concurrency, LOG_MAX, LeakyBucket, SlidingLog, WindowLimit};
 use crate::reading::Fields;
 use weir_wire::calendar::Calendar;
-use weir_wire::law::{self, Law};
 use weir_wire::quota::{Quota, QuotaError, Rate, TOKENS_MAX};
+use weir_wire::refill_policy::{self, RefillPolicy};
 use weir_wire::sharing::Sharing;
 use weir_wire::time::SECOND_NS;
 
@@ -27,7 +27,7 @@ pub(crate) const TIMES_MAX: u32 = 1_000;
 
 /// The names of algorithms in rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum AlgorithmName {
     TokenBucket,
     FixedWindow,
     SlidingWindow,
@@ -40,14 +40,14 @@ pub(crate) enum Kind {
     Quota(i32),
 }
 
-const KINDS: [(&str, Kind); 7] = [
-    ("token_bucket", Kind::TokenBucket),
-    ("fixed_window", Kind::FixedWindow),
-    ("sliding_window", Kind::SlidingWindow),
-    ("sliding_log", Kind::SlidingLog(LOG_MAX)),
-    ("leaky_bucket", Kind::LeakyBucket),
-    ("concurrency", Kind::Concurrency),
-    ("quota", Kind::Quota(0)),
+const KINDS: [(&str, AlgorithmName); 7] = [
+    ("token_bucket", AlgorithmName::TokenBucket),
+    ("fixed_window", AlgorithmName::FixedWindow),
+    ("sliding_window", AlgorithmName::SlidingWindow),
+    ("sliding_log", AlgorithmName::SlidingLog(LOG_MAX)),
+    ("leaky_bucket", AlgorithmName::LeakyBucket),
+    ("concurrency", AlgorithmName::Concurrency),
+    ("quota", AlgorithmName::Quota(0)),
 ];
 
 /// An algorithm with its parameters, and the equivalent quota.
@@ -73,23 +73,23 @@ impl Limit {
     /// requests in flight to the refill policy of the fleet's budget. Other limits are returned unchanged.
     #[must_use]
     pub(crate) fn shared_by(self, sharing: &mut Sharing) -> Self {
-        let (length_ns, law): (_, fn(u32) -> Law) = match &self.algorithm {
+        let (length_ns, refill_policy): (_, fn(u32) -> RefillPolicy) = match &self.algorithm {
             Algorithm::FixedWindow(window) => {
-                (window.length_ns(), |length_s| Law::Window(Calendar::every(length_s, 0)))
+                (window.length_ns(), |length_s| RefillPolicy::Window(Calendar::every(length_s, 0)))
             }
             Algorithm::SlidingWindow(window) => {
-                (window.length_ns(), |length_s| Law::Sliding(Calendar::every(length_s, 0)))
+                (window.length_ns(), |length_s| RefillPolicy::Sliding(Calendar::every(length_s, 0)))
             }
-            Algorithm::SlidingLog(log) => (log.window().length_ns(), Law::Log),
-            Algorithm::Concurrency(concurrency) => (concurrency.expires_ns(), Law::InFlight),
-            Algorithm::LeakyBucket(_) => (0, |_| Law::Turns),
+            Algorithm::SlidingLog(log) => (log.window().length_ns(), RefillPolicy::Log),
+            Algorithm::Concurrency(concurrency) => (concurrency.expires_ns(), RefillPolicy::InFlight),
+            Algorithm::LeakyBucket(_) => (0, |_| RefillPolicy::Queue),
             Algorithm::TokenBucket(_) => return self,
         };
         if !sharing.strict {
             return self;
         }
         // A rate's span and an expiry are whole seconds.
-        sharing.law = law(u32::try_from(length_ns / SECOND_NS).unwrap_or(u32::MAX));
+        sharing.refill_policy = refill_policy(u32::try_from(length_ns / SECOND_NS).unwrap_or(u32::MAX));
         Self { algorithm: Algorithm::TokenBucket(self.quota), ..self }
     }
 
@@ -102,10 +102,10 @@ impl Limit {
         let algorithm = match self.algorithm {
             Algorithm::TokenBucket(_) => Some(Algorithm::TokenBucket(quota)),
             Algorithm::FixedWindow(window) => {
-                Window::new(limit, window.length_ns()).ok().map(Algorithm::FixedWindow)
+                WindowLimit::new(limit, window.length_ns()).ok().map(Algorithm::FixedWindow)
             }
             Algorithm::SlidingWindow(window) => {
-                Window::new(limit, window.length_ns()).ok().map(Algorithm::SlidingWindow)
+                WindowLimit::new(limit, window.length_ns()).ok().map(Algorithm::SlidingWindow)
             }
             Algorithm::SlidingLog(log) => {
                 SlidingLog::new(limit, log.window().length_ns()).ok().map(Algorithm::SlidingLog)
@@ -123,28 +123,30 @@ impl Limit {
 }
 
 /// Reads `algorithm`, and the fields that concern all limits of that algorithm.
-pub(crate) fn kind(fields: &mut Fields<'_>) -> Kind {
-    let kind = fields.choice("algorithm", &KINDS).unwrap_or(Kind::TokenBucket);
-    let is_quota = matches!(kind, Kind::Quota(_));
+pub(crate) fn kind(fields: &mut Fields<'_>) -> AlgorithmName {
+    let kind = fields.choice("algorithm", &KINDS).unwrap_or(AlgorithmName::TokenBucket);
+    let is_quota = matches!(kind, AlgorithmName::Quota(_));
     let east = utc_offset::east(fields, is_quota);
     match kind {
-        Kind::Quota(_) => Kind::Quota(east),
+        AlgorithmName::Quota(_) => AlgorithmName::Quota(east),
         // The fleet's budget keeps longer logs than a POP.
-        Kind::SlidingLog(_) if fields.is_true("strict") => Kind::SlidingLog(law::LOG_MAX),
+        AlgorithmName::SlidingLog(_) if fields.is_true("strict") => {
+            AlgorithmName::SlidingLog(refill_policy::LOG_MAX)
+        }
         kind => kind,
     }
 }
 
 /// Reads the fields `rate`, `burst`, `queue`, `limit` and `expires_after_s`, as far as `kind` has them.
-pub(crate) fn read(kind: Kind, fields: &mut Fields<'_>) -> Option<Limit> {
-    let burst = only(fields, "burst", kind == Kind::TokenBucket, "token_bucket", TOKENS_MAX);
-    let queue = only(fields, "queue", kind == Kind::LeakyBucket, "leaky_bucket", TOKENS_MAX - 1);
-    let is_concurrency = kind == Kind::Concurrency;
+pub(crate) fn read(kind: AlgorithmName, fields: &mut Fields<'_>) -> Option<Limit> {
+    let burst = only(fields, "burst", kind == AlgorithmName::TokenBucket, "token_bucket", TOKENS_MAX);
+    let queue = only(fields, "queue", kind == AlgorithmName::LeakyBucket, "leaky_bucket", TOKENS_MAX - 1);
+    let is_concurrency = kind == AlgorithmName::Concurrency;
     let limit = only(fields, "limit", is_concurrency, "concurrency", TOKENS_MAX);
     let expires_s = only(fields, "expires_after_s", is_concurrency, "concurrency", EXPIRES_S_MAX);
     if is_concurrency {
         if let Some(rate) = fields.take("rate") {
-            rate.note("expected limit instead: concurrency counts requests in flight");
+            rate.record("expected limit instead: concurrency counts requests in flight");
         }
         fields.require("limit", "how many requests may be in flight");
         return in_flight(limit?, expires_s.unwrap_or(EXPIRES_S_DEFAULT));
@@ -153,24 +155,28 @@ pub(crate) fn read(kind: Kind, fields: &mut Fields<'_>) -> Option<Limit> {
     let rate: Rate = item.parsed()?;
     item.is_text_for(&rate);
     let (count, length_ns) = (rate.count(), rate.span().nanos());
-    let window = |of: fn(Window) -> Algorithm| Window::new(count, length_ns).ok().map(of);
+    let window = |of: fn(WindowLimit) -> Algorithm| WindowLimit::new(count, length_ns).ok().map(of);
     let algorithm = match kind {
-        Kind::TokenBucket | Kind::Concurrency | Kind::Quota(_) => return token_bucket(fields, rate, burst),
-        Kind::LeakyBucket => return leaky_bucket(fields, rate, queue.unwrap_or(0)),
-        Kind::FixedWindow => window(Algorithm::FixedWindow),
-        Kind::SlidingWindow => window(Algorithm::SlidingWindow),
-        Kind::SlidingLog(most) if count > most => {
-            item.note(format_args!(
+        AlgorithmName::TokenBucket | AlgorithmName::Concurrency | AlgorithmName::Quota(_) => {
+            return token_bucket(fields, rate, burst);
+        }
+        AlgorithmName::LeakyBucket => return leaky_bucket(fields, rate, queue.unwrap_or(0)),
+        AlgorithmName::FixedWindow => window(Algorithm::FixedWindow),
+        AlgorithmName::SlidingWindow => window(Algorithm::SlidingWindow),
+        AlgorithmName::SlidingLog(most) if count > most => {
+            item.record(format_args!(
                 "expected a limit from 1 to {most} for sliding_log, {} with `strict: true`: or use sliding_window",
-                law::LOG_MAX
+                refill_policy::LOG_MAX
             ));
             return None;
         }
-        Kind::SlidingLog(_) => SlidingLog::of_fleet(count, length_ns).ok().map(Algorithm::SlidingLog),
+        AlgorithmName::SlidingLog(_) => {
+            SlidingLog::of_fleet(count, length_ns).ok().map(Algorithm::SlidingLog)
+        }
     };
     let limit = algorithm.zip(Quota::new(rate, count).ok());
     if limit.is_none() {
-        item.note("expected a window of at most 400 days");
+        item.record("expected a window of at most 400 days");
     }
     limit.map(|(algorithm, quota)| Limit { algorithm, quota, rate: Some(rate) })
 }
@@ -179,7 +185,7 @@ pub(crate) fn read(kind: Kind, fields: &mut Fields<'_>) -> Option<Limit> {
 fn only(fields: &mut Fields<'_>, name: &'static str, fits: bool, algorithm: &str, most: u32) -> Option<u32> {
     let item = fields.take(name)?;
     if !fits {
-        item.note(format_args!("expected only with algorithm: {algorithm}"));
+        item.record(format_args!("expected only with algorithm: {algorithm}"));
         return None;
     }
     item.number(1..=most)
@@ -187,7 +193,7 @@ fn only(fields: &mut Fields<'_>, name: &'static str, fits: bool, algorithm: &str
 
 fn token_bucket(fields: &Fields<'_>, rate: Rate, burst: Option<u32>) -> Option<Limit> {
     let quota = Quota::new(rate, burst.unwrap_or(rate.count()));
-    let quota = quota.map_err(|error| fields.note_at("burst", error)).ok()?;
+    let quota = quota.map_err(|error| fields.record_at("burst", error)).ok()?;
     Some(Limit::of(quota, Some(rate)))
 }
 
@@ -197,11 +203,11 @@ fn leaky_bucket(fields: &Fields<'_>, rate: Rate, queue: u32) -> Option<Limit> {
         let most = QUEUE_S_MAX * SECOND_NS / token_ns;
         let expected =
             format_args!("expected at most {most}: at this rate the last of more waits over {QUEUE_S_MAX} s");
-        fields.note_at("queue", expected);
+        fields.record_at("queue", expected);
         return None;
     }
     let leaky = LeakyBucket::new(token_ns, queue);
-    let leaky = leaky.map_err(|_| fields.note_at("rate", QuotaError::Fill)).ok()?;
+    let leaky = leaky.map_err(|_| fields.record_at("rate", QuotaError::Fill)).ok()?;
     Some(Limit { algorithm: Algorithm::LeakyBucket(leaky), quota: *leaky.quota(), rate: Some(rate) })
 }
 

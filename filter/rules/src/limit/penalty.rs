@@ -1,6 +1,6 @@
 //! Penalties: a client that is limited repeatedly is banned for a time, at every POP.
 
-use super::algorithm::Window;
+use super::algorithm::WindowLimit;
 use crate::reading::Fields;
 use weir_wire::messages::BAN_MS_MAX;
 use weir_wire::quota::{Span, TOKENS_MAX};
@@ -9,7 +9,7 @@ use weir_wire::quota::{Span, TOKENS_MAX};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Penalty {
     /// Counts a key's limited requests. The request that reaches the limit bans the key.
-    pub strikes: Window,
+    pub strikes: WindowLimit,
     /// Duration of the ban, in milliseconds.
     pub deny_for_ms: u32,
 }
@@ -41,11 +41,11 @@ impl Penalty {
         let deny_for_ms = deny_for.and_then(|span| u32::try_from(span.nanos() / 1_000_000).ok());
         let deny_for_ms = deny_for_ms.filter(|ms| *ms <= BAN_MS_MAX);
         if deny_for.is_some() && deny_for_ms.is_none() {
-            fields.note_at("deny_for", "expected at most 7d");
+            fields.record_at("deny_for", "expected at most 7d");
         }
-        let strikes = after.zip(within).map(|(after, span)| Window::new(after, span.nanos()));
+        let strikes = after.zip(within).map(|(after, span)| WindowLimit::new(after, span.nanos()));
         if let Some(Err(_)) = strikes {
-            fields.note_at("within", "expected at most 400d");
+            fields.record_at("within", "expected at most 400d");
         }
         fields.finish();
         Some(Self { strikes: strikes?.ok()?, deny_for_ms: deny_for_ms? })

@@ -7,12 +7,12 @@ use weir_wire::calendar::EAST_MIN_MAX;
 pub(super) fn east(fields: &mut Fields<'_>, is_quota: bool) -> i32 {
     let Some(item) = fields.take("utc_offset") else { return 0 };
     if !is_quota {
-        item.note("expected only with algorithm: quota");
+        item.record("expected only with algorithm: quota");
         return 0;
     }
     let minutes = item.value().as_str().and_then(minutes);
     if minutes.is_none() {
-        item.note_found("a time zone's offset from UTC, as in \"+02:00\"");
+        item.record_unexpected("a time zone's offset from UTC, as in \"+02:00\"");
     }
     minutes.unwrap_or(0)
 }

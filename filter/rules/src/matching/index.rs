@@ -111,7 +111,7 @@ impl Index {
                     host => host.flatten(),
                 },
             };
-            dimension.meet(value, out);
+            dimension.find_matches(value, out);
         }
     }
 }
@@ -129,7 +129,7 @@ fn compared(test: &Test) -> Option<(AttributeId, &Texts)> {
 
 impl Dimension {
     /// Keeps only the conditions in `out` that a request with this value can meet.
-    fn meet(&self, value: Option<&[u8]>, out: &mut Bits) {
+    fn find_matches(&self, value: Option<&[u8]>, out: &mut Bits) {
         let set = value.and_then(|value| self.set_of(value));
         out.intersect(set.and_then(|set| self.sets.get(set as usize)).unwrap_or(&self.open));
     }

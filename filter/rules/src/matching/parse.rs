@@ -41,16 +41,16 @@ const NETWORK_BYTES_MAX: usize = 64;
 pub(crate) fn conditions(fields: &mut Fields<'_>, name: &'static str, reader: &mut Reader) -> Vec<Condition> {
     let mut conditions = Vec::new();
     for item in fields.list(name, CONDITIONS_MAX) {
-        note_if_empty(&item);
+        record_if_empty(&item);
         conditions.extend(condition(&item, reader));
     }
     conditions
 }
 
 /// Notes an error for an empty condition. It would hold for every request, which is most likely a slip.
-fn note_if_empty(item: &Item<'_>) {
+fn record_if_empty(item: &Item<'_>) {
     if item.value().as_object().is_some_and(serde_json::Map::is_empty) {
-        item.note("empty: expected a condition, as in {path: {prefix: /api}}");
+        item.record("empty: expected a condition, as in {path: {prefix: /api}}");
     }
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn condition(item: &Item<'_>, reader: &mut Reader) -> Option<Conditio
 fn end(item: &Item<'_>) -> End {
     let end_ms = item.whole().filter(|ms| (1..=UNTIL_MS_MAX).contains(ms));
     if end_ms.is_none() {
-        item.note_found(format_args!("milliseconds since 1970, from 1 to {UNTIL_MS_MAX}"));
+        item.record_unexpected(format_args!("milliseconds since 1970, from 1 to {UNTIL_MS_MAX}"));
     }
     end_ms.map_or_else(End::default, End::at)
 }
@@ -76,7 +76,7 @@ fn end(item: &Item<'_>) -> End {
 /// Reads a condition within a condition, which may not have inner conditions of its own.
 fn lone_clause(item: &Item<'_>, reader: &mut Reader) -> Option<Clause> {
     let mut fields = item.fields()?;
-    note_if_empty(item);
+    record_if_empty(item);
     let clause = clause(&mut fields, reader);
     fields.finish_with(&|name, _| meant::of_condition(name));
     Some(clause)
@@ -97,7 +97,7 @@ fn method_test(fields: &mut Fields<'_>, reader: &mut Reader) -> Option<Test> {
     let methods = methods(fields);
     let overrides = fields.take("method_override");
     if let (Some(item), None) = (&overrides, &methods) {
-        item.note("expected only beside methods");
+        item.record("expected only beside methods");
     }
     let items = fields.list("method_override", OVERRIDES_MAX);
     let headers: Vec<_> = items.filter_map(|item| header(&item, &mut reader.attributes)).collect();
@@ -120,7 +120,7 @@ fn texts(
 fn methods(fields: &mut Fields<'_>) -> Option<Vec<String>> {
     let (one, many) = (fields.take("method"), fields.take("methods"));
     if let (Some(_), Some(many)) = (&one, &many) {
-        many.note("expected either method or methods");
+        many.record("expected either method or methods");
     }
     texts(fields, if one.is_some() { "method" } else { "methods" }, "methods", METHOD_BYTES_MAX)
 }
@@ -130,7 +130,7 @@ fn hosts(fields: &mut Fields<'_>) -> Option<Hosts> {
     let mut hosts = Hosts::default();
     for item in fields.list("hosts", LIST_MAX) {
         if item.text(HOST_BYTES_MAX).is_some_and(|host| !hosts.add(host)) {
-            item.note_found("a host without its port, as in api.example.com or *.example.com");
+            item.record_unexpected("a host without its port, as in api.example.com or *.example.com");
         }
     }
     Some(hosts)
@@ -139,7 +139,7 @@ fn hosts(fields: &mut Fields<'_>) -> Option<Hosts> {
 fn paths(fields: &mut Fields<'_>, reader: &mut Reader) -> Option<Vec<PathMatch>> {
     let (one, many) = (fields.take("path"), fields.take("paths"));
     if let (Some(_), Some(many)) = (&one, &many) {
-        many.note("expected either path or paths");
+        many.record("expected either path or paths");
     }
     let is_asked = one.is_some() || many.is_some();
     let items = one.into_iter().chain(fields.list("paths", LIST_MAX));
@@ -168,7 +168,7 @@ fn path(item: &Item<'_>, reader: &mut Reader) -> Option<PathMatch> {
     let glob = fields.text("glob", GLOB_BYTES_MAX);
     let given = ["exact", "prefix", "glob"].map(|name| fields.has(name));
     if given.into_iter().filter(|is_given| *is_given).count() != 1 {
-        item.note("expected exact, prefix or glob, as in {prefix: /api}");
+        item.record("expected exact, prefix or glob, as in {prefix: /api}");
         fields.finish();
         return None;
     }
@@ -191,13 +191,13 @@ fn written_path(
     reader: &mut Reader,
 ) -> Option<PathMatch> {
     if !written.text().starts_with('/') {
-        item.note("expected a path that begins with /");
+        item.record("expected a path that begins with /");
     }
     if let Written::Glob(glob) = &written {
         reader.wildcards += glob.bytes().filter(|b| *b == b'*').count();
     }
     if reader.wildcards > WILDCARDS_MAX {
-        item.note(format_args!("expected at most {WILDCARDS_MAX} wildcards of globs in all"));
+        item.record(format_args!("expected at most {WILDCARDS_MAX} wildcards of globs in all"));
     }
     PathMatch::new(written, sure, open)
 }
@@ -219,7 +219,7 @@ fn folding(path: &str, fields: Option<&mut Fields<'_>>) -> (Folding, Folding) {
         }
     }
     if sure.has(Folding::PARAMETERS) && path.as_bytes().contains(&b';') {
-        fields.note_at("parameters", "expected exact: the path has parameters");
+        fields.record_at("parameters", "expected exact: the path has parameters");
     }
     (sure, open)
 }

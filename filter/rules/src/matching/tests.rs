@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use super::*;
 use crate::RuleSet;
-use crate::reading::Errors;
+use crate::reading::ErrorCollector;
 use crate::request::{Attribute, Fetched, HOST_BYTES_MAX, QUERY_BYTES_MAX, Request, Values};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ impl Request for Sample {
 pub(super) fn rules(conditions: &[Value]) -> RuleSet {
     let rule = |(i, condition): (usize, &Value)| json!({"name": i.to_string(), "match": condition, "key": ["client_address"], "rate": "1/s"});
     let rules: Vec<_> = conditions.iter().enumerate().map(rule).collect();
-    let errors = Errors::default();
+    let errors = ErrorCollector::default();
     let rules = RuleSet::parse(&json!(rules), "rules", &errors);
     errors.into_result(rules).unwrap()
 }
@@ -66,7 +66,7 @@ pub(super) fn met(rules: &RuleSet, sample: &mut Sample) -> (Vec<u16>, Vec<u16>) 
     let holds = |(i, rule): (u16, &crate::Rule)| rule.matches.holds(&mut request).may().then_some(i);
     let without: Vec<u16> = (0..).zip(rules.rules()).filter_map(holds).collect();
     let mut request = Fetched::new(sample, rules.attributes(), &mut values);
-    (rules.meet(&mut request, &mut room, &mut out).to_vec(), without)
+    (rules.find_matches(&mut request, &mut room, &mut out).to_vec(), without)
 }
 
 fn holds(condition: &Value, has: &[(&str, &str)]) -> bool {

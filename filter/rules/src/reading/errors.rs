@@ -44,20 +44,20 @@ pub struct ShortForm {
 
 /// Collects the errors and the short forms of one document.
 #[derive(Debug, Default)]
-pub struct Errors {
+pub struct ErrorCollector {
     noted: RefCell<Vec<ConfigError>>,
     short_forms: RefCell<Vec<ShortForm>>,
 }
 
-impl Errors {
+impl ErrorCollector {
     /// Notes an error at `place`.
-    pub(crate) fn note(&self, place: &str, problem: impl fmt::Display) {
-        self.note_shown(&place, &problem);
+    pub(crate) fn record(&self, place: &str, problem: impl fmt::Display) {
+        self.record_shown(&place, &problem);
     }
 
     // Not generic, so that it is compiled once.
     #[inline(never)]
-    pub(super) fn note_shown(&self, place: &dyn fmt::Display, problem: &dyn fmt::Display) {
+    pub(super) fn record_shown(&self, place: &dyn fmt::Display, problem: &dyn fmt::Display) {
         // No other borrow of the list exists.
         let Ok(mut noted) = self.noted.try_borrow_mut() else { return };
         match noted.len() {
@@ -76,7 +76,12 @@ impl Errors {
     }
 
     /// Records that the value at `written` is a short form of `full` at `place`.
-    pub(super) fn note_short_form(&self, written: &dyn fmt::Display, place: &dyn fmt::Display, full: Value) {
+    pub(super) fn record_short_form(
+        &self,
+        written: &dyn fmt::Display,
+        place: &dyn fmt::Display,
+        full: Value,
+    ) {
         if let Ok(mut forms) = self.short_forms.try_borrow_mut() {
             forms.push(ShortForm { written: written.to_string(), place: place.to_string(), full });
         }

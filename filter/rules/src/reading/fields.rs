@@ -1,7 +1,7 @@
 //! Walks through configuration and notes its errors.
 //!
 //! Configuration arrives as JSON. An [`Item`] is one value of it, and [`Fields`] are those of an object. Both
-//! have a place, note errors in [`Errors`], and continue, returning `None` for a wrong value. A document is
+//! have a place, note errors in [`ErrorCollector`], and continue, returning `None` for a wrong value. A document is
 //! good if no error was noted.
 
 use alloc::borrow::ToOwned;
@@ -14,7 +14,7 @@ use core::str::FromStr;
 
 use serde_json::{Map, Value};
 
-use super::errors::Errors;
+use super::errors::ErrorCollector;
 use super::meant;
 use super::number::whole_number;
 
@@ -50,12 +50,12 @@ impl fmt::Display for Place<'_> {
 pub struct Item<'a> {
     value: &'a Value,
     place: Place<'a>,
-    errors: &'a Errors,
+    errors: &'a ErrorCollector,
 }
 
 impl<'a> Item<'a> {
     /// Wraps `value` at `place`.
-    pub fn new(value: &'a Value, place: &'a str, errors: &'a Errors) -> Self {
+    pub fn new(value: &'a Value, place: &'a str, errors: &'a ErrorCollector) -> Self {
         let field = Some(place).filter(|place| !place.is_empty());
         Self { value, place: Place { parent: None, field, item: None }, errors }
     }
@@ -66,26 +66,26 @@ impl<'a> Item<'a> {
     }
 
     /// Notes an error of this value.
-    pub fn note(&self, problem: impl fmt::Display) {
-        self.note_shown(&problem);
+    pub fn record(&self, problem: impl fmt::Display) {
+        self.record_shown(&problem);
     }
 
     // Not generic, so that it is compiled once for all types of `problem`.
     #[inline(never)]
-    fn note_shown(&self, problem: &dyn fmt::Display) {
-        self.errors.note_shown(&self.place, problem);
+    fn record_shown(&self, problem: &dyn fmt::Display) {
+        self.errors.record_shown(&self.place, problem);
     }
 
     /// Notes an error of its field `name`.
-    pub fn note_at(&self, name: &str, problem: impl fmt::Display) {
-        self.within(name, self.value).note(problem);
+    pub fn record_at(&self, name: &str, problem: impl fmt::Display) {
+        self.within(name, self.value).record(problem);
     }
 
     /// Records that the value is a short form of `full`, for a host that shows full forms.
     pub(crate) fn is_short_for(&self, full: impl FnOnce() -> Value) {
         // The filter shows none.
         if cfg!(not(target_family = "wasm")) {
-            self.errors.note_short_form(&self.place, &self.place, full());
+            self.errors.record_short_form(&self.place, &self.place, full());
         }
     }
 
@@ -100,20 +100,20 @@ impl<'a> Item<'a> {
     }
 
     /// Notes that `expected` was expected in place of this value.
-    pub fn note_found(&self, expected: impl fmt::Display) {
-        self.note_other(&expected);
+    pub fn record_unexpected(&self, expected: impl fmt::Display) {
+        self.record_other(&expected);
     }
 
     // Not generic, so that it is compiled once for all types of `expected`.
     #[inline(never)]
-    fn note_other(&self, expected: &dyn fmt::Display) {
-        self.note_shown(&format_args!("expected {expected}, found {}", shown(self.value)));
+    fn record_other(&self, expected: &dyn fmt::Display) {
+        self.record_shown(&format_args!("expected {expected}, found {}", shown(self.value)));
     }
 
     /// Reads an object.
     pub fn fields(&'a self) -> Option<Fields<'a>> {
         let Some(object) = self.value.as_object() else {
-            self.note_found("an object");
+            self.record_unexpected("an object");
             return None;
         };
         Some(Fields { item: self, object, known: Vec::new() })
@@ -132,7 +132,7 @@ impl<'a> Item<'a> {
     pub fn number(&self, range: RangeInclusive<u32>) -> Option<u32> {
         let number = self.whole().and_then(|n| u32::try_from(n).ok()).filter(|n| range.contains(n));
         if number.is_none() {
-            self.note_found(format_args!("a whole number from {} to {}", range.start(), range.end()));
+            self.record_unexpected(format_args!("a whole number from {} to {}", range.start(), range.end()));
         }
         number
     }
@@ -150,7 +150,7 @@ impl<'a> Item<'a> {
     pub fn text(&self, bytes_max: usize) -> Option<&'a str> {
         let text = self.value.as_str().filter(|text| (1..=bytes_max).contains(&text.len()));
         if text.is_none() {
-            self.note_found(format_args!("text of 1 to {bytes_max} bytes"));
+            self.record_unexpected(format_args!("text of 1 to {bytes_max} bytes"));
         }
         text
     }
@@ -158,13 +158,13 @@ impl<'a> Item<'a> {
     /// Parses the text of this value.
     pub fn parsed<T: FromStr<Err: fmt::Display>>(&self) -> Option<T> {
         let read = self.value.as_str().unwrap_or_default().parse::<T>();
-        read.map_err(|error| self.note_unread(&error)).ok()
+        read.map_err(|error| self.record_unread(&error)).ok()
     }
 
     // Not generic, so that it is compiled once.
     #[inline(never)]
-    fn note_unread(&self, error: &dyn fmt::Display) {
-        self.note_shown(&format_args!("{error}, found {}", shown(self.value)));
+    fn record_unread(&self, error: &dyn fmt::Display) {
+        self.record_shown(&format_args!("{error}, found {}", shown(self.value)));
     }
 
     /// Reads one of the names in `choices` and returns its meaning.
@@ -178,7 +178,7 @@ impl<'a> Item<'a> {
     fn choose<'b>(&self, count: usize, name: &dyn Fn(usize) -> &'b str) -> Option<usize> {
         let chosen = self.value.as_str().and_then(|text| (0..count).find(|place| name(*place) == text));
         if chosen.is_none() {
-            self.note_found((0..count).map(name).collect::<Vec<_>>().join(" or "));
+            self.record_unexpected((0..count).map(name).collect::<Vec<_>>().join(" or "));
         }
         chosen
     }
@@ -205,7 +205,7 @@ impl<'a> Item<'a> {
         if (1..=len_max).contains(&items.len()) {
             return items;
         }
-        self.note(format_args!("expected a list of 1 to {len_max} items, found {}", items.len()));
+        self.record(format_args!("expected a list of 1 to {len_max} items, found {}", items.len()));
         &[]
     }
 }
@@ -215,7 +215,7 @@ pub struct Items<'a> {
     values: &'a [Value],
     /// Place of the next item.
     place: Place<'a>,
-    errors: &'a Errors,
+    errors: &'a ErrorCollector,
 }
 
 impl<'a> Iterator for Items<'a> {
@@ -241,8 +241,8 @@ pub struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// Notes an error of the object.
-    pub fn note(&self, problem: impl fmt::Display) {
-        self.item.note(problem);
+    pub fn record(&self, problem: impl fmt::Display) {
+        self.item.record(problem);
     }
 
     /// The whole object.
@@ -251,8 +251,8 @@ impl<'a> Fields<'a> {
     }
 
     /// Notes an error of the field `name`, which may be absent.
-    pub fn note_at(&self, name: &str, problem: impl fmt::Display) {
-        self.item.note_at(name, problem);
+    pub fn record_at(&self, name: &str, problem: impl fmt::Display) {
+        self.item.record_at(name, problem);
     }
 
     /// Takes the field `name` if it is present and not null. A null is noted as an error by `finish`.
@@ -273,7 +273,7 @@ impl<'a> Fields<'a> {
     pub fn require(&mut self, name: &'static str, expected: &str) -> Option<Item<'a>> {
         let item = self.take(name);
         if item.is_none() {
-            self.note_at(name, format_args!("missing: expected {expected}"));
+            self.record_at(name, format_args!("missing: expected {expected}"));
         }
         item
     }
@@ -288,7 +288,7 @@ impl<'a> Fields<'a> {
         let item = self.take(name)?;
         let truth = item.value.as_bool();
         if truth.is_none() {
-            item.note_found("true or false");
+            item.record_unexpected("true or false");
         }
         truth
     }
@@ -323,7 +323,7 @@ impl<'a> Fields<'a> {
         {
             let items = list.value.as_array().map_or_else(|| list.only().to_vec(), Vec::clone);
             let full = self.item.within(full_name, list.value);
-            self.item.errors.note_short_form(&list.place, &full.place, Value::Array(items));
+            self.item.errors.record_short_form(&list.place, &full.place, Value::Array(items));
         }
         let values = list.map_or(&[][..], |list| list.list(len_max));
         let Item { place, errors, .. } = self.item;
@@ -343,14 +343,17 @@ impl<'a> Fields<'a> {
             }
             if !self.known.contains(&name.as_str()) {
                 match meant(name, value).or_else(|| meant::nearest(&self.known, name)) {
-                    Some(meant) => self.note_at(name, format_args!("unknown field: did you mean {meant}?")),
+                    Some(meant) => self.record_at(name, format_args!("unknown field: did you mean {meant}?")),
                     None => {
-                        self.note_at(name, format_args!("unknown field: expected {}", self.known.join(", ")));
+                        self.record_at(
+                            name,
+                            format_args!("unknown field: expected {}", self.known.join(", ")),
+                        );
                     }
                 }
             } else if value.is_null() {
                 // A null is an error because a field that was meant to narrow a rule must not widen it.
-                self.note_at(name, "empty: expected a value, or no such field");
+                self.record_at(name, "empty: expected a value, or no such field");
             }
         }
     }

@@ -9,7 +9,7 @@ mod struct_value;
 #[cfg(test)]
 mod tests;
 
-pub use errors::{ConfigError, ERRORS_MAX, Errors, ShortForm};
+pub use errors::{ConfigError, ERRORS_MAX, ErrorCollector, ShortForm};
 pub(crate) use fields::is_token;
 pub use fields::{Fields, Item, Items};
 pub(crate) use reader::{Reader, rule_name};

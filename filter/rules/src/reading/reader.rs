@@ -28,7 +28,7 @@ pub(crate) fn rule_name(fields: &mut Fields<'_>, expected: &str) -> Option<Strin
     };
     let name = item.value().as_str().filter(fits);
     if name.is_none() {
-        item.note_found(format_args!("1 to {RULE_NAME_MAX} characters from a-z, 0-9, - and _"));
+        item.record_unexpected(format_args!("1 to {RULE_NAME_MAX} characters from a-z, 0-9, - and _"));
     }
     name.map(ToOwned::to_owned)
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::meant::nearest;
 use super::number::whole_number;
-use super::{ConfigError, ERRORS_MAX, Errors, Item, ShortForm};
+use super::{ConfigError, ERRORS_MAX, ErrorCollector, Item, ShortForm};
 use crate::{RuleSet, document};
 
 /// A rule set with `fields` in its only rule.
@@ -21,7 +21,7 @@ fn with(fields: &Value) -> Value {
 }
 
 fn read(document: &Value) -> (Result<RuleSet, Vec<String>>, Vec<ShortForm>) {
-    let errors = Errors::default();
+    let errors = ErrorCollector::default();
     let rules = document::read(document, &errors);
     let forms = errors.take_short_forms();
     let told = |errors: Vec<_>| errors.iter().map(ToString::to_string).collect();
@@ -220,7 +220,7 @@ fn an_unknown_field_is_taken_for_the_nearest_name() {
 // I9
 #[test]
 fn an_unknown_field_names_the_known_ones() {
-    let (value, errors) = (json!({"a": 1, "c": 2}), Errors::default());
+    let (value, errors) = (json!({"a": 1, "c": 2}), ErrorCollector::default());
     let item = Item::new(&value, "here", &errors);
     let mut fields = item.fields().unwrap();
     assert_eq!(fields.number("a", 0..=9), Some(1));
@@ -235,9 +235,9 @@ fn an_unknown_field_names_the_known_ones() {
 // I2
 #[test]
 fn errors_are_bounded_in_number_and_length() {
-    let (value, errors) = (json!("y".repeat(10_000)), Errors::default());
+    let (value, errors) = (json!("y".repeat(10_000)), ErrorCollector::default());
     for _ in 0..1_000 {
-        Item::new(&value, "x", &errors).note_found("less");
+        Item::new(&value, "x", &errors).record_unexpected("less");
     }
     let noted = errors.into_result(Some(())).unwrap_err();
     assert_eq!(noted.len(), ERRORS_MAX);

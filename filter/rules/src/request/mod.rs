@@ -26,4 +26,4 @@ pub(crate) use host::{HostRead, host_of, is_of_name};
 pub(crate) use lines::Lines;
 pub use query::QUERY_BYTES_MAX;
 pub use value::{CLAIM_NAMES_MAX, NAME_BYTES_MAX, Source, ValueOf};
-pub(crate) use value::{Kind, duplicates, header, names, source};
+pub(crate) use value::{ValueKind, duplicates, header, names, source};

@@ -85,7 +85,7 @@ impl ValueOf {
 
 /// Kinds of values that configuration can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ValueKind {
     Header,
     Cookie,
     Query,
@@ -94,22 +94,22 @@ pub(crate) enum Kind {
 
 /// Reads the name of a value of this kind from the field `field`. A name has at most `bytes_max` bytes.
 pub(crate) fn source(
-    kind: Kind,
+    kind: ValueKind,
     (field, bytes_max): (&'static str, usize),
     fields: &mut Fields<'_>,
     attributes: &mut Attributes,
 ) -> Option<Source> {
     let item = fields.take(field)?;
     Some(match kind {
-        Kind::Query => Source::Query(item.text(bytes_max)?.to_owned()),
-        Kind::Claim => {
+        ValueKind::Query => Source::Query(item.text(bytes_max)?.to_owned()),
+        ValueKind::Claim => {
             Source::Attribute(interned(&item, attributes, Attribute::Claim(names(field, fields)?))?)
         }
-        Kind::Header => {
+        ValueKind::Header => {
             let name = token(&item, bytes_max, "a header's name, as in x-api-key")?;
             Source::Attribute(interned(&item, attributes, Attribute::Header(name.to_ascii_lowercase()))?)
         }
-        Kind::Cookie => {
+        ValueKind::Cookie => {
             let name = token(&item, bytes_max, "a cookie's name, as in sid")?;
             let header = interned(&item, attributes, Attribute::Header(COOKIE.to_owned()))?;
             Source::Cookie(header, name.to_owned())
@@ -126,7 +126,9 @@ pub(crate) fn header(item: &Item<'_>, attributes: &mut Attributes) -> Option<Att
 fn interned(item: &Item<'_>, attributes: &mut Attributes, attribute: Attribute) -> Option<AttributeId> {
     let id = attributes.intern(attribute);
     if id.is_none() {
-        item.note(format_args!("expected at most {ATTRIBUTES_MAX} headers and claims in all rules together"));
+        item.record(format_args!(
+            "expected at most {ATTRIBUTES_MAX} headers and claims in all rules together"
+        ));
     }
     id
 }
@@ -135,7 +137,7 @@ fn token<'a>(item: &'a Item<'_>, bytes_max: usize, expected: &str) -> Option<&'a
     let name = item.text(bytes_max)?;
     let is_token = is_token(name);
     if !is_token {
-        item.note(format_args!("expected {expected}, found {name:?}"));
+        item.record(format_args!("expected {expected}, found {name:?}"));
     }
     is_token.then_some(name)
 }
@@ -147,7 +149,7 @@ pub(crate) fn names(field: &'static str, fields: &mut Fields<'_>) -> Option<Vec<
     for item in fields.list(field, CLAIM_NAMES_MAX) {
         let Some(name) = item.text(NAME_BYTES_MAX) else { continue };
         if name.as_bytes().contains(&0) {
-            item.note("expected a name without NUL");
+            item.record("expected a name without NUL");
         }
         names.push(name.to_owned());
     }

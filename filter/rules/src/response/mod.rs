@@ -141,7 +141,7 @@ fn families(list: &Item<'_>) -> HeaderFamilies {
 }
 
 fn template(text: &str, item: &Item<'_>) -> Option<Template> {
-    Template::parse(text).map_err(|problem| item.note(problem)).ok()
+    Template::parse(text).map_err(|problem| item.record(problem)).ok()
 }
 
 fn content_type(item: &Item<'_>) -> Option<String> {
@@ -150,7 +150,7 @@ fn content_type(item: &Item<'_>) -> Option<String> {
     let media = text.split(';').next().unwrap_or_default().trim_end();
     let is_media = media.split_once('/').is_some_and(|(kind, sub)| is_token(kind) && is_token(sub));
     if !is_media || !is_value(text) {
-        item.note("expected a media type, as in text/plain; charset=utf-8");
+        item.record("expected a media type, as in text/plain; charset=utf-8");
         return None;
     }
     Some(text.to_owned())
@@ -160,7 +160,7 @@ fn set_headers(item: &Item<'_>) -> Vec<(String, Template)> {
     let mut set: Vec<(String, Template)> = Vec::new();
     let fits = |object: &&Map<String, Value>| (1..=SET_HEADERS_MAX).contains(&object.len());
     let Some(object) = item.value().as_object().filter(fits) else {
-        item.note_found(format_args!("1 to {SET_HEADERS_MAX} headers, as in {{x-why: limited}}"));
+        item.record_unexpected(format_args!("1 to {SET_HEADERS_MAX} headers, as in {{x-why: limited}}"));
         return set;
     };
     for (written, value) in object {
@@ -171,7 +171,7 @@ fn set_headers(item: &Item<'_>) -> Vec<(String, Template)> {
         let value = item.text(HEADER_VALUE_BYTES_MAX).filter(|value| {
             let fits = is_value(value);
             if !fits {
-                item.note("expected visible ASCII characters, and spaces only between them");
+                item.record("expected visible ASCII characters, and spaces only between them");
             }
             fits
         });
@@ -188,7 +188,7 @@ fn set_headers(item: &Item<'_>) -> Vec<(String, Template)> {
             set.extend(value.map(|value| (name, value)));
             continue;
         };
-        item.note(wrong);
+        item.record(wrong);
     }
     set
 }
@@ -201,13 +201,13 @@ fn is_value(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reading::Errors;
+    use crate::reading::ErrorCollector;
     use serde_json::json;
     use std::string::ToString;
     use std::vec;
 
     fn parse(value: &Value) -> Result<Response, Vec<String>> {
-        let errors = Errors::default();
+        let errors = ErrorCollector::default();
         let response = Response::read(&Item::new(value, "response", &errors));
         errors.into_result(response).map_err(|errors| errors.iter().map(ToString::to_string).collect())
     }

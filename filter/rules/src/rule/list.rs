@@ -9,24 +9,24 @@ use super::Rule;
 use super::mode::Enforcement;
 use super::tier::{tiers, variants};
 use super::variant::Variant;
-use super::wider::{expanded, wider};
+use super::wider_prefix::{expanded, wider};
 use crate::key::{Missing, key};
 use crate::limit::after::After;
 use crate::limit::calendar;
 use crate::limit::cost::cost;
 use crate::limit::penalty::Penalty;
-use crate::limit::{self, Kind};
+use crate::limit::{self, AlgorithmName};
 use crate::matching::{Condition, condition};
 use crate::reading::{Fields, Item, Reader, meant, rule_name};
 use crate::response::Response;
-use weir_wire::law::Law;
 use weir_wire::messages::RULES_MAX;
 use weir_wire::quota::{Quota, TOKENS_MAX};
-use weir_wire::sharing::{FLOORS_MAX, Floor, REGION_NAME_MAX, Sharing, WhenUnsynced, is_region_name};
+use weir_wire::refill_policy::RefillPolicy;
+use weir_wire::sharing::{FLOORS_MAX, Floor, OnSyncLoss, REGION_NAME_MAX, Sharing, is_region_name};
 
 /// Names of the fallbacks of a POP without weir-sync.
-const WHEN_UNSYNCED: [(&str, WhenUnsynced); 3] =
-    [("local", WhenUnsynced::Local), ("share", WhenUnsynced::Share), ("deny", WhenUnsynced::Deny)];
+const WHEN_UNSYNCED: [(&str, OnSyncLoss); 3] =
+    [("local", OnSyncLoss::Local), ("share", OnSyncLoss::Share), ("deny", OnSyncLoss::Deny)];
 
 /// Names of the treatments of a request that lacks a part of the key.
 const MISSING: [(&str, Missing); 3] =
@@ -46,7 +46,7 @@ const SHARED: [(&str, &str); 3] = [
 pub(crate) fn rules(list: &Item<'_>, reader: &mut Reader) -> Option<Vec<Rule>> {
     let written = list.value().as_array().map_or(0, Vec::len);
     if !(1..=RULES_MAX).contains(&written) {
-        list.note_found(format_args!("a list of 1 to {RULES_MAX} rules"));
+        list.record_unexpected(format_args!("a list of 1 to {RULES_MAX} rules"));
         return None;
     }
     let mut rules: Vec<Rule> = Vec::with_capacity(written);
@@ -55,7 +55,7 @@ pub(crate) fn rules(list: &Item<'_>, reader: &mut Reader) -> Option<Vec<Rule>> {
     for (group, item) in (0..).zip(list.items()) {
         for mut rule in rule(&item, reader, &mut found).unwrap_or_default() {
             match names.binary_search(&rule.name) {
-                Ok(_) => item.note_at("name", format_args!("another rule has the name {:?}", rule.name)),
+                Ok(_) => item.record_at("name", format_args!("another rule has the name {:?}", rule.name)),
                 Err(at) => names.insert(at, rule.name.clone()),
             }
             rule.variant.group = group;
@@ -63,7 +63,7 @@ pub(crate) fn rules(list: &Item<'_>, reader: &mut Reader) -> Option<Vec<Rule>> {
         }
     }
     if found > RULES_MAX {
-        list.note(format_args!(
+        list.record(format_args!(
             "expected at most {RULES_MAX} rules with those that tiers and wider make, found {found}"
         ));
     }
@@ -81,11 +81,11 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
     };
     let mut key = key(&mut fields, &mut reader.attributes);
     if fields.boolean("log_key") == Some(true) && key.as_mut().is_some_and(|key| !key.make_clear()) {
-        fields.note_at("log_key", LOG_KEY);
+        fields.record_at("log_key", LOG_KEY);
     }
     let missing = fields.choice("missing", &MISSING).unwrap_or_default();
     let kind = limit::kind(&mut fields);
-    let (limit, sharing) = if let Kind::Quota(east) = kind {
+    let (limit, sharing) = if let AlgorithmName::Quota(east) = kind {
         calendar::terms(&mut fields, east).unzip()
     } else {
         let limit = limit::read(kind, &mut fields);
@@ -99,7 +99,7 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
     let penalty = Penalty::read(&mut fields);
     let is_strict = sharing.as_ref().is_some_and(|sharing| sharing.strict);
     // A strict rule fails closed by default, because it must never overshoot.
-    let default = if is_strict { WhenUnsynced::Deny } else { WhenUnsynced::default() };
+    let default = if is_strict { OnSyncLoss::Deny } else { OnSyncLoss::default() };
     let when_unsynced = fields.choice("when_unsynced", &WHEN_UNSYNCED).unwrap_or(default);
     let cost = cost(&mut fields, quota, sharing.as_ref(), &mut reader.attributes);
     let wider = wider(&mut fields, key.as_ref());
@@ -142,9 +142,9 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
 
 /// Notes an error for a rule that gives out turns or counts requests in flight: it cannot charge a cost that
 /// is known only with the response.
-fn note_what_cannot_be_charged_after(kind: Kind, fields: &Fields<'_>) {
-    if matches!(kind, Kind::LeakyBucket | Kind::Concurrency) {
-        fields.note_at(
+fn note_what_cannot_be_charged_after(kind: AlgorithmName, fields: &Fields<'_>) {
+    if matches!(kind, AlgorithmName::LeakyBucket | AlgorithmName::Concurrency) {
+        fields.record_at(
             "cost",
             "expected a cost known at the request: the rule is a leaky_bucket or concurrency",
         );
@@ -153,12 +153,12 @@ fn note_what_cannot_be_charged_after(kind: Kind, fields: &Fields<'_>) {
 
 /// Notes errors for fields about sharing. POPs share only token buckets and strict rules; with another
 /// algorithm each POP counts for itself.
-fn note_what_is_not_shared(kind: Kind, sharing: Option<&Sharing>, fields: &mut Fields<'_>) {
+fn note_what_is_not_shared(kind: AlgorithmName, sharing: Option<&Sharing>, fields: &mut Fields<'_>) {
     let is_strict = sharing.is_some_and(|sharing| sharing.strict);
-    let are_known = if kind == Kind::TokenBucket { SHARED.len() } else { usize::from(is_strict) };
+    let are_known = if kind == AlgorithmName::TokenBucket { SHARED.len() } else { usize::from(is_strict) };
     for (name, elsewhere) in SHARED.into_iter().skip(are_known) {
         if let Some(item) = fields.take(name) {
-            item.note(format_args!("expected only with algorithm: token_bucket{elsewhere}"));
+            item.record(format_args!("expected only with algorithm: token_bucket{elsewhere}"));
         }
     }
 }
@@ -171,13 +171,13 @@ fn sharing(fields: &mut Fields<'_>, quota: Option<Quota>) -> Option<Sharing> {
         Some(item) => floors(&item)?,
         None => Vec::new(),
     };
-    Some(Sharing { strict, local_burst, floors, law: Law::Steady })
+    Some(Sharing { strict, local_burst, floors, refill_policy: RefillPolicy::Continuous })
 }
 
 fn floors(item: &Item<'_>) -> Option<Vec<Floor>> {
     let Some(object) = item.value().as_object().filter(|object| (1..=FLOORS_MAX).contains(&object.len()))
     else {
-        item.note_found(format_args!("1 to {FLOORS_MAX} regions and their parts, as in {{eu: 30}}"));
+        item.record_unexpected(format_args!("1 to {FLOORS_MAX} regions and their parts, as in {{eu: 30}}"));
         return None;
     };
     let mut floors: Vec<Floor> = Vec::with_capacity(object.len());
@@ -186,14 +186,14 @@ fn floors(item: &Item<'_>) -> Option<Vec<Floor>> {
         if !is_region_name(region) {
             let expected =
                 format!("1 to {REGION_NAME_MAX} characters from a-z, 0-9, - and _ as a region's name");
-            percent.note(format_args!("expected {expected}"));
+            percent.record(format_args!("expected {expected}"));
         }
         let percent = percent.number(1..=100).and_then(|percent| u8::try_from(percent).ok());
         floors.extend(percent.map(|percent| Floor { region: region.clone(), percent }));
     }
     let sum: u32 = floors.iter().map(|floor| u32::from(floor.percent)).sum();
     if sum > 100 {
-        item.note(format_args!("expected parts that add up to at most 100, found {sum}"));
+        item.record(format_args!("expected parts that add up to at most 100, found {sum}"));
     }
     Some(floors)
 }

@@ -4,7 +4,7 @@ pub(crate) mod list;
 pub mod mode;
 mod tier;
 pub mod variant;
-mod wider;
+mod wider_prefix;
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -12,9 +12,9 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use weir_wire::calendar::Calendar;
-use weir_wire::law::Law;
 use weir_wire::quota::{Quota, QuotaError, Rate};
-use weir_wire::sharing::{Sharing, WhenUnsynced};
+use weir_wire::refill_policy::RefillPolicy;
+use weir_wire::sharing::{OnSyncLoss, Sharing};
 
 use self::mode::Enforcement;
 use self::variant::Variant;
@@ -61,7 +61,7 @@ pub struct Rule {
     /// Sharing of the quota among POPs.
     pub sharing: Sharing,
     /// Behaviour of a POP in fallback, after too long a time without weir-sync.
-    pub when_unsynced: WhenUnsynced,
+    pub when_unsynced: OnSyncLoss,
     /// Response to limited requests.
     pub response: Response,
 }
@@ -75,7 +75,7 @@ impl Rule {
     /// The limit times `times`; an error if it exceeds the maximum of the algorithm or the refill policy.
     pub(crate) fn times(&self, times: u32) -> Result<Limit, QuotaError> {
         let limit = self.limit().times(times)?;
-        let fits = limit.quota.burst() <= self.sharing.law.tokens_max();
+        let fits = limit.quota.burst() <= self.sharing.refill_policy.tokens_max();
         if fits { Ok(limit) } else { Err(QuotaError::Burst) }
     }
 
@@ -85,21 +85,21 @@ impl Rule {
     }
 
     /// True if POPs share the quota. With any algorithm but the token bucket, each POP counts for itself.
-    /// (Windows, logs and turns that POPs share are a matter of the budget, see [`Sharing::law`].)
+    /// (Windows, logs and turns that POPs share are a matter of the budget, see [`Sharing::refill_policy`].)
     pub fn is_shared(&self) -> bool {
         matches!(self.algorithm, Algorithm::TokenBucket(_))
     }
 
     /// Limit and expiry of requests in flight, if the fleet counts them.
     pub fn in_flight(&self) -> Option<Concurrency> {
-        let expires_ns = self.sharing.law.expires_us() * 1_000;
+        let expires_ns = self.sharing.refill_policy.expires_us() * 1_000;
         if expires_ns > 0 { Concurrency::new(self.quota.burst(), expires_ns).ok() } else { None }
     }
 
     /// Algorithm of a POP's cells if the fleet gives out turns or counts requests in flight. These cells
     /// count requests in flight at this POP; turns only in fallback, if `when_unsynced` demands it.
     pub fn in_cells(&self) -> Option<Algorithm> {
-        if self.sharing.law == Law::Turns {
+        if self.sharing.refill_policy == RefillPolicy::Queue {
             return Some(Algorithm::LeakyBucket(LeakyBucket::of(self.quota)));
         }
         self.in_flight().map(Algorithm::Concurrency)
@@ -107,13 +107,14 @@ impl Rule {
 
     /// True if requests may be held until their turns.
     pub fn holds_requests(&self) -> bool {
-        let has_turns = self.sharing.law == Law::Turns || matches!(self.algorithm, Algorithm::LeakyBucket(_));
+        let has_turns = self.sharing.refill_policy == RefillPolicy::Queue
+            || matches!(self.algorithm, Algorithm::LeakyBucket(_));
         has_turns && self.quota.burst() > 1
     }
 
     /// True if the algorithm is `quota`, whose rate is not a [`Rate`].
     pub fn is_quota(&self) -> bool {
-        self.sharing.law.windows().is_some() && self.rate.is_none()
+        self.sharing.refill_policy.windows().is_some() && self.rate.is_none()
     }
 
     /// Its condition, and that of its tier.
@@ -155,18 +156,18 @@ impl Rule {
         if !matches!(self.algorithm, Algorithm::TokenBucket(_)) {
             bytes.push(self.algorithm.number());
         }
-        if let Some(calendar) = self.sharing.law.windows() {
-            bytes.push(u8::from(matches!(self.sharing.law, Law::Sliding(_))));
+        if let Some(calendar) = self.sharing.refill_policy.windows() {
+            bytes.push(u8::from(matches!(self.sharing.refill_policy, RefillPolicy::Sliding(_))));
             // Months depend on the UTC offset, and have no constant length.
             let months = if let Calendar::MonthAt(minutes) = calendar { minutes.cast_unsigned() } else { 0 };
             let (length_s, begins) = calendar.even().unwrap_or((0, months));
             bytes.extend((u64::from(length_s) << 32 | u64::from(begins)).to_le_bytes());
         }
-        if let Law::Log(length_s) | Law::InFlight(length_s) = self.sharing.law {
-            bytes.push(2 + u8::from(matches!(self.sharing.law, Law::InFlight(_))));
+        if let RefillPolicy::Log(length_s) | RefillPolicy::InFlight(length_s) = self.sharing.refill_policy {
+            bytes.push(2 + u8::from(matches!(self.sharing.refill_policy, RefillPolicy::InFlight(_))));
             bytes.extend(length_s.to_le_bytes());
         }
-        if self.sharing.law == Law::Turns {
+        if self.sharing.refill_policy == RefillPolicy::Queue {
             bytes.push(5);
         }
         bytes

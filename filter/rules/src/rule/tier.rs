@@ -6,10 +6,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::Rule;
-use super::variant::{Change, Tier, Variant};
+use super::variant::{Tier, TierQuota, Variant};
 use crate::key::KeySpec;
 use crate::limit::calendar;
-use crate::limit::{self, Kind, Limit, TIMES_MAX};
+use crate::limit::{self, AlgorithmName, Limit, TIMES_MAX};
 use crate::matching::{Condition, Texts, condition, long_texts};
 use crate::reading::{Fields, Item, Reader, rule_name};
 use crate::request::Attributes;
@@ -22,7 +22,7 @@ const TIERS_MAX: usize = 20;
 /// Reads the field `tiers` of a rule that counts by `key` with the algorithm `kind`.
 pub(super) fn tiers<'a>(
     fields: &mut Fields<'a>,
-    kind: Kind,
+    kind: AlgorithmName,
     key: Option<&KeySpec>,
     reader: &mut Reader,
 ) -> Vec<(Item<'a>, Tier)> {
@@ -31,7 +31,7 @@ pub(super) fn tiers<'a>(
         let Some(mut fields) = item.fields() else { continue };
         let name = rule_name(&mut fields, "the tier's name");
         if let Some(name) = name.as_ref().filter(|name| tiers.iter().any(|(_, tier)| tier.name == **name)) {
-            fields.note_at("name", format_args!("another tier has the name {name:?}"));
+            fields.record_at("name", format_args!("another tier has the name {name:?}"));
         }
         let when = match fields.take("when") {
             Some(item) => condition(&item, reader),
@@ -41,7 +41,7 @@ pub(super) fn tiers<'a>(
         if !fields.has("when") && !fields.has("keys") {
             let expected = "missing: expected when, a condition, as in {headers: [{name: x-plan, equals: gold}]}, or \
                             keys, a list of the key's values, or both";
-            fields.note(expected);
+            fields.record(expected);
         }
         let change = change(&mut fields, kind);
         fields.finish();
@@ -59,26 +59,26 @@ fn keys(fields: &mut Fields<'_>, key: Option<&KeySpec>, attributes: &Attributes)
         |text: &str| key.map_or_else(|| text.to_owned(), |key| key.as_requests_have(text, attributes));
     let keys = long_texts(fields, "keys", as_requests_have);
     if key.is_some_and(|key| !key.has_one_value()) {
-        item.note("expected a key with one part beside client_address, whose values these are");
+        item.record("expected a key with one part beside client_address, whose values these are");
     }
     Some(keys)
 }
 
-fn change(fields: &mut Fields<'_>, kind: Kind) -> Option<Change> {
+fn change(fields: &mut Fields<'_>, kind: AlgorithmName) -> Option<TierQuota> {
     let is_unlimited = fields.boolean("unlimited").unwrap_or_default();
     let times = fields.number("times", 1..=TIMES_MAX);
-    let own = if kind == Kind::Concurrency { "limit" } else { "rate" };
+    let own = if kind == AlgorithmName::Concurrency { "limit" } else { "rate" };
     match (is_unlimited, fields.has("times"), fields.has(own)) {
-        (true, false, false) => Some(Change::Unlimited),
-        (false, true, false) => times.map(Change::Times),
+        (true, false, false) => Some(TierQuota::Unlimited),
+        (false, true, false) => times.map(TierQuota::Times),
         (false, false, true) => match kind {
-            Kind::Quota(east) => {
-                calendar::terms(fields, east).map(|(limit, sharing)| Change::To(limit, Some(sharing)))
+            AlgorithmName::Quota(east) => {
+                calendar::terms(fields, east).map(|(limit, sharing)| TierQuota::To(limit, Some(sharing)))
             }
-            kind => limit::read(kind, fields).map(|limit| Change::To(limit, None)),
+            kind => limit::read(kind, fields).map(|limit| TierQuota::To(limit, None)),
         },
         _ => {
-            fields.note(format_args!("expected one of times, {own} and unlimited: true"));
+            fields.record(format_args!("expected one of times, {own} and unlimited: true"));
             None
         }
     }
@@ -92,15 +92,15 @@ pub(super) fn variants(rule: &Rule, tiers: Vec<(Item<'_>, Tier)>, at: &Item<'_>)
         let name = format!("{}.{}", rule.name, tier.name);
         if name.len() > RULE_NAME_MAX {
             let expected = format!("expected a name that leaves room for the tier {name:?}");
-            at.note_at("name", format_args!("{expected}, of at most {RULE_NAME_MAX} characters"));
+            at.record_at("name", format_args!("{expected}, of at most {RULE_NAME_MAX} characters"));
         }
         let (limit, sharing) = match &tier.change {
-            Change::Unlimited => (rule.limit(), None),
-            Change::To(limit, sharing) => (*limit, sharing.clone()),
-            Change::Times(times) => {
+            TierQuota::Unlimited => (rule.limit(), None),
+            TierQuota::To(limit, sharing) => (*limit, sharing.clone()),
+            TierQuota::Times(times) => {
                 let Ok(limit) = rule.times(*times) else {
                     let problem = format_args!("expected less: {times} times the rule's quota is too much");
-                    item.note_at("times", problem);
+                    item.record_at("times", problem);
                     continue;
                 };
                 (limit, None)
@@ -109,7 +109,7 @@ pub(super) fn variants(rule: &Rule, tiers: Vec<(Item<'_>, Tier)>, at: &Item<'_>)
         let mut sharing = sharing.unwrap_or_else(|| shared_alike(rule, &limit));
         let limit = limit.shared_by(&mut sharing);
         if rule.cost.most() > sharing.local_burst.min(limit.algorithm.limit()) {
-            item.note(format_args!("expected room for a request that costs {}", rule.cost.most()));
+            item.record(format_args!("expected room for a request that costs {}", rule.cost.most()));
         }
         let variant = Variant { number, tier: Some(Arc::new(tier)), ..Variant::default() };
         let Limit { algorithm, quota, rate } = limit;

@@ -32,12 +32,12 @@ pub struct Tier {
     /// Values of the rule's key that it applies to; `None` stands for all.
     pub keys: Option<Texts>,
     /// Replaces the rule's quota.
-    pub change: Change,
+    pub change: TierQuota,
 }
 
 /// The quota of a tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum TierQuota {
     /// A multiple of the rule's quota.
     Times(u32),
     /// A limit of its own. Its sharing is that of the rule unless one is given.
@@ -62,7 +62,7 @@ impl Variant {
 
     /// True if the tier has no limit.
     pub fn is_unlimited(&self) -> bool {
-        self.tier.as_ref().is_some_and(|tier| matches!(tier.change, Change::Unlimited))
+        self.tier.as_ref().is_some_and(|tier| matches!(tier.change, TierQuota::Unlimited))
     }
 
     /// Tests whether the variant applies to the request, whose rule counts by `key`.

@@ -31,7 +31,7 @@ pub struct Reply {
     pub rules: Vec<String>,
     /// Grants for hot keys that the report did not name, so that the POP has them before a key's client
     /// arrives there.
-    pub pushed: Vec<Pushed>,
+    pub pushed: Vec<PushedGrant>,
     /// Keys that were banned elsewhere recently.
     pub bans: Vec<Ban>,
     /// Number of workers of the POP that report keys, and therefore share its report limits; 0 if unknown.
@@ -86,7 +86,7 @@ impl Settled {
 
 /// A grant for a key that the report did not name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pushed {
+pub struct PushedGrant {
     /// Index into [`Reply::rules`].
     pub rule: u16,
     /// Value of the key in canonical form.
@@ -214,7 +214,7 @@ impl Message for Reply {
         expect("settled", bits.is_none_or(|bytes| bytes == self.grants.len().div_ceil(8)))?;
         expect("rules", self.rules.len() <= RULES_MAX)?;
         expect("pushed", self.pushed.len() <= KEYS_MAX)?;
-        let is_named = |pushed: &Pushed| usize::from(pushed.rule) < self.rules.len();
+        let is_named = |pushed: &PushedGrant| usize::from(pushed.rule) < self.rules.len();
         expect("pushed[].rule", self.pushed.iter().all(is_named))?;
         check_bans(&self.bans, self.rules.len())
     }

@@ -12,7 +12,7 @@ use super::limits::{
     BAN_MS_MAX, BANS_MAX, HELD_MS_MAX, KEY_BYTES_MAX, KEYS_MAX, POP_NAME_MAX, POPS_MAX, RULE_NAME_MAX,
     RULES_MAX,
 };
-use super::status::Status;
+use super::status::StatusReport;
 use crate::quota::Quota;
 use crate::sharing::Sharing;
 
@@ -33,19 +33,19 @@ pub struct Report {
     /// weir-sync that starts without its store uses it.
     pub pops: u32,
     /// The rule set in force at the worker.
-    pub running: Running,
+    pub running: RunningRules,
     /// The replies that the worker has received.
     pub replies: Replies,
     /// The rules that `keys` refer to.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<BudgetRule>,
     /// The keys with something to report. A report without keys is a greeting, which marks the POP as live.
     pub keys: Vec<Key>,
     /// Keys that were banned here, to be passed to every POP.
     pub bans: Vec<Ban>,
     /// Those of `keys` that are epochs of a single request, which holds or held them, in the order of `keys`.
-    pub held: Vec<Held>,
+    pub held: Vec<HeldEpoch>,
     /// State of the POP, sent by one of its workers about once a second.
-    pub status: Option<Status>,
+    pub status: Option<StatusReport>,
 }
 
 /// The replies to its reports that a worker has received. Pushes of a lost reply are repeated.
@@ -59,7 +59,7 @@ pub struct Replies {
 
 /// The rule set in force at a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Running {
+pub struct RunningRules {
     /// Its version; 0 is the one in the plugin configuration.
     pub version: u64,
     /// Latest pushed version that the worker refused; 0 if none.
@@ -79,7 +79,7 @@ pub struct Ban {
 
 /// The properties of a rule that determine a budget.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rule {
+pub struct BudgetRule {
     /// Name of the rule. Together with a key it names a budget.
     pub name: String,
     /// Quota of each budget.
@@ -122,7 +122,7 @@ pub struct Key {
 /// An epoch of a strict rule that was acquired for a single request, which holds it until its cost is known.
 /// Until then none of its tokens is reported as spent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct HeldEpoch {
     /// Index into [`Report::keys`].
     pub key: u16,
     /// Time from now for which the request may continue, in milliseconds. 0 if it has ended at a cost of
@@ -168,7 +168,7 @@ impl Message for Report {
             expect("held[].for_ms", held.for_ms <= HELD_MS_MAX)?;
         }
         expect("held", self.held.is_sorted_by(|one, next| one.key < next.key))?;
-        self.status.as_ref().map_or(Ok(()), Status::check)?;
+        self.status.as_ref().map_or(Ok(()), StatusReport::check)?;
         check_bans(&self.bans, self.rules.len())
     }
 }

@@ -13,14 +13,14 @@ const STEP_MAX: u8 = 2;
 
 /// The status of a POP, sent by one of its workers about once a second.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Status {
+pub struct StatusReport {
     /// Connectivity: 0 fresh, 1 stale, 2 fallback.
     pub step: u8,
     /// Wall clock, in milliseconds since 1970; 0 if it has none.
     pub unix_ms: u64,
     /// Version of the module.
     pub module: String,
-    /// Reason why the POP refused a newer rule set (see [`super::Running::refused`]); empty if it did not.
+    /// Reason why the POP refused a newer rule set (see [`super::RunningRules::refused`]); empty if it did not.
     pub refusal: String,
     /// Interval in which the counts of each rule are sent, in milliseconds.
     pub every_ms: u32,
@@ -40,7 +40,7 @@ pub struct RuleCounts {
     pub decided: [u64; 4],
 }
 
-impl Status {
+impl StatusReport {
     pub(super) fn check(&self) -> Result<(), WireError> {
         expect("status.step", self.step <= STEP_MAX)?;
         expect("status.module", self.module.len() <= MODULE_MAX)?;

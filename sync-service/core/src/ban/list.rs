@@ -22,7 +22,7 @@ pub const FORGOTTEN_MS: u32 = (LOST_NS / 1_000_000) as u32;
 
 /// State that a message gives a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Said {
+pub enum BanState {
     /// Banned by its rule's penalty; extends an earlier ban. Ignored just after a reset, when POPs may still
     /// report bans from before it.
     #[default]
@@ -42,13 +42,13 @@ pub struct BannedKey {
     /// Remaining time in milliseconds; at most [`BAN_MS_MAX`].
     pub for_ms: u32,
     /// State of the key. Keys that a list returns do not distinguish an operator's bans.
-    pub said: Said,
+    pub said: BanState,
 }
 
 impl BannedKey {
     /// True if it is a reset.
     pub fn is_forgotten(&self) -> bool {
-        self.said == Said::Forgotten
+        self.said == BanState::Forgotten
     }
 
     /// Returns the end of an entry that is added to the list at `now_us`.
@@ -73,8 +73,8 @@ impl FromStr for BannedKey {
     /// Parses a key; its ban has 0 ms.
     fn from_str(text: &str) -> Result<Self, TextError> {
         let (text, said) = match text.strip_suffix(FORGOTTEN) {
-            Some(text) => (text, Said::Forgotten),
-            None => (text, Said::Banned),
+            Some(text) => (text, BanState::Forgotten),
+            None => (text, BanState::Banned),
         };
         let parts = text.rsplit_once(' ').filter(|(rule, _)| (1..=RULE_NAME_MAX).contains(&rule.len()));
         let id = parts.and_then(|(rule, value)| Some(BudgetId::new(rule.into(), value_of(value)?)));
@@ -86,7 +86,7 @@ impl FromStr for BannedKey {
 /// region, and by stores without a list of their own.
 #[derive(Debug, Default)]
 pub struct BanList {
-    stands: BTreeMap<BudgetId, Stands>,
+    stands: BTreeMap<BudgetId, BanEntry>,
     /// Ends of the keys that are not in `kept`, soonest first, then by text.
     by_end: BTreeSet<End>,
     /// Ends of the keys in `kept`.
@@ -100,7 +100,7 @@ type End = (u64, String, Vec<u8>);
 
 /// An entry of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stands {
+pub(super) struct BanEntry {
     pub(super) until_us: u64,
     pub(super) is_forgotten: bool,
 }
@@ -111,8 +111,8 @@ impl BanList {
         self.expire(now_us);
         for key in mine {
             match key.said {
-                Said::Banned => drop(self.add(&key.id, key.until_us(now_us), now_us)),
-                Said::Ordered | Said::Forgotten => {
+                BanState::Banned => drop(self.add(&key.id, key.until_us(now_us), now_us)),
+                BanState::Ordered | BanState::Forgotten => {
                     drop(self.put(&key.id, key.until_us(now_us), key.is_forgotten(), now_us));
                 }
             }
@@ -124,7 +124,7 @@ impl BanList {
     pub fn live(&self, now_us: u64) -> Vec<BannedKey> {
         let live = self.stands.iter().filter_map(|(id, stands)| {
             let for_ms = remaining_ms(stands.until_us, now_us);
-            let said = if stands.is_forgotten { Said::Forgotten } else { Said::Banned };
+            let said = if stands.is_forgotten { BanState::Forgotten } else { BanState::Banned };
             (for_ms > 0).then(|| BannedKey { id: id.clone(), for_ms, said })
         });
         live.collect()
@@ -133,7 +133,7 @@ impl BanList {
     /// Bans `id` until `until_us`, unless a longer ban or a reset is on the list. Returns the dropped keys:
     /// those that have ended at `now_us`, and those that end soonest if there is no room.
     pub fn add(&mut self, id: &BudgetId, until_us: u64, now_us: u64) -> Vec<BudgetId> {
-        let is_longer = |known: &Stands| !known.is_forgotten && until_us > known.until_us;
+        let is_longer = |known: &BanEntry| !known.is_forgotten && until_us > known.until_us;
         if self.stands.get(id).is_none_or(is_longer) {
             return self.put(id, until_us, false, now_us);
         }
@@ -143,7 +143,7 @@ impl BanList {
     /// Puts `id` on the list until `until_us`, replacing its entry. Returns the dropped keys.
     pub fn put(&mut self, id: &BudgetId, until_us: u64, is_forgotten: bool, now_us: u64) -> Vec<BudgetId> {
         self.remove(id);
-        self.stands.insert(id.clone(), Stands { until_us, is_forgotten });
+        self.stands.insert(id.clone(), BanEntry { until_us, is_forgotten });
         self.ends_of(id).insert(end_of(until_us, id));
         let mut gone = self.expire(now_us);
         while self.stands.len() > BANS_KEPT_MAX {
@@ -166,7 +166,7 @@ impl BanList {
     }
 
     /// Returns the entry of `id`.
-    pub(super) fn stands(&self, id: &BudgetId) -> Option<Stands> {
+    pub(super) fn stands(&self, id: &BudgetId) -> Option<BanEntry> {
         self.stands.get(id).copied()
     }
 
@@ -185,7 +185,7 @@ impl BanList {
         let before = core::mem::take(&mut self.kept);
         let moved: Vec<_> =
             before.symmetric_difference(&kept).filter_map(|id| Some((id, self.stands(id)?))).collect();
-        for (id, Stands { until_us, .. }) in moved {
+        for (id, BanEntry { until_us, .. }) in moved {
             let end = end_of(until_us, id);
             let (from, to) = if kept.contains(id) {
                 (&mut self.by_end, &mut self.kept_by_end)

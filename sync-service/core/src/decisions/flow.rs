@@ -2,7 +2,7 @@
 
 use weir_wire::time::{SECOND_NS, Time};
 
-use super::decided::Decided;
+use super::counts::DecisionCounts;
 
 /// Length of the window over which rates are measured, in seconds.
 pub const WINDOW_S: u64 = 5;
@@ -14,7 +14,7 @@ const SPREAD_MS_MAX: u64 = 40_000;
 /// Counts by second.
 #[derive(Clone, Debug)]
 pub(super) struct Flow {
-    seconds: [Decided; SECONDS],
+    seconds: [DecisionCounts; SECONDS],
     /// The current second.
     at_s: u64,
     /// The first second with any counts.
@@ -24,15 +24,15 @@ pub(super) struct Flow {
 impl Flow {
     pub(super) fn new(now: Time) -> Self {
         let at_s = now.as_nanos() / SECOND_NS;
-        Self { seconds: [Decided::default(); SECONDS], at_s, began_s: at_s + 1 }
+        Self { seconds: [DecisionCounts::default(); SECONDS], at_s, began_s: at_s + 1 }
     }
 
     /// Spreads `counts` over the next `span_ms`.
-    pub(super) fn add(&mut self, now: Time, counts: Decided, span_ms: u64) {
+    pub(super) fn add(&mut self, now: Time, counts: DecisionCounts, span_ms: u64) {
         self.turn(now);
         let (mut at_ms, span_ms) = (now.as_nanos() / 1_000_000, span_ms.clamp(1, SPREAD_MS_MAX));
         let from_ms = at_ms;
-        let mut given = Decided::default();
+        let mut given = DecisionCounts::default();
         while at_ms < from_ms + span_ms {
             let second = at_ms / 1_000;
             at_ms = (second * 1_000 + 1_000).min(from_ms + span_ms);
@@ -45,16 +45,17 @@ impl Flow {
     }
 
     /// Thousandths per second, over the last whole seconds.
-    pub(super) fn rates(&self, now: Time) -> Decided {
+    pub(super) fn rates(&self, now: Time) -> DecisionCounts {
         let now_s = now.as_nanos() / SECOND_NS;
         let from_s = now_s.saturating_sub(WINDOW_S).max(self.began_s);
         let is_kept = |second: &u64| *second < self.at_s + SECONDS as u64 - WINDOW_S;
         let of = |second: u64| self.seconds.get(index(second)).copied().unwrap_or_default();
-        let sum = (from_s..now_s).filter(is_kept).map(of).fold(Decided::default(), Decided::plus);
+        let sum =
+            (from_s..now_s).filter(is_kept).map(of).fold(DecisionCounts::default(), DecisionCounts::plus);
         sum.part(1_000, now_s.saturating_sub(from_s))
     }
 
-    fn slot(&mut self, second: u64) -> Option<&mut Decided> {
+    fn slot(&mut self, second: u64) -> Option<&mut DecisionCounts> {
         self.seconds.get_mut(index(second))
     }
 
@@ -66,7 +67,7 @@ impl Flow {
         for ahead in 0..passed {
             let last = now_s - ahead + SECONDS as u64 - WINDOW_S - 1;
             if let Some(slot) = self.slot(last) {
-                *slot = Decided::default();
+                *slot = DecisionCounts::default();
             }
         }
         self.at_s = self.at_s.max(now_s);

@@ -11,7 +11,7 @@
 //!
 //! [`Status`]: weir_wire::messages::Status
 
-mod decided;
+mod counts;
 mod flow;
 
 use alloc::collections::BTreeMap;
@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 use weir_wire::messages::{POPS_MAX, RULES_MAX, Report, RuleCounts};
 use weir_wire::time::{SECOND_NS, Time};
 
-pub use self::decided::Decided;
+pub use self::counts::DecisionCounts;
 use self::flow::Flow;
 pub use self::flow::WINDOW_S;
 use crate::divide::region_of;
@@ -53,7 +53,7 @@ pub struct RuleRates {
     /// The rule's name.
     pub rule: String,
     /// Thousandths of a request per second, over the last [`WINDOW_S`].
-    pub milli: Decided,
+    pub milli: DecisionCounts,
     /// Number of POPs that run it.
     pub pops: u32,
 }
@@ -73,9 +73,9 @@ struct Rule {
     flow: Flow,
     kept_until: Time,
     /// All decisions counted.
-    total: Decided,
+    total: DecisionCounts,
     /// Part of them that [`Decisions::news`] has returned.
-    told: Decided,
+    told: DecisionCounts,
 }
 
 /// Last report of one of a POP's processes.
@@ -87,20 +87,20 @@ struct Table {
     began: (Time, u64),
     /// Interval at which it reports each rule.
     every_ms: u32,
-    rules: BTreeMap<String, Said>,
+    rules: BTreeMap<String, RuleReport>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Said {
+struct RuleReport {
     heard_at: Time,
     /// By the POP's clock.
     made_ms: u64,
-    counts: Decided,
+    counts: DecisionCounts,
 }
 
 impl Decisions {
     /// Records the decisions in `report` at `now`, of the rules that are known.
-    pub fn hear(&mut self, now: Time, report: &Report, is_known: impl Fn(&str) -> bool) {
+    pub fn observe(&mut self, now: Time, report: &Report, is_known: impl Fn(&str) -> bool) {
         self.sweep(now);
         let Some(status) = &report.status else { return };
         let Some(at) = self.table(now, report, status.every_ms) else { return };
@@ -132,7 +132,7 @@ impl Decisions {
     }
 
     /// Returns the decisions since the last call, by rule.
-    pub fn news(&mut self) -> Vec<(String, Decided)> {
+    pub fn news(&mut self) -> Vec<(String, DecisionCounts)> {
         let news = |(name, rule): (&String, &mut Rule)| {
             let new = rule.total.minus(core::mem::replace(&mut rule.told, rule.total));
             (name.clone(), new)
@@ -178,7 +178,7 @@ impl Decisions {
         let Some(rule) = self.rules.get_mut(&counts.name) else { return };
         rule.kept_until = rule.kept_until.max(now + silent_ns(table.every_ms));
         let made_ms = report.made_ms.min(table.latest_ms(now));
-        let said = Said { heard_at: now, made_ms, counts: counts.into() };
+        let said = RuleReport { heard_at: now, made_ms, counts: counts.into() };
         let Some(before) = table.rules.get_mut(&counts.name) else {
             if self.counts < COUNTS_MAX && table.rules.len() < RULES_MAX {
                 self.counts += 1;
@@ -191,7 +191,8 @@ impl Decisions {
         }
         let passed_ms = said.made_ms - before.made_ms;
         let most = PER_SECOND_MAX.saturating_mul(passed_ms) / 1_000;
-        let new = said.counts.minus(before.counts).with(Decided::default(), |count, _| count.min(most));
+        let new =
+            said.counts.minus(before.counts).with(DecisionCounts::default(), |count, _| count.min(most));
         *before = said;
         rule.add(now, new, passed_ms, table.every_ms);
     }
@@ -218,11 +219,16 @@ impl Decisions {
 impl Rule {
     fn new(now: Time, every_ms: u32) -> Self {
         let kept_until = now + silent_ns(every_ms);
-        Self { flow: Flow::new(now), kept_until, total: Decided::default(), told: Decided::default() }
+        Self {
+            flow: Flow::new(now),
+            kept_until,
+            total: DecisionCounts::default(),
+            told: DecisionCounts::default(),
+        }
     }
 
     /// Counts a POP's decisions of the last `passed_ms`. It reports every `every_ms`.
-    fn add(&mut self, now: Time, new: Decided, passed_ms: u64, every_ms: u32) {
+    fn add(&mut self, now: Time, new: DecisionCounts, passed_ms: u64, every_ms: u32) {
         let every_ms = u64::from(every_ms.max(1));
         let is_ours = passed_ms <= every_ms + every_ms / 2;
         let new = if is_ours { new } else { new.part(every_ms, passed_ms) };
@@ -242,7 +248,7 @@ impl Table {
     fn runs(&self, now: Time) -> impl Iterator<Item = &str> {
         let turns_ns = u64::from(self.every_ms.max(1)) * u64::from(TURNS_MAX) * 1_000_000;
         let lately =
-            move |said: &Said| now.nanos_since(said.heard_at) <= turns_ns.min(silent_ns(self.every_ms));
+            move |said: &RuleReport| now.nanos_since(said.heard_at) <= turns_ns.min(silent_ns(self.every_ms));
         self.rules.iter().filter(move |(_, said)| lately(said)).map(|(rule, _)| rule.as_str())
     }
 }
@@ -254,7 +260,7 @@ fn silent_ns(every_ms: u32) -> u64 {
 
 /// Merges the rates from members (`region/replica`).
 pub fn together<'a>(said: impl IntoIterator<Item = (&'a str, Vec<RuleRates>)>) -> Vec<RuleRates> {
-    let mut rules: BTreeMap<String, (Decided, BTreeMap<&str, u32>)> = BTreeMap::new();
+    let mut rules: BTreeMap<String, (DecisionCounts, BTreeMap<&str, u32>)> = BTreeMap::new();
     for (member, rates) in said {
         for RuleRates { rule, milli, pops } in rates {
             let (sum, regions) = rules.entry(rule).or_default();
@@ -264,7 +270,7 @@ pub fn together<'a>(said: impl IntoIterator<Item = (&'a str, Vec<RuleRates>)>) -
             *there = (*there).max(pops);
         }
     }
-    let whole = |(rule, (milli, regions)): (String, (Decided, BTreeMap<&str, u32>))| RuleRates {
+    let whole = |(rule, (milli, regions)): (String, (DecisionCounts, BTreeMap<&str, u32>))| RuleRates {
         rule,
         milli,
         pops: regions.into_values().fold(0, u32::saturating_add),

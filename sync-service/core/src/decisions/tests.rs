@@ -1,13 +1,13 @@
 use alloc::vec;
 
-use weir_wire::messages::Status;
+use weir_wire::messages::StatusReport;
 
 use super::*;
 
 /// At `ms`, the POP's clock an hour ahead, `worker` says that the rule `r` has let through so many and limited as many.
 fn report(pop: &str, table: u32, ms: u64, allowed: u64, limited: u64) -> Report {
     let rules = vec![RuleCounts { name: "r".into(), decided: [allowed, limited, 0, 0] }];
-    let status = Some(Status { every_ms: 1_000, rules, ..Status::default() });
+    let status = Some(StatusReport { every_ms: 1_000, rules, ..StatusReport::default() });
     Report { pop: pop.into(), table, made_ms: 3_600_000 + ms, status, ..Report::default() }
 }
 
@@ -15,8 +15,8 @@ fn at(ms: u64) -> Time {
     Time::from_nanos(100 * SECOND_NS + ms * 1_000_000)
 }
 
-fn hear(decisions: &mut Decisions, ms: u64, report: &Report) {
-    decisions.hear(at(ms), report, |rule| rule == "r");
+fn observe(decisions: &mut Decisions, ms: u64, report: &Report) {
+    decisions.observe(at(ms), report, |rule| rule == "r");
 }
 
 fn rates(decisions: &Decisions, ms: u64) -> (u64, u64, u32) {
@@ -33,7 +33,7 @@ fn a_steady_rate_shows_as_it_is_from_a_few_seconds_on() {
     for second in 0..30_u64 {
         // It speaks up to 250 ms late.
         let ms = second * 1_000 + second % 3 * 125;
-        hear(&mut decisions, ms, &report("fra1", 1, ms, ms / 10, ms / 50));
+        observe(&mut decisions, ms, &report("fra1", 1, ms, ms / 10, ms / 50));
         if second >= 6 {
             let (allowed, limited, pops) = rates(&decisions, ms + 500);
             assert!(
@@ -46,14 +46,14 @@ fn a_steady_rate_shows_as_it_is_from_a_few_seconds_on() {
     assert_eq!(rates(&decisions, 45_000), (0, 0, 0), "it has fallen silent");
     let total = decisions.news();
     assert_eq!((total[0].1.allowed, total[0].1.limited), (2_925, 585), "from the first word to the last");
-    assert_eq!(decisions.news()[0].1, Decided::default());
+    assert_eq!(decisions.news()[0].1, DecisionCounts::default());
 }
 
 #[test]
 fn a_report_that_is_repeated_or_late_loses_and_doubles_nothing() {
     let mut decisions = Decisions::default();
     for ms in [0, 1_000, 1_000, 2_000, 1_000, 3_400, 4_000] {
-        hear(&mut decisions, ms, &report("fra1", 1, ms, ms, 0));
+        observe(&mut decisions, ms, &report("fra1", 1, ms, ms, 0));
     }
     assert_eq!(decisions.news()[0].1.allowed, 4_000);
 }
@@ -66,7 +66,7 @@ fn weir_syncs_that_hear_a_pop_in_turn_count_it_once() {
     for second in 0..400_u64 {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let ms = second * 1_000;
-        hear(&mut both[usize::from(random >> 40 & 1 == 1)], ms, &report("fra1", 1, ms, ms / 10, 0));
+        observe(&mut both[usize::from(random >> 40 & 1 == 1)], ms, &report("fra1", 1, ms, ms / 10, 0));
         let said = [("fra/a", &both[0]), ("fra/b", &both[1])];
         let said = said.map(|(member, here)| (member, here.rates(at(ms + 900))));
         if let Some(of) = together(said).first().filter(|_| second > 10) {
@@ -86,7 +86,7 @@ fn pops_that_speak_to_many_weir_syncs_are_all_counted() {
         for pop in 0..50 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let (ms, to) = (second * 1_000, usize::try_from(random >> 40 & 3).unwrap());
-            hear(&mut members[to], ms, &report(&alloc::format!("fra{pop}"), 1, ms, ms, 0));
+            observe(&mut members[to], ms, &report(&alloc::format!("fra{pop}"), 1, ms, ms, 0));
         }
     }
     let said = ["fra/a", "fra/b", "fra/c", "fra/d"].into_iter().zip(&members);
@@ -100,11 +100,11 @@ fn a_rule_that_is_said_once_in_minutes_is_counted() {
     for turn in 0..4_u64 {
         let mut report = report("fra1", 1, turn * 63_000, turn * 630, 0);
         report.status.as_mut().unwrap().every_ms = 63_000;
-        hear(&mut decisions, turn * 63_000, &report);
+        observe(&mut decisions, turn * 63_000, &report);
         // It speaks of other rules.
         report.status.as_mut().unwrap().rules.clear();
         for after in [30_000, 61_000] {
-            hear(&mut decisions, turn * 63_000 + after, &report);
+            observe(&mut decisions, turn * 63_000 + after, &report);
         }
     }
     assert_eq!(decisions.news()[0].1.allowed, 3 * 630);
@@ -115,8 +115,8 @@ fn a_process_that_begins_anew_takes_nothing_back_and_two_may_speak_at_once() {
     let mut decisions = Decisions::default();
     for second in 0..10_u64 {
         let ms = second * 1_000;
-        hear(&mut decisions, ms, &report("fra1", 1, ms, 1_000_000 + second * 10, 0));
-        hear(&mut decisions, ms, &report("fra1", 2, ms, second * 10, 0));
+        observe(&mut decisions, ms, &report("fra1", 1, ms, 1_000_000 + second * 10, 0));
+        observe(&mut decisions, ms, &report("fra1", 2, ms, second * 10, 0));
     }
     assert_eq!(decisions.news()[0].1.allowed, 180);
     assert_eq!(rates(&decisions, 9_500).2, 1);
@@ -129,7 +129,7 @@ fn a_rule_that_is_said_seldom_has_a_steady_rate_too() {
         let ms = turn * 16_000;
         let mut report = report("fra1", 1, ms, ms / 100, 0);
         report.status.as_mut().unwrap().every_ms = 16_000;
-        hear(&mut decisions, ms, &report);
+        observe(&mut decisions, ms, &report);
         for after in (0..16_000).step_by(1_000).filter(|_| turn > 2) {
             let (allowed, _, pops) = rates(&decisions, ms + after);
             assert!(is_near(allowed, 10_000, 2) && pops == 1, "{allowed}");
@@ -142,22 +142,22 @@ fn what_a_pop_makes_up_takes_bounded_room() {
     let mut decisions = Decisions::default();
     for n in 0..2 * POPS_MAX {
         let rules = (0..30).map(|at| RuleCounts { name: alloc::format!("r{at}"), ..RuleCounts::default() });
-        let status = Some(Status { rules: rules.collect(), ..Status::default() });
+        let status = Some(StatusReport { rules: rules.collect(), ..StatusReport::default() });
         let report = Report { pop: alloc::format!("p{n}"), table: n, status, ..Report::default() };
-        decisions.hear(at(0), &report, |_| true);
+        decisions.observe(at(0), &report, |_| true);
     }
     assert!(decisions.counts_len() <= COUNTS_MAX && decisions.pops.len() <= POPS_MAX as usize);
     for n in 0..2 * RULES_MAX as u64 {
         let mut made_up = report("p1", 7, n, 0, 0);
         made_up.status.as_mut().unwrap().rules[0].name = alloc::format!("other-{n}");
-        decisions.hear(at(n), &made_up, |rule| rule != "other-1");
+        decisions.observe(at(n), &made_up, |rule| rule != "other-1");
     }
     assert!(decisions.rules.len() <= RULES_MAX && !decisions.rules.contains_key("other-1"));
-    decisions.hear(at(70_000), &Report::default(), |_| true);
+    decisions.observe(at(70_000), &Report::default(), |_| true);
     assert_eq!((decisions.counts_len(), decisions.rules.len(), decisions.pops.len()), (0, 0, 0));
     let huge = |ms, allowed| report("fra1", 1, ms, allowed, 0);
-    hear(&mut decisions, 80_000, &huge(80_000, 0));
-    hear(&mut decisions, 81_000, &huge(81_000, u64::MAX));
+    observe(&mut decisions, 80_000, &huge(80_000, 0));
+    observe(&mut decisions, 81_000, &huge(81_000, u64::MAX));
     assert_eq!(decisions.news()[0].1.allowed, PER_SECOND_MAX);
     // It says that ages went by in a second, and again and again.
     let mut made_up = report("fra1", 2, 90_000, 0, 0);
@@ -165,7 +165,7 @@ fn what_a_pop_makes_up_takes_bounded_room() {
         let status = made_up.status.as_mut().unwrap();
         (status.every_ms, status.rules[0].decided) = (u32::MAX, [n * (u64::MAX / 100), 0, 0, 0]);
         made_up.made_ms += n << 40;
-        hear(&mut decisions, 90_000 + 10 * n, &made_up);
+        observe(&mut decisions, 90_000 + 10 * n, &made_up);
     }
     let allowed = decisions.news()[0].1.allowed;
     assert!(allowed <= 6 * PER_SECOND_MAX, "{allowed}");

@@ -7,14 +7,14 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
-use weir_wire::law::Law;
 use weir_wire::messages::RULE_NAME_MAX;
 use weir_wire::quota::Quota;
+use weir_wire::refill_policy::RefillPolicy;
 use weir_wire::sharing::{FLOORS_MAX, Floor, Sharing};
 
 use crate::budget::BudgetId;
-use crate::heat::RANK_MAX;
 use crate::text::{Hex, TextError, value_of};
+use crate::watch_level::RANK_MAX;
 
 /// Maximum number of hot keys of a region; beyond it, keys that rest are dropped first, then those with the
 /// lowest weight.
@@ -70,7 +70,12 @@ fn parse(text: &str) -> Option<HotKey> {
     let (token_ns, burst) = (number(parts.next()?)?, number(parts.next()?)?);
     let quota = Quota::from_token_ns(token_ns, u32::try_from(burst).ok()?).ok()?;
     let local_burst = u32::try_from(number(parts.next()?)?).ok()?;
-    let sharing = Sharing { strict: false, local_burst, floors: floors(parts.next()?)?, law: Law::Steady };
+    let sharing = Sharing {
+        strict: false,
+        local_burst,
+        floors: floors(parts.next()?)?,
+        refill_policy: RefillPolicy::Continuous,
+    };
     let value = value_of(parts.next()?)?;
     let rule = parts.next().filter(|rule| (1..=RULE_NAME_MAX).contains(&rule.len()))?;
     let id = BudgetId::new(rule.into(), value);
@@ -155,7 +160,7 @@ mod tests {
             let quota = Quota::from_token_ns(token_ns, burst).unwrap();
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of it")]
             let local_burst = ((f64::from(burst) * part) as u32).max(1);
-            let sharing = Sharing { strict: false, local_burst, floors, law: Law::Steady };
+            let sharing = Sharing { strict: false, local_burst, floors, refill_policy: RefillPolicy::Continuous };
             HotKey { id: BudgetId::new(rule, value), quota, sharing, rests, rank: 0 }
         }
     }

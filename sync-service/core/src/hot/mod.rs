@@ -7,32 +7,32 @@
 //! they do not change. Its budget is read at growing intervals, and at once when another region lists it as
 //! hot.
 
+mod held_grants;
 mod list;
-mod told;
 mod tracked;
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use weir_wire::messages::{KEYS_MAX, Pushed, RULES_MAX, Report};
+use weir_wire::messages::{KEYS_MAX, PushedGrant, RULES_MAX, Report};
 use weir_wire::time::{SECOND_NS, Time};
 
-use told::Held;
+use held_grants::HeldGrants;
 use tracked::Tracked;
 
-pub use crate::heat::RANK_MAX;
+pub use crate::watch_level::RANK_MAX;
+pub use held_grants::PUSH_BYTES_PER_S;
 pub use list::{HOT_MAX, HotKey, HotList, LISTED_MS};
-pub use told::PUSH_BYTES_PER_S;
 pub use tracked::RESTING_NS;
 
 use crate::budget::BudgetId;
 pub use crate::clock::RESTING_NS_MAX;
 use crate::divide::Division;
-use crate::heat::Heat;
 use crate::id::ByBudget;
-use crate::plan::Entry;
-use crate::push::{Told, index_of};
+use crate::plan::PlanEntry;
+use crate::push::{PushStates, index_of};
+use crate::watch_level::WatchLevel;
 
 /// Number of keys from which the one to replace is chosen.
 const NEIGHBOURS_MAX: usize = 8;
@@ -45,7 +45,7 @@ pub struct HotKeys {
     /// By serial number: in the order of arrival.
     tracked: BTreeMap<u64, Tracked>,
     serials: ByBudget<u64>,
-    told: Told<Held>,
+    told: PushStates<HeldGrants>,
     swept_at: Time,
     /// Number of keys that found no room, or were replaced.
     dropped: u64,
@@ -57,8 +57,8 @@ pub struct HotKeys {
 
 impl HotKeys {
     /// Updates a key from its budget's newest account: a hot or resting key is kept, a warm one dropped.
-    pub fn note(&mut self, entry: &Entry, division: &Division, now: Time) {
-        if division.heat == Heat::Warm {
+    pub fn record(&mut self, entry: &PlanEntry, division: &Division, now: Time) {
+        if division.heat == WatchLevel::Warm {
             self.forget(&entry.id);
         } else if let Some(known) = self.get_mut(&entry.id) {
             known.renew(entry, division, now);
@@ -152,7 +152,7 @@ impl HotKeys {
         is_repeated: bool,
         asked: impl Iterator<Item = &'a BudgetId>,
         is_asked: impl Fn(&BudgetId) -> bool,
-    ) -> (Vec<String>, Vec<Pushed>) {
+    ) -> (Vec<String>, Vec<PushedGrant>) {
         self.sweep(now);
         let mut serials = Vec::with_capacity(report.keys.len());
         serials.extend(asked.filter_map(|id| self.serials.get(id)));
@@ -166,7 +166,7 @@ impl HotKeys {
                 asked.peek() != Some(&known.serial)
             })
             .filter(|known| !(known.is_lost(now) || known.is_open() && is_asked(&known.id)));
-        let due = self.told.tell(now, report, is_repeated, |held| {
+        let due = self.told.push(now, report, is_repeated, |held| {
             let version = report.running.version;
             let due = held.due(version, known, now);
             let letter: Vec<_> = due.iter().map(|known| (version, known.serial)).collect();
@@ -178,7 +178,7 @@ impl HotKeys {
             const { assert!(KEYS_MAX <= RULES_MAX) };
             let Some(rule) = index_of(&known.id.rule, &mut rules) else { break };
             let (value, quota, grant) = (known.id.value.clone(), known.quota, known.grant(now));
-            pushed.push(Pushed { rule, value, quota, grant });
+            pushed.push(PushedGrant { rule, value, quota, grant });
         }
         (rules, pushed)
     }

@@ -9,8 +9,8 @@ use super::list::HotKey;
 use crate::budget::BudgetId;
 use crate::clock::RESTING_NS_MAX;
 use crate::divide::Division;
-use crate::heat::Heat;
-use crate::plan::Entry;
+use crate::plan::PlanEntry;
+use crate::watch_level::WatchLevel;
 
 /// Interval after which a region first reads the budget of a key that has come to rest, in nanoseconds, and
 /// lists the key for the other regions. The interval doubles each time, up to [`RESTING_NS_MAX`].
@@ -42,7 +42,7 @@ pub(super) struct Tracked {
 }
 
 impl Tracked {
-    pub(super) fn new(entry: &Entry, division: &Division, serial: u64, now: Time) -> Self {
+    pub(super) fn new(entry: &PlanEntry, division: &Division, serial: u64, now: Time) -> Self {
         let mut new = Self {
             id: entry.id.clone(),
             quota: entry.quota,
@@ -60,13 +60,13 @@ impl Tracked {
 
     /// Updates the key from the newer account of `entry`, unless that has a quota from the list that POPs here
     /// do not report.
-    pub(super) fn renew(&mut self, entry: &Entry, division: &Division, now: Time) {
+    pub(super) fn renew(&mut self, entry: &PlanEntry, division: &Division, now: Time) {
         if entry.is_reported() {
             self.reported_at = now;
         } else if entry.quota != self.quota && self.is_reported(now) {
             return;
         }
-        if division.heat == Heat::Hot {
+        if division.heat == WatchLevel::Hot {
             self.look_ns = RESTING_NS;
         } else if self.is_to_be_looked_at(now) {
             self.look_ns = (2 * self.look_ns).min(RESTING_NS_MAX);
@@ -82,7 +82,7 @@ impl Tracked {
 
     /// True if it has no demand.
     fn rests(&self) -> bool {
-        self.division.heat != Heat::Hot
+        self.division.heat != WatchLevel::Hot
     }
 
     /// True if a POP of this region reported it recently; its quota is then its rule's.

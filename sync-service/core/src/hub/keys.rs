@@ -3,56 +3,56 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use weir_wire::law::Law;
 use weir_wire::messages::Report;
 use weir_wire::quota::Quota;
+use weir_wire::refill_policy::RefillPolicy;
 use weir_wire::sharing::Sharing;
 use weir_wire::time::Time;
 
 use super::Hub;
 use crate::budget::{Account, BudgetId};
-use crate::busy::fleet::{BusyKey, Said};
-use crate::busy::standing::{Question, Standing, level_milli};
-use crate::decisions::{Decided, RuleRates};
-use crate::escrow::{Draw, Drawn, LEASE_US_MIN};
-use crate::plan::{Entry, Plan};
+use crate::decisions::{DecisionCounts, RuleRates};
+use crate::escrow::{AcquireRequest, AcquireResult, LEASE_US_MIN};
+use crate::plan::{Plan, PlanEntry};
 use crate::statuses::PopStatus;
+use crate::top_keys::budget_state::{BudgetQuery, BudgetState, level_milli};
+use crate::top_keys::fleet::{ReplicaTopKeys, TopKey};
 
 impl Hub {
     /// Records for operators the charges and draws of a report of `pop`, as answered by the store, which was
     /// asked at `asked_at`.
-    pub(super) fn note_uses<E>(
+    pub(super) fn record_uses<E>(
         &mut self,
         now: Time,
         asked_at: Time,
         pop: &str,
         plan: &Plan,
         accounts: &[Result<Account, E>],
-        drawn: &[Result<Drawn, E>],
+        drawn: &[Result<AcquireResult, E>],
     ) {
         let is_known = |id: &BudgetId| !self.bans.is_forgotten_since(id, asked_at);
         for ((entry, new), account) in plan.entries.iter().zip(&plan.news).zip(accounts) {
             match account {
-                Ok(account) if is_known(&entry.id) => self.region.note_use(now, pop, entry, *new, account),
+                Ok(account) if is_known(&entry.id) => self.region.record_use(now, pop, entry, *new, account),
                 Ok(_) => {}
-                Err(_) => self.region.note_use_alone(now, pop, entry, *new),
+                Err(_) => self.region.record_offline_use(now, pop, entry, *new),
             }
         }
         for (draw, drawn) in plan.draws.iter().zip(drawn) {
             if let Some(drawn) = drawn.as_ref().ok().filter(|_| is_known(&draw.id)) {
-                self.region.note_draw(now, pop, draw, drawn);
+                self.region.record_acquired(now, pop, draw, drawn);
             }
         }
     }
 
     /// Top keys reported here: up to `most` by limited requests, and half as many each by admitted requests and
     /// by debt.
-    pub fn busy(&self, now: Time, most: usize) -> Said {
+    pub fn top_keys(&self, now: Time, most: usize) -> ReplicaTopKeys {
         self.region.busy.said(now, most)
     }
 
     /// State of the key `id`; none if it is not a top key.
-    pub fn busy_key(&self, now: Time, id: &BudgetId) -> Option<BusyKey> {
+    pub fn top_key(&self, now: Time, id: &BudgetId) -> Option<TopKey> {
         self.region.busy.get(now, id)
     }
 
@@ -67,7 +67,7 @@ impl Hub {
     }
 
     /// Decisions since the last call, by rule, as far as POPs report them here.
-    pub fn decided(&mut self) -> Vec<(String, Decided)> {
+    pub fn decided(&mut self) -> Vec<(String, DecisionCounts)> {
         self.decisions.news()
     }
 
@@ -78,15 +78,25 @@ impl Hub {
 
     /// Question to the store about the key `id` at `now`, which is `unix_us` microseconds since 1970. None if
     /// its rule was not reported recently and is in no rule set that is kept.
-    pub fn question(&self, now: Time, unix_us: u64, id: &BudgetId) -> Option<Question> {
+    pub fn question(&self, now: Time, unix_us: u64, id: &BudgetId) -> Option<BudgetQuery> {
         let (quota, sharing) = self.terms_of(&id.rule)?;
         if !sharing.strict {
             let demand = self.region.demands.current(now, id);
-            return Some(Question::Shared(Entry { demand, ..Entry::new(id.clone(), quota, sharing) }));
+            return Some(BudgetQuery::Shared(PlanEntry {
+                demand,
+                ..PlanEntry::new(id.clone(), quota, sharing)
+            }));
         }
-        let (id, law, claims) = (id.clone(), sharing.law, Vec::new());
-        let window = law.windows().map(|calendar| calendar.window(unix_us));
-        Some(Question::Strict(Draw { id, quota, lease_us: LEASE_US_MIN, law, window, claims }))
+        let (id, refill_policy, claims) = (id.clone(), sharing.refill_policy, Vec::new());
+        let window = refill_policy.windows().map(|calendar| calendar.window(unix_us));
+        Some(BudgetQuery::Strict(AcquireRequest {
+            id,
+            quota,
+            lease_us: LEASE_US_MIN,
+            refill_policy,
+            window,
+            claims,
+        }))
     }
 
     /// For each rule of `report`, true if the fleet may run it: if it is in a rule set that is kept, or if
@@ -101,11 +111,11 @@ impl Hub {
     }
 
     /// Quota status of a shared budget, from the store's answer to `entry`.
-    pub fn shared_standing(&self, entry: &Entry, account: &Account) -> Standing {
+    pub fn shared_standing(&self, entry: &PlanEntry, account: &Account) -> BudgetState {
         let division = self.region.divide(entry, account);
-        Standing {
+        BudgetState {
             quota: entry.quota,
-            law: Law::Steady,
+            refill_policy: RefillPolicy::Continuous,
             level_milli: level_milli(entry.quota, account.deficit_ns),
             deficit_ns: account.deficit_ns,
             spread: account.spread,

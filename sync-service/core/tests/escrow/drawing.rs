@@ -7,7 +7,7 @@ use weir_budget::escrow::{Claim, ENDED_KEPT_US, Escrow, HOLDERS_MAX, LEASE_US_MA
 use weir_wire::messages::Leased;
 use weir_wire::quota::{Period, Quota};
 
-use crate::{LEASE_US, SECOND_US, draw, quota};
+use crate::{LEASE_US, SECOND_US, acquire, quota};
 
 /// When tokens that were given at 0 count as spent.
 const HELD_US: u64 = LEASE_US + LEASE_US / 64;
@@ -18,7 +18,7 @@ fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
 
 /// Draws for one epoch of POP "a". Returns all that was debited for it, or none if the draw is refused.
 fn ask(store: &mut Escrow, now_us: u64, quota: Quota, claim: Claim) -> Option<u64> {
-    let lease = store.draw(now_us, "a", &draw(quota, &[claim])).leases[0];
+    let lease = store.acquire(now_us, "a", &acquire(quota, &[claim])).leases[0];
     (lease != NO_LEASE).then_some(lease.charged)
 }
 
@@ -30,10 +30,10 @@ fn twenty() -> Quota {
 #[test]
 fn tokens_are_debited_before_they_are_spent() {
     let (quota, mut store) = (twenty(), Escrow::default());
-    let drawn = store.draw(7, "a", &draw(quota, &[claim(1, 0, 5)]));
+    let drawn = store.acquire(7, "a", &acquire(quota, &[claim(1, 0, 5)]));
     assert_eq!(drawn.leases, [Leased { left: 15, ..Leased::of(5, 2_000) }]);
     assert_eq!((drawn.given, drawn.outstanding, drawn.deficit_ns), (5, 5, 5 * quota.token_ns()));
-    let spent = store.draw(7, "a", &draw(quota, &[claim(1, 4, 3)]));
+    let spent = store.acquire(7, "a", &acquire(quota, &[claim(1, 4, 3)]));
     assert_eq!((spent.leases[0].charged, spent.given, spent.outstanding), (7, 2, 3));
 }
 
@@ -52,7 +52,7 @@ fn repeats_and_the_overtaken_debit_nothing_and_lower_nothing() {
     ask(&mut store, 0, quota, claim(1, 0, 5));
     ask(&mut store, 0, quota, claim(1, 5, 5));
     for late in [claim(1, 5, 5), claim(1, 0, 5), claim(1, 2, 4)] {
-        let drawn = store.draw(0, "a", &draw(quota, &[late]));
+        let drawn = store.acquire(0, "a", &acquire(quota, &[late]));
         assert_eq!((drawn.leases[0].charged, drawn.given, drawn.outstanding), (10, 0, 5), "{late:?}");
     }
 }
@@ -68,7 +68,7 @@ fn a_lost_answer_is_in_the_next() {
 fn refill_stops_where_the_rest_is_outstanding() {
     let (quota, mut store) = (twenty(), Escrow::default());
     ask(&mut store, 0, quota, claim(1, 0, 15));
-    let other = store.draw(HELD_US - 1, "b", &draw(quota, &[claim(1, 0, 50)]));
+    let other = store.acquire(HELD_US - 1, "b", &acquire(quota, &[claim(1, 0, 50)]));
     assert_eq!(other.given, 5, "15 may still be spent");
 }
 
@@ -76,7 +76,7 @@ fn refill_stops_where_the_rest_is_outstanding() {
 fn what_a_lease_held_up_is_not_made_up_for() {
     let (quota, mut store) = (twenty(), Escrow::default());
     ask(&mut store, 0, quota, claim(1, 0, 20));
-    let later = store.draw(HELD_US + SECOND_US, "b", &draw(quota, &[claim(1, 0, 50)]));
+    let later = store.acquire(HELD_US + SECOND_US, "b", &acquire(quota, &[claim(1, 0, 50)]));
     assert_eq!(later.given, 10, "a second's refill, not that of the lease before");
 }
 
@@ -87,9 +87,9 @@ fn leases_end_one_after_the_other() {
     ask(&mut store, SECOND_US, quota, claim(2, 0, 10));
     // When the first lease ends, 10 of 20 tokens are missing. Until the second ends, only 10 may refill, which takes a
     // second.
-    let held = store.draw(HELD_US + SECOND_US - 1, "b", &draw(quota, &[]));
+    let held = store.acquire(HELD_US + SECOND_US - 1, "b", &acquire(quota, &[]));
     assert_eq!((held.outstanding, held.deficit_ns), (10, 10 * quota.token_ns() + 1_000));
-    let ended = store.draw(HELD_US + SECOND_US + 500_000, "b", &draw(quota, &[]));
+    let ended = store.acquire(HELD_US + SECOND_US + 500_000, "b", &acquire(quota, &[]));
     assert_eq!((ended.outstanding, ended.deficit_ns), (0, 5 * quota.token_ns()));
 }
 
@@ -134,10 +134,10 @@ fn a_clock_that_steps_back_gives_nothing_and_ends_no_lease_late() {
     let (quota, mut store) = (twenty(), Escrow::default());
     ask(&mut store, 100 * SECOND_US, quota, claim(1, 0, 20));
     for now_us in [99 * SECOND_US, 50 * SECOND_US, 0] {
-        let drawn = store.draw(now_us, "b", &draw(quota, &[]));
+        let drawn = store.acquire(now_us, "b", &acquire(quota, &[]));
         assert_eq!((drawn.deficit_ns, drawn.outstanding), (quota.fill_ns(), 20), "at {now_us}");
     }
-    let ended = store.draw(HELD_US + SECOND_US, "b", &draw(quota, &[]));
+    let ended = store.acquire(HELD_US + SECOND_US, "b", &acquire(quota, &[]));
     assert_eq!((ended.deficit_ns, ended.outstanding), (10 * quota.token_ns(), 0));
 }
 
@@ -168,13 +168,13 @@ fn it_is_kept_until_it_is_full_with_nothing_leased() {
     let (quota, mut store) = (twenty(), Escrow::default());
     ask(&mut store, 5, quota, claim(1, 0, 20));
     assert_eq!(store.full_us(), 5 + HELD_US + 2 * SECOND_US);
-    assert_eq!(store.draw(store.full_us() - 1, "b", &draw(quota, &[])).deficit_ns, 1_000);
-    assert_eq!(store.draw(store.full_us(), "b", &draw(quota, &[])).deficit_ns, 0);
+    assert_eq!(store.acquire(store.full_us() - 1, "b", &acquire(quota, &[])).deficit_ns, 1_000);
+    assert_eq!(store.acquire(store.full_us(), "b", &acquire(quota, &[])).deficit_ns, 0);
 }
 
 /// What a claim of one token is told to wait, in milliseconds.
 fn wait_ms(store: &mut Escrow, now_us: u64, pop: &str, quota: Quota, claim: Claim) -> u64 {
-    store.draw(now_us, pop, &draw(quota, &[claim])).leases[0].wait_ms
+    store.acquire(now_us, pop, &acquire(quota, &[claim])).leases[0].wait_ms
 }
 
 // I6
@@ -195,7 +195,7 @@ fn a_draw_that_gets_less_than_it_wants_is_told_when_a_token_comes() {
 fn an_answer_says_when_a_token_refills_and_whether_others_may_give_some_back() {
     let (quota, mut store) = (quota(1, Period::Hour, 2), Escrow::default());
     let mut told = |pop, claim| {
-        let leased = store.draw(0, pop, &draw(quota, &[claim])).leases[0];
+        let leased = store.acquire(0, pop, &acquire(quota, &[claim])).leases[0];
         (leased.wait_ms, leased.may_return)
     };
     assert_eq!(told("a", claim(1, 0, 2)), (0, false));
@@ -208,15 +208,15 @@ fn an_answer_says_when_a_token_refills_and_whether_others_may_give_some_back() {
 #[test]
 fn absurd_numbers_saturate() {
     let (quota, mut store) = (quota(1, Period::Day, 400), Escrow::default());
-    let mut long = draw(quota, &[claim(1, 0, u32::MAX), claim(1, u64::MAX, 1), claim(u64::MAX, 0, 1)]);
+    let mut long = acquire(quota, &[claim(1, 0, u32::MAX), claim(1, u64::MAX, 1), claim(u64::MAX, 0, 1)]);
     long.lease_us = u64::MAX;
-    let drawn = store.draw(1, "a", &long);
+    let drawn = store.acquire(1, "a", &long);
     assert_eq!(drawn.leases[0], Leased { wait_ms: 86_400_000, ..Leased::of(400, 10_000) });
     assert_eq!((drawn.leases[1], drawn.leases[2].charged), (NO_LEASE, 0));
     assert_eq!(claim(1, u64::MAX, 1).spent(), COUNT_MAX);
     assert_eq!(long.leased_us(), LEASE_US_MAX);
     long.lease_us = 0;
     assert_eq!(long.leased_us(), 1_000);
-    assert_eq!(store.draw(u64::MAX, "a", &draw(quota, &[claim(2, 0, 1)])).given, 1);
+    assert_eq!(store.acquire(u64::MAX, "a", &acquire(quota, &[claim(2, 0, 1)])).given, 1);
     assert!(store.expires_us() >= store.full_us());
 }

@@ -7,11 +7,11 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use weir_budget::escrow::{Claim, DRIFT_PART, ENDED_KEPT_US, Escrow, HELD_US_MAX, NO_LEASE};
 use weir_wire::calendar::Calendar;
-use weir_wire::law::Law;
 use weir_wire::messages::Leased;
 use weir_wire::quota::{Period, Quota, TOKENS_MAX};
+use weir_wire::refill_policy::RefillPolicy;
 
-use crate::{LEASE_US, SECOND_US, draw, quota};
+use crate::{LEASE_US, SECOND_US, acquire, quota};
 
 const HOLD_US: u64 = 60 * SECOND_US;
 /// When what was held at 0 counts as spent.
@@ -36,7 +36,7 @@ fn slow() -> Quota {
 
 /// The answer to one claim of POP "a".
 fn say(store: &mut Escrow, now_us: u64, quota: Quota, claim: Claim) -> Leased {
-    store.draw(now_us, "a", &draw(quota, &[claim])).leases[0]
+    store.acquire(now_us, "a", &acquire(quota, &[claim])).leases[0]
 }
 
 /// How many whole tokens are lacking.
@@ -82,8 +82,8 @@ fn a_request_that_says_nothing_more_costs_its_estimate() {
     say(&mut store, 0, quota, drawn(1, 60));
     say(&mut store, 0, quota, held(1, 60));
     assert_eq!(say(&mut store, HELD_US - 1, quota, settled(9, 0)), NO_LEASE, "unknown");
-    assert_eq!(store.draw(HELD_US - 1, "b", &draw(quota, &[])).outstanding, 60);
-    assert_eq!(store.draw(HELD_US, "b", &draw(quota, &[])).outstanding, 0, "it counts as spent");
+    assert_eq!(store.acquire(HELD_US - 1, "b", &acquire(quota, &[])).outstanding, 60);
+    assert_eq!(store.acquire(HELD_US, "b", &acquire(quota, &[])).outstanding, 0, "it counts as spent");
     say(&mut store, HELD_US, quota, settled(1, 10));
     assert_eq!(lacking(&store, quota), 60, "too late to give back");
 }
@@ -135,7 +135,7 @@ fn debt_is_charged_after_the_lease_too_while_the_epoch_is_on_record() {
 fn one_request_is_charged_so_much_at_most_and_not_for_longer_than_is_told() {
     let (quota, mut store) = (slow(), Escrow::default());
     say(&mut store, 0, quota, drawn(1, 1));
-    let debited = store.draw(0, "a", &draw(quota, &[settled(1, u64::MAX)]));
+    let debited = store.acquire(0, "a", &acquire(quota, &[settled(1, u64::MAX)]));
     assert_eq!(debited.given, TOKENS_MAX.into());
     let long = Claim { held_us: Some(u64::MAX), ..drawn(2, 1) };
     let mut store = Escrow::default();
@@ -148,17 +148,19 @@ fn only_a_request_that_held_its_epoch_costs_more_than_was_debited() {
     say(&mut store, 0, quota, drawn(1, 40));
     assert_eq!(say(&mut store, 0, quota, Claim::of(1, 50, 0)), NO_LEASE);
     assert_eq!(say(&mut store, 0, quota, Claim { held_us: Some(HOLD_US), ..Claim::of(1, 50, 5) }), NO_LEASE);
-    assert_eq!((lacking(&store, quota), store.draw(0, "a", &draw(quota, &[])).outstanding), (40, 40));
+    assert_eq!((lacking(&store, quota), store.acquire(0, "a", &acquire(quota, &[])).outstanding), (40, 40));
 }
 
 /// What a request holds when a window begins counts in that window, and what it did not cost comes back to it.
 #[test]
 fn what_is_held_when_a_window_begins_counts_in_it() {
     let ten = quota(100, Period::Second, 100);
-    let by_window =
-        |claim| weir_budget::escrow::Draw { law: Law::Window(Calendar::every(1, 0)), ..draw(ten, &[claim]) };
+    let by_window = |claim| weir_budget::escrow::AcquireRequest {
+        refill_policy: RefillPolicy::Window(Calendar::every(1, 0)),
+        ..acquire(ten, &[claim])
+    };
     let (mut store, begin_us) = (Escrow::default(), 1_000 * SECOND_US);
-    let mut say = |ms: u64, claim| store.draw(begin_us + ms * 1_000, "a", &by_window(claim));
+    let mut say = |ms: u64, claim| store.acquire(begin_us + ms * 1_000, "a", &by_window(claim));
     assert_eq!(say(900, drawn(1, 60)).given, 60);
     let lease = say(910, held(1, 60)).leases[0];
     assert_eq!((lease.charged, lease.lease_ms), (60, 60_000), "longer than the window");
@@ -169,9 +171,9 @@ fn what_is_held_when_a_window_begins_counts_in_it() {
     assert_eq!(say(1_600, settled(2, 0)).given, 0);
     assert_eq!(say(1_600, drawn(3, 10)).given, 10);
     assert_eq!(say(1_600, held(3, 10)).leases[0].lease_ms, 60_000);
-    let last = store.draw(begin_us + 2_000_000 - 500, "a", &by_window(held(3, 10)));
+    let last = store.acquire(begin_us + 2_000_000 - 500, "a", &by_window(held(3, 10)));
     assert_eq!((last.leases[0].charged, last.leases[0].lease_ms), (10, 60_000));
-    let last = store.draw(begin_us + 2_000_000 - 400, "a", &by_window(settled(3, 30)));
+    let last = store.acquire(begin_us + 2_000_000 - 400, "a", &by_window(settled(3, 30)));
     assert_eq!(last.given, 20);
 }
 
@@ -179,17 +181,17 @@ fn what_is_held_when_a_window_begins_counts_in_it() {
 #[test]
 fn what_was_held_in_a_window_before_slides_out_of_it() {
     let hundred = quota(100, Period::Second, 100);
-    let law = Law::Sliding(Calendar::every(100, 0));
-    let slides = |claim| weir_budget::escrow::Draw { law, ..draw(hundred, &[claim]) };
+    let refill_policy = RefillPolicy::Sliding(Calendar::every(100, 0));
+    let slides = |claim| weir_budget::escrow::AcquireRequest { refill_policy, ..acquire(hundred, &[claim]) };
     let begin_us = 1_000 * SECOND_US;
     let (mut store, at_us) = (Escrow::default(), |s: u64| begin_us + s * SECOND_US);
-    assert_eq!(store.draw(at_us(95), "a", &slides(drawn(1, 100))).given, 100);
-    store.draw(at_us(95), "a", &slides(held(1, 100)));
+    assert_eq!(store.acquire(at_us(95), "a", &slides(drawn(1, 100))).given, 100);
+    store.acquire(at_us(95), "a", &slides(held(1, 100)));
     // It was held until 156 s, in the second window, and may have been spent then.
     let (mut early, mut late) = (store.clone(), store.clone());
-    assert_eq!(early.draw(at_us(201), "b", &slides(drawn(2, 100))).given, 1);
-    assert_eq!(late.draw(at_us(250), "b", &slides(drawn(2, 100))).given, 50);
-    assert_eq!(store.draw(at_us(300), "b", &slides(drawn(2, 100))).given, 100);
+    assert_eq!(early.acquire(at_us(201), "b", &slides(drawn(2, 100))).given, 1);
+    assert_eq!(late.acquire(at_us(250), "b", &slides(drawn(2, 100))).given, 50);
+    assert_eq!(store.acquire(at_us(300), "b", &slides(drawn(2, 100))).given, 100);
 }
 
 /// What happens next to one of the requests, or to a message: each may be delivered late, many times, in any order, or
@@ -244,7 +246,7 @@ proptest! {
                 Step::Wait { us } => { now_us = (now_us + us).min(LEASE_US - 1); None }
                 Step::Begin { pop, tokens } => {
                     epochs += 1;
-                    let lease = store.draw(now_us, names[pop], &draw(quota, &[drawn(epochs, tokens)])).leases[0];
+                    let lease = store.acquire(now_us, names[pop], &acquire(quota, &[drawn(epochs, tokens)])).leases[0];
                     let given = lease.charged;
                     let used: u64 = charged.values().sum();
                     prop_assert!(given <= 100_u64.saturating_sub(used), "{given} of what is left of {used}");
@@ -277,7 +279,7 @@ proptest! {
             };
             if let Some(which) = deliver {
                 let (pop, claim) = messages[which];
-                store.draw(now_us, names[pop], &draw(quota, &[claim]));
+                store.acquire(now_us, names[pop], &acquire(quota, &[claim]));
                 if claim.ahead == 0 {
                     charged.insert(claim.epoch, claim.admitted);
                 }

@@ -1,11 +1,11 @@
 //! What one draw on places in flight does.
 
-use weir_budget::escrow::{Claim, Draw, Drawn, Escrow};
-use weir_wire::law::Law;
+use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, Escrow};
 use weir_wire::messages::Leased;
 use weir_wire::quota::Quota;
+use weir_wire::refill_policy::RefillPolicy;
 
-use crate::{LEASE_US, SECOND_US, draw};
+use crate::{LEASE_US, SECOND_US, acquire};
 
 const NOW: u64 = 1 << 50;
 /// A lease, and for how long a request may go on that began at its end.
@@ -17,9 +17,13 @@ fn claim(epoch: u64, given_back: u64, ahead: u32) -> Claim {
 }
 
 /// Draws on five places.
-fn ask(store: &mut Escrow, at_us: u64, pop: &str, claims: &[Claim]) -> Drawn {
+fn ask(store: &mut Escrow, at_us: u64, pop: &str, claims: &[Claim]) -> AcquireResult {
     let quota = Quota::from_token_ns(12_000_000_000, 5).unwrap();
-    store.draw(NOW + at_us, pop, &Draw { law: Law::InFlight(60), ..draw(quota, claims) })
+    store.acquire(
+        NOW + at_us,
+        pop,
+        &AcquireRequest { refill_policy: RefillPolicy::InFlight(60), ..acquire(quota, claims) },
+    )
 }
 
 #[test]

@@ -6,7 +6,7 @@ use weir_budget::escrow::Escrow;
 use weir_wire::quota::{Period, Quota};
 
 use crate::pop::{Pop, Report};
-use crate::{SECOND_US, draw, quota};
+use crate::{SECOND_US, acquire, quota};
 
 /// How often a POP reports, in microseconds.
 const INTERVAL_US: u64 = 100_000;
@@ -28,7 +28,7 @@ fn admitted(quota: Quota, asked_every_us: u64, ahead: u32, lost_every: u64) -> f
             on_the_way.push((now_us + TRIP_US, pop.report(now_us, ahead, epoch)));
         }
         for (_, report) in on_the_way.extract_if(.., |(at_us, _)| *at_us <= now_us) {
-            let lease = store.draw(1 + now_us, "a", &draw(quota, &[report.claim])).leases[0];
+            let lease = store.acquire(1 + now_us, "a", &acquire(quota, &[report.claim])).leases[0];
             answered += 1;
             if answered % lost_every != 0 {
                 answers.push((now_us + TRIP_US, report, lease));
@@ -36,7 +36,7 @@ fn admitted(quota: Quota, asked_every_us: u64, ahead: u32, lost_every: u64) -> f
         }
         for (_, report, lease) in answers.extract_if(.., |(at_us, ..)| *at_us <= now_us) {
             epoch += 1;
-            pop.hear(now_us, &report, lease, epoch);
+            pop.observe(now_us, &report, lease, epoch);
         }
         if now_us % asked_every_us == 0 {
             admitted += u32::from(pop.spend(now_us, 1) == 1);
@@ -81,12 +81,12 @@ fn a_client_that_moves_costs_at_most_what_was_ahead() {
             let now_us = 1 + epoch * 200_000;
             let mut pop = Pop::new(epoch);
             let report = pop.report(now_us, 2, 0);
-            let lease = store.draw(now_us, "a", &draw(quota, &[report.claim])).leases[0];
-            pop.hear(now_us, &report, lease, 0);
+            let lease = store.acquire(now_us, "a", &acquire(quota, &[report.claim])).leases[0];
+            pop.observe(now_us, &report, lease, 0);
             spent += pop.spend(now_us, 1);
             if gives_back {
                 let report = pop.give_back(now_us, 0);
-                store.draw(now_us, "a", &draw(quota, &[report.claim]));
+                store.acquire(now_us, "a", &acquire(quota, &[report.claim]));
             }
         }
         spent

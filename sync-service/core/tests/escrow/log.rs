@@ -1,11 +1,11 @@
 //! What one draw on a log does.
 
-use weir_budget::escrow::{Claim, Draw, Drawn, ENDED_KEPT_US, Escrow};
-use weir_wire::law::Law;
+use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, ENDED_KEPT_US, Escrow};
 use weir_wire::messages::Leased;
 use weir_wire::quota::Period;
+use weir_wire::refill_policy::RefillPolicy;
 
-use crate::{LEASE_US, SECOND_US, draw, quota};
+use crate::{LEASE_US, SECOND_US, acquire, quota};
 
 const NOW: u64 = 1 << 50;
 const LENGTH: u64 = 60 * SECOND_US;
@@ -17,9 +17,12 @@ fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
 }
 
 /// Draws on five a minute.
-fn ask(store: &mut Escrow, at_us: u64, claims: &[Claim]) -> Drawn {
-    let draw = Draw { law: Law::Log(60), ..draw(quota(5, Period::Minute, 5), claims) };
-    store.draw(NOW + at_us, "a", &draw)
+fn ask(store: &mut Escrow, at_us: u64, claims: &[Claim]) -> AcquireResult {
+    let draw = AcquireRequest {
+        refill_policy: RefillPolicy::Log(60),
+        ..acquire(quota(5, Period::Minute, 5), claims)
+    };
+    store.acquire(NOW + at_us, "a", &draw)
 }
 
 #[test]
@@ -79,8 +82,11 @@ fn a_clock_that_steps_back_makes_nothing_come_back_early_or_much_later() {
     let hour = 3_600 * SECOND_US;
     let back = |us| us - hour;
     let ask = |store: &mut Escrow, at_us: u64, epoch| {
-        let draw = Draw { law: Law::Log(60), ..draw(quota(5, Period::Minute, 5), &[claim(epoch, 0, 5)]) };
-        store.draw(back(NOW + at_us), "a", &draw).given
+        let draw = AcquireRequest {
+            refill_policy: RefillPolicy::Log(60),
+            ..acquire(quota(5, Period::Minute, 5), &[claim(epoch, 0, 5)])
+        };
+        store.acquire(back(NOW + at_us), "a", &draw).given
     };
     assert_eq!(
         [ask(&mut store, 0, 2), ask(&mut store, LENGTH - 1, 3), ask(&mut store, LENGTH, 4)],

@@ -15,9 +15,9 @@ mod window;
 mod windows;
 
 use weir_budget::budget::BudgetId;
-use weir_budget::escrow::{Claim, Draw};
-use weir_wire::law::Law;
+use weir_budget::escrow::{AcquireRequest, Claim};
 use weir_wire::quota::{Period, Quota, Rate};
+use weir_wire::refill_policy::RefillPolicy;
 
 const SECOND_US: u64 = 1_000_000;
 /// The lease in these tests, in microseconds.
@@ -27,7 +27,14 @@ fn quota(count: u32, period: Period, burst: u32) -> Quota {
     Quota::new(Rate::new(count, period).unwrap(), burst).unwrap()
 }
 
-fn draw(quota: Quota, claims: &[Claim]) -> Draw {
+fn acquire(quota: Quota, claims: &[Claim]) -> AcquireRequest {
     let id = BudgetId::new("login".into(), vec![1]);
-    Draw { id, quota, lease_us: LEASE_US, law: Law::Steady, window: None, claims: claims.to_vec() }
+    AcquireRequest {
+        id,
+        quota,
+        lease_us: LEASE_US,
+        refill_policy: RefillPolicy::Continuous,
+        window: None,
+        claims: claims.to_vec(),
+    }
 }

@@ -4,13 +4,13 @@
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::strategy::ValueTree as _;
-use weir_budget::escrow::{Claim, DRIFT_PART, Draw, Escrow};
-use weir_wire::law::Law;
+use weir_budget::escrow::{AcquireRequest, Claim, DRIFT_PART, Escrow};
 use weir_wire::messages::Leased;
 use weir_wire::quota::{Period, Quota};
+use weir_wire::refill_policy::RefillPolicy;
 
 use crate::pop::{Pop, Report};
-use crate::{LEASE_US, SECOND_US, draw, quota};
+use crate::{LEASE_US, SECOND_US, acquire, quota};
 
 /// How the clocks of the POPs run, in parts of true time: as slow as is allowed, true, fast.
 const CLOCKS: [(u64, u64); POPS] = [(DRIFT_PART, DRIFT_PART + 1), (1, 1), (3, 2)];
@@ -124,8 +124,10 @@ struct Truth {
 }
 
 impl Truth {
-    fn spend(&mut self, now_us: u64, tokens: u64, quota: Quota, law: Law) {
-        let Law::Log(length_s) = law else { return self.spend_steadily(now_us, tokens, quota) };
+    fn spend(&mut self, now_us: u64, tokens: u64, quota: Quota, refill_policy: RefillPolicy) {
+        let RefillPolicy::Log(length_s) = refill_policy else {
+            return self.spend_steadily(now_us, tokens, quota);
+        };
         self.spent += tokens;
         self.all.push((now_us, tokens));
         let recent = self.all.iter().filter(|(us, _)| now_us - us < u64::from(length_s) * SECOND_US);
@@ -145,7 +147,7 @@ impl Truth {
 
 struct World {
     quota: Quota,
-    law: Law,
+    refill_policy: RefillPolicy,
     /// True time, in microseconds.
     now_us: u64,
     back_us: u64,
@@ -167,15 +169,27 @@ struct Request {
 
 impl World {
     fn new(quota: Quota) -> Self {
-        Self::by(Law::Steady, quota)
+        Self::by(RefillPolicy::Continuous, quota)
     }
 
-    fn by(law: Law, quota: Quota) -> Self {
+    fn by(refill_policy: RefillPolicy, quota: Quota) -> Self {
         let pops = [Pop::new(1), Pop::new(2), Pop::new(3)];
         let (reports, answers) = (Vec::new(), Vec::new());
         let (store, truth) = (Escrow::default(), Truth::default());
         let requests = Vec::new();
-        Self { quota, law, now_us: 0, back_us: 0, store, pops, reports, answers, epochs: 3, truth, requests }
+        Self {
+            quota,
+            refill_policy,
+            now_us: 0,
+            back_us: 0,
+            store,
+            pops,
+            reports,
+            answers,
+            epochs: 3,
+            truth,
+            requests,
+        }
     }
 
     fn run(&mut self, step: &Step) {
@@ -199,8 +213,8 @@ impl World {
                 self.deliver(which.index(self.reports.len()));
             }
             Step::DeliverLast if !self.reports.is_empty() => self.deliver(self.reports.len() - 1),
-            Step::Hear { which } if !self.answers.is_empty() => self.hear(which.index(self.answers.len())),
-            Step::HearLast if !self.answers.is_empty() => self.hear(self.answers.len() - 1),
+            Step::Hear { which } if !self.answers.is_empty() => self.observe(which.index(self.answers.len())),
+            Step::HearLast if !self.answers.is_empty() => self.observe(self.answers.len() - 1),
             Step::Spend { pop, tokens } => self.spend(pop, tokens),
             Step::SpendAll => (0..POPS).for_each(|pop| self.spend(pop, u64::MAX)),
             Step::SpendAtTheEnd { pop } => {
@@ -213,9 +227,9 @@ impl World {
             }
             Step::Crash { pop } => self.pops[pop] = Pop::new(self.new_epoch()),
             Step::Take { tokens } => {
-                let taken = self.draw(0, Claim::take(tokens)).charged;
+                let taken = self.acquire(0, Claim::take(tokens)).charged;
                 assert!(taken == 0 || taken == u64::from(tokens), "all or nothing");
-                self.truth.spend(self.now_us, taken, self.quota, self.law);
+                self.truth.spend(self.now_us, taken, self.quota, self.refill_policy);
             }
             Step::Begin { pop, tokens } => {
                 let key = Pop::new(self.new_epoch());
@@ -230,7 +244,7 @@ impl World {
                 let (now_us, request) = (self.clock(self.requests[which].pop), &mut self.requests[which]);
                 if !request.has_ended {
                     let spent = request.key.spend(now_us, tokens);
-                    self.truth.spend(self.now_us, spent, self.quota, self.law);
+                    self.truth.spend(self.now_us, spent, self.quota, self.refill_policy);
                 }
             }
             Step::End { which } if !self.requests.is_empty() => {
@@ -260,35 +274,35 @@ impl World {
         self.reports.push((pop, Report { claim, made_us: now_us }));
         self.deliver(self.reports.len() - 1);
         let (_, report, lease) = self.answers[self.answers.len() - 1];
-        self.requests[which].key.hear(now_us, &report, lease, epoch);
+        self.requests[which].key.observe(now_us, &report, lease, epoch);
     }
 
     fn deliver(&mut self, which: usize) {
         let (pop, report) = self.reports[which];
-        let lease = self.draw(pop, report.claim);
+        let lease = self.acquire(pop, report.claim);
         self.answers.push((pop, report, lease));
     }
 
-    fn draw(&mut self, pop: usize, claim: Claim) -> Leased {
+    fn acquire(&mut self, pop: usize, claim: Claim) -> Leased {
         let now_us = STORE_BEGINS_US + self.now_us - self.back_us;
         // A store may forget what is full.
         if self.store.full_us() <= now_us {
             self.store = Escrow::default();
         }
-        let draw = Draw { law: self.law, ..draw(self.quota, &[claim]) };
-        self.store.draw(now_us, NAMES[pop], &draw).leases[0]
+        let draw = AcquireRequest { refill_policy: self.refill_policy, ..acquire(self.quota, &[claim]) };
+        self.store.acquire(now_us, NAMES[pop], &draw).leases[0]
     }
 
-    fn hear(&mut self, which: usize) {
+    fn observe(&mut self, which: usize) {
         let (pop, report, lease) = self.answers[which];
         let (now_us, epoch) = (self.clock(pop), self.new_epoch());
-        self.pops[pop].hear(now_us, &report, lease, epoch);
+        self.pops[pop].observe(now_us, &report, lease, epoch);
     }
 
     fn spend(&mut self, pop: usize, tokens: u64) {
         let now_us = self.clock(pop);
         let spent = self.pops[pop].spend(now_us, tokens);
-        self.truth.spend(self.now_us, spent, self.quota, self.law);
+        self.truth.spend(self.now_us, spent, self.quota, self.refill_policy);
     }
 
     fn clock(&self, pop: usize) -> u64 {
@@ -319,7 +333,7 @@ proptest! {
     fn no_more_is_ever_spent_within_its_length_than_a_log_allows(
         steps in prop::collection::vec(step(), 1..250), burst in 1..40_u32, length_s in 1..6_u32,
     ) {
-        let mut world = World::by(Law::Log(length_s), quota(10, Period::Second, burst));
+        let mut world = World::by(RefillPolicy::Log(length_s), quota(10, Period::Second, burst));
         for step in &steps {
             world.run(step);
             prop_assert!(world.store.log_len() <= 40, "each stands for a token at least");
@@ -338,7 +352,7 @@ proptest! {
             now_us = if kind == 0 { now_us - us } else { now_us + us };
             let ahead = if kind == 1 { 0 } else { ahead };
             let claim = if kind == 2 { Claim::take(ahead % 40) } else { Claim::of(epoch, admitted, ahead) };
-            let drawn = store.draw(now_us, "a", &draw(quota, &[claim]));
+            let drawn = store.acquire(now_us, "a", &acquire(quota, &[claim]));
             prop_assert!(drawn.outstanding * quota.token_ns() <= drawn.deficit_ns);
             prop_assert!(drawn.deficit_ns <= quota.fill_ns());
             prop_assert_eq!(drawn.deficit_ns, store.deficit_ns());
@@ -350,19 +364,19 @@ proptest! {
 #[test]
 fn random_runs_spend_much_of_what_there_is() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
-    for law in [Law::Steady, Law::Log(2)] {
+    for refill_policy in [RefillPolicy::Continuous, RefillPolicy::Log(2)] {
         let (mut spent, mut ideal) = (0, 0);
         for _ in 0..200 {
             let steps = prop::collection::vec(step(), 200).new_tree(&mut runner).unwrap().current();
-            let mut world = World::by(law, quota(10, Period::Second, 20));
+            let mut world = World::by(refill_policy, quota(10, Period::Second, 20));
             for step in &steps {
                 world.run(step);
             }
             spent += world.truth.spent;
             ideal += 20 + world.now_us / 100_000;
         }
-        let part = if law == Law::Steady { 4 } else { 8 };
-        assert!(spent * part > ideal, "{spent} of {ideal} by {law:?}");
+        let part = if refill_policy == RefillPolicy::Continuous { 4 } else { 8 };
+        assert!(spent * part > ideal, "{spent} of {ideal} by {refill_policy:?}");
     }
 }
 
@@ -380,7 +394,7 @@ fn an_answer_that_comes_when_its_lease_is_over_gives_nothing() {
     world.run(&Step::DeliverLast);
     world.run(&Step::Wait { us: 3 * LEASE_US });
     world.run(&Step::Exchange { pop: TRUE, ahead: 1 });
-    world.hear(0);
+    world.observe(0);
     world.run(&Step::Exchange { pop: OTHER, ahead: 20 });
     world.run(&Step::SpendAll);
     assert_eq!(world.truth.spent, 20);

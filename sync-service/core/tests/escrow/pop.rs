@@ -59,7 +59,7 @@ impl Pop {
     }
 
     /// Takes the answer to `report` at `now_us`.
-    pub(crate) fn hear(&mut self, now_us: u64, report: &Report, lease: Leased, new_epoch: u64) {
+    pub(crate) fn observe(&mut self, now_us: u64, report: &Report, lease: Leased, new_epoch: u64) {
         let is_over = self.until_us.is_some_and(|until| until <= now_us);
         if report.claim.epoch != self.epoch || is_over {
             return;

@@ -1,11 +1,11 @@
 //! What one draw on a sliding window does.
 
-use weir_budget::escrow::{Claim, Draw, Drawn, Escrow};
+use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, Escrow};
 use weir_wire::calendar::Calendar;
-use weir_wire::law::Law;
 use weir_wire::quota::Period;
+use weir_wire::refill_policy::RefillPolicy;
 
-use crate::{SECOND_US, draw, quota};
+use crate::{SECOND_US, acquire, quota};
 
 /// The first moment of some minute, in microseconds.
 const MINUTE: u64 = 28_000_000 * LENGTH;
@@ -16,10 +16,14 @@ fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
 }
 
 /// Draws on twenty a minute.
-fn ask(store: &mut Escrow, now_us: u64, claims: &[Claim]) -> Drawn {
-    let law = Law::Sliding(Calendar::every(60, 0));
-    let draw = Draw { lease_us: 600 * SECOND_US, law, ..draw(quota(20, Period::Minute, 20), claims) };
-    store.draw(now_us, "a", &draw)
+fn ask(store: &mut Escrow, now_us: u64, claims: &[Claim]) -> AcquireResult {
+    let refill_policy = RefillPolicy::Sliding(Calendar::every(60, 0));
+    let draw = AcquireRequest {
+        lease_us: 600 * SECOND_US,
+        refill_policy,
+        ..acquire(quota(20, Period::Minute, 20), claims)
+    };
+    store.acquire(now_us, "a", &draw)
 }
 
 #[test]

@@ -3,23 +3,23 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use weir_budget::escrow::{Claim, Draw, Drawn, ENDED_KEPT_US, Escrow, NO_LEASE};
+use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, ENDED_KEPT_US, Escrow, NO_LEASE};
 use weir_budget::store_clock::StoreClock;
-use weir_wire::law::Law;
 use weir_wire::messages::Leased;
 use weir_wire::quota::{Period, Quota};
+use weir_wire::refill_policy::RefillPolicy;
 
-use crate::{SECOND_US, draw, quota};
+use crate::{SECOND_US, acquire, quota};
 
 const NOW: u64 = 1 << 50;
 
-fn turns(quota: Quota, claims: &[Claim]) -> Draw {
-    Draw { law: Law::Turns, ..draw(quota, claims) }
+fn turns(quota: Quota, claims: &[Claim]) -> AcquireRequest {
+    AcquireRequest { refill_policy: RefillPolicy::Queue, ..acquire(quota, claims) }
 }
 
 /// Draws on a turn each 100 ms, and a queue of three.
-fn ask(store: &mut Escrow, at_us: u64, claims: &[Claim]) -> Drawn {
-    store.draw(NOW + at_us, "a", &turns(quota(10, Period::Second, 4), claims))
+fn ask(store: &mut Escrow, at_us: u64, claims: &[Claim]) -> AcquireResult {
+    store.acquire(NOW + at_us, "a", &turns(quota(10, Period::Second, 4), claims))
 }
 
 /// Turns for a request that wants `n`: none, and how long to wait for places, or all, how long until they come, and places left.
@@ -73,14 +73,14 @@ fn a_clock_that_steps_leaves_the_queue_as_it_was() {
     assert_eq!(wants(&mut store, 0, 4), (4, 0, 0));
     let hour = 3_600 * SECOND_US;
     let (quota, claims) = (quota(10, Period::Second, 4), [Claim::of(9, 0, 1)]);
-    let back = store.draw(NOW - hour, "a", &turns(quota, &claims));
+    let back = store.acquire(NOW - hour, "a", &turns(quota, &claims));
     assert_eq!((back.given, back.leases[0].wait_ms), (0, 100));
     // It jumps ahead, as the one that draws has seen.
     let mut clock = StoreClock::new(NOW - hour, 0);
-    clock.hear(0, 0, NOW - hour);
-    assert_eq!(clock.hear(0, 0, NOW + hour), Some(2 * hour));
+    clock.observe(0, 0, NOW - hour);
+    assert_eq!(clock.observe(0, 0, NOW + hour), Some(2 * hour));
     let jumped = clock.bounds(0).at(NOW + hour).expect("the clock was heard");
-    let ahead = store.draw(jumped, "a", &turns(quota, &claims));
+    let ahead = store.acquire(jumped, "a", &turns(quota, &claims));
     assert_eq!((ahead.given, ahead.leases[0].wait_ms), (0, 100));
 }
 
@@ -122,7 +122,7 @@ proptest! {
             if store.full_us() <= NOW + at_us {
                 store = Escrow::default();
             }
-            let drawn = store.draw(NOW + at_us, "a", &turns(quota, &[Claim::of(at_us, 0, n)]));
+            let drawn = store.acquire(NOW + at_us, "a", &turns(quota, &[Claim::of(at_us, 0, n)]));
             let Leased { charged, wait_ms, left, .. } = drawn.leases[0];
             if let Some(begins_ns) = queue.take(at_us * 1_000, n.into()) {
                 prop_assert_eq!(charged, u64::from(n));

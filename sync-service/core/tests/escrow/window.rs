@@ -3,15 +3,16 @@
 //! Tests of I6.
 
 use weir_budget::escrow::{
-    CALENDAR_LEASE_US_MAX, Claim, Draw, Drawn, Escrow, HOLDERS_MAX, NO_LEASE, WINDOW_TOKEN_NS,
+    AcquireRequest, AcquireResult, CALENDAR_LEASE_US_MAX, Claim, Escrow, HOLDERS_MAX, NO_LEASE,
+    WINDOW_TOKEN_NS,
 };
 use weir_budget::store_clock::{Bounds, Jump};
 use weir_wire::calendar::{Calendar, DAY_US, Window};
-use weir_wire::law::Law;
 use weir_wire::messages::Leased;
 use weir_wire::quota::{Period, Quota};
+use weir_wire::refill_policy::RefillPolicy;
 
-use crate::{SECOND_US, draw, quota};
+use crate::{SECOND_US, acquire, quota};
 
 /// The first moment of some day, in microseconds.
 const DAY: u64 = 20_000 * DAY_US;
@@ -32,18 +33,23 @@ fn claim(epoch: u64, admitted: u64, ahead: u32) -> Claim {
     Claim::of(epoch, admitted, ahead)
 }
 
-fn daily(by_us: u64, claims: &[Claim]) -> Draw {
+fn daily(by_us: u64, claims: &[Claim]) -> AcquireRequest {
     // A month where days are: the boundaries are those that are named.
     let window = Some(Window { calendar: Calendar::Month, ..Calendar::Day.window(by_us) });
-    Draw { lease_us: LEASE, law: Law::Window(Calendar::Month), window, ..draw(twenty(), claims) }
+    AcquireRequest {
+        lease_us: LEASE,
+        refill_policy: RefillPolicy::Window(Calendar::Month),
+        window,
+        ..acquire(twenty(), claims)
+    }
 }
 
 /// Draws as "a" whose clock shows `by_us`.
-fn ask_by(store: &mut Escrow, now_us: u64, by_us: u64, claims: &[Claim]) -> Drawn {
-    store.draw(now_us, "a", &daily(by_us, claims))
+fn ask_by(store: &mut Escrow, now_us: u64, by_us: u64, claims: &[Claim]) -> AcquireResult {
+    store.acquire(now_us, "a", &daily(by_us, claims))
 }
 
-fn ask(store: &mut Escrow, now_us: u64, claims: &[Claim]) -> Drawn {
+fn ask(store: &mut Escrow, now_us: u64, claims: &[Claim]) -> AcquireResult {
     ask_by(store, now_us, now_us, claims)
 }
 
@@ -98,10 +104,14 @@ fn no_lease_outlasts_its_window() {
 #[test]
 fn a_draw_whose_window_is_about_to_end_is_told_when_and_the_next_has_tokens() {
     let minute = Calendar::every(60, 0);
-    for law in [Law::Window(minute), Law::Sliding(minute)] {
+    for refill_policy in [RefillPolicy::Window(minute), RefillPolicy::Sliding(minute)] {
         let mut store = Escrow::default();
         let mut ask = |now_us, epoch| {
-            let drawn = store.draw(now_us, "a", &Draw { law, ..minutely(&[claim(epoch, 0, 1)]) });
+            let drawn = store.acquire(
+                now_us,
+                "a",
+                &AcquireRequest { refill_policy, ..minutely(&[claim(epoch, 0, 1)]) },
+            );
             (drawn.given, drawn.leases[0].wait_ms)
         };
         let end = MINUTE + MINUTE_US;
@@ -172,8 +182,8 @@ fn a_clock_that_is_off_by_more_than_a_window_is_given_nothing() {
         let drawn = ask_by(&mut store, NOON, by_us, &[claim(1, 0, 1)]);
         assert_eq!((drawn.leases[0], drawn.given), (NO_LEASE, 0), "{by_us}");
     }
-    let undated = Draw { window: None, ..daily(NOON, &[claim(1, 0, 1)]) };
-    assert_eq!(store.draw(NOON, "a", &undated).leases, [NO_LEASE]);
+    let undated = AcquireRequest { window: None, ..daily(NOON, &[claim(1, 0, 1)]) };
+    assert_eq!(store.acquire(NOON, "a", &undated).leases, [NO_LEASE]);
     // One that was entered goes on.
     ask(&mut store, NOON, &[claim(1, 0, 1)]);
     assert_eq!(ask_by(&mut store, NOON, 0, &[claim(1, 1, 1)]).given, 1);
@@ -183,13 +193,13 @@ fn a_clock_that_is_off_by_more_than_a_window_is_given_nothing() {
 fn windows_of_one_length_need_no_clock_but_the_stores() {
     for calendar in [Calendar::Day, Calendar::every(60, 7)] {
         let mut store = Escrow::default();
-        let law = Law::Window(calendar);
-        let one = |claims: &[Claim]| Draw { law, window: None, ..daily(0, claims) };
+        let refill_policy = RefillPolicy::Window(calendar);
+        let one = |claims: &[Claim]| AcquireRequest { refill_policy, window: None, ..daily(0, claims) };
         let end_us = calendar.window(NOON).end_us;
-        let first = store.draw(NOON, "a", &one(&[claim(1, 0, 15), claim(1, 15, 15)]));
+        let first = store.acquire(NOON, "a", &one(&[claim(1, 0, 15), claim(1, 15, 15)]));
         assert_eq!((first.given, first.leases[1].wait_ms), (20, (end_us - NOON).div_ceil(1_000)));
-        assert_eq!(store.draw(end_us - 1, "a", &one(&[claim(2, 0, 1)])).given, 0);
-        assert_eq!(store.draw(end_us, "a", &one(&[claim(3, 0, 1)])).given, 1);
+        assert_eq!(store.acquire(end_us - 1, "a", &one(&[claim(2, 0, 1)])).given, 0);
+        assert_eq!(store.acquire(end_us, "a", &one(&[claim(3, 0, 1)])).given, 1);
     }
 }
 
@@ -204,7 +214,7 @@ fn a_jump_of_the_stores_clock_gives_no_second_count() {
     let now_us = DAY + DAY_US + 60 * SECOND_US;
     let jump = Jump { seen_us: now_us, length_us: now_us - expected_us };
     let time = Bounds { latest_us: now_us, jump }.at(now_us).unwrap();
-    let drawn = store.draw(time, "a", &daily(time.now_us, &[claim(2, 0, 20)]));
+    let drawn = store.acquire(time, "a", &daily(time.now_us, &[claim(2, 0, 20)]));
     assert_eq!((drawn.given, drawn.outstanding), (12, 20), "eight are out");
     let later = time.now_us + SECOND_US;
     let back = ask(&mut store, later, &[claim(1, 14, 0), claim(3, 0, 9)]);
@@ -215,19 +225,22 @@ fn a_jump_of_the_stores_clock_gives_no_second_count() {
 const MINUTE: u64 = 28_000_000 * MINUTE_US;
 const MINUTE_US: u64 = 60 * SECOND_US;
 
-fn minutely(claims: &[Claim]) -> Draw {
-    let law = Law::Window(Calendar::every(60, 0));
-    Draw { lease_us: LEASE, law, ..draw(quota(20, Period::Minute, 20), claims) }
+fn minutely(claims: &[Claim]) -> AcquireRequest {
+    let refill_policy = RefillPolicy::Window(Calendar::every(60, 0));
+    AcquireRequest { lease_us: LEASE, refill_policy, ..acquire(quota(20, Period::Minute, 20), claims) }
 }
 
 // I8
 #[test]
 fn a_step_back_of_many_windows_prolongs_one_by_less_than_its_length() {
-    for (law, given) in [(Law::Window(Calendar::every(60, 0)), 20), (Law::Sliding(Calendar::every(60, 0)), 0)]
-    {
+    for (refill_policy, given) in [
+        (RefillPolicy::Window(Calendar::every(60, 0)), 20),
+        (RefillPolicy::Sliding(Calendar::every(60, 0)), 0),
+    ] {
         let mut store = Escrow::default();
-        let mut ask =
-            |now_us, claims: &[Claim]| store.draw(now_us, "a", &Draw { law, ..minutely(claims) }).given;
+        let mut ask = |now_us, claims: &[Claim]| {
+            store.acquire(now_us, "a", &AcquireRequest { refill_policy, ..minutely(claims) }).given
+        };
         assert_eq!(ask(MINUTE, &[claim(1, 0, 20)]), 20);
         // An hour and ten seconds back: the minute had all of its time left.
         let back = MINUTE - 61 * MINUTE_US + 50 * SECOND_US;
@@ -244,15 +257,15 @@ fn a_jump_of_whole_windows_that_is_seen_begins_none_early() {
     for hours in [1, 24] {
         let mut store = Escrow::default();
         let began = MINUTE + MINUTE_US / 2;
-        assert_eq!(store.draw(began, "a", &minutely(&[claim(1, 0, 20)])).given, 20);
+        assert_eq!(store.acquire(began, "a", &minutely(&[claim(1, 0, 20)])).given, 20);
         let spent = minutely(&[claim(1, 20, 1)]);
-        assert_eq!(store.draw(began, "a", &spent).outstanding, 0);
+        assert_eq!(store.acquire(began, "a", &spent).outstanding, 0);
         let length_us = hours * 60 * MINUTE_US;
         let seen_us = began + length_us;
         let at = |now_us| Bounds { latest_us: now_us, jump: Jump { seen_us, length_us } }.at(now_us).unwrap();
         let next = MINUTE + MINUTE_US + length_us;
         for (now_us, given) in [(seen_us + SECOND_US, 0), (next - 1, 0), (next, 20)] {
-            assert_eq!(store.draw(at(now_us), "a", &minutely(&[claim(now_us, 0, 20)])).given, given);
+            assert_eq!(store.acquire(at(now_us), "a", &minutely(&[claim(now_us, 0, 20)])).given, given);
         }
     }
 }
@@ -262,16 +275,16 @@ fn a_jump_of_whole_windows_that_is_seen_begins_none_early() {
 #[test]
 fn a_clock_that_steps_back_and_forth_gives_nothing() {
     let mut store = Escrow::default();
-    assert_eq!(store.draw(MINUTE, "a", &minutely(&[claim(1, 0, 20)])).given, 20);
-    assert_eq!(store.draw(MINUTE, "a", &minutely(&[claim(1, 20, 1)])).outstanding, 0);
+    assert_eq!(store.acquire(MINUTE, "a", &minutely(&[claim(1, 0, 20)])).given, 20);
+    assert_eq!(store.acquire(MINUTE, "a", &minutely(&[claim(1, 20, 1)])).outstanding, 0);
     let (mut now_us, length_us) = (MINUTE, 10 * MINUTE_US + 7 * SECOND_US);
     for epoch in 2..20 {
         now_us -= length_us;
-        assert_eq!(store.draw(now_us, "a", &minutely(&[claim(epoch, 0, 20)])).given, 0, "{epoch}");
+        assert_eq!(store.acquire(now_us, "a", &minutely(&[claim(epoch, 0, 20)])).given, 0, "{epoch}");
         now_us += length_us + SECOND_US;
         let jump = Jump { seen_us: now_us, length_us };
         let time = Bounds { latest_us: now_us, jump }.at(now_us).unwrap();
-        assert_eq!(store.draw(time, "a", &minutely(&[claim(epoch, 0, 20)])).given, 0, "{epoch}");
+        assert_eq!(store.acquire(time, "a", &minutely(&[claim(epoch, 0, 20)])).given, 0, "{epoch}");
     }
 }
 
@@ -291,10 +304,10 @@ fn a_raised_count_gives_what_it_adds() {
     ask(&mut store, NOON, &[claim(1, 0, 20)]);
     let mut more = daily(NOON, &[claim(2, 0, 50)]);
     more.quota = quota(25, Period::Day, 25);
-    assert_eq!(store.draw(NOON, "a", &more).given, 5);
+    assert_eq!(store.acquire(NOON, "a", &more).given, 5);
     more.quota = quota(10, Period::Day, 10);
     more.claims = vec![claim(3, 0, 1)];
-    let fewer = store.draw(NOON, "a", &more);
+    let fewer = store.acquire(NOON, "a", &more);
     assert_eq!((fewer.given, fewer.leases[0].left), (0, 0));
 }
 
@@ -306,10 +319,10 @@ fn epochs_are_bounded_and_nothing_is_kept_of_those_that_got_nothing() {
     let mut many = daily(NOON, &[]);
     many.quota = quota(100_000, Period::Day, 100_000);
     many.claims = (0..HOLDERS_MAX as u64).map(|epoch| claim(epoch, 0, 1)).collect();
-    assert_eq!(store.draw(NOON, "a", &many).given, HOLDERS_MAX as u64);
+    assert_eq!(store.acquire(NOON, "a", &many).given, HOLDERS_MAX as u64);
     many.claims = vec![claim(u64::MAX, 0, 1), claim(5, 1, 1)];
-    assert_eq!(store.draw(NOON, "a", &many).given, 1, "one on record is served");
-    assert_eq!(store.draw(NOON + LEASE * 65 / 64, "a", &many).given, 1);
+    assert_eq!(store.acquire(NOON, "a", &many).given, 1, "one on record is served");
+    assert_eq!(store.acquire(NOON + LEASE * 65 / 64, "a", &many).given, 1);
     assert_eq!(store.holders_len(), 1, "those that ended made room");
 }
 
@@ -318,13 +331,13 @@ fn absurd_numbers_saturate() {
     let mut store = Escrow::default();
     let mut long = daily(NOON, &[claim(1, 0, u32::MAX), claim(1, u64::MAX, 1)]);
     long.lease_us = u64::MAX;
-    let drawn = store.draw(NOON, "a", &long);
+    let drawn = store.acquire(NOON, "a", &long);
     assert_eq!((drawn.leases[0].charged, drawn.leases[1]), (20, NO_LEASE));
     assert_eq!(u64::from(drawn.leases[0].lease_ms) * 1_000, CALENDAR_LEASE_US_MAX);
     let calendar = Calendar::Month;
     long.window = Some(Window { calendar, start_us: 0, end_us: u64::MAX, next_end_us: u64::MAX });
     for now_us in [u64::MAX, u64::MAX - 1, 0, u64::MAX - DAY_US] {
-        store.draw(now_us, "a", &long);
-        Escrow::default().draw(now_us, "a", &long);
+        store.acquire(now_us, "a", &long);
+        Escrow::default().acquire(now_us, "a", &long);
     }
 }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::strategy::ValueTree as _;
-use weir_budget::escrow::{DRIFT_PART, Draw, Escrow, WINDOW_TOKEN_NS};
+use weir_budget::escrow::{AcquireRequest, DRIFT_PART, Escrow, WINDOW_TOKEN_NS};
 use weir_wire::calendar::{Calendar, DAY_US, Window};
-use weir_wire::law::Law;
 use weir_wire::messages::Leased;
 use weir_wire::quota::{Period, Quota};
+use weir_wire::refill_policy::RefillPolicy;
 
 use crate::pop::{Pop, Report};
-use crate::{SECOND_US, draw, quota};
+use crate::{SECOND_US, acquire, quota};
 
 /// How the clocks of the POPs run, in parts of true time: as slow as is allowed, true, fast.
 const CLOCKS: [(u64, u64); POPS] = [(DRIFT_PART, DRIFT_PART + 1), (1, 1), (3, 2)];
@@ -98,7 +98,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 struct World {
     quota: Quota,
-    law: Law,
+    refill_policy: RefillPolicy,
     /// True time since 1970, in microseconds.
     now_us: u64,
     back_us: u64,
@@ -118,10 +118,10 @@ struct World {
 impl World {
     /// A month where days are: the boundaries are those that are named.
     fn of_days(count: u32) -> Self {
-        Self::new(count, Law::Window(Calendar::Month))
+        Self::new(count, RefillPolicy::Window(Calendar::Month))
     }
 
-    fn new(count: u32, law: Law) -> Self {
+    fn new(count: u32, refill_policy: RefillPolicy) -> Self {
         let pops = [Pop::new(1), Pop::new(2), Pop::new(3)];
         let (reports, answers, store) = (Vec::new(), Vec::new(), Escrow::default());
         let (entered_day, by_entered_day, by_true_day) = (0, BTreeMap::new(), BTreeMap::new());
@@ -129,7 +129,7 @@ impl World {
         let epochs = 3;
         Self {
             quota,
-            law,
+            refill_policy,
             now_us,
             back_us: 0,
             store,
@@ -170,8 +170,8 @@ impl World {
             Step::DeliverLast { skew } if !self.reports.is_empty() => {
                 self.deliver(self.reports.len() - 1, skew);
             }
-            Step::Hear { which } if !self.answers.is_empty() => self.hear(which.index(self.answers.len())),
-            Step::HearLast if !self.answers.is_empty() => self.hear(self.answers.len() - 1),
+            Step::Hear { which } if !self.answers.is_empty() => self.observe(which.index(self.answers.len())),
+            Step::HearLast if !self.answers.is_empty() => self.observe(self.answers.len() - 1),
             Step::Deliver { .. } | Step::DeliverLast { .. } | Step::Hear { .. } | Step::HearLast => {}
             Step::Spend { pop, tokens } => self.spend(pop, tokens),
             Step::SpendAll => (0..POPS).for_each(|pop| self.spend(pop, u64::MAX)),
@@ -197,8 +197,13 @@ impl World {
         }
         let by_us = self.now_us.saturating_add_signed(SKEWS_US[skew]);
         let window = Some(Window { calendar: Calendar::Month, ..Calendar::Day.window(by_us) });
-        let draw = Draw { lease_us: LEASE_US, law: self.law, window, ..draw(self.quota, &[report.claim]) };
-        let drawn = self.store.draw(now_us, NAMES[pop], &draw);
+        let draw = AcquireRequest {
+            lease_us: LEASE_US,
+            refill_policy: self.refill_policy,
+            window,
+            ..acquire(self.quota, &[report.claim])
+        };
+        let drawn = self.store.acquire(now_us, NAMES[pop], &draw);
         // A draw that is refused enters a window, too.
         if let Some(ends_us) = self.store.window_ends_us() {
             self.entered_day = self.entered_day.max(ends_us / DAY_US - 1);
@@ -209,10 +214,10 @@ impl World {
         self.answers.push((pop, report, drawn.leases[0]));
     }
 
-    fn hear(&mut self, which: usize) {
+    fn observe(&mut self, which: usize) {
         let (pop, report, lease) = self.answers[which];
         let (now_us, epoch) = (self.clock(pop), self.new_epoch());
-        self.pops[pop].hear(now_us, &report, lease, epoch);
+        self.pops[pop].observe(now_us, &report, lease, epoch);
     }
 
     fn spend(&mut self, pop: usize, tokens: u64) {
@@ -227,7 +232,7 @@ impl World {
         // A store whose clock has stepped back has its days later.
         if self.back_us == 0 {
             assert!(self.by_true_day[&(self.now_us / DAY_US)] <= count, "{:?} of {count}", self.by_true_day);
-            if let Law::Sliding(_) = self.law {
+            if let RefillPolicy::Sliding(_) = self.refill_policy {
                 assert!(self.slides_to(count), "{:?} of {count}", self.by_true_day);
             }
         }
@@ -282,7 +287,7 @@ proptest! {
     fn at_no_time_is_more_spent_than_a_sliding_window_lets_through(
         steps in prop::collection::vec(step(), 1..250), count in 1..100_u32
     ) {
-        let mut world = World::new(count, Law::Sliding(Calendar::Day));
+        let mut world = World::new(count, RefillPolicy::Sliding(Calendar::Day));
         for step in steps.iter().filter(|step| !matches!(step, Step::ClockBack { .. })) {
             world.run(step);
         }

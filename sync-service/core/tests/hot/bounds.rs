@@ -60,7 +60,8 @@ fn a_key_that_matters_is_not_crowded_out_by_many_that_do_not() {
     assert_eq!(region.hot.dropped(), expected);
     // A POP hears of them first.
     let first = pushed(&mut region, BEGIN, "pop", 1);
-    let in_debt = |pushed: &&Pushed| u64::from_be_bytes(pushed.value.clone().try_into().unwrap()) % 200 == 0;
+    let in_debt =
+        |pushed: &&PushedGrant| u64::from_be_bytes(pushed.value.clone().try_into().unwrap()) % 200 == 0;
     assert_eq!(first.iter().filter(in_debt).count() as u64, heavy);
 }
 
@@ -68,7 +69,7 @@ fn a_key_that_matters_is_not_crowded_out_by_many_that_do_not() {
 /// and when each key was pushed, in milliseconds. A key has at least `value_bytes`.
 fn told_of(accounts: &[Account], seconds: u64, value_bytes: usize) -> (u64, BTreeMap<Vec<u8>, Vec<u64>>) {
     let mut region = region();
-    let mut hot: Vec<Entry> = (0..accounts.len() as u64).map(entry).collect();
+    let mut hot: Vec<PlanEntry> = (0..accounts.len() as u64).map(entry).collect();
     for entry in &mut hot {
         let mut value = entry.id.value.clone();
         value.resize(value.len().max(value_bytes), 0);
@@ -113,7 +114,7 @@ fn a_pop_is_sent_no_more_than_its_line_is_stated_to_carry() {
 #[test]
 fn a_new_key_is_told_at_once_however_many_are_due_again() {
     let mut region = region();
-    let known: Vec<Entry> = (1..1_500).map(entry).collect();
+    let known: Vec<PlanEntry> = (1..1_500).map(entry).collect();
     let told_at = |region: &mut Region, ms: u64| {
         region.grant(at(BEGIN + ms), &known, &vec![account(10, 0); known.len()]);
         pushed(region, BEGIN + ms, "pop", 1)
@@ -140,7 +141,7 @@ fn no_key_starves_where_fewer_bytes_than_keys_fit() {
 #[test]
 fn notes_are_bounded_under_ever_new_names() {
     let mut region = region();
-    let hot: Vec<Entry> = (0..HOT_MAX as u64).map(entry).collect();
+    let hot: Vec<PlanEntry> = (0..HOT_MAX as u64).map(entry).collect();
     let mut ms = 0;
     let mut hear = |region: &mut Region, report: &Report| {
         if ms % 500 == 0 {
@@ -155,7 +156,7 @@ fn notes_are_bounded_under_ever_new_names() {
     let before = region.hot.told_len();
     for table in 0..200 {
         hear(&mut region, &report("pop-1499", table));
-        let running = Running { version: u64::from(table), refused: 0 };
+        let running = RunningRules { version: u64::from(table), refused: 0 };
         hear(&mut region, &Report { running, ..report("pop-1498", 1) });
     }
     assert!(region.hot.told_len() <= before + 4 * HOT_MAX, "one table of a POP, and two versions");

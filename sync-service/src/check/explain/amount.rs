@@ -5,9 +5,9 @@ use weir_rules::after::After;
 use weir_rules::algorithm::Algorithm;
 use weir_rules::cost::Cost;
 use weir_rules::request::{Attributes, Source};
-use weir_rules::variant::{Change, Tier};
+use weir_rules::variant::{Tier, TierQuota};
 use weir_wire::calendar::Calendar;
-use weir_wire::law::Law;
+use weir_wire::refill_policy::RefillPolicy;
 use weir_wire::time::SECOND_NS;
 
 use super::condition::{named, source};
@@ -18,9 +18,9 @@ const UNITS: [(u64, &str); 3] = [(86_400, "day"), (3_600, "hour"), (60, "minute"
 /// Description of the change that the tier of `rule` makes to its rule's quota.
 pub fn of_tier(tier: &Tier, rule: &Rule) -> String {
     let limit = rule.algorithm.limit();
-    match (&tier.change, rule.sharing.law.windows(), rule.rate) {
-        (Change::Unlimited, ..) => "not limited".into(),
-        (Change::Times(times), ..) => format!("{times} times as much"),
+    match (&tier.change, rule.sharing.refill_policy.windows(), rule.rate) {
+        (TierQuota::Unlimited, ..) => "not limited".into(),
+        (TierQuota::Times(times), ..) => format!("{times} times as much"),
         (_, Some(calendar), None) => format!("{limit}/{}", window(calendar)),
         (_, _, Some(rate)) => match rule.algorithm {
             Algorithm::TokenBucket(quota) if quota.burst() != rate.count() => {
@@ -39,29 +39,29 @@ pub fn allowance(rule: &Rule) -> String {
         Some(rate) => rate.to_string(),
         None => format!("one every {}", span(rule.quota.token_ns())),
     };
-    match rule.sharing.law {
-        Law::Steady => {}
-        Law::Turns => {
+    match rule.sharing.refill_policy {
+        RefillPolicy::Continuous => {}
+        RefillPolicy::Queue => {
             return turns(rule, &format!("{}, one after the other over the whole fleet", rate()));
         }
-        Law::InFlight(expires_s) => {
+        RefillPolicy::InFlight(expires_s) => {
             let expires = article(&span(u64::from(expires_s) * SECOND_NS));
             return format!(
                 "{limit} in flight at once, counted for the whole fleet; after {expires} a request whose end nobody saw counts no more"
             );
         }
-        Law::Log(length_s) => {
+        RefillPolicy::Log(length_s) => {
             let length = span(u64::from(length_s) * SECOND_NS);
             return format!("{limit} in any {length}, to the letter, counted for the whole fleet");
         }
-        Law::Window(calendar) => {
+        RefillPolicy::Window(calendar) => {
             let begins = begins(calendar);
             return format!(
                 "{limit} in each {} of the calendar ({begins}), counted for the whole fleet",
                 window(calendar)
             );
         }
-        Law::Sliding(calendar) => {
+        RefillPolicy::Sliding(calendar) => {
             let length = window(calendar);
             return format!(
                 "{limit} in any {length}, estimated from the counts of two windows, counted for the whole fleet"
@@ -93,20 +93,23 @@ pub fn allowance(rule: &Rule) -> String {
 pub fn in_any_window(rule: &Rule) -> Option<String> {
     let limit = u64::from(rule.algorithm.limit());
     let rate = rule.rate.map(|rate| (u64::from(rate.count()), span(rate.span().nanos())));
-    let (most, length) = match (rule.sharing.law, &rule.algorithm) {
+    let (most, length) = match (rule.sharing.refill_policy, &rule.algorithm) {
         // At the end of one window and the beginning of the next. A sliding window forgets the previous one
         // while the current one passes.
-        (Law::Window(calendar) | Law::Sliding(calendar), _) => (2 * limit, window(calendar)),
-        (Law::Steady, Algorithm::FixedWindow(window) | Algorithm::SlidingWindow(window)) => {
+        (RefillPolicy::Window(calendar) | RefillPolicy::Sliding(calendar), _) => {
+            (2 * limit, window(calendar))
+        }
+        (RefillPolicy::Continuous, Algorithm::FixedWindow(window) | Algorithm::SlidingWindow(window)) => {
             (2 * limit, span(window.length_ns()))
         }
-        (Law::Steady, Algorithm::TokenBucket(quota)) => {
+        (RefillPolicy::Continuous, Algorithm::TokenBucket(quota)) => {
             rate.map(|(count, length)| (u64::from(quota.burst()) + count, length))?
         }
-        (Law::Steady, Algorithm::LeakyBucket(_)) | (Law::Turns, _) => {
+        (RefillPolicy::Continuous, Algorithm::LeakyBucket(_)) | (RefillPolicy::Queue, _) => {
             rate.map(|(count, length)| (count + 1, length))?
         }
-        (Law::Log(_) | Law::InFlight(_), _) | (_, Algorithm::SlidingLog(_) | Algorithm::Concurrency(_)) => {
+        (RefillPolicy::Log(_) | RefillPolicy::InFlight(_), _)
+        | (_, Algorithm::SlidingLog(_) | Algorithm::Concurrency(_)) => {
             return None;
         }
     };

@@ -4,7 +4,7 @@ use weir_rules::algorithm::Algorithm;
 use weir_rules::mode::Mode;
 use weir_rules::template::Template;
 use weir_rules::{Reset, Response, Rule};
-use weir_wire::sharing::{Sharing, WhenUnsynced};
+use weir_wire::sharing::{OnSyncLoss, Sharing};
 
 use super::amount::{article, span};
 use super::condition::named;
@@ -58,9 +58,9 @@ pub(super) fn sharing(rule: &Rule) -> Vec<String> {
         told.push(format!("Parts of the quota belong to regions: {}.", floors.join(", ")));
     }
     let does = match rule.when_unsynced {
-        WhenUnsynced::Local => "allows this by itself",
-        WhenUnsynced::Share => "allows its even share of this",
-        WhenUnsynced::Deny => "answers 503",
+        OnSyncLoss::Local => "allows this by itself",
+        OnSyncLoss::Share => "allows its even share of this",
+        OnSyncLoss::Deny => "answers 503",
     };
     told.push(format!("Out of touch with weir-sync, a POP {does}."));
     told

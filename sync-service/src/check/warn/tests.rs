@@ -88,17 +88,25 @@ fn a_rule_that_another_always_limits_first_is_warned_of() {
         assert_eq!(warnings(&[narrow, other]), [""; 0], "{other}");
     }
     let strict = |algorithm: &str| format!("key: [client_address], strict: true, algorithm: {algorithm}");
-    let laws = [
+    let refill_policies = [
         "sliding_window, rate: 5/m",
         "sliding_log, rate: 5/m",
         "leaky_bucket, rate: 5/s, queue: 4",
         "concurrency, limit: 5",
     ];
-    for (i, law) in laws.iter().enumerate() {
-        for other in &laws[i + 1..] {
-            assert_eq!(warnings(&[&strict(law), &strict(other)]), [""; 0], "{law} and {other}");
+    for (i, refill_policy) in refill_policies.iter().enumerate() {
+        for other in &refill_policies[i + 1..] {
+            assert_eq!(
+                warnings(&[&strict(refill_policy), &strict(other)]),
+                [""; 0],
+                "{refill_policy} and {other}"
+            );
         }
-        assert_eq!(warnings(&[&strict(law), &strict(law)]).len(), 1, "{law} twice");
+        assert_eq!(
+            warnings(&[&strict(refill_policy), &strict(refill_policy)]).len(),
+            1,
+            "{refill_policy} twice"
+        );
     }
     let deny = format!("{narrow}, when_unsynced: deny");
     assert_eq!(warnings(&[&deny, "key: [client_address], rate: 4/s"]), [""; 0], "it fails closed");

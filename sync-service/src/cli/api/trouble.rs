@@ -7,7 +7,7 @@ use rustls::{CertificateError, Error as TlsError};
 use serde_json::Value;
 use url::Url;
 
-use crate::cli::said::Failure;
+use crate::cli::output::Failure;
 use crate::cli::table::shown;
 use crate::http_client::ClientError;
 
@@ -141,8 +141,8 @@ mod tests {
         include_str!("../../problem.rs"),
         include_str!("../../keys/which.rs"),
         include_str!("../../keys/name.rs"),
-        include_str!("../../orders/ask.rs"),
-        include_str!("../../routes/busy.rs"),
+        include_str!("../../overrides/request.rs"),
+        include_str!("../../routes/top_keys.rs"),
         include_str!("../../routes/reset.rs"),
     ];
 

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::held::{current, lines};
 use super::put::{File, require_none, warnings};
-use crate::cli::api::{Answer, Api, Ask, Outcome};
+use crate::cli::api::{Api, ApiRequest, ApiResponse, ApiResult};
 use crate::cli::names::{Names, given_version};
-use crate::cli::said::{Answered, Failure, Said};
+use crate::cli::output::{CommandOutput, CommandResult, Failure};
 use crate::cli::table::shown;
 
 /// Path of the canary below `/v1`.
@@ -33,7 +33,7 @@ pub(super) fn is_for_some(matches: &ArgMatches) -> bool {
 }
 
 /// Begins a canary.
-pub(super) async fn begin(api: &Api, matches: &ArgMatches) -> Answered {
+pub(super) async fn begin(api: &Api, matches: &ArgMatches) -> CommandResult {
     let file = File::read(matches)?;
     let version = current(api).await?;
     let version = given_version(api, matches, "if-version").await?.unwrap_or(version);
@@ -43,7 +43,7 @@ pub(super) async fn begin(api: &Api, matches: &ArgMatches) -> Answered {
         return Err(Failure::refused(sentence));
     }
     let ask = || {
-        let ask = Ask::new(Method::PUT, &["rules"]).replacing(version);
+        let ask = ApiRequest::new(Method::PUT, &["rules"]).replacing(version);
         let ask = ask.body(file.media_type, file.bytes.clone());
         let of = |name| matches.get_one::<String>(name);
         match (of("pops"), of("region")) {
@@ -62,7 +62,7 @@ pub(super) async fn begin(api: &Api, matches: &ArgMatches) -> Answered {
     let mut answer = file.judged(api, api.try_ask(ask().comment(matches.get_one("comment"))?).await?)?;
     answer["changes"] = tried["changes"].clone();
     if matches.get_flag("json") {
-        return Ok(Said::json(&answer));
+        return Ok(CommandOutput::json(&answer));
     }
     let page = format!(
         "Canary {} is for {}, beside version {}: `rules canary` shows how far it has come.\n",
@@ -70,50 +70,50 @@ pub(super) async fn begin(api: &Api, matches: &ArgMatches) -> Answered {
         whom(&answer),
         Names::told(api).await.of(version)
     );
-    Ok(Said::done(page + &lines(&tried)).with_note(warnings.join("\n")))
+    Ok(CommandOutput::done(page + &lines(&tried)).with_note(warnings.join("\n")))
 }
 
 /// Shows the canary.
-pub(super) async fn show(api: &Api, matches: &ArgMatches) -> Answered {
-    let canary = match api.try_ask(Ask::get(&PATH)).await? {
-        Outcome::Done(Answer { body, .. }) => body,
-        Outcome::Refused(StatusCode::NOT_FOUND, _) if !matches.get_flag("json") => {
-            return Ok(Said::done(
+pub(super) async fn show(api: &Api, matches: &ArgMatches) -> CommandResult {
+    let canary = match api.try_ask(ApiRequest::get(&PATH)).await? {
+        ApiResult::Done(ApiResponse { body, .. }) => body,
+        ApiResult::Refused(StatusCode::NOT_FOUND, _) if !matches.get_flag("json") => {
+            return Ok(CommandOutput::done(
                 "No canary runs: `rules put FILE --pops A,B` or `--region R` begins one.\n",
             ));
         }
-        Outcome::Refused(status, problem) => return Err(api.refusal(status, &problem)),
+        ApiResult::Refused(status, problem) => return Err(api.refusal(status, &problem)),
     };
     if matches.get_flag("json") {
-        return Ok(Said::json(&canary));
+        return Ok(CommandOutput::json(&canary));
     }
-    Ok(Said::done(page(&canary, Names::told(api).await) + &lines(&canary)))
+    Ok(CommandOutput::done(page(&canary, Names::told(api).await) + &lines(&canary)))
 }
 
 /// Makes the canary the rule set of all POPs.
-pub(super) async fn promote(api: &Api, matches: &ArgMatches) -> Answered {
+pub(super) async fn promote(api: &Api, matches: &ArgMatches) -> CommandResult {
     let id = match matches.get_one::<u64>("canary") {
         Some(id) => *id,
-        None => api.ask(Ask::get(&PATH)).await?.version.unwrap_or_default(),
+        None => api.ask(ApiRequest::get(&PATH)).await?.version.unwrap_or_default(),
     };
-    let ask = Ask::new(Method::POST, &["rules", "canary", "promote"]).replacing(id);
+    let ask = ApiRequest::new(Method::POST, &["rules", "canary", "promote"]).replacing(id);
     let answer = api.ask(ask.comment(matches.get_one("comment"))?).await?.body;
     if matches.get_flag("json") {
-        return Ok(Said::json(&answer));
+        return Ok(CommandOutput::json(&answer));
     }
     let version = Names::told(api).await.of(answer["version"].as_u64().unwrap_or_default());
-    Ok(Said::done(format!("Version {version} is what canary {id} said, for all POPs.\n")))
+    Ok(CommandOutput::done(format!("Version {version} is what canary {id} said, for all POPs.\n")))
 }
 
 /// Ends the canary.
-pub(super) async fn take_back(api: &Api, matches: &ArgMatches) -> Answered {
-    let ask = Ask::new(Method::DELETE, &PATH).comment(matches.get_one("comment"))?;
+pub(super) async fn take_back(api: &Api, matches: &ArgMatches) -> CommandResult {
+    let ask = ApiRequest::new(Method::DELETE, &PATH).comment(matches.get_one("comment"))?;
     let answer = api.ask(ask).await?.body;
     if matches.get_flag("json") {
-        return Ok(Said::json(&answer));
+        return Ok(CommandOutput::json(&answer));
     }
     let (id, whom) = (&answer["id"], whom(&answer));
-    Ok(Said::done(format!("Canary {id} is taken back: {whom} runs what all others do.\n")))
+    Ok(CommandOutput::done(format!("Canary {id} is taken back: {whom} runs what all others do.\n")))
 }
 
 fn page(canary: &Value, names: Names) -> String {

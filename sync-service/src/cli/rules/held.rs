@@ -3,18 +3,18 @@
 use hyper::StatusCode;
 use serde_json::Value;
 
-use crate::cli::api::{Answer, Api, Ask, Outcome};
-use crate::cli::said::Failure;
+use crate::cli::api::{Api, ApiRequest, ApiResponse, ApiResult};
+use crate::cli::output::Failure;
 use crate::cli::table::shown;
 
 /// A kept version.
-pub(super) async fn kept(api: &Api, version: u64) -> Result<Answer, Failure> {
-    api.ask(Ask::get(&["rules"]).query("version", &version)).await
+pub(super) async fn kept(api: &Api, version: u64) -> Result<ApiResponse, Failure> {
+    api.ask(ApiRequest::get(&["rules"]).query("version", &version)).await
 }
 
 /// Differences between a kept version and the current one.
 pub(super) async fn differences(api: &Api, to: u64) -> Result<Value, Failure> {
-    Ok(api.ask(Ask::get(&["rules", "diff"]).query("to", &to)).await?.body)
+    Ok(api.ask(ApiRequest::get(&["rules", "diff"]).query("to", &to)).await?.body)
 }
 
 /// Lines of an answer that describe differences.
@@ -25,10 +25,12 @@ pub(super) fn lines(answer: &Value) -> String {
 
 /// Version of the current rule set; 0 if there is none.
 pub(super) async fn current(api: &Api) -> Result<u64, Failure> {
-    match api.try_ask(Ask::get(&["rules"])).await? {
-        Outcome::Done(Answer { version: Some(version), .. }) => Ok(version),
-        Outcome::Done(_) => Err(Failure::unusable(format!("{api}: expected a version (ETag) in the answer"))),
-        Outcome::Refused(StatusCode::NOT_FOUND, _) => Ok(0),
-        Outcome::Refused(status, problem) => Err(api.refusal(status, &problem)),
+    match api.try_ask(ApiRequest::get(&["rules"])).await? {
+        ApiResult::Done(ApiResponse { version: Some(version), .. }) => Ok(version),
+        ApiResult::Done(_) => {
+            Err(Failure::unusable(format!("{api}: expected a version (ETag) in the answer")))
+        }
+        ApiResult::Refused(StatusCode::NOT_FOUND, _) => Ok(0),
+        ApiResult::Refused(status, problem) => Err(api.refusal(status, &problem)),
     }
 }

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::held::{current, lines};
-use crate::cli::api::{Api, Ask, Outcome};
+use crate::cli::api::{Api, ApiRequest, ApiResult};
 use crate::cli::fleet;
 use crate::cli::names::{Names, given_version};
-use crate::cli::said::{self, Answered, Failure, Said};
+use crate::cli::output::{self, CommandOutput, CommandResult, Failure};
 use crate::cli::table::shown;
 use crate::input;
 
@@ -70,7 +70,7 @@ pub(super) fn require_none(matches: &ArgMatches, warnings: &[String]) -> Result<
 }
 
 /// Puts the file as the rule set.
-pub(super) async fn put(api: &Api, matches: &ArgMatches) -> Answered {
+pub(super) async fn put(api: &Api, matches: &ArgMatches) -> CommandResult {
     let file = File::read(matches)?;
     let comment = matches.get_one::<String>("comment");
     let tried = tried(api, &file, given_version(api, matches, "if-version").await?).await?;
@@ -82,11 +82,12 @@ pub(super) async fn put(api: &Api, matches: &ArgMatches) -> Answered {
     let made = if is_same {
         current
     } else {
-        let ask =
-            Ask::new(Method::PUT, &["rules"]).replacing(current).body(file.media_type, file.bytes.clone());
+        let ask = ApiRequest::new(Method::PUT, &["rules"])
+            .replacing(current)
+            .body(file.media_type, file.bytes.clone());
         let answer = api.try_ask(ask.comment(comment)?).await?;
         let answer = file.judged(api, answer)?;
-        note = said::note(&answer);
+        note = output::note(&answer);
         answer["version"].as_u64().unwrap_or_default()
     };
     let fleet = followed(api, matches, made).await?;
@@ -99,7 +100,7 @@ pub(super) async fn put(api: &Api, matches: &ArgMatches) -> Answered {
             "version": made, "previous": current, "is_same": is_same, "changes": changes,
             "warnings": tried.answer["warnings"], "pops": {"running": running, "count": count, "others": others},
         });
-        return Ok(Said::json(&answer).refused_if(is_late));
+        return Ok(CommandOutput::json(&answer).refused_if(is_late));
     }
     let made = names.of(made);
     let head = match (is_same, current) {
@@ -113,8 +114,8 @@ pub(super) async fn put(api: &Api, matches: &ArgMatches) -> Answered {
     };
     let others = others.iter().map(|other| format!("  {other}\n"));
     let page = head + &lines(&tried.answer) + &runs + &others.collect::<String>();
-    let notes = said::lines(warnings.into_iter().chain([note]));
-    Ok(Said::done(page).with_note(notes).refused_if(is_late))
+    let notes = output::lines(warnings.into_iter().chain([note]));
+    Ok(CommandOutput::done(page).with_note(notes).refused_if(is_late))
 }
 
 /// State of the fleet once every POP runs the version or has refused it, or when the time is over.
@@ -122,7 +123,7 @@ async fn followed(api: &Api, matches: &ArgMatches, version: u64) -> Result<Value
     let seconds = matches.get_one::<u64>(WAIT).copied().unwrap_or(LOOK_S);
     let deadline = Instant::now() + Duration::from_secs(seconds);
     loop {
-        let fleet = api.ask(Ask::get(&["fleet"])).await?.body;
+        let fleet = api.ask(ApiRequest::get(&["fleet"])).await?.body;
         // Somebody else may have put another version in the meantime.
         let is_over = fleet["rule_set"] != version || fleet::is_settled(&fleet);
         let waits_for_first = matches.contains_id(WAIT) && fleet["pops"] == json!([]);
@@ -134,12 +135,12 @@ async fn followed(api: &Api, matches: &ArgMatches, version: u64) -> Result<Value
 }
 
 /// Shows the changes that putting the file would make.
-pub(super) async fn diff(api: &Api, matches: &ArgMatches) -> Answered {
+pub(super) async fn diff(api: &Api, matches: &ArgMatches) -> CommandResult {
     let file = File::read(matches)?;
     let tried = tried(api, &file, None).await?;
     let is_same = tried.answer["is_same"] == true;
     if matches.get_flag("json") {
-        return Ok(Said::json(&tried.answer).refused_if(!is_same));
+        return Ok(CommandOutput::json(&tried.answer).refused_if(!is_same));
     }
     let (path, current) = (file.path, Names::told(api).await.of(tried.current));
     let head = match (is_same, tried.current) {
@@ -147,14 +148,15 @@ pub(super) async fn diff(api: &Api, matches: &ArgMatches) -> Answered {
         (false, 0) => format!("{path} would be the first version.\n"),
         (false, _) => format!("{path} differs from version {current}.\n"),
     };
-    let said = Said::done(head + &lines(&tried.answer)).with_note(tried.warnings().join("\n"));
+    let said = CommandOutput::done(head + &lines(&tried.answer)).with_note(tried.warnings().join("\n"));
     Ok(said.refused_if(!is_same))
 }
 
 /// Makes a dry run of putting the file in place of the current version, or of `expected`.
 async fn tried(api: &Api, file: &File<'_>, expected: Option<u64>) -> Result<Tried, Failure> {
     let seen = current(api).await?;
-    let ask = Ask::new(Method::PUT, &["rules"]).query("dry_run", &true).replacing(expected.unwrap_or(seen));
+    let ask =
+        ApiRequest::new(Method::PUT, &["rules"]).query("dry_run", &true).replacing(expected.unwrap_or(seen));
     let answer = api.try_ask(ask.body(file.media_type, file.bytes.clone())).await?;
     let answer = file.judged(api, answer)?;
     if answer["dry_run"] != true {
@@ -181,17 +183,17 @@ impl<'a> File<'a> {
 
     /// Body of the answer. If weir-sync found errors in the file that this program finds, too, they are
     /// reported with lines and columns.
-    pub(super) fn judged(&self, api: &Api, outcome: Outcome) -> Result<Value, Failure> {
+    pub(super) fn judged(&self, api: &Api, outcome: ApiResult) -> Result<Value, Failure> {
         match outcome {
-            Outcome::Done(answer) => Ok(answer.body),
-            Outcome::Refused(StatusCode::UNPROCESSABLE_ENTITY, problem) => {
+            ApiResult::Done(answer) => Ok(answer.body),
+            ApiResult::Refused(StatusCode::UNPROCESSABLE_ENTITY, problem) => {
                 let Some(found) = crate::check::errors(self.path, &self.bytes) else {
                     return Err(api.refusal(StatusCode::UNPROCESSABLE_ENTITY, &problem));
                 };
                 let detail = problem["detail"].as_str().map(shown).unwrap_or_default();
                 Err(Failure::refused(format!("refused: {detail}\n{found}")))
             }
-            Outcome::Refused(status, problem) => Err(api.refusal(status, &problem)),
+            ApiResult::Refused(status, problem) => Err(api.refusal(status, &problem)),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tonic::Status;
 
-use crate::gateway::Ask;
+use crate::gateway::CheckRequest;
 use crate::gateway::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::gateway::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use crate::gateway::proto::envoy::service::rate_limit_quota::v3::BucketId;
@@ -48,7 +48,7 @@ pub(super) fn usage(index: usize, usage: BucketQuotaUsage) -> Result<Usage, Stat
 }
 
 /// Check for a request of the bucket: that of a descriptor with the same entries. Fails if it is invalid.
-pub(super) fn ask(domain: &str, index: usize, pairs: &Pairs) -> Result<Ask, Status> {
+pub(super) fn ask(domain: &str, index: usize, pairs: &Pairs) -> Result<CheckRequest, Status> {
     let entry = |(key, value): &(String, String)| Entry { key: key.clone(), value: value.clone() };
     let entries = pairs.iter().map(entry).collect();
     let descriptor = RateLimitDescriptor { entries, ..RateLimitDescriptor::default() };

@@ -10,7 +10,7 @@ use tonic::Status;
 
 use super::asking::{self, Pairs};
 use super::assignment::abandon;
-use super::bucket::{Bucket, Due, Said};
+use super::bucket::{Due, DueResult, QuotaBucket};
 use crate::gateway::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_response::BucketAction;
 use crate::gateway::proto::envoy::service::rate_limit_quota::v3::{
     RateLimitQuotaResponse, RateLimitQuotaUsageReports,
@@ -28,11 +28,11 @@ const IDLE: Duration = Duration::from_mins(1);
 pub(super) const BUCKET_BYTES_MAX: usize = 2_048;
 
 /// Item that is sent to a stream's client.
-pub(super) type Sent = Result<RateLimitQuotaResponse, Status>;
+pub(super) type StreamItem = Result<RateLimitQuotaResponse, Status>;
 
 /// Domain and pairs of a bucket.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Name {
+pub(super) struct BucketName {
     domain: String,
     pairs: Pairs,
 }
@@ -40,7 +40,7 @@ pub(super) struct Name {
 /// All buckets and streams.
 #[derive(Debug, Default)]
 pub(super) struct Book {
-    buckets: HashMap<Arc<Name>, Bucket>,
+    buckets: HashMap<Arc<BucketName>, QuotaBucket>,
     streams: HashMap<u64, Stream>,
     /// Number of buckets over all streams.
     reported: usize,
@@ -52,13 +52,13 @@ pub(super) struct Book {
 /// Stream of a client.
 #[derive(Debug)]
 struct Stream {
-    sender: Sender<Sent>,
+    sender: Sender<StreamItem>,
     /// Name of the client's token.
     token: String,
     /// Time of the last report, or of the beginning.
     heard_at: Duration,
     domain: String,
-    buckets: BTreeSet<Arc<Name>>,
+    buckets: BTreeSet<Arc<BucketName>>,
     /// True once a warning was logged that one of its buckets is not counted.
     has_warned: bool,
 }
@@ -75,7 +75,12 @@ pub(super) struct Reported {
 impl Book {
     /// Opens a stream for a client with this token and returns its number. Items for the client go to `sender`.
     /// If there are too many streams, another one may be ended for it.
-    pub(super) fn open(&mut self, sender: Sender<Sent>, token: &str, now: Duration) -> Result<u64, Status> {
+    pub(super) fn open(
+        &mut self,
+        sender: Sender<StreamItem>,
+        token: &str,
+        now: Duration,
+    ) -> Result<u64, Status> {
         if let Some(closed) = self.closed {
             return Err(Status::unavailable(closed));
         }
@@ -175,7 +180,7 @@ impl Book {
         let domain = known.domain_of(domain)?;
         for (index, usage) in bucket_quota_usages.into_iter().enumerate() {
             let usage = asking::usage(index, usage)?;
-            let name = Arc::new(Name { domain: domain.clone(), pairs: usage.pairs });
+            let name = Arc::new(BucketName { domain: domain.clone(), pairs: usage.pairs });
             if let Err(why) = self.hold(stream, index, &name, now) {
                 self.warn(stream, &why);
                 let requests = usage.admitted.saturating_add(usage.refused);
@@ -201,7 +206,13 @@ impl Book {
     }
 
     /// Adds a bucket to a stream, if there is room.
-    fn hold(&mut self, stream: u64, index: usize, name: &Arc<Name>, now: Duration) -> Result<(), Status> {
+    fn hold(
+        &mut self,
+        stream: u64,
+        index: usize,
+        name: &Arc<BucketName>,
+        now: Duration,
+    ) -> Result<(), Status> {
         let Some(known) = self.streams.get_mut(&stream) else { return Ok(()) };
         if known.buckets.contains(name) {
             return Ok(());
@@ -225,7 +236,7 @@ impl Book {
         }
         if !self.buckets.contains_key(name) {
             let ask = asking::ask(&name.domain, index, &name.pairs)?;
-            self.buckets.insert(Arc::clone(name), Bucket::new(asking::id(&name.pairs), ask, now));
+            self.buckets.insert(Arc::clone(name), QuotaBucket::new(asking::id(&name.pairs), ask, now));
         }
         if let Some(bucket) = self.buckets.get_mut(name) {
             bucket.holders.entry(stream).or_default();
@@ -236,27 +247,28 @@ impl Book {
     }
 
     /// Checks that are due now.
-    pub(super) fn due(&mut self, now: Duration) -> Vec<(Arc<Name>, Due)> {
-        let due = |(name, bucket): (&Arc<Name>, &mut Bucket)| Some((Arc::clone(name), bucket.due(now)?));
+    pub(super) fn due(&mut self, now: Duration) -> Vec<(Arc<BucketName>, Due)> {
+        let due =
+            |(name, bucket): (&Arc<BucketName>, &mut QuotaBucket)| Some((Arc::clone(name), bucket.due(now)?));
         self.buckets.iter_mut().filter_map(due).collect()
     }
 
     /// Applies the result of a check that was due.
-    pub(super) fn said(&mut self, name: &Name, due: &Due, said: Said) {
+    pub(super) fn said(&mut self, name: &BucketName, due: &Due, said: DueResult) {
         if let Some(bucket) = self.buckets.get_mut(name) {
             bucket.said(&due.of, said);
         }
     }
 
     /// Sends new assignments to the clients.
-    pub(super) fn tell(&mut self, now: Duration) {
+    pub(super) fn assign(&mut self, now: Duration) {
         let mut actions: HashMap<u64, Vec<BucketAction>> = HashMap::new();
         let mut quiet = Vec::new();
         for (name, bucket) in &mut self.buckets {
             // A client that does not read receives no assignment, and so gets no more tokens.
             let takes =
                 |stream: &u64| self.streams.get(stream).is_some_and(|stream| stream.sender.capacity() > 0);
-            for (stream, assignment) in bucket.tell(now, takes) {
+            for (stream, assignment) in bucket.assign(now, takes) {
                 actions.entry(stream).or_default().extend(assignment.actions(&bucket.id));
             }
             for (stream, _) in bucket.holders.iter().filter(|(_, holder)| holder.is_quiet(now)) {
@@ -277,7 +289,7 @@ impl Book {
     }
 
     /// Removes a stream from the holders of a bucket.
-    fn forget(&mut self, stream: u64, name: &Arc<Name>) {
+    fn forget(&mut self, stream: u64, name: &Arc<BucketName>) {
         self.reported -= 1;
         let Some(bucket) = self.buckets.get_mut(name) else { return };
         bucket.holders.remove(&stream);

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::assignment::Assignment;
-use super::holder::{Holder, PACE, Terms};
-use crate::gateway::Ask;
+use super::holder::{Holder, HolderTerms, PACE};
+use crate::gateway::CheckRequest;
 use crate::gateway::proto::envoy::service::rate_limit_quota::v3::BucketId;
 
 /// Terms of a bucket that has not been checked, or that no rule counts.
-const UNKNOWN: Terms = Terms { burst: 1.0, rate: 0.0, is_prepaid: false, holders: 1.0 };
+const UNKNOWN: HolderTerms = HolderTerms { burst: 1.0, rate: 0.0, is_prepaid: false, holders: 1.0 };
 /// Maximum time over which due requests add up between two calls.
 const SPAN_MAX: Duration = Duration::from_secs(1);
 /// Approximate number of checks over which the due requests are spread.
@@ -20,7 +20,7 @@ const BURST_PART: f64 = 8.0;
 
 /// Result of the rules for a bucket's requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Ruling {
+pub(super) enum QuotaDecision {
     /// No rule counts them.
     Free,
     /// They are refused regardless of quotas.
@@ -42,7 +42,7 @@ pub(super) enum Ruling {
 #[derive(Clone, Debug)]
 pub(super) struct Due {
     /// A request of the bucket.
-    pub(super) ask: Ask,
+    pub(super) ask: CheckRequest,
     /// Number of requests.
     pub(super) count: u32,
     /// Maximum number of requests per check.
@@ -53,23 +53,23 @@ pub(super) struct Due {
 
 /// Result of a [`Due`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Said {
+pub(super) struct DueResult {
     /// Requests checked, and requests allowed.
     pub(super) asked: u32,
     pub(super) given: u32,
-    pub(super) ruling: Ruling,
+    pub(super) ruling: QuotaDecision,
 }
 
 /// Bucket with its holders.
 #[derive(Debug)]
-pub(super) struct Bucket {
+pub(super) struct QuotaBucket {
     pub(super) id: BucketId,
     /// A request of the bucket.
-    ask: Ask,
+    ask: CheckRequest,
     /// Clients by the number of their stream.
     pub(super) holders: BTreeMap<u64, Holder>,
-    ruling: Option<Ruling>,
-    terms: Terms,
+    ruling: Option<QuotaDecision>,
+    terms: HolderTerms,
     /// True while checks are in progress.
     is_asking: bool,
     /// True if a result is available for a client that has no assignment yet.
@@ -78,9 +78,9 @@ pub(super) struct Bucket {
     looked: Duration,
 }
 
-impl Bucket {
+impl QuotaBucket {
     /// Bucket whose requests look like `ask`.
-    pub(super) fn new(id: BucketId, ask: Ask, now: Duration) -> Self {
+    pub(super) fn new(id: BucketId, ask: CheckRequest, now: Duration) -> Self {
         let holders = BTreeMap::new();
         Self {
             id,
@@ -122,12 +122,12 @@ impl Bucket {
     }
 
     /// Applies the result of the due checks, divided as in `of`.
-    pub(super) fn said(&mut self, of: &BTreeMap<u64, f64>, said: Said) {
+    pub(super) fn said(&mut self, of: &BTreeMap<u64, f64>, said: DueResult) {
         self.is_asking = false;
         self.has_news = self.holders.values().any(Holder::is_new);
         self.ruling = Some(said.ruling);
-        if let Ruling::Counted { burst, rate, is_prepaid } = said.ruling {
-            self.terms = Terms { burst, rate, is_prepaid, holders: 1.0 };
+        if let QuotaDecision::Counted { burst, rate, is_prepaid } = said.ruling {
+            self.terms = HolderTerms { burst, rate, is_prepaid, holders: 1.0 };
         }
         let all: f64 = of.values().sum();
         for (number, asked) in of {
@@ -141,7 +141,7 @@ impl Bucket {
 
     /// Assignments to send now, to the clients for which `takes` is true: at once for clients without an
     /// assignment, and once per [`PACE`] for the others.
-    pub(super) fn tell(&mut self, now: Duration, takes: impl Fn(&u64) -> bool) -> Vec<(u64, Assignment)> {
+    pub(super) fn assign(&mut self, now: Duration, takes: impl Fn(&u64) -> bool) -> Vec<(u64, Assignment)> {
         let Some(ruling) = self.ruling else { return Vec::new() };
         let span = now.saturating_sub(self.looked);
         let is_time = span >= PACE;
@@ -163,11 +163,11 @@ impl Bucket {
                 continue;
             }
             let assignment = match ruling {
-                Ruling::Free => holder.say(now, Assignment::Everything),
-                Ruling::Refused => holder.say(now, Assignment::Nothing),
-                Ruling::Counted { .. } => holder.tell(now, &self.terms, spare),
+                QuotaDecision::Free => holder.say(now, Assignment::Everything),
+                QuotaDecision::Refused => holder.say(now, Assignment::Nothing),
+                QuotaDecision::Counted { .. } => holder.assign(now, &self.terms, spare),
                 // The last assignment then expires, and the client's own settings decide.
-                Ruling::Unchecked => None,
+                QuotaDecision::Unchecked => None,
             };
             told.extend(assignment.map(|assignment| (*number, assignment)));
         }

@@ -48,7 +48,7 @@ const USED_UP: f64 = 0.25;
 
 /// Terms of the rules that count a bucket's requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Terms {
+pub(super) struct HolderTerms {
     /// Maximum number of requests at once.
     pub(super) burst: f64,
     /// Requests per second in the long run.
@@ -154,7 +154,7 @@ impl Holder {
 
     /// Number of tokens that it should hold for the next second, and the number to keep in reserve to replace
     /// old ones.
-    fn wanted(&self, terms: &Terms) -> (f64, f64) {
+    fn wanted(&self, terms: &HolderTerms) -> (f64, f64) {
         let part = terms.burst / terms.holders;
         // With hardly more tokens than clients, only clients with demand get any.
         let float = if part < 2.0 { 0.0 } else { (part * FLOAT).max(1.0) };
@@ -164,7 +164,7 @@ impl Holder {
     }
 
     /// Accumulates the requests that are due over `span`, unless the client no longer reports.
-    pub(super) fn advance(&mut self, now: Duration, span: Duration, terms: &Terms) {
+    pub(super) fn advance(&mut self, now: Duration, span: Duration, terms: &HolderTerms) {
         if self.reported.is_some_and(|last| last + SILENT <= now) {
             self.due = 0.0;
             return;
@@ -206,7 +206,7 @@ impl Holder {
 
     /// Applies new terms, and updates the averages with the last `span`. Returns the average number of allowed
     /// requests per second.
-    pub(super) fn look(&mut self, span: Duration, terms: &Terms) -> f64 {
+    pub(super) fn look(&mut self, span: Duration, terms: &HolderTerms) -> f64 {
         let seconds = span.as_secs_f64();
         if seconds > 0.0 {
             self.flow.asked += (self.recent.asked / seconds - self.flow.asked) * WEIGHT;
@@ -224,7 +224,7 @@ impl Holder {
 
     /// New assignment under these terms; none if the last one is still right. `spare` is the part of the rate
     /// that no client uses.
-    pub(super) fn tell(&mut self, now: Duration, terms: &Terms, spare: f64) -> Option<Assignment> {
+    pub(super) fn assign(&mut self, now: Duration, terms: &HolderTerms, spare: f64) -> Option<Assignment> {
         let assignment =
             if self.is_prepaid { self.tokens(now, terms)? } else { self.refilling(terms, spare) };
         self.say(now, assignment)
@@ -255,7 +255,7 @@ impl Holder {
         self.asked_for + QUIET <= now
     }
 
-    fn refilling(&self, terms: &Terms, spare: f64) -> Assignment {
+    fn refilling(&self, terms: &HolderTerms, spare: f64) -> Assignment {
         let burst = (terms.burst / terms.holders).max(1.0);
         let Flow { asked, given } = self.flow;
         if given >= ENOUGH * asked {
@@ -269,7 +269,7 @@ impl Holder {
 
     /// New tokens, if it has hardly any left or its assignment expires soon. Old tokens are never assigned
     /// again: if the assignment had expired in the meantime, the client would have them twice.
-    fn tokens(&mut self, now: Duration, terms: &Terms) -> Option<Assignment> {
+    fn tokens(&mut self, now: Duration, terms: &HolderTerms) -> Option<Assignment> {
         let last = self.live.back().map_or(0.0, |(tokens, _)| *tokens);
         let tokens = self.purse().min(self.wanted(terms).0).clamp(0.0, f64::from(u32::MAX)).floor();
         let is_short = self.in_hand <= last * USED_UP || tokens > 2.0 * last;

@@ -39,10 +39,10 @@ use weir_rules::request::{Fetched, Values};
 use weir_wire::time::SECOND_NS;
 
 use super::proto::envoy::service::rate_limit_quota::v3::RateLimitQuotaUsageReports;
-use super::{Ask, Decision, Gateway, Verdict};
+use super::{CheckDecision, CheckReply, CheckRequest, Gateway};
 use crate::metrics::Metrics;
-use book::{Book, Reported, Sent};
-use bucket::{Due, Ruling, Said};
+use book::{Book, Reported, StreamItem};
+use bucket::{Due, DueResult, QuotaDecision};
 
 /// Interval at which due checks are made: short, so that they are spread almost as evenly as requests.
 const TICK: Duration = Duration::from_millis(25);
@@ -94,7 +94,7 @@ impl Quotas {
             }
             let counts = {
                 let mut book = self.book();
-                book.tell(self.now());
+                book.assign(self.now());
                 book.counts()
             };
             self.metrics.set_quotas(counts);
@@ -106,7 +106,7 @@ impl Quotas {
         self.book().close(why);
     }
 
-    fn open(&self, sender: Sender<Sent>, token: &str) -> Result<u64, Status> {
+    fn open(&self, sender: Sender<StreamItem>, token: &str) -> Result<u64, Status> {
         self.book().open(sender, token, self.now())
     }
 
@@ -121,7 +121,11 @@ impl Quotas {
     fn report(&self, stream: u64, reports: RateLimitQuotaUsageReports) -> Result<(), Status> {
         let now = self.now();
         let Reported { admitted, refused, uncounted } = self.book().report(stream, reports, now)?;
-        let counts = [(Decision::Allow, admitted), (Decision::Limit, refused), (Decision::Deny, uncounted)];
+        let counts = [
+            (CheckDecision::Allow, admitted),
+            (CheckDecision::Limit, refused),
+            (CheckDecision::Deny, uncounted),
+        ];
         for (decision, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
             self.metrics.count_checks("quota", decision.as_str(), count);
         }
@@ -130,7 +134,7 @@ impl Quotas {
     }
 
     /// Checks the due requests in several parts, each of which is allowed or refused as a whole.
-    async fn ask(&self, due: &Due) -> Said {
+    async fn ask(&self, due: &Due) -> DueResult {
         let (mut asked, mut given, mut last) = (0, 0, None);
         let pause = TICK / due.count.div_ceil(due.at_once);
         for _ in 0..CHECKS_MAX {
@@ -142,23 +146,25 @@ impl Quotas {
                 // The pauses give other callers the same chance.
                 sleep(pause).await;
             }
-            let verdict = self.gateway.check_alone(Ask { hits, ..due.ask.clone() }).await;
+            let verdict = self.gateway.check_alone(CheckRequest { hits, ..due.ask.clone() }).await;
             asked += hits;
-            if verdict.decision == Decision::Allow {
+            if verdict.decision == CheckDecision::Allow {
                 given += hits;
             }
             last = Some(verdict);
         }
-        let ruling = last.map_or(Ruling::Unchecked, |verdict| self.ruling(&verdict, due.ask.clone()));
-        Said { asked, given, ruling }
+        let ruling = last.map_or(QuotaDecision::Unchecked, |verdict| self.ruling(&verdict, due.ask.clone()));
+        DueResult { asked, given, ruling }
     }
 
-    fn ruling(&self, verdict: &Verdict, ask: Ask) -> Ruling {
+    fn ruling(&self, verdict: &CheckReply, ask: CheckRequest) -> QuotaDecision {
         match (verdict.decision, &verdict.standing) {
-            (Decision::Deny, _) => Ruling::Unchecked,
-            (Decision::Allow, None) => Ruling::Free,
-            (Decision::Block | Decision::Limit, None) => Ruling::Refused,
-            (_, Some(_)) => self.gateway.with_rules(|rules| allowed(rules, ask)).unwrap_or(Ruling::Refused),
+            (CheckDecision::Deny, _) => QuotaDecision::Unchecked,
+            (CheckDecision::Allow, None) => QuotaDecision::Free,
+            (CheckDecision::Block | CheckDecision::Limit, None) => QuotaDecision::Refused,
+            (_, Some(_)) => {
+                self.gateway.with_rules(|rules| allowed(rules, ask)).unwrap_or(QuotaDecision::Refused)
+            }
         }
     }
 
@@ -172,10 +178,10 @@ impl Quotas {
 }
 
 /// Combined terms of all rules that count such a request; none if no rule does.
-fn allowed(rules: &RuleSet, mut ask: Ask) -> Option<Ruling> {
+fn allowed(rules: &RuleSet, mut ask: CheckRequest) -> Option<QuotaDecision> {
     let (mut values, mut room, mut places) = (Values::default(), Bits::default(), Vec::new());
     let mut request = Fetched::new(&mut ask, rules.attributes(), &mut values);
-    let met = rules.meet(&mut request, &mut room, &mut places);
+    let met = rules.find_matches(&mut request, &mut room, &mut places);
     let rules = met.iter().filter_map(|place| rules.rules().get(usize::from(*place)));
     let enforced =
         rules.filter(|rule| rule.enforcement.mode == Mode::Enforce && !rule.variant.is_unlimited());
@@ -195,5 +201,5 @@ fn allowed(rules: &RuleSet, mut ask: Ask) -> Option<Ruling> {
         (one.0.min(other.0), one.1.min(other.1), one.2 || other.2)
     };
     let (burst, rate, is_prepaid) = ruling.reduce(both)?;
-    Some(Ruling::Counted { burst, rate, is_prepaid })
+    Some(QuotaDecision::Counted { burst, rate, is_prepaid })
 }

@@ -16,8 +16,8 @@ use tonic::server::{Grpc, NamedService, StreamingService};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::Quotas;
-use super::book::Sent;
-use super::texts::Texts;
+use super::book::StreamItem;
+use super::texts::LenientCodec;
 use crate::gateway::proto::envoy::service::rate_limit_quota::v3::{
     RateLimitQuotaResponse, RateLimitQuotaUsageReports,
 };
@@ -60,7 +60,7 @@ impl Drop for Open {
 }
 
 /// Stream of responses to a client.
-type Answers = Pin<Box<dyn Stream<Item = Sent> + Send>>;
+type Answers = Pin<Box<dyn Stream<Item = StreamItem> + Send>>;
 
 impl Streams {
     /// Service with reports of at most `message_bytes_max` bytes.
@@ -103,7 +103,7 @@ impl Service<hyper::Request<Body>> for Streams {
             if request.uri().path() != QUOTAS_PATH {
                 return Ok(Status::unimplemented(format!("expected {QUOTAS_PATH}")).into_http());
             }
-            let mut server = Grpc::new(Texts).max_decoding_message_size(streams.message_bytes_max);
+            let mut server = Grpc::new(LenientCodec).max_decoding_message_size(streams.message_bytes_max);
             Ok(server.streaming(streams, request).await)
         })
     }
@@ -125,7 +125,7 @@ async fn listen(
     open: Open,
     asker: Asker,
     mut reports: Streaming<RateLimitQuotaUsageReports>,
-    sender: Sender<Sent>,
+    sender: Sender<StreamItem>,
 ) {
     loop {
         let report = tokio::select! {

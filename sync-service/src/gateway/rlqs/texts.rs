@@ -22,9 +22,9 @@ const REPORTS: &str = ".envoy.service.rate_limit_quota.v3.RateLimitQuotaUsageRep
 
 /// Codec with this decoder.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Texts;
+pub(super) struct LenientCodec;
 
-impl Codec for Texts {
+impl Codec for LenientCodec {
     type Encode = RateLimitQuotaResponse;
     type Decode = RateLimitQuotaUsageReports;
     type Encoder = ProstEncoder<RateLimitQuotaResponse>;
@@ -39,7 +39,7 @@ impl Codec for Texts {
     }
 }
 
-impl Decoder for Texts {
+impl Decoder for LenientCodec {
     type Item = RateLimitQuotaUsageReports;
     type Error = Status;
 

@@ -11,16 +11,16 @@ use crate::gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::r
 use crate::gateway::proto::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,
 };
-use crate::gateway::{Decision, Standing, Verdict};
+use crate::gateway::{CheckDecision, CheckReply, RuleQuotaStatus};
 
 const POLICY: &str = "ratelimit-policy";
 
 /// Response to a request, from the decisions on its descriptors in their order. Fails if no descriptor is
 /// refused and one could not be checked; the caller then decides (Envoy's `failure_mode_deny`).
-pub fn response(mut verdicts: Vec<Verdict>) -> Result<RateLimitResponse, Status> {
+pub fn response(mut verdicts: Vec<CheckReply>) -> Result<RateLimitResponse, Status> {
     let is_over = verdicts.iter().any(is_refused);
-    let unchecked = verdicts.iter().find(|verdict| verdict.decision == Decision::Deny);
-    let unsupported = |(index, verdict): (usize, &Verdict)| Some((index, verdict.unsupported.clone()?));
+    let unchecked = verdicts.iter().find(|verdict| verdict.decision == CheckDecision::Deny);
+    let unsupported = |(index, verdict): (usize, &CheckReply)| Some((index, verdict.unsupported.clone()?));
     if let Some((index, unsupported)) = verdicts.iter().enumerate().find_map(unsupported) {
         return Err(Status::failed_precondition(format!("descriptors[{index}].{unsupported}")));
     }
@@ -51,7 +51,7 @@ pub fn response(mut verdicts: Vec<Verdict>) -> Result<RateLimitResponse, Status>
 }
 
 /// All distinct policies of the decisions.
-fn policies(verdicts: &[Verdict]) -> String {
+fn policies(verdicts: &[CheckReply]) -> String {
     let of_all = verdicts.iter().flat_map(|verdict| &verdict.headers).filter(|(name, _)| name == POLICY);
     let mut policies: Vec<&str> = Vec::new();
     for (_, policy) in of_all {
@@ -62,20 +62,20 @@ fn policies(verdicts: &[Verdict]) -> String {
     policies.join(", ")
 }
 
-fn is_refused(verdict: &Verdict) -> bool {
-    matches!(verdict.decision, Decision::Limit | Decision::Block)
+fn is_refused(verdict: &CheckReply) -> bool {
+    matches!(verdict.decision, CheckDecision::Limit | CheckDecision::Block)
 }
 
 /// Index of the decision that the client sees: the refusal with the longest wait, or else the quota status with
 /// the fewest tokens left.
-fn told(verdicts: &[Verdict]) -> Option<usize> {
+fn told(verdicts: &[CheckReply]) -> Option<usize> {
     let refused = verdicts.iter().enumerate().filter(|(_, verdict)| is_refused(verdict));
     let longest = refused.max_by_key(|(_, verdict)| match verdict.standing {
         Some(standing) => standing.retry_after,
         // It is on the `deny` list, which no wait helps against.
         None => Duration::MAX,
     });
-    let standing = |(index, verdict): (usize, &Verdict)| Some((index, verdict.standing?));
+    let standing = |(index, verdict): (usize, &CheckReply)| Some((index, verdict.standing?));
     let least = || {
         let tells = verdicts.iter().enumerate().filter(|(_, verdict)| !verdict.headers.is_empty());
         let standings = tells.filter_map(standing);
@@ -84,11 +84,11 @@ fn told(verdicts: &[Verdict]) -> Option<usize> {
     longest.map(|(index, _)| index).or_else(|| least().map(|(index, _)| index))
 }
 
-fn status(verdict: Verdict) -> DescriptorStatus {
+fn status(verdict: CheckReply) -> DescriptorStatus {
     let code = match verdict.decision {
-        Decision::Allow => Code::Ok,
-        Decision::Limit | Decision::Block => Code::OverLimit,
-        Decision::Deny => Code::Unknown,
+        CheckDecision::Allow => Code::Ok,
+        CheckDecision::Limit | CheckDecision::Block => Code::OverLimit,
+        CheckDecision::Deny => Code::Unknown,
     };
     let Some(standing) = verdict.standing else {
         return DescriptorStatus { code: code.into(), ..DescriptorStatus::default() };
@@ -114,7 +114,7 @@ const UNITS: [(u64, Unit); 7] = [
 
 /// Limit of a rule whose window is exactly one unit; an Envoy before 1.40 understands no other. A caller that
 /// supplied the limit itself also understands multiples of a unit.
-fn limit(rule: Option<String>, standing: &Standing) -> Option<RateLimit> {
+fn limit(rule: Option<String>, standing: &RuleQuotaStatus) -> Option<RateLimit> {
     let window_s = standing.window.filter(|window| window.subsec_nanos() == 0)?.as_secs();
     let (unit_s, unit) = UNITS.into_iter().find(|(unit_s, _)| window_s.is_multiple_of(*unit_s))?;
     let times = u32::try_from(window_s / unit_s).ok().filter(|times| *times == 1 || rule.is_none())?;

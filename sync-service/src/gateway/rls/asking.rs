@@ -13,7 +13,7 @@ use crate::gateway::proto::envoy::extensions::common::ratelimit::v3::RateLimitDe
 use crate::gateway::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use crate::gateway::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::gateway::proto::envoy::r#type::v3::RateLimitUnit;
-use crate::gateway::{Ask, PerUnit, Purpose};
+use crate::gateway::{CheckPurpose, CheckRequest, PerUnit};
 
 /// Maximum number of descriptors in a request, and of entries in a descriptor.
 pub const DESCRIPTORS_MAX: usize = 64;
@@ -30,7 +30,7 @@ const ADDRESS_BYTES_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Check {
     /// By the rules.
-    Rules(Box<Ask>),
+    Rules(Box<CheckRequest>),
     /// By the descriptor's own limit.
     Own(PerUnit),
 }
@@ -51,7 +51,12 @@ pub fn checks(request: RateLimitRequest) -> Result<Vec<Check>, Status> {
         }
         let descriptor = Descriptor::new(&request, index);
         address(index, &descriptor)?;
-        Ok(Check::Rules(Box::new(Ask { descriptor: Some(descriptor), hits, purpose, ..Ask::default() })))
+        Ok(Check::Rules(Box::new(CheckRequest {
+            descriptor: Some(descriptor),
+            hits,
+            purpose,
+            ..CheckRequest::default()
+        })))
     };
     request.descriptors.iter().enumerate().map(check).collect()
 }
@@ -59,17 +64,21 @@ pub fn checks(request: RateLimitRequest) -> Result<Vec<Check>, Status> {
 /// Number of requests that a descriptor stands for, and the purpose of the check. A descriptor with 0 only
 /// peeks; 0 for the whole request means that no number was given, and counts as 1. A number on the descriptor
 /// itself may arrive after the response, which is not visible here. So it is charged even if it does not fit.
-fn hits(index: usize, descriptor: &RateLimitDescriptor, of_request: u32) -> Result<(u32, Purpose), Status> {
+fn hits(
+    index: usize,
+    descriptor: &RateLimitDescriptor,
+    of_request: u32,
+) -> Result<(u32, CheckPurpose), Status> {
     let own = descriptor.hits_addend;
     let hits = own.unwrap_or_else(|| of_request.max(1).into());
     let expected = || format!("expected at most {}, found {hits}", u32::MAX);
     let hits = u32::try_from(hits)
         .map_err(|_| wrong(format_args!("descriptors[{index}].hits_addend"), &expected()))?;
     let purpose = match (hits, descriptor.is_negative_hits, own) {
-        (0, ..) => Purpose::Peek,
-        (_, true, _) => Purpose::Refund,
-        (_, false, Some(_)) => Purpose::Charge,
-        (_, false, None) => Purpose::Take,
+        (0, ..) => CheckPurpose::Peek,
+        (_, true, _) => CheckPurpose::Refund,
+        (_, false, Some(_)) => CheckPurpose::Charge,
+        (_, false, None) => CheckPurpose::Take,
     };
     Ok((hits.max(1), purpose))
 }
@@ -100,7 +109,7 @@ fn own(
     let mut key = String::new();
     push_escaped(&mut key, domain);
     key.push_str(&part(descriptor));
-    Ok(PerUnit { key, requests, window_s, hits: 1, purpose: Purpose::Take })
+    Ok(PerUnit { key, requests, window_s, hits: 1, purpose: CheckPurpose::Take })
 }
 
 /// Length of a unit in seconds, as in envoyproxy/ratelimit.

@@ -21,13 +21,13 @@ impl Health {
         let reporter = HealthReporter::new();
         let service = HealthService::from_health_reporter(reporter.clone());
         let health = Self(reporter);
-        health.say(ServingStatus::NotServing).await;
+        health.set_status(ServingStatus::NotServing).await;
         (health, HealthServer::new(service))
     }
 
     /// Publishes the health.
-    pub(super) async fn tell(&self, is_ready: bool) {
-        self.say(if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing }).await;
+    pub(super) async fn set_ready(&self, is_ready: bool) {
+        self.set_status(if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing }).await;
     }
 
     /// Ends the streams of clients that watch the health, because they keep connections open.
@@ -37,7 +37,7 @@ impl Health {
         }
     }
 
-    async fn say(&self, status: ServingStatus) {
+    async fn set_status(&self, status: ServingStatus) {
         for name in NAMES {
             self.0.set_service_status(name, status).await;
         }

@@ -15,4 +15,4 @@ mod service;
 mod unary;
 
 pub use port::Port;
-pub use service::Limits;
+pub use service::RequestLimits;

@@ -9,7 +9,7 @@ use hyper::header::HeaderValue;
 use tokio::net::TcpListener;
 
 use super::health::Health;
-use super::service::{Limits, Service};
+use super::service::{RequestLimits, Service};
 use crate::connections::{Connections, GO_ELSEWHERE};
 use crate::gateway::Gateway;
 use crate::gateway::rlqs::Quotas;
@@ -34,7 +34,7 @@ impl Port {
         connections: Connections,
         secrets: Arc<Secrets>,
         metrics: Arc<Metrics>,
-        limits: Limits,
+        limits: RequestLimits,
     ) -> Self {
         let (health, of_health) = Health::new().await;
         let quotas = Quotas::new(Arc::clone(&gateway), Arc::clone(&metrics));
@@ -60,9 +60,9 @@ impl Port {
     }
 
     /// Publishes the health, unless the port is draining.
-    pub async fn tell(&self, is_ready: bool) {
+    pub async fn set_ready(&self, is_ready: bool) {
         if !self.is_draining.load(Ordering::Relaxed) {
-            self.health.tell(is_ready).await;
+            self.health.set_ready(is_ready).await;
         }
     }
 
@@ -71,7 +71,7 @@ impl Port {
     /// still served.
     pub async fn send_away(&self) {
         self.is_draining.store(true, Ordering::Relaxed);
-        self.health.tell(false).await;
+        self.health.set_ready(false).await;
         // These streams would keep their connections open.
         self.quotas.close("this weir-sync is stopping: expected another one to be asked");
         self.connections.send_away();

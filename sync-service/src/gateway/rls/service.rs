@@ -26,9 +26,9 @@ use tonic_health::server::HealthService;
 use super::asking::Check;
 use super::kept::{bare, compact, shown};
 use super::raw::RawRequest;
-use super::unary::Said;
+use super::unary::UnaryBody;
 use super::{answering, asking, reflection, unary};
-use crate::access::credentials::{Asks, Credential, Door};
+use crate::access::credentials::{Credential, GatewayApi, GatewayApis};
 use crate::access::{Refused, bearer};
 use crate::connections::{Arriving, FIELDS_MAX, LASTING_MAX, Peer};
 use crate::gateway::Gateway;
@@ -39,7 +39,7 @@ use crate::gateway::proto::envoy::service::ratelimit::v3::{RateLimitRequest, Rat
 use crate::gateway::proto::unknown;
 use crate::gateway::rlqs::Quotas;
 use crate::gateway::rlqs::service::{Asker, QUOTAS_PATH, Streams};
-use crate::hosts::{self, Hosts};
+use crate::hosts::{self, AllowedHosts};
 use crate::metrics::Metrics;
 use crate::refusals::told;
 use crate::secrets::Secrets;
@@ -77,9 +77,9 @@ const PLAIN: &str = "identity";
 
 /// Limits of a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct RequestLimits {
     /// Host names that it may use for this weir-sync.
-    pub hosts: Hosts,
+    pub hosts: AllowedHosts,
     /// Time limit for its message.
     pub body_timeout: Duration,
     /// Maximum length of a message, in bytes.
@@ -90,7 +90,7 @@ pub struct Limits {
 pub(super) struct Service {
     secrets: Arc<Secrets>,
     metrics: Arc<Metrics>,
-    limits: Limits,
+    limits: RequestLimits,
     checks: Arc<Checks>,
     services: Vec<(&'static str, Box<dyn Serve>)>,
     conversations: Arc<Semaphore>,
@@ -113,7 +113,7 @@ impl Service {
         health: HealthServer<HealthService>,
         secrets: Arc<Secrets>,
         metrics: Arc<Metrics>,
-        limits: Limits,
+        limits: RequestLimits,
     ) -> Self {
         let checks =
             Arc::new(Checks { gateway, metrics: Arc::clone(&metrics), secrets: Arc::clone(&secrets) });
@@ -136,27 +136,27 @@ impl Service {
         self: Arc<Self>,
         request: Request<Arriving>,
         peer: Arc<Peer>,
-    ) -> Response<Said> {
+    ) -> Response<UnaryBody> {
         if !self.limits.hosts.are_own(request.uri(), request.headers()) {
             let mut response = Status::failed_precondition(hosts::EXPECTED).into_http();
             *response.status_mut() = StatusCode::MISDIRECTED_REQUEST;
-            return response.map(Said::Any);
+            return response.map(UnaryBody::Any);
         }
         if request.headers().len() > FIELDS_MAX || request.uri().path().len() > PATH_BYTES_MAX {
             let expected = format!(
                 "expected at most {FIELDS_MAX} header fields, and a path of at most {PATH_BYTES_MAX} bytes"
             );
-            return Status::resource_exhausted(expected).into_http().map(Said::Any);
+            return Status::resource_exhausted(expected).into_http().map(UnaryBody::Any);
         }
         if let Some(found) = request.headers().get(ENCODING).filter(|encoding| *encoding != PLAIN) {
-            return not_compressed(found).into_http().map(Said::Any);
+            return not_compressed(found).into_http().map(UnaryBody::Any);
         }
         if request.uri().path() != CHECK_PATH {
             // Boxed, so that the future of a check stays small.
-            return Box::pin(self.respond_to_other(request, peer)).await.map(Said::Any);
+            return Box::pin(self.respond_to_other(request, peer)).await.map(UnaryBody::Any);
         }
         let checked = self.check(request, &peer).await;
-        checked.unwrap_or_else(|status| status.into_http().map(Said::Any))
+        checked.unwrap_or_else(|status| status.into_http().map(UnaryBody::Any))
     }
 
     /// Responds to any call other than a rate limit check.
@@ -222,7 +222,7 @@ impl Service {
     }
 
     /// Answers a rate limit check.
-    async fn check(&self, request: Request<Arriving>, peer: &Peer) -> Result<Response<Said>, Status> {
+    async fn check(&self, request: Request<Arriving>, peer: &Peer) -> Result<Response<UnaryBody>, Status> {
         let (head, body) = request.into_parts();
         self.let_ask(CHECK_PATH, &head.headers, peer)?;
         // The rest of the head is dropped while the message arrives.
@@ -288,8 +288,8 @@ impl Service {
         path: &str,
         headers: &HeaderMap,
         peer: &Peer,
-    ) -> Result<Option<Arc<Credential<Asks>>>, Status> {
-        let asker = self.secrets.access.asker(bearer(headers), Door::Check);
+    ) -> Result<Option<Arc<Credential<GatewayApis>>>, Status> {
+        let asker = self.secrets.access.asker(bearer(headers), GatewayApi::Check);
         let asker = asker.map_err(|refused| {
             self.secrets.refusals.log(peer.address.ip(), &format!("{}: {refused:?}", told(path)));
             match refused {
@@ -351,7 +351,9 @@ impl Checks {
 
     /// Authorizes a limit of the caller's own, as in the descriptor at `index`.
     fn let_name_limits(&self, headers: &HeaderMap, caller: IpAddr, index: usize) -> Result<(), Status> {
-        let Err(refused) = self.secrets.access.asker(bearer(headers), Door::Limit) else { return Ok(()) };
+        let Err(refused) = self.secrets.access.asker(bearer(headers), GatewayApi::Limit) else {
+            return Ok(());
+        };
         self.secrets.refusals.log(caller, &format!("{CHECK_PATH}: a limit of its own: {refused:?}"));
         Err(Status::permission_denied(format!(
             "descriptors[{index}].limit: expected none, or a token with the role `limit` in check_token_file"

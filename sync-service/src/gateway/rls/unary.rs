@@ -74,27 +74,28 @@ pub(super) fn message(mut body: Bytes) -> Result<Bytes, Status> {
 }
 
 /// Response with a single message and the status OK. The length is part of the message's prefix.
-pub(super) fn answer(message: &impl Message) -> Response<Said> {
+pub(super) fn answer(message: &impl Message) -> Response<UnaryBody> {
     let length = message.encoded_len();
     let mut bytes = BytesMut::with_capacity(PREFIX_BYTES + length);
     bytes.put_u8(0);
     // The length is bounded, because that of the request is.
     bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
     message.encode_raw(&mut bytes);
-    let mut response = Response::new(Said::One(One { message: Some(bytes.freeze()), is_over: false }));
+    let mut response =
+        Response::new(UnaryBody::One(MessageWithTrailers { message: Some(bytes.freeze()), is_over: false }));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response
 }
 
 /// Body of a response.
-pub(super) enum Said {
+pub(super) enum UnaryBody {
     /// Response to a rate limit check.
-    One(One),
+    One(MessageWithTrailers),
     /// Response of a tonic service.
     Any(Body),
 }
 
-impl HttpBody for Said {
+impl HttpBody for UnaryBody {
     type Data = Bytes;
     type Error = Status;
 
@@ -121,12 +122,12 @@ impl HttpBody for Said {
 }
 
 /// A message followed by trailers.
-pub(super) struct One {
+pub(super) struct MessageWithTrailers {
     message: Option<Bytes>,
     is_over: bool,
 }
 
-impl One {
+impl MessageWithTrailers {
     fn frame(&mut self) -> Option<Frame<Bytes>> {
         if let Some(message) = self.message.take() {
             return Some(Frame::data(message));

@@ -10,14 +10,14 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::episode::Episode;
 use super::eviction;
-use super::place::Place;
+use super::place::LinkTarget;
 use super::probe::{judge, probe};
 use super::round_trips::RoundTrips;
-use super::state::{Open, State};
+use super::state::{LinkState, OpenConnection};
 use crate::store::StoreError;
 use crate::store::address::Node;
 use crate::store::dial::connect;
-use crate::store::keys::Keys;
+use crate::store::keys::RedisKeys;
 
 /// The first pause before connecting again.
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
@@ -40,12 +40,12 @@ const ROUND_TRIP_MAX: Duration = Duration::from_secs(2);
 
 /// Background task of a link.
 pub(super) struct Keeper {
-    place: Place,
-    keys: Keys,
+    place: LinkTarget,
+    keys: RedisKeys,
     response_timeout: Duration,
     scripts: Arc<[String]>,
     failed: Arc<Notify>,
-    state: Arc<watch::Sender<State>>,
+    state: Arc<watch::Sender<LinkState>>,
     /// Address of the latest connection's server.
     server: String,
     episode: Episode,
@@ -68,10 +68,10 @@ impl Keeper {
     /// addition to the round trip. `state` is set to the connection's state; `failed` is notified by others
     /// that found a failure.
     pub(super) fn new(
-        (place, keys): (Place, Keys),
+        (place, keys): (LinkTarget, RedisKeys),
         response_timeout: Duration,
         scripts: Arc<[String]>,
-        (failed, state): (Arc<Notify>, Arc<watch::Sender<State>>),
+        (failed, state): (Arc<Notify>, Arc<watch::Sender<LinkState>>),
     ) -> Self {
         Self {
             server: place.to_string(),
@@ -120,7 +120,7 @@ impl Keeper {
                 }
             };
             self.say(&reason);
-            self.state.send_replace(State::Down(reason));
+            self.state.send_replace(LinkState::Down(reason));
             sleep(backoff).await;
             let backoff_max = if self.place.is_asking() { BACKOFF_MAX_ASKING } else { BACKOFF_MAX };
             backoff = (backoff * 2).min(backoff_max);
@@ -143,8 +143,8 @@ impl Keeper {
 
     fn rise(&self, connection: &MultiplexedConnection) {
         let (limit, generation) = (self.limit(), self.generation);
-        let open = Open { connection: connection.clone(), limit, generation };
-        self.state.send_replace(State::Up { open, refused: None });
+        let open = OpenConnection { connection: connection.clone(), limit, generation };
+        self.state.send_replace(LinkState::Up { open, refused: None });
     }
 
     fn say(&mut self, reason: &StoreError) {
@@ -187,8 +187,8 @@ impl Keeper {
                 reason = &mut replaced => return reason,
             };
             let refused = match &*self.state.borrow() {
-                State::Up { refused, .. } => refused.clone(),
-                State::Opening | State::Down(_) => None,
+                LinkState::Up { refused, .. } => refused.clone(),
+                LinkState::Opening | LinkState::Down(_) => None,
             };
             let is_refused = refused.is_some();
             if let Some(reason) = refused {
@@ -209,7 +209,7 @@ impl Keeper {
                 tracing::info!(server = self.server, "the store answers again as it should");
             }
             // A connection that failed during this probe waits for the next one.
-            if told || matches!(&*self.state.borrow(), State::Up { .. }) {
+            if told || matches!(&*self.state.borrow(), LinkState::Up { .. }) {
                 self.rise(&connection);
             }
         }

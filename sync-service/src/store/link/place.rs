@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use crate::store::StoreError;
 use crate::store::address::Node;
-use crate::store::dial::{Dialer, Found};
+use crate::store::dial::{Dialer, FoundServer};
 
 /// Target of a link.
 #[derive(Clone, Debug)]
-pub enum Place {
+pub enum LinkTarget {
     /// The only server.
     Only(Arc<Dialer>),
     /// A node of a cluster.
-    Node(Arc<Dialer>, Node, Arc<Tag>),
+    Node(Arc<Dialer>, Node, Arc<HashTag>),
 }
 
 /// Hash tag of a slot that a node of a cluster serves, for the keys that its probes write.
 #[derive(Debug)]
-pub struct Tag(Mutex<String>);
+pub struct HashTag(Mutex<String>);
 
-impl Tag {
+impl HashTag {
     /// Creates it with an initial value.
     pub fn new(tag: &str) -> Self {
         Self(Mutex::new(tag.to_owned()))
@@ -38,14 +38,16 @@ impl Tag {
     }
 }
 
-impl Place {
+impl LinkTarget {
     /// Returns a client of the server, found within `limit`.
-    pub(super) async fn find(&self, limit: Duration) -> Result<Found, StoreError> {
+    pub(super) async fn find(&self, limit: Duration) -> Result<FoundServer, StoreError> {
         match self {
             Self::Only(dialer) => dialer.find(limit).await,
-            Self::Node(dialer, node, _) => {
-                Ok(Found { client: dialer.client_of(node).await?, server: node.to_string(), named: None })
-            }
+            Self::Node(dialer, node, _) => Ok(FoundServer {
+                client: dialer.client_of(node).await?,
+                server: node.to_string(),
+                named: None,
+            }),
         }
     }
 
@@ -64,7 +66,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for LinkTarget {
     /// Omits user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

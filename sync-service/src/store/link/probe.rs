@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use redis::{ErrorKind, Pipeline, RedisError, Script, ServerErrorKind};
 
-use super::place::Place;
+use super::place::LinkTarget;
 use crate::store::StoreError;
-use crate::store::keys::Keys;
+use crate::store::keys::RedisKeys;
 use crate::store::trouble::explain;
 
 /// Commands of a probe. They call the commands of all scripts, which detects a replica, a full or loading Redis
 /// and a user with too few rights.
-pub(super) fn probe(place: &Place, keys: &Keys) -> Pipeline {
+pub(super) fn probe(place: &LinkTarget, keys: &RedisKeys) -> Pipeline {
     let (text, keys) = (include_str!("../probe.lua"), names(place, keys));
     let mut pipeline = Pipeline::new();
     pipeline.cmd("SCRIPT").arg("LOAD").arg(text).ignore();
@@ -20,10 +20,10 @@ pub(super) fn probe(place: &Place, keys: &Keys) -> Pipeline {
 }
 
 /// Keys that a probe writes; they expire. A node of a cluster refuses the keys for a single server.
-fn names(place: &Place, keys: &Keys) -> [String; 2] {
+fn names(place: &LinkTarget, keys: &RedisKeys) -> [String; 2] {
     match place {
-        Place::Only(_) => ["probe", "{probe}:set"].map(|name| keys.one(name)),
-        Place::Node(_, _, tag) => {
+        LinkTarget::Only(_) => ["probe", "{probe}:set"].map(|name| keys.one(name)),
+        LinkTarget::Node(_, _, tag) => {
             let tag = tag.get();
             ["", ":set"].map(|end| keys.one(&format!("{{{tag}}}{end}")))
         }
@@ -31,12 +31,12 @@ fn names(place: &Place, keys: &Keys) -> [String; 2] {
 }
 
 /// Converts an error of a probe. A slot that has just moved to another node is no failure of this one.
-pub(super) fn judge(place: &Place, error: &RedisError, limit: Duration) -> Result<(), StoreError> {
+pub(super) fn judge(place: &LinkTarget, error: &RedisError, limit: Duration) -> Result<(), StoreError> {
     let has_moved = matches!(
         error.kind(),
         ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::TryAgain)
     );
-    if has_moved && matches!(place, Place::Node(..)) { Ok(()) } else { Err(explain(error, limit)) }
+    if has_moved && matches!(place, LinkTarget::Node(..)) { Ok(()) } else { Err(explain(error, limit)) }
 }
 
 #[cfg(test)]

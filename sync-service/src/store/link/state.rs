@@ -9,7 +9,7 @@ use crate::store::StoreError;
 
 /// A good connection.
 #[derive(Clone)]
-pub struct Open {
+pub struct OpenConnection {
     /// The connection itself.
     pub connection: MultiplexedConnection,
     /// Time limit of an answer: the store's time-out and the round trip.
@@ -18,7 +18,7 @@ pub struct Open {
     pub generation: u64,
 }
 
-impl Open {
+impl OpenConnection {
     /// Creates it for a connection that belongs to no link.
     pub fn new(connection: MultiplexedConnection, limit: Duration) -> Self {
         Self { connection, limit, generation: 0 }
@@ -27,13 +27,13 @@ impl Open {
 
 /// State of a connection.
 #[derive(Clone)]
-pub(super) enum State {
+pub(super) enum LinkState {
     Opening,
-    Up { open: Open, refused: Option<StoreError> },
+    Up { open: OpenConnection, refused: Option<StoreError> },
     Down(StoreError),
 }
 
-impl fmt::Debug for State {
+impl fmt::Debug for LinkState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Opening => f.write_str("Opening"),

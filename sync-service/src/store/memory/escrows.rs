@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use weir_budget::escrow::{Draw, Drawn, Escrow, EscrowId, NO_LEASE};
+use weir_budget::escrow::{AcquireRequest, AcquireResult, Escrow, EscrowId, NO_LEASE};
 
 /// Strict budgets of a store.
 ///
@@ -22,21 +22,27 @@ impl Escrows {
         Self { by_id: HashMap::new(), full: BTreeSet::new(), max }
     }
 
-    pub(super) fn draw(&mut self, now_us: u64, pop: &str, draw: &Draw) -> Drawn {
+    pub(super) fn acquire(&mut self, now_us: u64, pop: &str, draw: &AcquireRequest) -> AcquireResult {
         self.forget_expired(now_us);
         let Some((id, mut escrow)) = self.take(now_us, draw) else {
             let leases = vec![NO_LEASE; draw.claims.len()];
-            return Drawn { deficit_ns: draw.quota.fill_ns(), outstanding: 0, given: 0, now_us, leases };
+            return AcquireResult {
+                deficit_ns: draw.quota.fill_ns(),
+                outstanding: 0,
+                given: 0,
+                now_us,
+                leases,
+            };
         };
-        let drawn = escrow.draw(now_us, pop, draw);
+        let drawn = escrow.acquire(now_us, pop, draw);
         self.full.insert((escrow.full_us(), Arc::clone(&id)));
         self.by_id.insert(id, escrow);
         drawn
     }
 
-    /// Takes the strict budget of `draw` out of the store, or creates it. None if there is no room for a new
+    /// Takes the strict budget of `acquire` out of the store, or creates it. None if there is no room for a new
     /// one.
-    fn take(&mut self, now_us: u64, draw: &Draw) -> Option<(Arc<EscrowId>, Escrow)> {
+    fn take(&mut self, now_us: u64, draw: &AcquireRequest) -> Option<(Arc<EscrowId>, Escrow)> {
         let id = draw.escrow();
         if let Some((id, escrow)) = self.by_id.remove_entry(&id) {
             self.full.remove(&(escrow.full_us(), Arc::clone(&id)));
@@ -76,22 +82,29 @@ mod tests {
     use super::*;
     use weir_budget::budget::BudgetId;
     use weir_budget::escrow::{Claim, ENDED_KEPT_US};
-    use weir_wire::law::Law;
     use weir_wire::quota::{Period, Quota, Rate};
+    use weir_wire::refill_policy::RefillPolicy;
 
     const LEASE_US: u64 = 640_000;
     const HELD_US: u64 = 650_000;
 
     /// Draws 3 tokens of 5, which refill in a second each; returns what it got.
-    fn draw(escrows: &mut Escrows, now_us: u64, value: u8) -> u64 {
+    fn acquire(escrows: &mut Escrows, now_us: u64, value: u8) -> u64 {
         let quota = Quota::new(Rate::new(1, Period::Second).unwrap(), 5).unwrap();
         let id = BudgetId::new("r".into(), vec![value]);
         let claims = vec![Claim::of(now_us, 0, 3)];
         escrows
-            .draw(
+            .acquire(
                 now_us,
                 "fra1",
-                &Draw { id, quota, lease_us: LEASE_US, law: Law::Steady, window: None, claims },
+                &AcquireRequest {
+                    id,
+                    quota,
+                    lease_us: LEASE_US,
+                    refill_policy: RefillPolicy::Continuous,
+                    window: None,
+                    claims,
+                },
             )
             .given
     }
@@ -100,23 +113,23 @@ mod tests {
     #[test]
     fn a_newcomer_waits_until_another_is_full() {
         let mut escrows = Escrows::new(2);
-        assert_eq!([draw(&mut escrows, 1, 1), draw(&mut escrows, 2, 2)], [3, 3]);
+        assert_eq!([acquire(&mut escrows, 1, 1), acquire(&mut escrows, 2, 2)], [3, 3]);
         let full_us = 1 + HELD_US + 3_000_000;
-        assert_eq!(draw(&mut escrows, full_us - 1, 3), 0, "the others are still missing tokens");
+        assert_eq!(acquire(&mut escrows, full_us - 1, 3), 0, "the others are still missing tokens");
         assert_eq!(escrows.by_id.len(), 2);
-        assert_eq!(draw(&mut escrows, full_us, 3), 3, "by now the first is full");
-        assert_eq!(draw(&mut escrows, full_us, 1), 0);
+        assert_eq!(acquire(&mut escrows, full_us, 3), 3, "by now the first is full");
+        assert_eq!(acquire(&mut escrows, full_us, 1), 0);
         assert_eq!((escrows.by_id.len(), escrows.full.len()), (2, 2));
     }
 
     #[test]
     fn what_has_expired_is_forgotten() {
         let mut escrows = Escrows::new(9);
-        draw(&mut escrows, 1, 1);
+        acquire(&mut escrows, 1, 1);
         let expires_us = 1 + HELD_US + 3_000_000 + ENDED_KEPT_US;
-        draw(&mut escrows, expires_us - 1, 2);
+        acquire(&mut escrows, expires_us - 1, 2);
         assert_eq!(escrows.by_id.len(), 2);
-        draw(&mut escrows, expires_us, 2);
+        acquire(&mut escrows, expires_us, 2);
         assert_eq!((escrows.by_id.len(), escrows.full.len()), (1, 1));
     }
 }

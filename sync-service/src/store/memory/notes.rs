@@ -8,9 +8,9 @@ use crate::fleet::{NOTES_MAX, Note, Seen, seen};
 
 /// Notes by member and POP, each with its time.
 #[derive(Debug, Default)]
-pub(super) struct Notes(BTreeMap<(String, String), (PopNote, u64)>);
+pub(super) struct StoredPopNotes(BTreeMap<(String, String), (PopNote, u64)>);
 
-impl Notes {
+impl StoredPopNotes {
     pub(super) fn note(&mut self, now_us: u64, ttl_us: u64, member: &str, pops: &[PopNote]) {
         for note in pops {
             self.0.insert((member.to_owned(), note.pop.clone()), (note.clone(), now_us));

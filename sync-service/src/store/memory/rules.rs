@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::orders::millis;
-use crate::store::canary::{self, Change, Outcome};
-use crate::store::rules::{Kept, Put, Stored, VERSIONS_KEPT};
+use super::overrides::millis;
+use crate::store::canary::{self, CanaryChange, CanaryResult};
+use crate::store::rules::{NewVersion, Stored, StoredVersion, VERSIONS_KEPT};
 
 /// Kept versions, and the canary.
 #[derive(Debug, Default)]
-pub(super) struct Rules {
+pub(super) struct MemoryRules {
     versions: BTreeMap<u64, Version>,
     /// The first version, which may no longer be kept.
     first: u64,
     /// The last document that came from a file.
     file: Option<String>,
-    canary: Option<canary::Kept>,
+    canary: Option<canary::StoredCanary>,
     /// Number of the last canary.
     canaries: u64,
 }
@@ -27,9 +27,9 @@ struct Version {
     note: String,
 }
 
-impl Rules {
+impl MemoryRules {
     /// Stores a rule set at the time `since_1970`.
-    pub(super) fn put(&mut self, since_1970: Duration, put: &Put<'_>) -> Stored {
+    pub(super) fn put(&mut self, since_1970: Duration, put: &NewVersion<'_>) -> Stored {
         let current = self.version().unwrap_or_default();
         if put.expected.is_some_and(|expected| expected != current) {
             return Stored::Conflict(current);
@@ -64,45 +64,48 @@ impl Rules {
     }
 
     /// Begins or ends a canary at the time `since_1970`.
-    pub(super) fn change_canary(&mut self, since_1970: Duration, change: &Change<'_>) -> Outcome {
+    pub(super) fn change_canary(&mut self, since_1970: Duration, change: &CanaryChange<'_>) -> CanaryResult {
         let (current, now_ms) = (self.version().unwrap_or_default(), millis(since_1970));
         let runs = self.canary.as_ref().map(|canary| canary.id);
         match *change {
-            Change::Begin { document, text, expected } => {
+            CanaryChange::Begin { document, text, expected } => {
                 if current == 0 || expected.is_some_and(|expected| expected != current) {
-                    return Outcome::Conflict(current);
+                    return CanaryResult::Conflict(current);
                 }
                 if let Some(id) = runs {
-                    return Outcome::Runs(id);
+                    return CanaryResult::Runs(id);
                 }
                 let id = now_ms.max(self.canaries + 1);
                 let (text, document) = (text.to_owned(), document.to_owned());
-                (self.canary, self.canaries) = (Some(canary::Kept { id, at_ms: now_ms, text, document }), id);
-                Outcome::Begun(id)
+                (self.canary, self.canaries) =
+                    (Some(canary::StoredCanary { id, at_ms: now_ms, text, document }), id);
+                CanaryResult::Begun(id)
             }
-            Change::Promote { id, note } => match self.end(id) {
-                Ok(canary) => Outcome::Put(self.add(since_1970, canary.document, note)),
+            CanaryChange::Promote { id, note } => match self.end(id) {
+                Ok(canary) => CanaryResult::Put(self.add(since_1970, canary.document, note)),
                 Err(outcome) => outcome,
             },
-            Change::TakeBack { id } => {
-                self.end(id).map_or_else(|outcome| outcome, |canary| Outcome::TakenBack(canary.id))
+            CanaryChange::TakeBack { id } => {
+                self.end(id).map_or_else(|outcome| outcome, |canary| CanaryResult::TakenBack(canary.id))
             }
-            Change::PutOver { expected, .. } if expected != current => Outcome::Conflict(current),
-            Change::PutOver { document, note, .. } => {
+            CanaryChange::PutOver { expected, .. } if expected != current => CanaryResult::Conflict(current),
+            CanaryChange::PutOver { document, note, .. } => {
                 self.canary = None;
-                Outcome::Put(self.add(since_1970, document.to_owned(), note))
+                CanaryResult::Put(self.add(since_1970, document.to_owned(), note))
             }
         }
     }
 
     /// Ends the canary. If a number is given, it must be the canary's.
-    fn end(&mut self, id: Option<u64>) -> Result<canary::Kept, Outcome> {
+    fn end(&mut self, id: Option<u64>) -> Result<canary::StoredCanary, CanaryResult> {
         let canary = self.canary.take_if(|canary| id.is_none_or(|id| id == canary.id));
-        canary.ok_or_else(|| self.canary.as_ref().map_or(Outcome::Missing, |canary| Outcome::Runs(canary.id)))
+        canary.ok_or_else(|| {
+            self.canary.as_ref().map_or(CanaryResult::Missing, |canary| CanaryResult::Runs(canary.id))
+        })
     }
 
     /// The current canary.
-    pub(super) fn canary(&self) -> Option<&canary::Kept> {
+    pub(super) fn canary(&self) -> Option<&canary::StoredCanary> {
         self.canary.as_ref()
     }
 
@@ -115,10 +118,10 @@ impl Rules {
     }
 
     /// Kept versions, the newest first.
-    pub(super) fn kept(&self) -> Vec<Kept> {
+    pub(super) fn kept(&self) -> Vec<StoredVersion> {
         let kept = |(&version, of): (&u64, &Version)| {
             let short = version.saturating_sub(self.first) + 1;
-            Kept { version, short, at_s: of.at_s, note: of.note.clone() }
+            StoredVersion { version, short, at_s: of.at_s, note: of.note.clone() }
         };
         self.versions.iter().rev().map(kept).collect()
     }

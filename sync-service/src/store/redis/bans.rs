@@ -1,23 +1,23 @@
 //! Bans in Redis: two sorted sets, changed by one script.
 
-use weir_budget::ban::{BANS_KEPT_MAX, BanList, BannedKey, FORGOTTEN, Said};
+use weir_budget::ban::{BANS_KEPT_MAX, BanList, BanState, BannedKey, FORGOTTEN};
 use weir_wire::messages::BAN_MS_MAX;
 
 use super::changed_list::ChangedList;
-use super::exchange::Call;
+use super::exchange::RoutedCommand;
 use super::script::{Lua, with_maxima};
-use crate::store::keys::Keys;
+use crate::store::keys::RedisKeys;
 
 /// Names of the list and of the times of its latest changes, in one cluster slot.
-fn names(keys: &Keys) -> [String; 2] {
+fn names(keys: &RedisKeys) -> [String; 2] {
     ["{boxed}", "{boxed}:changed"].map(|name| keys.one(name))
 }
 
 /// Answer of the script: `now_us`, and keys with the ends of their bans.
-pub(super) type Row = (u64, Vec<(String, u64)>);
+pub(super) type BanRow = (u64, Vec<(String, u64)>);
 
 /// Bans on the list.
-pub(super) type Known = ChangedList<BanList>;
+pub(super) type KnownBans = ChangedList<BanList>;
 
 /// The script, preceded by its limits.
 pub(super) fn script() -> String {
@@ -26,11 +26,11 @@ pub(super) fn script() -> String {
 }
 
 /// Creates a call of the script.
-pub(super) fn call(script: &Lua, keys: &Keys, since_ms: u64, mine: &[BannedKey]) -> Call {
-    let mut call = Call::of(script, &names(keys));
+pub(super) fn call(script: &Lua, keys: &RedisKeys, since_ms: u64, mine: &[BannedKey]) -> RoutedCommand {
+    let mut call = RoutedCommand::of(script, &names(keys));
     call.arg(since_ms * 1_000);
     for key in mine {
-        let order = if key.said == Said::Ordered { "!" } else { "" };
+        let order = if key.said == BanState::Ordered { "!" } else { "" };
         let for_us = u64::from(key.for_ms.min(BAN_MS_MAX)) * 1_000;
         call.arg(format!("{order}{for_us}")).arg(key.to_string());
     }
@@ -38,7 +38,7 @@ pub(super) fn call(script: &Lua, keys: &Keys, since_ms: u64, mine: &[BannedKey])
 }
 
 /// Applies the script's answer with the changes since `since_ms`; returns all bans.
-pub(super) fn list(known: &Known, since_ms: u64, (now_us, rows): &Row) -> Vec<BannedKey> {
+pub(super) fn list(known: &KnownBans, since_ms: u64, (now_us, rows): &BanRow) -> Vec<BannedKey> {
     known.heard(since_ms, now_us / 1_000, |list| {
         for (text, until_us) in rows {
             // Keys that cannot be parsed are from a newer version or another program.

@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use weir_budget::budget::{
     Account, CHARGE_TOKENS_MAX, COUNT_MAX, Charge, DEFICIT_NS_MAX, Demand, FORGOTTEN_US_MAX, GRACE_US,
-    KEPT_US_MAX, LENIENCE_US, LOOK_US, MEMBER_IDLE_US, MEMBERS_MAX, Member, SOURCES_KEPT, SOURCES_MAX,
+    KEPT_US_MAX, LENIENCE_US, LOOK_US, MEMBER_IDLE_US, MEMBERS_MAX, ReplicaDemand, SOURCES_KEPT, SOURCES_MAX,
     STEP_KEPT_US, STEP_US, keep_us,
 };
-use weir_budget::plan::Entry;
-use weir_budget::source::{DELAY_US_MAX, MADE_MS_MAX, PACE_US};
-use weir_budget::spill::{SPILL_KEPT_US, SPILLS_MAX};
-use weir_budget::spread::{
+use weir_budget::fan_out::{
     AGAIN_MIN, SPREAD_DEBT_US_MAX, SPREAD_KEPT_US, SPREAD_MAX, SPREAD_MOMENT_US, fill_us,
 };
+use weir_budget::plan::PlanEntry;
+use weir_budget::source::{DELAY_US_MAX, MADE_MS_MAX, PACE_US};
 use weir_budget::text::Hex;
+use weir_budget::unused_refill::{SPILL_KEPT_US, SPILLS_MAX};
 use weir_wire::quota::Quota;
 
-use super::exchange::Call;
+use super::exchange::RoutedCommand;
 use super::script::{Lua, with_maxima};
 use crate::store::StoreError;
 use crate::store::clock::{DOUBLE, TOLD, add_doubles, doubles, whole};
@@ -91,7 +91,7 @@ pub struct Charging {
 
 /// Parts of the accounts that are not in the answer to a call.
 #[derive(Debug)]
-pub struct Says {
+pub struct ImpliedReply {
     member: Arc<str>,
     /// Demand of the member, one for each POP's counts, budget by budget.
     demands: Vec<Vec<Demand>>,
@@ -107,7 +107,7 @@ pub struct Arguments {
     /// Last argument, after the bounds of the store's clock.
     pub tail: Vec<u8>,
     /// Parts of the accounts that are not in the answer.
-    pub says: Says,
+    pub says: ImpliedReply,
 }
 
 impl Charging {
@@ -173,7 +173,7 @@ impl Charging {
     /// Arguments of a call with these charges, which are of one member.
     pub fn arguments(charges: Vec<Self>) -> Arguments {
         let member = charges.first().map(|charge| Arc::clone(&charge.member)).unwrap_or_default();
-        let says = Says { member, demands: Vec::with_capacity(charges.len()) };
+        let says = ImpliedReply { member, demands: Vec::with_capacity(charges.len()) };
         let texts = vec![String::from(&*says.member)];
         let mut all = Arguments { keys: Vec::with_capacity(charges.len()), texts, tail: Vec::new(), says };
         for charge in charges {
@@ -187,11 +187,11 @@ impl Charging {
 
     /// Call of `script` with these charges, which are of one member and, in a cluster, of one slot. Also
     /// returns the parts of the accounts that are not in the answer.
-    pub(super) fn call(script: &Lua, charges: Vec<Self>) -> (Call, Says) {
+    pub(super) fn call(script: &Lua, charges: Vec<Self>) -> (RoutedCommand, ImpliedReply) {
         let Arguments { keys, texts, tail, says } = Self::arguments(charges);
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         let bytes = texts.iter().map(String::len).sum::<usize>() + tail.len() + TOLD * DOUBLE;
-        let mut call = Call::with_room(script, &keys, texts.len() + 1, bytes);
+        let mut call = RoutedCommand::with_room(script, &keys, texts.len() + 1, bytes);
         call.arg(texts);
         call.tail = tail;
         (call, says)
@@ -218,11 +218,11 @@ fn source_name(pop: &str) -> Cow<'_, str> {
 }
 
 /// Accounts from the script's answer, for each budget and each POP.
-pub fn accounts(said: &[u8], says: Says) -> Result<Vec<Vec<Account>>, StoreError> {
+pub fn accounts(said: &[u8], says: ImpliedReply) -> Result<Vec<Vec<Account>>, StoreError> {
     read_accounts(said, says).ok_or(StoreError::Nonsense("an account that cannot be read"))
 }
 
-fn read_accounts(said: &[u8], says: Says) -> Option<Vec<Vec<Account>>> {
+fn read_accounts(said: &[u8], says: ImpliedReply) -> Option<Vec<Vec<Account>>> {
     let (now_us, mut said) = said.split_at_checked(DOUBLE)?;
     let now_us = whole(now_us)?;
     let read = |demands| read_budget(&mut said, now_us, &says.member, demands);
@@ -263,14 +263,14 @@ fn read_budget(
 }
 
 /// Maximum time for which Redis keeps the budget without another charge.
-pub(super) fn kept(entry: &Entry, account: &Account) -> Duration {
+pub(super) fn kept(entry: &PlanEntry, account: &Account) -> Duration {
     let is_remembered = account.spread > 0 || account.deficit_ns > entry.quota.fill_ns();
     let longer_us = if is_remembered { SPREAD_KEPT_US + STEP_KEPT_US } else { 0 };
     Duration::from_micros(keep_us(account.deficit_ns).saturating_add(longer_us).min(KEPT_US_MAX))
 }
 
 /// Parses a budget's members; its own clock is at `own_us`. One of them is `known`, whose name is shared.
-fn read_members(mut bytes: &[u8], own_us: u64, known: &Arc<str>) -> Option<Vec<Member>> {
+fn read_members(mut bytes: &[u8], own_us: u64, known: &Arc<str>) -> Option<Vec<ReplicaDemand>> {
     let mut members = Vec::with_capacity(1);
     while let Some((len, rest)) = bytes.split_first() {
         let (name, rest) = rest.split_at_checked(usize::from(*len))?;
@@ -280,7 +280,7 @@ fn read_members(mut bytes: &[u8], own_us: u64, known: &Arc<str>) -> Option<Vec<M
         let demand = Demand { milli, askers: u32::try_from(askers).ok()? };
         let is_known = name == known.as_bytes();
         let name = if is_known { Arc::clone(known) } else { str::from_utf8(name).ok()?.into() };
-        members.push(Member { name, demand, age_us: own_us.saturating_sub(at_us) });
+        members.push(ReplicaDemand { name, demand, age_us: own_us.saturating_sub(at_us) });
         bytes = rest;
     }
     Some(members)

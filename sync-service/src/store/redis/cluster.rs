@@ -12,13 +12,13 @@ use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 
-use super::exchange::{Call, error_kind};
+use super::exchange::{RoutedCommand, error_kind};
 use super::nodes::Nodes;
 use super::reach::Reach;
 use super::script::Lua;
 use super::server::{Manner, Server};
 use crate::store::address::Node;
-use crate::store::link::Open;
+use crate::store::link::OpenConnection;
 use crate::store::{Master, StoreError};
 
 /// Number of times that a call is sent again if a server could not take it.
@@ -37,7 +37,7 @@ pub(super) struct Cluster {
 struct Waiting {
     /// Its index among all calls.
     at: usize,
-    call: Call,
+    call: RoutedCommand,
     /// Node to send it to, if that differs from the node of its slot.
     redirected: Option<Node>,
 }
@@ -48,7 +48,7 @@ type Came = Result<(Value, Arc<Way>), StoreError>;
 /// The server and the connection that an answer came from.
 struct Way {
     server: Arc<Server>,
-    open: Open,
+    open: OpenConnection,
 }
 
 impl Drop for Cluster {
@@ -67,7 +67,7 @@ impl Cluster {
     /// Sends `calls` of `script`; returns their results in order.
     pub(super) async fn send(
         &self,
-        calls: Vec<Call>,
+        calls: Vec<RoutedCommand>,
         script: &Arc<Lua>,
         manner: Manner,
     ) -> Vec<Result<Value, StoreError>> {

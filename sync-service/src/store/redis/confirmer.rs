@@ -15,9 +15,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::exchange::{Call, add_wait, confirmed, exchange};
+use super::exchange::{RoutedCommand, add_wait, confirmed, exchange};
 use super::script::Lua;
-use crate::store::link::{Episode, Link, Open};
+use crate::store::link::{Episode, Link, OpenConnection};
 use crate::store::{Master, StoreError};
 
 /// Maximum number of reports whose draws wait to be sent.
@@ -46,7 +46,7 @@ pub(super) struct Confirmer {
 
 /// Draws of one report.
 struct Asked {
-    calls: Vec<Call>,
+    calls: Vec<RoutedCommand>,
     answer: oneshot::Sender<Came>,
 }
 
@@ -77,7 +77,7 @@ impl Confirmer {
     }
 
     /// Sends `calls`; returns their results once a replica has them.
-    pub(super) async fn send(&self, calls: Vec<Call>) -> Came {
+    pub(super) async fn send(&self, calls: Vec<RoutedCommand>) -> Came {
         let (answer, answered) = oneshot::channel();
         // The receiver lives as long as this sender.
         let _ = self.asked.send(Asked { calls, answer }).await;
@@ -123,7 +123,7 @@ impl Work {
             let calls: Vec<_> = asked.iter_mut().map(|asked| take(&mut asked.calls)).collect();
             let counts: Vec<_> = calls.iter().map(Vec::len).collect();
             let came = self.trip(calls.into_iter().flatten().collect()).await;
-            self.hear(came.as_ref().err());
+            self.observe(came.as_ref().err());
             let mut rest = came.map(Vec::into_iter);
             for (asked, count) in asked.into_iter().zip(counts) {
                 let its_own = rest.as_mut().map(|rest| rest.take(count).collect());
@@ -156,7 +156,7 @@ impl Work {
     }
 
     /// Sends `calls` together, or a probe if there are none.
-    async fn trip(&mut self, calls: Vec<Call>) -> Came {
+    async fn trip(&mut self, calls: Vec<RoutedCommand>) -> Came {
         let open = self.open().await?;
         let limit = open.limit + self.wait + LATE;
         let sent = async {
@@ -175,7 +175,7 @@ impl Work {
     }
 
     /// Sends a probe, and waits for a replica to have its writes.
-    async fn probe(&self, open: &Open) -> Came {
+    async fn probe(&self, open: &OpenConnection) -> Came {
         let mut probe = self.link.probe();
         add_wait(&mut probe, self.wait);
         match probe.query_async(&mut open.connection.clone()).await {
@@ -186,7 +186,7 @@ impl Work {
     }
 
     /// The connection that waits, opened anew for each new connection of the link.
-    async fn open(&mut self) -> Result<Open, StoreError> {
+    async fn open(&mut self) -> Result<OpenConnection, StoreError> {
         let open = self.link.connection()?;
         if self.beside != open.generation {
             (self.beside, self.own) = (open.generation, None);
@@ -195,17 +195,17 @@ impl Work {
             Some(own) => own,
             None => self.open_anew(&open).await?,
         };
-        Ok(Open { connection: own, ..open })
+        Ok(OpenConnection { connection: own, ..open })
     }
 
-    async fn open_anew(&mut self, beside: &Open) -> Result<MultiplexedConnection, StoreError> {
+    async fn open_anew(&mut self, beside: &OpenConnection) -> Result<MultiplexedConnection, StoreError> {
         let (server, connection) = self.link.another(beside).await?;
         self.said.send_modify(|master| master.server = server);
         Ok(self.own.insert(connection).clone())
     }
 
     /// Records the result of an exchange with a replica; `failed` is its error.
-    fn hear(&mut self, failed: Option<&StoreError>) {
+    fn observe(&mut self, failed: Option<&StoreError>) {
         let server = self.said.borrow().server.clone();
         match failed {
             None if self.episode.is_over(Instant::now()) => {

@@ -7,8 +7,8 @@ use redis::{Arg, Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, ToRedisA
 
 use super::script::Lua;
 use crate::store::StoreError;
-use crate::store::clock::{Way, late_us};
-use crate::store::link::{Link, Open};
+use crate::store::clock::{Route, late_us};
+use crate::store::link::{Link, OpenConnection};
 use crate::store::trouble::explain;
 
 /// The command that runs a script.
@@ -20,7 +20,7 @@ const ASKING: &str = "ASKING";
 
 /// A command, and the key that selects the server of a cluster.
 #[derive(Clone, Debug)]
-pub(super) struct Call {
+pub(super) struct RoutedCommand {
     pub(super) key: String,
     pub(super) command: Cmd,
     /// End of its last argument, after the bounds of the server's clock, if its script takes them.
@@ -29,7 +29,7 @@ pub(super) struct Call {
     pub(super) is_asking: bool,
 }
 
-impl Call {
+impl RoutedCommand {
     /// Creates a command for the server of `key`.
     pub(super) fn new(name: &str, key: &str) -> Self {
         Self { key: key.to_owned(), command: redis::cmd(name), tail: Vec::new(), is_asking: false }
@@ -74,12 +74,12 @@ impl Call {
 /// `wait`, answers count only once a replica has the calls' effects, and it may take that time.
 pub(super) async fn exchange(
     link: &Link,
-    open: &Open,
-    mut calls: Vec<Call>,
+    open: &OpenConnection,
+    mut calls: Vec<RoutedCommand>,
     script: &Lua,
     wait: Option<Duration>,
 ) -> Result<Vec<Value>, StoreError> {
-    let told = script.way().map(|way| (link.clock.tell(), way));
+    let told = script.way().map(|way| (link.clock.bounds_sent(), way));
     if let Some((told, way)) = told {
         for call in &mut calls {
             told.add_to(&mut call.command, way, &call.tail);
@@ -96,7 +96,7 @@ pub(super) async fn exchange(
         places.into_iter().zip(again).for_each(|(place, value)| *place = value);
     }
     if let Some((told, way)) = told {
-        link.clock.hear(told, &values, way);
+        link.clock.observe(told, &values, way);
         send_late_again(link, open, &first, (wait, way), &mut values).await?;
     }
     Ok(values)
@@ -105,22 +105,22 @@ pub(super) async fn exchange(
 /// Sends the calls once more that were refused as late, now that the server's clock is known.
 async fn send_late_again(
     link: &Link,
-    open: &Open,
+    open: &OpenConnection,
     first: &Pipeline,
-    (wait, way): (Option<Duration>, Way),
+    (wait, way): (Option<Duration>, Route),
     values: &mut [Value],
 ) -> Result<(), StoreError> {
     let late: Vec<_> = sent(first).zip(values).filter(|(_, value)| late_us(value).is_some()).collect();
     if late.is_empty() {
         return Ok(());
     }
-    let told = link.clock.tell();
+    let told = link.clock.bounds_sent();
     let (calls, places): (Vec<_>, Vec<_>) = late
         .into_iter()
         .map(|((call, is_asking), place)| ((told.instead(call, way), is_asking), place))
         .unzip();
     let again = query(&mut pipeline(None, calls.into_iter()), open, wait).await?;
-    link.clock.hear(told, &again, way);
+    link.clock.observe(told, &again, way);
     places.into_iter().zip(again).for_each(|(place, value)| *place = value);
     Ok(())
 }
@@ -162,7 +162,11 @@ fn sent(pipeline: &Pipeline) -> impl Iterator<Item = (&Cmd, bool)> {
 
 /// Sends `calls` and returns their answers, including errors. With `wait`, they count only once a replica has
 /// their effects.
-async fn query(calls: &mut Pipeline, open: &Open, wait: Option<Duration>) -> Result<Vec<Value>, StoreError> {
+async fn query(
+    calls: &mut Pipeline,
+    open: &OpenConnection,
+    wait: Option<Duration>,
+) -> Result<Vec<Value>, StoreError> {
     if let Some(wait) = wait {
         add_wait(calls, wait);
     }
@@ -182,7 +186,7 @@ pub(super) fn add_wait(calls: &mut Pipeline, wait: Duration) {
 /// Answers of a pipeline that ended in `WAIT`; an error if no replica confirmed.
 pub(super) fn confirmed(
     mut values: Vec<Value>,
-    open: &Open,
+    open: &OpenConnection,
     wait: Duration,
 ) -> Result<Vec<Value>, StoreError> {
     match values.pop() {

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use weir_budget::pops::PopNote;
 
-use super::exchange::Call;
+use super::exchange::RoutedCommand;
 use super::script::{Lua, with_maxima};
 use super::servers::Servers;
 use crate::fleet::{NOTES_MAX, Note, Seen, seen};
 use crate::store::StoreError;
-use crate::store::keys::Keys;
+use crate::store::keys::RedisKeys;
 
 /// Name of the sorted set.
 const NOTES: &str = "fleet";
@@ -23,14 +23,14 @@ pub(super) fn script() -> String {
 pub(super) async fn note(
     servers: &Servers,
     script: &Arc<Lua>,
-    keys: &Keys,
+    keys: &RedisKeys,
     ttl_us: u64,
     (member, pops): (&str, &[PopNote]),
 ) -> Result<(), StoreError> {
     if pops.is_empty() {
         return Ok(());
     }
-    let mut call = Call::of(script, &[keys.one(NOTES)]);
+    let mut call = RoutedCommand::of(script, &[keys.one(NOTES)]);
     call.arg(ttl_us);
     for pop in pops {
         call.arg(format!("{member} {} {} {}", pop.version, pop.refused, pop.pop));
@@ -41,13 +41,13 @@ pub(super) async fn note(
 pub(super) async fn read(
     servers: &Servers,
     script: &Arc<Lua>,
-    keys: &Keys,
+    keys: &RedisKeys,
     ttl_us: u64,
 ) -> Result<Vec<Seen>, StoreError> {
     let notes = keys.one(NOTES);
     // Time of the server that has the notes.
-    let (s, us): (u64, u64) = servers.send_one(Call::new("TIME", &notes), script).await?;
-    let mut range = Call::new("ZRANGE", &notes);
+    let (s, us): (u64, u64) = servers.send_one(RoutedCommand::new("TIME", &notes), script).await?;
+    let mut range = RoutedCommand::new("ZRANGE", &notes);
     range.arg(&notes).arg(0).arg(-1).arg("WITHSCORES");
     let rows: Vec<(String, f64)> = servers.send_one(range, script).await?;
     let now_us = s.saturating_mul(1_000_000).saturating_add(us);

@@ -15,10 +15,10 @@ use tokio::time::{Instant, sleep, timeout};
 use super::confirmer::patience;
 use super::reach::Reach;
 use super::server::Server;
-use super::slots::{Slots, View, slot_of};
+use super::slots::{SlotMap, View, slot_of};
 use crate::store::address::Node;
 use crate::store::dial::connect;
-use crate::store::link::{Episode, Open, Place, Tag};
+use crate::store::link::{Episode, HashTag, LinkTarget, OpenConnection};
 use crate::store::trouble::explain;
 use crate::store::{Master, StoreError};
 
@@ -44,7 +44,7 @@ pub(super) struct Nodes {
 
 #[derive(Debug)]
 struct Shards {
-    slots: Slots,
+    slots: SlotMap,
     links: BTreeMap<Node, Shard>,
     /// Reason why the map of slots is unknown.
     trouble: StoreError,
@@ -53,7 +53,7 @@ struct Shards {
 #[derive(Clone, Debug)]
 struct Shard {
     server: Arc<Server>,
-    tag: Arc<Tag>,
+    tag: Arc<HashTag>,
     /// Time of its last call.
     used_at: Instant,
 }
@@ -61,7 +61,7 @@ struct Shard {
 impl Nodes {
     pub(super) fn new(reach: Reach) -> Self {
         let shards =
-            Shards { slots: Slots::default(), links: BTreeMap::new(), trouble: StoreError::Connecting };
+            Shards { slots: SlotMap::default(), links: BTreeMap::new(), trouble: StoreError::Connecting };
         let shards = Mutex::new(shards);
         Self { reach, shards, stale: Notify::new(), is_lack_told: AtomicBool::new(false) }
     }
@@ -194,7 +194,7 @@ impl Nodes {
         let asking = async {
             let client = self.reach.dialer.client_of(seed).await?;
             let connection = connect(&client, SEED_TIMEOUT).await?;
-            ask_view(&Open::new(connection, SEED_TIMEOUT), &seed.host).await
+            ask_view(&OpenConnection::new(connection, SEED_TIMEOUT), &seed.host).await
         };
         let slow =
             || StoreError::Unreachable(format!("{seed} takes no connection, or does not answer on it"));
@@ -229,8 +229,8 @@ impl Nodes {
     }
 
     fn connect(&self, node: &Node, tag: &str) -> Shard {
-        let tag = Arc::new(Tag::new(tag));
-        let place = Place::Node(Arc::clone(&self.reach.dialer), node.clone(), Arc::clone(&tag));
+        let tag = Arc::new(HashTag::new(tag));
+        let place = LinkTarget::Node(Arc::clone(&self.reach.dialer), node.clone(), Arc::clone(&tag));
         Shard { server: Arc::new(self.reach.server(place)), tag, used_at: Instant::now() }
     }
 
@@ -262,7 +262,7 @@ async fn all<T: Send + 'static>(
 }
 
 /// Reads the view of the node at `host`.
-async fn ask_view(open: &Open, host: &str) -> Result<View, StoreError> {
+async fn ask_view(open: &OpenConnection, host: &str) -> Result<View, StoreError> {
     let mut questions = redis::pipe();
     questions.cmd("CLUSTER").arg("INFO").cmd("CLUSTER").arg("SLOTS").ignore_errors();
     let mut connection = open.connection.clone();
@@ -288,14 +288,14 @@ mod tests {
     use super::*;
     use crate::store::address::NodeMap;
     use crate::store::clock::Clocks;
-    use crate::store::dial::{Dialer, Files};
+    use crate::store::dial::{Dialer, LoginFiles};
 
     #[tokio::test]
     async fn a_master_that_was_left_and_connected_to_again_is_left_again() {
         // Nobody listens there.
-        let dialer = Dialer::new("redis+cluster://127.0.0.1:1", Files::default(), NodeMap::default());
+        let dialer = Dialer::new("redis+cluster://127.0.0.1:1", LoginFiles::default(), NodeMap::default());
         let nodes = Nodes::new(Reach {
-            keys: crate::store::keys::Keys::default(),
+            keys: crate::store::keys::RedisKeys::default(),
             dialer: Arc::new(dialer.unwrap()),
             response_timeout: SEED_TIMEOUT,
             scripts: Arc::from([]),

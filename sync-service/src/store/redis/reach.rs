@@ -8,15 +8,15 @@ use super::script::Lua;
 use super::server::Server;
 use crate::store::clock::{Clocks, ServerClock};
 use crate::store::dial::Dialer;
-use crate::store::keys::Keys;
-use crate::store::link::{Link, Place};
+use crate::store::keys::RedisKeys;
+use crate::store::link::{Link, LinkTarget};
 
 /// Settings for reaching servers.
 #[derive(Clone, Debug)]
 pub(super) struct Reach {
     pub(super) dialer: Arc<Dialer>,
     /// Names of the keys there.
-    pub(super) keys: Keys,
+    pub(super) keys: RedisKeys,
     /// Time-out of an answer, in addition to the round trip.
     pub(super) response_timeout: Duration,
     /// Scripts that are loaded on each new connection.
@@ -29,7 +29,7 @@ pub(super) struct Reach {
 
 impl Reach {
     /// Creates a server at `place`, and starts connecting. Must be called inside a tokio runtime.
-    pub(super) fn server(&self, place: Place) -> Server {
+    pub(super) fn server(&self, place: LinkTarget) -> Server {
         let clock = ServerClock::new(Arc::clone(&self.clocks));
         let (keys, scripts) = (self.keys.clone(), Arc::clone(&self.scripts));
         let link = Arc::new(Link::new(place, keys, self.response_timeout, scripts, clock));

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::exchange::Call;
+use super::exchange::RoutedCommand;
 use super::script::{Lua, with_maxima};
 use super::servers::Servers;
 use crate::store::StoreError;
-use crate::store::canary::{self, Change, Outcome};
-use crate::store::keys::Keys;
-use crate::store::rules::{Kept, Put, Stored, VERSIONS_KEPT};
+use crate::store::canary::{self, CanaryChange, CanaryResult};
+use crate::store::keys::RedisKeys;
+use crate::store::rules::{NewVersion, Stored, StoredVersion, VERSIONS_KEPT};
 
 /// Name of the rule sets' hash.
 pub(super) const RULES: &str = "rules";
@@ -21,10 +21,10 @@ pub(super) fn script() -> String {
 pub(super) async fn put(
     servers: &Servers,
     script: &Arc<Lua>,
-    keys: &Keys,
-    put: &Put<'_>,
+    keys: &RedisKeys,
+    put: &NewVersion<'_>,
 ) -> Result<Stored, StoreError> {
-    let mut call = Call::of(script, &[keys.one(RULES)]);
+    let mut call = RoutedCommand::of(script, &[keys.one(RULES)]);
     call.arg("put").arg(put.document).arg(or_empty(put.expected));
     call.arg(put.note).arg(u8::from(put.from_file)).arg("");
     match servers.send_one(call, script).await? {
@@ -39,31 +39,31 @@ pub(super) async fn put(
 pub(super) async fn change_canary(
     servers: &Servers,
     script: &Arc<Lua>,
-    keys: &Keys,
-    change: &Change<'_>,
-) -> Result<Outcome, StoreError> {
-    let mut call = Call::of(script, &[keys.one(RULES)]);
+    keys: &RedisKeys,
+    change: &CanaryChange<'_>,
+) -> Result<CanaryResult, StoreError> {
+    let mut call = RoutedCommand::of(script, &[keys.one(RULES)]);
     match *change {
-        Change::Begin { document, text, expected } => {
+        CanaryChange::Begin { document, text, expected } => {
             call.arg("begin").arg(document).arg(or_empty(expected)).arg(text).arg(0).arg("");
         }
-        Change::Promote { id, note } => {
+        CanaryChange::Promote { id, note } => {
             call.arg("promote").arg("").arg("").arg(note).arg(0).arg(or_empty(id));
         }
-        Change::TakeBack { id } => {
+        CanaryChange::TakeBack { id } => {
             call.arg("take back").arg("").arg("").arg("").arg(0).arg(or_empty(id));
         }
-        Change::PutOver { document, expected, note } => {
+        CanaryChange::PutOver { document, expected, note } => {
             call.arg("put over").arg(document).arg(expected).arg(note).arg(0).arg("");
         }
     }
     match servers.send_one(call, script).await? {
-        (1, version) => Ok(Outcome::Put(version)),
-        (2, id) => Ok(Outcome::Begun(id)),
-        (3, id) => Ok(Outcome::TakenBack(id)),
-        (-1, version) => Ok(Outcome::Conflict(version)),
-        (-2, id) => Ok(Outcome::Runs(id)),
-        (-3, 0) => Ok(Outcome::Missing),
+        (1, version) => Ok(CanaryResult::Put(version)),
+        (2, id) => Ok(CanaryResult::Begun(id)),
+        (3, id) => Ok(CanaryResult::TakenBack(id)),
+        (-1, version) => Ok(CanaryResult::Conflict(version)),
+        (-2, id) => Ok(CanaryResult::Runs(id)),
+        (-3, 0) => Ok(CanaryResult::Missing),
         _ => Err(StoreError::Nonsense("another outcome of a change of the canary")),
     }
 }
@@ -71,16 +71,16 @@ pub(super) async fn change_canary(
 pub(super) async fn canary(
     servers: &Servers,
     script: &Arc<Lua>,
-    keys: &Keys,
-) -> Result<Option<canary::Kept>, StoreError> {
+    keys: &RedisKeys,
+) -> Result<Option<canary::StoredCanary>, StoreError> {
     let rules = keys.one(RULES);
-    let mut call = Call::new("HMGET", &rules);
+    let mut call = RoutedCommand::new("HMGET", &rules);
     call.arg(&rules).arg("canary").arg("canary:note").arg("canary:document");
     let row: (Option<u64>, Option<String>, Option<String>) = servers.send_one(call, script).await?;
     let (Some(id), Some(note), Some(document)) = row else { return Ok(None) };
     let (at_ms, text) = note.split_once(' ').unwrap_or_default();
     let at_ms = at_ms.parse().map_err(|_| StoreError::Nonsense("a canary without a time"))?;
-    Ok(Some(canary::Kept { id, at_ms, text: text.to_owned(), document }))
+    Ok(Some(canary::StoredCanary { id, at_ms, text: text.to_owned(), document }))
 }
 
 /// A number as text; empty if there is none.
@@ -91,10 +91,10 @@ fn or_empty(number: Option<u64>) -> String {
 pub(super) async fn version(
     servers: &Servers,
     script: &Arc<Lua>,
-    keys: &Keys,
+    keys: &RedisKeys,
 ) -> Result<Option<u64>, StoreError> {
     let rules = keys.one(RULES);
-    let mut call = Call::new("HGET", &rules);
+    let mut call = RoutedCommand::new("HGET", &rules);
     call.arg(&rules).arg("current");
     servers.send_one(call, script).await
 }
@@ -102,20 +102,24 @@ pub(super) async fn version(
 pub(super) async fn document(
     servers: &Servers,
     script: &Arc<Lua>,
-    keys: &Keys,
+    keys: &RedisKeys,
     version: u64,
 ) -> Result<Option<String>, StoreError> {
     let rules = keys.one(RULES);
-    let mut call = Call::new("HGET", &rules);
+    let mut call = RoutedCommand::new("HGET", &rules);
     call.arg(&rules).arg(format!("document:{version}"));
     servers.send_one(call, script).await
 }
 
-pub(super) async fn kept(servers: &Servers, script: &Arc<Lua>, keys: &Keys) -> Result<Vec<Kept>, StoreError> {
+pub(super) async fn kept(
+    servers: &Servers,
+    script: &Arc<Lua>,
+    keys: &RedisKeys,
+) -> Result<Vec<StoredVersion>, StoreError> {
     let Some(current) = version(servers, script, keys).await? else { return Ok(Vec::new()) };
     let versions = (0..VERSIONS_KEPT as u64).map_while(|back| current.checked_sub(back));
     let rules = keys.one(RULES);
-    let mut call = Call::new("HMGET", &rules);
+    let mut call = RoutedCommand::new("HMGET", &rules);
     call.arg(&rules).arg("first");
     for version in versions.clone() {
         call.arg(format!("note:{version}"));
@@ -126,7 +130,7 @@ pub(super) async fn kept(servers: &Servers, script: &Arc<Lua>, keys: &Keys) -> R
     let kept = |(version, note): (u64, Option<String>)| {
         let (at_s, note) = note.as_deref()?.split_once(' ')?;
         let short = version.checked_sub(first)? + 1;
-        Some(Kept { version, short, at_s: at_s.parse().ok()?, note: note.to_owned() })
+        Some(StoredVersion { version, short, at_s: at_s.parse().ok()?, note: note.to_owned() })
     };
     Ok(versions.zip(fields).filter_map(kept).collect())
 }

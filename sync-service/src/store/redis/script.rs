@@ -2,7 +2,7 @@
 
 use redis::{Cmd, Script};
 
-use crate::store::clock::Way;
+use crate::store::clock::Route;
 
 /// A script with its hash.
 #[derive(Clone, Debug)]
@@ -10,7 +10,7 @@ pub(super) struct Lua {
     script: Script,
     text: String,
     /// Encoding of the clock's bounds and time, if the script uses the server's clock.
-    way: Option<Way>,
+    way: Option<Route>,
 }
 
 impl Lua {
@@ -19,11 +19,11 @@ impl Lua {
     }
 
     /// Creates a script that uses the server's clock.
-    pub(super) fn timed(text: &str, way: Way) -> Self {
+    pub(super) fn timed(text: &str, way: Route) -> Self {
         Self { way: Some(way), ..Self::new(text) }
     }
 
-    pub(super) fn way(&self) -> Option<Way> {
+    pub(super) fn way(&self) -> Option<Route> {
         self.way
     }
 

@@ -6,9 +6,9 @@ use redis::{RedisError, Value};
 use tokio::time::{Instant, timeout};
 
 use super::confirmer::Confirmer;
-use super::exchange::{Call, exchange};
+use super::exchange::{RoutedCommand, exchange};
 use super::script::Lua;
-use crate::store::link::{Link, Open};
+use crate::store::link::{Link, OpenConnection};
 use crate::store::trouble::explain;
 use crate::store::{Master, StoreError};
 
@@ -36,10 +36,10 @@ impl Server {
     /// Fails if there is no connection, or no answer in time.
     pub(super) async fn send(
         &self,
-        calls: Vec<Call>,
+        calls: Vec<RoutedCommand>,
         script: &Lua,
         manner: Manner,
-    ) -> Result<(Open, Vec<Value>), StoreError> {
+    ) -> Result<(OpenConnection, Vec<Value>), StoreError> {
         let open = match manner.until {
             Some(until) => self.link.opened(until).await?,
             None => self.link.connection()?,
@@ -71,7 +71,7 @@ impl Server {
     }
 
     /// Result of an answer that came over `open`. A refusal is reported to the link.
-    pub(super) fn given(&self, value: Value, open: &Open) -> Result<Value, StoreError> {
+    pub(super) fn given(&self, value: Value, open: &OpenConnection) -> Result<Value, StoreError> {
         let Value::ServerError(error) = value else { return Ok(value) };
         let reason = explain(&RedisError::from(error), open.limit);
         self.link.failed(open, reason.clone());

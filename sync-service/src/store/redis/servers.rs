@@ -5,12 +5,12 @@ use std::sync::Arc;
 use redis::{FromRedisValue, Value};
 
 use super::cluster::Cluster;
-use super::exchange::Call;
+use super::exchange::RoutedCommand;
 use super::reach::Reach;
 use super::script::Lua;
 use super::server::{Manner, Server};
-use crate::store::address::Kind;
-use crate::store::link::Place;
+use crate::store::address::Discovery;
+use crate::store::link::LinkTarget;
 use crate::store::{Master, StoreError};
 
 /// The servers of a store.
@@ -23,16 +23,16 @@ pub(super) enum Servers {
 impl Servers {
     /// Starts connecting. Must be called inside a tokio runtime.
     pub(super) fn new(reach: Reach) -> Self {
-        if *reach.dialer.address().kind() == Kind::Cluster {
+        if *reach.dialer.address().kind() == Discovery::Cluster {
             return Self::Cluster(Cluster::new(reach));
         }
-        Self::One(reach.server(Place::Only(Arc::clone(&reach.dialer))))
+        Self::One(reach.server(LinkTarget::Only(Arc::clone(&reach.dialer))))
     }
 
     /// Sends `calls` of `script`; returns their results in order.
     pub(super) async fn send<T: FromRedisValue>(
         &self,
-        calls: Vec<Call>,
+        calls: Vec<RoutedCommand>,
         script: &Arc<Lua>,
     ) -> Vec<Result<T, StoreError>> {
         self.send_in(calls, script, Manner::default()).await
@@ -41,7 +41,7 @@ impl Servers {
     /// The same, but the results count only once a replica has the calls' effects, if the store waits for that.
     pub(super) async fn send_confirmed<T: FromRedisValue>(
         &self,
-        calls: Vec<Call>,
+        calls: Vec<RoutedCommand>,
         script: &Arc<Lua>,
     ) -> Vec<Result<T, StoreError>> {
         self.send_in(calls, script, Manner { is_confirmed: true, ..Manner::default() }).await
@@ -49,7 +49,7 @@ impl Servers {
 
     async fn send_in<T: FromRedisValue>(
         &self,
-        calls: Vec<Call>,
+        calls: Vec<RoutedCommand>,
         script: &Arc<Lua>,
         manner: Manner,
     ) -> Vec<Result<T, StoreError>> {
@@ -72,7 +72,7 @@ impl Servers {
     /// Sends one call; returns its result.
     pub(super) async fn send_one<T: FromRedisValue>(
         &self,
-        call: Call,
+        call: RoutedCommand,
         script: &Arc<Lua>,
     ) -> Result<T, StoreError> {
         self.send(vec![call], script).await.pop().unwrap_or(Err(StoreError::Nonsense("no answer")))

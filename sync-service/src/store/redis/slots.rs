@@ -20,14 +20,14 @@ pub(super) struct View {
     /// it.
     pub(super) epoch: Option<u64>,
     /// Map from slots to masters.
-    pub(super) slots: Slots,
+    pub(super) slots: SlotMap,
 }
 
 impl View {
     /// Parses the answers to `CLUSTER INFO` and `CLUSTER SLOTS` of the node at `host`. A node that refused the
     /// first is assumed to serve keys, and to be the furthest behind.
     pub(super) fn read(info: Option<&str>, slots: &Value, host: &str) -> Option<Self> {
-        let slots = Slots::read(slots, host)?;
+        let slots = SlotMap::read(slots, host)?;
         let Some(info) = info else { return Some(Self { is_ok: true, epoch: None, slots }) };
         let row = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         let epoch = row("cluster_current_epoch")?.trim().parse().ok()?;
@@ -46,7 +46,7 @@ impl View {
 
 /// Masters and their slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Slots(Vec<Range>);
+pub(super) struct SlotMap(Vec<Range>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Range {
@@ -64,7 +64,7 @@ pub(super) fn slot_of(key: &str) -> u16 {
     hashed.as_bytes().iter().fold(0, add) % SLOTS
 }
 
-impl Slots {
+impl SlotMap {
     /// Parses the answer to `CLUSTER SLOTS` of the node at `host`, which may leave out its own address.
     pub(super) fn read(answer: &Value, host: &str) -> Option<Self> {
         let Value::Array(rows) = answer else { return None };
@@ -139,7 +139,7 @@ mod tests {
     fn a_slot_is_its_masters() {
         let answer =
             Value::Array(vec![row(10_923, 16_383, "c", 3), row(0, 5_460, "", 1), row(5_462, 10_922, "b", 2)]);
-        let slots = Slots::read(&answer, "a").unwrap();
+        let slots = SlotMap::read(&answer, "a").unwrap();
         for (slot, node) in
             [(0, Some(("a", 1))), (5_460, Some(("a", 1))), (5_461, None), (16_383, Some(("c", 3)))]
         {
@@ -152,8 +152,8 @@ mod tests {
         let tags = slots.tags();
         assert_eq!(tags.keys().map(|node| node.port).collect::<Vec<_>>(), [1, 2, 3]);
         assert!(tags.iter().all(|(node, tag)| slots.node_of(slot_of(tag)) == Some(node)), "{tags:?}");
-        assert_eq!(Slots::read(&Value::Array(vec![]), "a"), None);
-        assert_eq!(Slots::read(&Value::Array(vec![Value::Nil]), "a"), None);
+        assert_eq!(SlotMap::read(&Value::Array(vec![]), "a"), None);
+        assert_eq!(SlotMap::read(&Value::Array(vec![Value::Nil]), "a"), None);
     }
 
     #[test]

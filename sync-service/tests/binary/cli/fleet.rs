@@ -1,6 +1,6 @@
 //! `weir-sync fleet`: which version each POP runs.
 
-use weir_wire::messages::{self, Message as _, Report, Running as RunningVersion, Status};
+use weir_wire::messages::{self, Message as _, Report, RunningRules as RunningVersion, StatusReport};
 
 use super::{ALICE, Asked};
 use crate::running::{file, until};
@@ -12,7 +12,7 @@ pub(super) fn report(asked: &Asked, pop: &str, sequence: u64, version: u64, refu
 
 /// Says what `pop` runs, and why it refused what it refused.
 pub(super) fn says(asked: &Asked, pop: &str, sequence: u64, running: RunningVersion, refusal: &str) {
-    let status = Status { every_ms: 1_000, refusal: refusal.into(), ..Status::default() };
+    let status = StatusReport { every_ms: 1_000, refusal: refusal.into(), ..StatusReport::default() };
     let (pop, status) = (pop.into(), Some(status));
     let report = Report { pop, worker: 1, sequence, table: 1, running, status, ..Report::default() };
     let headers = format!("content-type: {}\r\n", messages::CONTENT_TYPE);

@@ -27,7 +27,7 @@ use weir_tests::fleet::reference::Quota;
 use weir_tests::fleet::schedule::{Arrival, Place, poisson};
 use weir_tests::wait::until;
 use weir_tests::weir_sync::{TOKEN, WeirSync};
-use weir_wire::law::Law;
+use weir_wire::refill_policy::RefillPolicy;
 
 use self::judge::Outcome;
 use self::watch::FORGOTTEN;
@@ -90,7 +90,7 @@ impl Rule {
         let address = address.parse().expect("an address");
         let value = KeyValue::of_address(address, Prefixes::default()).as_bytes().to_vec();
         let id = BudgetId::new(self.name.into(), value);
-        if self.is_strict { escrow_key(Law::Steady, &id) } else { budget_key(&id) }
+        if self.is_strict { escrow_key(RefillPolicy::Continuous, &id) } else { budget_key(&id) }
     }
 
     fn quota(&self) -> Quota {

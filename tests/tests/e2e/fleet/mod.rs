@@ -18,7 +18,7 @@ use weir_tests::fleet::scenario::Scenario;
 use weir_tests::fleet::schedule::Arrival;
 use weir_tests::fleet::{FAR, Fleet, INTERVAL, NEAR, REGIONS, Shape, TIMEOUT};
 use weir_wire::quota::{Period, Quota, Rate};
-use weir_wire::sharing::{Sharing, WhenUnsynced};
+use weir_wire::sharing::{OnSyncLoss, Sharing};
 
 /// What the rule admits per second.
 const RATE: u32 = 50;
@@ -81,9 +81,9 @@ fn quota() -> Quota {
 }
 
 /// The fleet, while no exchange fails.
-fn whole() -> bound::Fleet {
+fn whole() -> bound::FleetParameters {
     let [interval_ns, trip_ns, timeout_ns] = [INTERVAL, 2 * (NEAR + FAR), TIMEOUT].map(nanos);
-    bound::Fleet {
+    bound::FleetParameters {
         pops: REGIONS.len().try_into().expect("three"),
         interval_ns,
         trip_ns,
@@ -99,7 +99,7 @@ fn overshoot_max() -> f64 {
 
 /// What one POP of the three may add to that which is on its own for `span`, and does with the quota what
 /// `does` says.
-fn apart_max(does: WhenUnsynced, span: Duration) -> f64 {
+fn apart_max(does: OnSyncLoss, span: Duration) -> f64 {
     float(bound::apart(quota(), &Sharing::of(quota()), &whole(), 1, nanos(span), does))
 }
 

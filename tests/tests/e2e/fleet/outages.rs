@@ -9,7 +9,7 @@ use weir_tests::fleet::reference::Account;
 use weir_tests::fleet::run::Run;
 use weir_tests::fleet::scenario::{AT_BROKEN, EVEN};
 use weir_tests::fleet::{BROKEN, Fault, Outage};
-use weir_wire::sharing::WhenUnsynced;
+use weir_wire::sharing::OnSyncLoss;
 
 use super::{
     BURST, RATE, accounts, apart_max, assert_paid_back, exact, fleet, overshoot_max, schedules, tokens,
@@ -28,7 +28,7 @@ const AFTER: Duration = Duration::from_secs(3);
 /// What a fault may cost.
 struct Cost {
     /// What the broken region does with the quota beside what the others share of it.
-    beside: Option<WhenUnsynced>,
+    beside: Option<OnSyncLoss>,
     /// What the client of the broken region gets meanwhile, as a part of the quota.
     meanwhile: f64,
     /// What is never paid back, in tokens.
@@ -94,7 +94,7 @@ fn goes_on(run: &Run, cost: &Cost) {
 
 /// A POP that hears nothing of its weir-sync has the whole quota for itself, beside the others.
 fn alone_for_itself() -> Cost {
-    let beside = Some(WhenUnsynced::Local);
+    let beside = Some(OnSyncLoss::Local);
     Cost { beside, meanwhile: 1.0, lost: 0.0, repaid: Duration::from_secs(15) }
 }
 
@@ -106,7 +106,7 @@ async fn weir_sync_killed_under_load_is_a_loan() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_region_cut_off_from_redis_under_load_is_a_loan() {
     // The others share the whole quota, and hear nothing of its clients.
-    let beside = Some(WhenUnsynced::Share);
+    let beside = Some(OnSyncLoss::Share);
     let cost = Cost { beside, meanwhile: SHARE, lost: 0.0, repaid: Duration::from_secs(17) };
     is_a_loan(Fault::StoreCut, cost).await;
 }

@@ -5,7 +5,7 @@ mod switch;
 
 use serde_json::{Value, json};
 use weir_tests::mock_host::{Answer, CallAnswer, Host, HttpCall, Script, SharedData, Worker};
-use weir_wire::messages::{Allowance, Leased, Message, Reply, Report, Running, Settled};
+use weir_wire::messages::{Allowance, Leased, Message, Reply, Report, RunningRules, Settled};
 
 use crate::harness::{client, rule, shared, synced, with};
 
@@ -57,7 +57,7 @@ fn push(worker: &mut Worker, version: u64, document: Vec<u8>) {
 }
 
 /// What the worker's next report says of rule sets.
-fn running(worker: &mut Worker) -> Running {
+fn running(worker: &mut Worker) -> RunningRules {
     worker.advance_ms(2_500);
     worker.tick();
     let call =
@@ -79,7 +79,7 @@ fn worker(shared: &SharedData) -> Worker {
 #[test]
 fn a_new_version_is_fetched_and_enforced() {
     let mut worker = worker(&shared());
-    assert_eq!(running(&mut worker), Running::default());
+    assert_eq!(running(&mut worker), RunningRules::default());
     let call = fetch(&mut worker, 7);
     let headers = [
         (":method", "GET"),
@@ -99,7 +99,7 @@ fn a_new_version_is_fetched_and_enforced() {
     assert_eq!(worker.counted("weir.rule.per-address.allowed"), 1);
     assert_eq!(worker.counted("weir.rule.other.limited"), 8);
     assert_eq!(worker.counted("weir.rule_set.running"), 7);
-    assert_eq!(running(&mut worker), Running { version: 7, refused: 0 });
+    assert_eq!(running(&mut worker), RunningRules { version: 7, refused: 0 });
     assert!(tick(&mut worker, 7).is_empty() && tick(&mut worker, 7).is_empty(), "it is fetched once");
     // Nobody knows of any: what ran last runs on.
     assert!(tick(&mut worker, 0).is_empty() && tick(&mut worker, 0).is_empty());

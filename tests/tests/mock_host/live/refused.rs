@@ -3,7 +3,7 @@
 use serde_json::json;
 use weir_rules::document::DOCUMENT_BYTES_MAX;
 use weir_tests::mock_host::{CallAnswer, HttpCall, Worker};
-use weir_wire::messages::Running;
+use weir_wire::messages::RunningRules;
 
 use super::{at_the_time_of, fetch, named, push, running, set, tick, worker};
 use crate::harness::{client, rule, shared, with};
@@ -26,16 +26,16 @@ fn a_bad_one_is_refused_with_its_places_and_the_old_one_kept() {
     assert_eq!(worker.host().logged("rule set 8 is refused"), 1);
     assert_eq!(worker.allowed_of(9, &client(1)), 4);
     assert!(tick(&mut worker, 8).is_empty() && tick(&mut worker, 8).is_empty(), "it is refused for good");
-    assert_eq!(running(&mut worker), Running { version: 7, refused: 8 });
+    assert_eq!(running(&mut worker), RunningRules { version: 7, refused: 8 });
     // Another worker is spared it, and one that starts later.
     let mut late = super::worker(&shared);
     at_the_time_of(&worker, &mut late);
     assert!(tick(&mut late, 8).is_empty() && tick(&mut late, 8).is_empty());
-    assert_eq!(running(&mut late), Running { version: 7, refused: 8 });
+    assert_eq!(running(&mut late), RunningRules { version: 7, refused: 8 });
     at_the_time_of(&late, &mut worker);
     push(&mut worker, 9, set(&[rule("1/h", 2)]));
     assert_eq!(worker.allowed_of(9, &client(1)), 2);
-    assert_eq!(running(&mut worker), Running { version: 9, refused: 8 });
+    assert_eq!(running(&mut worker), RunningRules { version: 9, refused: 8 });
 }
 
 // I1, I9
@@ -55,7 +55,7 @@ fn what_is_no_document_is_refused() {
     for (version, document) in (1..).zip(documents) {
         let mut worker = worker(&shared());
         push(&mut worker, version, document);
-        assert_eq!(running(&mut worker), Running { version: 0, refused: version });
+        assert_eq!(running(&mut worker), RunningRules { version: 0, refused: version });
         assert_eq!(worker.allowed_of(9, &client(1)), 5);
         let errors = worker.host().logged("weir: rule set ");
         assert!((2..=51).contains(&errors), "{errors} lines for version {version}");
@@ -90,7 +90,7 @@ fn a_fetch_that_fails_is_tried_again_and_holds_nothing_up() {
     let call = again(&mut worker);
     worker.answer_call(call.token, CallAnswer::new("200", set(&[rule("1/h", 2)])));
     assert_eq!(worker.allowed_of(9, &client(50)), 2);
-    assert_eq!(running(&mut worker), Running { version: 7, refused: 0 });
+    assert_eq!(running(&mut worker), RunningRules { version: 7, refused: 0 });
 }
 
 /// The fetch that is made after one that failed, some intervals later.

@@ -4,10 +4,10 @@
 //!
 //! Tests of I3.
 
-use super::{Answer, Cell, concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window};
-use crate::buckets::{Bucket, Take};
+use super::{Admission, Cell, concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window};
+use crate::buckets::{Bucket, TakeResult};
 use std::vec::Vec;
-use weir_rules::algorithm::{Concurrency, LeakyBucket, SlidingLog, Window};
+use weir_rules::algorithm::{Concurrency, LeakyBucket, SlidingLog, WindowLimit};
 use weir_wire::quota::Quota;
 use weir_wire::time::{SECOND_NS, Time};
 
@@ -25,28 +25,28 @@ fn bursts(n: u32, mut goes_through: impl FnMut(Time) -> bool) -> [usize; 2] {
 }
 
 /// Counts by an algorithm whose state is one cell.
-fn of_a_cell(take: impl Fn(Cell, Time) -> Answer<Cell>) -> [usize; 2] {
+fn of_a_cell(take: impl Fn(Cell, Time) -> Admission<Cell>) -> [usize; 2] {
     let mut cell = Cell::NEW;
     bursts(100, |now| match take(cell, now) {
-        Answer::Taken(after) => {
+        Admission::Taken(after) => {
             cell = after;
             true
         }
-        Answer::Short { .. } => false,
+        Admission::Short { .. } => false,
     })
 }
 
 /// All 200: each burst is the first in its window. The attack is made for this.
 #[test]
 fn a_fixed_window_lets_both_through_if_its_boundary_lies_between() {
-    let window = Window::new(100, MINUTE_NS).unwrap();
+    let window = WindowLimit::new(100, MINUTE_NS).unwrap();
     assert_eq!(of_a_cell(|cell, now| fixed_window::take(&window, cell, ON_THE_MINUTE, 1, now)), [100, 100]);
 }
 
 /// Only 100: each key's windows begin at another time, so a client that aims at the full minute hits few boundaries.
 #[test]
 fn a_fixed_window_stops_the_second_if_its_boundary_lies_elsewhere() {
-    let window = Window::new(100, MINUTE_NS).unwrap();
+    let window = WindowLimit::new(100, MINUTE_NS).unwrap();
     assert_eq!(
         of_a_cell(|cell, now| fixed_window::take(&window, cell, HALF_A_MINUTE_LATER, 1, now)),
         [100, 0]
@@ -56,7 +56,7 @@ fn a_fixed_window_stops_the_second_if_its_boundary_lies_elsewhere() {
 /// 101: at :01 the window before still counts with 59 of its 60 seconds, 98.3 of 100. One more fits.
 #[test]
 fn a_sliding_window_lets_one_more_through() {
-    let window = Window::new(100, MINUTE_NS).unwrap();
+    let window = WindowLimit::new(100, MINUTE_NS).unwrap();
     assert_eq!(of_a_cell(|cell, now| sliding_window::take(&window, cell, ON_THE_MINUTE, 1, now)), [100, 1]);
     assert_eq!(
         of_a_cell(|cell, now| sliding_window::take(&window, cell, HALF_A_MINUTE_LATER, 1, now)),
@@ -68,7 +68,8 @@ fn a_sliding_window_lets_one_more_through() {
 #[test]
 fn a_sliding_log_lets_none_of_the_second_through() {
     let (log, mut cells) = (SlidingLog::new(16, MINUTE_NS).unwrap(), [Cell::NEW; 8]);
-    let through = bursts(16, |now| matches!(sliding_log::take(&log, &mut cells, 1, now), Answer::Taken(_)));
+    let through =
+        bursts(16, |now| matches!(sliding_log::take(&log, &mut cells, 1, now), Admission::Taken(_)));
     assert_eq!(through, [16, 0]);
 }
 
@@ -77,11 +78,11 @@ fn a_sliding_log_lets_none_of_the_second_through() {
 fn a_token_bucket_lets_through_what_has_refilled() {
     let (quota, mut bucket) = (Quota::new("100/m".parse().unwrap(), 100).unwrap(), Bucket::FULL);
     let through = bursts(100, |now| match bucket.take(&quota, 1, now) {
-        Take::Taken(after) => {
+        TakeResult::Taken(after) => {
             bucket = after;
             true
         }
-        Take::Short { .. } => false,
+        TakeResult::Short { .. } => false,
     });
     assert_eq!(through, [100, 5]);
 }
@@ -93,12 +94,12 @@ fn a_leaky_bucket_accepts_what_has_left_and_lets_them_go_one_by_one() {
     let (leaky, mut bucket) = (LeakyBucket::new(MINUTE_NS / 100, 99).unwrap(), Bucket::FULL);
     let mut leaves = Vec::new();
     let through = bursts(100, |now| match leaky_bucket::take(&leaky, bucket, 1, now) {
-        Answer::Taken(turn) => {
+        Admission::Taken(turn) => {
             leaves.push(now + turn.hold_ns);
             bucket = turn.after;
             true
         }
-        Answer::Short { .. } => false,
+        Admission::Short { .. } => false,
     });
     assert_eq!(through, [100, 5]);
     assert!(leaves.windows(2).all(|two| two[1].nanos_since(two[0]) == MINUTE_NS / 100));
@@ -119,14 +120,14 @@ fn concurrency_asks_only_what_is_still_in_flight() {
                 }
             }
             match concurrency::acquire(&concurrency, cell, ON_THE_MINUTE, 1, now) {
-                Answer::Taken(acquired) => {
+                Admission::Taken(acquired) => {
                     cell = acquired.after;
                     if now == BEFORE {
                         flight.push(acquired.generation);
                     }
                     true
                 }
-                Answer::Short { .. } => false,
+                Admission::Short { .. } => false,
             }
         });
         assert_eq!(through, [100, second]);

@@ -28,7 +28,7 @@ impl Cell {
 
 /// The result of asking for room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer<T> {
+pub enum Admission<T> {
     /// There was room; carries the new state.
     Taken(T),
     /// There is no room.
@@ -39,20 +39,20 @@ pub enum Answer<T> {
     },
 }
 
-impl<T> Answer<T> {
+impl<T> Admission<T> {
     /// Applies `f` to the new state.
-    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Answer<U> {
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Admission<U> {
         match self {
-            Self::Taken(taken) => Answer::Taken(f(taken)),
-            Self::Short { wait_ns } => Answer::Short { wait_ns },
+            Self::Taken(taken) => Admission::Taken(f(taken)),
+            Self::Short { wait_ns } => Admission::Short { wait_ns },
         }
     }
 }
 
 /// The new state, for tests in which there is room.
 #[cfg(test)]
-pub(super) fn taken(answer: Answer<Cell>) -> Cell {
-    let Answer::Taken(cell) = answer else { panic!("{answer:?}") };
+pub(super) fn taken(answer: Admission<Cell>) -> Cell {
+    let Admission::Taken(cell) = answer else { panic!("{answer:?}") };
     cell
 }
 

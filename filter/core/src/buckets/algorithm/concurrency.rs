@@ -7,9 +7,9 @@
 
 use weir_rules::algorithm::Concurrency;
 
-use super::cell::{Answer, Cell, NEVER_NS};
+use super::cell::{Admission, Cell, NEVER_NS};
 use super::pair::Pair;
-use crate::buckets::Standing;
+use crate::buckets::BucketStatus;
 use weir_wire::time::{SECOND_NS, Time};
 
 /// The generation of a request in flight, needed to release it.
@@ -31,12 +31,12 @@ pub const RETRY_NS: u64 = SECOND_NS;
 
 /// Puts a request that counts for `n` in flight at `now`, if there is room, for a key that hashes to `hash`.
 /// Without room, the wait is [`RETRY_NS`], or [`NEVER_NS`] if the request never fits.
-pub fn acquire(concurrency: &Concurrency, cell: Cell, hash: u64, n: u32, now: Time) -> Answer<Acquired> {
+pub fn acquire(concurrency: &Concurrency, cell: Cell, hash: u64, n: u32, now: Time) -> Admission<Acquired> {
     let pair = Pair::at(cell, concurrency.expires_ns(), hash, now);
     if sum(pair) + u64::from(n) <= u64::from(concurrency.limit()) {
-        return Answer::Taken(acquired(pair.plus(n)));
+        return Admission::Taken(acquired(pair.plus(n)));
     }
-    Answer::Short { wait_ns: if n > concurrency.limit() { NEVER_NS } else { RETRY_NS } }
+    Admission::Short { wait_ns: if n > concurrency.limit() { NEVER_NS } else { RETRY_NS } }
 }
 
 /// Puts a request in flight at `now`, even without room.
@@ -66,10 +66,14 @@ pub fn release(concurrency: &Concurrency, cell: Cell, generation: Generation, n:
 
 /// The quota status at `now`. The time of the next free place is unknown: both times are [`RETRY_NS`] while
 /// anything is in flight.
-pub fn standing(concurrency: &Concurrency, cell: Cell, now: Time) -> Standing {
+pub fn standing(concurrency: &Concurrency, cell: Cell, now: Time) -> BucketStatus {
     let in_flight = in_flight(concurrency, cell, now);
     let back_ns = if in_flight == 0 { 0 } else { RETRY_NS };
-    Standing { remaining: concurrency.limit().saturating_sub(in_flight), more_ns: back_ns, full_ns: back_ns }
+    BucketStatus {
+        remaining: concurrency.limit().saturating_sub(in_flight),
+        more_ns: back_ns,
+        full_ns: back_ns,
+    }
 }
 
 /// Sum of the counts of requests in flight at `now`.
@@ -95,7 +99,7 @@ mod tests {
     const T0: Time = Time::from_nanos(1_000);
 
     fn begin(concurrency: &Concurrency, cell: &mut Cell, n: u32, now: Time) -> Option<Generation> {
-        let Answer::Taken(acquired) = acquire(concurrency, *cell, 0, n, now) else { return None };
+        let Admission::Taken(acquired) = acquire(concurrency, *cell, 0, n, now) else { return None };
         *cell = acquired.after;
         Some(acquired.generation)
     }
@@ -105,16 +109,16 @@ mod tests {
         let (concurrency, mut cell) = (Concurrency::new(2, 100).unwrap(), Cell::NEW);
         let first = begin(&concurrency, &mut cell, 1, T0).unwrap();
         let second = begin(&concurrency, &mut cell, 1, T0 + 120).unwrap();
-        let short = Answer::Short { wait_ns: RETRY_NS };
+        let short = Admission::Short { wait_ns: RETRY_NS };
         assert_eq!(acquire(&concurrency, cell, 0, 1, T0 + 120), short);
-        assert_eq!(acquire(&concurrency, cell, 0, 3, T0), Answer::Short { wait_ns: NEVER_NS });
+        assert_eq!(acquire(&concurrency, cell, 0, 3, T0), Admission::Short { wait_ns: NEVER_NS });
         assert_eq!(standing(&concurrency, cell, T0 + 120).remaining, 0);
         cell = release(&concurrency, cell, second, 1, T0 + 130);
         // Only the older request is left; the cell is spent when that one expires.
         assert_eq!(cell, Cell { until: T0 + 200, word: 1 });
         assert_eq!(standing(&concurrency, cell, T0 + 130).remaining, 1);
         assert_eq!(release(&concurrency, cell, first, 1, T0 + 130), Cell::NEW);
-        let full = Standing { remaining: 2, more_ns: 0, full_ns: 0 };
+        let full = BucketStatus { remaining: 2, more_ns: 0, full_ns: 0 };
         assert_eq!(standing(&concurrency, Cell::NEW, T0), full);
     }
 
@@ -167,17 +171,17 @@ mod tests {
                 } else {
                     let busy: u32 = flight.iter().filter(|f| counts(f.0)).map(|f| f.1).sum();
                     match acquire(&concurrency, cell, hash, n, at) {
-                        Answer::Taken(acquired) => {
+                        Admission::Taken(acquired) => {
                             prop_assert!(busy + n <= limit);
                             cell = acquired.after;
                             flight.push((now, n, acquired.generation));
                         }
-                        Answer::Short { .. } if act == 7 => {
+                        Admission::Short { .. } if act == 7 => {
                             let acquired = charge(&concurrency, cell, hash, n, at);
                             cell = acquired.after;
                             flight.push((now, n, acquired.generation));
                         }
-                        Answer::Short { .. } => prop_assert!(busy + n > limit),
+                        Admission::Short { .. } => prop_assert!(busy + n > limit),
                     }
                 }
                 let busy: u32 = flight.iter().filter(|f| counts(f.0)).map(|f| f.1).sum();
@@ -208,7 +212,7 @@ mod tests {
                     prop_assert!(standing(&concurrency, cell, now).remaining <= before);
                 }
                 if begins {
-                    if let Answer::Taken(acquired) = acquire(&concurrency, cell, hash, n, now) {
+                    if let Admission::Taken(acquired) = acquire(&concurrency, cell, hash, n, now) {
                         cell = acquired.after;
                         flight.push((n, acquired.generation));
                     }

@@ -1,24 +1,24 @@
 //! Buckets in debt, from costs that are known only after the request.
 
-use crate::buckets::{Bucket, Standing};
+use crate::buckets::{Bucket, BucketStatus};
 use weir_wire::quota::Quota;
 use weir_wire::time::Time;
 
 /// The quota status at `now`. In debt, the first token comes once the debt is paid.
-pub(super) fn standing(bucket: Bucket, quota: &Quota, now: Time) -> Standing {
+pub(super) fn standing(bucket: Bucket, quota: &Quota, now: Time) -> BucketStatus {
     let full_ns = bucket.fill_ns(now);
     let debt_ns = full_ns.saturating_sub(quota.fill_ns());
     let more_ns = match full_ns.saturating_sub(debt_ns) % quota.token_ns() {
         0 => full_ns.min(debt_ns.saturating_add(quota.token_ns())),
         part => part,
     };
-    Standing { remaining: bucket.tokens(quota, now), more_ns, full_ns }
+    BucketStatus { remaining: bucket.tokens(quota, now), more_ns, full_ns }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buckets::Take;
+    use crate::buckets::TakeResult;
     use proptest::prelude::*;
     use weir_wire::time::SECOND_NS;
 
@@ -44,14 +44,14 @@ mod tests {
             for (step, n) in steps {
                 now += step;
                 let after = bucket.charged(&quota, n, now);
-                if let Take::Taken(taken) = bucket.take(&quota, n, now) {
+                if let TakeResult::Taken(taken) = bucket.take(&quota, n, now) {
                     prop_assert_eq!(after, taken);
                 }
                 bucket = after;
-                let Standing { remaining, more_ns, full_ns } = standing(bucket, &quota, now);
+                let BucketStatus { remaining, more_ns, full_ns } = standing(bucket, &quota, now);
                 let wait_ns = |n| match bucket.take(&quota, n, now) {
-                    Take::Taken(_) => 0,
-                    Take::Short { wait_ns } => wait_ns,
+                    TakeResult::Taken(_) => 0,
+                    TakeResult::Short { wait_ns } => wait_ns,
                 };
                 prop_assert_eq!(wait_ns(remaining), if remaining == 0 { wait_ns(0) } else { 0 });
                 prop_assert_eq!(more_ns, if remaining < burst { wait_ns(remaining + 1) } else { full_ns });

@@ -4,10 +4,10 @@
 
 use weir_rules::algorithm::Algorithm;
 
-use super::cell::{Answer, Cell, NEVER_NS};
+use super::cell::{Admission, Cell, NEVER_NS};
 use super::concurrency::{self, Generation};
 use super::{debt, fixed_window, leaky_bucket, sliding_log, sliding_window};
-use crate::buckets::{Bucket, Standing, Take};
+use crate::buckets::{Bucket, BucketStatus, TakeResult};
 use weir_wire::time::Time;
 
 /// Receipt for tokens or places that were taken, to give them back: the time at which they come back without
@@ -32,7 +32,7 @@ impl Receipt {
 
 /// The record of a request that fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct Admitted {
     /// Receipt to give it back with; under [`Algorithm::Concurrency`], to release it with.
     pub receipt: Receipt,
     /// Nanoseconds to hold the request. Zero except under [`Algorithm::LeakyBucket`] and for turns of the
@@ -42,16 +42,16 @@ pub struct Taken {
 
 /// Takes `n` at `now`, if there is room, for a key that hashes to `hash`. `cells` has the length
 /// [`Algorithm::cells`]. Without room, they are unchanged.
-pub fn take(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now: Time) -> Answer<Taken> {
+pub fn take(algorithm: &Algorithm, cells: &mut [Cell], hash: u64, n: u32, now: Time) -> Admission<Admitted> {
     if let Algorithm::SlidingLog(log) = algorithm {
         return sliding_log::take(log, cells, n, now)
-            .map(|back_at| Taken { receipt: Receipt(back_at), hold_ns: 0 });
+            .map(|back_at| Admitted { receipt: Receipt(back_at), hold_ns: 0 });
     }
-    let Some(cell) = cells.first_mut() else { return Answer::Short { wait_ns: NEVER_NS } };
+    let Some(cell) = cells.first_mut() else { return Admission::Short { wait_ns: NEVER_NS } };
     let taken = take_from(algorithm, *cell, hash, n, now);
     taken.map(|(after, hold_ns)| {
         *cell = after;
-        Taken { receipt: Receipt(after.until), hold_ns }
+        Admitted { receipt: Receipt(after.until), hold_ns }
     })
 }
 
@@ -111,7 +111,7 @@ pub fn refund(algorithm: &Algorithm, cells: &mut [Cell], n: u32, now: Time) {
 }
 
 /// The quota status at `now`.
-pub fn standing(algorithm: &Algorithm, cells: &[Cell], now: Time) -> Standing {
+pub fn standing(algorithm: &Algorithm, cells: &[Cell], now: Time) -> BucketStatus {
     let cell = cells.first().copied().unwrap_or(Cell::NEW);
     let bucket = Bucket::full_at(cell.until);
     match algorithm {
@@ -125,13 +125,13 @@ pub fn standing(algorithm: &Algorithm, cells: &[Cell], now: Time) -> Standing {
 }
 
 /// The cell after `n` are taken from it, and the nanoseconds to hold the request.
-fn take_from(algorithm: &Algorithm, cell: Cell, hash: u64, n: u32, now: Time) -> Answer<(Cell, u64)> {
+fn take_from(algorithm: &Algorithm, cell: Cell, hash: u64, n: u32, now: Time) -> Admission<(Cell, u64)> {
     let bucket = Bucket::full_at(cell.until);
     match algorithm {
         Algorithm::TokenBucket(quota) => match bucket.take(quota, n, now) {
-            Take::Taken(after) => Answer::Taken((Cell { until: after.refilled(), ..cell }, 0)),
-            Take::Short { .. } if n > quota.burst() => Answer::Short { wait_ns: NEVER_NS },
-            Take::Short { wait_ns } => Answer::Short { wait_ns },
+            TakeResult::Taken(after) => Admission::Taken((Cell { until: after.refilled(), ..cell }, 0)),
+            TakeResult::Short { .. } if n > quota.burst() => Admission::Short { wait_ns: NEVER_NS },
+            TakeResult::Short { wait_ns } => Admission::Short { wait_ns },
         },
         Algorithm::FixedWindow(window) => {
             fixed_window::take(window, cell, hash, n, now).map(|after| (after, 0))
@@ -144,14 +144,14 @@ fn take_from(algorithm: &Algorithm, cell: Cell, hash: u64, n: u32, now: Time) ->
         Algorithm::Concurrency(concurrency) => {
             concurrency::acquire(concurrency, cell, hash, n, now).map(|acquired| (acquired.after, 0))
         }
-        Algorithm::SlidingLog(_) => Answer::Short { wait_ns: NEVER_NS },
+        Algorithm::SlidingLog(_) => Admission::Short { wait_ns: NEVER_NS },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_rules::algorithm::{Concurrency, LeakyBucket, SlidingLog, Window};
+    use weir_rules::algorithm::{Concurrency, LeakyBucket, SlidingLog, WindowLimit};
     use weir_wire::quota::Quota;
     use weir_wire::time::SECOND_NS;
 
@@ -162,8 +162,8 @@ mod tests {
     fn all() -> [Algorithm; 6] {
         [
             Algorithm::TokenBucket(Quota::new("10/s".parse().unwrap(), LIMIT).unwrap()),
-            Algorithm::FixedWindow(Window::new(LIMIT, SECOND_NS).unwrap()),
-            Algorithm::SlidingWindow(Window::new(LIMIT, SECOND_NS).unwrap()),
+            Algorithm::FixedWindow(WindowLimit::new(LIMIT, SECOND_NS).unwrap()),
+            Algorithm::SlidingWindow(WindowLimit::new(LIMIT, SECOND_NS).unwrap()),
             Algorithm::SlidingLog(SlidingLog::new(LIMIT, SECOND_NS).unwrap()),
             Algorithm::LeakyBucket(LeakyBucket::new(SECOND_NS / 10, LIMIT - 1).unwrap()),
             Algorithm::Concurrency(Concurrency::new(LIMIT, SECOND_NS).unwrap()),
@@ -176,8 +176,8 @@ mod tests {
             let mut cells = std::vec![Cell::NEW; algorithm.cells()];
             assert_eq!(algorithm.limit(), LIMIT);
             let asks = |cells: &mut [Cell], n| match take(&algorithm, cells, 7, n, T0) {
-                Answer::Taken(taken) => Some(taken.receipt),
-                Answer::Short { .. } => None,
+                Admission::Taken(taken) => Some(taken.receipt),
+                Admission::Short { .. } => None,
             };
             asks(&mut cells, 6).unwrap();
             let receipt = asks(&mut cells, 4).unwrap();
@@ -186,7 +186,7 @@ mod tests {
             give_back(&algorithm, &mut cells, receipt, 4, T0);
             assert_eq!(standing(&algorithm, &cells, T0).remaining, 4, "{algorithm:?}");
             let never = take(&algorithm, &mut cells, 7, LIMIT + 1, T0);
-            assert_eq!(never, Answer::Short { wait_ns: NEVER_NS }, "{algorithm:?}");
+            assert_eq!(never, Admission::Short { wait_ns: NEVER_NS }, "{algorithm:?}");
         }
     }
 
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn without_a_cell_there_is_no_room() {
         for algorithm in all() {
-            let never = Answer::Short { wait_ns: NEVER_NS };
+            let never = Admission::Short { wait_ns: NEVER_NS };
             assert_eq!(take(&algorithm, &mut [], 0, 1, T0), never);
             give_back(&algorithm, &mut [], charge(&algorithm, &mut [], 0, 1, T0), 1, T0);
         }

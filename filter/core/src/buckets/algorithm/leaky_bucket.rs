@@ -6,14 +6,14 @@
 
 use weir_rules::algorithm::LeakyBucket;
 
-use super::cell::{Answer, NEVER_NS};
+use super::cell::{Admission, NEVER_NS};
 use super::debt;
-use crate::buckets::{Bucket, Standing};
+use crate::buckets::{Bucket, BucketStatus};
 use weir_wire::time::Time;
 
 /// A request's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub struct QueueTurn {
     /// The bucket after the turn is taken.
     pub after: Bucket,
     /// Nanoseconds until the turn comes; 0 if it comes at once.
@@ -21,15 +21,15 @@ pub struct Turn {
 }
 
 /// Takes a turn of `n` times the usual length at `now`, if there is a place.
-pub fn take(leaky: &LeakyBucket, bucket: Bucket, n: u32, now: Time) -> Answer<Turn> {
+pub fn take(leaky: &LeakyBucket, bucket: Bucket, n: u32, now: Time) -> Admission<QueueTurn> {
     if n > leaky.places() {
-        return Answer::Short { wait_ns: NEVER_NS };
+        return Admission::Short { wait_ns: NEVER_NS };
     }
     let begins = bucket.refilled().max(now);
     let ends = begins + leaky.quota().token_ns().saturating_mul(u64::from(n));
     match ends.nanos_since(now + leaky.quota().fill_ns()) {
-        0 => Answer::Taken(Turn { after: Bucket::full_at(ends), hold_ns: begins.nanos_since(now) }),
-        wait_ns => Answer::Short { wait_ns },
+        0 => Admission::Taken(QueueTurn { after: Bucket::full_at(ends), hold_ns: begins.nanos_since(now) }),
+        wait_ns => Admission::Short { wait_ns },
     }
 }
 
@@ -47,7 +47,7 @@ pub fn give_back(leaky: &LeakyBucket, bucket: Bucket, taken: Bucket, n: u32) -> 
 }
 
 /// The quota status at `now`: the places left.
-pub fn standing(leaky: &LeakyBucket, bucket: Bucket, now: Time) -> Standing {
+pub fn standing(leaky: &LeakyBucket, bucket: Bucket, now: Time) -> BucketStatus {
     debt::standing(bucket, leaky.quota(), now)
 }
 
@@ -60,8 +60,8 @@ mod tests {
     const T0: Time = Time::from_nanos(1_000);
     const TURN_NS: u64 = 1_000;
 
-    fn turn(answer: Answer<Turn>) -> Turn {
-        let Answer::Taken(turn) = answer else { panic!("{answer:?}") };
+    fn turn(answer: Admission<QueueTurn>) -> QueueTurn {
+        let Admission::Taken(turn) = answer else { panic!("{answer:?}") };
         turn
     }
 
@@ -73,9 +73,9 @@ mod tests {
             assert_eq!(turn.hold_ns, hold_ns);
             bucket = turn.after;
         }
-        assert_eq!(take(&leaky, bucket, 1, T0 + 1), Answer::Short { wait_ns: 999 });
-        assert_eq!(take(&leaky, bucket, 5, T0), Answer::Short { wait_ns: NEVER_NS });
-        let expected = Standing { remaining: 0, more_ns: 999, full_ns: 3_999 };
+        assert_eq!(take(&leaky, bucket, 1, T0 + 1), Admission::Short { wait_ns: 999 });
+        assert_eq!(take(&leaky, bucket, 5, T0), Admission::Short { wait_ns: NEVER_NS });
+        let expected = BucketStatus { remaining: 0, more_ns: 999, full_ns: 3_999 };
         assert_eq!(standing(&leaky, bucket, T0 + 1), expected);
         assert_eq!(turn(take(&leaky, bucket, 1, T0 + 1_000)).hold_ns, 3_000);
     }
@@ -84,7 +84,7 @@ mod tests {
     fn without_a_queue_nobody_waits() {
         let leaky = LeakyBucket::new(TURN_NS, 0).unwrap();
         let first = turn(take(&leaky, Bucket::FULL, 1, T0));
-        assert_eq!(take(&leaky, first.after, 1, T0 + 400), Answer::Short { wait_ns: 600 });
+        assert_eq!(take(&leaky, first.after, 1, T0 + 400), Admission::Short { wait_ns: 600 });
         assert_eq!(turn(take(&leaky, first.after, 1, T0 + TURN_NS)).hold_ns, 0);
     }
 
@@ -102,8 +102,8 @@ mod tests {
     fn a_charge_goes_beyond_the_queue() {
         let leaky = LeakyBucket::new(TURN_NS, 3).unwrap();
         let charged = charge(&leaky, Bucket::FULL, 6, T0);
-        assert_eq!(take(&leaky, charged, 1, T0), Answer::Short { wait_ns: 3_000 });
-        let expected = Standing { remaining: 0, more_ns: 3_000, full_ns: 6_000 };
+        assert_eq!(take(&leaky, charged, 1, T0), Admission::Short { wait_ns: 3_000 });
+        let expected = BucketStatus { remaining: 0, more_ns: 3_000, full_ns: 6_000 };
         assert_eq!(standing(&leaky, charged, T0), expected);
     }
 
@@ -125,15 +125,15 @@ mod tests {
                     busy_ns(now) + u64::from(n) * TURN_NS <= u64::from(queue + 1) * TURN_NS
                 };
                 match take(&leaky, bucket, n, now) {
-                    Answer::Taken(turn) => {
+                    Admission::Taken(turn) => {
                         prop_assert!(fits(now));
                         prop_assert_eq!(turn.hold_ns, busy_ns(now));
                         bucket = turn.after;
                         let begins = now + turn.hold_ns;
                         ends.extend((1..=u64::from(n)).map(|k| begins + k * TURN_NS));
                     }
-                    Answer::Short { wait_ns: NEVER_NS } => prop_assert!(n > queue + 1),
-                    Answer::Short { wait_ns } => {
+                    Admission::Short { wait_ns: NEVER_NS } => prop_assert!(n > queue + 1),
+                    Admission::Short { wait_ns } => {
                         prop_assert!(fits(now + wait_ns) && !fits(now + (wait_ns - 1)));
                     }
                 }
@@ -161,7 +161,7 @@ mod tests {
                 if step < 0 {
                     prop_assert!(standing(&leaky, bucket, now).remaining <= before);
                 }
-                if let Answer::Taken(turn) = take(&leaky, bucket, n, now) {
+                if let Admission::Taken(turn) = take(&leaky, bucket, n, now) {
                     let leaves = now + turn.hold_ns;
                     prop_assert!(leaves >= over);
                     (over, bucket) = (leaves + u64::from(n) * TURN_NS, turn.after);

@@ -24,5 +24,5 @@ pub mod sliding_window;
 #[cfg(test)]
 mod boundary_burst;
 
-pub use cell::{Answer, CELLS_MAX, Cell, NEVER_NS};
-pub use dispatch::{Receipt, Taken, charge, give_back, refund, standing, take};
+pub use cell::{Admission, CELLS_MAX, Cell, NEVER_NS};
+pub use dispatch::{Admitted, Receipt, charge, give_back, refund, standing, take};

@@ -7,22 +7,22 @@
 
 use weir_rules::algorithm::{LOG_MAX, LOGGED_PER_CELL, SlidingLog};
 
-use super::cell::{Answer, CELLS_MAX, Cell, NEVER_NS};
-use crate::buckets::Standing;
+use super::cell::{Admission, CELLS_MAX, Cell, NEVER_NS};
+use crate::buckets::BucketStatus;
 use weir_wire::time::Time;
 
 /// Takes `n` at `now`, if there is room. Returns the time at which they come back; without room, `cells` are
 /// unchanged. Dropped cells are given as [`Cell::NEW`]. Cells beyond [`SlidingLog::cells`] are left alone,
 /// and fewer make the limit lower.
-pub fn take(settings: &SlidingLog, cells: &mut [Cell], n: u32, now: Time) -> Answer<Time> {
+pub fn take(settings: &SlidingLog, cells: &mut [Cell], n: u32, now: Time) -> Admission<Time> {
     let mut log = read(settings, cells);
     match log.wait_ns(n, now) {
         0 => {
             let back_at = log.stamp(n, settings.window().length_ns(), now);
             log.write(cells);
-            Answer::Taken(back_at)
+            Admission::Taken(back_at)
         }
-        wait_ns => Answer::Short { wait_ns },
+        wait_ns => Admission::Short { wait_ns },
     }
 }
 
@@ -56,12 +56,16 @@ pub fn give_back(settings: &SlidingLog, cells: &mut [Cell], back_at: Time, n: u3
 }
 
 /// The quota status at `now`.
-pub fn standing(settings: &SlidingLog, cells: &[Cell], now: Time) -> Standing {
+pub fn standing(settings: &SlidingLog, cells: &[Cell], now: Time) -> BucketStatus {
     let log = read(settings, cells);
     let free = log.places().iter().filter(|place| **place <= now).count();
     let remaining = u32::try_from(free).unwrap_or(u32::MAX);
     let wait_ns = |place: Option<&Time>| place.map_or(0, |place| place.nanos_since(now));
-    Standing { remaining, more_ns: wait_ns(log.places().get(free)), full_ns: wait_ns(log.places().last()) }
+    BucketStatus {
+        remaining,
+        more_ns: wait_ns(log.places().get(free)),
+        full_ns: wait_ns(log.places().last()),
+    }
 }
 
 fn read(settings: &SlidingLog, cells: &[Cell]) -> Log {
@@ -152,13 +156,13 @@ mod tests {
     #[test]
     fn no_window_of_its_length_has_more_than_the_limit() {
         let (log, mut cells) = (SlidingLog::new(3, 100).unwrap(), [Cell::NEW; 2]);
-        assert_eq!(take(&log, &mut cells, 1, T0), Answer::Taken(T0 + 100));
-        assert_eq!(take(&log, &mut cells, 2, T0 + 99), Answer::Taken(T0 + 199));
-        assert_eq!(take(&log, &mut cells, 1, T0 + 99), Answer::Short { wait_ns: 1 });
-        assert_eq!(standing(&log, &cells, T0 + 99), Standing { remaining: 0, more_ns: 1, full_ns: 100 });
-        assert_eq!(take(&log, &mut cells, 1, T0 + 100), Answer::Taken(T0 + 200));
-        assert_eq!(take(&log, &mut cells, 2, T0 + 100), Answer::Short { wait_ns: 99 });
-        assert_eq!(take(&log, &mut cells, 4, T0 + 100), Answer::Short { wait_ns: NEVER_NS });
+        assert_eq!(take(&log, &mut cells, 1, T0), Admission::Taken(T0 + 100));
+        assert_eq!(take(&log, &mut cells, 2, T0 + 99), Admission::Taken(T0 + 199));
+        assert_eq!(take(&log, &mut cells, 1, T0 + 99), Admission::Short { wait_ns: 1 });
+        assert_eq!(standing(&log, &cells, T0 + 99), BucketStatus { remaining: 0, more_ns: 1, full_ns: 100 });
+        assert_eq!(take(&log, &mut cells, 1, T0 + 100), Admission::Taken(T0 + 200));
+        assert_eq!(take(&log, &mut cells, 2, T0 + 100), Admission::Short { wait_ns: 99 });
+        assert_eq!(take(&log, &mut cells, 4, T0 + 100), Admission::Short { wait_ns: NEVER_NS });
     }
 
     #[test]
@@ -166,7 +170,8 @@ mod tests {
         for limit in 1..=LOG_MAX {
             let log = SlidingLog::new(limit, 100).unwrap();
             let mut cells = [Cell::NEW; CELLS_MAX];
-            let taken = (0..40).filter(|_| matches!(take(&log, &mut cells, 1, T0), Answer::Taken(_))).count();
+            let taken =
+                (0..40).filter(|_| matches!(take(&log, &mut cells, 1, T0), Admission::Taken(_))).count();
             assert_eq!(taken, usize::try_from(limit).unwrap());
             assert_eq!(cells[0].word == 0, limit % 2 == 1, "{limit}");
             assert!(cells[log.cells()..].iter().all(|cell| *cell == Cell::NEW));
@@ -176,7 +181,7 @@ mod tests {
     #[test]
     fn too_few_cells_are_a_lower_limit_and_too_many_are_left_alone() {
         let log = SlidingLog::new(5, 100).unwrap();
-        assert_eq!(take(&log, &mut [], 1, T0), Answer::Short { wait_ns: NEVER_NS });
+        assert_eq!(take(&log, &mut [], 1, T0), Admission::Short { wait_ns: NEVER_NS });
         assert_eq!(standing(&log, &[Cell::NEW; 2], T0).remaining, 4);
         let other = Cell { until: T0 + 7, word: 3 };
         let mut cells = [Cell::NEW, Cell::NEW, Cell::NEW, other];
@@ -204,7 +209,7 @@ mod tests {
         let (log, time) = (SlidingLog::new(6, 100).unwrap(), |ns| T0 + ns);
         let cell = |word, until| Cell { until: time(until), word: time(word).as_nanos() };
         let cells = [cell(40, 50), Cell::NEW, cell(80, 90)];
-        assert_eq!(standing(&log, &cells, time(45)), Standing { remaining: 3, more_ns: 5, full_ns: 45 });
+        assert_eq!(standing(&log, &cells, time(45)), BucketStatus { remaining: 3, more_ns: 5, full_ns: 45 });
     }
 
     proptest! {
@@ -237,7 +242,7 @@ mod tests {
                 } else {
                     let before = cells;
                     match take(&log, &mut cells, n, at) {
-                        Answer::Taken(back_at) => {
+                        Admission::Taken(back_at) => {
                             prop_assert!(fits(&all, count, now));
                             if act == 1 {
                                 give_back(&log, &mut cells, back_at, n);
@@ -246,7 +251,7 @@ mod tests {
                                 all.extend(core::iter::repeat_n(now, count));
                             }
                         }
-                        Answer::Short { wait_ns } => {
+                        Admission::Short { wait_ns } => {
                             prop_assert_eq!(wait_ns, wait(&all, count));
                             prop_assert_eq!(cells, before);
                         }
@@ -255,7 +260,7 @@ mod tests {
                 let remaining = (1..=limit).rev().find(|&n| fits(&all, n, now)).unwrap_or(0);
                 let more_ns = if remaining < limit { wait(&all, remaining + 1) } else { 0 };
                 let remaining = u32::try_from(remaining).unwrap();
-                let expected = Standing { remaining, more_ns, full_ns: wait(&all, limit) };
+                let expected = BucketStatus { remaining, more_ns, full_ns: wait(&all, limit) };
                 prop_assert_eq!(standing(&log, &cells, at), expected);
             }
         }
@@ -277,7 +282,7 @@ mod tests {
                     prop_assert!(standing(&log, &cells, now).remaining <= before);
                 }
                 (earliest, latest) = (earliest.min(now), latest.max(now));
-                if let Answer::Taken(back_at) = take(&log, &mut cells, n, now) {
+                if let Admission::Taken(back_at) = take(&log, &mut cells, n, now) {
                     used = used.max(now);
                     prop_assert!(back_at >= used + length);
                     admitted += u64::from(n);

@@ -6,45 +6,45 @@
 //! to twice the limit may go through within a window's length, but only for a client that spent the previous
 //! window's limit at its end. Counts are compared without rounding.
 
-use weir_rules::algorithm::Window;
+use weir_rules::algorithm::WindowLimit;
 
-use super::cell::{Answer, Cell, NEVER_NS};
+use super::cell::{Admission, Cell, NEVER_NS};
 use super::pair::Pair;
-use crate::buckets::Standing;
+use crate::buckets::BucketStatus;
 use weir_wire::time::Time;
 
 /// Takes `n` at `now`, if there is room, for a key that hashes to `hash`.
-pub fn take(window: &Window, cell: Cell, hash: u64, n: u32, now: Time) -> Answer<Cell> {
+pub fn take(window: &WindowLimit, cell: Cell, hash: u64, n: u32, now: Time) -> Admission<Cell> {
     let pair = Pair::at(cell, window.length_ns(), hash, now);
     match wait_ns(window, pair, n, now) {
-        0 => Answer::Taken(pair.plus(n).cell()),
-        wait_ns => Answer::Short { wait_ns },
+        0 => Admission::Taken(pair.plus(n).cell()),
+        wait_ns => Admission::Short { wait_ns },
     }
 }
 
 /// Takes `n` at `now` even without room. An excess is dropped with its window.
 #[must_use]
-pub fn charge(window: &Window, cell: Cell, hash: u64, n: u32, now: Time) -> Cell {
+pub fn charge(window: &WindowLimit, cell: Cell, hash: u64, n: u32, now: Time) -> Cell {
     Pair::at(cell, window.length_ns(), hash, now).plus(n).cell()
 }
 
 /// Gives back the `n` of a take or charge that led to the state `taken`; nothing if its window no longer
 /// counts.
 #[must_use]
-pub fn give_back(window: &Window, cell: Cell, taken: Cell, n: u32) -> Cell {
+pub fn give_back(window: &WindowLimit, cell: Cell, taken: Cell, n: u32) -> Cell {
     Pair::stored(cell).minus(n, taken.until, window.length_ns()).cell()
 }
 
 /// The quota status at `now`.
-pub fn standing(window: &Window, cell: Cell, now: Time) -> Standing {
+pub fn standing(window: &WindowLimit, cell: Cell, now: Time) -> BucketStatus {
     let Some(pair) = Pair::live(cell, window.length_ns(), now) else {
-        return Standing { remaining: window.limit(), more_ns: 0, full_ns: 0 };
+        return BucketStatus { remaining: window.limit(), more_ns: 0, full_ns: 0 };
     };
     let covered_ns = u128::from(pair.ends(window.length_ns()).nanos_since(now).min(window.length_ns()));
     let weighted = (u128::from(pair.previous) * covered_ns).div_ceil(u128::from(window.length_ns()));
     let used = weighted + u128::from(pair.current);
     let remaining = window.limit().saturating_sub(u32::try_from(used).unwrap_or(u32::MAX));
-    Standing {
+    BucketStatus {
         remaining,
         more_ns: if remaining < window.limit() { wait_ns(window, pair, remaining + 1, now) } else { 0 },
         full_ns: wait_ns(window, pair, window.limit(), now),
@@ -52,7 +52,7 @@ pub fn standing(window: &Window, cell: Cell, now: Time) -> Standing {
 }
 
 /// Nanoseconds from `now` until `n` fit.
-fn wait_ns(window: &Window, pair: Pair, n: u32, now: Time) -> u64 {
+fn wait_ns(window: &WindowLimit, pair: Pair, n: u32, now: Time) -> u64 {
     let Some(room_without) = window.limit().checked_sub(n) else { return NEVER_NS };
     // They fit once the previous window has faded enough. If the current one is too full, once it is the
     // previous one and has faded.
@@ -83,41 +83,44 @@ mod tests {
 
     #[test]
     fn the_window_before_fades() {
-        let window = Window::new(10, 100).unwrap();
+        let window = WindowLimit::new(10, 100).unwrap();
         let cell = taken(take(&window, Cell::NEW, 0, 10, T0 + 90));
         // The current window does not fade before it has ended; then a tenth of it fades every 10 ns.
-        assert_eq!(take(&window, cell, 0, 1, T0 + 90), Answer::Short { wait_ns: 20 });
-        assert_eq!(standing(&window, cell, T0 + 130), Standing { remaining: 3, more_ns: 10, full_ns: 70 });
+        assert_eq!(take(&window, cell, 0, 1, T0 + 90), Admission::Short { wait_ns: 20 });
+        assert_eq!(
+            standing(&window, cell, T0 + 130),
+            BucketStatus { remaining: 3, more_ns: 10, full_ns: 70 }
+        );
         let cell = taken(take(&window, cell, 0, 3, T0 + 130));
-        assert_eq!(take(&window, cell, 0, 1, T0 + 130), Answer::Short { wait_ns: 10 });
-        assert_eq!(take(&window, cell, 0, 10, T0 + 130), Answer::Short { wait_ns: 170 });
-        assert_eq!(take(&window, cell, 0, 11, T0 + 130), Answer::Short { wait_ns: NEVER_NS });
+        assert_eq!(take(&window, cell, 0, 1, T0 + 130), Admission::Short { wait_ns: 10 });
+        assert_eq!(take(&window, cell, 0, 10, T0 + 130), Admission::Short { wait_ns: 170 });
+        assert_eq!(take(&window, cell, 0, 11, T0 + 130), Admission::Short { wait_ns: NEVER_NS });
     }
 
     #[test]
     fn a_charge_goes_beyond_the_limit_and_saturates() {
-        let window = Window::new(TOKENS_MAX, 100).unwrap();
+        let window = WindowLimit::new(TOKENS_MAX, 100).unwrap();
         let mut cell = Cell::NEW;
         for _ in 0..3 {
             cell = charge(&window, cell, 0, u32::MAX, T0);
         }
         assert_eq!(cell, Cell { until: T0 + 200, word: u64::from(u32::MAX) });
         assert_eq!(standing(&window, cell, T0).remaining, 0);
-        assert_eq!(take(&window, cell, 0, TOKENS_MAX, T0), Answer::Short { wait_ns: 200 });
+        assert_eq!(take(&window, cell, 0, TOKENS_MAX, T0), Admission::Short { wait_ns: 200 });
     }
 
     #[test]
     fn the_longest_window_and_the_highest_limit_do_not_overflow() {
-        let window = Window::new(TOKENS_MAX, LENGTH_NS_MAX).unwrap();
+        let window = WindowLimit::new(TOKENS_MAX, LENGTH_NS_MAX).unwrap();
         let cell = taken(take(&window, Cell::NEW, u64::MAX, TOKENS_MAX, T0));
-        let Answer::Short { wait_ns } = take(&window, cell, 0, 1, T0) else { panic!("full") };
-        assert!(matches!(take(&window, cell, 0, 1, T0 + (wait_ns - 1)), Answer::Short { wait_ns: 1 }));
-        assert!(matches!(take(&window, cell, 0, 1, T0 + wait_ns), Answer::Taken(_)));
+        let Admission::Short { wait_ns } = take(&window, cell, 0, 1, T0) else { panic!("full") };
+        assert!(matches!(take(&window, cell, 0, 1, T0 + (wait_ns - 1)), Admission::Short { wait_ns: 1 }));
+        assert!(matches!(take(&window, cell, 0, 1, T0 + wait_ns), Admission::Taken(_)));
     }
 
     #[test]
     fn what_was_taken_in_a_window_goes_back_to_that_window_only() {
-        let window = Window::new(10, 100).unwrap();
+        let window = WindowLimit::new(10, 100).unwrap();
         let first = taken(take(&window, Cell::NEW, 0, 4, T0));
         let second = taken(take(&window, first, 0, 5, T0 + 150));
         assert_eq!(give_back(&window, second, first, 4).word, 5);
@@ -128,15 +131,15 @@ mod tests {
 
     #[test]
     fn a_time_before_the_windows_of_a_cell_is_the_beginning_of_its_current_one() {
-        let window = Window::new(10, 100).unwrap();
+        let window = WindowLimit::new(10, 100).unwrap();
         let first = taken(take(&window, Cell::NEW, 0, 4, T0));
         let second = taken(take(&window, first, 0, 2, T0 + 100));
         for back_ns in [0, 1, 250] {
             let now = Time::from_nanos(T0.as_nanos() + 100 - back_ns);
             assert_eq!(standing(&window, second, now).remaining, 4, "{back_ns}");
-            assert!(matches!(take(&window, second, 0, 4, now), Answer::Taken(_)), "{back_ns}");
+            assert!(matches!(take(&window, second, 0, 4, now), Admission::Taken(_)), "{back_ns}");
             // 25 ns into the window, one of the four has faded.
-            assert_eq!(take(&window, second, 0, 5, now), Answer::Short { wait_ns: back_ns + 25 });
+            assert_eq!(take(&window, second, 0, 5, now), Admission::Short { wait_ns: back_ns + 25 });
         }
     }
 
@@ -171,7 +174,7 @@ mod tests {
             limit in 1u32..20, length in 1u64..60, hash: u64, start in 0u64..1_000,
             steps in prop::collection::vec((0u64..50, 0u32..22, 0..6), 1..60),
         ) {
-            let window = Window::new(limit, length).unwrap();
+            let window = WindowLimit::new(limit, length).unwrap();
             let offset = u64::try_from((u128::from(hash) * u128::from(length)) >> 64).unwrap();
             let mut model = Model { limit, length, offset, counts: BTreeMap::new() };
             let (mut cell, mut now) = (Cell::NEW, start);
@@ -185,21 +188,21 @@ mod tests {
                     *model.counts.entry(index).or_default() += u64::from(n);
                 } else {
                     match take(&window, cell, hash, n, at) {
-                        Answer::Taken(after) if act == 1 => {
+                        Admission::Taken(after) if act == 1 => {
                             prop_assert!(model.fits(n, now));
                             cell = give_back(&window, after, after, n);
                         }
-                        Answer::Taken(after) => {
+                        Admission::Taken(after) => {
                             prop_assert!(model.fits(n, now));
                             cell = after;
                             *model.counts.entry(index).or_default() += u64::from(n);
                         }
-                        Answer::Short { wait_ns } => prop_assert_eq!(wait_ns, model.wait(n, now)),
+                        Admission::Short { wait_ns } => prop_assert_eq!(wait_ns, model.wait(n, now)),
                     }
                 }
                 let remaining = (1..=limit).rev().find(|&n| model.fits(n, now)).unwrap_or(0);
                 let more_ns = if remaining < limit { model.wait(remaining + 1, now) } else { 0 };
-                let expected = Standing { remaining, more_ns, full_ns: model.wait(limit, now) };
+                let expected = BucketStatus { remaining, more_ns, full_ns: model.wait(limit, now) };
                 prop_assert_eq!(standing(&window, cell, at), expected);
             }
         }
@@ -210,13 +213,13 @@ mod tests {
             limit in 1u32..20, length in 1u64..60, hash: u64,
             steps in prop::collection::vec((0u64..50, 1u32..22), 1..100),
         ) {
-            let window = Window::new(limit, length).unwrap();
+            let window = WindowLimit::new(limit, length).unwrap();
             // What the bucket lacks, in parts of a token: a token is `length` of them, and `limit` refill each nanosecond.
             let (mut cell, mut now, mut lacks) = (Cell::NEW, T0, 0u64);
             for (step, n) in steps {
                 now += step;
                 lacks = lacks.saturating_sub(step * u64::from(limit));
-                if let Answer::Taken(after) = take(&window, cell, hash, n, now) {
+                if let Admission::Taken(after) = take(&window, cell, hash, n, now) {
                     cell = after;
                     lacks += u64::from(n) * length;
                 }
@@ -231,7 +234,7 @@ mod tests {
             limit in 1u32..20, length in 1u64..60, hash: u64,
             steps in prop::collection::vec((-80i64..100, 1u32..20, any::<bool>()), 1..200),
         ) {
-            let window = Window::new(limit, length).unwrap();
+            let window = WindowLimit::new(limit, length).unwrap();
             let (mut cell, mut now, mut admitted) = (Cell::NEW, Time::from_nanos(10_000), 0u64);
             let (mut earliest, mut latest) = (now, now);
             for (step, n, gives_back) in steps {
@@ -242,16 +245,16 @@ mod tests {
                 }
                 (earliest, latest) = (earliest.min(now), latest.max(now));
                 match take(&window, cell, hash, n, now) {
-                    Answer::Taken(after) => {
+                    Admission::Taken(after) => {
                         cell = if gives_back { give_back(&window, after, after, n) } else { after };
                         admitted += if gives_back { 0 } else { u64::from(n) };
                     }
-                    Answer::Short { wait_ns: NEVER_NS } => prop_assert!(n > limit),
-                    Answer::Short { wait_ns } => {
+                    Admission::Short { wait_ns: NEVER_NS } => prop_assert!(n > limit),
+                    Admission::Short { wait_ns } => {
                         let sooner = take(&window, cell, hash, n, now + (wait_ns - 1));
-                        prop_assert_eq!(sooner, Answer::Short { wait_ns: 1 });
+                        prop_assert_eq!(sooner, Admission::Short { wait_ns: 1 });
                         let then = take(&window, cell, hash, n, now + wait_ns);
-                        prop_assert!(matches!(then, Answer::Taken(_)));
+                        prop_assert!(matches!(then, Admission::Taken(_)));
                     }
                 }
                 let windows = latest.nanos_since(earliest).div_ceil(length) + 1;

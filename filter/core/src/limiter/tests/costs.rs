@@ -44,11 +44,11 @@ fn a_request_takes_what_it_costs_and_waits_for_all_of_it() {
 #[test]
 fn a_request_that_is_refused_bars_no_cheaper_one() {
     let (mut limiter, mut slots) = (limiter(by_header("1/s", 10), None), LocalSlots::new(1));
-    assert_eq!(costs(&mut limiter, &mut slots, 7, T0).outcome(), Outcome::Allow);
-    assert_eq!(costs(&mut limiter, &mut slots, 4, T0).outcome(), Outcome::Limit);
-    assert_eq!(costs(&mut limiter, &mut slots, 5, T0).outcome(), Outcome::Limit);
-    assert_eq!(limiter.counters().take_event(Event::DenyCacheAnswered), 1);
-    assert_eq!(costs(&mut limiter, &mut slots, 3, T0).outcome(), Outcome::Allow);
+    assert_eq!(costs(&mut limiter, &mut slots, 7, T0).outcome(), DecisionKind::Allow);
+    assert_eq!(costs(&mut limiter, &mut slots, 4, T0).outcome(), DecisionKind::Limit);
+    assert_eq!(costs(&mut limiter, &mut slots, 5, T0).outcome(), DecisionKind::Limit);
+    assert_eq!(limiter.counters().take_event(CountedEvent::DenyCacheAnswered), 1);
+    assert_eq!(costs(&mut limiter, &mut slots, 3, T0).outcome(), DecisionKind::Allow);
 }
 
 #[test]
@@ -100,9 +100,9 @@ fn a_slow_rate_does_not_keep_a_dear_request_for_longer_than_a_cheap_one() {
         let slow = Grant { burst: 1, parts: 5, lease_ms: 60_000, ..grant(1, 1, 1_000) };
         let later = T0 + 10 * SECOND_NS;
         answer(&mut limiter, &mut slots, &report, 2, slow, T0);
-        assert_eq!(costs(&mut limiter, &mut slots, cost, later).outcome(), Outcome::Allow);
+        assert_eq!(costs(&mut limiter, &mut slots, cost, later).outcome(), DecisionKind::Allow);
         let tried = (1..20).find(|s| {
-            costs(&mut limiter, &mut slots, cost, later + s * SECOND_NS).outcome() == Outcome::Allow
+            costs(&mut limiter, &mut slots, cost, later + s * SECOND_NS).outcome() == DecisionKind::Allow
         });
         assert_eq!(tried, Some(seconds), "cost {cost}");
     }
@@ -119,10 +119,10 @@ fn cheap_requests_leave_what_the_dearest_costs_where_the_fleet_has_it_hold_littl
     let little = Grant { burst: 2, lease_ms: 60_000, ..grant(1, 1, 10_000) };
     answer(&mut limiter, &mut slots, &report, 2, little, T0);
     let later = T0 + 10 * SECOND_NS;
-    assert_eq!(costs(&mut limiter, &mut slots, 1, later).outcome(), Outcome::Allow);
-    assert_eq!(costs(&mut limiter, &mut slots, 6, later).outcome(), Outcome::Limit);
-    assert_eq!(costs(&mut limiter, &mut slots, 6, later + SECOND_NS).outcome(), Outcome::Allow);
-    assert_eq!(costs(&mut limiter, &mut slots, 1, later + SECOND_NS).outcome(), Outcome::Limit);
+    assert_eq!(costs(&mut limiter, &mut slots, 1, later).outcome(), DecisionKind::Allow);
+    assert_eq!(costs(&mut limiter, &mut slots, 6, later).outcome(), DecisionKind::Limit);
+    assert_eq!(costs(&mut limiter, &mut slots, 6, later + SECOND_NS).outcome(), DecisionKind::Allow);
+    assert_eq!(costs(&mut limiter, &mut slots, 1, later + SECOND_NS).outcome(), DecisionKind::Limit);
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn what_costs_more_is_paid_for_in_advance() {
     };
     assert_eq!(limiter.drawn(second_draw, &reply.encode(), &mut slots, T0), Ok(true));
     let mut again = || limiter.decide_again(true, &mut Costs(4), &mut slots, T0).outcome();
-    assert_eq!((again(), again()), (Outcome::Allow, Outcome::Limit));
+    assert_eq!((again(), again()), (DecisionKind::Allow, DecisionKind::Limit));
     // No request waits any more. Of the four tokens that it needs, three are on hand.
     let (third, _) = ahead(&mut limiter, &mut slots, T0 + SECOND_NS);
     assert_eq!((third.keys[0].admitted, third.keys[0].ahead), (4, 4));
@@ -194,7 +194,7 @@ proptest! {
             level = (level + step_ms * MS).min(quota.fill_ns());
             let price = quota.token_ns() * u64::from(cost);
             let decision = costs(&mut workers[worker], &mut slots, cost, now);
-            prop_assert_eq!(decision.outcome() == Outcome::Allow, level >= price);
+            prop_assert_eq!(decision.outcome() == DecisionKind::Allow, level >= price);
             if level >= price { level -= price; }
         }
     }
@@ -209,7 +209,7 @@ proptest! {
         let (mut slots, mut now, mut admitted, mut asked) = (LocalSlots::new(1), T0, 0u64, 0u64);
         for (step_ms, cost, what) in steps {
             now += step_ms * MS;
-            let is_allowed = costs(&mut limiter, &mut slots, cost, now).outcome() == Outcome::Allow;
+            let is_allowed = costs(&mut limiter, &mut slots, cost, now).outcome() == DecisionKind::Allow;
             admitted += if is_allowed { u64::from(cost) } else { 0 };
             asked += u64::from(cost);
             if what == 0 { continue; }

@@ -1,7 +1,7 @@
 //! More keys that owe something than the table has places for.
 
 use super::*;
-use crate::buckets::Take;
+use crate::buckets::TakeResult;
 use crate::table::NamedKey;
 use std::collections::BTreeMap;
 use std::string::ToString as _;
@@ -29,9 +29,9 @@ fn answer_all(report: &Report) -> Vec<u8> {
 }
 
 /// Asks once; if the request has to wait, weir-sync answers with a token.
-fn ask_and_wait(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) -> Outcome {
+fn ask_and_wait(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) -> DecisionKind {
     let decision = limiter.decide(&mut client(n), slots, now);
-    if decision.outcome() != Outcome::Wait {
+    if decision.outcome() != DecisionKind::Wait {
         return decision.outcome();
     }
     let (report, draw) = waiting_for(decision);
@@ -44,12 +44,12 @@ fn ask_and_wait(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time
 #[test]
 fn a_slow_flood_locks_no_newcomer_out() {
     let (mut limiter, mut slots) = (limiter(login(), Some(1)), LocalSlots::new(64));
-    limiter.note_heard(1, false, T0);
+    limiter.record_reply(1, false, T0);
     let every_ns = SECOND_NS * 64 / 2_000;
     let (mut refused, mut reported, newcomers) = (0, T0, 180 * 2_000 / 64);
     for n in 0..newcomers {
         let now = T0 + u64::from(n) * every_ns;
-        refused += u32::from(ask_and_wait(&mut limiter, &mut slots, n, now) != Outcome::Allow);
+        refused += u32::from(ask_and_wait(&mut limiter, &mut slots, n, now) != DecisionKind::Allow);
         if now.nanos_since(reported) >= 250 * MS
             && let Some(report) = limiter.report(&mut slots, true, now)
         {
@@ -63,9 +63,9 @@ fn a_slow_flood_locks_no_newcomer_out() {
 /// A slot without a free place: every key in it has tokens that it may still spend.
 fn crowded() -> (Limiter, LocalSlots) {
     let (mut limiter, mut slots) = (limiter(login(), Some(1)), LocalSlots::new(1));
-    limiter.note_heard(1, false, T0);
+    limiter.record_reply(1, false, T0);
     for n in 0..100 {
-        assert_eq!(ask_and_wait(&mut limiter, &mut slots, n, T0), Outcome::Allow, "{n}");
+        assert_eq!(ask_and_wait(&mut limiter, &mut slots, n, T0), DecisionKind::Allow, "{n}");
     }
     (limiter, slots)
 }
@@ -84,7 +84,8 @@ fn leased(report: &Report, charged: u64) -> Vec<u8> {
 fn a_key_without_a_place_draws_for_each_request_by_itself() {
     let (mut limiter, mut slots) = crowded();
     let mut epochs = vec![];
-    for (charged, expected) in [(1, Outcome::Allow), (1, Outcome::Allow), (0, Outcome::Limit)] {
+    for (charged, expected) in [(1, DecisionKind::Allow), (1, DecisionKind::Allow), (0, DecisionKind::Limit)]
+    {
         let (report, draw) = waiting_for(limiter.decide(&mut client(200), &mut slots, T0));
         let key = report.keys.last().unwrap();
         assert_eq!((key.admitted, key.ahead), (0, 1));
@@ -93,7 +94,7 @@ fn a_key_without_a_place_draws_for_each_request_by_itself() {
         assert_eq!(limiter.decide_again(true, &mut client(200), &mut slots, T0).outcome(), expected);
     }
     // The next request is refused at once until a token may have come.
-    assert_eq!(limiter.decide(&mut client(200), &mut slots, T0).outcome(), Outcome::Limit);
+    assert_eq!(limiter.decide(&mut client(200), &mut slots, T0).outcome(), DecisionKind::Limit);
     epochs.sort_unstable();
     epochs.dedup();
     assert_eq!(epochs.len(), 3, "what was leased to one is never asked for again");
@@ -104,7 +105,7 @@ fn a_key_without_a_place_draws_for_each_request_by_itself() {
 #[test]
 fn nobody_takes_the_place_of_a_key_whose_draw_is_under_way() {
     let (mut limiter, mut slots) = (limiter(login(), Some(1)), LocalSlots::new(1));
-    limiter.note_heard(1, false, T0);
+    limiter.record_reply(1, false, T0);
     let mut waiting = vec![];
     for n in 0..100 {
         waiting.push(waiting_for(limiter.decide(&mut client(n), &mut slots, T0)));
@@ -112,7 +113,7 @@ fn nobody_takes_the_place_of_a_key_whose_draw_is_under_way() {
     for (n, (report, draw)) in (0..).zip(waiting) {
         let answered = limiter.drawn(draw, &answer_all(&report), &mut slots, T0 + MS).unwrap();
         let decision = limiter.decide_again(answered, &mut client(n), &mut slots, T0 + MS);
-        assert_eq!(decision.outcome(), Outcome::Allow, "{n}");
+        assert_eq!(decision.outcome(), DecisionKind::Allow, "{n}");
     }
 }
 
@@ -120,24 +121,27 @@ fn nobody_takes_the_place_of_a_key_whose_draw_is_under_way() {
 fn a_key_keeps_its_place_for_as_long_as_its_request_may_wait() {
     let (mut limiter, mut slots) = (limiter(login(), Some(1)), LocalSlots::new(1));
     limiter.time_out_after(5 * SECOND_NS);
-    limiter.note_heard(1, false, T0);
+    limiter.record_reply(1, false, T0);
     let (report, draw) = waiting_for(limiter.decide(&mut client(0), &mut slots, T0));
     let late = T0 + 4_500 * MS;
     for n in 1..=100 {
-        assert_eq!(ask_and_wait(&mut limiter, &mut slots, n, late), Outcome::Allow, "{n}");
+        assert_eq!(ask_and_wait(&mut limiter, &mut slots, n, late), DecisionKind::Allow, "{n}");
     }
     let grants = vec![Allowance::Leased(Leased::of(1, 2 * 4_500))];
     let reply =
         Reply { sequence: report.sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() };
     let answered = limiter.drawn(draw, &reply.encode(), &mut slots, late).unwrap();
-    assert_eq!(limiter.decide_again(answered, &mut client(0), &mut slots, late).outcome(), Outcome::Allow);
+    assert_eq!(
+        limiter.decide_again(answered, &mut client(0), &mut slots, late).outcome(),
+        DecisionKind::Allow
+    );
 }
 
 #[test]
 fn a_place_is_free_again_once_its_lease_is_over() {
     let (mut limiter, mut slots) = crowded();
     for (n, expected, now) in [(200, false, T0 + 1_900 * MS), (201, true, T0 + 2_000 * MS)] {
-        assert_eq!(ask_and_wait(&mut limiter, &mut slots, n, now), Outcome::Allow);
+        assert_eq!(ask_and_wait(&mut limiter, &mut slots, n, now), DecisionKind::Allow);
         let value = weir_rules::key::KeyValue::of_address(
             core::net::Ipv4Addr::from_bits(n).into(),
             weir_rules::address::Prefixes { ipv4: 32, ipv6: 64 },
@@ -155,7 +159,7 @@ fn what_one_request_did_not_get_refuses_none_that_got_it() {
     let mut wait = |limiter: &mut Limiter| waiting_for(limiter.decide(&mut client(200), &mut slots, T0));
     let waiting = [wait(&mut limiter), wait(&mut limiter)];
     for ((report, draw), (charged, expected)) in
-        waiting.into_iter().zip([(0, Outcome::Limit), (1, Outcome::Allow)])
+        waiting.into_iter().zip([(0, DecisionKind::Limit), (1, DecisionKind::Allow)])
     {
         assert!(limiter.drawn(draw, &leased(&report, charged), &mut slots, T0).unwrap());
         assert_eq!(limiter.decide_again(true, &mut client(200), &mut slots, T0).outcome(), expected);
@@ -180,10 +184,10 @@ fn report_all(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) 
 #[test]
 fn what_is_charged_of_a_key_is_not_reported_again_when_it_comes_back() {
     let (mut limiter, mut slots) = (limiter(one_rule("1/m", 20), Some(1)), LocalSlots::new(1));
-    limiter.note_heard(5, false, T0);
+    limiter.record_reply(5, false, T0);
     let take = |limiter: &mut Limiter, slots: &mut LocalSlots, n, tokens| {
         for _ in 0..tokens {
-            assert_eq!(limiter.decide(&mut client(n), slots, T0).outcome(), Outcome::Allow, "{n}");
+            assert_eq!(limiter.decide(&mut client(n), slots, T0).outcome(), DecisionKind::Allow, "{n}");
         }
     };
     take(&mut limiter, &mut slots, 1, 10);
@@ -212,10 +216,10 @@ fn what_a_key_without_a_place_has_drawn_is_spent_at_once_or_not_at_all() {
         let next = limiter.decide_again(true, &mut client(n), &mut slots, now).outcome();
         (outcome, next)
     };
-    let once = (Outcome::Allow, Outcome::Limit);
+    let once = (DecisionKind::Allow, DecisionKind::Limit);
     assert_eq!(again(&mut limiter, &second, other_draw, 200, T0), once);
     assert_eq!(again(&mut limiter, &first, its_draw, 200, T0 + 1_999 * MS), once);
-    let refused = (Outcome::Limit, Outcome::Limit);
+    let refused = (DecisionKind::Limit, DecisionKind::Limit);
     assert_eq!(again(&mut limiter, &third, late_draw, 201, T0 + 2_000 * MS), refused, "its lease is over");
 }
 
@@ -254,7 +258,7 @@ fn what_a_key_without_a_place_has_drawn_is_its_own_under_other_rules() {
         {"name": "login", "key": ["client_address"], "rate": "5/m", "strict": true},
     ])));
     assert!(limiter.drawn(draw, &leased(&report, 1), &mut slots, T0).unwrap());
-    assert_eq!(limiter.decide_again(true, &mut client(200), &mut slots, T0).outcome(), Outcome::Allow);
+    assert_eq!(limiter.decide_again(true, &mut client(200), &mut slots, T0).outcome(), DecisionKind::Allow);
 }
 
 /// A part of the default table, and of what comes to it.
@@ -276,14 +280,14 @@ fn refused_of_newcomers(
     let (mut newcomers, mut refused) = (0, 0);
     for n in 0..per_second * seconds / PART {
         let now = T0 + u64::from(n) * every_ns;
-        limiter.note_heard(pops.unwrap_or(1), false, now);
+        limiter.record_reply(pops.unwrap_or(1), false, now);
         let is_newcomer = n % 20 == 0;
         let who = if is_newcomer { n | 1 << 31 } else { n % (addresses / PART) };
         let outcome = limiter.decide(&mut client(who), &mut slots, now).outcome();
         // Counted once the flood has lasted for a while.
         if is_newcomer && n >= per_second * seconds / PART / 3 {
             newcomers += 1;
-            refused += u32::from(outcome != Outcome::Allow);
+            refused += u32::from(outcome != DecisionKind::Allow);
         }
     }
     refused * 1_000 / newcomers
@@ -333,7 +337,7 @@ fn a_flood_on_a_slow_rule_takes_nothing_from_a_client_of_a_fast_one() {
     for ms in (0..60_000_u32).step_by(2) {
         let now = T0 + u64::from(ms) * MS;
         flood += u32::from(
-            limiter.decide(&mut client(0x0a00_0000 | ms), &mut slots, now).outcome() == Outcome::Allow,
+            limiter.decide(&mut client(0x0a00_0000 | ms), &mut slots, now).outcome() == DecisionKind::Allow,
         );
         if ms % 16 == 0 {
             through += u32::from(allows(&mut limiter, &mut slots, "192.0.2.1", now));
@@ -363,10 +367,10 @@ proptest! {
         for (worker, who, asks, step_ms) in steps {
             now += step_ms * MS;
             for _ in 0..asks {
-                if workers[worker].decide(&mut client(who), &mut slots, now).outcome() == Outcome::Allow {
+                if workers[worker].decide(&mut client(who), &mut slots, now).outcome() == DecisionKind::Allow {
                     let buckets = model.entry(who).or_insert([Bucket::FULL; 2]);
                     for (bucket, quota) in buckets.iter_mut().zip(&quotas) {
-                        let Take::Taken(after) = bucket.take(quota, 1, now) else {
+                        let TakeResult::Taken(after) = bucket.take(quota, 1, now) else {
                             return Err(TestCaseError::fail(std::format!("client {who} had none left")));
                         };
                         *bucket = after;

@@ -93,7 +93,7 @@ fn what_was_said_of_a_key_before_it_was_forgotten_changes_nothing() {
 fn a_strict_rules_key_that_is_barred_asks_again_once_it_is_forgotten() {
     let (mut limiter, mut slots) =
         (limiter(one(&json!({"rate": "1/h", "strict": true})), Some(1)), LocalSlots::new(4));
-    limiter.note_heard(1, false, T0);
+    limiter.record_reply(1, false, T0);
     let (report, draw) = waiting_for(ask(&mut limiter, &mut slots, CLIENT, T0));
     let leased = Leased { wait_ms: u64::from(HOUR_MS), ..Leased::of(0, 2_000) };
     let grants = vec![Allowance::Leased(leased)];
@@ -101,8 +101,8 @@ fn a_strict_rules_key_that_is_barred_asks_again_once_it_is_forgotten() {
         Reply { sequence: report.sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() };
     limiter.drawn(draw, &reply.encode(), &mut slots, T0).unwrap();
     let refused = limiter.decide_again(true, &mut Client(CLIENT.into()), &mut slots, T0);
-    assert_eq!(refused.outcome(), Outcome::Limit);
-    assert_eq!(ask(&mut limiter, &mut slots, CLIENT, T0 + 10 * MS).outcome(), Outcome::Limit);
+    assert_eq!(refused.outcome(), DecisionKind::Limit);
+    assert_eq!(ask(&mut limiter, &mut slots, CLIENT, T0 + 10 * MS).outcome(), DecisionKind::Limit);
     told(&mut limiter, &mut slots, 1, 0, T0 + 20 * MS);
     let (again, _) = waiting_for(ask(&mut limiter, &mut slots, CLIENT, T0 + 30 * MS));
     assert_eq!((again.keys[0].admitted, again.keys[0].ahead), (0, 1));
@@ -123,12 +123,12 @@ fn an_operator_bans_any_rules_key_and_lifts_it() {
         told(&mut a, &mut slots, 1, HOUR_MS, T0);
         for worker in [&mut a, &mut b] {
             let refused = ask(worker, &mut slots, CLIENT, T0 + SECOND_NS);
-            assert_eq!(refused.outcome(), Outcome::Limit, "{fields}");
+            assert_eq!(refused.outcome(), DecisionKind::Limit, "{fields}");
             assert_eq!(refused.strictest().unwrap().1.more_ns, 3_599 * SECOND_NS, "{fields}");
         }
         told(&mut a, &mut slots, 1, 0, T0 + 2 * SECOND_NS);
         let lifted = ask(&mut b, &mut slots, CLIENT, T0 + 2 * SECOND_NS).outcome();
-        assert!(matches!(lifted, Outcome::Allow | Outcome::Wait), "{fields}: {lifted:?}");
+        assert!(matches!(lifted, DecisionKind::Allow | DecisionKind::Wait), "{fields}: {lifted:?}");
     }
 }
 
@@ -155,7 +155,7 @@ fn a_key_that_is_forgotten_has_no_strikes() {
     assert_eq!(admitted(&mut limiter, &mut slots, CLIENT, 3, T0), 1);
     told(&mut limiter, &mut slots, 1, 0, T0);
     assert_eq!(admitted(&mut limiter, &mut slots, CLIENT, 3, T0), 1);
-    assert_eq!(limiter.counters().take_event(Event::Banned), 0, "two strikes");
+    assert_eq!(limiter.counters().take_event(CountedEvent::Banned), 0, "two strikes");
     assert_eq!(admitted(&mut limiter, &mut slots, CLIENT, 1, T0), 0);
-    assert_eq!(limiter.counters().take_event(Event::Banned), 1);
+    assert_eq!(limiter.counters().take_event(CountedEvent::Banned), 1);
 }

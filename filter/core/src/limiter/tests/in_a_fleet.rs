@@ -1,8 +1,8 @@
 //! What a POP does with what weir-sync tells it, and what it does out of touch.
 
 use super::*;
-use crate::buckets::Take;
-use crate::fleet::ladder::{FALLBACK_NS, STALE_NS, Step};
+use crate::buckets::TakeResult;
+use crate::fleet::connectivity::{Connectivity, FALLBACK_NS, STALE_NS};
 use weir_rules::address::Prefixes;
 use weir_rules::key::KeyValue;
 use weir_wire::messages::{self, POPS_MAX};
@@ -12,7 +12,7 @@ fn in_a_fleet(rate: &str, burst: u32, fields: &Value, pops: u32) -> Limiter {
     let mut rule = json!({"name": "r", "key": ["client_address"], "rate": rate, "burst": burst});
     rule.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     let mut limiter = limiter(rules(&json!([rule])), Some(1));
-    limiter.note_heard(pops, false, T0);
+    limiter.record_reply(pops, false, T0);
     limiter
 }
 
@@ -67,7 +67,7 @@ fn a_key_that_turns_hot_is_reported_every_interval() {
     let value = KeyValue::of_address("192.0.2.1".parse().unwrap(), Prefixes::default());
     let quota = limiter.rules().rules()[0].quota;
     let grant = grant(1, 1, 50_000);
-    let pushed = messages::Pushed { rule: 0, value: value.as_bytes().to_vec(), quota, grant };
+    let pushed = messages::PushedGrant { rule: 0, value: value.as_bytes().to_vec(), quota, grant };
     let reply = Reply {
         sequence: greeting.sequence,
         pops: 1_000,
@@ -127,7 +127,7 @@ fn grants_that_settle_nothing_are_held_and_confirm_nothing() {
     assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 1_000 * MS), "thinned to nothing");
     let again = limiter.report(&mut slots, false, T0 + 1_000 * MS).unwrap();
     assert_eq!((again.keys[0].admitted, again.keys[0].unconfirmed), (4, 4));
-    assert_eq!(limiter.counters().take_event(Event::Ungranted), 1);
+    assert_eq!(limiter.counters().take_event(CountedEvent::Ungranted), 1);
 }
 
 /// A part of weir-sync's store is out of reach.
@@ -148,7 +148,7 @@ fn of_a_report_those_keys_are_confirmed_that_are_charged_and_the_others_are_said
     let later = limiter.report(&mut slots, false, T0 + 500 * MS).unwrap();
     let said = later.keys.iter().find(|key| key.value == report.keys[0].value).unwrap();
     assert_eq!((said.admitted, said.unconfirmed), (5, 1));
-    assert_eq!(limiter.counters().take_event(Event::Ungranted), 1);
+    assert_eq!(limiter.counters().take_event(CountedEvent::Ungranted), 1);
 }
 
 /// The client whose key this is.
@@ -168,15 +168,15 @@ fn a_pop_says_how_many_pops_it_has_heard_of_and_takes_no_guess_for_it() {
         limiter.apply(reply.sequence, &reply.encode(), &mut slots, T0).unwrap();
         limiter.report(&mut slots, true, T0).map(|next| {
             limiter.report_failed(next.sequence, T0);
-            (next.pops, limiter.pops().unwrap(), limiter.ladder().unwrap().step(T0))
+            (next.pops, limiter.pops().unwrap(), limiter.connectivity().unwrap().step(T0))
         })
     };
-    assert_eq!(said_after(&mut limiter, 3, true), Some((0, 3, Step::Stale)), "nobody knows");
-    assert_eq!(said_after(&mut limiter, 30, false), Some((30, 30, Step::Fresh)));
-    assert_eq!(said_after(&mut limiter, 3, true), Some((30, 30, Step::Fresh)), "it knows better");
-    assert_eq!(said_after(&mut limiter, 20, false), Some((20, 20, Step::Fresh)));
+    assert_eq!(said_after(&mut limiter, 3, true), Some((0, 3, Connectivity::Stale)), "nobody knows");
+    assert_eq!(said_after(&mut limiter, 30, false), Some((30, 30, Connectivity::Fresh)));
+    assert_eq!(said_after(&mut limiter, 3, true), Some((30, 30, Connectivity::Fresh)), "it knows better");
+    assert_eq!(said_after(&mut limiter, 20, false), Some((20, 20, Connectivity::Fresh)));
     // What another worker has heard counts as well, and is bounded.
-    limiter.note_heard(u32::MAX >> 1, false, T0);
+    limiter.record_reply(u32::MAX >> 1, false, T0);
     assert_eq!(limiter.report(&mut slots, true, T0).unwrap().pops, POPS_MAX);
 }
 
@@ -187,17 +187,17 @@ fn out_of_touch_the_rule_says_what_becomes_of_its_keys() {
     for (policy, before, after) in [("local", 100, 100), ("share", 100, 25), ("deny", 100, 0)] {
         let fields = json!({"when_unsynced": policy});
         let (mut limiter, mut slots) = (in_a_fleet("1/m", 100, &fields, 4), LocalSlots::new(4));
-        assert_eq!(limiter.ladder().unwrap().step(T0 + STALE_NS), Step::Stale);
+        assert_eq!(limiter.connectivity().unwrap().step(T0 + STALE_NS), Connectivity::Stale);
         let stale = T0 + (FALLBACK_NS - 1);
         assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 200, stale), before, "{policy}");
         assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.2", 200, lost), after, "{policy}");
         let refused = ask(&mut limiter, &mut slots, "192.0.2.2", lost);
-        let expected = if policy == "deny" { Outcome::Deny } else { Outcome::Limit };
+        let expected = if policy == "deny" { DecisionKind::Deny } else { DecisionKind::Limit };
         assert_eq!(refused.outcome(), expected, "{policy}");
         let denied = limiter.counters().take_rule(0).denied;
         assert_eq!(denied, if policy == "deny" { 201 } else { 0 });
         // In touch again.
-        limiter.note_heard(4, false, lost);
+        limiter.record_reply(4, false, lost);
         assert!(allows(&mut limiter, &mut slots, "192.0.2.3", lost));
     }
 }
@@ -207,7 +207,7 @@ fn a_rule_that_fails_closed_is_closed_until_weir_sync_is_heard_of() {
     let rule = json!([{"name": "r", "key": ["client_address"], "rate": "9/s", "when_unsynced": "deny"}]);
     let (mut limiter, mut slots) = (limiter(rules(&rule), Some(1)), LocalSlots::new(4));
     let denied = ask(&mut limiter, &mut slots, "192.0.2.1", T0);
-    assert_eq!(denied.outcome(), Outcome::Deny);
+    assert_eq!(denied.outcome(), DecisionKind::Deny);
     let greeting = limiter.report(&mut slots, true, T0).unwrap();
     answer(&mut limiter, &mut slots, &greeting, 1, grant(1, 1, 0), T0);
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
@@ -235,13 +235,13 @@ fn what_an_even_share_costs_is_not_owed_once_in_touch_again() {
         assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, lost), 1);
         assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, lost + 5 * SECOND_NS), 0);
         let found = lost + 11 * SECOND_NS;
-        limiter.note_heard(330, false, found);
+        limiter.record_reply(330, false, found);
         if is_granted {
             let report = limiter.report(&mut slots, false, found).unwrap();
             answer(&mut limiter, &mut slots, &report, 330, grant(1, 1, 4_000), found);
         }
         assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, found), 4, "of five it had one");
-        limiter.note_heard(330, false, found + 12 * SECOND_NS);
+        limiter.record_reply(330, false, found + 12 * SECOND_NS);
         assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, found + 12 * SECOND_NS), 1);
     }
 }
@@ -255,7 +255,7 @@ fn a_thinned_client_is_told_when_its_budget_lets_everything_through_again() {
         answer(&mut limiter, &mut slots, &report, 2, grant(part, 4, 4_000), T0);
         let later = T0 + 100 * MS;
         let refused = (0..8).map(|_| ask(&mut limiter, &mut slots, "192.0.2.1", later));
-        let refused = refused.into_iter().find(|decision| decision.outcome() == Outcome::Limit).unwrap();
+        let refused = refused.into_iter().find(|decision| decision.outcome() == DecisionKind::Limit).unwrap();
         assert_eq!(refused.strictest().unwrap().1.more_ns, wait_ms * MS, "{part}/4");
     }
 }
@@ -297,13 +297,13 @@ proptest! {
         for (step_ms, what) in steps {
             now += step_ms * MS;
             if what == 0 {
-                limiter.note_heard(pops, false, now);
+                limiter.record_reply(pops, false, now);
             }
             if what == 1 && let Some(report) = limiter.report(&mut slots, false, now) {
                 answer(&mut limiter, &mut slots, &report, pops, grant(1, 1, 3_000), now);
             }
             if allows(&mut limiter, &mut slots, "192.0.2.1", now) {
-                let Take::Taken(after) = bucket.take(&quota, 1, now) else {
+                let TakeResult::Taken(after) = bucket.take(&quota, 1, now) else {
                     return Err(TestCaseError::fail("it had none left"));
                 };
                 bucket = after;

@@ -28,7 +28,7 @@ fn asks(address: &'static str, key: &'static str) -> Asks {
     Asks { address: Some(address), key: Some(key), addresses_asked: 0 }
 }
 
-fn outcomes(rule_set: &Value, requests: &mut [Asks]) -> (Vec<Outcome>, Limiter) {
+fn outcomes(rule_set: &Value, requests: &mut [Asks]) -> (Vec<DecisionKind>, Limiter) {
     let (mut limiter, mut slots) = (limiter(rules(rule_set), None), LocalSlots::new(64));
     let outcomes = requests.iter_mut().map(|request| limiter.decide(request, &mut slots, T0).outcome());
     (outcomes.collect(), limiter)
@@ -43,7 +43,10 @@ fn each_tuple_has_a_bucket() {
     let mut requests =
         [asks("10.0.0.1", "a"), asks("10.0.0.1", "b"), asks("10.0.0.2", "a"), asks("10.0.0.1", "a")];
     let (outcomes, _) = outcomes(&by_both("skip"), &mut requests);
-    assert_eq!(outcomes, [Outcome::Allow, Outcome::Allow, Outcome::Allow, Outcome::Limit]);
+    assert_eq!(
+        outcomes,
+        [DecisionKind::Allow, DecisionKind::Allow, DecisionKind::Allow, DecisionKind::Limit]
+    );
 }
 
 /// Requests that lack the header, the address, and both; each twice.
@@ -57,9 +60,9 @@ fn lacking() -> Vec<Asks> {
 #[test]
 fn skipped_a_request_that_lacks_a_part_is_not_counted() {
     let (outcomes, mut limiter) = outcomes(&by_both("skip"), &mut lacking());
-    assert_eq!(outcomes, [Outcome::Allow; 6]);
+    assert_eq!(outcomes, [DecisionKind::Allow; 6]);
     assert_eq!(limiter.counters().take_rule(0).allowed, 0);
-    assert_eq!(limiter.counters().take_event(Event::AddressUnreadable), 4);
+    assert_eq!(limiter.counters().take_event(CountedEvent::AddressUnreadable), 4);
 }
 
 #[test]
@@ -67,23 +70,23 @@ fn sharing_requests_that_lack_a_part_have_one_bucket_of_their_own() {
     let mut requests = lacking();
     requests.push(asks("10.0.0.1", ""));
     let (outcomes, mut limiter) = outcomes(&by_both("share"), &mut requests);
-    assert_eq!(outcomes[0], Outcome::Allow);
-    assert_eq!(outcomes[1..6], [Outcome::Limit; 5]);
-    assert_eq!(outcomes[6], Outcome::Allow);
-    assert_eq!(limiter.counters().take_event(Event::AddressUnreadable), 4);
+    assert_eq!(outcomes[0], DecisionKind::Allow);
+    assert_eq!(outcomes[1..6], [DecisionKind::Limit; 5]);
+    assert_eq!(outcomes[6], DecisionKind::Allow);
+    assert_eq!(limiter.counters().take_event(CountedEvent::AddressUnreadable), 4);
 }
 
 #[test]
 fn limiting_a_request_that_lacks_a_part_is_refused_at_once() {
     let (outcomes, mut lacks) = outcomes(&by_both("limit"), &mut lacking());
-    assert_eq!(outcomes, [Outcome::Limit; 6]);
+    assert_eq!(outcomes, [DecisionKind::Limit; 6]);
     assert_eq!((lacks.counters().take_rule(0).limited, lacks.counters().take_rule(0).limited), (6, 0));
     let (mut limiter, mut slots) = (limiter(rules(&by_both("limit")), None), LocalSlots::new(64));
     let refused = limiter.decide(&mut Asks::default(), &mut slots, T0);
-    let standing = Standing { remaining: 0, more_ns: 60 * SECOND_NS, full_ns: 60 * SECOND_NS };
+    let standing = BucketStatus { remaining: 0, more_ns: 60 * SECOND_NS, full_ns: 60 * SECOND_NS };
     assert_eq!(refused.strictest(), Some((RuleIndex::new(0), standing)));
     // It took nothing from any rule.
-    assert_eq!(limiter.decide(&mut asks("10.0.0.1", "a"), &mut slots, T0).outcome(), Outcome::Allow);
+    assert_eq!(limiter.decide(&mut asks("10.0.0.1", "a"), &mut slots, T0).outcome(), DecisionKind::Allow);
 }
 
 #[test]
@@ -94,7 +97,7 @@ fn a_rule_that_lacks_a_part_leaves_the_others_alone() {
     ]);
     let lacks = || Asks { address: Some("10.0.0.1"), ..Asks::default() };
     let (outcomes, mut limiter) = outcomes(&two, &mut [lacks(), lacks(), lacks()]);
-    assert_eq!(outcomes, [Outcome::Allow, Outcome::Allow, Outcome::Limit]);
+    assert_eq!(outcomes, [DecisionKind::Allow, DecisionKind::Allow, DecisionKind::Limit]);
     assert_eq!((limiter.counters().take_rule(0).allowed, limiter.counters().take_rule(1).allowed), (0, 2));
 }
 
@@ -107,7 +110,7 @@ fn an_address_that_no_rule_counts_by_is_never_asked_for() {
     ]);
     let mut requests = [asks("10.0.0.1", "a"), asks("10.0.0.2", "a")];
     let (outcomes, _) = outcomes(&by_key, &mut requests);
-    assert_eq!(outcomes, [Outcome::Allow, Outcome::Limit]);
+    assert_eq!(outcomes, [DecisionKind::Allow, DecisionKind::Limit]);
     assert_eq!(requests.map(|request| request.addresses_asked), [0, 0]);
     // If rules need it, it is asked for once.
     let by_address = json!([
@@ -115,7 +118,7 @@ fn an_address_that_no_rule_counts_by_is_never_asked_for() {
         {"name": "b", "key": ["client_address", {"header": "key"}], "rate": "9/m"},
     ]);
     let mut requests = [asks("10.0.0.1", "a")];
-    assert_eq!(self::outcomes(&by_address, &mut requests).0, [Outcome::Allow]);
+    assert_eq!(self::outcomes(&by_address, &mut requests).0, [DecisionKind::Allow]);
     assert_eq!(requests[0].addresses_asked, 1);
 }
 
@@ -123,7 +126,7 @@ fn an_address_that_no_rule_counts_by_is_never_asked_for() {
 fn all_is_one_bucket_for_everybody() {
     let all = json!([{"name": "r", "key": ["all"], "missing": "limit", "rate": "1/m", "burst": 2}]);
     let (outcomes, _) = outcomes(&all, &mut [asks("10.0.0.1", "a"), asks("10.0.0.2", "b"), Asks::default()]);
-    assert_eq!(outcomes, [Outcome::Allow, Outcome::Allow, Outcome::Limit]);
+    assert_eq!(outcomes, [DecisionKind::Allow, DecisionKind::Allow, DecisionKind::Limit]);
 }
 
 fn widened() -> Value {
@@ -168,7 +171,7 @@ fn a_wider_rule_is_its_rule_but_for_name_prefix_and_quota() {
 fn what_is_wrong_with_wider_is_said_where_it_is() {
     let name = "n".repeat(62);
     let errors = |key: Value, wider: Value, name: &str| {
-        let errors = Errors::default();
+        let errors = ErrorCollector::default();
         let rule = json!([{"name": name, "key": key, "rate": "1000/s", "wider": wider}]);
         RuleSet::parse(&rule, "rules", &errors);
         let noted = errors.into_result::<()>(None).unwrap_err();
@@ -202,7 +205,7 @@ fn what_is_wrong_with_wider_is_said_where_it_is() {
          most 64 characters"
     );
     assert_eq!(long, [expected]);
-    let errors = Errors::default();
+    let errors = ErrorCollector::default();
     let fast = json!([{"name": "r", "key": ["client_address"], "rate": "500001/s", "wider": [{"ipv4": 8, "times": 2}]}]);
     RuleSet::parse(&fast, "rules", &errors);
     let noted = errors.into_result::<()>(None).unwrap_err();

@@ -2,7 +2,7 @@
 
 use super::*;
 use std::string::ToString;
-use weir_rules::config::Config;
+use weir_rules::config::PluginConfig;
 
 struct To(&'static str);
 
@@ -20,7 +20,7 @@ fn limiter_of(extra: &Value) -> Limiter {
     let mut document =
         json!({"rules": [{"name": "r", "key": ["client_address"], "rate": "1/h", "burst": 1}]});
     document.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
-    limiter(Config::parse(document.to_string().as_bytes()).unwrap().rules, None)
+    limiter(PluginConfig::parse(document.to_string().as_bytes()).unwrap().rules, None)
 }
 
 #[test]
@@ -34,15 +34,15 @@ fn a_client_on_a_list_is_counted_by_no_rule() {
     for _ in 0..3 {
         assert!(is_uncounted(&ask(&mut limiter, "/health")));
         assert!(is_uncounted(&ask(&mut limiter, "/open/but")), "allowed before it is refused");
-        assert_eq!(ask(&mut limiter, "/open").outcome(), Outcome::Block);
-        assert_eq!(ask(&mut limiter, "/admin/x").outcome(), Outcome::Block);
+        assert_eq!(ask(&mut limiter, "/open").outcome(), DecisionKind::Block);
+        assert_eq!(ask(&mut limiter, "/admin/x").outcome(), DecisionKind::Block);
     }
     // None of them took the one token.
-    assert_eq!(ask(&mut limiter, "/").outcome(), Outcome::Allow);
-    assert_eq!(ask(&mut limiter, "/").outcome(), Outcome::Limit);
-    assert_eq!(ask(&mut limiter, "/health").outcome(), Outcome::Allow);
-    assert_eq!(limiter.counters().take_event(Event::ListAllowed), 7);
-    assert_eq!(limiter.counters().take_event(Event::ListBlocked), 6);
+    assert_eq!(ask(&mut limiter, "/").outcome(), DecisionKind::Allow);
+    assert_eq!(ask(&mut limiter, "/").outcome(), DecisionKind::Limit);
+    assert_eq!(ask(&mut limiter, "/health").outcome(), DecisionKind::Allow);
+    assert_eq!(limiter.counters().take_event(CountedEvent::ListAllowed), 7);
+    assert_eq!(limiter.counters().take_event(CountedEvent::ListBlocked), 6);
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn what_is_not_enforced_lets_everything_through_and_asks_nothing() {
     for _ in 0..3 {
         assert!(is_uncounted(&limiter.decide(&mut Untouchable, &mut slots, T0)));
     }
-    let (mut limiter, on) = (limiter_of(&json!({"enforce": true})), Outcome::Limit);
+    let (mut limiter, on) = (limiter_of(&json!({"enforce": true})), DecisionKind::Limit);
     limiter.decide(&mut To("/"), &mut slots, T0);
     assert_eq!(limiter.decide(&mut To("/"), &mut slots, T0).outcome(), on);
 }

@@ -3,18 +3,18 @@
 use super::*;
 use weir_rules::address::Prefixes;
 use weir_rules::key::KeyValue;
-use weir_wire::messages::Pushed;
+use weir_wire::messages::PushedGrant;
 
 /// 100/s with a burst of 1,000, of which a POP in a fleet of `pops` gives ten before the fleet has heard of a key.
 fn ten_of_a_thousand(pops: u32) -> (Limiter, LocalSlots) {
     let rule =
         json!([{"name": "r", "key": ["client_address"], "rate": "100/s", "burst": 1_000, "local_burst": 10}]);
     let mut limiter = limiter(rules(&rule), Some(1));
-    limiter.note_heard(pops, false, T0);
+    limiter.record_reply(pops, false, T0);
     (limiter, LocalSlots::new(4))
 }
 
-fn reply(report: &Report, grants: Vec<Allowance>, pushed: Vec<Pushed>) -> Vec<u8> {
+fn reply(report: &Report, grants: Vec<Allowance>, pushed: Vec<PushedGrant>) -> Vec<u8> {
     let (sequence, rules) = (report.sequence, vec!["r".into()]);
     Reply { sequence, pops: 3, settled: Settled::All, grants, rules, pushed, ..Reply::default() }.encode()
 }
@@ -40,7 +40,8 @@ fn a_key_that_a_grant_is_pushed_for_reports_what_was_admitted_and_not_what_was_w
     assert!(greeting.keys.is_empty());
     let value = KeyValue::of_address("192.0.2.1".parse().unwrap(), Prefixes::default());
     let quota = limiter.rules().rules()[0].quota;
-    let pushed = Pushed { rule: 0, value: value.as_bytes().to_vec(), quota, grant: grant(1, 1, 900_000) };
+    let pushed =
+        PushedGrant { rule: 0, value: value.as_bytes().to_vec(), quota, grant: grant(1, 1, 900_000) };
     limiter.apply(greeting.sequence, &reply(&greeting, vec![], vec![pushed]), &mut slots, T0).unwrap();
     let report = limiter.report(&mut slots, false, T0 + 250 * MS).unwrap();
     assert_eq!((report.keys[0].admitted, report.keys[0].unconfirmed), (3, 3));
@@ -76,11 +77,11 @@ proptest! {
     ) {
         let rule = json!([{"name": "r", "key": ["client_address"], "rate": "20/s", "burst": 40, "local_burst": local_burst}]);
         let (mut limiter, mut slots, mut now) = (limiter(rules(&rule), Some(1)), LocalSlots::new(1), T0);
-        limiter.note_heard(pops, false, now);
+        limiter.record_reply(pops, false, now);
         let (mut all, mut cold) = (0, 0);
         for (asks, step_ms, pops, hears) in steps {
             now = Time::from_nanos(now.as_nanos().saturating_add_signed(step_ms * 1_000_000));
-            if hears { limiter.note_heard(pops, false, now); }
+            if hears { limiter.record_reply(pops, false, now); }
             for _ in 0..asks {
                 all += u64::from(allows(&mut limiter, &mut slots, "192.0.2.1", now));
                 let is_watched = matches!(limiter.entry(0, &[4, 32, 192, 0, 2, 1], &mut slots), Some(crate::table::slot::Entry::Watched(_)));

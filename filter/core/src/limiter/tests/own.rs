@@ -11,7 +11,7 @@ fn reserving() -> (Limiter, LocalSlots) {
     let rule = json!([{"name": "llm", "key": ["client_address"], "rate": "10/h", "strict": true,
                        "cost": {"after": {"header": "x-tokens"}}}]);
     let mut limiter = limiter(rules(&rule), Some(1));
-    limiter.note_heard(1, false, T0);
+    limiter.record_reply(1, false, T0);
     (limiter, LocalSlots::new(1))
 }
 
@@ -22,7 +22,7 @@ fn leased(report: &Report, charged: u64, lease_ms: u32) -> Vec<u8> {
 }
 
 /// A request that is let through; returns what is left to do for it, and its epoch.
-fn let_through(limiter: &mut Limiter, slots: &mut LocalSlots, now: Time) -> (Afterwards, u32) {
+fn let_through(limiter: &mut Limiter, slots: &mut LocalSlots, now: Time) -> (EndAction, u32) {
     let (report, draw) = waiting_for(ask(limiter, slots, "192.0.2.1", now));
     let key = report.keys.last().unwrap();
     assert_eq!((key.admitted, key.ahead), (0, 1));
@@ -64,7 +64,7 @@ fn what_a_request_holds_is_said_soon_and_again_while_it_goes_on() {
 fn what_it_cost_is_said_until_an_answer_confirms_it() {
     let (mut limiter, mut slots) = reserving();
     for (cost, now) in [(0, T0), (1, T0 + 10 * SECOND_NS), (70, T0 + 20 * SECOND_NS)] {
-        limiter.note_heard(1, false, now);
+        limiter.record_reply(1, false, now);
         let (open, epoch) = let_through(&mut limiter, &mut slots, now);
         limiter.charge(open, cost, &mut slots, now);
         let first = reported(&mut limiter, &mut slots, now + 250 * MS);
@@ -104,7 +104,7 @@ fn a_cost_that_has_to_wait_is_said_again_for_as_long_as_its_epoch_is_leased() {
     assert_eq!(said(&last), [(epoch, 70, 0, Some(0))]);
     limiter.apply(last.sequence, &leased(&last, 0, 0), &mut slots, T0 + 105 * SECOND_NS).unwrap();
     assert_eq!(said(&reported(&mut limiter, &mut slots, T0 + 111 * SECOND_NS)), []);
-    assert_eq!(limiter.counters().take_event(Event::Uncharged), 0);
+    assert_eq!(limiter.counters().take_event(CountedEvent::Uncharged), 0);
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_request_whose_lease_has_ended_cost_its_estimate_and_that_is_counted() {
     assert_eq!(said(&reported(&mut limiter, &mut slots, T0 + 2 * SECOND_NS)), []);
     limiter.charge(open, 9, &mut slots, T0 + 2 * SECOND_NS);
     assert_eq!(said(&reported(&mut limiter, &mut slots, T0 + 3 * SECOND_NS)), []);
-    assert_eq!(limiter.counters().take_event(Event::Uncharged), 1);
+    assert_eq!(limiter.counters().take_event(CountedEvent::Uncharged), 1);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_request_that_is_refused_after_all_gives_back_what_it_drew() {
     let (report, draw) = waiting_for(ask(&mut limiter, &mut slots, "192.0.2.1", T0));
     limiter.drawn(draw, &leased(&report, 0, 2_000), &mut slots, T0).unwrap();
     let refused = limiter.decide_again(true, &mut Client("192.0.2.1".into()), &mut slots, T0);
-    assert_eq!(refused.outcome(), Outcome::Limit);
+    assert_eq!(refused.outcome(), DecisionKind::Limit);
     assert_eq!(said(&reported(&mut limiter, &mut slots, T0 + 250 * MS)), []);
 }
 
@@ -164,9 +164,13 @@ fn what_a_request_cost_that_no_answer_confirms_is_counted_as_uncharged() {
         limiter.charge(open, cost, &mut slots, T0);
     }
     let _lost = reported(&mut limiter, &mut slots, T0 + 250 * MS);
-    assert_eq!(limiter.counters().take_event(Event::Uncharged), 0);
+    assert_eq!(limiter.counters().take_event(CountedEvent::Uncharged), 0);
     reported(&mut limiter, &mut slots, T0 + 3 * SECOND_NS);
-    assert_eq!(limiter.counters().take_event(Event::Uncharged), 1, "what was drawn is what the other cost");
+    assert_eq!(
+        limiter.counters().take_event(CountedEvent::Uncharged),
+        1,
+        "what was drawn is what the other cost"
+    );
 }
 
 /// weir-sync would refuse the whole report.
@@ -178,7 +182,7 @@ fn nothing_is_held_under_a_rule_that_is_strict_no_more() {
     let report = reported(&mut limiter, &mut slots, T0 + 250 * MS);
     assert!(report.held.is_empty() && Report::decode(&report.encode()).is_ok());
     limiter.charge(open, 9, &mut slots, T0 + 300 * MS);
-    assert_eq!(limiter.counters().take_event(Event::Uncharged), 1);
+    assert_eq!(limiter.counters().take_event(CountedEvent::Uncharged), 1);
 }
 
 #[test]
@@ -191,7 +195,7 @@ fn many_keys_that_are_busy_do_not_keep_what_is_held_from_being_said() {
     let (mut limiter, mut slots) = (limiter(rules(&rule_set), Some(1)), LocalSlots::new(4_096));
     let now = T0 + 2 * SECOND_NS;
     for at in [T0, now] {
-        limiter.note_heard(1_000, false, at);
+        limiter.record_reply(1_000, false, at);
         for n in 0..700_u32 {
             assert!(allows(&mut limiter, &mut slots, &format!("10.0.{}.{}", n / 250, n % 250), at));
         }

@@ -6,7 +6,7 @@ use crate::fleet::PARTING_BYTES_MAX;
 /// A worker whose fleet has so many POPs that a key with a burst of 10 is watched from its second request on.
 fn worker(number: u64) -> Limiter {
     let mut limiter = limiter(one_rule("1/m", 10), Some(number));
-    limiter.note_heard(4, false, T0);
+    limiter.record_reply(4, false, T0);
     limiter
 }
 
@@ -66,7 +66,7 @@ fn it_is_bounded_and_whole_up_to_the_bound() {
     let watched = heir.leave(&[]).map(|left| left.len() / 13);
     assert_eq!(watched, Some(4_096), "as many as its list holds");
     assert_eq!(
-        usize::try_from(heir.counters().take_event(Event::SyncDropped)).unwrap(),
+        usize::try_from(heir.counters().take_event(CountedEvent::SyncDropped)).unwrap(),
         left.len() / 13 - 4_096
     );
 }

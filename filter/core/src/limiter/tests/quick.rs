@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::table::slot::{Entry, Tag};
-use crate::table::{Change, Judge, SharedSlots, SlotsHandle};
+use crate::table::{ChangeFn, EntryChange, SharedSlots, SlotsHandle};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::format;
 use std::string::ToString;
-use weir_rules::config::Config;
+use weir_rules::config::PluginConfig;
 use weir_wire::messages::Ban;
 
 /// Slots that are shared memory, with the quick path or without, and how often each path wrote.
@@ -54,7 +54,7 @@ impl Slots for Seen {
         self.is_quick
     }
 
-    fn change_in_place(&mut self, indices: &[u32], changes: &mut [Change], judge: Judge<'_>) -> bool {
+    fn change_in_place(&mut self, indices: &[u32], changes: &mut [EntryChange], judge: ChangeFn<'_>) -> bool {
         let has_changed = self.handle.change_in_place(indices, changes, judge);
         self.changed += u32::from(has_changed);
         has_changed
@@ -68,7 +68,7 @@ fn a_cold_key_is_changed_where_it_is() {
             |i| json!({"name": format!("r{i}"), "key": ["client_address"], "rate": "100/s", "burst": 100});
         let (mut limiter, mut slots) =
             (limiter(rules(&(0..count).map(rule).collect()), worker), Seen::new(4, true));
-        limiter.note_heard(1, false, T0);
+        limiter.record_reply(1, false, T0);
         assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1:5", 1, T0), 1);
         assert_eq!((slots.changed, slots.written), (0, 1), "a newcomer");
         assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1:6", 50, T0 + MS), 50);
@@ -111,11 +111,12 @@ fn keys_of_several_slots_are_changed_where_they_are_or_the_general_way() {
         let count = u32::try_from(list.len()).unwrap();
         let (mut limiter, mut slots) =
             (limiter(rules(&Value::Array(list)), Some(1)), Seen::new(1 << 12, true));
-        limiter.note_heard(1, false, T0);
+        limiter.record_reply(1, false, T0);
         let mut asks = |api_key: Option<&str>, n: u32| {
             let mut caller = Caller("192.0.2.1:5".into(), api_key.map(ToString::to_string));
-            let admitted = (0..n)
-                .filter(|_| limiter.decide(&mut caller, &mut slots, T0 + MS).outcome() == Outcome::Allow);
+            let admitted = (0..n).filter(|_| {
+                limiter.decide(&mut caller, &mut slots, T0 + MS).outcome() == DecisionKind::Allow
+            });
             (admitted.count(), slots.changed, slots.written / (count / 2))
         };
         assert_eq!(asks(Some("one"), 1), (1, 0, 1), "newcomers: {keys}");
@@ -131,7 +132,7 @@ fn a_watched_key_is_changed_where_it_is() {
     for (ratio, is_thinned) in [(1_000, false), (400, true)] {
         let (mut limiter, mut slots) = (limiter(one_rule("100/s", 100), Some(1)), Seen::new(4, true));
         // Of 40 POPs: what is taken beyond an even share is reported.
-        limiter.note_heard(40, false, T0);
+        limiter.record_reply(40, false, T0);
         assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1:5", 10, T0), 10);
         let report = limiter.report(&mut slots, true, T0 + 250 * MS).unwrap();
         assert_eq!(report.keys.len(), 1, "it is watched");
@@ -152,7 +153,7 @@ fn a_watched_key_is_changed_where_it_is() {
         );
         // One that another worker watches is not on this one's list.
         let mut other = super::limiter(one_rule("100/s", 100), Some(2));
-        other.note_heard(40, false, T0 + 500 * MS);
+        other.record_reply(40, false, T0 + 500 * MS);
         let changed = slots.changed;
         assert!(allows(&mut other, &mut slots, "192.0.2.1:5", T0 + 600 * MS));
         assert_eq!(slots.changed, changed);
@@ -188,7 +189,7 @@ fn a_general_writer_gets_its_turn_beside_quick_ones() {
             scope.spawn(|| {
                 let mut handle = SlotsHandle::new(Arc::clone(&slots));
                 while !is_over.load(Ordering::Relaxed) {
-                    handle.change_in_place(&[0], &mut [Change::of(tag, 0)], &mut |_| true);
+                    handle.change_in_place(&[0], &mut [EntryChange::of(tag, 0)], &mut |_| true);
                 }
             });
         }
@@ -198,7 +199,12 @@ fn a_general_writer_gets_its_turn_beside_quick_ones() {
         is_over.store(true, Ordering::Relaxed);
     });
     let counters = world.limiter.counters();
-    assert_eq!(counters.take_event(Event::CasGaveUp), 0, "{}", counters.take_event(Event::CasRetried));
+    assert_eq!(
+        counters.take_event(CountedEvent::CasGaveUp),
+        0,
+        "{}",
+        counters.take_event(CountedEvent::CasRetried)
+    );
 }
 
 #[test]
@@ -234,7 +240,7 @@ fn what_is_not_plain_goes_the_general_way() {
         let mut whole = json!({"rules": [{"name": "r", "key": ["client_address"], "rate": "100/s"}]});
         whole.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         assert!(
-            limiter(Config::parse(whole.to_string().as_bytes()).unwrap().rules, None).plain.is_none(),
+            limiter(PluginConfig::parse(whole.to_string().as_bytes()).unwrap().rules, None).plain.is_none(),
             "{fields}"
         );
     }
@@ -288,7 +294,7 @@ impl World {
                 let api_key = (client % 7 != 6).then(|| format!("key {}", client % 4));
                 let decision = limiter.decide(&mut Caller(address, api_key), slots, now);
                 told = format!("{decision:?}");
-                if limiter.only_asks && decision.outcome() == Outcome::Allow {
+                if limiter.only_asks && decision.outcome() == DecisionKind::Allow {
                     limiter.take_back(slots, now);
                 }
             }
@@ -316,7 +322,7 @@ impl World {
         let counted: Vec<_> =
             (0..limiter.rules().rules().len()).map(|i| limiter.counters().take_rule(i)).collect();
         let events: Vec<_> =
-            Event::METRICS.iter().map(|(event, _)| limiter.counters().take_event(*event)).collect();
+            CountedEvent::METRICS.iter().map(|(event, _)| limiter.counters().take_event(*event)).collect();
         format!("{told} {counted:?} {events:?} {:?}", self.slots.all())
     }
 }

@@ -21,7 +21,7 @@ fn answer(sequence: u64, leased: Leased) -> Vec<u8> {
 
 /// Asks once, expects the request to wait, and answers it with this lease.
 fn draw(limiter: &mut Limiter, slots: &mut LocalSlots, leased: Leased, now: Time) -> (Report, Decision) {
-    limiter.note_heard(1, false, now);
+    limiter.record_reply(1, false, now);
     let (report, draw) = waiting_for(ask(limiter, slots, "192.0.2.1", now));
     assert!(limiter.drawn(draw, &answer(report.sequence, leased), slots, now).unwrap());
     let decision = limiter.decide_again(true, &mut Client("192.0.2.1".into()), slots, now);
@@ -61,17 +61,17 @@ fn an_hour(rate: &str, every_ns: u64, at_once: u32, budget: &mut Budget) -> (u32
     let (mut passed, mut waited) = (0, 0);
     for tick in 0..3_600 * 4 {
         let now = T0 + tick * 250 * MS;
-        limiter.note_heard(1, false, now);
+        limiter.record_reply(1, false, now);
         let asked = if (tick * 250 * MS).is_multiple_of(every_ns) { at_once } else { 0 };
         for _ in 0..asked {
             let mut decision = ask(&mut limiter, &mut slots, "192.0.2.1", now);
-            if decision.outcome() == Outcome::Wait {
+            if decision.outcome() == DecisionKind::Wait {
                 waited += 1;
                 let (report, draw) = waiting_for(decision);
                 assert!(limiter.drawn(draw, &budget.answer(&report), &mut slots, now).unwrap());
                 decision = limiter.decide_again(true, &mut Client("192.0.2.1".into()), &mut slots, now);
             }
-            passed += u32::from(decision.outcome() == Outcome::Allow);
+            passed += u32::from(decision.outcome() == DecisionKind::Allow);
         }
         if let Some(report) = limiter.report(&mut slots, false, now) {
             limiter.apply(report.sequence, &budget.answer(&report), &mut slots, now).unwrap();
@@ -126,7 +126,7 @@ fn a_refused_client_is_told_when_the_window_ends() {
     for (after, left) in [(0, two_hours), (MINUTE, two_hours - MINUTE), (two_hours - 2 * MS, 2 * MS)] {
         let decision = first.take().unwrap_or_else(|| ask(&mut limiter, &mut slots, "192.0.2.1", T0 + after));
         let more_ns = decision.strictest().unwrap().1.more_ns;
-        assert_eq!(decision.outcome(), Outcome::Limit);
+        assert_eq!(decision.outcome(), DecisionKind::Limit);
         // The budget rounds it up to a millisecond: nobody is refused who comes when the window has ended.
         assert!((left - 2 * MS..=left - MS).contains(&more_ns), "{more_ns} after {after}");
         // The next report says nothing of it.
@@ -134,7 +134,7 @@ fn a_refused_client_is_told_when_the_window_ends() {
     }
     let later = T0 + (two_hours - MS);
     let (_, decision) = draw(&mut limiter, &mut slots, Leased::of(2, LEASE_MS), later);
-    assert_eq!(decision.outcome(), Outcome::Allow);
+    assert_eq!(decision.outcome(), DecisionKind::Allow);
 }
 
 /// A quota that is known to be exhausted stays so while weir-sync is silent.
@@ -144,8 +144,8 @@ fn an_exhausted_quota_stays_so_out_of_touch() {
     let none = Leased { wait_ms: 7_200_000, ..Leased::of(0, LEASE_MS) };
     draw(&mut limiter, &mut slots, none, T0);
     lose(&mut limiter, &mut slots, T0);
-    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + MINUTE).outcome(), Outcome::Limit);
-    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.2", T0 + MINUTE).outcome(), Outcome::Deny);
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + MINUTE).outcome(), DecisionKind::Limit);
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.2", T0 + MINUTE).outcome(), DecisionKind::Deny);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn an_exhausted_quotas_entry_stays_until_its_window_ends_and_others_go() {
     // Others come and go, and each gives back what it was leased.
     for n in 0..200 {
         let now = T0 + MINUTE + n * 500 * MS;
-        limiter.note_heard(1, false, now);
+        limiter.record_reply(1, false, now);
         let from = format!("198.51.100.{n}");
         let (report, draw) = waiting_for(ask(&mut limiter, &mut slots, &from, now));
         let two = Leased::of(2, 1);
@@ -165,7 +165,7 @@ fn an_exhausted_quotas_entry_stays_until_its_window_ends_and_others_go() {
         limiter.decide_again(true, &mut Client(from), &mut slots, now);
     }
     let decision = ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 10 * MINUTE);
-    assert_eq!(decision.outcome(), Outcome::Limit);
+    assert_eq!(decision.outcome(), DecisionKind::Limit);
     assert!(decision.strictest().unwrap().1.more_ns > 100 * MINUTE);
 }
 
@@ -176,18 +176,18 @@ fn what_is_left_is_what_is_on_hand_and_what_the_budget_had() {
     let (report, decision) = draw(&mut limiter, &mut slots, first, T0);
     assert_eq!((report.keys[0].ahead, decision.strictest().unwrap().1.remaining), (11, 510));
     let next = ask(&mut limiter, &mut slots, "192.0.2.1", T0 + MS);
-    assert_eq!((next.outcome(), next.strictest().unwrap().1.remaining), (Outcome::Allow, 509));
+    assert_eq!((next.outcome(), next.strictest().unwrap().1.remaining), (DecisionKind::Allow, 509));
 }
 
 /// An answer that nothing is left neither ends nor prolongs the lease of what is on hand.
 #[test]
 fn the_last_tokens_can_be_spent_while_their_lease_lasts() {
-    for (after, outcome) in [(MINUTE, Outcome::Allow), (10 * MINUTE, Outcome::Wait)] {
+    for (after, outcome) in [(MINUTE, DecisionKind::Allow), (10 * MINUTE, DecisionKind::Wait)] {
         let (mut limiter, mut slots) = daily("10000/day");
         let last = Leased { wait_ms: 7_200_000, ..Leased::of(2, LEASE_MS) };
         let (_, decision) = draw(&mut limiter, &mut slots, last, T0);
-        assert_eq!(decision.outcome(), Outcome::Allow);
-        limiter.note_heard(1, false, T0 + after);
+        assert_eq!(decision.outcome(), DecisionKind::Allow);
+        limiter.record_reply(1, false, T0 + after);
         assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + after).outcome(), outcome);
     }
 }
@@ -216,7 +216,7 @@ fn what_the_next_window_gave_is_spent_though_another_draw_heard_of_the_end() {
         [none, Leased { lease_ms: 2, ..none }].into_iter().flat_map(|e| [(e, false), (e, true)])
     {
         let (mut limiter, mut slots) = daily("1000/day");
-        limiter.note_heard(1, false, T0);
+        limiter.record_reply(1, false, T0);
         let waits = [0, 1].map(|ms| waiting_for(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + ms * MS)));
         let mut answers = waits.into_iter().zip([ended, Leased::of(3, LEASE_MS)]).collect::<Vec<_>>();
         if is_overtaken {
@@ -227,9 +227,9 @@ fn what_the_next_window_gave_is_spent_though_another_draw_heard_of_the_end() {
             assert!(limiter.drawn(draw, &answer(report.sequence, leased), &mut slots, now).unwrap());
             let outcome =
                 limiter.decide_again(true, &mut Client("192.0.2.1".into()), &mut slots, now).outcome();
-            assert_eq!(outcome == Outcome::Allow, leased != ended || is_overtaken, "{leased:?}");
+            assert_eq!(outcome == DecisionKind::Allow, leased != ended || is_overtaken, "{leased:?}");
         }
         let outcome = ask(&mut limiter, &mut slots, "192.0.2.1", now).outcome();
-        assert_eq!(outcome, Outcome::Allow, "{ended:?}, overtaken: {is_overtaken}");
+        assert_eq!(outcome, DecisionKind::Allow, "{ended:?}, overtaken: {is_overtaken}");
     }
 }

@@ -24,12 +24,12 @@ fn with(lists: &Value) -> Limiter {
         {"name": "some", "match": {"headers": [{"name": "x", "regex": "^a"}]}, "key": [{"header": "y"}], "rate": "1/h", "burst": 9},
     ]});
     document.as_object_mut().unwrap().extend(lists.as_object().unwrap().clone());
-    let errors = Errors::default();
+    let errors = ErrorCollector::default();
     let rules = weir_rules::document::read(&document, &errors);
     limiter(errors.into_result(rules).unwrap(), None)
 }
 
-fn outcome(limiter: &mut Limiter, slots: &mut dyn Slots, address: &str) -> (Outcome, u32) {
+fn outcome(limiter: &mut Limiter, slots: &mut dyn Slots, address: &str) -> (DecisionKind, u32) {
     let mut request = WithHeader(address, 0);
     (limiter.decide(&mut request, slots, T0).outcome(), request.1)
 }
@@ -40,10 +40,10 @@ fn a_client_without_tokens_is_not_worth_a_regular_expression() {
     for lists in [json!({}), json!({"deny": [expression]})] {
         let (mut limiter, mut slots) = (with(&lists), LocalSlots::new(8));
         let mut ask = |address| outcome(&mut limiter, &mut slots, address);
-        assert!((0..2).all(|_| ask("192.0.2.1") == (Outcome::Allow, 2)), "{lists}");
-        assert_eq!(ask("192.0.2.1"), (Outcome::Limit, 2), "the bucket is found empty");
-        assert_eq!(ask("192.0.2.1"), (Outcome::Limit, 0), "and that is remembered: {lists}");
-        assert_eq!(ask("192.0.2.2"), (Outcome::Allow, 2));
+        assert!((0..2).all(|_| ask("192.0.2.1") == (DecisionKind::Allow, 2)), "{lists}");
+        assert_eq!(ask("192.0.2.1"), (DecisionKind::Limit, 2), "the bucket is found empty");
+        assert_eq!(ask("192.0.2.1"), (DecisionKind::Limit, 0), "and that is remembered: {lists}");
+        assert_eq!(ask("192.0.2.2"), (DecisionKind::Allow, 2));
     }
 }
 
@@ -51,7 +51,7 @@ fn a_client_without_tokens_is_not_worth_a_regular_expression() {
 fn requests_that_may_be_allowed_are_looked_at_first() {
     let allow = json!({"allow": [{"headers": [{"name": "x", "regex": "^abc$"}]}]});
     let (mut limiter, mut slots) = (with(&allow), LocalSlots::new(8));
-    assert!((0..9).all(|_| outcome(&mut limiter, &mut slots, "192.0.2.1") == (Outcome::Allow, 1)));
+    assert!((0..9).all(|_| outcome(&mut limiter, &mut slots, "192.0.2.1") == (DecisionKind::Allow, 1)));
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn what_costs_little_is_tested_before() {
     ] {
         let rules = json!([{"name": "r", "match": condition, "key": ["client_address"], "rate": "1/h"}]);
         let (mut limiter, mut slots) = (limiter(self::rules(&rules), None), LocalSlots::new(8));
-        assert_eq!(outcome(&mut limiter, &mut slots, "192.0.2.1"), (Outcome::Allow, 0), "{condition}");
+        assert_eq!(outcome(&mut limiter, &mut slots, "192.0.2.1"), (DecisionKind::Allow, 0), "{condition}");
     }
 }
 
@@ -82,10 +82,10 @@ fn a_request_that_has_a_part_of_the_key_too_often_is_limited() {
     );
     let (mut limiter, mut slots) = (limiter(rules, None), LocalSlots::new(8));
     for (path, expected) in [
-        ("/?k=1", Outcome::Allow),
-        ("/?k=1&k=2", Outcome::Limit),
-        ("/?k=1&k=1", Outcome::Limit),
-        ("/", Outcome::Allow),
+        ("/?k=1", DecisionKind::Allow),
+        ("/?k=1&k=2", DecisionKind::Limit),
+        ("/?k=1&k=1", DecisionKind::Limit),
+        ("/", DecisionKind::Allow),
     ] {
         let decision = limiter.decide(&mut Asking(path), &mut slots, T0);
         assert_eq!(decision.outcome(), expected, "{path}");
@@ -101,7 +101,7 @@ fn a_tier_without_a_limit_counts_what_goes_through() {
     ]));
     let (mut limiter, mut slots) = (limiter(rules, None), LocalSlots::new(8));
     let outcomes: Vec<_> = (0..5).map(|_| ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome()).collect();
-    assert_eq!(outcomes.iter().filter(|outcome| **outcome == Outcome::Allow).count(), 3);
+    assert_eq!(outcomes.iter().filter(|outcome| **outcome == DecisionKind::Allow).count(), 3);
     let allowed = [0, 1, 2].map(|rule| limiter.counters().take_rule(rule).allowed);
     assert_eq!(allowed, [3, 0, 3], "the tier, its rule, and the one that limits");
 }

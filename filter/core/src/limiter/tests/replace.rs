@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::RuleIndex;
-use weir_wire::messages::{Leased, Pushed, Running};
+use weir_wire::messages::{Leased, PushedGrant, RunningRules};
 
 fn rule(name: &str, rate: &str, burst: u32) -> Value {
     json!({"name": name, "key": ["client_address"], "rate": rate, "burst": burst})
@@ -15,7 +15,7 @@ fn strict(name: &str, rate: &str) -> Value {
 /// A worker among 101 POPs: every key is watched from its first request.
 fn in_a_fleet(set: &Value) -> (Limiter, LocalSlots) {
     let mut limiter = limiter(rules(set), Some(1));
-    limiter.note_heard(101, false, T0);
+    limiter.record_reply(101, false, T0);
     (limiter, LocalSlots::new(4))
 }
 
@@ -54,7 +54,7 @@ fn unchanged_rules_keep_their_level_wherever_they_move() {
 /// fleet may have said that it owes a burst.
 fn carried(before: &Value, after: &Value, taken: u32, owes: bool) -> [usize; 2] {
     let (mut limiter, mut slots) = (limiter(rules(&json!([before])), owes.then_some(1)), LocalSlots::new(4));
-    limiter.note_heard(101, false, T0);
+    limiter.record_reply(101, false, T0);
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", taken, T0), taken as usize);
     if owes {
         let sequence = limiter.report(&mut slots, false, T0).expect("a report").sequence;
@@ -152,7 +152,7 @@ fn a_strict_rules_lease_survives() {
     limiter.drawn(draw, &leased(report.sequence, 3), &mut slots, T0).unwrap();
     limiter.replace_rules(rules(&json!([rule("wide", "9/s", 99), strict("login", "5/m")])));
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 3, T0), 3);
-    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome(), Outcome::Wait);
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome(), DecisionKind::Wait);
 }
 
 #[test]
@@ -161,8 +161,8 @@ fn a_client_refused_while_its_rule_was_strict_is_not_refused_from_memory() {
     let (report, draw) = wait(&mut limiter, &mut slots);
     limiter.drawn(draw, &leased(report.sequence, 0), &mut slots, T0).unwrap();
     let decision = limiter.decide_again(true, &mut Client("192.0.2.1".into()), &mut slots, T0);
-    assert_eq!(decision.outcome(), Outcome::Limit);
-    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome(), Outcome::Limit);
+    assert_eq!(decision.outcome(), DecisionKind::Limit);
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome(), DecisionKind::Limit);
     limiter.replace_rules(rules(&json!([rule("login", "5/m", 5)])));
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
 }
@@ -174,17 +174,17 @@ fn a_request_that_waits_spends_its_token_where_its_rule_is_unchanged() {
     limiter.replace_rules(rules(&json!([rule("wide", "9/s", 99), strict("login", "5/m")])));
     assert!(limiter.drawn(draw, &leased(report.sequence, 1), &mut slots, T0).unwrap());
     let decision = limiter.decide_again(true, &mut Client("192.0.2.1".into()), &mut slots, T0);
-    assert_eq!(decision.outcome(), Outcome::Allow);
+    assert_eq!(decision.outcome(), DecisionKind::Allow);
     assert_eq!(drawing(&limiter), 0);
-    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome(), Outcome::Wait);
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome(), DecisionKind::Wait);
 }
 
 #[test]
 fn a_request_that_waits_for_a_rule_that_is_gone_is_decided_by_those_there_are() {
     let others = [
-        (json!([rule("wide", "9/s", 99)]), Outcome::Allow),
+        (json!([rule("wide", "9/s", 99)]), DecisionKind::Allow),
         // The quota is another one: what the call brought is not for it, and this request does not ask again.
-        (json!([strict("login", "6/m")]), Outcome::Limit),
+        (json!([strict("login", "6/m")]), DecisionKind::Limit),
     ];
     for (others, expected) in others {
         let (mut limiter, mut slots) = in_a_fleet(&json!([strict("login", "5/m")]));
@@ -218,12 +218,12 @@ fn counts_go_with_the_rules_name() {
 fn reports_say_what_runs_and_answers_what_is_to_run() {
     let (mut limiter, mut slots) = in_a_fleet(&json!([rule("a", "1/h", 9)]));
     let report = limiter.report(&mut slots, true, T0).unwrap();
-    assert_eq!((report.running, limiter.rule_set_wanted()), (Running::default(), 0));
+    assert_eq!((report.running, limiter.rule_set_wanted()), (RunningRules::default(), 0));
     let reply = Reply { sequence: 1, pops: 1, settled: Settled::All, rule_set: 7, ..Reply::default() };
     limiter.apply(1, &reply.encode(), &mut slots, T0).unwrap();
     assert_eq!(limiter.rule_set_wanted(), 7);
-    let running = Running { version: 7, refused: 6 };
-    limiter.note_running(running, T0);
+    let running = RunningRules { version: 7, refused: 6 };
+    limiter.record_running(running, T0);
     assert_eq!(limiter.report(&mut slots, true, T0).unwrap().running, running);
 }
 
@@ -240,13 +240,13 @@ fn a_push_names_a_rule_of_those_in_force() {
         pops: 1,
         settled: Settled::All,
         rules: vec!["a".into(), "b".into()],
-        pushed: vec![Pushed { rule: 0, value: value.clone(), quota, grant }],
+        pushed: vec![PushedGrant { rule: 0, value: value.clone(), quota, grant }],
         ..Reply::default()
     };
     limiter.apply(report.sequence, &reply.encode(), &mut slots, T0).unwrap();
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
     let report = limiter.report(&mut slots, true, T0).unwrap();
-    let (sequence, pushed) = (report.sequence, vec![Pushed { rule: 1, value, quota, grant }]);
+    let (sequence, pushed) = (report.sequence, vec![PushedGrant { rule: 1, value, quota, grant }]);
     let grants = report.keys.iter().map(|_| Allowance::Warm).collect();
     let reply = Reply { sequence, grants, pushed, ..reply };
     limiter.apply(sequence, &reply.encode(), &mut slots, T0).unwrap();
@@ -261,7 +261,7 @@ fn a_push_of_another_quota_means_nothing() {
     let Allowance::Hot(grant) = nothing() else { return };
     for (quota, is_held) in [(old, false), (new, true)] {
         let report = limiter.report(&mut slots, true, T0).unwrap();
-        let pushed = vec![Pushed { rule: 0, value: vec![4, 32, 192, 0, 2, 1], quota, grant }];
+        let pushed = vec![PushedGrant { rule: 0, value: vec![4, 32, 192, 0, 2, 1], quota, grant }];
         let (sequence, rules) = (report.sequence, vec!["a".into()]);
         let grants = report.keys.iter().map(|_| Allowance::Warm).collect();
         let reply =

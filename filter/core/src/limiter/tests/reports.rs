@@ -23,13 +23,13 @@ fn a_key_within_its_even_share_stays_off_the_wire() {
 #[test]
 fn a_key_whose_slot_has_no_room_to_watch_it_says_all_of_it_once_there_is() {
     let (mut limiter, mut slots) = (limiter(one_rule("1/m", 40), Some(1)), LocalSlots::new(1));
-    limiter.note_heard(4, false, T0);
+    limiter.record_reply(4, false, T0);
     // A slot keeps so many watched keys.
     for other in 1..=6 {
         assert_eq!(admitted(&mut limiter, &mut slots, &std::format!("198.51.100.{other}"), 6, T0), 6);
     }
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 7, T0), 7);
-    assert_eq!(limiter.counters().take_event(Event::SyncDropped), 2);
+    assert_eq!(limiter.counters().take_event(CountedEvent::SyncDropped), 2);
     let report = limiter.report(&mut slots, false, T0).unwrap();
     assert_eq!(report.keys.iter().map(|key| key.admitted).collect::<Vec<_>>(), [6; 6]);
     // The others are charged, and make room.
@@ -38,7 +38,7 @@ fn a_key_whose_slot_has_no_room_to_watch_it_says_all_of_it_once_there_is() {
         Reply { sequence: report.sequence, pops: 4, settled: Settled::All, grants, ..Reply::default() };
     limiter.apply(report.sequence, &reply.encode(), &mut slots, T0).unwrap();
     let later = T0 + 61 * SECOND_NS;
-    limiter.note_heard(4, false, later);
+    limiter.record_reply(4, false, later);
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", later));
     let report = limiter.report(&mut slots, false, later).unwrap();
     assert_eq!((report.keys[0].admitted, report.keys[0].unconfirmed), (8, 8));
@@ -64,7 +64,7 @@ fn counts_are_said_again_until_they_are_confirmed() {
         ..Reply::default()
     };
     limiter.apply(2, &reply.encode(), &mut slots, T0).unwrap();
-    assert_eq!(limiter.counters().take_event(Event::Ungranted), 1);
+    assert_eq!(limiter.counters().take_event(CountedEvent::Ungranted), 1);
     let third = limiter.report(&mut slots, false, T0).unwrap();
     assert_eq!(third.keys, first.keys);
     answer(&mut limiter, &mut slots, &third, 1, grant(1, 1, 4_000), T0);
@@ -100,7 +100,7 @@ fn what_was_asked_for_is_told_once_unless_the_report_came_to_nothing() {
 #[test]
 fn the_workers_of_a_pop_share_what_it_may_report() {
     let (mut limiter, mut slots) = (limiter(one_rule("100/s", 4), Some(1)), LocalSlots::new(512));
-    limiter.note_heard(101, false, T0);
+    limiter.record_reply(101, false, T0);
     let mut said = |workers: u32, at: Time| {
         for n in 0..600 {
             allows(&mut limiter, &mut slots, &std::format!("10.0.{}.{}", n / 250, n % 250), at);
@@ -152,7 +152,7 @@ fn an_answer_that_never_comes_is_given_up() {
     // It has the same counts, and the time since which they are unheard.
     let waiting = weir_wire::messages::Key { span_ms: 10_000, ..first.keys[0].clone() };
     assert_eq!(again.keys, [waiting]);
-    assert_eq!(limiter.counters().take_event(Event::SyncFailed), 1);
+    assert_eq!(limiter.counters().take_event(CountedEvent::SyncFailed), 1);
 }
 
 #[test]

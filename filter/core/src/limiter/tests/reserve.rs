@@ -1,7 +1,7 @@
 //! Tokens that a request reserves until its response tells what it cost.
 
 use super::*;
-use crate::decide::What;
+use crate::decide::EndActionKind;
 use crate::table::EntryPlace;
 use alloc::format;
 use weir_wire::quota::Quota;
@@ -25,14 +25,14 @@ fn alone() -> (Limiter, LocalSlots) {
 }
 
 /// What a request leaves to do that is let through.
-fn begun(limiter: &mut Limiter, slots: &mut LocalSlots, now: Time) -> Afterwards {
+fn begun(limiter: &mut Limiter, slots: &mut LocalSlots, now: Time) -> EndAction {
     afterwards(ask(limiter, slots, ADDRESS, now)).remove(0)
 }
 
-fn reserved(done: &Afterwards) -> u32 {
+fn reserved(done: &EndAction) -> u32 {
     match &done.what {
-        What::Charge { reserved, .. } => reserved.tokens,
-        What::Release { .. } => panic!("expected a charge, found a release"),
+        EndActionKind::Charge { reserved, .. } => reserved.tokens,
+        EndActionKind::Release { .. } => panic!("expected a charge, found a release"),
     }
 }
 
@@ -40,7 +40,7 @@ fn reserved(done: &Afterwards) -> u32 {
 fn bucket_of(place: EntryPlace, slots: &mut LocalSlots, now: Time) -> Bucket {
     let mut slot = Slot::empty();
     slots.read(place.slot, &mut slot).unwrap();
-    slot.lodge(place.tag, now).entry.bucket()
+    slot.find_or_new(place.tag, now).entry.bucket()
 }
 
 fn remaining(limiter: &mut Limiter, slots: &mut LocalSlots, now: Time) -> u32 {
@@ -179,7 +179,7 @@ fn a_rule_in_shadow_reserves_too() {
 fn in_a_fleet_what_comes_back_pays_for_the_next_requests() {
     let (mut limiter, mut slots) =
         (limiter(rules(&json!([reserving(&json!({}))])), Some(1)), LocalSlots::new(1));
-    limiter.note_heard(100, false, T0);
+    limiter.record_reply(100, false, T0);
     let done = begun(&mut limiter, &mut slots, T0);
     let told = |limiter: &mut Limiter, slots: &mut LocalSlots, now| {
         let report = limiter.report(slots, true, now).unwrap();
@@ -206,7 +206,7 @@ fn in_a_fleet_what_comes_back_pays_for_the_next_requests() {
 fn in_a_fleet_what_came_back_since_the_report_is_not_capped_by_its_answer() {
     let (mut limiter, mut slots) =
         (limiter(rules(&json!([reserving(&json!({}))])), Some(1)), LocalSlots::new(1));
-    limiter.note_heard(100, false, T0);
+    limiter.record_reply(100, false, T0);
     let done = begun(&mut limiter, &mut slots, T0);
     let place = done.place;
     let report = limiter.report(&mut slots, true, T0).unwrap();
@@ -251,7 +251,7 @@ fn play(moves: &[Move], clients: usize) -> (bool, Vec<Exact>) {
     let ((mut a, mut slots), (mut b, _)) = (alone(), alone());
     let mut exact = vec![Exact { bucket: Bucket::FULL, admitted: vec![] }; clients];
     let mut places: Vec<Option<EntryPlace>> = vec![None; clients];
-    let (mut open, mut now): (Vec<(usize, u32, Afterwards)>, Time) = (Vec::new(), T0);
+    let (mut open, mut now): (Vec<(usize, u32, EndAction)>, Time) = (Vec::new(), T0);
     let mut is_within = true;
     for (n, step) in moves.iter().enumerate() {
         let worker = if n % 2 == 0 { &mut a } else { &mut b };

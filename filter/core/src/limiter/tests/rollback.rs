@@ -75,7 +75,7 @@ fn what_a_later_slot_refuses_is_not_reported() {
     // The net has three tokens again; with nine POPs the third takes the host past its even share.
     let later = T0 + 180 * SECOND_NS;
     assert_eq!(admitted(&mut mine, &mut slots, "192.0.2.1", 2, later), 2);
-    mine.note_heard(9, false, later);
+    mine.record_reply(9, false, later);
     assert!(allows(&mut mine, &mut slots, "192.0.2.1", later));
     let report = mine.report(&mut slots, false, later).unwrap();
     let of_host = report.keys.iter().find(|key| report.rules[usize::from(key.rule)].name == "host");

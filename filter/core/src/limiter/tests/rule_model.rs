@@ -1,7 +1,7 @@
 //! What a rule may have besides a rate: other algorithms, shadow, a penalty, costs that the response tells.
 
 use super::*;
-use crate::decide::What;
+use crate::decide::EndActionKind;
 use crate::table::slot::Slot;
 use std::format;
 use weir_wire::messages::Ban;
@@ -105,7 +105,7 @@ fn requests_in_flight_are_counted_and_released_once() {
     rule.as_object_mut().unwrap().remove("rate");
     let (mut limiter, mut slots) = (limiter_of_first(&rule), LocalSlots::new(4));
     let mut done = afterwards(ask(&mut limiter, &mut slots, "192.0.2.1", T0));
-    assert!(matches!(done[0].what, What::Release { .. }) && done.len() == 1);
+    assert!(matches!(done[0].what, EndActionKind::Release { .. }) && done.len() == 1);
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
     assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0));
     limiter.release(done.remove(0), &mut slots, T0 + MS);
@@ -127,7 +127,7 @@ fn a_leaky_bucket_holds_requests_until_their_turn() {
         held.iter().map(hold_ms).collect::<Vec<_>>(),
         [Some(0), Some(100), Some(200), Some(300), None]
     );
-    assert_eq!(held[4].outcome(), Outcome::Limit);
+    assert_eq!(held[4].outcome(), DecisionKind::Limit);
 }
 
 // I3
@@ -233,7 +233,7 @@ fn a_cost_that_the_response_tells_is_charged_then_and_may_be_debt() {
         let (mut limiter, mut slots) = (one(&fields), LocalSlots::new(4));
         assert_eq!(through(&mut limiter, &mut slots, 50, T0), 50, "{algorithm}: asking takes nothing");
         let done = afterwards(ask(&mut limiter, &mut slots, "192.0.2.1", T0)).remove(0);
-        assert!(matches!(done.what, What::Charge { .. }));
+        assert!(matches!(done.what, EndActionKind::Charge { .. }));
         limiter.charge(done, 25, &mut slots, T0);
         assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + MS), "{algorithm}");
         assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 2_000 * MS), "{algorithm}");
@@ -251,7 +251,7 @@ fn a_cost_that_the_response_tells_is_charged_then_and_may_be_debt() {
 fn a_cost_charged_afterwards_reaches_the_report() {
     let fields = json!({"cost": {"after": {"status": [401]}}});
     let (mut limiter, mut slots) = (limiter(rules(&json!([with(&fields)])), Some(1)), LocalSlots::new(4));
-    limiter.note_heard(100, false, T0);
+    limiter.record_reply(100, false, T0);
     for n in 0..3 {
         let done = afterwards(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + n * MS)).remove(0);
         limiter.charge(done, 1, &mut slots, T0 + n * MS);
@@ -267,7 +267,7 @@ fn what_a_pop_counts_for_itself_it_goes_on_counting_when_it_reports() {
     for algorithm in ["fixed_window", "sliding_window", "sliding_log"] {
         let rule = with(&json!({"algorithm": algorithm, "rate": "5/h"}));
         let (mut limiter, mut slots) = (limiter(rules(&json!([rule])), Some(1)), LocalSlots::new(4));
-        limiter.note_heard(3, false, T0);
+        limiter.record_reply(3, false, T0);
         let admitted: usize =
             (0..5).map(|round| through(&mut limiter, &mut slots, 20, T0 + round * 2 * SECOND_NS)).sum();
         assert_eq!(admitted, 5, "{algorithm}");
@@ -304,7 +304,7 @@ fn a_rule_in_shadow_releases_and_charges_too() {
 fn a_late_charge_is_reported() {
     let fields = json!({"cost": {"after": {"header": "x-tokens"}}, "rate": "1000/s"});
     let (mut limiter, mut slots) = (limiter(rules(&json!([with(&fields)])), Some(1)), LocalSlots::new(4));
-    limiter.note_heard(100, false, T0);
+    limiter.record_reply(100, false, T0);
     let done = afterwards(ask(&mut limiter, &mut slots, "192.0.2.1", T0)).remove(0);
     limiter.report(&mut slots, true, T0 + MS).unwrap();
     limiter.charge(done, 900, &mut slots, T0 + 500 * MS);

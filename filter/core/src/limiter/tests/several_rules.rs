@@ -1,7 +1,7 @@
 //! Requests that several rules count, by two keys: what one worker decides, and what several let through together.
 
 use super::*;
-use crate::buckets::Take;
+use crate::buckets::TakeResult;
 use weir_wire::quota::Quota;
 
 /// A client on a path, with a key but for [`KEYLESS`].
@@ -85,13 +85,13 @@ proptest! {
             let mut after = buckets;
             let fits = counting(1).take(quotas.len()).all(|i| {
                 let taken = buckets[i].take(&quotas[i], COSTS[i], now);
-                if let Take::Taken(taken) = taken {
+                if let TakeResult::Taken(taken) = taken {
                     after[i] = taken;
                 }
-                matches!(taken, Take::Taken(_))
+                matches!(taken, TakeResult::Taken(_))
             });
             let outcome = limiter.decide(&mut At("/"), &mut slots, now).outcome();
-            prop_assert_eq!(outcome == Outcome::Allow, fits, "at {:?}", now);
+            prop_assert_eq!(outcome == DecisionKind::Allow, fits, "at {:?}", now);
             if fits {
                 buckets = after;
             }
@@ -110,7 +110,7 @@ proptest! {
             now += pause;
             let through = RefCell::new(Vec::new());
             let decide = |limiter: &mut Limiter, slots: &mut dyn Slots, path: usize| {
-                if limiter.decide(&mut At(PATHS[path]), slots, now).outcome() == Outcome::Allow {
+                if limiter.decide(&mut At(PATHS[path]), slots, now).outcome() == DecisionKind::Allow {
                     through.borrow_mut().extend(counting(path).take(quotas.len()));
                 }
             };

@@ -29,7 +29,7 @@ fn wait(limiter: &mut Limiter, slots: &mut LocalSlots, now: Time) -> (Report, u6
     waiting_for(ask(limiter, slots, "192.0.2.1", now))
 }
 
-fn again(limiter: &mut Limiter, answered: bool, slots: &mut LocalSlots, now: Time) -> Outcome {
+fn again(limiter: &mut Limiter, answered: bool, slots: &mut LocalSlots, now: Time) -> DecisionKind {
     limiter.decide_again(answered, &mut Client("192.0.2.1".into()), slots, now).outcome()
 }
 
@@ -41,16 +41,16 @@ fn a_first_touch_waits_for_one_token_and_spends_it() {
     assert_eq!((key.admitted, key.ahead, report.rules[0].sharing.strict), (0, 1, true));
     let later = T0 + 90 * MS;
     assert!(limiter.drawn(draw, &leased(report.sequence, 1, 2_000), &mut slots, later).unwrap());
-    assert_eq!(again(&mut limiter, true, &mut slots, later), Outcome::Allow);
+    assert_eq!(again(&mut limiter, true, &mut slots, later), DecisionKind::Allow);
     // The token is spent, so the next request waits again.
     let (report, draw) = wait(&mut limiter, &mut slots, later);
     assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (1, 1));
     assert!(limiter.drawn(draw, &leased(report.sequence, 1, 2_000), &mut slots, later).unwrap());
-    assert_eq!(again(&mut limiter, true, &mut slots, later), Outcome::Limit);
+    assert_eq!(again(&mut limiter, true, &mut slots, later), DecisionKind::Limit);
     // The next request is refused at once until a token may have come.
-    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", later + 400 * MS).outcome(), Outcome::Limit);
-    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", later + 600 * MS).outcome(), Outcome::Wait);
-    assert_eq!(limiter.counters().take_event(Event::Paused), 3);
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", later + 400 * MS).outcome(), DecisionKind::Limit);
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", later + 600 * MS).outcome(), DecisionKind::Wait);
+    assert_eq!(limiter.counters().take_event(CountedEvent::Paused), 3);
 }
 
 /// What clients are told of an hour, to within two seconds.
@@ -70,18 +70,18 @@ fn none_for(sequence: u64, charged: u64, wait_ms: u64) -> Vec<u8> {
 }
 
 /// Asks, and answers that there will be no token for so long; returns how the request is refused.
-fn in_vain(limiter: &mut Limiter, slots: &mut LocalSlots, wait_ms: u64, now: Time) -> Standing {
-    limiter.note_heard(1, false, now);
+fn in_vain(limiter: &mut Limiter, slots: &mut LocalSlots, wait_ms: u64, now: Time) -> BucketStatus {
+    limiter.record_reply(1, false, now);
     let (report, draw) = wait(limiter, slots, now);
     let charged = report.keys[0].admitted;
     assert!(limiter.drawn(draw, &none_for(report.sequence, charged, wait_ms), slots, now).unwrap());
     let refused = limiter.decide_again(true, &mut Client("192.0.2.1".into()), slots, now);
-    assert_eq!(refused.outcome(), Outcome::Limit);
+    assert_eq!(refused.outcome(), DecisionKind::Limit);
     refused.strictest().unwrap().1
 }
 
 /// What a refused client is told of the next token, in seconds.
-fn told_s(standing: &Standing) -> u64 {
+fn told_s(standing: &BucketStatus) -> u64 {
     standing.more_ns.div_ceil(SECOND_NS)
 }
 
@@ -93,22 +93,22 @@ fn a_client_without_a_token_is_told_when_the_budget_has_one() {
     // Later requests are told the same by this worker, from memory or the table, and by another worker from the table.
     for later_ms in [300, 30_000] {
         let later = T0 + later_ms * MS;
-        limiter.note_heard(1, false, later);
+        limiter.record_reply(1, false, later);
         let standing = ask(&mut limiter, &mut slots, "192.0.2.1", later).strictest().unwrap().1;
         assert_eq!(told_s(&standing), (HOUR_MS - later_ms).div_ceil(1_000), "{later_ms} ms later");
     }
     let (mut other, _) = hourly("1/h", 1, "deny");
-    other.note_heard(1, false, T0 + 30_000 * MS);
+    other.record_reply(1, false, T0 + 30_000 * MS);
     let standing = ask(&mut other, &mut slots, "192.0.2.1", T0 + 30_000 * MS).strictest().unwrap().1;
     assert_eq!(told_s(&standing), 3_570);
     // When that time has passed, there is a token.
     let then = T0 + standing.more_ns + 30_000 * MS;
-    limiter.note_heard(1, false, then);
+    limiter.record_reply(1, false, then);
     let (report, draw) = wait(&mut limiter, &mut slots, then);
     limiter
         .drawn(draw, &leased(report.sequence, report.keys[0].admitted + 1, 2_000), &mut slots, then)
         .unwrap();
-    assert_eq!(again(&mut limiter, true, &mut slots, then), Outcome::Allow);
+    assert_eq!(again(&mut limiter, true, &mut slots, then), DecisionKind::Allow);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_client_is_told_what_the_budget_has_left_and_what_is_on_hand() {
 fn what_costs_more_than_there_is_waits_for_all_of_it() {
     let rule = json!([{"name": "reset", "key": ["client_address"], "rate": "1/h", "burst": 9, "strict": true, "cost": 4}]);
     let (mut limiter, mut slots) = (limiter(rules(&rule), Some(1)), LocalSlots::new(1));
-    limiter.note_heard(1, false, T0);
+    limiter.record_reply(1, false, T0);
     let (report, draw) = wait(&mut limiter, &mut slots, T0);
     assert_eq!(report.keys[0].ahead, 4);
     limiter.drawn(draw, &none_for(report.sequence, 1, 600_000), &mut slots, T0).unwrap();
@@ -146,14 +146,14 @@ fn a_key_that_is_told_to_wait_is_asked_for_again_within_a_minute() {
     let (mut limiter, mut slots) = hourly("1/h", 1, "deny");
     in_vain(&mut limiter, &mut slots, HOUR_MS, T0);
     let (soon, later) = (T0 + 59_000 * MS, T0 + 60_100 * MS);
-    limiter.note_heard(1, false, soon);
-    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", soon).outcome(), Outcome::Limit);
+    limiter.record_reply(1, false, soon);
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", soon).outcome(), DecisionKind::Limit);
     // The budget was reset by hand meanwhile.
-    limiter.note_heard(1, false, later);
+    limiter.record_reply(1, false, later);
     let (report, draw) = wait(&mut limiter, &mut slots, later);
     assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (0, 1));
     limiter.drawn(draw, &leased(report.sequence, 1, 2_000), &mut slots, later).unwrap();
-    assert_eq!(again(&mut limiter, true, &mut slots, later), Outcome::Allow);
+    assert_eq!(again(&mut limiter, true, &mut slots, later), DecisionKind::Allow);
 }
 
 /// A client that is mostly refused and told to wait a moment is still paid for ahead as the budget refills.
@@ -162,7 +162,7 @@ fn a_busy_key_that_is_told_to_wait_is_paid_for_ahead() {
     let (mut limiter, mut slots) = hourly("100/s", 100, "deny");
     let (report, draw) = wait(&mut limiter, &mut slots, T0);
     limiter.drawn(draw, &leased(report.sequence, 1, 2_000), &mut slots, T0).unwrap();
-    assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Allow);
+    assert_eq!(again(&mut limiter, true, &mut slots, T0), DecisionKind::Allow);
     in_vain(&mut limiter, &mut slots, 10, T0);
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, T0), 0);
     let report = limiter.report(&mut slots, false, T0 + MS).unwrap();
@@ -178,7 +178,7 @@ fn a_short_wait_ends_no_epoch() {
     let (report, draw) = wait(&mut limiter, &mut slots, T0);
     let epoch = report.keys[0].epoch;
     limiter.drawn(draw, &leased(report.sequence, 1, 2_000), &mut slots, T0).unwrap();
-    assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Allow);
+    assert_eq!(again(&mut limiter, true, &mut slots, T0), DecisionKind::Allow);
     in_vain(&mut limiter, &mut slots, 10, T0);
     let (report, _) = wait(&mut limiter, &mut slots, T0 + 20 * MS);
     assert_eq!((report.keys[0].epoch, report.keys[0].admitted), (epoch, 1));
@@ -189,11 +189,11 @@ fn what_is_given_back_leaves_it_known_when_there_are_tokens() {
     let (mut limiter, mut slots) = hourly("1/h", 1, "deny");
     let (report, draw) = wait(&mut limiter, &mut slots, T0);
     limiter.drawn(draw, &leased(report.sequence, 1, 2_000), &mut slots, T0).unwrap();
-    assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Allow);
+    assert_eq!(again(&mut limiter, true, &mut slots, T0), DecisionKind::Allow);
     in_vain(&mut limiter, &mut slots, HOUR_MS, T0);
     let report = limiter.report(&mut slots, false, T0 + 250 * MS).unwrap();
     assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (1, 0), "the epoch has ended");
-    limiter.note_heard(1, false, T0 + 2_000 * MS);
+    limiter.record_reply(1, false, T0 + 2_000 * MS);
     let standing = ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 2_000 * MS).strictest().unwrap().1;
     assert_eq!(told_s(&standing), 3_598);
 }
@@ -205,19 +205,20 @@ fn a_token_that_comes_sooner_ends_the_wait() {
     let (first, one) = wait(&mut limiter, &mut slots, T0);
     let (second, other) = wait(&mut limiter, &mut slots, T0);
     limiter.drawn(one, &none_for(first.sequence, 0, HOUR_MS), &mut slots, T0).unwrap();
-    assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Limit);
+    assert_eq!(again(&mut limiter, true, &mut slots, T0), DecisionKind::Limit);
     limiter.drawn(other, &leased(second.sequence, 1, 2_000), &mut slots, T0).unwrap();
-    assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Allow);
+    assert_eq!(again(&mut limiter, true, &mut slots, T0), DecisionKind::Allow);
 }
 
 #[test]
 fn out_of_touch_the_rule_decides_however_long_its_key_was_to_wait() {
-    for (policy, expected) in [("deny", Outcome::Deny), ("local", Outcome::Allow), ("share", Outcome::Allow)]
+    for (policy, expected) in
+        [("deny", DecisionKind::Deny), ("local", DecisionKind::Allow), ("share", DecisionKind::Allow)]
     {
         let (mut limiter, mut slots) = hourly("1/h", 1, policy);
         in_vain(&mut limiter, &mut slots, HOUR_MS, T0);
         lose(&mut limiter, &mut slots, T0);
-        let lost = T0 + crate::fleet::ladder::FALLBACK_NS;
+        let lost = T0 + crate::fleet::connectivity::FALLBACK_NS;
         assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", lost).outcome(), expected, "{policy}");
     }
 }
@@ -228,13 +229,13 @@ fn a_key_that_waits_makes_room_for_others() {
     let (mut limiter, mut slots) = hourly("1/h", 1, "deny");
     for n in 1..=40 {
         let address = std::format!("198.51.100.{n}");
-        limiter.note_heard(1, false, T0);
+        limiter.record_reply(1, false, T0);
         let (report, draw) = waiting_for(ask(&mut limiter, &mut slots, &address, T0));
         limiter.drawn(draw, &none_for(report.sequence, 0, HOUR_MS), &mut slots, T0).unwrap();
         let refused = limiter.decide_again(true, &mut Client(address), &mut slots, T0);
         assert_eq!(told_s(&refused.strictest().unwrap().1), 3_600);
     }
-    assert_eq!(limiter.counters().take_event(Event::Overflowed), 0);
+    assert_eq!(limiter.counters().take_event(CountedEvent::Overflowed), 0);
     assert!(matches!(
         limiter.entry(0, &[4, 32, 198, 51, 100, 40], &mut slots),
         Some(crate::table::slot::Entry::Watched(_))
@@ -247,10 +248,10 @@ fn what_is_paid_for_is_spent_without_waiting_until_its_lease_ends() {
     let (mut limiter, mut slots) = strict("deny");
     let (report, draw) = wait(&mut limiter, &mut slots, T0);
     limiter.drawn(draw, &leased(report.sequence, 4, 2_000), &mut slots, T0 + 500 * MS).unwrap();
-    assert_eq!(again(&mut limiter, true, &mut slots, T0 + 500 * MS), Outcome::Allow);
+    assert_eq!(again(&mut limiter, true, &mut slots, T0 + 500 * MS), DecisionKind::Allow);
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 1, T0 + 1_995 * MS), 1);
     // The two seconds begin when the draw was made, not when its answer came.
-    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 2_000 * MS).outcome(), Outcome::Wait);
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 2_000 * MS).outcome(), DecisionKind::Wait);
 }
 
 /// Each draw is answered before the next request comes, and at the tick the key is still paid for ahead.
@@ -264,7 +265,7 @@ fn a_key_is_paid_for_ahead_however_quickly_its_draws_are_answered() {
             let (report, draw) = wait(&mut limiter, &mut slots, now);
             let charged = report.keys[0].admitted + 1;
             limiter.drawn(draw, &leased(report.sequence, charged, 2_000), &mut slots, now + MS).unwrap();
-            assert_eq!(again(&mut limiter, true, &mut slots, now + MS), Outcome::Allow);
+            assert_eq!(again(&mut limiter, true, &mut slots, now + MS), DecisionKind::Allow);
         }
         let report = limiter.report(&mut slots, false, begin + 240 * MS).unwrap();
         assert_eq!(report.keys[0].ahead, ahead, "{asks} times");
@@ -285,17 +286,18 @@ fn two_requests_that_wait_at_once_want_two_tokens() {
     assert_eq!((first.keys[0].ahead, second.keys[0].ahead), (1, 2));
     // Answered in the other order.
     limiter.drawn(other, &leased(second.sequence, 2, 2_000), &mut slots, T0).unwrap();
-    assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Allow);
+    assert_eq!(again(&mut limiter, true, &mut slots, T0), DecisionKind::Allow);
     limiter.drawn(one, &leased(first.sequence, 1, 2_000), &mut slots, T0).unwrap();
-    assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Allow);
-    assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Limit);
+    assert_eq!(again(&mut limiter, true, &mut slots, T0), DecisionKind::Allow);
+    assert_eq!(again(&mut limiter, true, &mut slots, T0), DecisionKind::Limit);
     assert!(drawing(&limiter) == 0 && limiter.watch.get_mut(0).is_none());
 }
 
 // I6
 #[test]
 fn a_draw_in_vain_is_decided_by_the_rule() {
-    for (policy, expected) in [("deny", Outcome::Deny), ("local", Outcome::Allow), ("share", Outcome::Allow)]
+    for (policy, expected) in
+        [("deny", DecisionKind::Deny), ("local", DecisionKind::Allow), ("share", DecisionKind::Allow)]
     {
         let (mut limiter, mut slots) = strict(policy);
         let (report, draw) = wait(&mut limiter, &mut slots, T0);
@@ -306,7 +308,7 @@ fn a_draw_in_vain_is_decided_by_the_rule() {
         // weir-sync was silent from the start, so no other request waits for it.
         assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome(), expected, "{policy}");
         // weir-sync answers, and the rule is strict again. What was let through meanwhile, its when_unsynced allowed.
-        limiter.note_heard(1, false, T0);
+        limiter.record_reply(1, false, T0);
         let (report, _) = wait(&mut limiter, &mut slots, T0);
         assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (0, 1), "{policy}");
     }
@@ -329,7 +331,7 @@ fn a_weir_sync_without_its_store_has_not_answered() {
         ..Reply::default()
     };
     assert!(!limiter.drawn(draw, &reply.encode(), &mut slots, T0).unwrap());
-    assert_eq!(again(&mut limiter, false, &mut slots, T0), Outcome::Deny);
+    assert_eq!(again(&mut limiter, false, &mut slots, T0), DecisionKind::Deny);
 }
 
 /// A request counts by two rules, and the budget of one of them is out of reach: its own `when_unsynced` decides about
@@ -342,9 +344,9 @@ fn a_key_that_its_store_did_not_answer_for_is_decided_by_its_own_rule() {
     };
     let paid = Leased::of(1, 2_000);
     for (when_unsynced, lease, expected) in [
-        ("local", paid, Outcome::Allow),
-        ("deny", paid, Outcome::Deny),
-        ("local", Leased::of(0, 2_000), Outcome::Limit),
+        ("local", paid, DecisionKind::Allow),
+        ("deny", paid, DecisionKind::Deny),
+        ("local", Leased::of(0, 2_000), DecisionKind::Limit),
     ] {
         let rules = rules(&json!([rule("living", "local"), rule("dead", when_unsynced)]));
         let (mut limiter, mut slots) = (limiter(rules, Some(1)), LocalSlots::new(4));
@@ -366,7 +368,7 @@ fn a_busy_key_is_paid_for_ahead_of_its_requests() {
     let (mut limiter, mut slots) = strict("deny");
     let (report, draw) = wait(&mut limiter, &mut slots, T0);
     limiter.drawn(draw, &leased(report.sequence, 5, 2_000), &mut slots, T0).unwrap();
-    assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Allow);
+    assert_eq!(again(&mut limiter, true, &mut slots, T0), DecisionKind::Allow);
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 4, T0), 4);
     let report = limiter.report(&mut slots, false, T0 + 250 * MS).unwrap();
     assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (5, 5), "one was drawn, four were on hand");
@@ -384,7 +386,7 @@ fn grants_of_the_other_kind_change_nothing() {
     let reply =
         Reply { sequence, pops: 1, settled: Settled::All, grants, rules, pushed: vec![], ..Reply::default() };
     assert!(limiter.drawn(draw, &reply.encode(), &mut slots, T0).unwrap());
-    assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Limit);
+    assert_eq!(again(&mut limiter, true, &mut slots, T0), DecisionKind::Limit);
     // And a bounded rule's key is not paid for in advance.
     let (mut bounded, mut slots) = watching();
     let report = bounded.report(&mut slots, false, T0).unwrap();
@@ -403,15 +405,18 @@ fn a_token_is_given_back_where_another_rule_is_short() {
     let (mut limiter, mut slots) = (limiter(rules(&rule), Some(1)), LocalSlots::new(64));
     let (report, draw) = wait(&mut limiter, &mut slots, T0);
     limiter.drawn(draw, &leased(report.sequence, 3, 9_000), &mut slots, T0).unwrap();
-    assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Allow);
+    assert_eq!(again(&mut limiter, true, &mut slots, T0), DecisionKind::Allow);
     // Another client takes one more token of the net; it waits for its own token and gets it.
     let (report, draw) = waiting_for(ask(&mut limiter, &mut slots, "192.9.9.9", T0));
     limiter.drawn(draw, &leased(report.sequence, 1, 9_000), &mut slots, T0).unwrap();
     let other = limiter.decide_again(true, &mut Client("192.9.9.9".into()), &mut slots, T0);
-    assert_eq!(other.outcome(), Outcome::Allow);
+    assert_eq!(other.outcome(), DecisionKind::Allow);
     // The net has nothing left: what is on hand for the first client stays on hand.
     let decision = ask(&mut limiter, &mut slots, "192.0.2.1", T0);
-    assert_eq!((decision.outcome(), decision.strictest().unwrap().0), (Outcome::Limit, RuleIndex::new(1)));
+    assert_eq!(
+        (decision.outcome(), decision.strictest().unwrap().0),
+        (DecisionKind::Limit, RuleIndex::new(1))
+    );
     let report = limiter.report(&mut slots, true, T0).unwrap();
     let given_back = report.keys.iter().filter(|key| report.rules[usize::from(key.rule)].name == "login");
     let given_back: Vec<_> = given_back.map(|key| (key.admitted, key.ahead)).collect();
@@ -431,7 +436,7 @@ fn a_token_is_given_back_where_another_rule_turns_out_short() {
         let mut other = limiter(rules(&json!([net])), None);
         let (report, draw) = wait(&mut mine, &mut slots, T0);
         mine.drawn(draw, &leased(report.sequence, 3, 9_000), &mut slots, T0).unwrap();
-        assert_eq!(again(&mut mine, true, &mut slots, T0), Outcome::Allow);
+        assert_eq!(again(&mut mine, true, &mut slots, T0), DecisionKind::Allow);
         let mut reads = 0;
         let mut interloper = |slots: &mut LocalSlots| {
             reads += 1;
@@ -440,7 +445,7 @@ fn a_token_is_given_back_where_another_rule_turns_out_short() {
             }
         };
         let mut contended = Contended { slots: &mut slots, interloper: RefCell::new(&mut interloper) };
-        assert_eq!(ask(&mut mine, &mut contended, "192.0.2.1", T0).outcome(), Outcome::Limit);
+        assert_eq!(ask(&mut mine, &mut contended, "192.0.2.1", T0).outcome(), DecisionKind::Limit);
         assert!(reads >= 4, "judged again, and given back");
         let report = mine.report(&mut slots, true, T0).unwrap();
         let of_login = report.keys.iter().filter(|key| report.rules[usize::from(key.rule)].name == "login");
@@ -454,7 +459,7 @@ fn what_is_not_used_is_given_back_in_an_epoch_that_has_ended() {
     let (report, draw) = wait(&mut limiter, &mut slots, T0);
     let first = report.keys[0].epoch;
     limiter.drawn(draw, &leased(report.sequence, 3, 2_000), &mut slots, T0).unwrap();
-    assert_eq!(again(&mut limiter, true, &mut slots, T0), Outcome::Allow);
+    assert_eq!(again(&mut limiter, true, &mut slots, T0), DecisionKind::Allow);
     let report = limiter.report(&mut slots, false, T0 + 250 * MS).unwrap();
     let key = &report.keys[0];
     assert_eq!((key.epoch, key.admitted, key.ahead), (first, 1, 0));
@@ -474,7 +479,7 @@ fn a_little_that_is_spent_of_a_burst_needs_no_report_of_its_own() {
         // The next draw says it.
         assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (charged - 1, 1));
         assert!(limiter.drawn(draw, &leased(report.sequence, charged, 2_000), &mut slots, now).unwrap());
-        assert_eq!(again(&mut limiter, true, &mut slots, now), Outcome::Allow);
+        assert_eq!(again(&mut limiter, true, &mut slots, now), DecisionKind::Allow);
         let report = limiter.report(&mut slots, false, now + 250 * MS);
         assert_eq!(report.map(|report| (report.keys[0].admitted, report.keys[0].ahead)), said, "{charged}");
     }
@@ -492,7 +497,7 @@ fn an_epoch_whose_lease_has_ended_is_never_named_again() {
         let lease_ms = 9 * u32::from(round % 2 == 1);
         limiter.drawn(draw, &leased(report.sequence, 9, lease_ms), &mut slots, now + 5).unwrap();
         if lease_ms > 0 {
-            assert_eq!(again(&mut limiter, true, &mut slots, now + 5), Outcome::Allow);
+            assert_eq!(again(&mut limiter, true, &mut slots, now + 5), DecisionKind::Allow);
         }
         let report = limiter.report(&mut slots, true, now + 6).unwrap();
         limiter.report_failed(report.sequence, now + 6);
@@ -510,5 +515,5 @@ fn an_answer_that_comes_after_its_lease_is_ignored() {
     let (report, draw) = wait(&mut limiter, &mut slots, T0);
     let late = T0 + 2_000 * MS;
     limiter.drawn(draw, &leased(report.sequence, 5, 2_000), &mut slots, late).unwrap();
-    assert_eq!(again(&mut limiter, true, &mut slots, late), Outcome::Limit);
+    assert_eq!(again(&mut limiter, true, &mut slots, late), DecisionKind::Limit);
 }

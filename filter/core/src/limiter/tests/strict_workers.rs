@@ -32,7 +32,7 @@ impl Workers {
         Self { limiters, slots: LocalSlots::new(4), budget, debited: 0 }
     }
 
-    fn ask(&mut self, worker: usize, now: Time) -> Outcome {
+    fn ask(&mut self, worker: usize, now: Time) -> DecisionKind {
         ask(&mut self.limiters[worker], &mut self.slots, ADDRESS, now).outcome()
     }
 
@@ -52,13 +52,13 @@ impl Workers {
     }
 
     /// What becomes of a request whose draw is answered.
-    fn answered(&mut self, waiting: &Waiting, reply: &[u8], now: Time) -> Outcome {
+    fn answered(&mut self, waiting: &Waiting, reply: &[u8], now: Time) -> DecisionKind {
         let limiter = &mut self.limiters[waiting.worker];
         let answered = limiter.drawn(waiting.draw, reply, &mut self.slots, now).unwrap();
         limiter.decide_again(answered, &mut Client(ADDRESS.into()), &mut self.slots, now).outcome()
     }
 
-    fn end(&mut self, waiting: &Waiting, now: Time) -> Outcome {
+    fn end(&mut self, waiting: &Waiting, now: Time) -> DecisionKind {
         let reply = self.debit(&waiting.report);
         self.answered(waiting, &reply, now)
     }
@@ -80,7 +80,7 @@ fn requests_that_wait_at_several_workers_each_want_a_token() {
         let replies: Vec<_> = waiting.iter().map(|waiting| workers.debit(&waiting.report)).collect();
         let later = T0 + 90 * MS;
         for (waiting, reply) in waiting.into_iter().zip(replies).rev() {
-            assert_eq!(workers.answered(&waiting, &reply, later), Outcome::Allow, "{count} workers");
+            assert_eq!(workers.answered(&waiting, &reply, later), DecisionKind::Allow, "{count} workers");
         }
         assert_eq!(workers.debited, 40);
         let next = workers.wait(0, later);
@@ -95,7 +95,7 @@ fn only_what_the_budget_does_not_have_is_refused() {
         let mut workers = Workers::new(count, 25);
         let waiting: Vec<_> = (0..40).map(|n| workers.wait(n % count, T0)).collect();
         let outcomes = waiting.iter().map(|waiting| workers.end(waiting, T0));
-        assert_eq!(outcomes.filter(|outcome| *outcome == Outcome::Allow).count(), 25, "{count} workers");
+        assert_eq!(outcomes.filter(|outcome| *outcome == DecisionKind::Allow).count(), 25, "{count} workers");
         let next = workers.wait(0, T0 + 1_990 * MS);
         assert_eq!(
             (next.report.keys[0].admitted, ahead(&next)),
@@ -111,11 +111,11 @@ fn what_a_request_waits_for_is_not_spent_by_one_that_comes_later() {
     let mut workers = Workers::new(2, 1_000);
     let (first, second) = (workers.wait(0, T0), workers.wait(1, T0));
     // The answer to the first is under way: what it brought is on hand already.
-    assert_eq!(workers.end(&second, T0), Outcome::Allow);
+    assert_eq!(workers.end(&second, T0), DecisionKind::Allow);
     let third = workers.wait(1, T0);
     assert_eq!((third.report.keys[0].admitted, ahead(&third)), (1, 2));
-    assert_eq!(workers.end(&first, T0), Outcome::Allow);
-    assert_eq!(workers.end(&third, T0), Outcome::Allow);
+    assert_eq!(workers.end(&first, T0), DecisionKind::Allow);
+    assert_eq!(workers.end(&third, T0), DecisionKind::Allow);
     assert_eq!(workers.debited, 3);
 }
 
@@ -128,11 +128,11 @@ fn what_is_not_waited_for_any_more_is_for_whoever_comes() {
     workers.limiters[0].draw_failed(failed.draw, &mut workers.slots, T0);
     workers.limiters[0].draw_abandoned(left.draw, &mut workers.slots, T0);
     let reply = Reply { sequence: unsettled.report.sequence, pops: 1, ..Reply::default() }.encode();
-    assert_eq!(workers.answered(&unsettled, &reply, T0), Outcome::Deny);
-    assert_eq!(workers.end(&last, T0), Outcome::Allow);
+    assert_eq!(workers.answered(&unsettled, &reply, T0), DecisionKind::Deny);
+    assert_eq!(workers.end(&last, T0), DecisionKind::Allow);
     // The budget was debited for all four.
     for worker in [0, 1, 1] {
-        assert_eq!(workers.ask(worker, T0), Outcome::Allow);
+        assert_eq!(workers.ask(worker, T0), DecisionKind::Allow);
     }
     assert_eq!(ahead(&workers.wait(0, T0)), 1);
 }
@@ -149,8 +149,8 @@ fn what_a_refused_request_waited_for_is_for_whoever_comes() {
     workers.limiters = vec![limiter(rules(&rule), Some(1)), limiter(rules(&rule), Some(2))];
     let first = workers.wait(0, T0);
     let net = ask(&mut limiter(rules(&json!([rule[1]])), None), &mut workers.slots, "192.9.9.9", T0);
-    assert_eq!(net.outcome(), Outcome::Allow);
-    assert_eq!(workers.end(&first, T0), Outcome::Limit);
+    assert_eq!(net.outcome(), DecisionKind::Allow);
+    assert_eq!(workers.end(&first, T0), DecisionKind::Limit);
     let entry = workers.limiters[0].entry(0, &[4, 32, 192, 0, 2, 1], &mut workers.slots);
     let Some(crate::table::slot::Entry::Watched(watched)) = entry else { panic!("gone") };
     assert_eq!((watched.on_hand(T0), watched.awaited(SECOND_NS, T0)), (1, 0));
@@ -162,12 +162,12 @@ fn what_a_worker_that_ended_waited_for_is_soon_for_whoever_comes() {
     let mut workers = Workers::new(2, 1_000);
     let (lost, other) = (workers.wait(0, T0), workers.wait(1, T0));
     drop(lost);
-    assert_eq!(workers.end(&other, T0), Outcome::Allow);
+    assert_eq!(workers.end(&other, T0), DecisionKind::Allow);
     let next = workers.wait(1, T0 + 1_900 * MS);
     assert_eq!(ahead(&next), 2, "it is believed to wait yet");
-    assert_eq!(workers.end(&next, T0 + 1_900 * MS), Outcome::Allow);
-    workers.limiters[1].note_heard(1, false, T0 + 3_920 * MS);
-    assert_eq!(workers.ask(1, T0 + 3_920 * MS), Outcome::Allow);
+    assert_eq!(workers.end(&next, T0 + 1_900 * MS), DecisionKind::Allow);
+    workers.limiters[1].record_reply(1, false, T0 + 3_920 * MS);
+    assert_eq!(workers.ask(1, T0 + 3_920 * MS), DecisionKind::Allow);
 }
 
 #[test]
@@ -177,8 +177,8 @@ fn what_a_request_waits_for_is_kept_for_it_for_as_long_as_it_may_wait() {
     let (first, late) = (workers.wait(0, T0), T0 + 4_500 * MS);
     let other = workers.wait(1, late);
     assert_eq!(ahead(&other), 2, "the first waits yet");
-    assert_eq!(workers.end(&other, late), Outcome::Allow);
-    assert_eq!(workers.end(&first, late), Outcome::Allow);
+    assert_eq!(workers.end(&other, late), DecisionKind::Allow);
+    assert_eq!(workers.end(&first, late), DecisionKind::Allow);
     assert_eq!(workers.debited, 2);
 }
 
@@ -188,12 +188,12 @@ fn a_worker_gives_nothing_back_while_requests_wait_at_another() {
     // Of so small a burst, each token that is spent is said.
     let mut workers = Workers::of_burst(60, 2, 60);
     let first = workers.wait(0, T0);
-    assert_eq!(workers.end(&first, T0), Outcome::Allow);
+    assert_eq!(workers.end(&first, T0), DecisionKind::Allow);
     let other = workers.wait(1, T0 + 240 * MS);
     let report = workers.limiters[0].report(&mut workers.slots, false, T0 + 250 * MS).unwrap();
     assert_eq!(report.keys[0].epoch, other.report.keys[0].epoch);
     assert!(report.keys[0].ahead > 0);
-    assert_eq!(workers.end(&other, T0 + 300 * MS), Outcome::Allow);
+    assert_eq!(workers.end(&other, T0 + 300 * MS), DecisionKind::Allow);
     let report = workers.limiters[1].report(&mut workers.slots, false, T0 + 500 * MS).unwrap();
     assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (2, 0), "but once nobody waits");
 }

@@ -1,7 +1,7 @@
 //! What requests take of strict budgets themselves.
 
 use super::*;
-use crate::fleet::Taken;
+use crate::fleet::ConsumeReply;
 use weir_wire::messages::Leased;
 
 #[test]
@@ -17,7 +17,7 @@ fn what_was_taken_is_not_given_back_to_a_lease() {
         Reply { sequence: report.sequence, pops: 1, settled: Settled::All, grants, ..Reply::default() };
     assert!(mine.drawn(draw, &reply.encode(), &mut slots, T0).unwrap());
     let mut client = Client("192.0.2.1".into());
-    assert_eq!(mine.decide_again(true, &mut client, &mut slots, T0).outcome(), Outcome::Allow);
+    assert_eq!(mine.decide_again(true, &mut client, &mut slots, T0).outcome(), DecisionKind::Allow);
     // The next request takes one. When that is there, another worker spends the client's last token in between.
     mine.let_take();
     let Decision::Take(take) = mine.decide(&mut client, &mut slots, T0) else { panic!("it does not take") };
@@ -29,11 +29,11 @@ fn what_was_taken_is_not_given_back_to_a_lease() {
         }
     };
     let mut contended = Contended { slots: &mut slots, interloper: RefCell::new(&mut interloper) };
-    let taken = Some(Taken { is_taken: true, left: 98, wait_ms: 0 });
+    let taken = Some(ConsumeReply { is_taken: true, left: 98, wait_ms: 0 });
     let refused = mine.decide_taken(&take, taken, &mut client, &mut contended, T0);
     assert_eq!(refused.strictest().unwrap().0, RuleIndex::new(1));
-    assert_eq!(refused.outcome(), Outcome::Limit);
-    assert_eq!(mine.counters().take_event(Event::CasRetried), 1);
+    assert_eq!(refused.outcome(), DecisionKind::Limit);
+    assert_eq!(mine.counters().take_event(CountedEvent::CasRetried), 1);
     let next = ask(&mut mine, &mut slots, "192.0.2.2", T0);
-    assert_eq!(next.outcome(), Outcome::Wait, "the lease has no token for it");
+    assert_eq!(next.outcome(), DecisionKind::Wait, "the lease has no token for it");
 }

@@ -32,7 +32,7 @@ fn rule(fields: &Value) -> Value {
 
 fn admitted_of(limiter: &mut Limiter, plan: &'static str) -> usize {
     let mut slots = LocalSlots::new(16);
-    let mut decide = || limiter.decide(&mut Plan(plan), &mut slots, T0).outcome() == Outcome::Allow;
+    let mut decide = || limiter.decide(&mut Plan(plan), &mut slots, T0).outcome() == DecisionKind::Allow;
     (0..100).filter(|_| decide()).count()
 }
 
@@ -67,7 +67,7 @@ fn a_tier_has_a_bucket_of_its_own_and_the_wider_prefixes_of_its_rule() {
     assert_eq!(names[..10], expected);
     let (mut limiter, mut slots) = (limiter(set, None), LocalSlots::new(16));
     let mut admitted = |plan| {
-        let mut decide = || limiter.decide(&mut Plan(plan), &mut slots, T0).outcome() == Outcome::Allow;
+        let mut decide = || limiter.decide(&mut Plan(plan), &mut slots, T0).outcome() == DecisionKind::Allow;
         (0..100).filter(|_| decide()).count()
     };
     // Each tier has its own tokens, and the other rule counts all requests.
@@ -105,7 +105,7 @@ fn ten_thousand_values_are_a_list_and_one_more_is_refused() {
     let plans = ["account-0", "account-5000", "account-9999", "account-10000", "account-"];
     let admitted = plans.map(|plan| admitted_of(&mut limiter(set.clone(), None), plan));
     assert_eq!(admitted, [30, 30, 30, 10, 10]);
-    let errors = Errors::default();
+    let errors = ErrorCollector::default();
     let read = RuleSet::parse(&json!([by_plan(&tiers(10_001))]), "rules", &errors);
     let errors: Vec<_> = errors.into_result(read).unwrap_err().iter().map(ToString::to_string).collect();
     assert_eq!(errors, ["rules[0].tiers[0].keys: expected a list of 1 to 10000 items, found 10001"]);
@@ -127,7 +127,7 @@ fn what_is_no_list_of_the_keys_values_is_refused() {
         ),
         (json!(["host"]), json!([7]), "rules[0].tiers[0].keys[0]: expected text of 1 to 1024 bytes, found 7"),
     ] {
-        let errors = Errors::default();
+        let errors = ErrorCollector::default();
         let tiers = json!([{"name": "a", "keys": keys, "times": 2}]);
         let read = RuleSet::parse(&json!([rule(&json!({"key": key, "tiers": tiers}))]), "rules", &errors);
         let errors: Vec<_> = errors.into_result(read).unwrap_err().iter().map(ToString::to_string).collect();
@@ -138,7 +138,7 @@ fn what_is_no_list_of_the_keys_values_is_refused() {
 #[test]
 fn what_is_no_tier_is_refused_at_its_place() {
     let errors = |tiers: Value| -> Vec<String> {
-        let errors = Errors::default();
+        let errors = ErrorCollector::default();
         let read = RuleSet::parse(&json!([rule(&json!({"tiers": tiers, "cost": 3}))]), "rules", &errors);
         let errors = errors.into_result(read).unwrap_err();
         assert!(errors.len() < ERRORS_MAX);

@@ -3,8 +3,8 @@
 //! Tests of I6.
 
 use super::*;
-use weir_wire::law::Law;
 use weir_wire::messages::Leased;
+use weir_wire::refill_policy::RefillPolicy;
 
 /// A turn each 100 ms, and three wait.
 fn leaky(fields: &Value) -> Value {
@@ -18,7 +18,7 @@ fn leaky(fields: &Value) -> Value {
 
 fn with(fields: &Value) -> (Limiter, LocalSlots) {
     let mut limiter = limiter(rules(&json!([leaky(fields)])), Some(1));
-    limiter.note_heard(1, false, T0);
+    limiter.record_reply(1, false, T0);
     (limiter, LocalSlots::new(4))
 }
 
@@ -44,7 +44,7 @@ fn draws(
 }
 
 /// For how long a request is held, in milliseconds, if it is let through; and what its client is told.
-fn held(decision: &Decision) -> (Option<u64>, Standing) {
+fn held(decision: &Decision) -> (Option<u64>, BucketStatus) {
     let hold_ms = if let Decision::Allow { hold_ns, .. } = decision { Some(hold_ns / MS) } else { None };
     (hold_ms, decision.strictest().unwrap().1)
 }
@@ -55,7 +55,7 @@ fn each_request_draws_its_turn_and_is_held_until_it_comes() {
     let mut epochs = Vec::new();
     for (wait_ms, left) in [(0, 3), (100, 2), (250, 1)] {
         let (report, decision) = draws(&mut limiter, &mut slots, (1, wait_ms, left), T0);
-        assert_eq!(report.rules[0].sharing.law, Law::Turns);
+        assert_eq!(report.rules[0].sharing.refill_policy, RefillPolicy::Queue);
         assert_eq!(report.keys.len(), 1, "nothing is said of the turns before");
         let key = &report.keys[0];
         assert_eq!((key.admitted, key.ahead), (0, 1));
@@ -79,7 +79,7 @@ fn a_request_without_a_place_is_told_when_there_is_one_and_so_are_the_next() {
     assert_eq!((hold_ms, standing.more_ns), (None, 130 * MS));
     let next = ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 100 * MS);
     assert_eq!(next.strictest().unwrap().1.more_ns, 30 * MS);
-    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 130 * MS).outcome(), Outcome::Wait);
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + 130 * MS).outcome(), DecisionKind::Wait);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_dear_request_wants_as_many_turns_at_once_and_one_that_never_fits_draws_none
     let standing = held(&decision).1;
     assert_eq!(standing.more_ns, 300 * MS);
     let two = limiter.decide(&mut Two, &mut slots, T0 + 500 * MS);
-    assert_eq!(two.outcome(), Outcome::Limit, "two of three have no place in a queue of four");
+    assert_eq!(two.outcome(), DecisionKind::Limit, "two of three have no place in a queue of four");
 }
 
 /// Stands for two requests.
@@ -128,7 +128,7 @@ fn what_cannot_be_held_until_its_turn_is_refused() {
     assert_eq!(held(&draws(&mut limiter, &mut slots, (1, 0, 3), T0).1).0, Some(0));
     let (_, decision) = draws(&mut limiter, &mut slots, (1, 100, 2), T0);
     assert_eq!(held(&decision).1.more_ns, 100 * MS);
-    assert_eq!(decision.outcome(), Outcome::Limit);
+    assert_eq!(decision.outcome(), DecisionKind::Limit);
 }
 
 /// Slots that cannot be read or written.
@@ -152,7 +152,7 @@ impl Slots for Gone {
 fn a_turn_needs_no_slot() {
     let (mut limiter, _) = with(&json!({}));
     assert_eq!(held(&draws(&mut limiter, &mut Gone, (1, 200, 1), T0).1).0, Some(200));
-    assert_eq!(draws(&mut limiter, &mut Gone, (0, 100, 0), T0).1.outcome(), Outcome::Limit);
+    assert_eq!(draws(&mut limiter, &mut Gone, (0, 100, 0), T0).1.outcome(), DecisionKind::Limit);
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn of_several_rules_none_is_drawn_on_while_another_refuses_and_the_latest_turn_c
     let slow = leaky(&json!({"name": "slow"}));
     let rules = rules(&json!([leaky(&json!({})), slow, other]));
     let (mut limiter, mut slots) = (limiter(rules, Some(1)), LocalSlots::new(4));
-    limiter.note_heard(1, false, T0);
+    limiter.record_reply(1, false, T0);
     let (report, draw) = waiting_for(ask(&mut limiter, &mut slots, "192.0.2.1", T0));
     let turn = |wait_ms| Allowance::Leased(Leased { wait_ms, ..Leased::of(1, 2_000) });
     let grants = vec![turn(100), turn(300)];
@@ -180,7 +180,7 @@ fn of_several_rules_none_is_drawn_on_while_another_refuses_and_the_latest_turn_c
     assert!(limiter.drawn(draw, &reply.encode(), &mut slots, T0).unwrap());
     let decision = limiter.decide_again(true, &mut Client("192.0.2.1".into()), &mut slots, T0);
     assert!(matches!(decision, Decision::Allow { hold_ns, .. } if hold_ns == 300 * MS), "{decision:?}");
-    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + MS).outcome(), Outcome::Limit);
+    assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0 + MS).outcome(), DecisionKind::Limit);
     assert_eq!(drawing(&limiter), 0);
 }
 
@@ -212,13 +212,13 @@ fn out_of_touch_the_rule_says_whose_turns_count() {
     assert_eq!(alone(&mut limiter, &mut slots, 4, T0), [Some(0), Some(100), Some(200), Some(300)]);
     assert_eq!(alone(&mut limiter, &mut slots, 1, T0), [None]);
     let (mut limiter, mut slots) = with(&json!({"when_unsynced": "share"}));
-    limiter.note_heard(2, false, T0);
+    limiter.record_reply(2, false, T0);
     assert_eq!(alone(&mut limiter, &mut slots, 3, T0), [Some(0), Some(200), None]);
     let (mut limiter, mut slots) = with(&json!({}));
     let (_, draw) = waiting_for(ask(&mut limiter, &mut slots, "192.0.2.1", T0));
     limiter.draw_failed(draw, &mut slots, T0);
     let decision = limiter.decide_again(false, &mut Client("192.0.2.1".into()), &mut slots, T0);
-    assert_eq!(decision.outcome(), Outcome::Deny);
+    assert_eq!(decision.outcome(), DecisionKind::Deny);
 }
 
 /// I3: what another rule refused after all is no place for two.

@@ -124,12 +124,12 @@ impl WatchedKey {
     }
 
     /// Demand that no report of this worker contains.
-    pub(super) fn unsaid(&self) -> u64 {
+    pub(super) fn unreported(&self) -> u64 {
         self.asked.wrapping_sub(self.said)
     }
 
     /// Returns the demand that no report contains, and counts it as reported from now on.
-    pub(crate) fn say_asked(&mut self) -> u64 {
+    pub(crate) fn report_asked(&mut self) -> u64 {
         self.asked.wrapping_sub(core::mem::replace(&mut self.said, self.asked))
     }
 
@@ -139,7 +139,7 @@ impl WatchedKey {
     }
 
     /// Undoes a failed report, which was the first to contain the demand after `said`.
-    pub(crate) fn unsay_asked(&mut self, said: u64) {
+    pub(crate) fn unreport_asked(&mut self, said: u64) {
         let (unsaid, known) = (self.asked.wrapping_sub(said), self.asked.wrapping_sub(self.said));
         // Not if even more is unreported already, or if the key was dropped and added again.
         if (known..u64::MAX / 2).contains(&unsaid) {
@@ -194,7 +194,7 @@ impl WatchedKey {
         self.asked_unadded = self.asked_unadded.saturating_add(cost);
         self.asked = self.asked.wrapping_add(u64::from(cost));
         (self.cost, self.dearest) = (cost, cost.max(self.dearest));
-        self.soil(now);
+        self.mark_changed(now);
         self.touched_at = now;
     }
 
@@ -202,21 +202,21 @@ impl WatchedKey {
     pub(super) fn take_over(&mut self, other: &mut Self) {
         let unadded = core::mem::take(&mut other.asked_unadded);
         self.asked_unadded = self.asked_unadded.saturating_add(unadded);
-        self.asked = self.asked.wrapping_add(other.say_asked());
+        self.asked = self.asked.wrapping_add(other.report_asked());
         (other.answered, other.reported) = (other.asked, other.asked);
         (self.cost, self.dearest) = (other.cost, other.dearest.max(self.dearest));
         self.touched_at = self.touched_at.max(other.touched_at);
-        self.soil(other.dirty_since);
+        self.mark_changed(other.dirty_since);
     }
 
     /// Gives it nothing to report until `until`, unless it is asked for. After that it is due.
     pub(crate) fn rest(&mut self, until: Time, now: Time) {
-        self.soil(now);
+        self.mark_changed(now);
         self.rests_until = until;
     }
 
     /// Marks it as having something to report that began at `since`.
-    pub(crate) fn soil(&mut self, since: Time) {
+    pub(crate) fn mark_changed(&mut self, since: Time) {
         self.dirty_since = if self.dirty { self.dirty_since.min(since) } else { since };
         self.dirty = true;
     }

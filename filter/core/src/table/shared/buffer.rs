@@ -13,7 +13,7 @@
 use super::atomics::{AtomicU64, Ordering};
 use crate::FIBONACCI;
 use crate::table::slot::words::{
-    BASE_WORD, COUNTS_WORD, Counts, DEBT_WORDS, SLOT_WORDS, UNIT_WORDS, UNITS_WORD, WATCHED_UNITS,
+    BASE_WORD, COUNTS_WORD, DEBT_WORDS, EntryCounts, SLOT_WORDS, UNIT_WORDS, UNITS_WORD, WATCHED_UNITS,
 };
 use crate::table::slot::{KEYS_PER_SLOT as UNITS, Slot, Tag, WATCHED_WORDS};
 
@@ -32,13 +32,13 @@ const _: () = assert!(BASE + 1 == DEBT_WORDS.start && DEBT_WORDS.end == SLOT_WOR
 /// Memory for one slot. It is one cache line longer than a slot, so that the first lines of all buffers,
 /// which decisions read, are spread over all sets of the processor's cache instead of an eighth of them.
 #[repr(align(64))]
-pub(super) struct Buffer([AtomicU64; SLOT_WORDS + LINE_WORDS]);
+pub(super) struct SlotBuffer([AtomicU64; SLOT_WORDS + LINE_WORDS]);
 
 /// Words in a cache line.
 const LINE_WORDS: usize = 8;
 const _: () = assert!(SLOT_WORDS.is_multiple_of(2 * LINE_WORDS));
 
-impl Buffer {
+impl SlotBuffer {
     pub(super) fn of(slot: &Slot) -> Self {
         let buffer = Self(core::array::from_fn(|_| AtomicU64::new(0)));
         buffer.write(slot);
@@ -78,8 +78,8 @@ impl Buffer {
 
     /// The numbers of entries of each kind.
     #[inline]
-    pub(super) fn counts(&self) -> Counts {
-        Counts::of(self.word(0))
+    pub(super) fn counts(&self) -> EntryCounts {
+        EntryCounts::of(self.word(0))
     }
 
     /// Offset of the watched entry of the key `tag`, out of those in the first `units`.
@@ -119,8 +119,8 @@ pub(super) fn watched_words(at: usize) -> [usize; WATCHED_WORDS] {
 }
 
 /// Calls `copy` with the offset here and the offset in a slot for each used word besides the header.
-fn for_used(counts: Counts, mut copy: impl FnMut(usize, usize)) {
-    let Counts { watched_units, cold, debt_words, .. } = counts;
+fn for_used(counts: EntryCounts, mut copy: impl FnMut(usize, usize)) {
+    let EntryCounts { watched_units, cold, debt_words, .. } = counts;
     let mut unit = |number: usize| {
         // The last unit of a slot is the first here.
         let (at, i) = (FIRST_UNIT + number * UNIT_WORDS, UNITS_WORD + (UNITS - 1 - number) * UNIT_WORDS);

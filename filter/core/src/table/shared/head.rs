@@ -9,14 +9,14 @@ pub(super) struct Head(AtomicU64);
 
 /// The state in a head.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct HeadState {
     /// Odd while a thread holds the slot, to change entries in place or to read it undisturbed; never 0,
     /// which is [`Version::NONE`](crate::table::Version::NONE).
     pub(super) version: u32,
     pub(super) buffer: u32,
 }
 
-impl State {
+impl HeadState {
     pub(super) const FIRST: u32 = 2;
 
     #[allow(clippy::cast_possible_truncation, reason = "half of it each")]
@@ -44,24 +44,24 @@ impl State {
 }
 
 impl Head {
-    pub(super) fn of(state: State) -> Self {
+    pub(super) fn of(state: HeadState) -> Self {
         Self(AtomicU64::new(state.bits()))
     }
 
     #[inline]
-    pub(super) fn state(&self) -> State {
-        State::of(self.0.load(Ordering::Acquire))
+    pub(super) fn state(&self) -> HeadState {
+        HeadState::of(self.0.load(Ordering::Acquire))
     }
 
     /// [`Head::state`] without ordering: earlier reads may be newer.
     #[inline]
-    pub(super) fn state_relaxed(&self) -> State {
-        State::of(self.0.load(Ordering::Relaxed))
+    pub(super) fn state_relaxed(&self) -> HeadState {
+        HeadState::of(self.0.load(Ordering::Relaxed))
     }
 
     /// Replaces the state `known` by `next`. False if it is no longer `known`.
     #[inline]
-    pub(super) fn replace(&self, known: State, next: State) -> bool {
+    pub(super) fn replace(&self, known: HeadState, next: HeadState) -> bool {
         self.0.compare_exchange(known.bits(), next.bits(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }

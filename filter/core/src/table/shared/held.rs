@@ -1,19 +1,19 @@
 //! A handle's record of the slot that it keeps losing, or holds.
 
-use super::head::State;
+use super::head::HeadState;
 
 /// Number of late writes of a slot in a row after which the next read holds it.
 const LOSSES_MAX: u32 = 3;
 
 /// A slot that a handle holds.
-pub(super) struct Held {
+pub(super) struct HeldSlot {
     pub(super) index: u32,
     /// Its state, held.
-    pub(super) state: State,
+    pub(super) state: HeadState,
 }
 
-impl Held {
-    pub(super) fn is(&self, index: u32, state: State) -> bool {
+impl HeldSlot {
+    pub(super) fn is(&self, index: u32, state: HeadState) -> bool {
         self.index == index && self.state == state
     }
 }

@@ -1,7 +1,7 @@
 //! Holding a slot from a read to the write after it.
 
 use super::atomics::spin_loop;
-use super::held::{Held, Losses};
+use super::held::{HeldSlot, Losses};
 use super::{LOOKS_MAX, READS_MAX, SlotsHandle};
 use crate::table::slot::Slot;
 use crate::table::slots::{Version, WriteError};
@@ -26,7 +26,7 @@ impl SlotsHandle {
             if head.replace(seen, begun) {
                 // Nobody changes this buffer now. A thread that overtakes leaves it to this handle.
                 self.slots.buffer(begun)?.read(into);
-                self.held = Some(Held { index, state: begun });
+                self.held = Some(HeldSlot { index, state: begun });
                 return Some(Version(begun.version));
             }
         }
@@ -53,7 +53,7 @@ impl SlotsHandle {
 
     #[cold]
     fn let_go(&mut self) {
-        let Some(Held { index, state }) = self.held.take() else { return };
+        let Some(HeldSlot { index, state }) = self.held.take() else { return };
         self.losses = Losses::default();
         if !self.slots.head(index).is_some_and(|head| head.replace(state, state.next())) {
             // Overtaken: no slot refers to this buffer any more.

@@ -1,12 +1,12 @@
 //! Changing entries in place, without a copy of their slot.
 
 use super::atomics::{Ordering, fence, spin_loop};
-use super::buffer::{Buffer, watched_words};
+use super::buffer::{SlotBuffer, watched_words};
 use super::head::Head;
 use super::{LOOKS_MAX, SlotsHandle};
 use crate::buckets::{Bucket, EvenShare};
 use crate::table::slot::{Cold, Entry, Watched};
-use crate::table::slots::{Change, Judge};
+use crate::table::slots::{ChangeFn, EntryChange};
 use weir_wire::time::Time;
 
 /// Offsets of a cold entry's bucket and share, after its tag.
@@ -16,7 +16,12 @@ const SHARE: usize = 2;
 impl SlotsHandle {
     /// Changes entries of these slots: all of `changes`. False if not all were changed.
     #[inline]
-    pub(super) fn change(&mut self, indices: &[u32], changes: &mut [Change], judge: Judge<'_>) -> bool {
+    pub(super) fn change(
+        &mut self,
+        indices: &[u32],
+        changes: &mut [EntryChange],
+        judge: ChangeFn<'_>,
+    ) -> bool {
         match *indices {
             [a] => self.change_all([a], changes, judge),
             _ => self.change_several(indices, changes, judge),
@@ -24,7 +29,7 @@ impl SlotsHandle {
     }
 
     #[inline(never)]
-    fn change_several(&mut self, indices: &[u32], changes: &mut [Change], judge: Judge<'_>) -> bool {
+    fn change_several(&mut self, indices: &[u32], changes: &mut [EntryChange], judge: ChangeFn<'_>) -> bool {
         let has_twin = |(i, index)| indices.iter().skip(i + 1).any(|other| other == index);
         match *indices {
             _ if indices.iter().enumerate().any(has_twin) => false,
@@ -41,8 +46,8 @@ impl SlotsHandle {
     fn change_all<const N: usize>(
         &mut self,
         indices: [u32; N],
-        changes: &mut [Change],
-        judge: Judge<'_>,
+        changes: &mut [EntryChange],
+        judge: ChangeFn<'_>,
     ) -> bool {
         let slots = &self.slots;
         let Some(heads) = all(indices.map(|index| slots.head(index))) else { return false };
@@ -94,8 +99,8 @@ fn all<T: Copy, const N: usize>(found: [Option<T>; N]) -> Option<[T; N]> {
 
 /// Reads the entries to be changed. False if one of them is missing, or if keys are banned.
 #[inline]
-fn read_entries<const N: usize>(buffers: [&Buffer; N], changes: &mut [Change]) -> bool {
-    let counts = buffers.map(Buffer::counts);
+fn read_entries<const N: usize>(buffers: [&SlotBuffer; N], changes: &mut [EntryChange]) -> bool {
+    let counts = buffers.map(SlotBuffer::counts);
     !counts.iter().any(|counts| counts.has_bans)
         && changes.iter_mut().all(|change| {
             let slot = if N == 1 { 0 } else { change.slot };
@@ -109,8 +114,8 @@ fn read_entries<const N: usize>(buffers: [&Buffer; N], changes: &mut [Change]) -
 }
 
 #[inline]
-fn write_entries<const N: usize>(buffers: [&Buffer; N], changes: &[Change]) {
-    for Change { slot, at, entry, .. } in changes {
+fn write_entries<const N: usize>(buffers: [&SlotBuffer; N], changes: &[EntryChange]) {
+    for EntryChange { slot, at, entry, .. } in changes {
         let Some(buffer) = buffers.get(if N == 1 { 0 } else { *slot }) else { continue };
         match entry {
             Entry::Cold(cold) => {
@@ -122,7 +127,7 @@ fn write_entries<const N: usize>(buffers: [&Buffer; N], changes: &[Change]) {
     }
 }
 
-impl Buffer {
+impl SlotBuffer {
     #[inline]
     fn cold_at(&self, at: usize) -> Cold {
         let bucket = Bucket::full_at(Time::from_nanos(self.word(at + BUCKET)));
@@ -131,7 +136,7 @@ impl Buffer {
 
     /// Reads a watched entry to be changed, out of those in the first `units`. False if it is missing.
     #[inline(never)]
-    fn read_watched(&self, change: &mut Change, units: usize) -> bool {
+    fn read_watched(&self, change: &mut EntryChange, units: usize) -> bool {
         let Some(at) = self.find_watched(change.tag, units) else { return false };
         let words = watched_words(at).map(|at| self.word(at));
         (change.at, change.entry) = (at, Entry::Watched(Watched::from_words(words)));

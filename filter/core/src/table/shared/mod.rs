@@ -1,6 +1,6 @@
 //! Slots in a program's own memory, shared by its threads without a lock.
 //!
-//! A slot is one word, its head: a version, and the number of the [`Buffer`] with its contents. A reader
+//! A slot is one word, its head: a version, and the number of the [`SlotBuffer`] with its contents. A reader
 //! copies the buffer, then reads the head again; if that has not changed, the copy is whole. A reader that is
 //! interrupted too often holds the slot while it reads.
 //!
@@ -27,11 +27,11 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use super::slot::Slot;
-use super::slots::{CHANGED_MAX, Change, Judge, ReadError, Slots, Version, WriteError};
+use super::slots::{CHANGED_MAX, ChangeFn, EntryChange, ReadError, Slots, Version, WriteError};
 use atomics::{AtomicU32, Ordering, fence, spin_loop, tries};
-use buffer::Buffer;
-use head::{Head, State};
-use held::{Held, Losses};
+use buffer::SlotBuffer;
+use head::{Head, HeadState};
+use held::{HeldSlot, Losses};
 
 mod atomics;
 mod buffer;
@@ -57,7 +57,7 @@ pub struct SharedSlots {
     heads: Box<[Head]>,
     /// One for each slot, then the spare ones: one for each thread that writes, and one for each that may be
     /// overtaken.
-    buffers: Box<[Buffer]>,
+    buffers: Box<[SlotBuffer]>,
     /// Spare buffers that nobody writes; [`NONE`] in the other places.
     spare: Box<[AtomicU32]>,
 }
@@ -70,10 +70,10 @@ impl SharedSlots {
         #[allow(clippy::cast_possible_truncation, reason = "it is small")]
         let overtaken = writers.saturating_mul(CHANGED_MAX as u32);
         let end = count.saturating_add(writers).saturating_add(overtaken);
-        let first = |buffer| Head::of(State { version: State::FIRST, buffer });
+        let first = |buffer| Head::of(HeadState { version: HeadState::FIRST, buffer });
         Arc::new(Self {
             heads: (0..count).map(first).collect(),
-            buffers: (0..end).map(|_| Buffer::of(&empty)).collect(),
+            buffers: (0..end).map(|_| SlotBuffer::of(&empty)).collect(),
             spare: (count..end).map(AtomicU32::new).collect(),
         })
     }
@@ -89,7 +89,7 @@ impl SharedSlots {
     }
 
     #[inline]
-    fn buffer(&self, state: State) -> Option<&Buffer> {
+    fn buffer(&self, state: HeadState) -> Option<&SlotBuffer> {
         self.buffers.get(state.buffer as usize)
     }
 
@@ -118,7 +118,7 @@ impl SharedSlots {
 pub struct SlotsHandle {
     slots: Arc<SharedSlots>,
     /// The slot that it holds until its write.
-    held: Option<Held>,
+    held: Option<HeldSlot>,
     losses: Losses,
 }
 
@@ -180,7 +180,7 @@ impl Slots for SlotsHandle {
             return Err(self.lost(index));
         }
         let own = self.slots.take_spare().ok_or(WriteError::Unavailable)?;
-        let next = State { buffer: own, ..seen.next() };
+        let next = HeadState { buffer: own, ..seen.next() };
         // A thread that reads a word of the new contents also sees that this buffer's slot has another one by
         // now.
         fence(Ordering::Release);
@@ -207,7 +207,7 @@ impl Slots for SlotsHandle {
         true
     }
 
-    fn change_in_place(&mut self, indices: &[u32], changes: &mut [Change], judge: Judge<'_>) -> bool {
+    fn change_in_place(&mut self, indices: &[u32], changes: &mut [EntryChange], judge: ChangeFn<'_>) -> bool {
         self.release();
         self.change(indices, changes, judge)
     }

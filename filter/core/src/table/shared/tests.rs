@@ -180,7 +180,7 @@ fn say_more(handle: &mut SlotsHandle, keys: &[u64]) -> bool {
 
 /// Has each of these keys of several slots say one more: its slot's number among `indices`, and the key.
 fn say_more_of(handle: &mut SlotsHandle, indices: &[u32], keys: impl Iterator<Item = (usize, u64)>) -> bool {
-    let mut changes: Vec<Change> = keys.map(|(slot, key)| Change::of(tag(key), slot)).collect();
+    let mut changes: Vec<EntryChange> = keys.map(|(slot, key)| EntryChange::of(tag(key), slot)).collect();
     handle.change_in_place(indices, &mut changes, &mut |changes| {
         for change in changes {
             let bucket = change.entry.bucket_mut();
@@ -215,7 +215,7 @@ fn entries_are_changed_where_they_are() {
         assert_eq!(before.write(0, &mut slot, version), Err(WriteError::Conflict), "it read them before");
         assert_eq!(
             slots.head(0).unwrap().state().version,
-            State::FIRST + 2 * (u32::try_from(keys).unwrap() + 2)
+            HeadState::FIRST + 2 * (u32::try_from(keys).unwrap() + 2)
         );
     }
 }
@@ -282,7 +282,7 @@ fn a_watched_entry_is_changed_where_it_is_and_its_neighbours_are_not() {
             expected.bucket = Bucket::full_at(later);
             expected.count_admitted(7, later);
             slot.put(tag(100 + key), &Entry::Watched(expected), NOW).unwrap();
-            let mut changes = [Change::of(tag(100 + key), 0), Change::of(tag(0), 0)];
+            let mut changes = [EntryChange::of(tag(100 + key), 0), EntryChange::of(tag(0), 0)];
             assert!(handle.change_in_place(&[0], &mut changes, &mut |changes| {
                 changes[0].entry = Entry::Watched(expected);
                 true
@@ -300,12 +300,12 @@ fn what_is_not_there_or_beside_a_ban_is_left_alone() {
     let mut handle = written(&slots, 3);
     let state = slots.head(0).unwrap().state();
     assert!(!say_more(&mut handle, &[3]) && !say_more(&mut handle, &[0, 3]));
-    assert!(!handle.change_in_place(&[0], &mut [Change::of(tag(0), 0)], &mut |_| false));
-    assert!(!handle.change_in_place(&[1], &mut [Change::of(tag(0), 0)], &mut |_| true), "no such slot");
+    assert!(!handle.change_in_place(&[0], &mut [EntryChange::of(tag(0), 0)], &mut |_| false));
+    assert!(!handle.change_in_place(&[1], &mut [EntryChange::of(tag(0), 0)], &mut |_| true), "no such slot");
     assert!(slots.head(0).unwrap().state() == state, "nothing was written");
     let mut slot = Slot::empty();
     let version = handle.read(0, &mut slot).unwrap();
-    slot.note_ban();
+    slot.record_ban();
     handle.write(0, &mut slot, version).unwrap();
     assert!(!say_more(&mut handle, &[0]));
     assert_eq!(each_says(&mut handle), [1, 1, 1]);

@@ -36,7 +36,7 @@ const _: () = assert!(DEBTS_MAX > GROUPS);
 
 /// Highest debts that a key without an entry may owe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Owed {
+pub(super) struct OwedDebts {
     /// Under its own label.
     pub(super) own: Bucket,
     /// Shared with every key of its group.
@@ -45,8 +45,8 @@ pub(super) struct Owed {
 
 impl Slot {
     /// The highest debts of the key `tag`, which has no entry.
-    pub(super) fn owed(&self, tag: Tag) -> Owed {
-        let mut owed = Owed { own: Bucket::FULL, shared: Bucket::FULL };
+    pub(super) fn owed(&self, tag: Tag) -> OwedDebts {
+        let mut owed = OwedDebts { own: Bucket::FULL, shared: Bucket::FULL };
         if self.debts() == 0 {
             return owed;
         }
@@ -256,7 +256,7 @@ mod tests {
                 let known = model.entry((group, key)).or_insert(until);
                 *known = until.max(*known);
                 for (&(group, key), &until) in &model {
-                    let Owed { own, shared } = slot.owed(tag(group, key));
+                    let OwedDebts { own, shared } = slot.owed(tag(group, key));
                     prop_assert!(until <= now || until <= own.max(shared).refilled());
                 }
                 prop_assert!(slot.debts() <= DEBTS_MAX);

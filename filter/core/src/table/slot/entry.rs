@@ -45,12 +45,12 @@ pub struct Watched {
     /// admitted, a strict one before.
     pub charged: u32,
     /// The rest of the state, which depends on the kind of its rule.
-    pub kind: Kind,
+    pub kind: SharingState,
 }
 
 /// The part of a watched key's state that depends on the kind of its rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SharingState {
     /// The rule is bounded.
     Bounded(Bounded),
     /// The rule is strict.
@@ -103,7 +103,7 @@ pub enum Hold {
     },
 }
 
-impl Kind {
+impl SharingState {
     /// The number of tokens stored with this state.
     pub(super) fn tokens(self) -> u32 {
         match self {
@@ -183,7 +183,7 @@ impl Watched {
             epoch: epoch_of(now),
             admitted,
             charged: 0,
-            kind: Kind::Bounded(Bounded {
+            kind: SharingState::Bounded(Bounded {
                 // The worker counts the request itself.
                 asked: used,
                 unheard_since: Moment::of(Time::from_nanos(since)).within_reach(now),
@@ -195,8 +195,8 @@ impl Watched {
     /// Its state under a bounded rule. State from a strict rule, before the rules were replaced, has ended.
     fn bounded(&self) -> Bounded {
         match self.kind {
-            Kind::Bounded(bounded) => bounded,
-            Kind::Strict(Strict { noted_at, .. }) => Bounded {
+            SharingState::Bounded(bounded) => bounded,
+            SharingState::Strict(Strict { noted_at, .. }) => Bounded {
                 asked: self.admitted,
                 unheard_since: noted_at,
                 hold: Hold::Grant { ratio: AdmitRatio::ONE, burst: TOKENS_MAX, parts: 1 },
@@ -208,19 +208,19 @@ impl Watched {
     fn change_bounded(&mut self, change: impl FnOnce(&mut Bounded)) {
         let mut bounded = self.bounded();
         change(&mut bounded);
-        self.kind = Kind::Bounded(bounded);
+        self.kind = SharingState::Bounded(bounded);
     }
 
     /// Records that its full bucket gave `cost` tokens while the POP was offline, and was charged that for
     /// each of `pops`.
     pub fn owe_share(&mut self, cost: u32, pops: u32) {
         let hold = Hold::Share { cost, pops: pops.clamp(1, PARTS_MAX) };
-        (self.until, self.kind) = (Time::ZERO, Kind::Bounded(Bounded { hold, ..self.bounded() }));
+        (self.until, self.kind) = (Time::ZERO, SharingState::Bounded(Bounded { hold, ..self.bounded() }));
     }
 
     /// Reduces such a charge to a single `cost`, once the POP is online again.
     pub fn forgive_share(&mut self, quota: &Quota) {
-        if let Kind::Bounded(Bounded { hold, .. }) = &mut self.kind
+        if let SharingState::Bounded(Bounded { hold, .. }) = &mut self.kind
             && let Hold::Share { cost, pops } = *hold
         {
             self.bucket = self.bucket.give_back(quota, pops.saturating_sub(1).saturating_mul(cost));
@@ -233,7 +233,7 @@ impl Watched {
         self.forgive_share(quota);
         let (burst, parts) = (grant.burst.min(TOKENS_MAX), grant.parts.clamp(1, PARTS_MAX));
         let hold = Hold::Grant { ratio: grant.ratio, burst, parts };
-        self.kind = Kind::Bounded(Bounded { hold, ..self.bounded() });
+        self.kind = SharingState::Bounded(Bounded { hold, ..self.bounded() });
         self.until = stepped(now + u64::from(grant.lease_ms.min(LEASE_MS_MAX)) * 1_000_000);
         self.bucket = self.bucket.capped(quota, level_milli, now);
     }
@@ -256,13 +256,15 @@ impl Watched {
     /// True if it admits every request that its bucket has tokens for, and stays in its epoch: it owes no
     /// share, and its admit ratio is 1 at `now`.
     pub(crate) fn is_open(&self, now: Time) -> bool {
-        let is_granted = matches!(self.kind, Kind::Bounded(Bounded { hold: Hold::Grant { .. }, .. }));
+        let is_granted = matches!(self.kind, SharingState::Bounded(Bounded { hold: Hold::Grant { .. }, .. }));
         is_granted && self.ratio_at(now) == AdmitRatio::ONE && !self.is_to_renew()
     }
 
     fn grant_at(&self, now: Time) -> Option<(AdmitRatio, u32, u32)> {
         match self.kind {
-            Kind::Bounded(Bounded { hold: Hold::Grant { ratio, burst, parts }, .. }) if now < self.until => {
+            SharingState::Bounded(Bounded { hold: Hold::Grant { ratio, burst, parts }, .. })
+                if now < self.until =>
+            {
                 Some((ratio, burst, parts))
             }
             _ => None,
@@ -305,7 +307,7 @@ impl Watched {
         if self.is_to_renew() {
             self.admitted = self.admitted.saturating_sub(self.charged);
             (self.charged, self.epoch) = (0, epoch_of(now));
-            if let Kind::Bounded(bounded) = &mut self.kind {
+            if let SharingState::Bounded(bounded) = &mut self.kind {
                 bounded.asked = self.admitted;
             }
         }
@@ -385,7 +387,8 @@ impl Entry {
             Self::Watched(w) => {
                 let told =
                     w.admitted <= w.charged || now.nanos_since(w.bucket.refilled()) > UNCONFIRMED_NS_MAX;
-                let is_exhausted = matches!(w.kind, Kind::Strict(Strict { is_barred: true, left: 0, .. }));
+                let is_exhausted =
+                    matches!(w.kind, SharingState::Strict(Strict { is_barred: true, left: 0, .. }));
                 w.bucket.is_full(now) && (w.until <= now || is_exhausted) && told
             }
         }

@@ -137,7 +137,7 @@ impl Slot {
     }
 
     /// Records that a key in it is banned.
-    pub(crate) fn note_ban(&mut self) {
+    pub(crate) fn record_ban(&mut self) {
         self.write(BANS, [1]);
     }
 

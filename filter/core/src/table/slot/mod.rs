@@ -27,7 +27,7 @@ mod tag;
 mod tests;
 pub(crate) mod words;
 
-pub use entry::{Bounded, Cold, Entry, Hold, Kind, Strict, Unheard, Watched};
+pub use entry::{Bounded, Cold, Entry, Hold, SharingState, Strict, Unheard, Watched};
 pub use layout::{SLOT_BYTES, Slot};
 pub use moment::Moment;
 pub(crate) use packed::WATCHED_WORDS;
@@ -36,7 +36,7 @@ pub use tag::Tag;
 
 use crate::buckets::Bucket;
 use core::cmp::Reverse;
-use debts::Owed;
+use debts::OwedDebts;
 use layout::{UNITS, WATCHED_UNITS};
 use weir_wire::time::Time;
 
@@ -57,7 +57,7 @@ const _: () = assert!(WATCHED_MAX * WATCHED_UNITS + OVERFLOW_UNITS <= UNITS);
 
 /// The entry under a tag, or the entry that a new key starts with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lodging {
+pub struct Placement {
     /// Tag of the entry.
     pub tag: Tag,
     /// The entry.
@@ -70,7 +70,7 @@ pub struct Lodging {
     at: Option<At>,
 }
 
-impl Lodging {
+impl Placement {
     /// Raises the debt of a key without a place to at least that of `bucket`.
     pub(crate) fn owe(&mut self, bucket: Bucket) {
         if self.at.is_none() {
@@ -95,20 +95,20 @@ enum At {
 impl Slot {
     /// The entry of the key `tag`, or the one that it starts with.
     #[inline]
-    pub fn lodge(&self, tag: Tag, now: Time) -> Lodging {
+    pub fn find_or_new(&self, tag: Tag, now: Time) -> Placement {
         match self.find(tag) {
             Some(at) => {
                 let entry = self.entry_at(at);
-                Lodging { tag, entry, owed: Bucket::FULL, is_shared: false, at: Some(at) }
+                Placement { tag, entry, owed: Bucket::FULL, is_shared: false, at: Some(at) }
             }
-            None => self.lodge_newcomer(tag, now),
+            None => self.new_placement(tag, now),
         }
     }
 
-    fn lodge_newcomer(&self, tag: Tag, now: Time) -> Lodging {
-        let Owed { own, shared } = self.owed(tag);
+    fn new_placement(&self, tag: Tag, now: Time) -> Placement {
+        let OwedDebts { own, shared } = self.owed(tag);
         let entry = Entry::Cold(Cold { bucket: own.max(shared), ..Cold::NEW });
-        Lodging { tag, entry, owed: own, is_shared: own < shared && !shared.is_full(now), at: None }
+        Placement { tag, entry, owed: own, is_shared: own < shared && !shared.is_full(now), at: None }
     }
 
     /// True if the entry under `tag` is a watched one.
@@ -135,7 +135,7 @@ impl Slot {
 
     /// [`Slot::put`] for an entry that was looked up before; the slot must not have changed since.
     #[inline]
-    pub fn put_back(&mut self, lodging: &Lodging, entry: &Entry, now: Time) -> Option<u32> {
+    pub fn put_back(&mut self, lodging: &Placement, entry: &Entry, now: Time) -> Option<u32> {
         match (lodging.at, entry) {
             (Some(At::Watched(i)), Entry::Watched(watched)) => self.set_watched(i, lodging.tag, watched),
             (Some(At::Cold(i)), Entry::Cold(cold)) => self.set_cold(i, lodging.tag, cold),

@@ -15,7 +15,7 @@
 //!
 //! The fields of a word are listed from its upper bits to its lower.
 
-use super::entry::{Bounded, Hold, Kind, Strict, Watched};
+use super::entry::{Bounded, Hold, SharingState, Strict, Watched};
 use super::moment::{FINE_BITS, MOMENT_BITS, Moment, STEP_BITS};
 use crate::buckets::Bucket;
 use weir_wire::messages::{AdmitRatio, PARTS_MAX};
@@ -47,12 +47,12 @@ impl Watched {
         let (moment, count) = (Moment::from_bits(low(times)), low(charged));
         let (tokens, parts) = (high(hold) & BURST_MASK, high(hold) >> BURST_BITS);
         let steps = times >> MOMENT_BITS << STEP_BITS;
-        let bounded = |hold| Kind::Bounded(Bounded { asked: count, unheard_since: moment, hold });
+        let bounded = |hold| SharingState::Bounded(Bounded { asked: count, unheard_since: moment, hold });
         let (until, kind) = match low(hold) {
             stands @ (LEASE | BAR) => {
                 let is_barred = stands == BAR;
                 let strict = Strict { awaited: count, noted_at: moment, is_barred, left: tokens };
-                (steps | u64::from(parts) << FINE_BITS, Kind::Strict(strict))
+                (steps | u64::from(parts) << FINE_BITS, SharingState::Strict(strict))
             }
             SHARE => (steps, bounded(Hold::Share { cost: tokens, pops: parts.max(1) })),
             ratio => {
@@ -73,13 +73,15 @@ impl Watched {
     /// Encodes the entry.
     pub(crate) fn to_words(self) -> [u64; WATCHED_WORDS] {
         let (moment, count, ratio, parts) = match self.kind {
-            Kind::Bounded(Bounded { asked, unheard_since, hold: Hold::Grant { ratio, parts, .. } }) => {
-                (unheard_since, asked, ratio.bits(), parts)
-            }
-            Kind::Bounded(Bounded { asked, unheard_since, hold: Hold::Share { pops, .. } }) => {
+            SharingState::Bounded(Bounded {
+                asked,
+                unheard_since,
+                hold: Hold::Grant { ratio, parts, .. },
+            }) => (unheard_since, asked, ratio.bits(), parts),
+            SharingState::Bounded(Bounded { asked, unheard_since, hold: Hold::Share { pops, .. } }) => {
                 (unheard_since, asked, SHARE, pops)
             }
-            Kind::Strict(Strict { awaited, noted_at, is_barred, .. }) => {
+            SharingState::Strict(Strict { awaited, noted_at, is_barred, .. }) => {
                 let fine = low(self.until.as_nanos() >> FINE_BITS) % FINE_STEPS;
                 (noted_at, awaited, if is_barred { BAR } else { LEASE }, fine)
             }

@@ -1,6 +1,6 @@
 //! A strict rule's key: its leased tokens, and the waits for more.
 
-use super::entry::{Kind, Strict, Watched};
+use super::entry::{SharingState, Strict, Watched};
 use super::moment::{FINE_BITS, Moment, epoch_of, fine};
 use weir_wire::quota::TOKENS_MAX;
 use weir_wire::time::{SECOND_NS, Time};
@@ -15,8 +15,8 @@ impl Watched {
     /// Its state under a strict rule. A key that was not under one starts without any.
     fn strict(&self) -> Strict {
         match self.kind {
-            Kind::Strict(strict) => strict,
-            Kind::Bounded(_) => {
+            SharingState::Strict(strict) => strict,
+            SharingState::Bounded(_) => {
                 let (noted_at, left) = (Moment::of(Time::ZERO), self.kind.tokens());
                 Strict { awaited: 0, noted_at, is_barred: false, left }
             }
@@ -27,7 +27,7 @@ impl Watched {
     fn change_strict(&mut self, change: impl FnOnce(&mut Strict)) {
         let mut strict = self.strict();
         change(&mut strict);
-        self.kind = Kind::Strict(strict);
+        self.kind = SharingState::Strict(strict);
     }
 
     /// Begins a new epoch, with a value that the key never had before.
@@ -148,7 +148,7 @@ impl Watched {
     }
 
     /// Records the tokens left in the budget.
-    pub fn note_left(&mut self, left: u32) {
+    pub fn record_left(&mut self, left: u32) {
         self.change_strict(|strict| strict.left = left.min(TOKENS_MAX));
     }
 

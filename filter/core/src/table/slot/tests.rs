@@ -26,7 +26,7 @@ fn watched(full_in_s: u64, lease_s: u64, unconfirmed: u32) -> Entry {
         epoch: 3,
         admitted: unconfirmed + 4,
         charged: 4,
-        kind: Kind::Bounded(Bounded {
+        kind: SharingState::Bounded(Bounded {
             asked: unconfirmed + 5,
             unheard_since: Moment::of(T0),
             hold: Hold::Grant { ratio: AdmitRatio::of(1, 3), burst: 7, parts: 3 },
@@ -59,7 +59,7 @@ fn leased() -> Slot {
 
 /// For how many seconds the bucket of `n` is not full.
 fn owes_s(slot: &Slot, n: u64) -> u64 {
-    slot.lodge(tag(n), T0).entry.bucket().fill_ns(T0) / SECOND_NS
+    slot.find_or_new(tag(n), T0).entry.bucket().fill_ns(T0) / SECOND_NS
 }
 
 // I2
@@ -120,7 +120,7 @@ fn newcomers_to_a_slot_of_debtors_have_buckets_of_their_own() {
     let mut slot = indebted(50);
     let places = (KEYS_PER_SLOT + layout::DEBTS_MAX) as u64;
     for n in KEYS_PER_SLOT as u64..places {
-        let lodging = slot.lodge(tag(n), T0);
+        let lodging = slot.find_or_new(tag(n), T0);
         assert_eq!((lodging.entry, lodging.is_shared), (Entry::Cold(Cold::NEW), false), "{n}");
         slot.put_back(&lodging, &cold(20 + n), T0);
     }
@@ -129,7 +129,7 @@ fn newcomers_to_a_slot_of_debtors_have_buckets_of_their_own() {
     for n in [100, 101] {
         slot.put(tag(n), &cold(90), T0);
     }
-    let newcomer = slot.lodge(tag(102), T0);
+    let newcomer = slot.find_or_new(tag(102), T0);
     assert!(newcomer.is_shared && (35..40).contains(&owes_s(&slot, 102)), "{newcomer:?}");
     assert_eq!(owes_s(&slot, 49), 69, "whose debt is told apart owes no more");
 }
@@ -282,7 +282,7 @@ proptest! {
         let (mut slot, mut model, mut now) = (Slot::empty(), BTreeMap::new(), T0);
         for (key, full_in_s, step_s, watch) in ops {
             now += step_s * SECOND_NS;
-            let lodging = slot.lodge(tag(key), now);
+            let lodging = slot.find_or_new(tag(key), now);
             let known = model.get(&key).copied().filter(|entry: &Entry| !entry.is_spent(now));
             if let Some(known) = known {
                 prop_assert!(lodging.entry == known || known.is_mere_debt(now));
@@ -294,7 +294,7 @@ proptest! {
             }
             for (key, entry) in &model {
                 let held = slot.get(tag(*key));
-                let owes = slot.lodge(tag(*key), now).entry.bucket() >= entry.bucket();
+                let owes = slot.find_or_new(tag(*key), now).entry.bucket() >= entry.bucket();
                 let is_held = held == Some(*entry) || entry.is_mere_debt(now) && owes;
                 prop_assert!(entry.is_spent(now) || is_held, "key {} lost", key);
             }

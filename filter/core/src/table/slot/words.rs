@@ -23,7 +23,7 @@ const _: () = assert!(DEBT_WORDS.start == UNITS_WORD + UNITS * UNIT_WORDS);
 
 /// Numbers of entries of each kind in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct EntryCounts {
     pub(crate) watched_units: usize,
     pub(crate) cold: usize,
     pub(crate) debt_words: usize,
@@ -31,7 +31,7 @@ pub(crate) struct Counts {
     pub(crate) has_bans: bool,
 }
 
-impl Counts {
+impl EntryCounts {
     /// Decodes the word at [`COUNTS_WORD`].
     #[inline]
     pub(crate) fn of(word: u64) -> Self {
@@ -47,8 +47,8 @@ impl Counts {
 
 impl Slot {
     /// Numbers of its entries of each kind.
-    pub(crate) fn counts(&self) -> Counts {
-        Counts::of(self.word_at(COUNTS_WORD))
+    pub(crate) fn counts(&self) -> EntryCounts {
+        EntryCounts::of(self.word_at(COUNTS_WORD))
     }
 
     /// The word `i`.

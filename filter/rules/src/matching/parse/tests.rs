@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::Config;
+use crate::config::PluginConfig;
 use crate::request::ATTRIBUTES_MAX;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn errors_of(condition: &Value) -> Vec<String> {
 }
 
 fn errors(config: &Value) -> Vec<String> {
-    let parsed = Config::parse(config.to_string().as_bytes());
+    let parsed = PluginConfig::parse(config.to_string().as_bytes());
     parsed.err().unwrap_or_default().iter().map(ToString::to_string).collect()
 }
 
@@ -245,9 +245,9 @@ fn the_lists_above_the_rules_are_read() {
     let condition = json!({"methods": ["GET"]});
     let good =
         json!({"rules": [rule], "enforce": false, "allow": [condition], "deny": [condition, condition]});
-    let set = Config::parse(good.to_string().as_bytes()).unwrap().rules;
+    let set = PluginConfig::parse(good.to_string().as_bytes()).unwrap().rules;
     assert_eq!((set.is_enforced(), set.allow().len(), set.deny().len()), (false, 1, 2));
-    let plain = Config::parse(json!({"rules": [rule]}).to_string().as_bytes()).unwrap().rules;
+    let plain = PluginConfig::parse(json!({"rules": [rule]}).to_string().as_bytes()).unwrap().rules;
     assert_eq!((plain.is_enforced(), plain.allow().len(), plain.deny().len()), (true, 0, 0));
     let bad = json!({"rules": [rule], "enforce": "no", "allow": [{}], "deny": [{"path": {"exact": "x"}}]});
     assert_eq!(
@@ -311,6 +311,6 @@ proptest! {
             "rules": [{"name": "r", "match": condition, "key": ["client_address"], "rate": "1/s"}],
             "allow": list, "deny": [condition], "enforce": enforce,
         });
-        let _ = Config::parse(config.to_string().as_bytes());
+        let _ = PluginConfig::parse(config.to_string().as_bytes());
     }
 }

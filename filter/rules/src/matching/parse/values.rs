@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use crate::matching::condition::Test;
 use crate::matching::value::{PATTERN_BYTES_MAX, PROGRAMS_BYTES_MAX, Pattern, Texts, ValueTest};
 use crate::reading::{Fields, Item, Reader};
-use crate::request::{Duplicates, Kind, Source, ValueOf, duplicates, normalise_credentials, source};
+use crate::request::{Duplicates, Source, ValueKind, ValueOf, duplicates, normalise_credentials, source};
 
 /// Maximum number of items of a list without a limit of its own.
 pub(super) const LIST_MAX: usize = 100;
@@ -19,11 +19,11 @@ pub(super) const NAME_BYTES_MAX: usize = 256;
 const VALUE_BYTES_MAX: usize = 1_024;
 
 /// The fields that list tests of values, with the kind of value and the description of its name.
-const LISTS: [(&str, Kind, &str); 4] = [
-    ("headers", Kind::Header, "the header's name"),
-    ("cookies", Kind::Cookie, "the cookie's name"),
-    ("query", Kind::Query, "the parameter's name"),
-    ("claims", Kind::Claim, "the names that lead to the claim, as in [payload, plan]"),
+const LISTS: [(&str, ValueKind, &str); 4] = [
+    ("headers", ValueKind::Header, "the header's name"),
+    ("cookies", ValueKind::Cookie, "the cookie's name"),
+    ("query", ValueKind::Query, "the parameter's name"),
+    ("claims", ValueKind::Claim, "the names that lead to the claim, as in [payload, plan]"),
 ];
 
 /// Adds the tests of headers, cookies, query parameters and claims to `tests`.
@@ -38,19 +38,19 @@ pub(super) fn value_tests(fields: &mut Fields<'_>, reader: &mut Reader, tests: &
     }
 }
 
-fn value_test(kind: Kind, fields: &mut Fields<'_>, reader: &mut Reader) -> Option<Test> {
+fn value_test(kind: ValueKind, fields: &mut Fields<'_>, reader: &mut Reader) -> Option<Test> {
     let source = source(kind, ("name", NAME_BYTES_MAX), fields, &mut reader.attributes);
     let is_of_credentials =
         matches!(&source, Some(Source::Attribute(id)) if reader.attributes.is_credentials(*id));
     let test = test(fields, is_of_credentials, reader);
     let duplicates = match kind {
-        Kind::Claim => Duplicates::Unsaid,
+        ValueKind::Claim => Duplicates::Unsaid,
         _ => duplicates(fields),
     };
     let (source, test) = (source?, test?);
     let duplicates = match (kind, duplicates) {
         // Otherwise a client could cause an unlimited number of searches.
-        (Kind::Cookie | Kind::Query, Duplicates::Unsaid) if test.is_dear() => Duplicates::Limit,
+        (ValueKind::Cookie | ValueKind::Query, Duplicates::Unsaid) if test.is_dear() => Duplicates::Limit,
         (_, duplicates) => duplicates,
     };
     Some(Test::Value(ValueOf { source, duplicates }, test))
@@ -73,7 +73,7 @@ fn test(fields: &mut Fields<'_>, is_of_credentials: bool, reader: &mut Reader) -
     };
     let given = ["equals", "in", "prefix", "regex", "present"].map(|name| fields.has(name));
     if given.into_iter().filter(|is_given| *is_given).count() != 1 {
-        fields.note("expected one of equals, in, prefix, regex and present");
+        fields.record("expected one of equals, in, prefix, regex and present");
         return None;
     }
     if fields.has("in") {
@@ -112,14 +112,16 @@ fn pattern(item: &Item<'_>, is_of_credentials: bool, reader: &mut Reader) -> Opt
     let compiled = Pattern::new(regex, is_of_credentials);
     match &compiled {
         Err(error) => {
-            item.note(format_args!("expected a regular expression within bounds: {error}, found {regex:?}"));
+            item.record(format_args!(
+                "expected a regular expression within bounds: {error}, found {regex:?}"
+            ));
         }
         Ok(pattern) => {
             let takes = pattern.program_bytes();
             reader.programs_bytes += takes;
             let all = reader.programs_bytes;
             if all > PROGRAMS_BYTES_MAX {
-                item.note(format_args!(
+                item.record(format_args!(
                     "expected regular expressions that take at most {PROGRAMS_BYTES_MAX} bytes in all, compiled; this \
                      one takes {takes}, which makes {all}"
                 ));

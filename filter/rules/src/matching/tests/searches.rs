@@ -9,7 +9,7 @@ use std::format;
 const DEAR: &str = "(a?b?c?d?e?f?g?h?i?j?){6}z$";
 
 fn read(document: &Value) -> RuleSet {
-    let errors = Errors::default();
+    let errors = ErrorCollector::default();
     let rules = crate::document::read(document, &errors);
     errors.into_result(rules).unwrap()
 }
@@ -31,7 +31,7 @@ fn judged(document: &Value, value: &str) -> (Listed, usize, usize) {
     let (mut values, mut room, mut out) = (Values::default(), Bits::default(), vec![]);
     let mut request = Fetched::new(&mut sample, rules.attributes(), &mut values);
     let listed = rules.listed(&mut request, &mut room);
-    let counting = rules.meet(&mut request, &mut room, &mut out).len();
+    let counting = rules.find_matches(&mut request, &mut room, &mut out).len();
     (listed, counting, request.search_work.spent())
 }
 

@@ -22,7 +22,7 @@ const LOGINS: [&str; 9] = [
 fn listed(list: &str, condition: &Value, sample: &Sample) -> Listed {
     let rule = json!({"name": "a", "key": ["client_address"], "rate": "1/s"});
     let document = json!({"rules": [rule], list: [condition]});
-    let (errors, mut values) = (Errors::default(), Values::default());
+    let (errors, mut values) = (ErrorCollector::default(), Values::default());
     let rules = crate::document::read(&document, &errors);
     let (rules, mut sample) = (errors.into_result(rules).unwrap(), sample.clone());
     rules.listed(&mut Fetched::new(&mut sample, rules.attributes(), &mut values), &mut Bits::default())

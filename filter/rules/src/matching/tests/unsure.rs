@@ -7,7 +7,7 @@ use crate::Listed;
 const NO_TEXT: &[u8] = b"BadBot\xff";
 
 fn read(document: &Value) -> RuleSet {
-    let errors = Errors::default();
+    let errors = ErrorCollector::default();
     let rules = crate::document::read(document, &errors);
     errors.into_result(rules).unwrap()
 }
@@ -79,7 +79,7 @@ fn tier_of(tiers: &Value, sample: &Sample) -> Vec<String> {
     let (rules, mut values, mut room) = (read(&json!({"rules": [rule]})), Values::default(), Bits::default());
     let (mut sample, mut out) = (sample.clone(), vec![]);
     let mut request = Fetched::new(&mut sample, rules.attributes(), &mut values);
-    let met = rules.meet(&mut request, &mut room, &mut out);
+    let met = rules.find_matches(&mut request, &mut room, &mut out);
     let limiting =
         met.iter().map(|i| &rules.rules()[usize::from(*i)]).filter(|rule| !rule.variant.is_unlimited());
     limiting.map(|rule| rule.name.clone()).collect()

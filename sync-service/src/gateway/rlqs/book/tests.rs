@@ -1,7 +1,7 @@
 use tokio::sync::mpsc::{Receiver, channel};
 use tonic::Code;
 
-use super::super::bucket::Ruling;
+use super::super::bucket::QuotaDecision;
 use super::*;
 use crate::gateway::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_response::bucket_action::BucketAction as Action;
 use crate::gateway::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_usage_reports::BucketQuotaUsage;
@@ -22,7 +22,7 @@ fn reports(usages: impl IntoIterator<Item = BucketQuotaUsage>) -> Reports {
 }
 
 /// A book in which one stream has reported this.
-fn reported(usages: impl IntoIterator<Item = BucketQuotaUsage>) -> (Book, u64, Receiver<Sent>) {
+fn reported(usages: impl IntoIterator<Item = BucketQuotaUsage>) -> (Book, u64, Receiver<StreamItem>) {
     let (mut book, (sender, receiver)) = (Book::default(), channel(1));
     let stream = book.open(sender, "edge", Duration::ZERO).unwrap();
     book.report(stream, reports(usages), Duration::ZERO).unwrap();
@@ -32,14 +32,14 @@ fn reported(usages: impl IntoIterator<Item = BucketQuotaUsage>) -> (Book, u64, R
 /// Has the rules let all through that is due, and tells the clients.
 fn go_on(book: &mut Book, now: Duration) {
     for (name, due) in book.due(now) {
-        let ruling = Ruling::Counted { burst: 100.0, rate: 10.0, is_prepaid: false };
-        book.said(&name, &due, Said { asked: due.count, given: due.count, ruling });
+        let ruling = QuotaDecision::Counted { burst: 100.0, rate: 10.0, is_prepaid: false };
+        book.said(&name, &due, DueResult { asked: due.count, given: due.count, ruling });
     }
-    book.tell(now);
+    book.assign(now);
 }
 
 /// What a client is sent next: for each bucket, whether it is to be abandoned.
-fn abandoned(receiver: &mut Receiver<Sent>) -> Vec<bool> {
+fn abandoned(receiver: &mut Receiver<StreamItem>) -> Vec<bool> {
     let sent = receiver.try_recv().expect("an answer").expect("no error");
     let is_abandoned = |action: &BucketAction| matches!(action.bucket_action, Some(Action::AbandonAction(_)));
     sent.bucket_action.iter().map(is_abandoned).collect()
@@ -216,7 +216,8 @@ fn a_token_that_has_all_places_leaves_as_many_to_others() {
     let mut greedy: Vec<_> = (0..STREAMS_MAX).map(|_| open("greedy").unwrap()).collect();
     let modest: Vec<_> = (0..STREAMS_MAX / 2).map(|_| open("modest").unwrap()).collect();
     assert_eq!([open("modest"), open("greedy")].map(Result::err), [Some(Code::ResourceExhausted); 2]);
-    let mut has_ended = |receiver: &mut Receiver<Sent>| receiver.try_recv().is_ok_and(|sent| sent.is_err());
+    let mut has_ended =
+        |receiver: &mut Receiver<StreamItem>| receiver.try_recv().is_ok_and(|sent| sent.is_err());
     let ended = greedy.iter_mut().map(&mut has_ended).filter(|has_ended| *has_ended).count();
     assert_eq!(ended, STREAMS_MAX / 2);
     assert!(open("third").is_ok());

@@ -40,15 +40,16 @@ impl Rule {
         true
     }
 
-    fn said(&mut self, due: &Due) -> Said {
+    fn said(&mut self, due: &Due) -> DueResult {
         let (mut asked, mut given) = (0, 0);
         while asked < due.count {
             let hits = due.at_once.min(due.count - asked);
             asked += hits;
             given += if self.takes(hits) { hits } else { 0 };
         }
-        let ruling = Ruling::Counted { burst: self.burst, rate: self.rate, is_prepaid: self.is_prepaid };
-        Said { asked, given, ruling }
+        let ruling =
+            QuotaDecision::Counted { burst: self.burst, rate: self.rate, is_prepaid: self.is_prepaid };
+        DueResult { asked, given, ruling }
     }
 }
 
@@ -122,7 +123,7 @@ impl Client {
 /// The bucket, the rule, and clients by their numbers.
 struct World {
     now: Duration,
-    bucket: Bucket,
+    bucket: QuotaBucket,
     rule: Rule,
     clients: Vec<Client>,
     /// Requests a second at another door, and what of them was let through.
@@ -136,7 +137,7 @@ struct World {
 
 impl World {
     fn new(rule: Rule, demands: &[f64]) -> Self {
-        let mut bucket = Bucket::new(BucketId::default(), Ask::default(), Duration::ZERO);
+        let mut bucket = QuotaBucket::new(BucketId::default(), CheckRequest::default(), Duration::ZERO);
         for (number, _) in (0..).zip(demands) {
             let mut holder = Holder::default();
             holder.report(Duration::ZERO, Duration::ZERO, 0, 1);
@@ -171,7 +172,7 @@ impl World {
             self.bucket.said(&due.of, said);
         }
         self.ask_elsewhere();
-        for (number, assignment) in self.bucket.tell(self.now, |_| true) {
+        for (number, assignment) in self.bucket.assign(self.now, |_| true) {
             self.sent.push_back((self.now + self.delay, usize::try_from(number).unwrap(), assignment));
         }
         while let Some((_, number, assignment)) = self.sent.pop_front_if(|(at, ..)| *at <= self.now) {
@@ -379,8 +380,8 @@ fn a_client_that_reports_no_more_is_asked_for_no_more() {
             let due = world.bucket.due(world.now);
             assert!(second < 31 || due.is_none(), "after {second} s: {due:?}");
             if let Some(due) = due {
-                let ruling = Ruling::Counted { burst: 100.0, rate: 100.0, is_prepaid };
-                world.bucket.said(&due.of, Said { asked: due.count, given: 0, ruling });
+                let ruling = QuotaDecision::Counted { burst: 100.0, rate: 100.0, is_prepaid };
+                world.bucket.said(&due.of, DueResult { asked: due.count, given: 0, ruling });
             }
         }
     }

@@ -2,10 +2,10 @@ use tonic::Code as Grpc;
 
 use super::*;
 
-fn verdict(decision: Decision, rule: &str, remaining: u64, window_s: u64) -> Verdict {
+fn verdict(decision: CheckDecision, rule: &str, remaining: u64, window_s: u64) -> CheckReply {
     let (reset_after, retry_after) = (Duration::from_millis(1_500), Duration::from_secs(remaining + 1));
     let window = Some(Duration::from_secs(window_s));
-    Verdict {
+    CheckReply {
         reservation: None,
         unsupported: None,
         decision,
@@ -13,12 +13,12 @@ fn verdict(decision: Decision, rule: &str, remaining: u64, window_s: u64) -> Ver
         status: 429,
         headers: vec![("ratelimit".into(), rule.into())],
         body: format!("by {rule}"),
-        standing: Some(Standing { limit: 10, remaining, reset_after, retry_after, window }),
+        standing: Some(RuleQuotaStatus { limit: 10, remaining, reset_after, retry_after, window }),
     }
 }
 
-fn blocked() -> Verdict {
-    Verdict { rule: None, standing: None, headers: vec![], ..verdict(Decision::Block, "", 0, 1) }
+fn blocked() -> CheckReply {
+    CheckReply { rule: None, standing: None, headers: vec![], ..verdict(CheckDecision::Block, "", 0, 1) }
 }
 
 fn header(response: &RateLimitResponse) -> &str {
@@ -28,9 +28,9 @@ fn header(response: &RateLimitResponse) -> &str {
 #[test]
 fn a_request_is_over_its_limit_if_one_descriptor_is_and_each_says_how_it_stands() {
     let verdicts = vec![
-        verdict(Decision::Allow, "a", 7, 60),
-        verdict(Decision::Limit, "b", 0, 1),
-        Verdict { rule: None, standing: None, ..verdict(Decision::Allow, "", 0, 1) },
+        verdict(CheckDecision::Allow, "a", 7, 60),
+        verdict(CheckDecision::Limit, "b", 0, 1),
+        CheckReply { rule: None, standing: None, ..verdict(CheckDecision::Allow, "", 0, 1) },
     ];
     let response = response(verdicts).unwrap();
     assert_eq!(response.overall_code(), Code::OverLimit);
@@ -55,8 +55,8 @@ fn a_request_is_over_its_limit_if_one_descriptor_is_and_each_says_how_it_stands(
 #[test]
 fn a_limit_is_said_only_if_its_window_is_a_unit() {
     let unit = |window: Option<Duration>| {
-        let mut verdict = verdict(Decision::Allow, "a", 1, 1);
-        verdict.standing = verdict.standing.map(|standing| Standing { window, ..standing });
+        let mut verdict = verdict(CheckDecision::Allow, "a", 1, 1);
+        verdict.standing = verdict.standing.map(|standing| RuleQuotaStatus { window, ..standing });
         status(verdict).current_limit.map(|limit| limit.unit())
     };
     let seconds = |seconds| unit(Some(Duration::from_secs(seconds)));
@@ -77,16 +77,16 @@ fn a_limit_is_said_only_if_its_window_is_a_unit() {
 
 #[test]
 fn the_client_is_told_of_the_refusal_that_lasts_longest_or_of_the_least_that_is_left() {
-    let told = |verdicts: &[Verdict]| header(&response(verdicts.to_vec()).unwrap()).to_owned();
-    let allow = |rule, remaining| verdict(Decision::Allow, rule, remaining, 1);
+    let told = |verdicts: &[CheckReply]| header(&response(verdicts.to_vec()).unwrap()).to_owned();
+    let allow = |rule, remaining| verdict(CheckDecision::Allow, rule, remaining, 1);
     assert_eq!(told(&[allow("a", 5), allow("b", 2), allow("c", 9)]), "b");
-    let hidden = Verdict { headers: vec![], ..allow("a", 0) };
+    let hidden = CheckReply { headers: vec![], ..allow("a", 0) };
     assert_eq!(
         told(&[hidden, allow("b", 2), allow("c", 9)]),
         "b",
         "one that does not tell hides none that does"
     );
-    let limit = |rule, wait| verdict(Decision::Limit, rule, wait, 1);
+    let limit = |rule, wait| verdict(CheckDecision::Limit, rule, wait, 1);
     assert_eq!(told(&[allow("a", 0), limit("b", 1), limit("c", 3)]), "c");
     assert_eq!(told(&[limit("c", 3), blocked()]), "", "what is on the list may never come back");
     assert_eq!(told(&[blocked()]), "");
@@ -99,7 +99,11 @@ fn the_client_is_told_the_policies_of_all_descriptors() {
         verdict.headers.push((POLICY.into(), policy.into()));
         verdict
     };
-    let verdicts = vec![with("a", Decision::Allow), with("b", Decision::Limit), with("a", Decision::Allow)];
+    let verdicts = vec![
+        with("a", CheckDecision::Allow),
+        with("b", CheckDecision::Limit),
+        with("a", CheckDecision::Allow),
+    ];
     let headers = response(verdicts).unwrap().response_headers_to_add;
     let told: Vec<_> = headers.iter().map(|header| (&*header.key, &*header.value)).collect();
     assert_eq!(told, [("ratelimit", "b"), (POLICY, "a, b")]);
@@ -107,13 +111,13 @@ fn the_client_is_told_the_policies_of_all_descriptors() {
 
 #[test]
 fn what_could_not_be_checked_is_unavailable_unless_another_descriptor_refuses_anyway() {
-    let denied = || Verdict { standing: None, ..verdict(Decision::Deny, "login", 0, 1) };
-    let error = response(vec![verdict(Decision::Allow, "a", 1, 1), denied()]).unwrap_err();
+    let denied = || CheckReply { standing: None, ..verdict(CheckDecision::Deny, "login", 0, 1) };
+    let error = response(vec![verdict(CheckDecision::Allow, "a", 1, 1), denied()]).unwrap_err();
     assert_eq!(error.code(), Grpc::Unavailable);
     assert_eq!(error.message(), "the rule login could not be checked: its store is out of reach");
-    let unknown = response(vec![Verdict { rule: None, ..denied() }]).unwrap_err();
+    let unknown = response(vec![CheckReply { rule: None, ..denied() }]).unwrap_err();
     assert_eq!(unknown.code(), Grpc::Unavailable);
-    let refused = response(vec![denied(), verdict(Decision::Limit, "b", 0, 1)]).unwrap();
+    let refused = response(vec![denied(), verdict(CheckDecision::Limit, "b", 0, 1)]).unwrap();
     assert_eq!(refused.statuses[0].code(), Code::Unknown);
     assert_eq!((refused.overall_code(), header(&refused)), (Code::OverLimit, "b"));
 }

@@ -15,7 +15,7 @@ fn request(descriptors: impl Into<Vec<RateLimitDescriptor>>) -> RateLimitRequest
 }
 
 /// The checks of descriptors without limits of their own.
-fn asks(request: &RateLimitRequest) -> Result<Vec<Ask>, Status> {
+fn asks(request: &RateLimitRequest) -> Result<Vec<CheckRequest>, Status> {
     let by_rules = |check| if let Check::Rules(ask) = check { *ask } else { panic!("{check:?}") };
     Ok(checks(request.clone())?.into_iter().map(by_rules).collect())
 }
@@ -27,12 +27,12 @@ fn limited(entries: &[(&str, &str)], requests_per_unit: u32, unit: i32) -> RateL
 }
 
 /// What a rule sees.
-fn seen(ask: &Ask, attribute: &Attribute) -> Option<String> {
+fn seen(ask: &CheckRequest, attribute: &Attribute) -> Option<String> {
     ask.clone().attribute(attribute).map(|value| String::from_utf8(value).unwrap())
 }
 
 /// The claims that there are of these.
-fn claims(ask: &Ask, names: &[&str]) -> Vec<(String, String)> {
+fn claims(ask: &CheckRequest, names: &[&str]) -> Vec<(String, String)> {
     let claim = |name: &&str| {
         let path = name.split('.').map(str::to_owned).collect();
         Some(((*name).to_owned(), seen(ask, &Attribute::Claim(path))?))
@@ -104,10 +104,10 @@ fn hits_are_one_unless_said_and_a_descriptors_own_come_first() {
         let asked = asks(&RateLimitRequest { hits_addend: request_hits, ..request(descriptors) })?;
         Ok::<_, Status>((asked[0].hits, asked[0].purpose))
     };
-    assert_eq!(of(0, None).unwrap(), (1, Purpose::Take));
-    assert_eq!(of(7, None).unwrap(), (7, Purpose::Take));
-    assert_eq!(of(7, Some(3)).unwrap(), (3, Purpose::Charge), "it may come when the response is over");
-    assert_eq!(of(7, Some(0)).unwrap(), (1, Purpose::Peek));
+    assert_eq!(of(0, None).unwrap(), (1, CheckPurpose::Take));
+    assert_eq!(of(7, None).unwrap(), (7, CheckPurpose::Take));
+    assert_eq!(of(7, Some(3)).unwrap(), (3, CheckPurpose::Charge), "it may come when the response is over");
+    assert_eq!(of(7, Some(0)).unwrap(), (1, CheckPurpose::Peek));
     let error = of(0, Some(1 << 32)).unwrap_err();
     assert_eq!(error.message(), "descriptors[0].hits_addend: expected at most 4294967295, found 4294967296");
 }
@@ -124,16 +124,16 @@ fn a_limit_of_its_own_is_for_the_descriptor_as_a_whole() {
         requests: 5,
         window_s: 60,
         hits: 1,
-        purpose: Purpose::Take,
+        purpose: CheckPurpose::Take,
     };
     assert_eq!(own(limited(&entries, 5, 2)), expected);
     let asked = RateLimitDescriptor { hits_addend: Some(0), ..limited(&entries, 5, 2) };
-    assert_eq!(own(asked), PerUnit { purpose: Purpose::Peek, ..expected.clone() });
+    assert_eq!(own(asked), PerUnit { purpose: CheckPurpose::Peek, ..expected.clone() });
     let back =
         RateLimitDescriptor { is_negative_hits: true, hits_addend: Some(3), ..limited(&entries, 5, 2) };
-    assert_eq!(own(back), PerUnit { purpose: Purpose::Refund, hits: 3, ..expected.clone() });
+    assert_eq!(own(back), PerUnit { purpose: CheckPurpose::Refund, hits: 3, ..expected.clone() });
     let back = RateLimitDescriptor { is_negative_hits: true, ..limited(&entries, 5, 2) };
-    assert_eq!(own(back), PerUnit { purpose: Purpose::Refund, ..expected });
+    assert_eq!(own(back), PerUnit { purpose: CheckPurpose::Refund, ..expected });
     let ten = Some(RateLimitOverride { requests_per_unit: 5, unit: 2, unit_multiplier: Some(10) });
     assert_eq!(own(RateLimitDescriptor { limit: ten, ..descriptor(&entries) }).window_s, 600);
     for (unit, expected) in [(1, 1), (3, 3_600), (4, 86_400), (5, 2_592_000), (6, 31_536_000)] {

@@ -105,8 +105,8 @@ fn change(handle: &mut SlotsHandle, keys: &[u64]) -> u64 {
 
 /// The same of each of these slots, together.
 fn change_of(handle: &mut SlotsHandle, slots: &[u32], keys: &[u64]) -> u64 {
-    let of_slot = |slot| keys.iter().map(move |key| Change::of(tag(*key), slot));
-    let mut changes: Vec<Change> = (0..slots.len()).flat_map(of_slot).collect();
+    let of_slot = |slot| keys.iter().map(move |key| EntryChange::of(tag(*key), slot));
+    let mut changes: Vec<EntryChange> = (0..slots.len()).flat_map(of_slot).collect();
     u64::from(handle.change_in_place(slots, &mut changes, &mut |changes| {
         for change in changes {
             let Entry::Cold(cold) = change.entry else { panic!("it is cold") };
@@ -177,7 +177,7 @@ fn slot_has_changes(slots: &Arc<SharedSlots>, index: u32, keys: &[u64], least: u
 fn read_whole(handle: &mut SlotsHandle, keys: &[u64]) -> u64 {
     let (slot, Version(version)) = read(handle, 0);
     let words = words(&slot, keys);
-    let is_held = State { version, buffer: NONE }.is_held();
+    let is_held = HeadState { version, buffer: NONE }.is_held();
     assert!(is_held || words.iter().all(|word| *word == words[0]), "torn: {words:?}");
     assert!(words.iter().all(|word| word - begin(0) <= 2), "from nowhere: {words:?}");
     0
@@ -209,7 +209,7 @@ fn a_change_of_a_watched_entry_and_a_copy_of_the_slot_lose_none() {
         room.put(tag(KEY), &Entry::Watched(watched()), NOW);
         handle.write(0, &mut room, version).unwrap();
         let other = beside(slots, |handle| copy(handle, 0, &[0]));
-        let is_made = handle.change_in_place(&[0], &mut [Change::of(tag(KEY), 0)], &mut |changes| {
+        let is_made = handle.change_in_place(&[0], &mut [EntryChange::of(tag(KEY), 0)], &mut |changes| {
             let Entry::Watched(mut entry) = changes[0].entry else { panic!("it is watched") };
             entry.count_admitted(1, NOW);
             changes[0].entry = Entry::Watched(entry);

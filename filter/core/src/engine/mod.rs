@@ -1,0 +1,88 @@
+//! The state machine of one worker, which any host can drive.
+//!
+//! ```text
+//! configure                         -> an Engine, and effects
+//! request, answer_request           -> a step: continue, hold, call weir-sync, answer the client
+//! response, response_sent, end      costs from the response; releases of what the request held
+//! tick, answer                      -> effects: calls, requests to resume, log lines, the timer
+//! leave                             the worker ends
+//! ```
+//!
+//! There is no IO here and no clock. `now` is an argument, the state that workers share is behind a trait
+//! ([`Host`]), and the host's next actions are return values. For a request that is let through, that is
+//! [`RequestStep::Continue`].
+//!
+//! ```
+//! use weir_limiter::engine::{Engine, HostRules, LocalHost, OpenRequest, RequestStep};
+//! use weir_rules::request::{Attribute, Request};
+//! use weir_wire::time::Time;
+//!
+//! /// A request with the one attribute that the rules below need.
+//! struct Get(&'static str);
+//!
+//! impl Request for Get {
+//!     fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
+//!         (*attribute == Attribute::SourceAddress).then(|| self.0.into())
+//!     }
+//! }
+//!
+//! let rules = br#"{"rules": [{"name": "per-client", "key": ["client_address"], "rate": "2/h"}]}"#;
+//! let mut host = LocalHost::new(*b"a random secret!", 1);
+//! let now = Time::from_nanos(1_000_000_000);
+//! let (mut engine, _) = Engine::configure(rules, HostRules::default(), &mut host, now).expect("good rules");
+//! let mut statuses = Vec::new();
+//! for id in 1..=3 {
+//!     let mut open = OpenRequest::new(id);
+//!     let decided = engine.request(&mut open, &mut Get("192.0.2.1:80"), &mut host, now);
+//!     statuses.push(if let RequestStep::Answer(answer) = decided.step { answer.status } else { 200 });
+//!     engine.end(&mut open, &mut host, now);
+//! }
+//! assert_eq!(statuses, [200, 200, 429]);
+//! ```
+//!
+//! ```text
+//! lifetime.rs  configuration, ticks, the end; state.rs, the fields of an engine
+//! requests.rs  request in, decision out; actions until the request ends
+//! answers.rs   responses to refused clients, packed for the host
+//! holding.rs   requests that wait for their turn
+//! reports.rs   reports and their replies; the worker's connectivity
+//! gather.rs    one engine that reports for all workers of a program
+//! pushed.rs    the rule set that the fleet is to run: fetched, shared, put in force
+//! booking.rs   costs of requests that are over, for hosts next to the store
+//! host.rs      the program around an engine; shared.rs, values that its workers share; local.rs, a host in memory
+//! clock.rs     the time, which goes on where the host's clock steps back
+//! effect.rs    actions for the host; calls.rs, a call over HTTP
+//! ```
+
+mod answers;
+#[cfg(feature = "takes")]
+mod booking;
+mod calls;
+mod clock;
+mod effect;
+mod gather;
+mod holding;
+mod host;
+mod lifetime;
+mod local;
+mod pushed;
+mod reports;
+mod requests;
+mod shared;
+mod state;
+#[cfg(test)]
+mod tests;
+
+#[cfg(feature = "takes")]
+pub use crate::decide::Booking;
+#[cfg(feature = "takes")]
+pub use crate::fleet::{Consume, ConsumeReply};
+pub use calls::{Caller, answered, no_answer};
+pub use effect::{
+    AccessLogNote, CallResult, Effect, LocalReply, LogLevel, RequestDecision, RequestStep, SyncCall, Unread,
+};
+pub use host::{Host, HostRules, reported_in_turn};
+pub use local::LocalHost;
+pub use requests::{OpenRequest, UpstreamResponse};
+pub use shared::{RulesMessage, SharedState, SharedValue, SharedValues, SyncContact};
+pub use state::{ANSWER_BYTES_MAX, Engine};

@@ -1,0 +1,211 @@
+//! The rule set that the fleet is to run: fetched by one worker, shared with the others, put in force.
+//!
+//! The rules in force stay until a usable new set has arrived. A version that cannot be fetched is tried
+//! again, and one that cannot be used is refused for good. The rules of the plugin configuration are in force
+//! until a version is pushed; a worker that starts later takes that version from the others.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::mem;
+
+use super::answers::RuleReplies;
+use super::effect::{CallResult, Effect, EngineCall, LogLevel, SyncCall, Unread};
+use super::host::Host;
+use super::reports::too_large;
+use super::shared::RulesMessage;
+use super::state::{ANSWER_BYTES_MAX, Engine, texts};
+use crate::counters::Counters;
+use weir_rules::RuleSet;
+use weir_rules::document;
+use weir_wire::messages::{REFUSAL_MAX, RULES_PATH, RunningRules};
+
+/// Longest time-out of the fetch of a rule set, in milliseconds.
+const FETCH_TIMEOUT_MS_MAX: u32 = 5_000;
+/// Time after which a fetch counts as lost, in nanoseconds: its worker has ended, or its host dropped it.
+const FETCH_NS_MAX: u64 = (FETCH_TIMEOUT_MS_MAX as u64 + 1_000) * 1_000_000;
+
+/// Delay between a condition's end and its end here, in milliseconds. By then weir-sync, whose clock counts,
+/// has pushed a rule set without it, unless it is out of reach or has lost its data.
+const END_GRACE_MS: u64 = 1_000;
+
+impl Engine {
+    /// Ends the conditions of the rules in force whose time is over by the wall clock.
+    pub(super) fn end_conditions(&mut self, turn: &mut EngineCall<'_>) {
+        let Some(end_ms) = self.pushed.next_end_ms else { return };
+        let now_ms = (turn.site.unix_ns() / 1_000_000).saturating_sub(END_GRACE_MS);
+        if now_ms < end_ms {
+            return;
+        }
+        self.limiter.end_conditions(now_ms);
+        self.pushed.next_end_ms = self.limiter.rules().next_end_ms();
+        turn.log(LogLevel::Info, "bans, allows or other conditions of the rule set have ended");
+    }
+
+    /// Takes the rule set that another worker fetched, or fetches it if it is this worker's turn.
+    pub(super) fn follow_rules(&mut self, turn: &mut EngineCall<'_>) {
+        self.take_shared_rules(turn);
+        self.end_conditions(turn);
+        let (version, now) = (self.limiter.rule_set_wanted(), turn.now);
+        let RunningRules { version: running, refused } = self.pushed.running;
+        let since = self.limiter.fetching_since();
+        let is_fetching = since.is_some_and(|since| now.nanos_since(since) < FETCH_NS_MAX);
+        if version == 0 || version == running || version == refused || is_fetching {
+            return;
+        }
+        if turn.site.is_my_turn_to_fetch(FETCH_NS_MAX, now)
+            && let Some(number) = self.limiter.begin_fetch(version, now)
+        {
+            self.pushed.began_at = now;
+            // A reply that takes twice as long as usual is still waited for.
+            let answers_ms = self.limiter.answers_take_ns().map_or(0, |ns| ns / 1_000_000);
+            let first_ms = answers_ms.max(self.pace.interval_ms.into()).saturating_mul(2);
+            let timeout_ms = doubled_ms(first_ms, self.pushed.failed.saturating_sub(1));
+            let path = format!("{RULES_PATH}?version={version}");
+            turn.call(SyncCall { number, path, body: Vec::new(), timeout_ms });
+        }
+    }
+
+    /// Takes the rule set that another worker fetched, if it is new.
+    pub(super) fn take_shared_rules(&mut self, turn: &mut EngineCall<'_>) {
+        if self.sync.is_none() {
+            return;
+        }
+        let word = turn.site.rules_word();
+        if word == mem::replace(&mut self.pushed.seen, word) {
+            return;
+        }
+        let RunningRules { version, refused } = self.pushed.running;
+        if word.refused > 0 && word.refused != refused {
+            self.record_running(RunningRules { version, refused: word.refused }, turn);
+        }
+        if word.version == 0 || word.version == version {
+            return;
+        }
+        if let Some(rules) = turn.site.parsed(word.version) {
+            return self.take(word.version, rules, turn);
+        }
+        let Some(bytes) = turn.site.rules(word.version) else { return };
+        if let Ok(rules) = document::parse(&bytes) {
+            self.take(word.version, rules.into(), turn);
+        } else {
+            // The worker that stored it could read it. If it is still wanted, it is fetched again.
+            turn.log(LogLevel::Warn, format!("rule set {} in shared data is unreadable", word.version));
+        }
+    }
+
+    fn take(&mut self, version: u64, rules: Arc<RuleSet>, turn: &mut EngineCall<'_>) {
+        self.limiter.record_wanted_rule_set(version);
+        self.put_in_force(version, rules, turn);
+    }
+
+    /// Applies the reply to the fetch of `version`.
+    pub(super) fn fetched(
+        &mut self,
+        number: u64,
+        version: u64,
+        answer: CallResult,
+        turn: &mut EngineCall<'_>,
+    ) {
+        self.limiter.end_fetch(number, version);
+        let document = match answer {
+            Ok(document) => document,
+            Err(Unread::Failed(trouble) | Unread::NotMade(trouble)) => {
+                return self.try_again(trouble, turn);
+            }
+            Err(Unread::TooLarge(size)) => {
+                self.refuse_rules(version, &[too_large(size, ANSWER_BYTES_MAX)], turn);
+                return turn.site.end_fetch(turn.now);
+            }
+        };
+        (self.pushed.trouble, self.pushed.failed) = (None, 0);
+        let parsed = document::parse(&document).map_err(texts).and_then(|rules| {
+            let refusals = turn.site.refusals(&rules);
+            if refusals.is_empty() { Ok(Arc::new(rules)) } else { Err(refusals) }
+        });
+        match parsed {
+            // Another worker was faster.
+            Ok(_) if self.pushed.running.version == self.limiter.rule_set_wanted() => {}
+            Ok(rules) => {
+                turn.site.keep_parsed(version, &rules);
+                self.put_in_force(version, rules, turn);
+                self.share(version, &document, turn.site);
+            }
+            Err(errors) => self.refuse_rules(version, &errors, turn),
+        }
+        turn.site.end_fetch(turn.now);
+    }
+
+    fn share(&mut self, version: u64, document: &[u8], site: &mut dyn Host) {
+        let word = RulesMessage { version, refused: self.pushed.running.refused };
+        if site.set_rules(version, document) {
+            site.set_rules_word(word);
+            self.pushed.seen = word;
+        }
+    }
+
+    /// Puts `rules` in force for every request from now on.
+    fn put_in_force(&mut self, version: u64, rules: Arc<RuleSet>, turn: &mut EngineCall<'_>) {
+        let (before, count) = (self.rules().rules().len(), rules.rules().len());
+        self.answers = rules.rules().iter().map(RuleReplies::of).collect();
+        // The counts belong to the rules that counted.
+        turn.effects.push(Effect::NewRules(mem::replace(self.counters(), Counters::new(before))));
+        self.pushed.next_end_ms = rules.next_end_ms();
+        self.limiter.replace_rules(rules);
+        self.end_conditions(turn);
+        self.record_running(RunningRules { version, refused: self.pushed.running.refused }, turn);
+        turn.log(LogLevel::Info, format!("rule set {version} is in force, of {count} rules"));
+    }
+
+    fn refuse_rules(&mut self, version: u64, errors: &[String], turn: &mut EngineCall<'_>) {
+        for error in errors {
+            turn.log(LogLevel::Error, format!("rule set {version}: {error}"));
+        }
+        let then = "is refused: correct the places above; what ran before runs on";
+        turn.log(LogLevel::Error, format!("rule set {version} {then}"));
+        self.record_running(RunningRules { version: self.pushed.running.version, refused: version }, turn);
+        turn.site.set_refusal(version, &reason(errors));
+        let word = RulesMessage { refused: version, ..turn.site.rules_word() };
+        turn.site.set_rules_word(word);
+    }
+
+    fn try_again(&mut self, trouble: String, turn: &mut EngineCall<'_>) {
+        let interval_ms = u64::from(self.pace.interval_ms);
+        // Ticks are sometimes a little early.
+        let after_ns = |ms: u64| (ms * 10).saturating_sub(interval_ms) * 100_000;
+        let backed_off_ns = after_ns(doubled_ms(interval_ms, self.pushed.failed).into());
+        let next = (turn.now + after_ns(interval_ms)).max(self.pushed.began_at + backed_off_ns);
+        turn.site.end_fetch(next);
+        self.pushed.failed = self.pushed.failed.saturating_add(1);
+        if self.pushed.trouble.as_ref() != Some(&trouble) {
+            let then = "what ran before runs on, and it is tried again";
+            turn.log(LogLevel::Warn, format!("no rule set: {trouble}; {then}"));
+        }
+        self.pushed.trouble = Some(trouble);
+    }
+
+    fn record_running(&mut self, running: RunningRules, turn: &mut EngineCall<'_>) {
+        self.pushed.running = running;
+        self.limiter.record_running(running, turn.now);
+        turn.effects.push(Effect::Running(running));
+    }
+}
+
+/// `first_ms` doubled `times` times, in milliseconds.
+fn doubled_ms(first_ms: u64, times: u32) -> u32 {
+    let most_ms = u64::from(FETCH_TIMEOUT_MS_MAX);
+    let ms = first_ms.min(most_ms) << times.min(16);
+    u32::try_from(ms.min(most_ms)).unwrap_or(FETCH_TIMEOUT_MS_MAX)
+}
+
+/// The first error, and the number of others, cut to the length that a status may have.
+fn reason(errors: &[String]) -> String {
+    let more = match errors.len() {
+        0 | 1 => String::new(),
+        len => format!(" (and {} more)", len - 1),
+    };
+    let first = errors.first().map_or("", String::as_str);
+    let end = first.floor_char_boundary(REFUSAL_MAX.saturating_sub(more.len()));
+    format!("{}{more}", first.get(..end).unwrap_or_default())
+}

@@ -1,0 +1,165 @@
+//! Reports and their replies, and the worker's connectivity.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::effect::{CallResult, Effect, EngineCall, LogLevel, SyncCall, Unread};
+use super::host::{Host, turns_of};
+use super::shared::{SharedValue, SyncContact};
+use super::state::Engine;
+use crate::fleet::CallPurpose;
+use crate::fleet::connectivity::{Connectivity, ConnectivityState};
+use crate::limiter::Limiter;
+use weir_wire::messages::{MESSAGE_BYTES_MAX, Message, REPORT_PATH, StatusReport};
+use weir_wire::time::Time;
+
+/// Shortest interval of a POP's status reports, in milliseconds.
+const STATUS_MS: u32 = 1_000;
+
+impl Engine {
+    /// Sends a report, if there is anything to report.
+    pub(super) fn report(&mut self, turn: &mut EngineCall<'_>) {
+        let Some(sync) = &self.sync else { return };
+        let (site, now) = (&mut *turn.site, turn.now);
+        record_reply(&mut self.limiter, site);
+        if let Some(parted) = site.take_parted() {
+            self.limiter.inherit(&parted, site, now);
+        }
+        let (interval_ms, timeout_ms) = (sync.interval_ms, sync.timeout_ms);
+        let greeted = site.turn_to_greet(u64::from(interval_ms) * 1_000_000, now);
+        let Some(mut report) = self.limiter.report(site, greeted.is_some(), now) else { return };
+        report.status = greeted.and_then(|before| self.status(before, interval_ms, turn));
+        turn.call(call(report.sequence, report.encode(), timeout_ms));
+    }
+
+    /// The POP's status, for the first greeting of each second; `before` is the time of the last greeting of
+    /// any worker.
+    fn status(&self, before: Time, interval_ms: u32, turn: &mut EngineCall<'_>) -> Option<StatusReport> {
+        let (site, now) = (&mut *turn.site, turn.now);
+        let every_ms = interval_ms.max(STATUS_MS);
+        let turn_at = |at: Time| at.as_nanos() / (u64::from(every_ms) * 1_000_000);
+        if turn_at(before) == turn_at(now) {
+            return None;
+        }
+        let (rules, of) = site.counted(turn_at(now));
+        Some(StatusReport {
+            step: self.connectivity(now).unwrap_or(Connectivity::Fallback) as u8,
+            unix_ms: site.unix_ns() / 1_000_000,
+            module: env!("CARGO_PKG_VERSION").into(),
+            blocked: site.blocked(),
+            refusal: site.refusal(self.pushed.running.refused).unwrap_or_default(),
+            every_ms: every_ms.saturating_mul(u32::try_from(turns_of(of)).unwrap_or(1)),
+            rules,
+        })
+    }
+
+    /// Handles the reply to call `number`, or its failure. Ignored if the call is not under way.
+    #[inline(never)]
+    pub fn answer(&mut self, number: u64, answer: CallResult, site: &mut dyn Host, now: Time) -> Vec<Effect> {
+        let now = self.clock.time(site, now);
+        let mut turn = EngineCall::new(site, now);
+        match self.limiter.purpose(number) {
+            None => {}
+            Some(CallPurpose::Report) => self.reported(number, answer, &mut turn),
+            Some(CallPurpose::Rules(version)) => self.fetched(number, version, answer, &mut turn),
+            // Replies to such calls go to `answer_request`. Here there is no request to decide.
+            Some(CallPurpose::Draw) => self.limiter.draw_failed(number, turn.site, now),
+        }
+        self.keep_pace(&mut turn);
+        turn.effects
+    }
+
+    fn reported(&mut self, sequence: u64, answer: CallResult, turn: &mut EngineCall<'_>) {
+        let taken_in = reply(answer).and_then(|body| {
+            let applied = self.limiter.apply(sequence, &body, turn.site, turn.now);
+            applied.map_err(|error| format!("weir-sync's answer is unreadable: {error}"))
+        });
+        if taken_in.is_ok() {
+            self.share_what_was_heard(turn.site);
+            // If the reply names a newer rule set, it is fetched now, not at the next tick.
+            self.follow_rules(turn);
+        } else if self.limiter.report_failed(sequence, turn.now) {
+            turn.site.set_time(SharedValue::Missed, turn.now);
+        }
+        // Only a change is logged, not every failure.
+        let trouble = taken_in.err();
+        if self.trouble != trouble {
+            match &trouble {
+                Some(trouble) => {
+                    turn.log(
+                        LogLevel::Warn,
+                        format!("{trouble}; requests are decided locally until it works"),
+                    );
+                }
+                None => turn.log(LogLevel::Info, "weir-sync answers again"),
+            }
+            self.trouble = trouble;
+        }
+    }
+
+    pub(super) fn share_what_was_heard(&self, site: &mut dyn Host) {
+        let connectivity = self.limiter.connectivity();
+        let heard_at = connectivity
+            .and_then(|connectivity| Some((connectivity.is_guessing(), connectivity.heard_at()?)));
+        if let Some((pops, (is_guess, at))) = self.limiter.pops().zip(heard_at) {
+            site.set_heard(&SyncContact { pops, is_guess, at });
+        }
+    }
+
+    /// The worker's connectivity at a [time](Engine::time) of the POP; none without weir-sync.
+    pub fn connectivity(&self, now: Time) -> Option<Connectivity> {
+        self.limiter.connectivity().map(|connectivity| connectivity.step(now))
+    }
+
+    /// Logs the worker's connectivity, if that has changed.
+    pub(super) fn log_step(&mut self, turn: &mut EngineCall<'_>) {
+        let Some(step) = self.connectivity(turn.now) else { return };
+        if self.step.replace(step).is_none_or(|before| before == step) {
+            return;
+        }
+        let is_guessing = self.limiter.connectivity().is_some_and(ConnectivityState::is_guessing);
+        let (level, text) = match step {
+            Connectivity::Fresh => (LogLevel::Info, "in touch with weir-sync"),
+            Connectivity::Stale if is_guessing => (
+                LogLevel::Warn,
+                "weir-sync does not know how many POPs there are: it divides the whole quota",
+            ),
+            Connectivity::Stale => {
+                (LogLevel::Info, "weir-sync does not answer: grants hold until their leases end")
+            }
+            Connectivity::Fallback => {
+                (LogLevel::Warn, "weir-sync does not answer: each rule's when_unsynced decides")
+            }
+        };
+        turn.log(level, text);
+    }
+}
+
+/// The call that sends an encoded report.
+pub(super) fn call(number: u64, body: Vec<u8>, timeout_ms: u32) -> SyncCall {
+    SyncCall { number, path: REPORT_PATH.into(), body, timeout_ms }
+}
+
+/// Applies the last reply, or failure, of any other worker.
+pub(super) fn record_reply(limiter: &mut Limiter, site: &mut dyn Host) {
+    if let Some(SyncContact { pops, is_guess, at }) = site.heard() {
+        limiter.record_reply(pops, is_guess, at);
+    }
+    limiter.record_miss(site.time(SharedValue::Missed).0);
+}
+
+/// The body of a reply to a report, or the reason why there is none.
+pub(super) fn reply(answer: CallResult) -> Result<Vec<u8>, String> {
+    let size = match answer {
+        Ok(body) if body.len() <= MESSAGE_BYTES_MAX => return Ok(body),
+        Ok(body) => body.len(),
+        Err(Unread::TooLarge(size)) => size,
+        Err(Unread::Failed(trouble) | Unread::NotMade(trouble)) => return Err(trouble),
+    };
+    Err(too_large(size, MESSAGE_BYTES_MAX))
+}
+
+pub(super) fn too_large(size: usize, most: usize) -> String {
+    format!("weir-sync's answer has {size} bytes, expected at most {most}")
+}

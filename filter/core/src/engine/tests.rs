@@ -1,0 +1,295 @@
+//! An engine without a host: configured, asked, ticked and answered by hand.
+
+mod clock;
+mod draws;
+mod gather;
+mod pushed;
+#[cfg(feature = "takes")]
+mod takes;
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::*;
+use weir_rules::request::{Attribute, Request};
+use weir_wire::messages::{Allowance, Message, REPORT_PATH, Reply, Report, Settled};
+use weir_wire::time::{SECOND_NS, Time};
+
+const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
+const INTERVAL_NS: u64 = SECOND_NS / 4;
+const STRICT: &str = r#""rate": "2/s", "strict": true"#;
+
+/// A request from an address.
+struct Client(&'static str);
+
+impl Request for Client {
+    fn attribute(&mut self, attribute: &Attribute) -> Option<Vec<u8>> {
+        (*attribute == Attribute::SourceAddress).then(|| self.0.as_bytes().to_vec())
+    }
+}
+
+fn client() -> Client {
+    Client("192.0.2.1:80")
+}
+
+/// The rule `r` for every client.
+fn rule(fields: &str) -> String {
+    format!(r#"{{"name": "r", "key": ["client_address"], {fields}}}"#)
+}
+
+/// An engine with this rule, in a fleet or alone, and what it is to do first.
+fn configured(fields: &str, is_in_a_fleet: bool, site: &mut LocalHost) -> (Engine, Vec<Effect>) {
+    let sync = if is_in_a_fleet { r#", "sync": {"cluster": "weir-sync", "pop": "fra1"}"# } else { "" };
+    let configuration = format!(r#"{{"rules": [{}]{sync}}}"#, rule(fields));
+    site.random += 1;
+    Engine::configure(configuration.as_bytes(), HostRules::default(), site, T0).expect("a good configuration")
+}
+
+fn site() -> LocalHost {
+    LocalHost::new([7; 16], 1)
+}
+
+/// What becomes of a request: `continue`, `hold`, or the answer's status.
+fn shown(step: &RequestStep<'_>) -> String {
+    match step {
+        RequestStep::Continue => "continue".to_owned(),
+        RequestStep::Hold => "hold".to_owned(),
+        RequestStep::Call(_) => "call".to_owned(),
+        #[cfg(feature = "takes")]
+        RequestStep::Take(take) => format!("take {}", take.tokens),
+        RequestStep::Answer(answer) => format!("{}", answer.status),
+    }
+}
+
+fn asked(engine: &mut Engine, open: &mut OpenRequest, site: &mut LocalHost, now: Time) -> String {
+    shown(&engine.request(open, &mut client(), site, now).step)
+}
+
+fn calls(effects: Vec<Effect>) -> Vec<SyncCall> {
+    let call = |effect| if let Effect::Call(call) = effect { Some(call) } else { None };
+    effects.into_iter().filter_map(call).collect()
+}
+
+fn logged(effects: &[Effect]) -> Vec<&str> {
+    effects
+        .iter()
+        .filter_map(|e| if let Effect::Log(_, text) = e { Some(text.as_str()) } else { None })
+        .collect()
+}
+
+/// A reply to the report in `call`; each key gets `allowance`.
+fn reply(call: &SyncCall, allowance: &Allowance, rule_set: u64) -> Vec<u8> {
+    let report = Report::decode(&call.body).expect("a report");
+    let grants = vec![*allowance; report.keys.len()];
+    let sequence = report.sequence;
+    Reply { sequence, pops: 1, settled: Settled::All, grants, rule_set, ..Reply::default() }.encode()
+}
+
+/// The call that the request of `open` is held for.
+fn waiting(engine: &mut Engine, open: &mut OpenRequest, site: &mut LocalHost) -> SyncCall {
+    match engine.request(open, &mut client(), site, T0).step {
+        RequestStep::Call(call) => call,
+        other => panic!("expected it to wait, found {}", shown(&other)),
+    }
+}
+
+/// What becomes of the request that waits for `call`, whose answer at `now` is this.
+fn answered(
+    engine: &mut Engine,
+    open: &mut OpenRequest,
+    call: &SyncCall,
+    answer: CallResult,
+    site: &mut LocalHost,
+    now: Time,
+) -> Result<String, SyncCall> {
+    let decided = engine.answer_request(open, (call.number, answer), &mut client(), site, now);
+    match decided.expect("it waited").step {
+        RequestStep::Call(call) => Err(call),
+        step => Ok(shown(&step)),
+    }
+}
+
+#[test]
+fn an_answer_to_a_call_that_is_not_under_way_changes_nothing() {
+    let mut site = site();
+    let (mut engine, _) = configured(r#""rate": "1/h", "burst": 2"#, true, &mut site);
+    let [call] = calls(engine.tick(&mut site, T0)).try_into().expect("a greeting");
+    let good = reply(&call, &Allowance::Warm, 0);
+    assert!(engine.answer(call.number + 1, Ok(good.clone()), &mut site, T0).is_empty());
+    assert_eq!(site.heard(), None);
+    engine.answer(call.number, Ok(good.clone()), &mut site, T0);
+    assert_eq!(site.heard(), Some(SyncContact { pops: 1, is_guess: false, at: T0 }));
+    // Once is enough.
+    engine.answer(call.number, Ok(good), &mut site, T0 + SECOND_NS);
+    assert_eq!(site.heard().map(|heard| heard.at), Some(T0));
+}
+
+#[test]
+fn trouble_is_logged_when_it_begins_and_when_it_ends() {
+    let mut site = site();
+    let (mut engine, _) = configured(r#""rate": "1/h""#, true, &mut site);
+    let mut log = Vec::new();
+    for (n, fails) in [(1, true), (2, true), (3, false), (4, false)] {
+        let now = T0 + n * INTERVAL_NS;
+        let [call] = calls(engine.tick(&mut site, now)).try_into().expect("a greeting");
+        let good = reply(&call, &Allowance::Warm, 0);
+        let answer = if fails { Err(Unread::Failed("no route".into())) } else { Ok(good) };
+        log.extend(logged(&engine.answer(call.number, answer, &mut site, now)).iter().map(|&s| s.to_owned()));
+    }
+    assert_eq!(log, ["no route; requests are decided locally until it works", "weir-sync answers again"]);
+}
+
+#[test]
+fn one_worker_greets_for_all() {
+    let mut site = site();
+    let [mut first, mut second] = [(); 2].map(|()| configured(r#""rate": "1/h""#, true, &mut site).0);
+    let greets = |engine: &mut Engine, site: &mut LocalHost, now| calls(engine.tick(site, now)).len();
+    assert_eq!(greets(&mut first, &mut site, T0), 1);
+    assert_eq!(greets(&mut second, &mut site, T0 + INTERVAL_NS / 2), 0);
+    assert_eq!(greets(&mut first, &mut site, T0 + INTERVAL_NS), 1);
+    // A clock that went back does not silence the POP until it has caught up.
+    assert_eq!(greets(&mut second, &mut site, Time::from_nanos(1)), 1);
+}
+
+#[test]
+fn a_pop_says_once_a_second_how_it_is() {
+    let mut site = site();
+    site.unix_ns = 1_700_000_000_000_000_000;
+    let [mut first, mut second] = [(); 2].map(|()| configured(r#""rate": "1/h""#, true, &mut site).0);
+    let mut says = |engine: &mut Engine, now| {
+        let [call] = calls(engine.tick(&mut site, now)).try_into().expect("a greeting");
+        Report::decode(&call.body).unwrap().status
+    };
+    let status = says(&mut first, T0).expect("at first");
+    assert_eq!((status.step, status.unix_ms, status.every_ms), (2, 1_700_000_000_000, 1_000));
+    assert_eq!((status.module.as_str(), status.rules.len()), (env!("CARGO_PKG_VERSION"), 0));
+    for quarter in 1..4 {
+        assert_eq!(says(&mut second, T0 + quarter * INTERVAL_NS), None);
+    }
+    assert!(says(&mut second, T0 + SECOND_NS).is_some(), "whichever worker greets");
+}
+
+#[test]
+fn every_rule_is_said_in_turn() {
+    let said = |turn, rules| reported_in_turn(turn, rules).collect::<Vec<_>>();
+    assert_eq!((said(7, 0), said(7, 2)), (vec![], vec![0, 1]));
+    // As often as the report says: several weir-syncs count by that what each of them hears of.
+    for (rules, turns) in [(64, 1), (65, 2), (100, 2), (129, 3), (1_000, 16)] {
+        for first in [0, 7, u64::MAX - 16] {
+            let mut times = vec![0; rules];
+            (first..first + turns).flat_map(|turn| said(turn, rules)).for_each(|at| times[at] += 1);
+            assert!(times.iter().all(|times| *times == 1), "{rules}: {times:?}");
+        }
+        assert!((0..turns).all(|turn| said(turn, rules).len() <= 64) && said(turns, rules) == said(0, rules));
+    }
+}
+
+#[test]
+fn a_worker_that_ends_leaves_its_keys_to_the_next() {
+    let mut site = site();
+    // A key that takes more than its even share is reported.
+    site.set_heard(&SyncContact { pops: 3, is_guess: false, at: T0 });
+    let (mut engine, _) = configured(r#""rate": "10/h", "burst": 10"#, true, &mut site);
+    for _ in 0..10 {
+        asked(&mut engine, &mut OpenRequest::new(1), &mut site, T0);
+    }
+    engine.leave(&mut site);
+    let (mut next, _) = configured(r#""rate": "10/h", "burst": 10"#, true, &mut site);
+    let [call] = calls(next.tick(&mut site, T0)).try_into().expect("a report");
+    let report = Report::decode(&call.body).expect("a report");
+    assert_eq!(report.keys.iter().map(|key| key.admitted).collect::<Vec<_>>(), [10]);
+    assert_eq!(site.take_parted(), None, "it is taken once");
+}
+
+#[test]
+fn a_held_request_goes_on_in_its_turn() {
+    let mut site = site();
+    let leaky = r#""algorithm": "leaky_bucket", "rate": "10/s", "queue": 2"#;
+    let (mut engine, effects) = configured(leaky, false, &mut site);
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::SetTimer(10))), "as often as turns come");
+    let told = [1, 2, 3, 4].map(|id| asked(&mut engine, &mut OpenRequest::new(id), &mut site, T0));
+    assert_eq!(told, ["continue", "hold", "hold", "429"]);
+    let resumed = |engine: &mut Engine, site: &mut LocalHost, ms: u64| -> Vec<u32> {
+        let effects = engine.tick(site, T0 + ms * 1_000_000);
+        effects.iter().filter_map(|e| if let Effect::Resume(id) = e { Some(*id) } else { None }).collect()
+    };
+    let turns = [99, 100, 200, 300].map(|ms| resumed(&mut engine, &mut site, ms));
+    assert_eq!(turns, [vec![], vec![2], vec![3], vec![]]);
+}
+
+#[test]
+fn a_request_that_only_asks_is_not_held() {
+    let mut site = site();
+    let leaky = r#""algorithm": "leaky_bucket", "rate": "10/s", "queue": 2"#;
+    let (mut engine, _) = configured(leaky, false, &mut site);
+    assert_eq!(asked(&mut engine, &mut OpenRequest::new(1), &mut site, T0), "continue");
+    for id in 2..9 {
+        engine.only_asks(true);
+        let mut open = OpenRequest::new(id);
+        assert_eq!(asked(&mut engine, &mut open, &mut site, T0), "continue");
+        engine.take_back(&mut open, &mut site, T0);
+    }
+    engine.only_asks(false);
+    assert_eq!(asked(&mut engine, &mut OpenRequest::new(9), &mut site, T0), "hold");
+    let effects = engine.tick(&mut site, T0 + SECOND_NS);
+    let resumed = effects.iter().filter_map(|e| if let Effect::Resume(id) = e { Some(*id) } else { None });
+    assert_eq!(resumed.collect::<Vec<_>>(), [9]);
+}
+
+#[test]
+fn what_a_worker_has_not_reported_is_reported_when_it_parts() {
+    let mut site = site();
+    site.set_heard(&SyncContact { pops: 3, is_guess: false, at: T0 });
+    let (mut engine, _) = configured(r#""rate": "10/h", "burst": 10"#, true, &mut site);
+    let admitted = |calls: Vec<SyncCall>| -> Vec<u64> {
+        let report = |call: SyncCall| Report::decode(&call.body).expect("a report");
+        calls.into_iter().flat_map(|call| report(call).keys).map(|key| key.admitted).collect()
+    };
+    for _ in 0..6 {
+        asked(&mut engine, &mut OpenRequest::new(1), &mut site, T0);
+    }
+    // A warm key is not due for two seconds, and one that four reports under way have said is in no further one.
+    let [call] = calls(engine.tick(&mut site, T0)).try_into().expect("a report");
+    engine.answer(call.number, Ok(reply(&call, &Allowance::Warm, 0)), &mut site, T0);
+    asked(&mut engine, &mut OpenRequest::new(1), &mut site, T0);
+    assert!(admitted(calls(engine.tick(&mut site, T0 + INTERVAL_NS))).is_empty());
+    assert_eq!(admitted(calls(engine.part(&mut site, T0 + INTERVAL_NS))), [7]);
+    assert_eq!(admitted(calls(engine.part(&mut site, T0 + INTERVAL_NS))), [7], "until it is answered");
+}
+
+#[test]
+fn nothing_is_held_where_no_timer_would_resume_it() {
+    let mut site = site();
+    let leaky = r#""algorithm": "leaky_bucket", "rate": "10/s", "queue": 2"#;
+    let (mut engine, _) = configured(leaky, false, &mut site);
+    engine.has_no_timer();
+    let told = [1, 2, 3, 4].map(|id| asked(&mut engine, &mut OpenRequest::new(id), &mut site, T0));
+    assert_eq!(told, ["continue", "continue", "continue", "429"]);
+}
+
+/// A request that is never answered costs what it reserved, and does not hold it for longer.
+#[test]
+fn what_was_reserved_is_charged_when_no_response_comes() {
+    let mut site = site();
+    let fields = r#""rate": "10/s", "burst": 100, "cost": {"after": {"header": "x-tokens"}, "reserve": 60}"#;
+    let (mut engine, _) = configured(fields, false, &mut site);
+    let (mut first, mut second) = (OpenRequest::new(1), OpenRequest::new(2));
+    assert_eq!(asked(&mut engine, &mut first, &mut site, T0), "continue");
+    let later = T0 + 9 * SECOND_NS;
+    assert_eq!(
+        asked(&mut engine, &mut second, &mut site, later),
+        "429",
+        "forty are left, and sixty are held"
+    );
+    engine.end(&mut first, &mut site, later);
+    assert!(first.is_done());
+    assert_eq!(asked(&mut engine, &mut second, &mut site, later + SECOND_NS), "429");
+    assert_eq!(
+        asked(&mut engine, &mut second, &mut site, later + 2 * SECOND_NS),
+        "continue",
+        "sixty are there"
+    );
+}

@@ -1,0 +1,181 @@
+//! A host's monotonic clock that steps back, as when a virtual machine is moved.
+//!
+//! Tests of I8.
+
+use super::*;
+use proptest::prelude::*;
+
+const STEP_NS: u64 = 300 * SECOND_NS;
+const MS: u64 = 1_000_000;
+
+/// What the host's clock reads `ns` after T0, behind by this much.
+fn read(ns: u64, behind_ns: u64) -> Time {
+    Time::from_nanos(T0.as_nanos() + ns - behind_ns)
+}
+
+fn passes(engine: &mut Engine, site: &mut LocalHost, now: Time) -> bool {
+    let mut open = OpenRequest::new(1);
+    let passed = asked(engine, &mut open, site, now) == "continue";
+    if passed {
+        engine.end(&mut open, site, now);
+    }
+    passed
+}
+
+/// Everything that is kept with a time: what was taken stays taken, and comes back when it would have come back.
+#[test]
+fn a_step_back_gives_nothing_and_holds_nothing_back() {
+    for (fields, back_ms) in [
+        (r#""rate": "10/s", "burst": 10"#, 100),
+        (r#""algorithm": "fixed_window", "rate": "10/s""#, 1_000),
+        (r#""algorithm": "sliding_window", "rate": "10/s""#, 2_000),
+        (r#""algorithm": "sliding_log", "rate": "10/s""#, 1_000),
+        (r#""algorithm": "leaky_bucket", "rate": "1/s""#, 1_000),
+        (r#""rate": "10/s", "burst": 10, "penalty": {"after": 2, "within": "1m", "deny_for": "3s"}"#, 3_000),
+    ] {
+        let mut site = site();
+        let mut engines = [0, 1].map(|_| configured(fields, false, &mut site).0);
+        while passes(&mut engines[0], &mut site, read(0, 0)) {}
+        assert!(!passes(&mut engines[1], &mut site, read(0, 0)), "{fields}");
+        for worker in [0, 1] {
+            assert!(!passes(&mut engines[worker], &mut site, read(MS, STEP_NS)), "at once: {fields}");
+        }
+        // What passed between the last reading and the step is lost.
+        let late = read((back_ms + 2) * MS, STEP_NS);
+        assert!(passes(&mut engines[1], &mut site, late), "{fields}");
+        let configuration = format!(r#"{{"rules": [{}]}}"#, rule(fields));
+        let begun = Engine::configure(configuration.as_bytes(), HostRules::default(), &mut site, late);
+        assert_eq!(
+            begun.expect("good rules").0.time(late),
+            engines[1].time(late),
+            "a new worker knows: {fields}"
+        );
+    }
+}
+
+#[test]
+fn out_of_touch_the_time_goes_on_too() {
+    let mut site = site();
+    let (mut engine, _) =
+        configured(r#""rate": "1/h", "burst": 2, "when_unsynced": "deny""#, true, &mut site);
+    let [call] = calls(engine.tick(&mut site, T0)).try_into().expect("a greeting");
+    engine.answer(call.number, Ok(reply(&call, &Allowance::Warm, 0)), &mut site, T0);
+    assert_eq!(
+        engine.connectivity(engine.time(read(MS, STEP_NS))),
+        Some(crate::fleet::connectivity::Connectivity::Fresh)
+    );
+    assert!(passes(&mut engine, &mut site, read(MS, STEP_NS)));
+    assert!(!passes(&mut engine, &mut site, read(100 * SECOND_NS, STEP_NS)), "its lease has ended");
+}
+
+#[test]
+fn a_clock_that_is_hardly_behind_has_not_stepped() {
+    let mut site = site();
+    let (mut engine, _) = configured(r#""rate": "10/s", "burst": 10"#, false, &mut site);
+    assert!(passes(&mut engine, &mut site, read(SECOND_NS, 0)));
+    assert!(passes(&mut engine, &mut site, read(SECOND_NS, 50 * MS)));
+    assert_eq!(engine.time(read(2 * SECOND_NS, 0)), read(2 * SECOND_NS, 0));
+}
+
+#[test]
+fn a_worker_that_rests_meanwhile_loses_no_time_and_a_clock_that_returns_gives_none() {
+    let mut site = site();
+    let mut engines = [0, 1].map(|_| configured(r#""rate": "1/s", "burst": 3"#, false, &mut site).0);
+    let admits =
+        |engine: &mut Engine, site: &mut LocalHost, now| (0..5).filter(|_| passes(engine, site, now)).count();
+    assert_eq!(admits(&mut engines[0], &mut site, read(0, 0)), 3);
+    assert_eq!(admits(&mut engines[0], &mut site, read(0, STEP_NS)), 0);
+    for worker in [1, 0] {
+        assert_eq!(admits(&mut engines[worker], &mut site, read(2 * SECOND_NS, STEP_NS)), 2 * worker);
+    }
+    assert_eq!(admits(&mut engines[0], &mut site, read(100 * SECOND_NS, STEP_NS)), 3, "after a long rest");
+    engines[1].tick(&mut site, read(100 * SECOND_NS, STEP_NS));
+    for worker in [1, 0] {
+        assert_eq!(admits(&mut engines[worker], &mut site, read(101 * SECOND_NS, 0)), 0, "it is back");
+    }
+    for worker in [1, 0] {
+        assert_eq!(admits(&mut engines[worker], &mut site, read(102 * SECOND_NS, 0)), worker, "and goes on");
+    }
+}
+
+/// The time between the last reading and the step back is not given when the clock returns.
+#[test]
+fn what_a_step_back_lost_stays_lost_when_the_clock_returns() {
+    let steps = [(0, 6, Some(10)), (0, 4, None), (0, 2, None), (0, 4, None), (0, 75, Some(0)), (0, 9, None)];
+    Workers::new()
+        .follow(&steps.map(|(worker, ms, back_s)| (worker, ms, back_s, 1)))
+        .expect("within the quota");
+}
+
+/// Three workers whose requests are held to burst and rate by the time that truly passes.
+struct Workers {
+    site: LocalHost,
+    engines: [Engine; 3],
+    ns: u64,
+    behind_ns: u64,
+    /// When the ideal bucket is full again.
+    full_at: u64,
+    /// When each worker last read the clock.
+    read_at: [u64; 3],
+}
+
+/// A worker, milliseconds until it acts, seconds by which the clock steps before that (less than 10: it returns), and
+/// whether the worker ticks, too (if 0).
+type Act = (usize, u64, Option<u64>, u8);
+
+impl Workers {
+    fn new() -> Self {
+        let mut site = site();
+        let engines = [0, 1, 2].map(|_| configured(r#""rate": "10/s", "burst": 5"#, true, &mut site).0);
+        Self { site, engines, ns: 0, behind_ns: 0, full_at: 0, read_at: [0; 3] }
+    }
+
+    fn follow(&mut self, acts: &[Act]) -> Result<(), String> {
+        for &(worker, ms, back_s, act) in acts {
+            // A tick is due once a second, and in between two steps.
+            let due = self.ns + ms * MS;
+            for resting in 0..self.engines.len() {
+                if back_s.is_some() || due - self.read_at[resting] > SECOND_NS {
+                    self.tick(resting);
+                }
+            }
+            self.ns = due;
+            self.behind_ns = match back_s {
+                Some(0..10) => 0,
+                Some(back) => (self.behind_ns + back * 5 * SECOND_NS).min(T0.as_nanos() + self.ns),
+                None => self.behind_ns,
+            };
+            if act == 0 {
+                self.tick(worker);
+            }
+            self.request(worker)?;
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self, worker: usize) {
+        self.engines[worker].tick(&mut self.site, read(self.ns, self.behind_ns));
+        self.read_at[worker] = self.ns;
+    }
+
+    fn request(&mut self, worker: usize) -> Result<(), String> {
+        self.read_at[worker] = self.ns;
+        if passes(&mut self.engines[worker], &mut self.site, read(self.ns, self.behind_ns)) {
+            self.full_at = self.ns.max(self.full_at) + SECOND_NS / 10;
+            if self.full_at > self.ns + SECOND_NS / 2 {
+                return Err(format!("too many at {}", self.ns));
+            }
+        }
+        Ok(())
+    }
+}
+
+proptest! {
+    /// I3 and I8, by the time that truly passes: steps of the clock at any moment, noticed by any worker first.
+    #[test]
+    fn workers_admit_no_more_than_burst_and_rate_whatever_steps_back(
+        acts in prop::collection::vec((0usize..3, 0u64..400, prop::option::weighted(0.05, 0u64..20), 0u8..8), 1..400),
+    ) {
+        prop_assert_eq!(Workers::new().follow(&acts), Ok(()));
+    }
+}

@@ -1,0 +1,164 @@
+//! One engine that reports for all workers of a program.
+
+use super::*;
+use weir_wire::messages::{AdmitRatio, Ban, Grant};
+
+const RULE: &str = r#""rate": "10/h", "burst": 10"#;
+
+/// The reporter, and two workers.
+struct Program {
+    reporter: Engine,
+    workers: [Engine; 2],
+    site: LocalHost,
+}
+
+impl Program {
+    fn of(fields: &str) -> Self {
+        let mut site = site();
+        let mut engine = || configured(fields, true, &mut site).0;
+        let (mut reporter, workers) = (engine(), [engine(), engine()]);
+        reporter.become_reporter();
+        Self { reporter, workers, site }
+    }
+
+    /// The same, once all have heard that the fleet has four POPs: keys are watched from an early time on.
+    fn among_four(fields: &str) -> Self {
+        let mut program = Self::of(fields);
+        for at in [T0, T0 + INTERVAL_NS] {
+            let [first, _] = program.tick(at);
+            let (call, report) = only(first);
+            program.answer(&call, &Reply { pops: 4, ..greeted(&report) }, at);
+        }
+        program
+    }
+
+    /// What becomes of requests at these workers.
+    fn ask<const N: usize>(&mut self, workers: [usize; N], now: Time) -> [String; N] {
+        workers.map(|worker| asked(&mut self.workers[worker], &mut OpenRequest::new(1), &mut self.site, now))
+    }
+
+    /// A tick of all: the calls of the reporter, and of the workers.
+    fn tick(&mut self, now: Time) -> [Vec<SyncCall>; 2] {
+        assert!(self.reporter.is_about_to_report());
+        for worker in &mut self.workers {
+            self.reporter.gather(worker, now);
+        }
+        let first = calls(self.reporter.tick(&mut self.site, now));
+        let others = self.workers.iter_mut().flat_map(|worker| calls(worker.tick(&mut self.site, now)));
+        [first, others.collect()]
+    }
+
+    /// The reporter's call is answered, and the workers hear of it.
+    fn answer(&mut self, call: &SyncCall, reply: &Reply, now: Time) {
+        self.reporter.answer(call.number, Ok(reply.encode()), &mut self.site, now);
+        let forgotten = self.reporter.take_forgotten();
+        for worker in &mut self.workers {
+            worker.forget_denials(&forgotten);
+        }
+    }
+}
+
+fn greeted(report: &Report) -> Reply {
+    Reply { sequence: report.sequence, pops: 1, settled: Settled::All, ..Reply::default() }
+}
+
+fn only(mut calls: Vec<SyncCall>) -> (SyncCall, Report) {
+    assert_eq!(calls.len(), 1, "{calls:?}");
+    let call = calls.remove(0);
+    let report = Report::decode(&call.body).expect("a report");
+    (call, report)
+}
+
+#[test]
+fn reports_of_one_pop_say_a_key_once() {
+    let mut program = Program::among_four(RULE);
+    program.ask([0, 0, 0, 0, 0, 1, 1, 1], T0);
+    let [first, others] = program.tick(T0 + 2 * INTERVAL_NS);
+    let (call, report) = only(first);
+    let [key] = &report.keys[..] else { panic!("one key: {report:?}") };
+    assert_eq!(key.admitted, 8, "what both workers admitted");
+    let asked = key.asked;
+    assert!(others.is_empty(), "workers have nothing to say: {others:?}");
+
+    let grant = Grant { ratio: AdmitRatio::ONE, level_milli: 2_000, burst: 10, parts: 1, lease_ms: 10_000 };
+    let hot = Reply { pops: 4, grants: vec![Allowance::Hot(grant)], ..greeted(&report) };
+    program.answer(&call, &hot, T0 + 2 * INTERVAL_NS);
+    program.ask([1, 0, 1], T0 + 2 * INTERVAL_NS);
+    let [first, others] = program.tick(T0 + 3 * INTERVAL_NS);
+    let (_, report) = only(first);
+    assert_eq!(
+        (report.keys[0].admitted, report.keys[0].asked, report.keys[0].asked_recently),
+        (10, asked + 3, 3)
+    );
+    assert!(others.is_empty(), "{others:?}");
+}
+
+#[test]
+fn what_the_reporter_hears_of_a_key_ends_its_denials_at_every_worker() {
+    let mut program = Program::of(r#""rate": "1/h", "burst": 2"#);
+    assert_eq!(program.ask([0, 0, 0, 1], T0), ["continue", "continue", "429", "429"]);
+    let [first, _] = program.tick(T0);
+    let (call, report) = only(first);
+    let ban = Ban { rule: 0, value: report.keys[0].value.clone(), for_ms: 0 };
+    let grants = vec![Allowance::Warm];
+    let reset = Reply { grants, rules: vec!["r".into()], bans: vec![ban], ..greeted(&report) };
+    program.answer(&call, &reset, T0);
+    assert_eq!(program.ask([0, 1, 0, 1], T0), ["continue", "continue", "429", "429"], "it was reset");
+}
+
+#[test]
+fn the_keys_of_strict_rules_stay_with_their_workers() {
+    let mut program = Program::of(STRICT);
+    let mut open = OpenRequest::new(1);
+    let call = waiting(&mut program.workers[0], &mut open, &mut program.site);
+    let lease = Allowance::Leased(weir_wire::messages::Leased::of(2, 60_000));
+    let drawn = Ok(reply(&call, &lease, 0));
+    let worker = &mut program.workers[0];
+    assert_eq!(
+        answered(worker, &mut open, &call, drawn, &mut program.site, T0).ok().as_deref(),
+        Some("continue")
+    );
+    let [first, others] = program.tick(T0 + 10 * INTERVAL_NS);
+    assert!(only(first).1.keys.is_empty(), "a greeting");
+    assert_eq!(only(others).1.keys.len(), 1, "it gives back what it did not spend");
+}
+
+#[test]
+fn a_key_that_was_banned_at_a_worker_is_told_once() {
+    let mut program = Program::of(
+        r#""rate": "1/h", "burst": 1, "penalty": {"after": 1, "within": "1m", "deny_for": "1h"}"#,
+    );
+    assert_eq!(program.ask([0, 0, 1], T0), ["continue", "429", "429"]);
+    let [first, others] = program.tick(T0);
+    assert_eq!(only(first).1.bans.len(), 1);
+    assert!(others.is_empty(), "{others:?}");
+}
+
+#[test]
+fn a_worker_whose_rules_are_not_those_of_the_reporter_hands_over_what_is_the_same_rule() {
+    let mut program = Program::among_four(RULE);
+    let rules = format!(
+        r#"{{"rules": [{{"name": "new", "key": ["client_address"], "rate": "9/h"}}, {}]}}"#,
+        rule(RULE)
+    );
+    let rules = weir_rules::document::parse(rules.as_bytes()).expect("good rules");
+    program.reporter.limiter.replace_rules(rules);
+    program.ask([0, 0, 0, 0, 0, 0, 1, 1], T0);
+    let [first, others] = program.tick(T0 + 2 * INTERVAL_NS);
+    let report = only(first).1;
+    assert_eq!((report.rules[0].name.as_str(), report.keys[0].admitted), ("r", 8));
+    assert!(others.is_empty(), "{others:?}");
+}
+
+#[test]
+fn workers_take_the_rules_that_one_has_read() {
+    let mut program = Program::of(RULE);
+    let shares = |one: &Engine, other: &Engine| core::ptr::eq(one.rules(), other.rules());
+    let config =
+        weir_rules::config::PluginConfig::parse(format!(r#"{{"rules": [{}]}}"#, rule(RULE)).as_bytes());
+    let config = config.expect("a good configuration");
+    let begin =
+        |site: &mut LocalHost| Engine::begin(config.clone(), HostRules::default(), site, T0).expect("good").0;
+    let [one, other] = [begin(&mut program.site), begin(&mut program.site)];
+    assert!(shares(&one, &other), "read once");
+}

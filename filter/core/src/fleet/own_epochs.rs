@@ -1,0 +1,149 @@
+//! Epochs that one request acquired for itself alone, because its slot has no room for its key, or because
+//! its cost is known only at its end.
+//!
+//! The request holds its epoch until it ends. Reports renew the lease of its tokens meanwhile, and count none
+//! of them as spent. After the end, a report states the cost; the budget gets back the rest, or is debited
+//! for the difference. That is repeated until a reply confirms it or the lease has ended. Once the lease has
+//! ended, the budget counts exactly the acquired tokens as spent. So a worker that traps costs the tokens
+//! that its requests had acquired.
+
+use super::acquired::OwnEpoch;
+use super::exchange::SyncState;
+use super::report_builder::{KeyContents, ReportBuilder, ReportedKey};
+use crate::RuleIndex;
+use crate::counters::CountedEvent;
+use crate::limiter::Limiter;
+use crate::table::EntryPlace;
+use crate::table::slot::{Cold, Tag, Watched};
+use weir_rules::Rule;
+use weir_wire::messages::{Allowance, HeldEpoch, KEYS_MAX};
+use weir_wire::refill_policy::RefillPolicy;
+use weir_wire::time::{SECOND_NS, Time};
+
+/// Most epochs of a worker that requests hold or whose end is not confirmed. Tokens acquired beyond that
+/// count as spent.
+pub const OWN_MAX: usize = 2_048;
+/// Most of these epochs that one call for tokens names.
+const SAID_MAX: usize = KEYS_MAX / 2;
+/// Lease that a report asks for while a request goes on, in milliseconds. It is renewed when half of that is
+/// left.
+const HOLD_MS: u32 = 60_000;
+const RENEWED_NS: u64 = 30 * SECOND_NS;
+/// Delay before a cost that the budget could not take yet is reported again, in nanoseconds.
+const WAITS_NS: u64 = 5 * SECOND_NS;
+
+impl Limiter {
+    /// True if requests under this rule acquire tokens for themselves and hold them, because their cost is
+    /// known only at the end.
+    pub(crate) fn reserves(&self, rule: RuleIndex) -> bool {
+        let may = |rule: &Rule| rule.sharing.strict && rule.sharing.refill_policy != RefillPolicy::Queue;
+        self.rule(rule).is_some_and(|rule| may(rule) && (self.is_reserving || rule.after.is_some()))
+    }
+
+    /// The epoch that the current request acquired for itself under the key `tag`.
+    pub(crate) fn drawn_for(&self, tag: Tag) -> Option<u32> {
+        self.in_hand
+            .iter()
+            .find(|in_hand| in_hand.tag == tag && in_hand.tokens > 0)
+            .map(|drawn| drawn.told.epoch)
+    }
+
+    /// Keeps an epoch, to name it in reports. Drops it if there are [`OWN_MAX`].
+    pub(crate) fn keep_own(&mut self, own: OwnEpoch) {
+        if self.own.len() < OWN_MAX {
+            self.own.push(own);
+        }
+    }
+
+    /// Records the cost of the request that holds `epoch`. If its lease has ended, the acquired tokens stay
+    /// spent.
+    pub(crate) fn settle_own(&mut self, epoch: u32, cost: u32) {
+        match self.own.iter_mut().find(|own| own.epoch == epoch) {
+            Some(own) => (own.cost, own.said) = (Some(cost), 0),
+            None => self.counters.add(CountedEvent::Uncharged, 1),
+        }
+    }
+
+    /// Adds epochs that have ended to `saying`; in a report, also those whose leases must be renewed. A call
+    /// for tokens can give back, but not state that more was spent.
+    pub(crate) fn report_own_epochs(&mut self, saying: &mut ReportBuilder, is_draw: bool, now: Time) {
+        let mut lost = 0;
+        self.own.retain(|own| {
+            let is_lost = own.until <= now && own.cost.is_some_and(|cost| cost != own.tokens);
+            lost += u32::from(is_lost);
+            now < own.until
+        });
+        self.counters.add(CountedEvent::Uncharged, lost);
+        let most = if is_draw { SAID_MAX } else { KEYS_MAX };
+        let Some(next) = self.exchange.as_ref().map(SyncState::next_sequence) else { return };
+        for at in 0..self.own.len() {
+            if saying.len() >= most {
+                break;
+            }
+            let Some(own) = self.own.get(at).copied() else { break };
+            let is_beyond = own.cost.is_some_and(|cost| cost > own.tokens);
+            let is_due = match own.cost {
+                Some(_) => own.again_at <= now && !(is_draw && is_beyond),
+                None => !is_draw && own.until.nanos_since(now) < RENEWED_NS,
+            };
+            let is_said =
+                || self.exchange.as_ref().is_some_and(|exchange| exchange.calls.get(own.said).is_some());
+            if !is_due || is_said() {
+                continue;
+            }
+            let Some(unheard) = self.unheard(own.rule) else { continue };
+            let (admitted, ahead) = own.cost.map_or((0, own.tokens), |cost| (cost, 0));
+            let begun = Watched::begin(&Cold::NEW, &unheard, 0, now);
+            let watched = Watched { epoch: own.epoch, admitted, charged: admitted, ..begun };
+            let nowhere = EntryPlace { tag: Tag::from_bits(0), slot: 0 };
+            let told = ReportedKey {
+                epoch: own.epoch,
+                is_unplaced: true,
+                ..ReportedKey::of(nowhere, RuleIndex::NONE, now)
+            };
+            let key = saying.len();
+            saying.add(
+                own.rule,
+                told,
+                &KeyContents { value: own.value.as_bytes(), watched: &watched, missing: 0, ahead },
+                now,
+            );
+            // An epoch that only gives back needs no statement about its request.
+            if let (false, true, Ok(key)) = (is_draw, own.cost.is_none() || is_beyond, u16::try_from(key)) {
+                saying.held.push(HeldEpoch { key, for_ms: if ahead > 0 { HOLD_MS } else { 0 } });
+            }
+            if let Some(own) = self.own.get_mut(at) {
+                own.said = next;
+            }
+        }
+    }
+
+    /// Applies the reply to what call `number`, sent at `sent_at`, reported about `epoch`. A lease in the
+    /// reply means that the epoch goes on, or that its cost has to wait.
+    pub(crate) fn observe_own_epoch(
+        &mut self,
+        epoch: u32,
+        number: u64,
+        allowance: &Allowance,
+        sent_at: Time,
+    ) {
+        let is_it = |own: &OwnEpoch| own.epoch == epoch && own.said == number;
+        let Some(at) = self.own.iter().position(is_it) else { return };
+        let lease_ms = if let Allowance::Leased(leased) = allowance { leased.lease_ms } else { 0 };
+        match self.own.get_mut(at).filter(|_| lease_ms > 0) {
+            Some(own) => {
+                own.until = own.until.max(sent_at + u64::from(lease_ms) * 1_000_000);
+                if own.cost.is_some() {
+                    own.again_at = sent_at + WAITS_NS;
+                }
+            }
+            // The budget has closed the epoch.
+            None => drop(self.own.swap_remove(at)),
+        }
+    }
+
+    /// Gives the rules of these epochs the indices from `to`, and drops epochs of rules without one.
+    pub(crate) fn renumber_own(&mut self, to: impl Fn(RuleIndex) -> Option<RuleIndex>) {
+        self.own.retain_mut(|own| to(own.rule).map(|rule| own.rule = rule).is_some());
+    }
+}

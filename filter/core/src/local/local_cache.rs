@@ -1,0 +1,185 @@
+//! The local cache: refusals of keys that cannot have a token yet. Each is valid for half a second at most.
+//!
+//! With it, a flood from one key costs a table look-up only when a token may have come. It is a fixed array
+//! of pairs. Of two keys with the same place, the refusal that expires first is replaced, which only costs
+//! look-ups.
+
+use alloc::vec::Vec;
+
+use crate::table::slot::Tag;
+use weir_wire::time::{SECOND_NS, Time};
+
+/// Most keys in the cache.
+const KEYS: usize = 4_096;
+/// Longest validity of a refusal, in nanoseconds. A change that this worker does not see, such as a reset by
+/// another, is missed no longer than this.
+const BELIEVED_NS_MAX: u64 = SECOND_NS / 2;
+
+/// A refusal of a key, for requests of this cost or more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Denial {
+    /// Cost of the refused request. A cheaper one may fit sooner.
+    pub(crate) cost: u32,
+    /// True if the key is banned.
+    pub(crate) is_ban: bool,
+    /// Time at which that many tokens are there.
+    pub(crate) until: Time,
+}
+
+impl Denial {
+    /// A ban that ends at `until`.
+    pub(crate) const fn ban(until: Time) -> Self {
+        Self { cost: 1, is_ban: true, until }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Remembered {
+    tag: u64,
+    believed_until: Time,
+    denial: Denial,
+}
+
+pub(crate) struct LocalCache {
+    entries: Vec<Remembered>,
+    /// The latest `believed_until` of all refusals.
+    believed_until: Time,
+    /// Keys whose refusals were dropped, if that is recorded; at most [`KEYS`].
+    forgotten: Option<Vec<Tag>>,
+}
+
+impl LocalCache {
+    pub(crate) fn new() -> Self {
+        let denial = Denial { cost: 0, is_ban: false, until: Time::ZERO };
+        let nobody = Remembered { tag: 0, believed_until: Time::ZERO, denial };
+        Self { entries: alloc::vec![nobody; KEYS], believed_until: Time::ZERO, forgotten: None }
+    }
+
+    /// True if any refusal may be in force at `now`.
+    pub(crate) fn is_worth_asking(&self, now: Time) -> bool {
+        now < self.believed_until
+    }
+
+    /// The refusal in force at `now` for a request of `tag` that costs `cost`.
+    pub(crate) fn get(&self, tag: Tag, cost: u32, now: Time) -> Option<Denial> {
+        let same =
+            self.pair(tag).iter().filter(|entry| entry.tag == tag.bits() && now < entry.believed_until);
+        same.map(|entry| entry.denial).find(|denial| cost >= denial.cost)
+    }
+
+    /// Drops the refusals of `tag`, whose bucket has changed.
+    pub(crate) fn forget(&mut self, tag: Tag) {
+        for entry in self.pair_mut(tag).iter_mut().filter(|entry| entry.tag == tag.bits()) {
+            entry.believed_until = Time::ZERO;
+        }
+        if let Some(forgotten) = self.forgotten.as_mut().filter(|forgotten| forgotten.len() < KEYS) {
+            forgotten.push(tag);
+        }
+    }
+
+    /// Starts to record the keys whose refusals are dropped.
+    pub(crate) fn record_forgotten(&mut self) {
+        self.forgotten = Some(Vec::new());
+    }
+
+    /// Takes the recorded keys. If there were more than [`KEYS`], refusals of the rest expire within half a
+    /// second.
+    pub(crate) fn take_forgotten(&mut self) -> Vec<Tag> {
+        self.forgotten.as_mut().map(core::mem::take).unwrap_or_default()
+    }
+
+    /// Drops all refusals, because other rules are in force.
+    pub(crate) fn clear(&mut self) {
+        self.entries.iter_mut().for_each(|entry| (entry.tag, entry.believed_until) = (0, Time::ZERO));
+    }
+
+    pub(crate) fn remember(&mut self, tag: Tag, denial: Denial, now: Time) {
+        let believed_until = denial.until.min(now + BELIEVED_NS_MAX);
+        self.believed_until = self.believed_until.max(believed_until);
+        let place =
+            self.pair_mut(tag).iter_mut().min_by_key(|entry| (entry.tag != tag.bits(), entry.believed_until));
+        if let Some(place) = place {
+            *place = Remembered { tag: tag.bits(), believed_until, denial };
+        }
+    }
+
+    fn pair(&self, tag: Tag) -> &[Remembered] {
+        let at = place(tag);
+        self.entries.get(at..at + 2).unwrap_or_default()
+    }
+
+    fn pair_mut(&mut self, tag: Tag) -> &mut [Remembered] {
+        let at = place(tag);
+        self.entries.get_mut(at..at + 2).unwrap_or_default()
+    }
+}
+
+/// Index of the pair for `tag`. Tags are hashes, so their low bits will do.
+fn place(tag: Tag) -> usize {
+    #[allow(clippy::cast_possible_truncation, reason = "the low bits are as good as any")]
+    let low = tag.bits() as usize;
+    (low % KEYS) & !1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T0: Time = Time::from_nanos(SECOND_NS);
+
+    fn denial(ns: u64) -> Denial {
+        Denial { cost: 1, is_ban: false, until: T0 + ns }
+    }
+
+    // I3
+    #[test]
+    fn denies_until_a_token_comes_and_not_a_nanosecond_longer() {
+        let mut cache = LocalCache::new();
+        let tag = Tag::of_key(9, 0);
+        assert!(!cache.is_worth_asking(Time::ZERO));
+        cache.remember(tag, denial(100), T0);
+        cache.remember(Tag::of_key(8, 0), denial(50), T0);
+        assert_eq!(cache.get(tag, 1, T0 + 99), Some(denial(100)));
+        assert_eq!(cache.get(tag, 1, T0 + 100), None);
+        assert_eq!([99, 100].map(|ns| cache.is_worth_asking(T0 + ns)), [true, false]);
+    }
+
+    #[test]
+    fn believes_nothing_for_longer_than_half_a_second() {
+        let mut cache = LocalCache::new();
+        let tag = Tag::of_key(9, 0);
+        cache.remember(tag, denial(3_600 * SECOND_NS), T0);
+        assert!(cache.get(tag, 1, T0 + (SECOND_NS / 2 - 1)).is_some());
+        assert_eq!(cache.get(tag, 1, T0 + SECOND_NS / 2), None);
+    }
+
+    #[test]
+    fn keys_that_meet_displace_and_never_answer_for_each_other() {
+        let mut cache = LocalCache::new();
+        let [a, b, c] = [5, 5 + KEYS as u64, 4 + 2 * KEYS as u64].map(|tag| Tag::of_key(tag, 0));
+        cache.remember(a, denial(100), T0);
+        assert_eq!(cache.get(b, 1, T0), None);
+        cache.remember(b, denial(200), T0);
+        assert!(cache.get(a, 1, T0).is_some() && cache.get(b, 1, T0).is_some(), "two have room");
+        cache.remember(c, denial(100), T0);
+        assert_eq!([a, b, c].map(|tag| cache.get(tag, 1, T0).is_some()), [false, true, true]);
+    }
+
+    #[test]
+    fn a_key_that_is_forgotten_is_asked_about_again() {
+        let (mut cache, tag, other) = (LocalCache::new(), Tag::of_key(9, 0), Tag::of_key(8, 0));
+        cache.remember(tag, denial(100), T0);
+        cache.remember(other, denial(100), T0);
+        cache.forget(tag);
+        assert_eq!((cache.get(tag, 1, T0), cache.get(other, 1, T0)), (None, Some(denial(100))));
+        cache.clear();
+        assert_eq!(cache.get(other, 1, T0), None);
+    }
+
+    #[test]
+    fn a_denial_says_nothing_of_what_costs_less() {
+        let (mut cache, tag) = (LocalCache::new(), Tag::of_key(9, 0));
+        cache.remember(tag, Denial { cost: 5, ..denial(100) }, T0);
+        assert_eq!([4, 5, 6].map(|cost| cache.get(tag, cost, T0).is_some()), [false, true, true]);
+    }
+}

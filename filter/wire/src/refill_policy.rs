@@ -1,0 +1,131 @@
+//! Refill policies of a budget.
+
+use serde::{Deserialize, Serialize};
+
+use crate::calendar::{Calendar, LENGTH_S_MAX};
+use crate::quota::TOKENS_MAX;
+
+/// Maximum number of tokens of a budget that records each of them.
+pub const LOG_MAX: u32 = 1_000;
+
+/// Time before the end of its lease at which a POP returns unused tokens of a window's count, if no requests
+/// ask for them, in seconds.
+pub const GIVEN_BACK_S: u64 = 30;
+
+/// Refill policy of a budget. All policies but `Steady` need a strict rule: the fleet counts the tokens that
+/// it has debited, not those that POPs report later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum RefillPolicy {
+    /// Continuous: at the quota's rate, up to its burst, like a token bucket.
+    #[default]
+    Continuous,
+    /// Window: all tokens return when a window ends, and none before.
+    Window(Calendar),
+    /// Like `Window`, but tokens taken in the previous window still count, weighted by the part of it that a
+    /// window ending now would cover. All windows have the same length.
+    Sliding(Calendar),
+    /// Log: each token returns this number of seconds after it was spent, 1 to [`LENGTH_S_MAX`]. The budget
+    /// records every token, so it has at most [`LOG_MAX`].
+    Log(u32),
+    /// In flight: each place returns when its request ends, and at the latest after this number of seconds, 1
+    /// to [`LENGTH_S_MAX`]. A POP reports a place that it gives back as spent.
+    InFlight(u32),
+    /// Queue: at the quota's rate, but a token is a turn, which comes when the turns before it are over.
+    /// Acquiring gives all that a request wants or nothing, with the time of the turn. It spends the turn at
+    /// once; nothing is leased ahead.
+    Queue,
+}
+
+impl RefillPolicy {
+    /// The calendar of the windows; `None` for policies without windows.
+    pub const fn windows(self) -> Option<Calendar> {
+        match self {
+            Self::Window(calendar) | Self::Sliding(calendar) => Some(calendar),
+            Self::Continuous | Self::Log(_) | Self::InFlight(_) | Self::Queue => None,
+        }
+    }
+
+    /// True if tokens return at the quota's rate.
+    pub const fn is_by_rate(self) -> bool {
+        matches!(self, Self::Continuous | Self::Queue)
+    }
+
+    /// True if no token returns before a window ends.
+    pub const fn is_window(self) -> bool {
+        matches!(self, Self::Window(_))
+    }
+
+    /// Time for which a spent token counts, in microseconds; `None` unless each token returns by itself.
+    pub const fn counts_us(self) -> Option<u64> {
+        match self {
+            Self::Log(length_s) => Some(length_s as u64 * 1_000_000),
+            Self::InFlight(_) => Some(0),
+            Self::Continuous | Self::Window(_) | Self::Sliding(_) | Self::Queue => None,
+        }
+    }
+
+    /// Maximum time for which a request in flight counts, in microseconds; 0 for the other policies.
+    pub const fn expires_us(self) -> u64 {
+        if let Self::InFlight(expires_s) = self { expires_s as u64 * 1_000_000 } else { 0 }
+    }
+
+    /// Maximum number of tokens of a budget with this policy.
+    pub const fn tokens_max(self) -> u32 {
+        if let Self::Log(_) = self { LOG_MAX } else { TOKENS_MAX }
+    }
+
+    /// True if all parameters are within their bounds.
+    pub fn is_valid(self) -> bool {
+        match self {
+            Self::Continuous | Self::Queue => true,
+            Self::Window(calendar) => calendar.is_valid(),
+            Self::Sliding(calendar) => calendar.is_valid() && calendar.even().is_some(),
+            Self::Log(length_s) | Self::InFlight(length_s) => length_s > 0 && length_s <= LENGTH_S_MAX,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_slides_has_windows_of_one_length() {
+        for (_, calendar) in Calendar::NAMED {
+            assert!(RefillPolicy::Window(calendar).is_valid());
+            assert_eq!(RefillPolicy::Sliding(calendar).is_valid(), calendar != Calendar::Month);
+        }
+        assert!(!RefillPolicy::Sliding(Calendar::every(5, 5)).is_valid());
+    }
+
+    #[test]
+    fn a_log_is_some_time_long_and_at_most_as_long_as_a_window() {
+        for refill_policy in [RefillPolicy::Log, RefillPolicy::InFlight] {
+            let is_valid = |length_s| refill_policy(length_s).is_valid();
+            assert_eq!([0, 1, LENGTH_S_MAX, LENGTH_S_MAX + 1].map(is_valid), [false, true, true, false]);
+        }
+    }
+
+    #[test]
+    fn what_is_no_law_is_not_read_as_one() {
+        for bytes in [&[6, 0][..], &[3], &[4], &[1, 4, 0], &[2, 2, 10], &[2], &[]] {
+            assert!(postcard::from_bytes::<RefillPolicy>(bytes).is_err(), "{bytes:?}");
+        }
+    }
+
+    /// Version 5 of the messages has the first of these only, as an option of a calendar.
+    #[test]
+    fn the_first_laws_are_written_as_version_5_writes_them() {
+        let bytes = |refill_policy: RefillPolicy| postcard::to_allocvec(&refill_policy).unwrap();
+        assert_eq!(bytes(RefillPolicy::Continuous), postcard::to_allocvec(&None::<Calendar>).unwrap());
+        for (n, calendar) in [(0, Calendar::Day), (1, Calendar::Month)] {
+            assert_eq!(bytes(RefillPolicy::Window(calendar)), [1, n]);
+        }
+        assert_eq!(
+            bytes(RefillPolicy::Window(Calendar::every(10, 0)))[..2],
+            [1, 2],
+            "and one that it does not know"
+        );
+        assert_eq!(bytes(RefillPolicy::Sliding(Calendar::Day))[0], 2);
+    }
+}

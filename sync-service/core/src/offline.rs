@@ -1,0 +1,332 @@
+//! Offline mode: without the store, a region continues by itself with its own share of every quota.
+//!
+//! The share is (POPs that report here) / (POPs of the fleet, as last known), so that regions which cannot
+//! reach each other admit one quota together. Each key gets a local [`Budget`] of that share. It starts from
+//! the last account of the store: a deficit in nanoseconds of refill is the same fraction of a budget of any
+//! size. It is charged with the same cumulative counts as the store's budget would be: everything that no reply
+//! has confirmed. So several weir-syncs that receive reports of the same POPs arrive at the same level.
+//!
+//! The store misses nothing that is charged here: it stays unconfirmed, so the next report that reaches the
+//! store brings all of it, and the local budget is dropped. A store may be out of reach for some keys only (a
+//! node of a cluster is down); then each of these keys is offline by itself.
+
+use alloc::vec::Vec;
+
+use weir_wire::quota::{FILL_NS_MAX, Quota};
+use weir_wire::sharing::Sharing;
+use weir_wire::time::Time;
+
+use crate::bounded::BoundedMap;
+use crate::budget::{Account, Budget, BudgetId, Charge, Count, Demand};
+use crate::plan::PlanEntry;
+use crate::unfilled::LastState;
+
+/// Maximum span of a first charge to a local budget, in microseconds. A report may contain everything that the
+/// store has not confirmed. A local budget that sees a bucket for the first time charges only the part admitted
+/// within this span; the store charges all of it.
+const SPAN_US_MAX: u64 = 1_000_000;
+/// Initial clock of a budget without a known account, in microseconds.
+const CLOCK_BEGINS_US: u64 = 1 << 50;
+/// Source of a local budget's opening charge; no POP has this name.
+const NOBODY: &str = "";
+
+/// A region's fraction of the fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    here: u32,
+    fleet: u32,
+    is_guess: bool,
+}
+
+impl Share {
+    /// Share of `here` POPs in a fleet of `fleet`, at least one POP and at most all.
+    pub fn new(here: u32, fleet: u32) -> Self {
+        let here = here.max(1);
+        Self { here, fleet: fleet.max(here), is_guess: false }
+    }
+
+    /// Share of `here` POPs in a fleet of unknown size: assumes that they are all.
+    pub fn guess(here: u32) -> Self {
+        Self { is_guess: true, ..Self::new(here, here) }
+    }
+
+    /// True if the size of the fleet is unknown.
+    pub fn is_guess(self) -> bool {
+        self.is_guess
+    }
+
+    /// Number of POPs in the fleet.
+    pub fn fleet(self) -> u32 {
+        self.fleet
+    }
+
+    /// Share of `quota`: rate and burst rounded down, but a burst of at least one token, and no slower than the
+    /// slowest bucket.
+    pub fn of(self, quota: Quota) -> Quota {
+        let (here, fleet) = (u64::from(self.here), u64::from(self.fleet));
+        let burst = (u64::from(quota.burst()) * here / fleet).max(1);
+        let token_ns = (u128::from(quota.token_ns()) * u128::from(fleet)).div_ceil(u128::from(here));
+        let token_ns = u64::try_from(token_ns).unwrap_or(u64::MAX).min(FILL_NS_MAX / burst);
+        let burst = u32::try_from(burst).unwrap_or(quota.burst());
+        Quota::from_token_ns(token_ns, burst).unwrap_or(quota)
+    }
+
+    /// Sharing of the region's share of `quota`. While the region is offline, no region has a floor.
+    pub fn of_sharing(self, sharing: &Sharing, quota: Quota) -> Sharing {
+        let local_burst = sharing.local_burst.min(self.of(quota).burst());
+        Sharing {
+            strict: sharing.strict,
+            local_burst,
+            floors: Vec::new(),
+            refill_policy: sharing.refill_policy,
+        }
+    }
+}
+
+/// Local budgets of a region that is offline. For a key without room, each report is judged by itself, from the
+/// last account and the POP's unconfirmed counts.
+#[derive(Debug, Default)]
+pub struct OfflineBudgets {
+    budgets: BoundedMap<Local>,
+}
+
+impl OfflineBudgets {
+    /// Creates an empty set for at most `budgets_max` budgets.
+    pub fn with_budgets_max(budgets_max: usize) -> Self {
+        Self { budgets: BoundedMap::new(budgets_max) }
+    }
+
+    /// Charges `entry` of `pop` to the local budget in the name of `member`. `last` is the last account that
+    /// the store returned for the budget; the entry's quota is the share.
+    pub fn charge(
+        &mut self,
+        now: Time,
+        entry: &PlanEntry,
+        last: Option<LastState>,
+        member: &str,
+        pop: &str,
+    ) -> Account {
+        let begin = || Local::after(last, entry, member);
+        let is_needed = |local: &Local| local.budget.expires_us() > local.clock_us(now);
+        match self.budgets.get_or_insert(now, &entry.id, begin, is_needed) {
+            Some(local) => local.charge(now, entry, member, pop),
+            None => begin().charge(now, entry, member, pop),
+        }
+    }
+
+    /// Returns the account of `entry` of `pop` computed from `last` alone. Charges nothing.
+    pub fn evaluate(
+        &self,
+        now: Time,
+        entry: &PlanEntry,
+        last: Option<LastState>,
+        member: &str,
+        pop: &str,
+    ) -> Account {
+        Local::after(last, entry, member).charge(now, entry, member, pop)
+    }
+
+    /// Drops the local budget, because the store has charged everything that was charged here.
+    pub fn end(&mut self, id: &BudgetId) {
+        self.budgets.remove(id);
+    }
+
+    /// Number of local budgets.
+    pub fn budgets_len(&self) -> usize {
+        self.budgets.len()
+    }
+}
+
+/// A budget with a clock of its own.
+#[derive(Debug, Default)]
+struct Local {
+    budget: Budget,
+    /// Time at which the budget's clock showed `shown_us`.
+    at: Time,
+    shown_us: u64,
+    /// Time of the account that it started from.
+    since: Option<Time>,
+}
+
+impl Local {
+    /// Creates a budget from its last known account, or a full one.
+    fn after(last: Option<LastState>, entry: &PlanEntry, member: &str) -> Self {
+        last.map_or_else(Self::full, |last| Self::begin(entry, last, member))
+    }
+
+    /// Creates a full budget that has been full since long ago, as a report may cover the time before this
+    /// process started.
+    fn full() -> Self {
+        Self { shown_us: CLOCK_BEGINS_US, ..Self::default() }
+    }
+
+    /// Creates a budget with the deficit of `last`, in tokens of the entry's quota.
+    ///
+    /// The deficit is charged at the budget's time zero, rounded up to whole tokens; then the clock is advanced
+    /// by the refill that the rounding added.
+    fn begin(entry: &PlanEntry, last: LastState, member: &str) -> Self {
+        let token_ns = entry.quota.token_ns();
+        let tokens = last.deficit_ns.div_ceil(token_ns);
+        let shown_us = (token_ns.saturating_mul(tokens) - last.deficit_ns) / 1_000;
+        let mut local = Self { at: last.at, since: Some(last.at), shown_us, ..Self::default() };
+        let owed =
+            Count { epoch: 0, admitted: tokens, unconfirmed: tokens, span_us: 0, missing: 0, made_ms: 0 };
+        let opening = Charge { demand: Demand::default(), counts: &[owed], ..entry.charge(member, NOBODY) };
+        local.budget.charge(0, &opening);
+        local
+    }
+
+    fn charge(&mut self, now: Time, entry: &PlanEntry, member: &str, pop: &str) -> Account {
+        // For tokens admitted long before this budget began, it does not have the refill of that time. Tokens
+        // admitted before the last account may already be in it.
+        let since_us = self.since.map_or(u64::MAX, |since| now.nanos_since(since) / 1_000);
+        let most_us = since_us.min(SPAN_US_MAX);
+        let mut counts = entry.counts.clone();
+        for count in counts.iter_mut().filter(|count| count.span_us > most_us) {
+            count.unconfirmed = count.unconfirmed.saturating_mul(most_us) / count.span_us;
+            count.span_us = most_us;
+        }
+        let charge = Charge { counts: &counts, ..entry.charge(member, pop) };
+        self.budget.charge(self.clock_us(now), &charge)
+    }
+
+    fn clock_us(&self, now: Time) -> u64 {
+        self.shown_us.saturating_add(now.nanos_since(self.at) / 1_000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::LENIENCE_US;
+    use alloc::vec;
+    use weir_wire::quota::{Period, Rate};
+
+    fn quota(rate: u32, period: Period, burst: u32) -> Quota {
+        Quota::new(Rate::new(rate, period).unwrap(), burst).unwrap()
+    }
+
+    fn entry(quota: Quota, value: u8, admitted: u64, unconfirmed: u64) -> PlanEntry {
+        PlanEntry {
+            id: BudgetId::new("r".into(), vec![value]),
+            quota,
+            sharing: Sharing::of(quota),
+            demand: Demand::default(),
+            own_milli: 0,
+            counts: vec![Count { epoch: 1, admitted, unconfirmed, span_us: 0, missing: 0, made_ms: 0 }],
+        }
+    }
+
+    fn at(ms: u64) -> Time {
+        Time::from_nanos(ms * 1_000_000)
+    }
+
+    // I5
+    #[test]
+    fn a_share_is_a_part_of_rate_and_burst() {
+        let third = Share::new(1, 3).of(quota(100, Period::Second, 100));
+        assert_eq!((third.token_ns(), third.burst()), (30_000_000, 33));
+        let whole = quota(100, Period::Second, 100);
+        assert_eq!(Share::new(3, 3).of(whole), whole);
+        // The fleet is not known to have more POPs than this region, so the region has all of it.
+        assert_eq!(Share::new(5, 1).of(whole), whole);
+        assert_eq!(Share::new(0, 0).of(whole), whole);
+    }
+
+    #[test]
+    fn a_share_has_a_token_and_refills_in_bounded_time() {
+        let least = Share::new(1, 10_000).of(quota(1, Period::Day, 1));
+        assert_eq!((least.burst(), least.fill_ns()), (1, FILL_NS_MAX));
+        let small = Share::new(1, 330).of(quota(100, Period::Second, 100));
+        assert_eq!((small.burst(), small.token_ns()), (1, 3_300_000_000));
+    }
+
+    // I5
+    #[test]
+    fn begins_where_the_last_account_left_off() {
+        // At 10 s it lacked half of its burst; half of that has refilled since.
+        let (whole, share) = (quota(10, Period::Second, 100), Share::new(1, 4));
+        let part = share.of(whole);
+        let last = LastState { quota: whole, deficit_ns: whole.fill_ns() / 2, at: at(10_000) };
+        let mut alone = OfflineBudgets::default();
+        let account = alone.charge(at(12_500), &entry(part, 1, 70, 0), Some(last), "eu/a", "fra1");
+        assert_eq!((account.deficit_ns, account.charged), (whole.fill_ns() / 4, 0));
+        // What it lacked was not a whole number of tokens.
+        let last = LastState { quota: whole, deficit_ns: 12_345_678_000, at: at(10_000) };
+        let account = alone.charge(at(12_000), &entry(part, 2, 70, 3), Some(last), "eu/a", "fra1");
+        assert_eq!(account.deficit_ns, 10_345_678_000 + 3 * part.token_ns());
+        let account = alone.charge(at(12_000), &entry(part, 3, 70, 5), None, "eu/a", "fra1");
+        assert_eq!(
+            account.deficit_ns,
+            5 * part.token_ns(),
+            "a budget that nothing is known of counts as full"
+        );
+    }
+
+    /// As at a weir-sync that has just started and cannot reach its store.
+    #[test]
+    fn a_report_may_speak_of_the_time_before_this_process_began() {
+        let part = quota(10, Period::Second, 10);
+        let mut entry = entry(part, 1, 50, 50);
+        entry.counts[0].span_us = 5_000_000;
+        let account = OfflineBudgets::default().charge(at(100), &entry, None, "eu/a", "fra1");
+        assert_eq!(account.deficit_ns, 0, "five seconds of refill pay for it");
+    }
+
+    #[test]
+    fn what_was_full_before_pays_for_a_late_report_and_what_was_not_does_not() {
+        let part = quota(10, Period::Second, 10);
+        let late = |value| {
+            let mut entry = entry(part, value, 20, 20);
+            entry.counts[0].span_us = 1_000_000;
+            entry
+        };
+        let mut alone = OfflineBudgets::default();
+        let account = alone.charge(at(60_000), &late(1), None, "eu/a", "fra1");
+        let let_go_ns = 1_000_000_000 + LENIENCE_US * 1_000;
+        assert_eq!(account.deficit_ns, 20 * part.token_ns() - let_go_ns, "a second of refill has spilled");
+        let last = LastState { quota: part, deficit_ns: part.fill_ns(), at: at(59_900) };
+        let account = alone.charge(at(60_000), &late(2), Some(last), "eu/a", "fra1");
+        // A tenth of the second that the report covers came after that account, and so did two of its 20 tokens.
+        assert_eq!(account.deficit_ns, part.fill_ns() - 100_000_000 + 2 * part.token_ns());
+    }
+
+    // I5
+    #[test]
+    fn two_replicas_that_hear_the_same_pops_come_to_the_same() {
+        let part = quota(1, Period::Day, 100);
+        let (mut a, mut b) = (OfflineBudgets::default(), OfflineBudgets::default());
+        let (mut at_a, mut at_b) = (0, 0);
+        // Each report counts ten tokens more, and none of them is confirmed.
+        for n in 1..=6 {
+            let report = entry(part, 1, 10 * n, 10 * n);
+            if n % 2 == 0 {
+                at_a = a.charge(Time::ZERO, &report, None, "eu/a", "fra1").deficit_ns;
+            } else {
+                at_b = b.charge(Time::ZERO, &report, None, "eu/b", "fra1").deficit_ns;
+            }
+        }
+        assert_eq!((at_a / part.token_ns(), at_b / part.token_ns()), (60, 50));
+        let repeated = a.charge(Time::ZERO, &entry(part, 1, 60, 60), None, "eu/a", "fra1");
+        assert_eq!((repeated.charged, repeated.deficit_ns), (0, at_a));
+    }
+
+    // I2
+    #[test]
+    fn budgets_are_bounded_and_any_beyond_is_judged_by_its_report() {
+        let part = quota(10, Period::Second, 100);
+        let mut alone = OfflineBudgets::with_budgets_max(2);
+        for value in 1..=4 {
+            for admitted in [10, 20] {
+                let account = alone.charge(at(0), &entry(part, value, admitted, admitted), None, "m", "p");
+                assert_eq!(account.deficit_ns, admitted * part.token_ns(), "{value}");
+                assert!(alone.budgets_len() <= 2);
+            }
+        }
+        // The budgets are full again, and a report that is sent again would have come by now.
+        alone.charge(at(70_000), &entry(part, 3, 30, 30), None, "m", "p");
+        assert_eq!(alone.budgets_len(), 1);
+        alone.end(&entry(part, 3, 0, 0).id);
+        assert_eq!(alone.budgets_len(), 0);
+    }
+}

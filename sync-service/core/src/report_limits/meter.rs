@@ -1,0 +1,237 @@
+//! A meter: what a POP has claimed of one key, and how much of its next claim is let through.
+
+use alloc::vec::Vec;
+
+use weir_wire::messages::Key;
+use weir_wire::quota::Quota;
+use weir_wire::time::{SECOND_NS, Time};
+
+use crate::budget::COUNT_MAX;
+use crate::scaled::scaled;
+use crate::source::Count;
+
+/// Number of bursts that a POP may claim at once.
+pub const BURSTS: u64 = 4;
+/// Additional claim in nanoseconds of refill, because delays of reports differ.
+pub const LATE_NS: u64 = 2 * SECOND_NS;
+/// A POP's clock may be faster by one part in this many.
+const DRIFT_PART: u64 = 64;
+/// Number of epochs of a key that are tracked, since reports overtake each other.
+const EPOCHS_MAX: usize = 4;
+
+/// Claims of a POP on one key.
+#[derive(Debug)]
+pub(super) struct ClaimMeter {
+    /// Quota of its rule in the last report.
+    quota: Quota,
+    /// Newest rule set that a quota was taken from.
+    version: Option<u64>,
+    /// Deficit in nanoseconds of refill at time `at`; negative if it holds more than full.
+    lacks_ns: i64,
+    /// Time of `lacks_ns`.
+    at: Time,
+    /// Time of the key's last report, by our clock.
+    heard_at: Time,
+    epochs: Vec<Counted>,
+    planned: Planned,
+    asked: Asked,
+}
+
+/// Demand reported by the POP, as far as it is accepted.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    /// Epoch of the last report, and the demand since the epoch began.
+    epoch: u64,
+    seen: u64,
+    /// Time for which the POP may have had the maximum accepted demand, in nanoseconds.
+    credit_ns: u64,
+}
+
+/// Position of the key's entry in the plan of the last report that claimed it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Planned {
+    visit: u64,
+    /// The rule's index in the report.
+    rule: u16,
+    entry: usize,
+}
+
+/// Quota and rule set version that a claim is checked against.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measure {
+    /// The rule's quota, as the POP reports it.
+    pub(super) quota: Quota,
+    /// Rule set that the POP runs. None if the fleet has none: the POP's rules are then its own, and are
+    /// accepted.
+    pub(super) version: Option<u64>,
+}
+
+/// Tokens of an epoch that were let through.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    epoch: u64,
+    passed: u64,
+    /// Part of them that the store has charged.
+    settled: u64,
+}
+
+/// Part of a key's counts that is let through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Passed {
+    pub(crate) admitted: u64,
+    pub(crate) unconfirmed: u64,
+    /// True if that is not all; the rest has to wait until the meter has refilled.
+    pub(crate) is_clipped: bool,
+}
+
+impl Passed {
+    const NOTHING: Self = Self { admitted: 0, unconfirmed: 0, is_clipped: true };
+}
+
+impl ClaimMeter {
+    /// Creates a meter that is full at `made_at` and has `unheard_ns` of refill beyond.
+    pub(super) fn new(made_at: Time, unheard_ns: u64, measure: Measure) -> Self {
+        let Measure { quota, version } = measure;
+        Self {
+            quota,
+            version,
+            lacks_ns: -nanos(unheard_ns),
+            at: made_at,
+            heard_at: made_at,
+            epochs: Vec::new(),
+            planned: Planned::default(),
+            asked: Asked { epoch: 0, seen: 0, credit_ns: unheard_ns + LATE_NS },
+        }
+    }
+
+    /// Number of the key's entry in the plan of the report of this `visit`; `next` if it has none yet.
+    pub(super) fn entry(&mut self, visit: u64, rule: u16, next: usize) -> usize {
+        if (self.planned.visit, self.planned.rule) != (visit, rule) {
+            self.planned = Planned { visit, rule, entry: next };
+        }
+        self.planned.entry
+    }
+
+    /// Demand of the POP since it last reported `key`, in tokens: the part within `most_milli` thousandths a
+    /// second, over at most `span_ns`, and the part beyond. Must be called before the meter is refilled.
+    pub(super) fn asked(
+        &mut self,
+        now: Time,
+        epoch: u64,
+        key: &Key,
+        most_milli: u64,
+        span_ns: u64,
+    ) -> (u64, u64) {
+        let Asked { epoch: known, seen, credit_ns } = self.asked;
+        let new = if known == epoch { key.asked.saturating_sub(seen) } else { 0 };
+        let seen = if known == epoch { seen.max(key.asked) } else { key.asked };
+        let credit_ns = credit_ns.saturating_add(now.nanos_since(self.heard_at)).min(span_ns);
+        let most = scaled(most_milli, credit_ns, SECOND_NS) / 1_000;
+        let said = new.max(key.asked_recently.min(key.asked));
+        let asked = said.min(most);
+        let spent_ns = scaled(asked, SECOND_NS * 1_000, most_milli);
+        self.asked = Asked { epoch, seen, credit_ns: credit_ns.saturating_sub(spent_ns) };
+        (asked, said - asked)
+    }
+
+    /// Refills for a report received at `now` and made at `made_at`. Returns the number of tokens of `measure`
+    /// that the meter holds.
+    pub(super) fn refill(&mut self, now: Time, made_at: Time, measure: Measure) -> u64 {
+        self.heard_at = now;
+        let passed_ns = made_at.nanos_since(self.at);
+        self.at = self.at.max(made_at);
+        self.lacks_ns = self.lacks_ns.saturating_sub(nanos(passed_ns + passed_ns / DRIFT_PART));
+        self.measure_by(measure);
+        let holds_ns = nanos(BURSTS * self.quota.fill_ns() + LATE_NS).saturating_sub(self.lacks_ns);
+        u64::try_from(holds_ns).unwrap_or(0) / self.quota.token_ns()
+    }
+
+    /// Changes the quota. A quota from a newer rule set gives the POP a new bucket, and so a full meter.
+    /// Otherwise the deficit stays the same number of tokens: a POP switches back and forth while its workers
+    /// adopt a rule set one after the other, or because it lies.
+    fn measure_by(&mut self, Measure { quota, version }: Measure) {
+        if quota == self.quota {
+            return;
+        }
+        if version.is_none() || version > self.version {
+            self.lacks_ns = self.lacks_ns.min(0);
+            self.version = version;
+        } else {
+            let lacks_ns =
+                i128::from(self.lacks_ns) * i128::from(quota.token_ns()) / i128::from(self.quota.token_ns());
+            self.lacks_ns = i64::try_from(lacks_ns).unwrap_or(i64::MAX);
+        }
+        self.quota = quota;
+    }
+
+    /// Records that the store has charged these counts.
+    pub(super) fn settle(&mut self, counts: &[Count]) {
+        for count in counts {
+            if let Some(known) = self.epochs.iter_mut().find(|known| known.epoch == count.epoch) {
+                known.settled = known.settled.max(count.admitted);
+            }
+        }
+    }
+
+    /// True if dropping it at `now` loses nothing: it is full, and its key was not reported for `kept_ns`, or
+    /// for `unsettled_kept_ns` if the store has not charged all that was let through.
+    pub(super) fn is_over(&self, now: Time, kept_ns: u64, unsettled_kept_ns: u64) -> bool {
+        let is_settled = self.epochs.iter().all(|counted| counted.settled >= counted.passed);
+        let kept_ns = if is_settled { kept_ns } else { unsettled_kept_ns };
+        self.lacks_ns <= nanos(now.nanos_since(self.at)) && now.nanos_since(self.heard_at) >= kept_ns
+    }
+
+    /// Number of tokens of an epoch that `key` claims and that were not let through before.
+    pub(super) fn claimed(&self, epoch: u64, key: &Key) -> u64 {
+        let known = self.epochs.iter().find(|known| known.epoch == epoch);
+        let admitted = key.admitted.min(COUNT_MAX);
+        known.map_or(key.unconfirmed.min(admitted), |known| admitted.saturating_sub(known.passed))
+    }
+
+    /// Lets the `cost` of a request that held an epoch through, if it `holds` a token. The deficit may then
+    /// exceed the capacity. Tokens let through before are not taken again.
+    pub(super) fn pass_whole(&mut self, epoch: u64, cost: u64, holds: u64) -> bool {
+        let key = Key { admitted: cost, unconfirmed: cost, ..Key::default() };
+        let claimed = self.claimed(epoch, &key);
+        if claimed > 0 && holds == 0 {
+            return false;
+        }
+        self.pass(epoch, &key, claimed, claimed);
+        // Either the store has the cost, or the POP reports it again.
+        self.epochs.iter_mut().for_each(|known| known.settled = known.passed);
+        true
+    }
+
+    /// Takes back the `cost` of an epoch that was let through and did not reach the store; it will be reported
+    /// again.
+    pub(super) fn take_back_whole(&mut self, epoch: u64, cost: u64) {
+        let known = self.epochs.iter().position(|known| known.epoch == epoch);
+        let passed = known.map_or(cost, |at| self.epochs.remove(at).passed);
+        let price_ns = nanos(passed.saturating_mul(self.quota.token_ns()));
+        self.lacks_ns = self.lacks_ns.min(self.lacks_ns.saturating_sub(price_ns).max(0));
+    }
+
+    /// Lets `taken` of the `claimed` tokens through. A surplus above full is not kept for the next claim.
+    pub(super) fn pass(&mut self, epoch: u64, key: &Key, claimed: u64, taken: u64) -> Passed {
+        let price_ns = nanos(taken.saturating_mul(self.quota.token_ns()));
+        self.lacks_ns = self.lacks_ns.saturating_add(price_ns).max(0);
+        let admitted = key.admitted.min(COUNT_MAX);
+        let at = self.epochs.iter().position(|known| known.epoch == epoch).unwrap_or_else(|| {
+            if self.epochs.len() >= EPOCHS_MAX {
+                self.epochs.remove(0);
+            }
+            let settled = admitted - claimed;
+            self.epochs.push(Counted { epoch, passed: settled, settled });
+            self.epochs.len() - 1
+        });
+        let Some(known) = self.epochs.get_mut(at) else { return Passed::NOTHING };
+        known.passed += taken;
+        let admitted = admitted.min(known.passed);
+        let unconfirmed = key.unconfirmed.min(admitted.saturating_sub(known.settled));
+        Passed { admitted, unconfirmed, is_clipped: taken < claimed }
+    }
+}
+
+fn nanos(ns: u64) -> i64 {
+    i64::try_from(ns).unwrap_or(i64::MAX)
+}

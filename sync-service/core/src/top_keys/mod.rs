@@ -1,0 +1,248 @@
+//! Top keys: the busiest keys that this weir-sync sees in reports, in bounded memory, for operators.
+//!
+//! A key that is limited anywhere is in reports, as it is above its fair share there. So reports are enough to
+//! list the keys that are limited: POPs are sent no questions for it, and a cold key costs nothing. The rates
+//! of each key over the last seconds are measured ([`KeyRates`]), in total and at a few POPs, beside the last
+//! state of its budget.
+//!
+//! There is room for [`KEYS_MAX`] keys. Two weights decide which ones are kept, one of limited and one of
+//! admitted tokens ([`weights`]), and a few places are for budgets in debt. [`fleet`] has the messages between
+//! weir-syncs, and merges them.
+
+pub mod budget_state;
+pub mod fleet;
+mod meter;
+mod weights;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use weir_wire::time::{SECOND_NS, Time};
+
+use self::budget_state::level_milli;
+use self::fleet::{ReplicaTopKeys, TopKey};
+use self::meter::KeyMeter;
+pub use self::meter::{KeyRates, WINDOW_NS};
+pub use self::weights::{HALF_NS, KEPT};
+use self::weights::{Worn, weight};
+use crate::budget::BudgetId;
+pub use crate::demand::TokenCounts;
+use crate::id::ByBudget;
+use crate::report_limits::{FLOOD_PER_S, demand_milli_max};
+use crate::unfilled::LastState;
+
+/// Maximum number of keys.
+pub const KEYS_MAX: usize = 4 * KEPT;
+/// Maximum number of keys that are kept for their debt alone.
+pub const IN_DEBT_MAX: usize = KEPT / 2;
+/// Maximum number of POPs tracked per key.
+pub const POPS_MAX: usize = 6;
+/// Time after which a key without demand is forgotten, unless it is in debt, in nanoseconds.
+const IDLE_NS: u64 = 60 * SECOND_NS;
+/// Time without a limited request after which a key no longer counts as limited, in nanoseconds.
+const UNLIMITED_NS: u64 = 10 * SECOND_NS;
+
+// Keys with a weight, or kept for their debt, fit, and leave room for as many newcomers.
+const _: () = assert!(2 * KEPT + IN_DEBT_MAX < KEYS_MAX);
+
+/// One report's figures for one key.
+#[derive(Clone, Copy, Debug)]
+pub struct Use {
+    /// New counts.
+    pub counts: TokenCounts,
+    /// State of the budget after them.
+    pub last: LastState,
+    /// Number of POPs with demand for it.
+    pub askers: u32,
+}
+
+/// Top keys of one weir-sync.
+#[derive(Debug, Default)]
+pub struct TopKeys {
+    keys: ByBudget<Known>,
+    worn: [Worn; 2],
+    halved_at: Time,
+}
+
+/// State of a key.
+#[derive(Debug)]
+struct Known {
+    meter: KeyMeter,
+    /// At most [`POPS_MAX`].
+    pops: Vec<(String, KeyMeter)>,
+    askers: u32,
+    last: LastState,
+    /// Weights of limited and of admitted tokens.
+    weights: [u64; 2],
+    /// Tokens that were admitted and are not in the demand yet, which their workers report later.
+    early: u64,
+    /// Time since which it has been limited, and time of its last limited request.
+    limited: Option<(Time, Time)>,
+}
+
+impl TopKeys {
+    /// Records a report's figures of `pop` for the key `id` at `now`.
+    pub fn observe(&mut self, now: Time, pop: &str, id: &BudgetId, said: &Use) {
+        self.halve(now);
+        if let Some(known) = self.keys.get_mut(id) {
+            return known.observe(now, pop, said);
+        }
+        if said.counts == TokenCounts::default() {
+            return;
+        }
+        if self.keys.len() >= KEYS_MAX {
+            self.prune(now);
+        }
+        let mut known = Known::new(now, said.last);
+        known.observe(now, pop, said);
+        self.keys.insert(id.clone(), known);
+    }
+
+    /// Updates the state of the budget of `id` after it was read.
+    pub fn look(&mut self, id: &BudgetId, last: LastState) {
+        if let Some(known) = self.keys.get_mut(id) {
+            known.last = last;
+        }
+    }
+
+    /// Forgets the key `id`.
+    pub fn forget(&mut self, id: &BudgetId) {
+        self.keys.remove(id);
+    }
+
+    /// Message to other weir-syncs: at most `most` keys by limited requests, and half as many each by admitted
+    /// requests and by debt.
+    pub fn said(&self, now: Time, most: usize) -> ReplicaTopKeys {
+        let said = |(id, known): (&BudgetId, &Known)| known.said(now, id);
+        let mut all: Vec<TopKey> = self.keys.iter().map(said).filter(TopKey::is_worth_telling).collect();
+        // Sorted, so that the same ones of equal keys are chosen each time.
+        all.sort_unstable_by(|a, b| a.id.cmp(&b.id));
+        let mut said = fleet::first(all, most);
+        let [limited, admitted] = self.worn.map(Worn::unseen_milli);
+        said.unseen.limited_milli = said.unseen.limited_milli.max(limited);
+        said.unseen.admitted_milli = said.unseen.admitted_milli.max(admitted);
+        said
+    }
+
+    /// State of the key `id`; none if it is not kept.
+    pub fn get(&self, now: Time, id: &BudgetId) -> Option<TopKey> {
+        self.keys.get(id).map(|known| known.said(now, id))
+    }
+
+    /// Number of keys; at most [`KEYS_MAX`].
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// True if there are no keys.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    fn halve(&mut self, now: Time) {
+        if now.nanos_since(self.halved_at) < HALF_NS {
+            return;
+        }
+        self.halved_at = now;
+        self.worn.iter_mut().for_each(Worn::halve);
+        self.keys.retain(|_, known| {
+            known.weights = known.weights.map(|weight| weight / 2);
+            known.meter.silent_ns(now) < IDLE_NS || known.last.debt_milli(now) > 0
+        });
+    }
+
+    /// Makes room: drops the keys with the lowest weights, except those with the largest debts.
+    fn prune(&mut self, now: Time) {
+        for of in 0..self.worn.len() {
+            let weights = self.keys.values().filter_map(|known| known.weights.get(of).copied());
+            let taken = self.worn.get_mut(of).map_or(0, |worn| worn.wear(weights));
+            for weight in self.keys.values_mut().filter_map(|known| known.weights.get_mut(of)) {
+                *weight = weight.saturating_sub(taken);
+            }
+        }
+        let light = self.keys.values().filter(|known| known.weights == [0, 0]);
+        let mut debts: Vec<_> = light.map(|known| Reverse(known.owes(now))).collect();
+        let least = if debts.len() > IN_DEBT_MAX { debts.select_nth_unstable(IN_DEBT_MAX).1.0 } else { 0 };
+        self.keys.retain(|_, known| known.weights != [0, 0] || known.owes(now) > least);
+    }
+}
+
+impl Known {
+    fn new(now: Time, last: LastState) -> Self {
+        Self {
+            meter: KeyMeter::new(now),
+            pops: Vec::new(),
+            askers: 0,
+            last,
+            weights: [0, 0],
+            early: 0,
+            limited: None,
+        }
+    }
+
+    fn observe(&mut self, now: Time, pop: &str, said: &Use) {
+        let Use { counts, last, askers } = *said;
+        (self.last, self.askers) = (last, askers);
+        self.meter.add(now, counts);
+        let had = counts.admitted.saturating_add(self.early);
+        let limited = counts.asked.saturating_sub(had);
+        self.early = had.saturating_sub(counts.asked);
+        if self.early > 0 {
+            let early_max = u64::from(last.quota.burst()) + SECOND_NS / last.quota.token_ns();
+            self.early = self.early.min(early_max);
+        }
+        let of = [limited, counts.admitted];
+        for (known, tokens) in self.weights.iter_mut().zip(of) {
+            *known = known.saturating_add(weight(tokens, last.quota.burst())).min(1 << 62);
+        }
+        if limited > 0 {
+            let since = self.limited.filter(|(_, at)| now.nanos_since(*at) < UNLIMITED_NS);
+            self.limited = Some((since.map_or(now, |(since, _)| since), now));
+        }
+        self.observe_pop(now, pop, counts);
+    }
+
+    /// Adds counts at `pop`. If there are too many POPs, the one with the least demand is replaced.
+    fn observe_pop(&mut self, now: Time, pop: &str, counts: TokenCounts) {
+        if let Some((_, meter)) = self.pops.iter_mut().find(|(name, _)| name == pop) {
+            return meter.add(now, counts);
+        }
+        if self.pops.len() >= POPS_MAX {
+            let asked = self.pops.iter().map(|(_, meter)| meter.rates(now).asked_milli).enumerate();
+            let least = asked.min_by_key(|(_, asked)| *asked).map_or(0, |(at, _)| at);
+            self.pops.swap_remove(least);
+        }
+        let mut meter = KeyMeter::new(now);
+        meter.add(now, counts);
+        self.pops.push((pop.into(), meter));
+    }
+
+    /// Its debt, in thousandths of a burst.
+    fn owes(&self, now: Time) -> u64 {
+        self.last.debt_milli(now) / u64::from(self.last.quota.burst().max(1))
+    }
+
+    fn said(&self, now: Time, id: &BudgetId) -> TopKey {
+        let LastState { quota, at, .. } = self.last;
+        let limited = self.limited.filter(|(_, last)| now.nanos_since(*last) < UNLIMITED_NS);
+        // Rates beyond the accepted maximum are cut.
+        let most_milli = demand_milli_max(quota).saturating_add(FLOOD_PER_S * 1_000);
+        let pops = self.pops.iter().map(|(pop, meter)| (pop.clone(), meter.rates(now).at_most(most_milli)));
+        let mut pops: Vec<_> = pops.filter(|(_, rates)| rates.asked_milli > 0).collect();
+        pops.sort_by_key(|(_, rates)| Reverse(rates.asked_milli));
+        TopKey {
+            id: id.clone(),
+            quota,
+            rates: self.meter.rates(now).at_most(most_milli.saturating_mul(self.askers.max(1).into())),
+            level_milli: level_milli(quota, self.last.deficit_ns_at(now)),
+            age_ms: now.nanos_since(at) / 1_000_000,
+            limited_ms: limited.map(|(since, _)| now.nanos_since(since) / 1_000_000),
+            askers: self.askers,
+            pops,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

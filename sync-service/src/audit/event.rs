@@ -1,0 +1,308 @@
+//! Events of the audit log: one JSON object per line.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::changes::Differences;
+use crate::moment;
+
+/// An event.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum AuditEvent {
+    /// An operator or a watched file changed something.
+    Change(Box<ChangeEvent>),
+    /// A key was limited at a POP.
+    Decisions(Box<DecisionEvent>),
+    /// More keys were limited than are written per interval.
+    LeftOut {
+        /// Number of keys that were left out, as far as they are known.
+        keys: usize,
+        /// Number of their tokens that were limited.
+        limited: u64,
+    },
+    /// An anomaly begins or ends.
+    Anomaly(Box<AnomalyEvent>),
+    /// Earlier events were lost on their way to this sink.
+    Lost {
+        /// Number of lost events.
+        count: u64,
+    },
+}
+
+impl AuditEvent {
+    /// Name of the kind, in metrics and in the stream.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Change(_) => "change",
+            Self::Decisions(_) => "decisions",
+            Self::LeftOut { .. } => "left_out",
+            Self::Anomaly(_) => "anomaly",
+            Self::Lost { .. } => "lost",
+        }
+    }
+}
+
+/// A change with its author and reason. Fields that are unknown or do not apply are omitted.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ChangeEvent {
+    /// `rules`, or the kind of an override: `ban`, `allow`, `override`, `lift`, `forget`.
+    pub what: &'static str,
+    /// Name of the token that made the change, or `rules_file`.
+    pub author: String,
+    /// Address that the request came from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer: Option<IpAddr>,
+    /// Comment of the author.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub comment: String,
+    /// Kind of change, for people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub note: String,
+    /// Subject of an override (an address, or a rule and a key), and its quota.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<Value>,
+    /// End of an override, in milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_moment")]
+    pub until: Option<u64>,
+    /// Version of the rule set that was replaced; 0 if there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<u64>,
+    /// Version that is current now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
+    /// Set if the store's answer was lost, so that it is unknown if the change was made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<ChangeOutcome>,
+    /// Differences between the two versions, unless the earlier one is no longer kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changes: Option<Differences>,
+}
+
+/// Outcome of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeOutcome {
+    /// The change may or may not have been made.
+    Unknown,
+}
+
+/// Decisions on a key at a POP since its last event.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct DecisionEvent {
+    /// Name of the rule.
+    pub rule: String,
+    /// Name of the key, as formatted by [`crate::keys::name`].
+    pub key: String,
+    /// Address that the key begins with, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Name of the POP.
+    pub pop: String,
+    /// Tokens admitted.
+    pub admitted: u64,
+    /// Tokens limited.
+    pub limited: u64,
+    /// Time of the first report with limited tokens, in milliseconds since 1970.
+    #[serde(serialize_with = "moment_of")]
+    pub first: u64,
+    /// Time of the last report with limited tokens, in milliseconds since 1970.
+    #[serde(serialize_with = "moment_of")]
+    pub last: u64,
+}
+
+/// Beginning or end of an anomaly.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct AnomalyEvent {
+    /// Kind: `rate`, `pop`, `top_key` or `share`.
+    pub anomaly: &'static str,
+    /// `begin` or `end`.
+    pub state: &'static str,
+    /// Name of the rule.
+    pub rule: String,
+    /// The POP that stands out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pop: Option<String>,
+    /// The new key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Address that the key begins with, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Value found in a minute; at the end, the highest.
+    pub found: f64,
+    /// Usual value.
+    pub usual: f64,
+    /// Upper end of the usual band.
+    pub bound: f64,
+    /// Beginning, in milliseconds since 1970.
+    #[serde(serialize_with = "moment_of")]
+    pub since: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's way")]
+fn moment_of<S: serde::Serializer>(unix_ms: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    moment::text(*unix_ms).serialize(serializer)
+}
+
+#[allow(clippy::ref_option, reason = "serde's way")]
+fn as_moment<S: serde::Serializer>(unix_ms: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    unix_ms.map(moment::text).serialize(serializer)
+}
+
+/// Serialized event.
+#[derive(Clone, Debug)]
+pub struct EventLine {
+    /// Name of the kind.
+    pub kind: &'static str,
+    /// JSON without a line break.
+    pub json: Arc<str>,
+}
+
+/// Common fields of all events: a unique ID, the time, and the name of this weir-sync.
+#[derive(Debug)]
+pub struct Stamp {
+    region: String,
+    replica: String,
+    started_ms: u64,
+    count: AtomicU64,
+}
+
+#[derive(Serialize)]
+struct Stamped<'a> {
+    id: String,
+    at: String,
+    region: &'a str,
+    replica: &'a str,
+    #[serde(flatten)]
+    event: &'a AuditEvent,
+}
+
+impl Stamp {
+    /// Stamp for the weir-sync `member`: `region/replica`, or only the region.
+    pub fn new(member: &str) -> Self {
+        let (region, replica) = member.split_once('/').unwrap_or((member, ""));
+        let (region, replica) = (region.to_owned(), replica.to_owned());
+        Self { region, replica, started_ms: moment::now_ms(), count: AtomicU64::new(0) }
+    }
+
+    /// Serializes the event with a new ID and the current time.
+    pub fn line(&self, event: &AuditEvent) -> EventLine {
+        let Self { region, replica, started_ms, count } = self;
+        let count = count.fetch_add(1, Ordering::Relaxed) + 1;
+        let id = format!("{region}/{replica}/{started_ms}-{count}");
+        let stamped = Stamped { id, at: moment::text(moment::now_ms()), region, replica, event };
+        // Strings, numbers and lists of them always serialize.
+        let json = serde_json::to_string(&stamped).unwrap_or_default();
+        EventLine { kind: event.kind(), json: json.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::changes::RuleDifference as ChangedRule;
+
+    const PAGE: &str = include_str!("../../../docs/trail.md");
+
+    /// An event of each kind.
+    fn samples() -> Vec<AuditEvent> {
+        let diff = Differences {
+            added: vec!["search".into()],
+            changed: vec![ChangedRule { rule: "login".into(), fields: vec!["burst".into(), "rate".into()] }],
+            fields: vec!["deny".into()],
+            ..Differences::default()
+        };
+        let changed = ChangeEvent {
+            what: "rules",
+            author: "anna".into(),
+            peer: Some([192, 0, 2, 10].into()),
+            comment: "the sale begins".into(),
+            note: "put".into(),
+            before: Some(1_763_900_000_000),
+            after: Some(1_763_900_000_001),
+            changes: Some(diff),
+            ..ChangeEvent::default()
+        };
+        let decided = DecisionEvent {
+            rule: "login".into(),
+            key: "192.0.2.7".into(),
+            address: Some("192.0.2.7".into()),
+            pop: "fra1".into(),
+            admitted: 5,
+            limited: 120,
+            first: 1_795_432_321_003,
+            last: 1_795_432_330_258,
+        };
+        let odd = AnomalyEvent {
+            anomaly: "top_key",
+            state: "begin",
+            rule: "login".into(),
+            pop: None,
+            key: Some("192.0.2.7".into()),
+            address: Some("192.0.2.7".into()),
+            found: 5_400.0,
+            usual: 120.0,
+            bound: 366.0,
+            since: 1_795_432_260_000,
+        };
+        vec![
+            AuditEvent::Change(changed.into()),
+            AuditEvent::Decisions(decided.into()),
+            AuditEvent::LeftOut { keys: 40, limited: 900 },
+            AuditEvent::Anomaly(odd.into()),
+            AuditEvent::Lost { count: 12 },
+        ]
+    }
+
+    #[test]
+    fn the_page_shows_each_event_as_it_is_written() {
+        let stamp = Stamp { started_ms: 1_795_432_320_000, ..Stamp::new("fra/a") };
+        let written = samples().into_iter().map(|event| {
+            let line = stamp.line(&event);
+            let mut event: Value = serde_json::from_str(&line.json).unwrap();
+            assert_eq!(event["event"], line.kind);
+            assert!(!line.json.contains('\n'));
+            event["at"] = json!("2026-11-23T11:12:13.456Z");
+            event
+        });
+        let shown = PAGE.split("```json\n").skip(1).filter_map(|rest| rest.split("```").next());
+        let shown: Vec<Value> = shown.map(|block| serde_json::from_str(block).unwrap()).collect();
+        assert_eq!(written.collect::<Vec<_>>(), shown);
+    }
+
+    #[test]
+    fn the_page_has_a_row_for_each_field() {
+        for event in samples() {
+            let Value::Object(fields) = serde_json::to_value(&event).unwrap() else { panic!("{event:?}") };
+            for field in fields.keys().filter(|field| *field != "count") {
+                let is_named = PAGE.lines().any(|line| {
+                    let names =
+                        line.strip_prefix("| ").and_then(|line| line.split(" | ").next()).unwrap_or_default();
+                    names.contains(&format!("`{field}`"))
+                });
+                assert!(is_named, "docs/trail.md has no row of {field}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_an_order_is_about_is_written() {
+        let target = json!({"address": "203.0.113.0/24"});
+        let changed =
+            ChangeEvent { what: "ban", target: Some(target), until: Some(7), ..ChangeEvent::default() };
+        let changed = ChangeEvent { outcome: Some(ChangeOutcome::Unknown), ..changed };
+        let written = serde_json::to_value(AuditEvent::Change(changed.into())).unwrap();
+        let expected = json!({
+            "event": "change", "what": "ban", "outcome": "unknown", "author": "", "target": {"address": "203.0.113.0/24"},
+            "until": "1970-01-01T00:00:00.007Z",
+        });
+        assert_eq!(written, expected);
+    }
+}

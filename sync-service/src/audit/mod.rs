@@ -1,0 +1,177 @@
+//! The audit log: changes, decisions and anomalies, written to sinks as lines of JSON.
+//!
+//! An event is serialized and put into a bounded queue per sink, which never waits. A [`writer`] per sink takes
+//! lines from its queue. If a sink is slow or gone, the oldest lines are lost and counted, and a line of its
+//! own states their number once the sink works again. docs/trail.md lists the fields of each event.
+
+pub mod event;
+pub mod fault;
+pub mod file;
+pub mod observer;
+mod ongoing;
+pub mod queue;
+pub mod tally;
+pub mod writer;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::anomalies::Thresholds;
+use crate::config::AuditFile;
+use crate::metrics::{Metrics, OfEvent, OfSink};
+use crate::store::StoreError;
+use crate::store::dial::DialError;
+use crate::store::stream::{StreamSettings, StreamWriter};
+use event::{AuditEvent, ChangeEvent, ChangeOutcome, Stamp};
+use file::FileSink;
+use queue::Queue;
+use writer::{Sink, Writer};
+
+/// Time limit for opening the file at startup, so that a file that hangs does not block it.
+const OPEN_MAX: Duration = Duration::from_secs(1);
+/// Polling interval while waiting for the queues to drain.
+const LOOK_PAUSE: Duration = Duration::from_millis(10);
+
+/// Destinations and limits of the audit log.
+#[derive(Clone, Debug)]
+pub struct AuditSettings {
+    /// A file or the standard output.
+    pub file: Option<AuditFile>,
+    /// A Redis stream.
+    pub stream: Option<StreamSettings>,
+    /// Maximum number of lines that wait for a sink.
+    pub queue_max: usize,
+    /// Maximum number of keys whose decisions are written per interval.
+    pub keys_max: usize,
+    /// Thresholds of the anomaly detection.
+    pub anomalies: Thresholds,
+    /// Length of its minutes.
+    pub minute: Duration,
+}
+
+impl Default for AuditSettings {
+    /// Settings without sinks.
+    fn default() -> Self {
+        let (anomalies, minute) = (Thresholds::default(), Duration::from_mins(1));
+        Self { file: None, stream: None, queue_max: 10_000, keys_max: 1_000, anomalies, minute }
+    }
+}
+
+/// Recorder of events. Without sinks, events are dropped.
+#[derive(Debug, Default)]
+pub struct AuditLog {
+    /// None without sinks.
+    stamp: Option<Arc<Stamp>>,
+    queues: Vec<Arc<Queue>>,
+    keys_max: usize,
+    anomalies: Thresholds,
+    minute: Duration,
+    events: Family<OfEvent, Counter>,
+}
+
+impl AuditLog {
+    /// Audit log of the weir-sync `member`, with the writers to run. Files are opened again when `reread`
+    /// changes. Fails if a sink can never work.
+    pub fn new(
+        settings: AuditSettings,
+        member: &str,
+        metrics: &Metrics,
+        reread: &watch::Receiver<u64>,
+    ) -> Result<(Self, Vec<Writer>), DialError> {
+        let stamp = Arc::new(Stamp::new(member));
+        let mut sinks = Vec::new();
+        if let Some(to) = settings.file {
+            let name = if to == AuditFile::Stdout { "stdout" } else { "file" };
+            sinks.push((name, Sink::File(FileSink::new(to))));
+        }
+        if let Some(stream) = settings.stream {
+            sinks.push(("redis", Sink::Redis(Box::new(StreamWriter::new(stream)?))));
+        }
+        let writer = |(name, sink)| {
+            let of = |family: &Family<OfSink, Counter>| family.get_or_create_owned(&OfSink { sink: name });
+            Writer {
+                name,
+                queue: Arc::new(Queue::new(settings.queue_max, of(&metrics.trail_lost))),
+                sink,
+                stamp: Arc::clone(&stamp),
+                written: of(&metrics.trail_written),
+                errors: of(&metrics.trail_errors),
+                reread: reread.clone(),
+            }
+        };
+        let writers: Vec<_> = sinks.into_iter().map(writer).collect();
+        let queues: Vec<_> = writers.iter().map(|writer| Arc::clone(&writer.queue)).collect();
+        let told = (!queues.is_empty()).then(|| Arc::clone(&stamp));
+        let (keys_max, events) = (settings.keys_max, metrics.trail_events.clone());
+        let (anomalies, minute) = (settings.anomalies, settings.minute);
+        Ok((Self { stamp: told, queues, keys_max, anomalies, minute, events }, writers))
+    }
+
+    /// True if there is a sink.
+    pub fn is_on(&self) -> bool {
+        self.stamp.is_some()
+    }
+
+    /// Maximum number of keys whose decisions are written per interval.
+    pub fn keys_max(&self) -> usize {
+        self.keys_max
+    }
+
+    /// Thresholds of the anomaly detection.
+    pub fn anomalies(&self) -> Thresholds {
+        self.anomalies
+    }
+
+    /// Length of a minute of the anomaly detection.
+    pub fn minute(&self) -> Duration {
+        self.minute
+    }
+
+    /// Records an event. Never waits.
+    pub fn record(&self, event: &AuditEvent) {
+        let Some(stamp) = &self.stamp else { return };
+        self.events.get_or_create(&OfEvent { event: event.kind() }).inc();
+        let line = stamp.line(event);
+        self.queues.iter().for_each(|queue| queue.push(line.clone()));
+    }
+
+    /// Records a change. All changes by operators and watched files pass through here.
+    pub fn change(&self, changed: ChangeEvent) {
+        self.record(&AuditEvent::Change(Box::new(changed)));
+    }
+
+    /// Records a change that failed, if it may have been made nevertheless.
+    pub fn change_failed(&self, error: &StoreError, changed: ChangeEvent) {
+        if error.may_be_done() {
+            self.change(ChangeEvent { outcome: Some(ChangeOutcome::Unknown), ..changed });
+        }
+    }
+
+    /// Waits until all lines are written, at most `limit`.
+    pub async fn finish(&self, limit: Duration) {
+        let until = Instant::now() + limit;
+        while self.queues.iter().any(|queue| !queue.is_empty()) {
+            if Instant::now() >= until {
+                tracing::warn!("stopped before all of the trail was written");
+                return;
+            }
+            sleep(LOOK_PAUSE).await;
+        }
+    }
+}
+
+/// Tries to open the file of the audit log. The error says why it cannot be written. A file that hangs is not
+/// an error.
+pub async fn try_file(to: &AuditFile) -> Result<(), String> {
+    let AuditFile::File(path) = to else { return Ok(()) };
+    let sink = FileSink::new(to.clone());
+    match timeout(OPEN_MAX, sink.reopen()).await {
+        Ok(Err(error)) => Err(format!("cannot open {path}: {error}")),
+        _ => Ok(()),
+    }
+}

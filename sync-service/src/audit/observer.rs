@@ -1,0 +1,203 @@
+//! Observes decisions in reports, and records them and their anomalies in the audit log.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use weir_wire::messages::Report;
+
+use super::AuditLog;
+use super::event::{AnomalyEvent, AuditEvent, DecisionEvent};
+use super::ongoing::OngoingAnomalies;
+use super::tally::{LimitedKey, Minute, ROWS_MAX, Tally};
+use crate::anomalies::{AnomalyChange, Detector, RuleMinute};
+use crate::keys::name;
+use crate::metrics::{Metrics, OfAnomaly};
+use crate::moment;
+
+/// Observer of decisions.
+#[derive(Debug)]
+pub struct Observer {
+    trail: Arc<AuditLog>,
+    metrics: Arc<Metrics>,
+    tally: Mutex<Tally>,
+    detector: Mutex<Detector>,
+    under_way: Mutex<OngoingAnomalies>,
+    /// Length of a minute, in milliseconds.
+    minute_ms: u64,
+}
+
+impl Observer {
+    /// Observer that records in `trail`.
+    pub fn new(trail: Arc<AuditLog>, metrics: Arc<Metrics>) -> Self {
+        let detector = Mutex::new(Detector::new(trail.anomalies()));
+        let tally = Mutex::new(Tally::new(ROWS_MAX, trail.is_on()));
+        let minute_ms = u64::try_from(trail.minute().as_millis()).unwrap_or(u64::MAX).max(1);
+        Self { trail, metrics, tally, detector, under_way: Mutex::default(), minute_ms }
+    }
+
+    /// Applies a report. `known` states for each of its rules if it belongs to the fleet's rule set; other
+    /// rules are ignored. Fast, and never waits.
+    pub fn observe(&self, report: &Report, known: &[bool]) {
+        self.tally().observe(moment::now_ms(), report, known);
+    }
+
+    /// Detects anomalies minute by minute until the task is aborted.
+    pub async fn watch(self: Arc<Self>) {
+        let minute_ms = self.minute_ms;
+        let mut last = moment::now_ms() / minute_ms;
+        loop {
+            let now_ms = moment::now_ms();
+            sleep(Duration::from_millis(minute_ms - now_ms % minute_ms)).await;
+            let now = moment::now_ms() / minute_ms;
+            // After a step of the clock backwards, minutes that were seen already are skipped. After a step
+            // forwards, only the last minute is evaluated.
+            if now > last {
+                self.tell_minute(now - 1);
+                last = now;
+            }
+        }
+    }
+
+    /// Records the anomalies that begin or end in `minute` (since 1970), which is over.
+    pub fn tell_minute(&self, minute: u64) {
+        let mut rules = BTreeMap::<String, OfRule>::new();
+        let pops = self.tally().pops();
+        for pop in pops {
+            let minutes = self.tally().take_minutes(moment::now_ms(), &pop);
+            for of_rule in minutes {
+                rules.entry(of_rule.rule.clone()).or_default().add(&pop, of_rule);
+            }
+        }
+        let rules = rules.into_iter().map(|(rule, of)| (rule, of.minute())).collect();
+        let (changes, under_way) = {
+            // Nobody else waits for this lock.
+            let mut detector = self.detector.lock().unwrap_or_else(PoisonError::into_inner);
+            (detector.minute(minute, rules), detector.under_way())
+        };
+        for change in changes {
+            let of = OfAnomaly { rule: change.rule.clone(), anomaly: change.kind.as_str() };
+            let under_way = self.metrics.anomalies.get_or_create_owned(&of);
+            if change.is_begin {
+                under_way.inc()
+            } else {
+                under_way.dec()
+            };
+            let odd = odd(change, self.minute_ms);
+            self.under_way.lock().unwrap_or_else(PoisonError::into_inner).note(&odd);
+            self.trail.record(&AuditEvent::Anomaly(Box::new(odd)));
+        }
+        let mut known = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        for change in under_way {
+            known.update(odd(change, self.minute_ms));
+        }
+    }
+
+    /// Anomalies that are under way, the latest first.
+    pub fn under_way(&self) -> Vec<AnomalyEvent> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).list().to_vec()
+    }
+
+    /// Records decisions every `every` until the task is aborted.
+    pub async fn run(self: Arc<Self>, every: Duration) {
+        let mut ticks = interval(every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks.tick().await;
+        loop {
+            ticks.tick().await;
+            self.flush();
+        }
+    }
+
+    /// Records the keys that were limited most since the last call.
+    pub fn flush(&self) {
+        if !self.trail.is_on() {
+            return;
+        }
+        let pops = self.tally().pops();
+        let mut limited = Vec::new();
+        for pop in pops {
+            // One POP at a time, because reports wait for the lock.
+            let of_pop = self.tally().take_limited(&pop);
+            limited.extend(of_pop.into_iter().map(|of_key| (pop.clone(), of_key)));
+        }
+        limited.sort_unstable_by_key(|(_, of_key)| Reverse(of_key.counts.limited));
+        let rest = limited.split_off(limited.len().min(self.trail.keys_max()));
+        for (pop, of_key) in limited {
+            self.trail.record(&AuditEvent::Decisions(Box::new(decided(pop, &of_key))));
+        }
+        let without_row = self.tally().take_left_out();
+        let limited = rest.iter().map(|(_, of_key)| of_key.counts.limited);
+        let tokens = limited.fold(without_row, u64::saturating_add);
+        if tokens > 0 {
+            self.metrics.trail_left_out.inc_by(tokens);
+            self.trail.record(&AuditEvent::LeftOut { keys: rest.len(), limited: tokens });
+        }
+    }
+
+    fn tally(&self) -> MutexGuard<'_, Tally> {
+        // Nothing that runs under this lock panics. If it did, the state would still be valid.
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Activity of a rule in one minute at all POPs.
+#[derive(Default)]
+struct OfRule {
+    sums: RuleMinute,
+    keys: HashMap<Box<[u8]>, u64>,
+}
+
+impl OfRule {
+    fn add(&mut self, pop: &str, Minute { sums, keys, .. }: Minute) {
+        self.sums.asked = self.sums.asked.saturating_add(sums.asked);
+        self.sums.limited = self.sums.limited.saturating_add(sums.limited);
+        if sums.limited > 0 {
+            self.sums.pops.insert(pop.to_owned(), sums.limited);
+        }
+        for (value, limited) in keys {
+            let sum = self.keys.entry(value).or_default();
+            *sum = sum.saturating_add(limited);
+        }
+    }
+
+    fn minute(self) -> RuleMinute {
+        let keys = self.keys.len() as u64;
+        RuleMinute { keys, top: self.keys.into_iter().max_by_key(|(_, limited)| *limited), ..self.sums }
+    }
+}
+
+fn odd(
+    AnomalyChange { kind, is_begin, rule, pop, key, reading, since }: AnomalyChange,
+    minute_ms: u64,
+) -> AnomalyEvent {
+    // Rounds to three decimals.
+    let rounded = |number: f64| (number * 1_000.0).round() / 1_000.0;
+    AnomalyEvent {
+        anomaly: kind.as_str(),
+        state: if is_begin { "begin" } else { "end" },
+        rule,
+        pop,
+        address: key.as_deref().and_then(name::address),
+        key: key.as_deref().map(name::show),
+        found: rounded(reading.found),
+        usual: rounded(reading.usual),
+        bound: rounded(reading.bound),
+        since: since * minute_ms,
+    }
+}
+
+fn decided(pop: String, LimitedKey { rule, value, counts }: &LimitedKey) -> DecisionEvent {
+    DecisionEvent {
+        rule: rule.clone(),
+        key: name::show(value),
+        address: name::address(value),
+        pop,
+        admitted: counts.admitted,
+        limited: counts.limited,
+        first: counts.first_ms,
+        last: counts.last_ms,
+    }
+}

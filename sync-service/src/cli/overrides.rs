@@ -1,0 +1,184 @@
+//! `weir-sync ban`, `allow` and `override` with their counterparts, and `orders`, which lists the overrides.
+
+use clap::{Arg, ArgMatches, Command};
+use hyper::Method;
+use serde_json::{Map, Value, json};
+
+use super::api::{Api, ApiRequest, asking, comment};
+use super::keys::named;
+use super::output::{self, CommandOutput, CommandResult};
+use super::table::{shown, table};
+
+/// Names of the commands.
+pub(super) const NAMES: [&str; 6] = [BAN, UNBAN, ALLOW, UNALLOW, OVERRIDE, LIST];
+const BAN: &str = "ban";
+const UNBAN: &str = "unban";
+const ALLOW: &str = "allow";
+const UNALLOW: &str = "unallow";
+const OVERRIDE: &str = "override";
+const LIST: &str = "orders";
+
+/// Definitions of the command lines.
+pub(super) fn commands() -> [Command; 6] {
+    let whom = |help: &'static str| Arg::new("whom").value_name("WHOM").required(true).help(help);
+    let gone = || whom("Its id or its address, as `weir-sync orders` lists them");
+    let option = |name: &'static str, value: &'static str| Arg::new(name).long(name).value_name(value);
+    let value = Arg::new("value").value_name("VALUE").required(true);
+    let overriding = until(asking(Command::new(OVERRIDE)))
+        .about("Gives a key another rate, until a time")
+        .arg(Arg::new("key-rule").value_name("RULE").required(true).help("The rule"))
+        .arg(value.help("Its key: an address, `all`, or `text:` and the value of the one other part"))
+        .arg(option("rate", "RATE").required_unless_present("lift").help("As in a rule: 100/s"))
+        .arg(option("burst", "N").value_parser(clap::value_parser!(u64)).help("As in a rule"))
+        .arg(
+            Arg::new("lift")
+                .long("lift")
+                .action(clap::ArgAction::SetTrue)
+                .conflicts_with_all(["rate", "burst", "until"])
+                .help("Takes it back"),
+        );
+    [
+        until(asking(Command::new(BAN)))
+            .about("Refuses an address, a network, or a key of a rule, until a time")
+            .arg(
+                whom("An address or a network, as 203.0.113.0/24; or a rule and one of its keys")
+                    .num_args(1..=2),
+            ),
+        asking(Command::new(UNBAN)).about("Takes a ban back").arg(gone()).arg(comment()),
+        until(asking(Command::new(ALLOW)))
+            .about("Lets an address or a network through, past all rules, until a time")
+            .arg(whom("An address or a network, as 203.0.113.0/24")),
+        asking(Command::new(UNALLOW)).about("Takes an allow back").arg(gone()).arg(comment()),
+        overriding,
+        asking(Command::new(LIST)).about("Lists the bans, allows and overrides: until when, by whom and why"),
+    ]
+}
+
+/// Adds the options for end and reason of an override.
+fn until(command: Command) -> Command {
+    let option = |name: &'static str, value: &'static str| Arg::new(name).long(name).value_name(value);
+    command
+        .arg(option("for", "TIME").default_value("1h").help("For how long, as in 30s, 15m, 1h or 7d"))
+        .arg(
+            option("until", "TIME")
+                .conflicts_with("for")
+                .help("Until when, instead, as in 2026-11-23T12:00:00Z"),
+        )
+        .arg(option("reason", "TEXT").help("Why, for those who look at the orders"))
+}
+
+/// Runs the command `name`.
+pub(super) async fn run(name: &str, matches: &ArgMatches) -> CommandResult {
+    let api = Api::of(matches)?;
+    match name {
+        BAN => give(&api, matches, "bans", "banned").await,
+        ALLOW => give(&api, matches, "allows", "allowed").await,
+        UNBAN => take_back(&api, matches, "bans", "The ban").await,
+        UNALLOW => take_back(&api, matches, "allows", "The allow").await,
+        OVERRIDE => overridden(&api, matches).await,
+        _ => list(&api, matches).await,
+    }
+}
+
+fn whom(matches: &ArgMatches) -> Vec<&str> {
+    matches.get_many::<String>("whom").into_iter().flatten().map(String::as_str).collect()
+}
+
+/// Fields of an override with its end and its reason.
+fn lasting(matches: &ArgMatches) -> Map<String, Value> {
+    let text = |name| matches.get_one::<String>(name).cloned();
+    let end = match text("until") {
+        Some(until) => ("until", until),
+        None => ("for", text("for").unwrap_or_default()),
+    };
+    let reason = text("reason").map(|reason| ("reason", reason));
+    [end].into_iter().chain(reason).map(|(name, text)| (name.to_owned(), Value::String(text))).collect()
+}
+
+async fn give(api: &Api, matches: &ArgMatches, kind: &str, what: &str) -> CommandResult {
+    let mut body = lasting(matches);
+    match *whom(matches) {
+        [rule, key] => body.extend([("rule".into(), json!(rule)), ("key".into(), json!(key))]),
+        _ => body.extend([("address".into(), json!(whom(matches).concat()))]),
+    }
+    let order = api.ask(ApiRequest::new(Method::PUT, &[kind]).json(&body.into())).await?.body;
+    Ok(told(&order, matches, what))
+}
+
+async fn overridden(api: &Api, matches: &ArgMatches) -> CommandResult {
+    let (rule, key) = named(matches).unwrap_or_default();
+    let path = ["keys", rule, key, "override"];
+    if matches.get_flag("lift") {
+        let ask = ApiRequest::new(Method::DELETE, &path).comment(matches.get_one("reason"))?;
+        let answer = api.ask(ask).await?.body;
+        let page = format!("{} of {} has its rule's rate again.\n", shown(key), shown(rule));
+        return Ok(done(&answer, matches, page).with_note(output::note(&answer)));
+    }
+    let mut body = lasting(matches);
+    if let Some(rate) = matches.get_one::<String>("rate") {
+        body.insert("rate".into(), json!(rate));
+    }
+    if let Some(burst) = matches.get_one::<u64>("burst") {
+        body.insert("burst".into(), json!(burst));
+    }
+    let order = api.ask(ApiRequest::new(Method::PUT, &path).json(&body.into())).await?.body;
+    Ok(told(&order, matches, "given another rate"))
+}
+
+/// Output for an override that was set.
+fn told(order: &Value, matches: &ArgMatches, what: &str) -> CommandOutput {
+    let until = order["until"].as_str().map(shown).unwrap_or_default();
+    let page = format!("{} is {what} until {until}.\n", about(order));
+    let without =
+        order["without_effect"].as_str().map(|why| format!("warning: without effect: {}", shown(why)));
+    done(order, matches, page).with_note(output::lines([without.unwrap_or_default(), output::note(order)]))
+}
+
+fn done(answer: &Value, matches: &ArgMatches, page: String) -> CommandOutput {
+    if matches.get_flag("json") { CommandOutput::json(answer) } else { CommandOutput::done(page) }
+}
+
+/// Subject of an override.
+fn about(order: &Value) -> String {
+    let text = |field: &str| order[field].as_str().map(shown).unwrap_or_default();
+    match order["address"].as_str() {
+        Some(address) => shown(address),
+        None => format!("{} of {}", text("key"), text("rule")),
+    }
+}
+
+async fn take_back(api: &Api, matches: &ArgMatches, kind: &str, what: &str) -> CommandResult {
+    let whom = &whom(matches).concat();
+    let path = [kind, whom.as_str()];
+    let ask = ApiRequest::new(Method::DELETE, &path).comment(matches.get_one("comment"))?;
+    let answer = api.ask(ask).await?.body;
+    let page = format!("{what} of {} is taken back.\n", shown(whom));
+    Ok(done(&answer, matches, page).with_note(output::note(&answer)))
+}
+
+async fn list(api: &Api, matches: &ArgMatches) -> CommandResult {
+    let answer = api.ask(ApiRequest::get(&["orders"])).await?.body;
+    if matches.get_flag("json") {
+        return Ok(CommandOutput::json(&answer));
+    }
+    let orders = answer["orders"].as_array().map_or(&[][..], Vec::as_slice);
+    let lost = answer["lost"].as_u64().map_or_else(String::new, |revision| {
+        format!(
+            "warning: POPs run edition {revision}, of a rule set that the store has lost: its bans, allows and overrides are not \
+             listed. They end in their time; `weir-sync rules put FILE` ends them now"
+        )
+    });
+    if orders.is_empty() {
+        return Ok(CommandOutput::done("There are no bans, allows or overrides.\n").with_note(lost));
+    }
+    let row = |order: &Value| {
+        let text = |field: &str| match &order[field] {
+            Value::Null => String::new(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        vec![text("id"), text("kind"), about(order), text("until"), text("author"), text("reason")]
+    };
+    let rows: Vec<_> = orders.iter().map(row).collect();
+    Ok(CommandOutput::done(table(&["ID", "KIND", "WHOM", "UNTIL", "BY", "REASON"], &rows)).with_note(lost))
+}

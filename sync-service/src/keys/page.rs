@@ -1,0 +1,215 @@
+//! JSON of keys for operators.
+
+use serde_json::{Value, json};
+use weir_budget::budget::{BudgetId, ReplicaDemand};
+use weir_budget::divide::Division;
+use weir_budget::top_keys::budget_state::BudgetState;
+use weir_budget::top_keys::fleet::{FleetTopKey, InRegion, Unseen};
+use weir_budget::top_keys::{KeyRates, WINDOW_NS};
+use weir_budget::watch_level::WatchLevel;
+use weir_wire::messages::AdmitRatio;
+use weir_wire::time::SECOND_NS;
+
+use super::name;
+use crate::moment;
+use crate::store::StoreError;
+
+/// Top keys of the fleet.
+#[derive(Clone, Debug, Default)]
+pub struct TopKeysPage {
+    /// Keys of the fleet.
+    pub keys: Vec<FleetTopKey>,
+    /// Upper bound for keys that are not in the list.
+    pub unseen: Unseen,
+    /// Number of weir-syncs that contributed.
+    pub members: usize,
+    /// True if only this weir-sync contributed, because the store is out of reach.
+    pub is_partial: bool,
+}
+
+/// State of one key.
+#[derive(Clone, Debug)]
+pub struct KeyState {
+    /// The key.
+    pub id: BudgetId,
+    /// State of its budget, or the error that kept it from being read.
+    pub standing: Result<BudgetState, StoreError>,
+    /// Demand by weir-sync, as the store has it.
+    pub members: Vec<ReplicaDemand>,
+    /// Rates of the key, if it is one of the top keys.
+    pub busy: Option<FleetTopKey>,
+    /// Remaining time of its ban in milliseconds; none if it is not banned.
+    pub banned_ms: Option<u32>,
+    /// True if POPs have lately reported keys of its rule.
+    pub is_reported: bool,
+}
+
+/// JSON of one key, with the state of its budget.
+pub fn one(one: &KeyState, now_ms: u64) -> Value {
+    let mut said = match &one.busy {
+        Some(key) => row(key, now_ms, one.banned_ms),
+        None => idle(one, now_ms),
+    };
+    let mut add = |name: &str, value: Value| said[name] = value;
+    add("is_reported", one.is_reported.into());
+    add("asked_in", one.members.iter().map(member).collect::<Vec<_>>().into());
+    match &one.standing {
+        Err(error) => add("store_error", error.to_string().into()),
+        Ok(standing) => {
+            let BudgetState { quota, level_milli, .. } = standing;
+            add("rate_per_s", per_second(quota.token_ns()).into());
+            add("burst", quota.burst().into());
+            add("level", signed_parts(*level_milli).into());
+            add("debt", signed_parts(level_milli.saturating_neg().max(0)).into());
+            add("spread", standing.spread.into());
+            add("leased", standing.outstanding.into());
+            add("grant", standing.division.as_ref().map(grant).into());
+            add("full_in_s", full_in_s(standing).into());
+            add("free_in_s", free_in_s(standing, one.banned_ms).into());
+        }
+    }
+    said
+}
+
+/// JSON of a key that is not limited and has too little demand to be counted.
+fn idle(one: &KeyState, now_ms: u64) -> Value {
+    json!({
+        "rule": one.id.rule,
+        "key": name::show(&one.id.value),
+        "address": name::address(&one.id.value),
+        "asked_per_s": 0.0, "admitted_per_s": 0.0, "limited_per_s": 0.0,
+        "since": null,
+        "banned_until": one.banned_ms.map(|ms| moment::text(now_ms.saturating_add(ms.into()))),
+        "pops": [],
+        "regions": [],
+    })
+}
+
+fn member(member: &ReplicaDemand) -> Value {
+    json!({
+        "weir_sync": &*member.name,
+        "asked_per_s": parts(member.demand.milli),
+        "pops": member.demand.askers,
+        "silent_s": parts(member.age_us / 1_000),
+    })
+}
+
+/// JSON of the grant for POPs of this region.
+fn grant(division: &Division) -> Value {
+    let Division { heat, asking, is_alone, .. } = division;
+    let heat = match heat {
+        WatchLevel::Warm => "warm",
+        WatchLevel::Resting => "resting",
+        WatchLevel::Hot => "hot",
+    };
+    json!({
+        "heat": heat,
+        "admit_ratio": f64::from(asking.ratio.bits()) / f64::from(AdmitRatio::ONE.bits()),
+        "burst": asking.burst,
+        "parts": asking.parts,
+        "lease_s": parts(asking.lease_ms.into()),
+        "is_alone": is_alone,
+    })
+}
+
+/// Seconds until the budget is full; none if its refill policy has no rate.
+fn full_in_s(standing: &BudgetState) -> Option<f64> {
+    standing.refill_policy.is_by_rate().then(|| parts(standing.deficit_ns / 1_000_000))
+}
+
+/// Seconds until a request of one token is allowed; none if that does not follow from the rate.
+fn free_in_s(standing: &BudgetState, banned_ms: Option<u32>) -> Option<f64> {
+    let banned_ms = u64::from(banned_ms.unwrap_or(0));
+    if !standing.refill_policy.is_by_rate() && standing.level_milli < 1_000 {
+        return None;
+    }
+    let lacks = u128::try_from(1_000_i64.saturating_sub(standing.level_milli)).unwrap_or(0);
+    let wait_ns = lacks * u128::from(standing.quota.token_ns()) / 1_000;
+    let refill_ms = u64::try_from(wait_ns / 1_000_000).unwrap_or(u64::MAX);
+    Some(parts(refill_ms.max(banned_ms)))
+}
+
+/// JSON of a list of top keys. `found` is the number of keys that matched; `banned_ms` has the remaining time
+/// of each listed key's ban.
+pub fn list(busy: &TopKeysPage, found: usize, now_ms: u64, banned_ms: &[Option<u32>]) -> Value {
+    let keys = busy.keys.iter().zip(banned_ms).map(|(key, banned_ms)| row(key, now_ms, *banned_ms));
+    let keys: Vec<_> = keys.collect();
+    json!({
+        "keys": keys,
+        "found": found,
+        "weir_syncs": busy.members,
+        "is_partial": busy.is_partial,
+        "window_s": WINDOW_NS / SECOND_NS,
+        "unlisted_bursts_per_s": {
+            "limited": parts(busy.unseen.limited_milli), "admitted": parts(busy.unseen.admitted_milli),
+        },
+    })
+}
+
+/// JSON of one top key.
+pub fn row(key: &FleetTopKey, now_ms: u64, banned_ms: Option<u32>) -> Value {
+    let mut row = rates(key.rates);
+    let mut add = |name: &str, value: Value| row[name] = value;
+    add("rule", key.id.rule.as_str().into());
+    add("key", name::show(&key.id.value).into());
+    add("address", name::address(&key.id.value).into());
+    add("rate_per_s", per_second(key.quota.token_ns()).into());
+    add("burst", key.quota.burst().into());
+    add("level", signed_parts(key.level_milli).into());
+    add("debt", signed_parts(key.level_milli.saturating_neg().max(0)).into());
+    add("since", key.limited_ms.map(|ms| moment::text(now_ms.saturating_sub(ms))).into());
+    add("banned_until", banned_ms.map(|ms| moment::text(now_ms.saturating_add(ms.into()))).into());
+    add("pops", pops(key).into());
+    add("regions", key.regions.iter().map(region).collect::<Vec<_>>().into());
+    row
+}
+
+/// POPs of a key, the one with the highest demand first.
+fn pops(key: &FleetTopKey) -> Vec<Value> {
+    let of = |(region, there): (&String, &InRegion)| {
+        let pop = |(pop, rates): &(String, KeyRates)| (region.clone(), pop.clone(), *rates);
+        there.pops.iter().map(pop).collect::<Vec<_>>()
+    };
+    let mut pops: Vec<_> = key.regions.iter().flat_map(of).collect();
+    pops.sort_by_key(|(_, _, rates)| std::cmp::Reverse(rates.asked_milli));
+    let pop = |(region, pop, of): (String, String, KeyRates)| {
+        let mut row = rates(of);
+        (row["pop"], row["region"]) = (pop.into(), region.into());
+        row
+    };
+    pops.into_iter().map(pop).collect()
+}
+
+fn region((region, there): (&String, &InRegion)) -> Value {
+    let mut row = rates(there.rates);
+    (row["region"], row["pops"]) = (region.as_str().into(), there.askers.into());
+    row
+}
+
+fn rates(rates: KeyRates) -> Value {
+    json!({
+        "asked_per_s": parts(rates.asked_milli),
+        "admitted_per_s": parts(rates.admitted_milli),
+        "limited_per_s": parts(rates.limited_milli()),
+    })
+}
+
+/// Tokens per second at `token_ns` nanoseconds per token.
+#[allow(clippy::cast_precision_loss, reason = "for people")]
+pub fn per_second(token_ns: u64) -> f64 {
+    let rate = SECOND_NS as f64 / token_ns.max(1) as f64;
+    // Nine digits are enough even for one token a month.
+    format!("{rate:.9}").parse().unwrap_or(rate)
+}
+
+/// Thousandths as a number.
+#[allow(clippy::cast_precision_loss, reason = "for people")]
+pub fn parts(milli: u64) -> f64 {
+    milli as f64 / 1_000.0
+}
+
+/// Signed thousandths as a number.
+#[allow(clippy::cast_precision_loss, reason = "for people")]
+pub fn signed_parts(milli: i64) -> f64 {
+    milli as f64 / 1_000.0
+}

@@ -1,0 +1,444 @@
+//! Composition of what POPs run: a rule set with the overrides that change it.
+//!
+//! | override | effect on the rule set |
+//! |---|---|
+//! | ban of an address | a condition of `deny` |
+//! | allow of an address | a condition of `allow` |
+//! | another rate for a key | a tier of its rule, before the rule's own tiers |
+//! | ban of a key | none: POPs receive it in the same way as the bans of a penalty |
+//!
+//! Each override carries its end (`until_ms`) to the POPs, so that it ends even at a POP that is offline by
+//! then.
+//!
+//! Of two overrides that affect one address, the one with the smaller network counts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+use weir_rules::CONDITIONS_MAX;
+use weir_rules::reading::ConfigError;
+
+use super::network::{Network, Networks};
+use super::spec::{Override, OverrideKind, OverrideQuota, Subject};
+use super::tier;
+use crate::document::Document;
+
+/// Maximum number of groups of addresses with separate ends, for bans and for allows each.
+const ENDS_MAX: usize = 20;
+
+/// Effect of an override.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OverrideEffect {
+    /// The override is in force.
+    InForce,
+    /// The override changes nothing at present, with the reason.
+    None(String),
+    /// The override is left out, because the rule set with it would have these errors.
+    Invalid(Vec<ConfigError>),
+}
+
+impl OverrideEffect {
+    /// Reason why the override changes nothing; none if it is in force.
+    pub fn why_none(&self) -> Option<String> {
+        match self {
+            Self::InForce => None,
+            Self::None(why) => Some(why.clone()),
+            Self::Invalid(errors) => {
+                let first = errors.first().map(ToString::to_string).unwrap_or_default();
+                Some(format!("it does not fit the rule set: {first}"))
+            }
+        }
+    }
+}
+
+/// Rule set with overrides.
+#[derive(Clone, Debug)]
+pub struct Composed {
+    /// Document for the POPs.
+    pub document: Document,
+    /// Effect of each override, in the order of the overrides.
+    pub effects: Vec<OverrideEffect>,
+}
+
+/// Overrides that are written into the document together, and left out together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Group<'a> {
+    Bans,
+    Allows,
+    /// Overrides of a rule's keys to the same quota.
+    Tier(&'a str, &'a OverrideQuota),
+}
+
+fn group(order: &Override) -> Option<Group<'_>> {
+    match (&order.said.subject, order.said.kind, &order.said.terms) {
+        (Subject::Address { .. }, OverrideKind::Ban, _) => Some(Group::Bans),
+        (Subject::Address { .. }, OverrideKind::Allow, _) => Some(Group::Allows),
+        (Subject::Key { rule, .. }, OverrideKind::Override, Some(terms)) => Some(Group::Tier(rule, terms)),
+        _ => None,
+    }
+}
+
+/// Applies `orders` to `base`. A group of overrides that would make the document invalid is left out as a
+/// whole.
+pub fn compose(base: &Document, orders: &[Override]) -> Composed {
+    let mut effects = vec![OverrideEffect::InForce; orders.len()];
+    let all: Vec<&Override> = orders.iter().collect();
+    let document = with(base, &all).unwrap_or_else(|_| with_some(base, orders, &mut effects));
+    if !base.is_enforced() {
+        let off = OverrideEffect::None("all rules are switched off, and with them orders".into());
+        effects
+            .iter_mut()
+            .filter(|effect| **effect == OverrideEffect::InForce)
+            .for_each(|effect| *effect = off.clone());
+    }
+    let allowed = allowed_by(base.value());
+    let names: BTreeSet<&str> = base.rules().rules().iter().map(|rule| rule.name.as_str()).collect();
+    for (order, effect) in orders.iter().zip(&mut effects) {
+        let banned = order.said.subject.address().filter(|_| order.said.kind == OverrideKind::Ban);
+        if *effect == OverrideEffect::InForce && banned.is_some_and(|address| allowed.cover(&address)) {
+            *effect = OverrideEffect::None("the rule set's allow list has the address".into());
+        }
+        if let (OverrideKind::Ban, Subject::Key { rule, .. }) = (order.said.kind, &order.said.subject)
+            && !names.contains(rule.as_str())
+        {
+            *effect = OverrideEffect::None(format!("the rule set has no rule {rule:?}"));
+        }
+    }
+    Composed { document, effects }
+}
+
+/// Applies to `base` as many groups of overrides as possible, the first ones first.
+fn with_some(base: &Document, orders: &[Override], effects: &mut [OverrideEffect]) -> Document {
+    let groups: BTreeSet<_> = orders.iter().filter_map(group).collect();
+    let groups: Vec<_> = groups.into_iter().collect();
+    let mut adding = Adding { base, orders, effects, document: base.clone(), taken: Vec::new() };
+    adding.add(&groups);
+    adding.document
+}
+
+/// Groups of overrides while they are added.
+struct Adding<'a> {
+    base: &'a Document,
+    orders: &'a [Override],
+    effects: &'a mut [OverrideEffect],
+    /// Document with the groups added so far.
+    document: Document,
+    taken: Vec<&'a Override>,
+}
+
+impl Adding<'_> {
+    /// Adds `groups`, which are sorted. Tries all at once and halves the list on an error, because reading a
+    /// document is slow and most overrides fit.
+    fn add(&mut self, groups: &[Group<'_>]) {
+        let orders = self.orders;
+        let is_in = |order: &&Override| group(order).is_some_and(|of| groups.binary_search(&of).is_ok());
+        let more: Vec<_> = self.taken.iter().copied().chain(orders.iter().filter(is_in)).collect();
+        match with(self.base, &more) {
+            Ok(document) => (self.document, self.taken) = (document, more),
+            Err(errors) if groups.len() <= 1 => {
+                let left_out = orders.iter().zip(&mut *self.effects).filter(|(order, _)| is_in(order));
+                left_out.for_each(|(_, effect)| *effect = OverrideEffect::Invalid(errors.clone()));
+            }
+            Err(_) => {
+                let (first, others) = groups.split_at(groups.len() / 2);
+                self.add(first);
+                self.add(others);
+            }
+        }
+    }
+}
+
+/// Effect that `tried` would have beside `others`. It is refused if it would displace one of them.
+pub fn try_beside(base: &Document, others: Vec<Override>, tried: Override) -> OverrideEffect {
+    let mut all = others;
+    all.push(tried);
+    let mut with_it = compose(base, &all).effects;
+    let Some(own) = with_it.pop() else { return OverrideEffect::InForce };
+    let is_out = |effect: &OverrideEffect| matches!(effect, OverrideEffect::Invalid(_));
+    if is_out(&own) || !with_it.iter().any(is_out) {
+        return own;
+    }
+    all.pop();
+    let without_it = compose(base, &all).effects;
+    let mut lost = with_it.into_iter().zip(without_it).filter(|(_, before)| !is_out(before));
+    lost.find(|(now, _)| is_out(now)).map_or(own, |(now, _)| now)
+}
+
+fn with(base: &Document, orders: &[&Override]) -> Result<Document, Vec<ConfigError>> {
+    let of_kind = |kind| orders.iter().filter(move |order| order.said.kind == kind);
+    let address = |order: &&Override| order.said.subject.address().map(|address| (order.until_ms, address));
+    let addresses = |kind| of_kind(kind).filter_map(&address).collect::<Vec<_>>();
+    let (bans, allows) = (addresses(OverrideKind::Ban), addresses(OverrideKind::Allow));
+    // Each with the latest end of its keys.
+    let mut tiers: BTreeMap<_, (u64, Vec<&str>)> = BTreeMap::new();
+    for order in of_kind(OverrideKind::Override) {
+        if let (Subject::Key { rule, key }, Some(terms)) = (&order.said.subject, &order.said.terms) {
+            let (until_ms, keys) = tiers.entry((rule, terms)).or_default();
+            *until_ms = order.until_ms.max(*until_ms);
+            keys.push(key);
+        }
+    }
+    if bans.is_empty() && allows.is_empty() && tiers.is_empty() {
+        return Ok(base.clone());
+    }
+    let mut value = base.value().clone();
+    if let Some(fields) = value.as_object_mut() {
+        for (until_ms, bans) in by_end(&bans) {
+            add(fields, "deny", json!({"addresses": bans, "until_ms": until_ms}));
+        }
+        for condition in allowing(&allows, &bans) {
+            add(fields, "allow", condition);
+        }
+        for ((rule, terms), (until_ms, keys)) in tiers {
+            tier::add(fields, base.rules(), (rule, terms), &keys, until_ms)?;
+        }
+    }
+    Document::of_value(value)
+}
+
+/// Groups networks by their ends, in at most [`ENDS_MAX`] groups. Beyond that number, some networks get a later
+/// end than their own; weir-sync then ends them.
+fn by_end(networks: &[(u64, Network)]) -> Vec<(u64, Vec<Network>)> {
+    let mut ends: BTreeMap<u64, Vec<Network>> = BTreeMap::new();
+    for (until_ms, network) in networks {
+        ends.entry(*until_ms).or_default().push(*network);
+    }
+    let ends: Vec<_> = ends.into_iter().collect();
+    let last = |group: &[(u64, Vec<Network>)]| group.last().map_or(0, |(until_ms, _)| *until_ms);
+    let all =
+        |group: &[(u64, Vec<Network>)]| group.iter().flat_map(|(_, networks)| networks.clone()).collect();
+    ends.chunks(ends.len().div_ceil(ENDS_MAX).max(1)).map(|group| (last(group), all(group))).collect()
+}
+
+/// Conditions that allow these networks, except for what is banned inside of them.
+fn allowing(allows: &[(u64, Network)], bans: &[(u64, Network)]) -> Vec<Value> {
+    let (mut whole, mut conditions) = (Vec::new(), Vec::new());
+    for (until_ms, allow) in allows {
+        let inside: Vec<_> = bans.iter().map(|(_, ban)| ban).filter(|ban| allow.covers(ban)).collect();
+        if inside.is_empty() {
+            whole.push((*until_ms, *allow));
+        } else {
+            let but = json!({"addresses": inside});
+            conditions.push(json!({"addresses": [allow], "not": but, "until_ms": until_ms}));
+        }
+    }
+    let whole = by_end(&whole).into_iter();
+    conditions.extend(whole.map(|(end, networks)| json!({"addresses": networks, "until_ms": end})));
+    conditions
+}
+
+/// Adds a condition to a list. If the list is full, the condition is merged into one of its conditions, without
+/// its end: weir-sync then ends it.
+fn add(fields: &mut Map<String, Value>, list: &str, mut condition: Value) {
+    let list = fields.entry(list).or_insert_with(|| json!([]));
+    let Some(list) = list.as_array_mut() else { return };
+    let is_plain =
+        |known: &&mut Value| ["any", "not", "until_ms"].iter().all(|name| known.get(name).is_none());
+    if list.len() >= CONDITIONS_MAX
+        && let Some(known) = list.iter_mut().rev().find(is_plain)
+    {
+        condition.as_object_mut().map(|fields| fields.remove("until_ms"));
+        *known = json!({"any": [known.take(), condition]});
+        return;
+    }
+    list.push(condition);
+}
+
+/// Networks that the document allows without any other condition.
+fn allowed_by(document: &Value) -> Networks {
+    let conditions = document["allow"].as_array().into_iter().flatten().filter_map(Value::as_object);
+    let by_address =
+        conditions.filter(|fields| fields.len() == 1).filter_map(|fields| fields.get("addresses"));
+    let texts = by_address.filter_map(Value::as_array).flatten().filter_map(Value::as_str);
+    texts.filter_map(|text| text.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Form;
+    use crate::overrides::spec::OverrideSettings;
+
+    fn document(fields: &Value) -> Document {
+        let mut value = json!({"rules": [{"name": "a", "key": ["client_address"], "rate": "5/s"}]});
+        for (name, field) in fields.as_object().unwrap() {
+            value[name] = field.clone();
+        }
+        Document::read(value.to_string().as_bytes(), Form::Json).unwrap()
+    }
+
+    fn order(kind: OverrideKind, address: &str) -> Override {
+        about(kind, Subject::of(address.parse().unwrap()), None)
+    }
+
+    fn about(kind: OverrideKind, subject: Subject, terms: Option<OverrideQuota>) -> Override {
+        let said = OverrideSettings { kind, subject, terms, reason: String::new(), author: String::new() };
+        Override { said, id: 1, at_ms: 1, until_ms: 2 }
+    }
+
+    fn ban(address: &str) -> Override {
+        order(OverrideKind::Ban, address)
+    }
+
+    fn allow(address: &str) -> Override {
+        order(OverrideKind::Allow, address)
+    }
+
+    #[test]
+    fn bans_and_allows_come_behind_the_lists_of_the_rule_set() {
+        let base = document(&json!({"deny": [{"methods": ["PUT"]}]}));
+        let composed = compose(&base, &[ban("203.0.113.0/24"), allow("192.0.2.1"), ban("2001:db8::1")]);
+        let value = composed.document.value();
+        let banned = json!({"addresses": ["203.0.113.0/24", "2001:db8::1"], "until_ms": 2});
+        let allowed = json!([{"addresses": ["192.0.2.1"], "until_ms": 2}]);
+        assert_eq!((&value["deny"], &value["allow"]), (&json!([{"methods": ["PUT"]}, banned]), &allowed));
+        assert_eq!(composed.effects, vec![OverrideEffect::InForce; 3]);
+        assert_eq!(compose(&base, &[]).document, base);
+        let short = compose(&document(&json!({"deny": {"method": "PUT"}})), &[ban("203.0.113.0/24")]);
+        let denied = json!([{"methods": ["PUT"]}, {"addresses": ["203.0.113.0/24"], "until_ms": 2}]);
+        assert_eq!(short.document.value()["deny"], denied, "a list that is written as its only item");
+    }
+
+    /// POPs end them by themselves, should weir-sync have forgotten them.
+    #[test]
+    fn each_order_carries_its_end_as_far_as_there_is_room() {
+        let ending = |order: Override, until_ms| Override { until_ms, ..order };
+        let orders = [ending(ban("192.0.2.1"), 7), ending(ban("192.0.2.2"), 5), ending(ban("192.0.2.3"), 7)];
+        let denied = compose(&document(&json!({})), &orders).document.value()["deny"].clone();
+        let expected = json!([
+            {"addresses": ["192.0.2.2"], "until_ms": 5}, {"addresses": ["192.0.2.1", "192.0.2.3"], "until_ms": 7},
+        ]);
+        assert_eq!(denied, expected);
+        let many: Vec<_> = (1..=50).map(|n| ending(ban(&format!("192.0.2.{n}")), n)).collect();
+        let denied = compose(&document(&json!({})), &many).document.value()["deny"].clone();
+        assert_eq!(denied.as_array().map(Vec::len), Some(17));
+        assert_eq!(denied[0], json!({"addresses": ["192.0.2.1", "192.0.2.2", "192.0.2.3"], "until_ms": 3}));
+    }
+
+    #[test]
+    fn of_two_orders_the_one_about_the_smaller_network_counts() {
+        let orders = [allow("10.0.0.0/8"), ban("10.1.0.0/16"), allow("10.1.2.0/24"), ban("11.0.0.0/8")];
+        let value = compose(&document(&json!({})), &orders).document.value().clone();
+        let but = json!({"addresses": ["10.0.0.0/8"], "not": {"addresses": ["10.1.0.0/16"]}, "until_ms": 2});
+        assert_eq!(value["allow"], json!([but, {"addresses": ["10.1.2.0/24"], "until_ms": 2}]));
+    }
+
+    #[test]
+    fn a_ban_that_the_rule_set_allows_or_that_is_switched_off_is_without_effect() {
+        let why = |base: &Value, order: Override| compose(&document(base), &[order]).effects[0].why_none();
+        let allowed = json!({"allow": [{"addresses": ["10.0.0.0/7", "192.0.2.1"]}]});
+        let told = why(&allowed, ban("10.1.0.0/16")).unwrap();
+        assert!(told.contains("allow list has the address"), "{told}");
+        assert_eq!(why(&allowed, ban("192.0.2.0/24")), None, "only a part of it is");
+        assert_eq!(why(&allowed, allow("10.0.0.1")), None);
+        let partly = json!({"allow": [{"addresses": ["192.0.2.1"], "methods": ["GET"]}]});
+        assert_eq!(why(&partly, ban("192.0.2.1")), None);
+        assert!(why(&json!({"enforce": false}), ban("192.0.2.1")).unwrap().contains("switched off"));
+    }
+
+    #[test]
+    fn a_full_list_takes_a_condition_more() {
+        let conditions = |condition: Value| json!({"deny": vec![condition; CONDITIONS_MAX]});
+        let plain = json!({"methods": ["PUT"]});
+        let composed = compose(&document(&conditions(plain.clone())), &[ban("192.0.2.1")]);
+        let last = &composed.document.value()["deny"][CONDITIONS_MAX - 1];
+        assert_eq!(*last, json!({"any": [plain, {"addresses": ["192.0.2.1"]}]}));
+        assert_eq!(composed.effects, [OverrideEffect::InForce]);
+    }
+
+    #[test]
+    fn orders_that_do_not_fit_are_left_out_and_the_others_are_in_force() {
+        let full = json!({"deny": vec![json!({"not": {"methods": ["PUT"]}}); CONDITIONS_MAX]});
+        let composed = compose(&document(&full), &[ban("192.0.2.1"), allow("192.0.2.2")]);
+        assert!(matches!(composed.effects[0], OverrideEffect::Invalid(_)));
+        assert!(
+            composed.effects[0].why_none().unwrap().contains("deny: expected a list"),
+            "{:?}",
+            composed.effects
+        );
+        assert_eq!(composed.effects[1], OverrideEffect::InForce);
+        assert_eq!(composed.document.value()["deny"], full["deny"]);
+        assert_eq!(composed.document.value()["allow"], json!([{"addresses": ["192.0.2.2"], "until_ms": 2}]));
+    }
+
+    fn overriding(rule: &str, key: &str, rate: &str, burst: u32) -> Override {
+        let terms = OverrideQuota { rate: rate.into(), burst: Some(burst) };
+        about(OverrideKind::Override, Subject::Key { rule: rule.into(), key: key.into() }, Some(terms))
+    }
+
+    fn rules() -> Document {
+        let tiers = json!([{"name": "own", "when": {"addresses": ["10.0.0.0/8"]}, "unlimited": true}]);
+        let rules = json!([
+            {"name": "a", "key": ["client_address"], "rate": "5/s", "tiers": tiers},
+            {"name": "b", "key": ["client_address", {"header": "x-account"}], "rate": "5/s"},
+            {"name": "all", "key": ["all"], "rate": "5/s"},
+            {"name": "many", "key": ["host", "method"], "rate": "5/s"},
+        ]);
+        document(&json!({"rules": rules}))
+    }
+
+    #[test]
+    fn overrides_come_before_the_tiers_of_their_rule_and_share_one_for_the_same_terms() {
+        let orders = [
+            overriding("a", "192.0.2.1", "100/s", 200),
+            overriding("a", "2001:db8::1", "100/s", 200),
+            overriding("b", "text:acme", "7/5m", 9),
+            overriding("all", "all", "1/s", 1),
+        ];
+        let composed = compose(&rules(), &orders);
+        assert_eq!(composed.effects, vec![OverrideEffect::InForce; 4]);
+        let tiers = |rule: usize| composed.document.value()["rules"][rule]["tiers"].clone();
+        let addresses = json!({"addresses": ["192.0.2.1/32", "2001:db8::/64"], "until_ms": 2});
+        let both = json!({"name": "o-100-s-200", "rate": "100/s", "burst": 200, "when": addresses});
+        assert_eq!((&tiers(0)[0], &tiers(0)[1]["name"]), (&both, &json!("own")));
+        let end = json!({"until_ms": 2});
+        let of_text =
+            json!([{"name": "o-7-5m-9", "rate": "7/5m", "burst": 9, "keys": ["acme"], "when": end}]);
+        assert_eq!((tiers(1), &tiers(2)[0]["when"]), (of_text, &end));
+        let names: Vec<_> = composed.document.rules().rules().iter().map(|rule| rule.name.as_str()).collect();
+        assert!(names.contains(&"a.o-100-s-200"), "{names:?}");
+    }
+
+    #[test]
+    fn an_order_does_not_take_the_room_of_another() {
+        let own = |n: usize| json!({"name": format!("t{n}"), "when": {"methods": [format!("M{n}")]}, "unlimited": true});
+        let tiers: Vec<_> = (0..19).map(own).collect();
+        let rule = json!({"name": "a", "key": ["client_address"], "rate": "5/s", "tiers": tiers});
+        let base = document(&json!({"rules": [rule]}));
+        let there = overriding("a", "192.0.2.1", "200/s", 200);
+        let alike = overriding("a", "192.0.2.2", "200/s", 200);
+        assert_eq!(try_beside(&base, vec![there.clone()], alike), OverrideEffect::InForce);
+        let more = try_beside(&base, vec![there.clone()], overriding("a", "192.0.2.2", "100/s", 200));
+        assert!(
+            matches!(&more, OverrideEffect::Invalid(errors) if errors[0].to_string().contains("tiers")),
+            "{more:?}"
+        );
+        // One that has lost its room already stands in nobody's way.
+        let lost = overriding("gone", "192.0.2.1", "1/s", 1);
+        assert_eq!(try_beside(&base, vec![there, lost], ban("192.0.2.1")), OverrideEffect::InForce);
+    }
+
+    #[test]
+    fn an_override_that_does_not_fit_is_left_out_alone() {
+        let (one, rate) = ("192.0.2.1", "1/s");
+        for (order, problem) in [
+            (
+                overriding("gone", one, rate, 1),
+                "rule: expected the name of a rule of the rule set, found \"gone\"",
+            ),
+            (overriding("a.own", one, rate, 1), "rule: expected"),
+            (overriding("a", "192.0.2.0/24", rate, 1), "key: expected an address"),
+            (overriding("a", "hex:00", rate, 1), "key: expected an address"),
+            (overriding("b", one, rate, 1), "key: expected text:"),
+            (overriding("many", "text:x", rate, 1), "key: expected text:"),
+            (overriding("all", one, rate, 1), "key: expected all"),
+            (overriding("a", one, "fast", 1), "tiers[0].rate: expected"),
+        ] {
+            let all = [overriding("a", "192.0.2.9", "2/s", 1), order, ban("192.0.2.1")];
+            let effects = compose(&rules(), &all).effects;
+            let why = effects[1].why_none().unwrap_or_default();
+            assert!(why.contains(problem), "{problem}: {why}");
+            assert_eq!((&effects[0], &effects[2]), (&OverrideEffect::InForce, &OverrideEffect::InForce));
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! JSON requests for overrides.
+
+use serde_json::Value;
+use weir_rules::reading::{ConfigError, ErrorCollector, Fields, Item};
+use weir_wire::messages::{BAN_MS_MAX, KEY_BYTES_MAX, RULE_NAME_MAX};
+use weir_wire::quota::TOKENS_MAX;
+
+use super::spec::{OverrideKind, OverrideQuota, Subject};
+use super::until::{ORDER_MS_MAX, span};
+use crate::moment;
+use crate::store::overrides::Until;
+
+/// Maximum length of a reason, in bytes.
+pub const REASON_BYTES_MAX: usize = 500;
+/// Maximum length of any other text field, in bytes.
+const TEXT_BYTES_MAX: usize = 64;
+
+/// Maximum duration of an override, and its text for error messages.
+const LONGEST: (u64, &str) = (ORDER_MS_MAX, "400 days");
+/// Maximum duration of a ban of a key. POPs receive it in the same way as the bans of a penalty.
+const KEY_BAN: (u64, &str) = (BAN_MS_MAX as u64, "7 days");
+
+/// Override that an operator requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OverrideRequest {
+    /// Address, network or key that it affects.
+    pub subject: Subject,
+    /// Quota, for an override of the rate.
+    pub terms: Option<OverrideQuota>,
+    /// End of the override.
+    pub until: Until,
+    /// Reason; may be empty.
+    pub reason: String,
+}
+
+/// Parses a ban or an allow that was requested `now_ms` after 1970. Each error has its place.
+pub fn read(kind: OverrideKind, value: &Value, now_ms: u64) -> Result<OverrideRequest, Vec<ConfigError>> {
+    let errors = ErrorCollector::default();
+    let item = Item::new(value, "", &errors);
+    let asked = asked(kind, &item, now_ms);
+    errors.into_result(asked)
+}
+
+/// Parses an override of the rate of `subject`. The rate itself is validated with the rule set.
+pub fn read_override(
+    value: &Value,
+    now_ms: u64,
+    subject: Subject,
+) -> Result<OverrideRequest, Vec<ConfigError>> {
+    let errors = ErrorCollector::default();
+    let item = Item::new(value, "", &errors);
+    let asked = overriding(&item, now_ms, subject);
+    errors.into_result(asked)
+}
+
+fn overriding(item: &Item<'_>, now_ms: u64, subject: Subject) -> Option<OverrideRequest> {
+    let mut fields = item.fields()?;
+    let rate = fields.require("rate", "a rate, as in \"100/s\"").and_then(|rate| rate.text(TEXT_BYTES_MAX));
+    let burst = fields.number("burst", 1..=TOKENS_MAX);
+    let until = until(&mut fields, now_ms, LONGEST);
+    let reason = reason(&mut fields);
+    fields.finish();
+    let terms = Some(OverrideQuota { rate: rate?.to_owned(), burst });
+    Some(OverrideRequest { subject, terms, until: until?, reason })
+}
+
+fn reason(fields: &mut Fields<'_>) -> String {
+    fields.text("reason", REASON_BYTES_MAX).unwrap_or_default().to_owned()
+}
+
+fn asked(kind: OverrideKind, item: &Item<'_>, now_ms: u64) -> Option<OverrideRequest> {
+    let mut fields = item.fields()?;
+    let is_of_key =
+        kind == OverrideKind::Ban && (fields.take("rule").is_some() || fields.take("key").is_some());
+    let (subject, most) =
+        if is_of_key { (key(&mut fields), KEY_BAN) } else { (address(&mut fields), LONGEST) };
+    let until = until(&mut fields, now_ms, most);
+    let reason = reason(&mut fields);
+    fields.finish();
+    Some(OverrideRequest { subject: subject?, terms: None, until: until?, reason })
+}
+
+fn address(fields: &mut Fields<'_>) -> Option<Subject> {
+    let address = fields.require("address", "an address or a network, as in \"203.0.113.0/24\"");
+    address.and_then(|address| address.parsed()).map(Subject::of)
+}
+
+/// Parses a key of a rule. Its existence is checked against the rule set.
+fn key(fields: &mut Fields<'_>) -> Option<Subject> {
+    let rule = fields.require("rule", "the name of a rule").and_then(|rule| rule.text(RULE_NAME_MAX));
+    let key = fields.require("key", "a key of that rule, as GET /v1/keys shows it");
+    let key = key.and_then(|key| key.text(2 * KEY_BYTES_MAX + TEXT_BYTES_MAX));
+    Some(Subject::Key { rule: rule?.to_owned(), key: key?.to_owned() })
+}
+
+/// Parses `for` or `until`, exactly one of which must be present.
+fn until(fields: &mut Fields<'_>, now_ms: u64, (most_ms, most): (u64, &str)) -> Option<Until> {
+    let (span_item, time_item) = (fields.take("for"), fields.take("until"));
+    match (&span_item, &time_item) {
+        (Some(item), None) => {
+            let span_ms = span(item.text(TEXT_BYTES_MAX)?).filter(|span_ms| *span_ms <= most_ms);
+            if span_ms.is_none() {
+                item.record_unexpected(format_args!(
+                    "a time of up to {most}, as in \"90s\", \"15m\", \"1h\" or \"7d\""
+                ));
+            }
+            span_ms.map(Until::In)
+        }
+        (None, Some(item)) => {
+            let until_ms = moment::read(item.text(TEXT_BYTES_MAX)?);
+            let is_good = |until_ms: &u64| (now_ms + 1..=now_ms + most_ms).contains(until_ms);
+            let until_ms = until_ms.filter(is_good);
+            if until_ms.is_none() {
+                item.record_unexpected(format_args!(
+                    "a time of the next {most}, as in \"{}\"",
+                    tomorrow(now_ms)
+                ));
+            }
+            until_ms.map(Until::At)
+        }
+        _ => {
+            fields.record(format_args!(
+                "expected either for, as in \"1h\", or until, as in \"{}\"",
+                tomorrow(now_ms)
+            ));
+            None
+        }
+    }
+}
+
+/// Example of a valid end.
+fn tomorrow(now_ms: u64) -> String {
+    moment::text((now_ms / 1_000).saturating_add(86_400).saturating_mul(1_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const NOW_MS: u64 = 1_795_435_200_000;
+
+    fn errors(value: &Value) -> Vec<String> {
+        read(OverrideKind::Ban, value, NOW_MS).unwrap_err().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn an_order_says_whom_until_when_and_why() {
+        let asked = read(
+            OverrideKind::Ban,
+            &json!({"address": "203.0.113.0/24", "for": "1h", "reason": "scans"}),
+            NOW_MS,
+        )
+        .unwrap();
+        assert_eq!(asked.subject, Subject::of("203.0.113.0/24".parse().unwrap()));
+        assert_eq!((asked.until, asked.reason.as_str()), (Until::In(3_600_000), "scans"));
+        let asked = read(
+            OverrideKind::Ban,
+            &json!({"address": "192.0.2.1", "until": "2026-11-23T12:00:01Z"}),
+            NOW_MS,
+        )
+        .unwrap();
+        assert_eq!((asked.until, asked.reason.as_str()), (Until::At(NOW_MS + 1_000), ""));
+    }
+
+    #[test]
+    fn every_error_is_told_with_its_place() {
+        let place = |value: Value| errors(&value).join("\n");
+        assert!(
+            place(json!({"for": "1h"})).starts_with("address: missing: expected an address or a network")
+        );
+        let found = errors(&json!({"address": "203.0.113.9/24", "for": "1w", "reson": "x"}));
+        assert!(found[0].starts_with("address: expected a network whose address is zero"), "{found:?}");
+        assert_eq!(
+            found[1],
+            r#"for: expected a time of up to 400 days, as in "90s", "15m", "1h" or "7d", found "1w""#
+        );
+        assert!(found[2].starts_with("reson: unknown field: did you mean reason?"), "{found:?}");
+        let address = "192.0.2.1";
+        for wrong in [
+            json!({"address": address}),
+            json!({"address": address, "for": "1h", "until": "2026-11-24T12:00:00Z"}),
+        ] {
+            assert!(place(wrong).starts_with("expected either for"));
+        }
+        for until in ["2026-11-23T12:00:00Z", "2028-11-23T12:00:00Z", "noon"] {
+            assert!(
+                place(json!({"address": address, "until": until})).starts_with("until: expected a time of")
+            );
+        }
+        let example = r#"as in "2026-11-24T12:00:00Z", found "noon""#;
+        assert!(place(json!({"address": address, "until": "noon"})).ends_with(example));
+        assert!(place(json!({"address": address, "for": "401d"})).starts_with("for: expected"));
+        assert!(place(json!(7)).starts_with("expected an object"));
+    }
+
+    #[test]
+    fn a_ban_may_be_of_a_key_for_a_week() {
+        let body = json!({"rule": "login", "key": "192.0.2.1", "for": "7d"});
+        let subject = Subject::Key { rule: "login".into(), key: "192.0.2.1".into() };
+        assert_eq!(read(OverrideKind::Ban, &body, NOW_MS).unwrap().subject, subject);
+        assert!(read(OverrideKind::Allow, &body, NOW_MS).unwrap_err()[0].place == "address");
+        let found = errors(&json!({"rule": "login", "for": "8d", "address": "192.0.2.1"}));
+        let problems = ["key: missing", "for: expected a time of up to 7 days", "address: unknown field"];
+        assert!(found.iter().zip(problems).all(|(found, problem)| found.starts_with(problem)), "{found:?}");
+    }
+}

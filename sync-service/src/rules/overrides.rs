@@ -1,0 +1,229 @@
+//! Overrides: put, lifted, listed.
+
+use std::sync::Arc;
+
+use tokio::task::spawn_blocking;
+use weir_budget::budget::BudgetId;
+
+use super::followed::OfflineChange;
+use super::revision::Base;
+use super::{ChangeError, ChangeOrigin, RuleSets};
+use crate::audit::event::ChangeEvent;
+use crate::document::Document;
+use crate::moment;
+use crate::overrides::compose::{OverrideEffect, compose, try_beside};
+use crate::overrides::request::OverrideRequest;
+use crate::overrides::spec::{OverrideKind, OverrideSelector, OverrideSettings, OverrideState, Subject};
+use crate::overrides::{Override, tier};
+use crate::store::StoreError;
+use crate::store::overrides::{self as store, OverrideResult};
+
+impl RuleSets {
+    /// All overrides, with the effect of each; the oldest first.
+    pub async fn orders(&self) -> Result<Vec<OverrideState>, StoreError> {
+        self.listen_if_in_reach().await?;
+        let followed = self.followed.lock().await;
+        let told = self.told().current().cloned();
+        let standings = told.map(|revision| revision.standings.clone()).unwrap_or_default();
+        // Without a rule set, overrides have nothing to change.
+        let lost =
+            |order: &Override| OverrideState { order: order.clone(), without_effect: Some(NO_RULES.into()) };
+        Ok(if standings.is_empty() { followed.all_overrides().iter().map(lost).collect() } else { standings })
+    }
+
+    /// Overrides of the current revision, without reading the store.
+    pub fn standings(&self) -> Vec<OverrideState> {
+        self.told().current().map(|revision| revision.standings.clone()).unwrap_or_default()
+    }
+
+    /// Overrides in force that would have no effect with this rule set, with the reason.
+    pub async fn lost_overrides(&self, document: &Document) -> Vec<OverrideState> {
+        let in_force = |standing: &OverrideState| standing.without_effect.is_none();
+        // Without the store, no rule set can be put either.
+        let standings = self.orders().await.unwrap_or_default();
+        let orders: Vec<Override> =
+            standings.into_iter().filter(in_force).map(|standing| standing.order).collect();
+        // If all rules are switched off, the operator intends that.
+        if orders.is_empty() || !document.is_enforced() {
+            return Vec::new();
+        }
+        let document = document.clone();
+        let judge = move || {
+            let effects = compose(&document, &orders).effects;
+            let stand = |(order, effect): (Override, OverrideEffect)| OverrideState {
+                order,
+                without_effect: effect.why_none(),
+            };
+            orders.into_iter().zip(effects).map(stand).filter(|standing| !in_force(standing)).collect()
+        };
+        spawn_blocking(judge).await.unwrap_or_default()
+    }
+
+    /// Puts an override, replacing the one about the same address or key. Without the store, only the POPs that
+    /// report here are notified, and the store's error is returned, too.
+    pub async fn put_override(
+        &self,
+        kind: OverrideKind,
+        asked: &OverrideRequest,
+        change: &ChangeOrigin,
+    ) -> Result<(OverrideState, Option<StoreError>), ChangeError> {
+        let (base, orders) = self.heard().await?;
+        // If the store has lost its data, POPs run the last revision, and get no other.
+        let base = base.filter(|_| !self.is_missing()).ok_or(ChangeError::None)?;
+        let said = OverrideSettings {
+            kind,
+            subject: as_listed(&base, kind, &asked.subject),
+            terms: asked.terms.clone(),
+            reason: asked.reason.clone(),
+            author: change.author.clone(),
+        };
+        let until_ms = asked.until.by(moment::now_ms());
+        let effect = try_override(base, orders, said.clone(), until_ms).await?;
+        let (name, text) = (said.name(), said.text());
+        let put = store::OverrideChange::Put { name: &name, text: &text, until: asked.until };
+        let (order, offline) = match self.change(&put).await {
+            Ok(changed) if changed.outcome == OverrideResult::Full => return Err(ChangeError::Full),
+            Ok(changed) => {
+                let kept = changed.kept.iter().find(|kept| kept.name == name).and_then(Override::read);
+                (kept.ok_or(StoreError::Nonsense("an order was put, and is not there"))?, None)
+            }
+            Err(error) => {
+                let now_ms = moment::now_ms();
+                let order = Override { said: said.clone(), id: now_ms, at_ms: now_ms, until_ms };
+                let kept = self.change_offline(OfflineChange::Put(order.clone()), &error).await;
+                kept.inspect_err(|_| {
+                    self.trail.change_failed(&error, told(kind.as_str(), "", &order, change));
+                })?;
+                (order, Some(error))
+            }
+        };
+        let (id, what) = (order.id, said.summary());
+        let is_offline = offline.is_some();
+        tracing::info!(id, order = what, author = said.author, reason = said.reason, is_offline, "new order");
+        self.trail.change(told(kind.as_str(), "", &order, change));
+        Ok((OverrideState { order, without_effect: effect.why_none() }, offline))
+    }
+
+    /// Returns an override of this kind.
+    pub async fn order(
+        &self,
+        kind: OverrideKind,
+        which: &OverrideSelector,
+    ) -> Result<OverrideState, ChangeError> {
+        let all = self.orders().await?;
+        let (base, _) = self.heard().await?;
+        let is_it = |order: &Override| match which {
+            OverrideSelector::Id(id) => order.id == *id,
+            OverrideSelector::About(subject) => {
+                let subjects =
+                    [Some(subject.clone()), base.as_ref().map(|base| as_listed(base, kind, subject))];
+                subjects.contains(&Some(order.said.subject.clone()))
+            }
+        };
+        let found =
+            all.into_iter().find(|standing| standing.order.said.kind == kind && is_it(&standing.order));
+        found.ok_or(ChangeError::NoOrder)
+    }
+
+    /// Lifts an override of this kind. Without the store, the same applies as for [`Self::put_override`].
+    pub async fn lift_override(
+        &self,
+        kind: OverrideKind,
+        which: &OverrideSelector,
+        change: &ChangeOrigin,
+    ) -> Result<(OverrideState, Option<StoreError>), ChangeError> {
+        let standing = self.order(kind, which).await?;
+        let name = standing.order.said.name();
+        let offline = match self.change(&store::OverrideChange::Drop(&name)).await {
+            Ok(dropped) if dropped.outcome == OverrideResult::Missing => return Err(ChangeError::NoOrder),
+            Ok(_) => None,
+            Err(error) => {
+                let lift = OfflineChange::Lift(standing.order.clone());
+                self.change_offline(lift, &error).await.inspect_err(|_| {
+                    let lost = told("lift", kind.as_str(), &standing.order, change);
+                    self.trail.change_failed(&error, lost);
+                })?;
+                Some(error)
+            }
+        };
+        let (id, what) = (standing.order.id, standing.order.said.summary());
+        tracing::info!(
+            id,
+            order = what,
+            author = change.author,
+            comment = change.comment,
+            is_offline = offline.is_some(),
+            "an order is lifted"
+        );
+        self.trail.change(told("lift", kind.as_str(), &standing.order, change));
+        Ok((standing, offline))
+    }
+
+    /// Keys that overrides ban, each with the end of its ban, and the time now, both in milliseconds since
+    /// 1970. None while the time is unknown.
+    pub async fn banned(&self) -> Option<(u64, Vec<(BudgetId, u64)>)> {
+        let clock = self.followed.lock().await.clock?;
+        let told = self.told();
+        let mut banned = told.current()?.banned.clone()?;
+        // Includes keys under the rules of a canary.
+        banned.extend(told.canary().and_then(|trial| trial.revision.banned.clone()).unwrap_or_default());
+        drop(told);
+        banned.sort();
+        banned.dedup();
+        Some((clock.now_ms(), banned))
+    }
+
+    /// Rule set and overrides as last read.
+    async fn heard(&self) -> Result<(Option<Arc<Base>>, Arc<[Override]>), StoreError> {
+        self.listen_if_in_reach().await?;
+        let followed = self.followed.lock().await;
+        Ok((followed.base.clone(), followed.all_overrides()))
+    }
+
+    /// Reads the store; if it is out of reach, the last known state is used.
+    async fn listen_if_in_reach(&self) -> Result<(), StoreError> {
+        let heard = self.listen().await;
+        let is_known = self.followed.lock().await.base.is_some();
+        heard.or_else(|error| if is_known && error.is_out_of_reach() { Ok(()) } else { Err(error) })
+    }
+}
+
+/// Audit log entry for a change of an override.
+fn told(what: &'static str, note: &str, order: &Override, change: &ChangeOrigin) -> ChangeEvent {
+    let (until, target) = (Some(order.until_ms), Some(order.said.target()));
+    ChangeEvent { note: note.into(), until, target, ..change.told(what) }
+}
+
+/// A subject in its listed form, if the rule set has it: a key may be written in several ways.
+fn as_listed(base: &Base, kind: OverrideKind, subject: &Subject) -> Subject {
+    match (subject, &base.document) {
+        (Subject::Key { rule, key }, Some(document)) if kind == OverrideKind::Override => {
+            let listed = tier::listed(document.rules(), rule, key);
+            Subject::Key { rule: rule.clone(), key: listed.unwrap_or_else(|| key.clone()) }
+        }
+        _ => subject.clone(),
+    }
+}
+
+/// Effect that an override would have beside the existing ones. Fails if there would be errors.
+async fn try_override(
+    base: Arc<Base>,
+    orders: Arc<[Override]>,
+    said: OverrideSettings,
+    until_ms: u64,
+) -> Result<OverrideEffect, ChangeError> {
+    let tried = Override { said, id: 0, at_ms: 0, until_ms };
+    let judge = move || {
+        let name = tried.said.name();
+        let others = orders.iter().filter(|order| order.said.name() != name).cloned().collect();
+        base.document.as_ref().map(|document| try_beside(document, others, tried))
+    };
+    match spawn_blocking(judge).await.ok().flatten() {
+        Some(OverrideEffect::Invalid(errors)) => Err(ChangeError::Order(errors)),
+        Some(effect) => Ok(effect),
+        None => Ok(OverrideEffect::None("the rule set cannot be read".into())),
+    }
+}
+
+/// Reason why an override has no effect without a rule set.
+const NO_RULES: &str = "there is no rule set: POPs run their own configuration's";

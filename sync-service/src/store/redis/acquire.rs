@@ -1,0 +1,122 @@
+//! Strict budgets in Redis: one hash each, drawn on by one script.
+
+use std::time::Duration;
+
+use weir_budget::budget::{COUNT_MAX, DEFICIT_NS_MAX, STEP_KEPT_US};
+use weir_budget::escrow::sliding::STEP_US;
+use weir_budget::escrow::{
+    AcquireRequest, AcquireResult, Claim, ClaimKind, DRIFT_PART, ENDED_KEPT_US, HOLDERS_MAX, LEASE_US_MIN,
+    NO_LEASE, longer_us,
+};
+use weir_wire::calendar::Calendar;
+use weir_wire::messages::Leased;
+use weir_wire::quota::TOKENS_MAX;
+use weir_wire::refill_policy::RefillPolicy;
+
+use super::charge::deficit;
+use super::exchange::RoutedCommand;
+use super::script::{Lua, with_maxima};
+use crate::store::StoreError;
+use crate::store::keys::RedisKeys;
+
+/// A budget that is not full is kept longer by this many times its deficit, but by no more than
+/// [`STEP_KEPT_US`].
+pub(super) const STEP_KEPT_TIMES: u64 = 3;
+
+/// Answer of the script: `deficit_us`, `deficit_ns`, `outstanding`, `given`, `now_us`, `left`. Then for each
+/// claim the sum of tokens debited for its epoch, or -1 without a lease; the wait for more; and the length of
+/// the lease.
+pub(super) type AcquireRow = (u64, u64, u64, u64, u64, u32, Vec<i64>, Vec<u64>, Vec<u32>);
+
+/// The script, preceded by limits of weir-budget.
+pub fn script() -> String {
+    let maxima = [
+        ("COUNT_MAX", COUNT_MAX),
+        ("DEFICIT_US_MAX", DEFICIT_NS_MAX / 1_000),
+        ("HOLDERS_MAX", HOLDERS_MAX as u64),
+        ("ENDED_KEPT_US", ENDED_KEPT_US),
+        ("STEP_US", STEP_US),
+        ("TOKENS_MAX", TOKENS_MAX.into()),
+        ("DRIFT_PART", DRIFT_PART),
+        ("LEASE_US_MIN", LEASE_US_MIN),
+        ("STEP_KEPT_US", STEP_KEPT_US),
+        ("STEP_KEPT_TIMES", STEP_KEPT_TIMES),
+    ];
+    with_maxima(&maxima, include_str!("../draw.lua"))
+}
+
+/// Creates a call of the script for a draw.
+pub(super) fn call(script: &Lua, keys: &RedisKeys, pop: &str, draw: &AcquireRequest) -> RoutedCommand {
+    let mut call = RoutedCommand::of(script, &[keys.escrow(draw.refill_policy, &draw.id)]);
+    call.arg(pop).arg(draw.token_ns() / 1_000).arg(draw.token_ns() % 1_000).arg(draw.quota.burst());
+    call.arg(draw.leased_us()).arg(draw.held_us());
+    call.arg(match draw.refill_policy {
+        RefillPolicy::Continuous => "steady",
+        RefillPolicy::Window(_) => "window",
+        RefillPolicy::Sliding(_) => "sliding",
+        RefillPolicy::Log(_) | RefillPolicy::InFlight(_) => "log",
+        RefillPolicy::Queue => "turns",
+    });
+    call.arg(length_us(draw.refill_policy));
+    let phase_s =
+        draw.refill_policy.windows().and_then(Calendar::even).map(|(_, phase_s)| i64::from(phase_s));
+    call.arg(phase_s.map_or(-1, |phase_s| phase_s * 1_000_000));
+    let boundaries =
+        draw.window.map_or([0; 3], |window| [window.start_us, window.end_us, window.next_end_us]);
+    call.arg(&boundaries.map(|us| us.min(COUNT_MAX))).arg(draw.ask_again_us()).arg(draw.kept_us());
+    for claim in &draw.claims {
+        let epoch = match claim.kind {
+            ClaimKind::Lease => format!("{:016x}", claim.epoch),
+            ClaimKind::Take => "take".into(),
+            ClaimKind::Charge => "charge".into(),
+            ClaimKind::Refund => "refund".into(),
+        };
+        call.arg(epoch).arg(claim.spent()).arg(claim.ahead);
+        let leased_us = claim.leased_us();
+        call.arg(leased_us.unwrap_or(0)).arg(leased_us.map_or(0, longer_us));
+    }
+    call
+}
+
+/// Maximum length of a window, or the time for which a spent token counts, in microseconds.
+fn length_us(refill_policy: RefillPolicy) -> u64 {
+    refill_policy.windows().map(Calendar::longest_us).or(refill_policy.counts_us()).unwrap_or(0)
+}
+
+/// Maximum time for which Redis keeps the budget without another draw.
+pub(super) fn kept(draw: &AcquireRequest, drawn: &AcquireResult) -> Duration {
+    let held_us =
+        draw.claims.iter().filter_map(Claim::leased_us).map(longer_us).fold(draw.held_us(), u64::max);
+    let us = match draw.refill_policy.windows() {
+        None => {
+            let full_us = draw.refill_policy.counts_us().unwrap_or(drawn.deficit_ns.div_ceil(1_000));
+            held_us + full_us.saturating_mul(4) + 2 * ENDED_KEPT_US
+        }
+        Some(calendar) => {
+            let ends_us = calendar.window(drawn.now_us).next_end_us.saturating_sub(drawn.now_us);
+            ends_us.max(held_us) + draw.kept_us()
+        }
+    };
+    Duration::from_micros(us.min(COUNT_MAX))
+}
+
+/// Result of a draw from the script's answer.
+pub(super) fn drawn(draw: &AcquireRequest, row: &AcquireRow) -> Result<AcquireResult, StoreError> {
+    let (deficit_us, rest_ns, outstanding, given, now_us, left, charged, waits, leases) = row;
+    if [charged.len(), waits.len(), leases.len()] != [draw.claims.len(); 3] {
+        return Err(StoreError::Nonsense("another number of leases"));
+    }
+    let lease = |((charged, wait_ms), lease_ms): ((&i64, &u64), &u32)| match u64::try_from(*charged) {
+        Ok(charged) => Leased { wait_ms: *wait_ms, left: *left, ..Leased::of(charged, *lease_ms) },
+        Err(_) => Leased { wait_ms: *wait_ms, ..NO_LEASE },
+    };
+    let mut leases: Vec<_> = charged.iter().zip(waits).zip(leases).map(lease).collect();
+    draw.record_returns(&mut leases, *outstanding);
+    Ok(AcquireResult {
+        deficit_ns: draw.told_ns(deficit(*deficit_us, *rest_ns)?),
+        outstanding: *outstanding,
+        given: *given,
+        now_us: *now_us,
+        leases,
+    })
+}

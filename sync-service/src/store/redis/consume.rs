@@ -1,0 +1,175 @@
+//! Consumption from strict budgets: requests that wait at the same moment go in one call of one script.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use weir_budget::budget::{COUNT_MAX, DEFICIT_NS_MAX, STEP_KEPT_US};
+use weir_budget::escrow::{AcquireRequest, AcquireResult, ClaimKind, ENDED_KEPT_US};
+use weir_wire::messages::Leased;
+use weir_wire::refill_policy::RefillPolicy;
+
+use super::acquire::STEP_KEPT_TIMES;
+use super::charge::deficit;
+use super::exchange::RoutedCommand;
+use super::script::{Lua, with_maxima};
+use super::servers::Servers;
+use super::trips::Trips;
+use crate::store::StoreError;
+use crate::store::keys::RedisKeys;
+
+/// Maximum number of requests in one call, during which Redis does nothing else.
+const CALL_MAX: usize = 64;
+/// Number of values in the script's answer for each request.
+const SAID: usize = 5;
+
+/// The script, preceded by limits of weir-budget.
+pub fn script() -> String {
+    let maxima = [
+        ("COUNT_MAX", COUNT_MAX),
+        ("DEFICIT_US_MAX", DEFICIT_NS_MAX / 1_000),
+        ("ENDED_KEPT_US", ENDED_KEPT_US),
+        ("STEP_KEPT_US", STEP_KEPT_US),
+        ("STEP_KEPT_TIMES", STEP_KEPT_TIMES),
+    ];
+    with_maxima(&maxima, include_str!("../take.lua"))
+}
+
+/// Sends requests to one server (see [`Trips`]).
+#[derive(Debug)]
+pub(super) struct Taker {
+    trips: Trips<Asked>,
+    keys: RedisKeys,
+}
+
+/// A request that waits.
+struct Asked {
+    key: String,
+    wants: [u64; 4],
+    answer: oneshot::Sender<Result<ConsumeRow, StoreError>>,
+}
+
+/// Result of one request.
+struct ConsumeRow {
+    now_us: u64,
+    /// True if all tokens were consumed; none if the general script has to decide.
+    is_taken: Option<bool>,
+    deficit_ns: u64,
+    outstanding: u64,
+    /// Time until enough tokens have refilled, if there were too few.
+    refills_us: u64,
+}
+
+impl Taker {
+    /// Creates the sender of calls of `script` to `servers`, which is a single server. Must be called inside a
+    /// tokio runtime.
+    pub(super) fn new(servers: Arc<Servers>, script: Arc<Lua>, keys: RedisKeys) -> Self {
+        let trips = Trips::new(
+            |asked: &Asked| asked.answer.is_closed(),
+            move |asked| trip(asked, Arc::clone(&servers), Arc::clone(&script)),
+        );
+        Self { trips, keys }
+    }
+
+    /// Sends `draws`, for all of which [`is_known`] is true; returns their results in order. None if a draw
+    /// needs the general script.
+    pub(super) async fn take(
+        &self,
+        draws: &[&AcquireRequest],
+    ) -> Vec<Result<Option<AcquireResult>, StoreError>> {
+        let mut waiting = Vec::with_capacity(draws.len());
+        for draw in draws {
+            let (answer, answered) = oneshot::channel();
+            if let Some(wants) = wants(draw) {
+                self.trips
+                    .ask(Asked { key: self.keys.escrow(draw.refill_policy, &draw.id), wants, answer })
+                    .await;
+            }
+            waiting.push(answered);
+        }
+        let mut given = Vec::with_capacity(draws.len());
+        for (draw, answered) in draws.iter().zip(waiting) {
+            let said = answered.await.unwrap_or(Err(StoreError::Connecting));
+            given.push(said.map(|said| said.is_taken.map(|is_taken| drawn(draw, &said, is_taken))));
+        }
+        given
+    }
+}
+
+/// True if the draw is one consumption, under a refill policy that the script implements.
+pub(super) fn is_known(draw: &AcquireRequest) -> bool {
+    wants(draw).is_some()
+}
+
+/// The script's arguments for `acquire`; none if it is not one consumption of a kind that the script implements.
+fn wants(draw: &AcquireRequest) -> Option<[u64; 4]> {
+    let [claim] = draw.claims.as_slice() else { return None };
+    let token_ns = match draw.refill_policy {
+        RefillPolicy::Continuous => draw.token_ns(),
+        RefillPolicy::Window(_) => 0,
+        RefillPolicy::Sliding(_) | RefillPolicy::Log(_) | RefillPolicy::InFlight(_) | RefillPolicy::Queue => {
+            return None;
+        }
+    };
+    let wants = [claim.ahead.into(), draw.quota.burst().into(), token_ns / 1_000, token_ns % 1_000];
+    (claim.kind == ClaimKind::Take).then_some(wants)
+}
+
+/// Sends the requests, and returns their results.
+async fn trip(asked: Vec<Asked>, servers: Arc<Servers>, script: Arc<Lua>) {
+    let calls = asked.chunks(CALL_MAX).map(|asked| call(&script, asked)).collect();
+    let rows: Vec<Result<Vec<i64>, StoreError>> = servers.send(calls, &script).await;
+    let mut asked = asked.into_iter();
+    for row in rows {
+        for (place, asked) in asked.by_ref().take(CALL_MAX).enumerate() {
+            let said = row.as_ref().map_err(Clone::clone).and_then(|row| said(row, place));
+            let _ = asked.answer.send(said);
+        }
+    }
+}
+
+fn call(script: &Lua, asked: &[Asked]) -> RoutedCommand {
+    let keys: Vec<&str> = asked.iter().map(|asked| asked.key.as_str()).collect();
+    let mut call = RoutedCommand::of(script, &keys);
+    for asked in asked {
+        call.arg(&asked.wants);
+    }
+    call
+}
+
+/// Result of the request at this index of its call, from the call's answer.
+fn said(row: &[i64], place: usize) -> Result<ConsumeRow, StoreError> {
+    let read = || {
+        let (now_us, rest) = row.split_first()?;
+        let said = rest.chunks_exact(SAID).nth(place)?;
+        let [got, rest @ ..] = said else { return None };
+        let [deficit_us, rest_ns, outstanding, refills_us] = rest else { return None };
+        let number = |number: &i64| u64::try_from(*number).ok();
+        Some(ConsumeRow {
+            now_us: number(now_us)?,
+            is_taken: u8::try_from(*got).ok().map(|got| got == 1),
+            deficit_ns: deficit(number(deficit_us)?, number(rest_ns)?).ok()?,
+            outstanding: number(outstanding)?,
+            refills_us: number(refills_us)?,
+        })
+    };
+    read().ok_or(StoreError::Nonsense("another number of takes"))
+}
+
+/// Converts the result of `acquire`.
+fn drawn(draw: &AcquireRequest, said: &ConsumeRow, is_taken: bool) -> AcquireResult {
+    let given = draw.claims.first().map_or(0, |claim| if is_taken { claim.ahead.into() } else { 0 });
+    let full_ns = draw.token_ns().saturating_mul(draw.quota.burst().into());
+    let left = full_ns.saturating_sub(said.deficit_ns) / draw.token_ns();
+    let lease = Leased {
+        wait_ms: if is_taken { 0 } else { said.refills_us.div_ceil(1_000) },
+        left: u32::try_from(left).unwrap_or(u32::MAX),
+        ..Leased::of(given, 0)
+    };
+    AcquireResult {
+        deficit_ns: draw.told_ns(said.deficit_ns),
+        outstanding: said.outstanding,
+        given,
+        now_us: said.now_us,
+        leases: vec![lease],
+    }
+}
