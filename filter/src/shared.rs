@@ -129,8 +129,8 @@ fn guessable() -> [u8; IDENTITY_BYTES] {
 
 /// The keys of this plugin in shared data.
 struct Keys {
-    /// Changes the first four bytes of each name, by exclusive or: zero if the VM has an id, else a hash of the plugin's
-    /// name.
+    /// Changes the first four bytes of each name, by exclusive or: zero if the VM has an id, else a hash of the
+    /// plugin's name.
     mark: u32,
 }
 

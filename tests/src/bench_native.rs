@@ -101,8 +101,8 @@ fn table(
     Ok(page)
 }
 
-/// The row of the summary: many addresses in turn, which the word is of, and one beside it. The aim is the governor that is
-/// told the time, as the limiter is.
+/// The row of the summary: many addresses in turn, which the word is of, and one beside it. The aim is the governor
+/// that is told the time, as the limiter is.
 fn reached(estimate: impl Fn(&str, &str) -> Result<Estimate, String>) -> Result<Reached, String> {
     let [many, one, ..] = &SAME;
     let of = |same: &Same| {

@@ -66,8 +66,8 @@ impl Process {
         assert!(status.is_ok_and(|status| status.success()), "cannot run `{command}`");
     }
 
-    /// Stops it while its connections stay open, as a machine that gets no processor would, and waits until it stands still:
-    /// its threads run on until one of them has taken the signal.
+    /// Stops it while its connections stay open, as a machine that gets no processor would, and waits until it
+    /// stands still: its threads run on until one of them has taken the signal.
     pub async fn freeze(&self) {
         self.signal("STOP");
         until("every thread of a process to stop", async || self.is_stopped().then_some(())).await;

@@ -303,7 +303,8 @@ pub fn in_a_group(settings: &[&str]) -> Setup {
 /// The name and the password of the user that may do everything (see [`in_a_group`]).
 pub const OPERATOR: &str = "operator";
 
-/// The server's binary: the one that `WEIR_REDIS` names, as in `make stores-valkey`, or the first `redis-server` in `PATH`.
+/// The server's binary: the one that `WEIR_REDIS` names, as in `make stores-valkey`, or the first `redis-server` in
+/// `PATH`.
 pub(crate) fn binary() -> PathBuf {
     if let Some(named) = std::env::var_os("WEIR_REDIS") {
         return named.into();

@@ -21,8 +21,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts one whose replicas take over about `timeout_ms` after a master fell silent, and waits until it serves every
-    /// slot and the replicas are in step.
+    /// Starts one whose replicas take over about `timeout_ms` after a master fell silent, and waits until it serves
+    /// every slot and the replicas are in step.
     pub async fn start(timeout_ms: u32) -> Self {
         let cluster = Self::create(2 * MASTERS, timeout_ms, &Setup::default()).await;
         cluster.in_step().await;

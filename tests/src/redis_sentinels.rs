@@ -23,7 +23,8 @@ pub fn acl() -> &'static str {
     rules.unwrap_or_else(|| panic!("docs/redis.md has no line that makes weir-sync's user at sentinels"))
 }
 
-/// The line of docs/redis.md that says when a master counts as down. Whatever else it leaves out has Redis's defaults here, too.
+/// The line of docs/redis.md that says when a master counts as down. Whatever else it leaves out has Redis's
+/// defaults here, too.
 fn patience() -> &'static str {
     let page = include_str!("../../docs/redis.md");
     let line = page.lines().find(|line| line.starts_with("sentinel down-after-milliseconds main "));

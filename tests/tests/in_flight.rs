@@ -1,5 +1,5 @@
-//! Requests in flight that the fleet counts: whatever happens to messages and POPs, there are never more than the limit,
-//! if none lasts longer than the rule says.
+//! Requests in flight that the fleet counts: whatever happens to messages and POPs, there are never more than the
+//! limit, if none lasts longer than the rule says.
 
 use proptest::prelude::*;
 use weir_budget::budget::BudgetId;

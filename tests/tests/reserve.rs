@@ -1,5 +1,5 @@
-//! Requests that reserve tokens until their responses tell what they cost, at several POPs of a fleet: real edges, a real
-//! hub and a real budget, in simulated time.
+//! Requests that reserve tokens until their responses tell what they cost, at several POPs of a fleet: real edges,
+//! a real hub and a real budget, in simulated time.
 
 use std::collections::VecDeque;
 
@@ -137,8 +137,8 @@ struct Run {
     over: f64,
 }
 
-/// Twenty minutes at so many POPs, where a client asks so often a second in all. Requests cost up to `cost_max` and last up to
-/// `lasts_max_ms`. With `moves`, it asks one POP after the other, a minute each.
+/// Twenty minutes at so many POPs, where a client asks so often a second in all. Requests cost up to `cost_max` and
+/// last up to `lasts_max_ms`. With `moves`, it asks one POP after the other, a minute each.
 #[allow(clippy::cast_precision_loss, reason = "small numbers")]
 fn run(pops: u64, asks_per_second: u64, cost_max: u64, lasts_max_ms: u64, moves: bool) -> Run {
     let mut rng = Rng::with_seed(7);

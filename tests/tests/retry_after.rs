@@ -1,5 +1,5 @@
-//! `Retry-After` of strict rules is true, by each algorithm: a client that obeys it is let through at its next try. Real edges,
-//! a real hub and a real budget, in simulated time.
+//! `Retry-After` of strict rules is true, by each algorithm: a client that obeys it is let through at its next try.
+//! Real edges, a real hub and a real budget, in simulated time.
 
 use std::collections::VecDeque;
 
@@ -299,8 +299,8 @@ fn a_client_that_obeys_is_let_through_at_its_next_try() {
     }
 }
 
-/// It may hit upon what another POP has not said yet that it spent, or has on hand of a window. What that gives back may be
-/// too little for a dear request, and only then is it known when there is enough.
+/// It may hit upon what another POP has not said yet that it spent, or has on hand of a window. What that gives
+/// back may be too little for a dear request, and only then is it known when there is enough.
 #[test]
 fn a_client_that_moves_is_let_through_at_its_third_try() {
     let is_window = |fields: &Value| fields["algorithm"] == "fixed_window" || fields["algorithm"] == "quota";

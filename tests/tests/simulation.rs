@@ -227,8 +227,8 @@ fn plots_are_the_same_every_time() {
     assert_eq!(svg, contended.svg().unwrap());
 }
 
-/// A POP that its client does not ask says whatever takes most from it, for 20 s of 120 s. The client asks the others for
-/// nine tenths of its quota, and gets all but the stated amount (docs/secrets.md).
+/// A POP that its client does not ask says whatever takes most from it, for 20 s of 120 s. The client asks the
+/// others for nine tenths of its quota, and gets all but the stated amount (docs/secrets.md).
 #[test]
 fn a_pop_that_lies_takes_no_more_than_the_stated_amount_from_another_pops_client() {
     const SECONDS: u64 = 120;

@@ -35,8 +35,8 @@ impl Lcg {
     }
 }
 
-/// The herd comes within 50 ms. Each client has so many requests to send, one after the other, and sends none more than five
-/// times. Returns the percentage that got through, and how many seconds that took.
+/// The herd comes within 50 ms. Each client has so many requests to send, one after the other, and sends none more
+/// than five times. Returns the percentage that got through, and how many seconds that took.
 fn herd(jitter_s: u32, burst: u32, requests: u32) -> (u64, u64) {
     let rules = format!(
         r#"{{"rules": [{{"name": "r", "key": ["client_address"], "rate": "20/s", "burst": {burst},

@@ -98,8 +98,8 @@ mod tests {
     const S: u64 = 1_000_000;
     const FILL: u64 = S;
 
-    /// How much time counts as passed if the last charge was at [`AT`] and the store's clock now shows `told_us` more; and
-    /// the budget's clock after that.
+    /// How much time counts as passed if the last charge was at [`AT`] and the store's clock now shows `told_us`
+    /// more; and the budget's clock after that.
     fn told(told_us: i64, deficit_us: u64, word: TimeEvidence) -> (u64, ClockOffset) {
         let mut clock = ClockOffset::default();
         let now_us = clock.advance(AT.saturating_add_signed(told_us), AT, deficit_us, FILL, word);

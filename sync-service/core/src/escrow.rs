@@ -50,11 +50,11 @@
 //! report arrived, so the POP's ends first. Tokens not spent by the end count as spent, since they may have
 //! been.
 //!
-//! **Refill policies.** Each draw contains a [`RefillPolicy`], the refill policy; everything else is the same for all
-//! policies. The above is continuous refill: a token bucket. Under [`RefillPolicy::Window`] nothing refills: the tokens
-//! debited in a window and not given back are at most the quota's count, and zero again when the next window
-//! begins. Under [`RefillPolicy::Sliding`], they are added to the same number of the previous window, scaled by the part
-//! of it that a window ending now would still cover, and the sum is at most the quota's count. Under
+//! **Refill policies.** Each draw contains a [`RefillPolicy`], the refill policy; everything else is the same for
+//! all policies. The above is continuous refill: a token bucket. Under [`RefillPolicy::Window`] nothing refills:
+//! the tokens debited in a window and not given back are at most the quota's count, and zero again when the next
+//! window begins. Under [`RefillPolicy::Sliding`], they are added to the same number of the previous window, scaled
+//! by the part of it that a window ending now would still cover, and the sum is at most the quota's count. Under
 //! [`RefillPolicy::Log`] each token counts from its debit until some time after it was spent.
 //!
 //! *No window gives more than its count.* A token is spent in the window it was debited in, since no lease ends
@@ -73,13 +73,13 @@
 //! after that, so all the others, which were spent less than a length before that or later, counted then. And
 //! no debit raises the count above the burst.
 //!
-//! *No two turns overlap.* Under [`RefillPolicy::Queue`] nothing is leased: a turn counts as spent when it is given, and
-//! the deficit is its only record, the time that all turns given so far still take. A draw gives the time after
-//! that, and time lowers the deficit by itself. So turns follow one another by the budget's clock, whichever
-//! POP gets them, and the wait for one is never longer than the queue. A turn starts when its reply arrives, so
-//! no request goes on before its turn. One reply may take as long as it is waited for, and the next one less;
-//! so two requests may follow each other closer than their turns, by that difference. An unused turn passes: a
-//! lost reply, or a draw that is made twice, lets fewer requests through.
+//! *No two turns overlap.* Under [`RefillPolicy::Queue`] nothing is leased: a turn counts as spent when it is
+//! given, and the deficit is its only record, the time that all turns given so far still take. A draw gives the
+//! time after that, and time lowers the deficit by itself. So turns follow one another by the budget's clock,
+//! whichever POP gets them, and the wait for one is never longer than the queue. A turn starts when its reply
+//! arrives, so no request goes on before its turn. One reply may take as long as it is waited for, and the next one
+//! less; so two requests may follow each other closer than their turns, by that difference. An unused turn passes:
+//! a lost reply, or a draw that is made twice, lets fewer requests through.
 //!
 //! *Current window.* The store's clock determines the window, so all agree. If windows have one length, it
 //! determines their ends, too. For months, the weir-sync that draws computes the boundaries, and its clock may

@@ -335,7 +335,8 @@ mod tests {
     use weir_wire::quota::{Period, Quota, Rate};
     use weir_wire::sharing::Sharing;
 
-    /// A bucket that was made anew is two epochs of one key; two tiers of a rule have its name, and quotas of their own.
+    /// A bucket that was made anew is two epochs of one key; two tiers of a rule have its name, and quotas of their
+    /// own.
     #[test]
     fn a_report_charges_each_budget_of_each_rule_once() {
         let rule = |count| {

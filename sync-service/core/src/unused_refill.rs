@@ -97,7 +97,8 @@ mod tests {
         ]
     }
 
-    /// The model: for each microsecond, whether the full budget let its refill go, and whether that may still be claimed.
+    /// The model: for each microsecond, whether the full budget let its refill go, and whether that may still be
+    /// claimed.
     #[derive(Default)]
     struct Naive {
         is_free: Vec<bool>,
@@ -164,8 +165,8 @@ mod tests {
     }
 
     proptest! {
-        /// It does what the model does until it has to forget a span. And tokens that were admitted after some moment are
-        /// never paid for with more than what spilled after that moment.
+        /// It does what the model does until it has to forget a span. And tokens that were admitted after some
+        /// moment are never paid for with more than what spilled after that moment.
         // I5
         #[test]
         fn no_time_pays_twice_nor_for_what_came_later(steps in prop::collection::vec(step(), 1..60)) {

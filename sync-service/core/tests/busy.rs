@@ -34,8 +34,9 @@ fn id() -> BudgetId {
     BudgetId::new("r".into(), vec![1])
 }
 
-/// A key that each of two workers of a POP is asked for ten times an interval, for 30 s. They report one after the other,
-/// each to a weir-sync of its own if there are `several`; all but `limited` of each interval's tokens are admitted.
+/// A key that each of two workers of a POP is asked for ten times an interval, for 30 s. They report one after the
+/// other, each to a weir-sync of its own if there are `several`; all but `limited` of each interval's tokens are
+/// admitted.
 fn asked_at_two_workers(several: bool, limited: impl Fn(u64) -> u64) -> FleetTopKey {
     let mut hubs = ["fra/a", "fra/b"].map(|member| (member, hub(member)));
     let (mut budget, mut asked, mut admitted, mut charged) = (Budget::default(), 0, 0, 0);

@@ -83,8 +83,8 @@ fn a_report_after_an_outage_is_charged_over_its_span() {
     assert_eq!(rested, 0, "a burst within the last second, of which the second gave all back");
 }
 
-/// A replica takes over that has not heard of the last charges. The POPs have: their reports say only what they admitted
-/// since. A client spends a burst, and then each POP admits five tokens a second, together the rate.
+/// A replica takes over that has not heard of the last charges. The POPs have: their reports say only what they
+/// admitted since. A client spends a burst, and then each POP admits five tokens a second, together the rate.
 // I5
 #[test]
 fn what_a_store_forgot_is_charged_over_the_time_that_it_forgot() {
@@ -119,8 +119,8 @@ fn what_a_store_forgot_is_charged_over_the_time_that_it_forgot() {
     }
 }
 
-/// A POP admits a burst, and then goes on at the rate. Its reports are held up for `silent_ms` and then arrive together.
-/// Returns what it owes a quarter of a second later, in thousandths of a token.
+/// A POP admits a burst, and then goes on at the rate. Its reports are held up for `silent_ms` and then arrive
+/// together. Returns what it owes a quarter of a second later, in thousandths of a token.
 fn owed_after_a_bunch(quota: Quota, held_up: &[u64], silent_ms: u64) -> u64 {
     let (mut budget, begin_ms, clock_ms) = (Budget::default(), 1_000, 77_000);
     let admitted = |ms: u64| u64::from(quota.burst()) + ms * 1_000_000 / quota.token_ns();
@@ -366,8 +366,8 @@ proptest! {
         prop_assert_eq!(run(&counts).deficit_ns(), one.deficit_ns());
     }
 
-    /// The reports of a steady client are held up, repeated and reordered. Once the last has arrived, the client owes what
-    /// it would owe if each had arrived at once; before that, at most a burst more.
+    /// The reports of a steady client are held up, repeated and reordered. Once the last has arrived, the client
+    /// owes what it would owe if each had arrived at once; before that, at most a burst more.
     #[test]
     fn held_up_reports_of_a_steady_client_leave_no_debt(
         gaps in prop::collection::vec((1..2_000_u64, 0..4_000_u64), 1..25),

@@ -345,8 +345,8 @@ fn a_pop_is_asked_for_at_most_many_times_what_there_is() {
     assert_eq!(lie.milli, DEMAND_TIMES * (10_000 + 4 * 100_000));
 }
 
-/// What a POP's bucket admits at most, with lost and late reports, restarts of its Envoy a minute apart, and epochs that
-/// end at any time.
+/// What a POP's bucket admits at most, with lost and late reports, restarts of its Envoy a minute apart, and epochs
+/// that end at any time.
 #[derive(Clone, Debug)]
 struct Step {
     ms: u64,

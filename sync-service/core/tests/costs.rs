@@ -1,5 +1,5 @@
-//! What requests are said to have cost that held tokens of a strict rule: no more than the rule says, and as much of it at
-//! once as an honest POP's requests cost.
+//! What requests are said to have cost that held tokens of a strict rule: no more than the rule says, and as much
+//! of it at once as an honest POP's requests cost.
 
 use proptest::prelude::*;
 use weir_budget::divide::GrantSettings;

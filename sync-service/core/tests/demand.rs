@@ -222,7 +222,8 @@ proptest! {
         prop_assert_eq!(told, reports.iter().map(|(more, ..)| more).sum::<u64>());
     }
 
-    /// If answers are lost, a token that is reported again is counted again only by a weir-sync that had not heard of it.
+    /// If answers are lost, a token that is reported again is counted again only by a weir-sync that had not heard
+    /// of it.
     #[test]
     fn lost_answers_count_at_most_once_a_receiver(
         reports in prop::collection::vec((0..100_u64, 0..4_usize, any::<bool>()), 4..60), receivers in 1..4_usize,

@@ -19,8 +19,8 @@ fn with_floors(floors: &[(&str, u8)]) -> Sharing {
     Sharing { floors: floors.iter().map(floor).collect(), ..Sharing::of(quota()) }
 }
 
-/// A budget of 100/s with a burst of 100, of which `level` tokens are left. Each member is asked for so much a second, at
-/// two POPs.
+/// A budget of 100/s with a burst of 100, of which `level` tokens are left. Each member is asked for so much a
+/// second, at two POPs.
 fn account(level: i64, members: &[(&str, u64)]) -> Account {
     let member = |&(name, demand): &(&str, u64)| ReplicaDemand {
         name: name.into(),

@@ -384,9 +384,9 @@ mod tests {
         assert_eq!((minutes[0].sums.limited, minutes[0].keys.len()), (0, 0), "{minutes:?}");
     }
 
-    /// A bucket of which `workers` are asked for 20 tokens each in an interval, and give `admitted` together. They report one
-    /// after the other, each to the next of `tallies`, for 80 intervals; none has its tokens confirmed by the next report of
-    /// another.
+    /// A bucket of which `workers` are asked for 20 tokens each in an interval, and give `admitted` together. They
+    /// report one after the other, each to the next of `tallies`, for 80 intervals; none has its tokens confirmed
+    /// by the next report of another.
     fn shared(tallies: &mut [Tally], workers: u64, admitted: u64) {
         let (mut asked, mut turn) = (0, 0);
         for interval in 1..=80 {

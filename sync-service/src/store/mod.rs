@@ -68,8 +68,8 @@ pub trait Store: Send + Sync {
     /// results. A draw that fails may have debited tokens; the next draw's result includes them.
     fn acquire<'a>(&'a self, pop: &'a str, draws: &'a [AcquireRequest]) -> Each<'a, AcquireResult>;
 
-    /// Forgets the budget of `id`, and the strict ones under each of `refill_policies`: the next charge or draw finds it
-    /// full. Fails if any part fails, and may then be repeated.
+    /// Forgets the budget of `id`, and the strict ones under each of `refill_policies`: the next charge or draw
+    /// finds it full. Fails if any part fails, and may then be repeated.
     fn forget<'a>(&'a self, id: &'a BudgetId, refill_policies: &'a [RefillPolicy]) -> StoreFuture<'a, ()>;
 
     /// Records that `pop` is alive and returns the number of live POPs, at least 1. Beyond

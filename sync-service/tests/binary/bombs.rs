@@ -1,4 +1,5 @@
-//! Documents that are small and would become large: whatever a rule set says, it is refused soon, and takes little memory.
+//! Documents that are small and would become large: whatever a rule set says, it is refused soon, and takes little
+//! memory.
 
 use std::time::{Duration, Instant};
 
@@ -130,7 +131,8 @@ fn check_and_explain_refuse_a_bomb_soon_and_with_little_memory() {
     }
 }
 
-/// The exit code of `command` with the file at `path`, and what it says, within 600 MB of addresses and 20 s of CPU time.
+/// The exit code of `command` with the file at `path`, and what it says, within 600 MB of addresses and 20 s of CPU
+/// time.
 fn judged(command: &[&str], path: &str) -> (Option<i32>, String) {
     let output = limited("-v 600000 && ulimit -t 20", &[command, &[path]].concat()).output().unwrap();
     (output.status.code(), String::from_utf8(output.stderr).unwrap())

@@ -144,8 +144,8 @@ fn a_weir_sync_that_hangs_is_out_of_reach_until_it_goes_on() {
     assert_eq!(browser.text("#gone"), "");
 }
 
-/// From now on the page's requests whose paths contain `part` wait until `answer` is called: with what weir-sync says, or as
-/// from one without a store.
+/// From now on the page's requests whose paths contain `part` wait until `answer` is called: with what weir-sync
+/// says, or as from one without a store.
 const HOLD: &str = "
     const [part, real] = [arguments[0], window.fetch];
     window.fetch = (path, options) => path.includes(part)

@@ -1,5 +1,5 @@
-//! What a client may take of the real binary: what is too large, too slow or too much is refused, over plain HTTP and over
-//! TLS, and memory stays flat. docs/reference/http-api.md has these limits in a table.
+//! What a client may take of the real binary: what is too large, too slow or too much is refused, over plain HTTP
+//! and over TLS, and memory stays flat. docs/reference/http-api.md has these limits in a table.
 
 use std::pin::Pin;
 use std::sync::Arc;

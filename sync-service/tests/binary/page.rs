@@ -1,5 +1,5 @@
-//! The pages for operators, tried as a newcomer would: their commands are run as they stand there, with real servers. Only
-//! addresses, folders and passwords are others.
+//! The pages for operators, tried as a newcomer would: their commands are run as they stand there, with real
+//! servers. Only addresses, folders and passwords are others.
 
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -101,7 +101,8 @@ impl Place {
         said
     }
 
-    /// Starts the weir-sync of a line of the page, after it has checked the same configuration, and waits until it is ready.
+    /// Starts the weir-sync of a line of the page, after it has checked the same configuration, and waits until it
+    /// is ready.
     fn start(&self, line: &str) -> Running {
         let line = self.here(line.trim());
         let has_address = line.contains("--listen");
@@ -120,7 +121,8 @@ impl Place {
         let name = format!("redis-{address}-{port}");
         std::fs::create_dir_all(self.path(&name)).unwrap();
         let port = port.to_string();
-        // On one machine a server's messages would come from 127.0.0.1, where other nodes of a cluster would answer them.
+        // On one machine a server's messages would come from 127.0.0.1, where other nodes of a cluster would answer
+        // them.
         let own =
             ["--bind", address, "--bind-source-addr", address, "--dir", self.path(&name).to_str().unwrap()]
                 .map(str::to_owned);

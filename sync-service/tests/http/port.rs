@@ -144,8 +144,8 @@ async fn an_answer_that_is_taken_drop_by_drop_has_a_time() {
         ..Config::default()
     })
     .await;
-    // Tens of megabytes of answers, which take minutes at this pace. They never stand still for long: the kernel asks for more
-    // once a third of its buffer is free.
+    // Tens of megabytes of answers, which take minutes at this pace. They never stand still for long: the kernel
+    // asks for more once a third of its buffer is free.
     let pages = b"GET /metrics HTTP/1.1\r\nhost: weir\r\n\r\n".repeat(20_000);
     let (mut reader, mut writer) = TcpStream::connect(server.address).await.unwrap().into_split();
     let asking = tokio::spawn(async move {

@@ -83,8 +83,8 @@ async fn any_weir_sync_says_what_each_rule_decides_in_the_whole_fleet() {
     assert_eq!(read(&servers[2], "/v1/rates").await["is_partial"], true);
 }
 
-/// What the list `deny` refuses, bans of addresses included, is counted as a rule's refusals are; and a rule that was taken out
-/// is shown no more, though POPs tell of it as long as their processes live.
+/// What the list `deny` refuses, bans of addresses included, is counted as a rule's refusals are; and a rule that
+/// was taken out is shown no more, though POPs tell of it as long as their processes live.
 #[tokio::test]
 async fn the_deny_list_is_shown_and_a_rule_that_is_gone_is_not() {
     let store = Shared::new(Config::default().pop_ttl);

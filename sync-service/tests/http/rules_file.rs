@@ -1,4 +1,5 @@
-//! A watched file of rules is stored once, however many weir-syncs watch it, and never replaces a later change by an operator.
+//! A watched file of rules is stored once, however many weir-syncs watch it, and never replaces a later change by
+//! an operator.
 
 use std::fs;
 use std::time::{Duration, Instant};

@@ -102,7 +102,8 @@ async fn what_comes_back_under_other_rules_can_be_had_here_again() {
     }
 }
 
-/// Ten tokens at three a request are four requests, and one that costs a hundred is one, however soon the next one comes.
+/// Ten tokens at three a request are four requests, and one that costs a hundred is one, however soon the next one
+/// comes.
 #[tokio::test]
 async fn what_does_not_fit_is_debt_before_the_next_check() {
     let server = Server::start(gateway()).await;

@@ -1,5 +1,5 @@
-//! The modules on a host that others wrote, the crate proxy-wasm-host, with its checks of what a module may do, and its store.
-//! It returns the statuses that it has reason to; sweep.rs does the others.
+//! The modules on a host that others wrote, the crate proxy-wasm-host, with its checks of what a module may do, and
+//! its store. It returns the statuses that it has reason to; sweep.rs does the others.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};

@@ -1,5 +1,5 @@
-//! Every function of the host with every status, in an interpreter and in wasmtime: no trap, a decision for each request, and
-//! the same run to the byte.
+//! Every function of the host with every status, in an interpreter and in wasmtime: no trap, a decision for each
+//! request, and the same run to the byte.
 
 use weir_conformance::compiler;
 use weir_tests::conformance::{CALLS, STATUSES, difference, left_out, run, sweep};

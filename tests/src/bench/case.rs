@@ -7,8 +7,8 @@ use crate::bench::filters::{self, Filters, Quota, SERVICE};
 
 /// Rotating callers.
 pub const ROTATING: u32 = 100_000;
-/// So many callers that each is offered less than its quota, and so few that each comes twice in a visit, as one does that asks ten
-/// times a second: what is kept of it for half a second is of use.
+/// So many callers that each is offered less than its quota, and so few that each comes twice in a visit, as one
+/// does that asks ten times a second: what is kept of it for half a second is of use.
 pub const MANY: u32 = 200;
 
 /// Filters in a chain: what one of them adds is an eighth of what all do, and so is the noise.

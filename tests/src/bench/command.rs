@@ -8,8 +8,8 @@ use super::page::{self, Part};
 use super::service;
 use crate::process::told_to_end;
 
-/// Runs the benchmark `name`, whose part of the page is called so: a quick run that is only printed, or a full one, which may be
-/// written into a file. The central service that it starts is the same program with other arguments.
+/// Runs the benchmark `name`, whose part of the page is called so: a quick run that is only printed, or a full one,
+/// which may be written into a file. The central service that it starts is the same program with other arguments.
 pub async fn run<P>(
     name: &str,
     [full, quick]: [P; 2],

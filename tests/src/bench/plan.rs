@@ -15,8 +15,9 @@ pub struct Plan {
     pub lasts: Duration,
     /// Requests of a visit before it is measured: what ran before has left its own data in the caches.
     pub warm_up: usize,
-    /// Requests of a visit that are measured for CPU time, over all connections at once. Few: what disturbs the machine comes in
-    /// pieces of some hundredths of a second, and the shorter a visit, the likelier it lies between two of them.
+    /// Requests of a visit that are measured for CPU time, over all connections at once. Few: what disturbs the
+    /// machine comes in pieces of some hundredths of a second, and the shorter a visit, the likelier it lies
+    /// between two of them.
     pub requests: usize,
     /// Requests of a visit that are measured for latency, one after the other.
     pub alone: usize,

@@ -29,8 +29,8 @@ impl fmt::Display for Spread {
     }
 }
 
-/// A figure, and the interval that has it with a confidence of nine in ten: of as many samples drawn at random from those
-/// that were measured, one in twenty gives less, and one in twenty more.
+/// A figure, and the interval that has it with a confidence of nine in ten: of as many samples drawn at random from
+/// those that were measured, one in twenty gives less, and one in twenty more.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// Of all samples.

@@ -20,7 +20,8 @@ pub(super) const LIMIT: u32 = 100;
 pub(super) const REPLICAS: usize = 2;
 /// How many times its limit it asks for.
 const TIMES: u32 = 3;
-/// A service that lets more of it through than this times the limit counts nothing, and what its checks cost says nothing.
+/// A service that lets more of it through than this times the limit counts nothing, and what its checks cost says
+/// nothing.
 const TIMES_MAX: f64 = 2.0;
 /// Connections that it asks over in turn.
 const CONNECTIONS: u32 = 10;

@@ -68,8 +68,8 @@ impl Captured {
         self.keys_len
     }
 
-    /// Sends the call until it has charged so often, `keys` keys in turn, over so many connections, each with calls under way
-    /// that charge so many. An error of the script ends the benchmark.
+    /// Sends the call until it has charged so often, `keys` keys in turn, over so many connections, each with calls
+    /// under way that charge so many. An error of the script ends the benchmark.
     pub(super) async fn replay(&self, connections: u64, under_way: u64, keys: u64, charges: u64) -> Replayed {
         let mut clients = JoinSet::new();
         let keys_len = self.keys_len;

@@ -44,8 +44,8 @@ pub(super) fn pops_of(weir_sync: &WeirSync, shared_by: u64) -> Vec<Pop> {
     (0..POPS).map(of).collect()
 }
 
-/// What each key may be asked for: so much that reports have something to charge, however soon they follow on each other, and less
-/// than it is asked for.
+/// What each key may be asked for: so much that reports have something to charge, however soon they follow on each
+/// other, and less than it is asked for.
 pub(super) fn flooded() -> Quota {
     quota(60_000, 1_000)
 }

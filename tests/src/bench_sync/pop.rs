@@ -55,8 +55,8 @@ pub(super) struct Outcome {
 }
 
 impl Pop {
-    /// A POP of `weir_sync` with these keys, which may be asked for once a second: key `n` has the twelve decimal digits of `n` as
-    /// its value in hex.
+    /// A POP of `weir_sync` with these keys, which may be asked for once a second: key `n` has the twelve decimal
+    /// digits of `n` as its value in hex.
     pub(super) fn new(weir_sync: &WeirSync, name: &str, keys: Range<u64>) -> Self {
         Self::with_quota(weir_sync, name, keys, quota(60, 600))
     }
@@ -183,8 +183,8 @@ mod tests {
 
     use super::*;
 
-    /// weir-sync believes a POP no more than its bucket can have admitted, and charges nothing of a key that claims more:
-    /// a flood of such reports measures nothing.
+    /// weir-sync believes a POP no more than its bucket can have admitted, and charges nothing of a key that claims
+    /// more: a flood of such reports measures nothing.
     #[test]
     fn whatever_it_is_granted_all_that_it_claims_is_charged() {
         let settings = HubSettings {

@@ -136,7 +136,8 @@ async fn main() {
     sleep(Duration::from_millis(500)).await;
 }
 
-/// Who is limited, what is known of it, what becomes of its requests, the question before a ban, what the ban does; on a phone.
+/// Who is limited, what is known of it, what becomes of its requests, the question before a ban, what the ban does;
+/// on a phone.
 fn pictures(album: &Album) {
     let browser = &album.browser;
     browser.look(1180, 780, false);

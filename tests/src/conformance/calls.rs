@@ -147,8 +147,8 @@ pub fn decided(without: Without) -> Vec<Outcome> {
 const LIMITED: Outcome = Answered(429);
 /// The rule cannot be checked.
 const DENIED: Outcome = Answered(503);
-/// The run on a host that works: four requests of a client, two under a strict rule, two of another client, before and after a
-/// grant of nothing; two without an address; one after the configuration was replaced.
+/// The run on a host that works: four requests of a client, two under a strict rule, two of another client, before
+/// and after a grant of nothing; two without an address; one after the configuration was replaced.
 const WITH_ALL: [Outcome; 11] =
     [Passed, Passed, LIMITED, LIMITED, Passed, LIMITED, Passed, LIMITED, Passed, Passed, Passed];
 /// The strict rule denies what it cannot check, and there is no grant of nothing.

@@ -5,8 +5,9 @@
 //! story.rs    a run through every function that a module exports
 //! ```
 //!
-//! `make native` runs every function with every status in an interpreter, `make conformance` the same in wasmtime, where each
-//! run is the same to the byte. A function that is not in the table is an error, and so is one that the run does not reach.
+//! `make native` runs every function with every status in an interpreter, `make conformance` the same in wasmtime,
+//! where each run is the same to the byte. A function that is not in the table is an error, and so is one that the
+//! run does not reach.
 
 mod calls;
 mod story;
@@ -21,7 +22,8 @@ pub fn run(runtime: &'static dyn Runtime, script: Script) -> Result<Run, Trap> {
     story::run(runtime, Host::new(&SharedData::new(ZeroCas::Overwrites)).with(script))
 }
 
-/// The transcript of a run in which every call of `function` returns `status` and does nothing; or what does not hold in it.
+/// The transcript of a run in which every call of `function` returns `status` and does nothing; or what does not
+/// hold in it.
 pub fn sweep(runtime: &'static dyn Runtime, function: &str, status: u32) -> Result<Vec<String>, String> {
     let place = format!("{function} returns {status}");
     let script = Script::always(function, Answer::Status(status));

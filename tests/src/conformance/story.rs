@@ -12,7 +12,8 @@ const CONTINUE: u32 = 0;
 /// What it returns to hold a request.
 const PAUSE: u32 = 1;
 
-/// Callbacks that a module has only where its host calls them unasked, and how many arguments they take. They do nothing.
+/// Callbacks that a module has only where its host calls them unasked, and how many arguments they take. They do
+/// nothing.
 const IDLE: [(&str, usize); 15] = [
     ("proxy_on_new_connection", 1),
     ("proxy_on_downstream_data", 3),

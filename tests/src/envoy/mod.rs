@@ -94,7 +94,8 @@ impl Envoy {
         addresses.into_iter().map(|(_, address)| Client::new(Target::Tcp(address))).collect()
     }
 
-    /// Marks a weir-sync as not to be used any more, as an operator does before it is stopped, and waits until it is so.
+    /// Marks a weir-sync as not to be used any more, as an operator does before it is stopped, and waits until it
+    /// is so.
     pub async fn take_out(&mut self, weir_sync: SocketAddr) {
         self.use_weir_sync(weir_sync, false).await;
     }

@@ -192,8 +192,8 @@ impl Setup {
         Self { concurrency, ..self }
     }
 
-    /// With so long for the connections of a listener that was replaced: a busy machine may take a second to make the VM that
-    /// comes next, and its worker answers nobody meanwhile.
+    /// With so long for the connections of a listener that was replaced: a busy machine may take a second to make
+    /// the VM that comes next, and its worker answers nobody meanwhile.
     #[must_use]
     pub fn drain_seconds(self, drain_seconds: u32) -> Self {
         Self { drain_seconds, ..self }
@@ -314,8 +314,8 @@ impl Setup {
         Self { node: id.into(), ..self }
     }
 
-    /// With its listener from a file that [`super::Envoy::reconfigure`] replaces, and the addresses of its weir-syncs from
-    /// one that [`super::Envoy::take_out`] does.
+    /// With its listener from a file that [`super::Envoy::reconfigure`] replaces, and the addresses of its
+    /// weir-syncs from one that [`super::Envoy::take_out`] does.
     #[must_use]
     pub fn from_file(self) -> Self {
         Self { delivery: Delivery::File, ..self }
@@ -534,8 +534,8 @@ pub fn wasm_filter(name: &str, code: &Path, configuration: &Value) -> Value {
     })
 }
 
-/// The filter as a dynamic module, which shares its buckets with others of this name. Envoy finds the file by the module's
-/// name: `lib`, that, `.so`.
+/// The filter as a dynamic module, which shares its buckets with others of this name. Envoy finds the file by the
+/// module's name: `lib`, that, `.so`.
 pub(crate) fn native_filter(name: &str, configuration: &Value) -> Value {
     json!({
         "name": "weir",

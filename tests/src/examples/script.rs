@@ -8,10 +8,11 @@
 //! out of touch with weir-sync
 //! ```
 //!
-//! In brackets stand a request's headers, and `[host NAME]`, `[route NAME]` and `[claim payload.sub VALUE]`, or an answer's headers,
-//! and `[metadata llm.total_tokens VALUE]`. Outcomes are in order: `5 allow, 1 limit` are five, and then one. A time is counted
-//! from the first line's and holds until another is said. An indented line is about the line before it: `held: 0s, 0.1s`, for how long requests let through
-//! were held; `would be limited: 3`, by rules in shadow; else of its last answer `status`, `body` or a header.
+//! In brackets stand a request's headers, and `[host NAME]`, `[route NAME]` and `[claim payload.sub VALUE]`, or an
+//! answer's headers, and `[metadata llm.total_tokens VALUE]`. Outcomes are in order: `5 allow, 1 limit` are five,
+//! and then one. A time is counted from the first line's and holds until another is said. An indented line is about
+//! the line before it: `held: 0s, 0.1s`, for how long requests let through were held; `would be limited: 3`, by
+//! rules in shadow; else of its last answer `status`, `body` or a header.
 
 use std::time::Duration;
 

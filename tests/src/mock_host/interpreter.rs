@@ -1,5 +1,5 @@
-//! The runtime that tests use unless they say otherwise: an interpreter, which gives the same run for the same script on
-//! every machine, and begins a run in no time.
+//! The runtime that tests use unless they say otherwise: an interpreter, which gives the same run for the same
+//! script on every machine, and begins a run in no time.
 
 use std::path::Path;
 use std::sync::LazyLock;

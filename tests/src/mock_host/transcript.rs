@@ -1,5 +1,5 @@
-//! What a module says and is told in a run, one line for each callback and for each call of its host: two runs with the same
-//! transcript are the same to whoever is outside.
+//! What a module says and is told in a run, one line for each callback and for each call of its host: two runs with
+//! the same transcript are the same to whoever is outside.
 
 use super::guest::Guest;
 

@@ -130,8 +130,8 @@ impl Turn {
     }
 }
 
-/// Takes the faults out under which a window has no exact count: if the store's clock steps, it ends at another time, and
-/// what the store loses is given again.
+/// Takes the faults out under which a window has no exact count: if the store's clock steps, it ends at another
+/// time, and what the store loses is given again.
 pub(super) fn keep_the_stores_clock(faults: &mut Schedule) {
     let moves =
         |fault: &Fault| matches!(fault, Fault::StoreClock(_) | Fault::StoreLoses(_) | Fault::StoreFlushed);

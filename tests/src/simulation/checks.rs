@@ -1,5 +1,5 @@
-//! What each message of a run must say: of a grant its admit ratio, by the formula of docs/budgets.md; of a report the tokens
-//! that no reply has confirmed.
+//! What each message of a run must say: of a grant its admit ratio, by the formula of docs/budgets.md; of a report
+//! the tokens that no reply has confirmed.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -66,7 +66,8 @@ pub(super) struct Confirmed {
 }
 
 impl Confirmed {
-    /// Call `number` brings `report` of `pop`. An error names a key that says less unconfirmed than no reply has confirmed.
+    /// Call `number` brings `report` of `pop`. An error names a key that says less unconfirmed than no reply has
+    /// confirmed.
     pub(super) fn sent(&mut self, number: u64, pop: usize, report: &[u8]) -> Result<(), String> {
         let Ok(report) = Report::decode(report) else { return Ok(()) };
         let mut counts = Vec::new();

@@ -49,7 +49,8 @@ pub fn in_debt(size: Size, seconds: i64) -> Plan {
     Plan { faults: vec![steps(IN_DEBT_AT, seconds)], ..plan }
 }
 
-/// This many requests a second; the clocks of half of the POPs step back by 5 minutes, as where virtual machines are moved.
+/// This many requests a second; the clocks of half of the POPs step back by 5 minutes, as where virtual machines
+/// are moved.
 pub fn of_half_of_the_pops(size: Size, per_second: f64) -> Plan {
     let mut plan = Plan::of(size, SECONDS, traffic::even(per_second, size.pops));
     let back = |pop| (STEP_AT * SECOND_NS, Fault::PopClock(pop, -300 * SECOND_NS.cast_signed()));

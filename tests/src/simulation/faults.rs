@@ -89,8 +89,8 @@ pub fn random(setup: &Setup, count: usize, from: u64, until: u64, rng: &mut Rng)
     schedule
 }
 
-/// How much of its time a POP loses whose clock jumps back, in nanoseconds: what passed since a worker read it last, and a
-/// step that is too small to be noticed.
+/// How much of its time a POP loses whose clock jumps back, in nanoseconds: what passed since a worker read it
+/// last, and a step that is too small to be noticed.
 pub fn lost_by_jump_ns(by_ns: i64, setup: &Setup) -> u64 {
     by_ns.unsigned_abs().min(setup.interval_ns + 2 * SECOND_NS)
 }

@@ -1,5 +1,5 @@
-//! What some random worlds try beside quotas: penalties, the calendar, windows that the fleet shares, and a rule set that is
-//! replaced.
+//! What some random worlds try beside quotas: penalties, the calendar, windows that the fleet shares, and a rule
+//! set that is replaced.
 //!
 //! They are drawn with a salt of their own, so a world that tries none of them is as if there were no such thing.
 

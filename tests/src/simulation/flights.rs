@@ -1,5 +1,5 @@
-//! Requests in flight that the fleet counts, under loss, crashes and partitions, beside a naive model that sees all POPs at
-//! once.
+//! Requests in flight that the fleet counts, under loss, crashes and partitions, beside a naive model that sees all
+//! POPs at once.
 
 use weir_wire::time::SECOND_NS;
 

@@ -41,8 +41,9 @@ impl Label {
     }
 }
 
-/// I3: a POP's table has admitted at most burst + rate x t in any span, by the POP's clock as if it never jumped. What a strict rule leases
-/// refills by the store's clock instead, and the fleet's bound of zero holds for each POP too.
+/// I3: a POP's table has admitted at most burst + rate x t in any span, by the POP's clock as if it never jumped.
+/// What a strict rule leases refills by the store's clock instead, and the fleet's bound of zero holds for each POP
+/// too.
 pub fn one_pop_keeps_the_quota(
     label: &Label,
     account: &mut Account,

@@ -22,8 +22,9 @@ const RESET_NS: u64 = 30 * SECOND_NS;
 const ASKS_S: u64 = 90;
 /// When the operator bans and lifts, in nanoseconds.
 const BANNED_NS: [u64; 2] = [5 * SECOND_NS, 25 * SECOND_NS];
-/// After so long POPs have heard of it: an interval until their weir-sync asks the store, one until they report, and both
-/// trips, 0.6 s in all. If a message is lost, its report first times out after a second, and the next goes an interval later.
+/// After so long POPs have heard of it: an interval until their weir-sync asks the store, one until they report,
+/// and both trips, 0.6 s in all. If a message is lost, its report first times out after a second, and the next goes
+/// an interval later.
 const HEARD_NS: u64 = 2 * SECOND_NS;
 /// Longer than the run, in milliseconds.
 const BAN_MS: u32 = 600_000;

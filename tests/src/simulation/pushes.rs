@@ -212,8 +212,8 @@ pub fn raised(size: Size) -> Plan {
     Plan { setup: Setup { syncs_per_region: 2, ..plan.setup }, ..plan }
 }
 
-/// A client that asks for three times the larger rate, and so has hardly anything left, when its quota changes by a factor
-/// of ten, burst and all.
+/// A client that asks for three times the larger rate, and so has hardly anything left, when its quota changes by a
+/// factor of ten, burst and all.
 pub fn by_ten(size: Size, rates: [u32; 2]) -> Plan {
     changed(size, rates, rates, 300.0)
 }

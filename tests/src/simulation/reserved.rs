@@ -1,5 +1,6 @@
-//! Requests that reserve an estimate and say at their end what they cost, under loss, crashes and partitions, beside naive
-//! models that see all of them at once. Not one may be let through too many, and what is given back can be used again.
+//! Requests that reserve an estimate and say at their end what they cost, under loss, crashes and partitions,
+//! beside naive models that see all of them at once. Not one may be let through too many, and what is given back
+//! can be used again.
 
 use weir_wire::time::SECOND_NS;
 
@@ -18,8 +19,8 @@ const BURST: u32 = 4_000;
 const RESERVE: u32 = 40;
 /// How long a request lasts at most.
 const LASTS_NS: u64 = 2 * SECOND_NS;
-/// How many are asked for each second: three times what the rate has room for, if they cost half of what they reserve, and
-/// more than it has if they cost all of it.
+/// How many are asked for each second: three times what the rate has room for, if they cost half of what they
+/// reserve, and more than it has if they cost all of it.
 const ASKED: f64 = 150.0;
 /// For how many seconds, and how many of these, at the end, are without trouble.
 const SECONDS: u64 = 100;
@@ -36,8 +37,8 @@ pub struct Lasting {
 }
 
 impl World {
-    /// A request that has just been let through at `pop` goes on for a while. Ends the run if nobody is going to say that it
-    /// has ended, as the models would not count it.
+    /// A request that has just been let through at `pop` goes on for a while. Ends the run if nobody is going to
+    /// say that it has ended, as the models would not count it.
     pub(super) fn go_on(&mut self, at: u64, pop: usize, verdict: &Verdict) {
         let Some(Ends { lasts_ns, cost }) = self.setup.ends else { return };
         let begun = self.pops[pop].going_on.len();
@@ -94,8 +95,8 @@ pub fn debts(size: Size) -> Plan {
     plan(size, 3 * RESERVE)
 }
 
-/// By how many tokens an ideal bucket would have been overdrawn at the worst request, if it knew when each begins what it is
-/// going to cost.
+/// By how many tokens an ideal bucket would have been overdrawn at the worst request, if it knew when each begins
+/// what it is going to cost.
 #[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn above(world: &World) -> f64 {
     // In thousand-millionths of a token, of which a nanosecond refills RATE.

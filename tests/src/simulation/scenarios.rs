@@ -131,7 +131,8 @@ const BANNED: &[Limit] = &[
     limit("after it", penalties::after_the_ban, 0.99, 1.0),
     BOUND,
 ];
-/// A burst anew, and what POPs had not reported: with what is reported in the next two seconds forgotten, too, 3.5 and more.
+/// A burst anew, and what POPs had not reported: with what is reported in the next two seconds forgotten, too, 3.5
+/// and more.
 const RESET: &[Limit] = &[limit("bursts given", operators::given, 0.3, 2.5), BOUND];
 const ORDERED: &[Limit] = &[
     limit("while banned", operators::while_banned, 0.0, 0.0),
@@ -193,8 +194,8 @@ const RAISED: &[Limit] = &[
     limit("of 50/s", pushes::after_it_is_raised, 0.95, 1.05),
     BOUND,
 ];
-/// Until they have heard of the key under its new quota, POPs give it their shares of that. It pays these back at first: with 330
-/// POPs it gets hardly anything for 7 s.
+/// Until they have heard of the key under its new quota, POPs give it their shares of that. It pays these back at
+/// first: with 330 POPs it gets hardly anything for 7 s.
 const CUT: &[Limit] = &[
     limit("of 10/s in 10 s", |world| pushes::of_new_rate(world, 10.0, (2, 12)), 0.15, 1.05),
     limit("then", |world| pushes::of_new_rate(world, 10.0, (12, 60)), 0.97, 1.03),

@@ -134,8 +134,8 @@ impl Store {
         }
     }
 
-    /// Charges every entry, in the name of `member`, for `pop`: at `now`, which is `time` by its clock. An error says what
-    /// went wrong.
+    /// Charges every entry, in the name of `member`, for `pop`: at `now`, which is `time` by its clock. An error
+    /// says what went wrong.
     pub fn charge(
         &mut self,
         member: &str,

@@ -1,5 +1,5 @@
-//! Windows and logs of strict rules in random worlds, beside a naive model that sees every request of all POPs at once and counts
-//! without rounding. Whatever goes wrong, no window may be above its limit.
+//! Windows and logs of strict rules in random worlds, beside a naive model that sees every request of all POPs at
+//! once and counts without rounding. Whatever goes wrong, no window may be above its limit.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,8 +18,8 @@ use super::world::{WARM_UP_NS, World};
 const EXCHANGES: u64 = 10;
 /// ... and at most so long, in seconds, if that is longer.
 const LENGTH_S_MAX: f64 = 30.0;
-/// The least that is let through where nothing goes wrong, as a part of what the naive model lets through: what a POP has
-/// drawn and not spent as a window ends is lost.
+/// The least that is let through where nothing goes wrong, as a part of what the naive model lets through: what a
+/// POP has drawn and not spent as a window ends is lost.
 const LEAST: f64 = 0.94;
 /// The same of a log.
 const LEAST_OF_LOG: f64 = 0.75;
@@ -127,7 +127,8 @@ impl Windows {
         Self { moving, ..windows }
     }
 
-    /// Ends the run if more is let through than the naive model would let through at any moment, or clearly less in all.
+    /// Ends the run if more is let through than the naive model would let through at any moment, or clearly less in
+    /// all.
     pub fn judge(self, world: &World, faults: &Schedule, end: u64) {
         for key in 0..world.setup().keys {
             let above = self.above(world, key);
@@ -145,8 +146,8 @@ impl Windows {
         }
     }
 
-    /// The most that POPs hold and nobody spends: what they were asked for between two reports, as a window that slides ends,
-    /// or as the client leaves for another POP.
+    /// The most that POPs hold and nobody spends: what they were asked for between two reports, as a window that
+    /// slides ends, or as the client leaves for another POP.
     #[allow(clippy::cast_precision_loss, reason = "some thousand requests")]
     fn held_elsewhere(self, world: &World, key: u32) -> f64 {
         let (length_ns, setup) = (self.length_ns(), world.setup());

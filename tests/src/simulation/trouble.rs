@@ -44,8 +44,8 @@ impl World {
         debug_assert!(now >= WARM_UP_NS, "faults happen to a fleet that is up");
     }
 
-    /// A POP whose clock goes back takes what refilled between its last reading and the jump for spent, and may report it.
-    /// A lease that it holds ends that much later.
+    /// A POP whose clock goes back takes what refilled between its last reading and the jump for spent, and may
+    /// report it. A lease that it holds ends that much later.
     fn jump_pop(&mut self, pop: usize, by_ns: i64, now: u64) {
         self.pops[pop].clock.jump(by_ns);
         let lost_ns = faults::lost_by_jump_ns(by_ns, &self.setup);

@@ -1,5 +1,5 @@
-//! Turns of a queue that the fleet keeps, beside naive models: one of the store, which sees every turn that was given, and one of
-//! the upstream, which sees when requests arrive there.
+//! Turns of a queue that the fleet keeps, beside naive models: one of the store, which sees every turn that was
+//! given, and one of the upstream, which sees when requests arrive there.
 
 use std::collections::VecDeque;
 
@@ -90,15 +90,16 @@ pub fn above_at_the_store(world: &World) -> f64 {
     turns_in(above)
 }
 
-/// By how many turns a request reaches the upstream before its turn at the store, at most: of as many as went on by then, as
-/// many turns had begun.
+/// By how many turns a request reaches the upstream before its turn at the store, at most: of as many as went on by
+/// then, as many turns had begun.
 pub fn before_its_turn(world: &World) -> f64 {
     let went_on = went_on(world);
     let begins = world.store.turns.iter().map(|turn| turn.begins - world.setup().begins_us * 1_000);
     turns_in(begins.zip(went_on).map(|(begins, at)| begins.saturating_sub(at)).max().unwrap_or(0))
 }
 
-/// By how many turns requests reach the upstream closer to one another than answers that take longer than others explain.
+/// By how many turns requests reach the upstream closer to one another than answers that take longer than others
+/// explain.
 pub fn above_at_the_upstream(world: &World) -> f64 {
     let setup = world.setup();
     turns_in(closer_ns(world).saturating_sub(setup.near.jitter_ns + setup.far.jitter_ns + POP_NS + DRIFT_NS))
@@ -146,7 +147,8 @@ fn went_on(world: &World) -> Vec<u64> {
     times
 }
 
-/// The least time for which it holds that in any time t no more than 1 + (t + this) / turn requests reached the upstream.
+/// The least time for which it holds that in any time t no more than 1 + (t + this) / turn requests reached the
+/// upstream.
 fn closer_ns(world: &World) -> u64 {
     let (mut first, mut closer) = (i128::MAX, 0);
     for (turns, at) in (0_i128..).zip(went_on(world)) {

@@ -1,5 +1,5 @@
-//! Windows and logs that the fleet shares, under loss, crashes and partitions, beside naive models that see every admission of
-//! all POPs at once and count without rounding. Not one may be above its limit.
+//! Windows and logs that the fleet shares, under loss, crashes and partitions, beside naive models that see every
+//! admission of all POPs at once and count without rounding. Not one may be above its limit.
 
 use std::collections::BTreeMap;
 
@@ -46,8 +46,8 @@ pub(super) fn trouble(size: Size, rule: RuleText, traffic: Traffic) -> Plan {
     plan
 }
 
-/// A window of five seconds. Every other one is asked for only shortly before it ends: so POPs hold tokens of it when the
-/// next one begins, all of whose tokens are asked for.
+/// A window of five seconds. Every other one is asked for only shortly before it ends: so POPs hold tokens of it
+/// when the next one begins, all of whose tokens are asked for.
 pub fn fixed(size: Size) -> Plan {
     let is_asked = |at| at % (2 * LENGTH_NS) >= LENGTH_NS * 9 / 10;
     by(size, "fixed_window", traffic::when(traffic::even(ASKED, size.pops), is_asked))

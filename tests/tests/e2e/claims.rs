@@ -39,7 +39,8 @@ fn jwt_filter() -> Value {
     }})
 }
 
-/// Envoy tells a module no claims, which are values inside of another: whatever the host of the other tests is, this is the wasm.
+/// Envoy tells a module no claims, which are values inside of another: whatever the host of the other tests is,
+/// this is the wasm.
 async fn edge(rule_set: impl Into<Vec<Value>>) -> Envoy {
     Envoy::start(Setup::with(rules(rule_set)).host(Host::Wasm).before(jwt_filter())).await
 }

@@ -49,7 +49,8 @@ async fn flood(edge: &Envoy) -> (Tally, Duration) {
     (tally, took)
 }
 
-/// The login rule as it is recommended, strict, with a Redis. A key of it keeps its place while it holds a token that it has drawn.
+/// The login rule as it is recommended, strict, with a Redis. A key of it keeps its place while it holds a token
+/// that it has drawn.
 // I6
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_flood_locks_nobody_out_of_a_strict_login() {

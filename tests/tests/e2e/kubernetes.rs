@@ -1,5 +1,5 @@
-//! What Istio and Envoy Gateway make of the examples in `envoy/kubernetes`, in an Envoy without them. They are wasm alone: neither
-//! deploys dynamic modules.
+//! What Istio and Envoy Gateway make of the examples in `envoy/kubernetes`, in an Envoy without them. They are wasm
+//! alone: neither deploys dynamic modules.
 
 use std::fs;
 use std::path::Path;
@@ -41,8 +41,8 @@ fn wasm_plugin(name: &str, configuration: Option<Value>) -> Value {
     plugin
 }
 
-/// What a gateway's Envoy gets of a `WasmPlugin` (Istio's pilot/pkg/model/extensions.go, and its agent, which fetches the module): the
-/// VM has no id, and some variables of its own.
+/// What a gateway's Envoy gets of a `WasmPlugin` (Istio's pilot/pkg/model/extensions.go, and its agent, which
+/// fetches the module): the VM has no id, and some variables of its own.
 fn of_istio(plugin: &Value) -> Value {
     let [namespace, name] = ["namespace", "name"].map(|field| plugin["metadata"][field].as_str().unwrap());
     let (name, spec) = (format!("{namespace}.{name}"), &plugin["spec"]);

@@ -1,4 +1,5 @@
-//! The filter as a dynamic module of Envoy: it does what the wasm does. `WEIR_HOST=native` runs all other tests with it.
+//! The filter as a dynamic module of Envoy: it does what the wasm does. `WEIR_HOST=native` runs all other tests
+//! with it.
 
 use std::collections::BTreeMap;
 

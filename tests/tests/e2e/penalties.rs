@@ -66,8 +66,8 @@ async fn let_through(edge: &Envoy, ask: &Ask, since: Instant) -> Duration {
         .await
 }
 
-/// A client that is banned, in debt and remembered by the deny caches of two POPs in two regions; then one that a strict rule
-/// has nothing left for.
+/// A client that is banned, in debt and remembered by the deny caches of two POPs in two regions; then one that a
+/// strict rule has nothing left for.
 // I4
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_an_operator_resets_is_let_through_in_every_region_within_a_second() {

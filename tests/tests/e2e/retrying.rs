@@ -15,8 +15,8 @@ use weir_tests::weir_sync::WeirSync;
 use crate::plugin::{one, rule, rules, with};
 use crate::sync::synced;
 
-/// Gets each path so often, one after the other; all paths at once. Prints the status that each ended with, and how often it
-/// was sent again.
+/// Gets each path so often, one after the other; all paths at once. Prints the status that each ended with, and how
+/// often it was sent again.
 const GET: &str = "
 import sys, threading, urllib3
 
@@ -86,8 +86,8 @@ async fn urllib3_gets_through_strict_rules_at_its_second_try() {
 const CLIENTS: usize = 60;
 const TRIES: usize = 5;
 
-/// Sixty clients of one key each send a request, and again when they are told to. What the jitter does for those that go on
-/// asking, weir-limiter's `herd.rs` shows.
+/// Sixty clients of one key each send a request, and again when they are told to. What the jitter does for those
+/// that go on asking, weir-limiter's `herd.rs` shows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_herd_of_one_key_gets_through() {
     let mut plugin = one("api", "20/s", 20);

@@ -17,8 +17,8 @@ const RATE: u32 = 40;
 /// Requests a second at each POP, for each quota.
 const ASKED: u32 = 45;
 
-/// Each weir-sync is replaced while the other serves: the first by its own drain, the second after Envoy has taken it out of the
-/// cluster by EDS. No request fails, no strict one is denied, and both quotas are kept.
+/// Each weir-sync is replaced while the other serves: the first by its own drain, the second after Envoy has taken
+/// it out of the cluster by EDS. No request fails, no strict one is denied, and both quotas are kept.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rolling_restart_of_weir_syncs_loses_no_request() {
     let redis = Redis::start().await;

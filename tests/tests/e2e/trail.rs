@@ -1,4 +1,5 @@
-//! The trail of a fleet under attack: what a real edge limits is in a file and in a Redis Stream, and out of the ordinary.
+//! The trail of a fleet under attack: what a real edge limits is in a file and in a Redis Stream, and out of the
+//! ordinary.
 
 use std::collections::BTreeMap;
 use std::fs;

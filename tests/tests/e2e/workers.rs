@@ -13,7 +13,8 @@ const CLIENTS: usize = 8;
 /// Rounds at the most until two workers met at one bucket; most often the first does.
 const ROUNDS_MAX: u64 = 12;
 
-/// Of the wasm alone: the module's workers change an entry in place, and too quickly to meet often (native.rs has a test of them).
+/// Of the wasm alone: the module's workers change an entry in place, and too quickly to meet often (native.rs has a
+/// test of them).
 // I3
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_workers_share_one_bucket() {

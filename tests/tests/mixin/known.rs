@@ -7,8 +7,8 @@ use weir_sync::metrics::Metrics;
 use weir_sync::metrics::page::{self, Format};
 use weir_tests::mock_host::{SharedData, Worker, ZeroCas};
 
-/// Metrics that neither the filter nor weir-sync makes: Prometheus's own, and Envoy's about its modules. The end-to-end tests
-/// look for the second in a real Envoy.
+/// Metrics that neither the filter nor weir-sync makes: Prometheus's own, and Envoy's about its modules. The
+/// end-to-end tests look for the second in a real Envoy.
 const OF_OTHERS: [&str; 2] = ["up", "envoy_wasm_weir_vm_reload_success"];
 /// Labels that Prometheus adds, or that its configuration in envoy/observe does.
 const ADDED: [&str; 4] = ["instance", "job", "le", "pop"];

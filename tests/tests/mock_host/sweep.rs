@@ -1,4 +1,5 @@
-//! Every function of the host, with every status that it may return and with other nonsense: each request gets its decision.
+//! Every function of the host, with every status that it may return and with other nonsense: each request gets its
+//! decision.
 //!
 //! Tests of I1.
 

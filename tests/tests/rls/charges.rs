@@ -1,4 +1,5 @@
-//! What has happened is charged though it does not fit, and given back where a descriptor says so: by every kind of rule.
+//! What has happened is charged though it does not fit, and given back where a descriptor says so: by every kind of
+//! rule.
 
 use hyper::Method;
 use serde_json::{Value, json};
@@ -11,7 +12,8 @@ use weir_tests::redis::Redis;
 
 use crate::door::{Client, Door, TOKEN_OF_CHECKS, ask, descriptor, request};
 
-/// Ten tokens, of which none comes back while a test runs: by each algorithm that can be charged, shared exactly or not.
+/// Ten tokens, of which none comes back while a test runs: by each algorithm that can be charged, shared exactly or
+/// not.
 fn rules() -> Value {
     let rule = |name: &str, more: Value| {
         let mut rule = json!({"name": name, "match": {"headers": [{"name": "x-rule", "equals": name}]},

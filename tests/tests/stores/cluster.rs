@@ -224,9 +224,9 @@ async fn slots_that_move_are_followed_and_nothing_is_lost() {
     assert!(charge_all(&store, admitted + 1).await.into_iter().all(|charged| charged == Ok(1)));
 }
 
-/// A master was replaced and has not heard of it: it still takes itself for one that serves its keys, and answers. Its
-/// replacement may have a later epoch, or one that all have heard of. (Redis 7.2 and Valkey pass on what one node is told
-/// to forget, so they cannot be brought to this by it.)
+/// A master was replaced and has not heard of it: it still takes itself for one that serves its keys, and answers.
+/// Its replacement may have a later epoch, or one that all have heard of. (Redis 7.2 and Valkey pass on what one
+/// node is told to forget, so they cannot be brought to this by it.)
 #[tokio::test]
 async fn a_master_that_was_replaced_unawares_is_not_believed() {
     let (cluster, store) = with_a_store(CALM_MS).await;

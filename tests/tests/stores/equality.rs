@@ -96,8 +96,8 @@ async fn step(connection: &mut MultiplexedConnection, by_us: i64) {
     }
 }
 
-/// Charges one of `stores`, which share what they keep, at random and, with the times that it says, the reference; they must agree, also where the clock
-/// steps, if it can be made to by way of `connection`.
+/// Charges one of `stores`, which share what they keep, at random and, with the times that it says, the reference;
+/// they must agree, also where the clock steps, if it can be made to by way of `connection`.
 async fn agrees_with_the_reference(
     stores: &[&dyn Store],
     seed: u64,

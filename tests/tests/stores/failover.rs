@@ -58,8 +58,8 @@ pub(crate) fn report(pop: u32, admitted: u64) -> Report {
     }
 }
 
-/// Sends reports of all POPs, each when it is due, from [`AT`] before `happening` until [`AFTER`] it. Returns the outcome of
-/// each, and how long after the first `happening` was over.
+/// Sends reports of all POPs, each when it is due, from [`AT`] before `happening` until [`AFTER`] it. Returns the
+/// outcome of each, and how long after the first `happening` was over.
 async fn load(server: &Arc<Server>, happening: impl Future<Output = ()>) -> (Vec<Outcome>, Duration) {
     let (began, over) = (Instant::now(), Cell::new(None));
     let happening = async {

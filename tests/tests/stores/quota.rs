@@ -149,7 +149,8 @@ async fn something_else_under_a_quotas_name_is_taken_for_an_exhausted_one() {
     }
 }
 
-/// Part of a quota is used; Redis is killed and started again on what it had written, and so is the weir-sync that uses it.
+/// Part of a quota is used; Redis is killed and started again on what it had written, and so is the weir-sync that
+/// uses it.
 // I6
 #[tokio::test]
 async fn a_count_survives_a_crash_of_redis_and_a_new_weir_sync() {

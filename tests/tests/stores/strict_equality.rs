@@ -172,8 +172,8 @@ impl Met {
     }
 }
 
-/// Draws on `store` at random and, with the times that it says, on the reference; they must agree. Returns how many of the
-/// draws debited only what requests cost beyond what they had drawn.
+/// Draws on `store` at random and, with the times that it says, on the reference; they must agree. Returns how many
+/// of the draws debited only what requests cost beyond what they had drawn.
 async fn agrees_with_the_reference(store: &dyn Store, refill_policies: Laws, seed: u64) -> usize {
     let mut random = Random(seed);
     let mut reference: BTreeMap<EscrowId, Escrow> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! The scripts and the reference in weir-budget agree to the bit on what a caller says of the store's clock, and on when
-//! to refuse a call.
+//! The scripts and the reference in weir-budget agree to the bit on what a caller says of the store's clock, and on
+//! when to refuse a call.
 //!
 //! Tests of I8.
 

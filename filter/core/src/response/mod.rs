@@ -1,14 +1,13 @@
 //! The responses to clients: headers and bodies, prepared once per rule.
 //!
 //! * `Retry-After`: whole seconds, rounded up, at least 1 (RFC 9110, 10.2.3).
-//! * `RateLimit-Policy: "name";q=BURST;w=SECONDS` for each rule that counted the request, and
-//!   `RateLimit: "name";r=LEFT;t=SECONDS` (draft-ietf-httpapi-ratelimit-headers-10). If other things than
-//!   requests are counted, `qu` names the unit of `q` and `r`: `"concurrent-requests"` or `"content-bytes"`. `pk` is the
-//!   part of the key that a rule logs. For a token bucket, `q` is the burst and `w` the time in which an
-//!   empty bucket fills, so that q/w is the rate; `t` is the time until there is one more token than now,
-//!   rounded up, and is never later than `Retry-After`. For a calendar quota, `q` is the count, `w` the
-//!   length of a day or of thirty days, and `t` the time until its window ends, by the wall clock; on a
-//!   refusal, `t` is `Retry-After` without its jitter.
+//! * `RateLimit-Policy: "name";q=BURST;w=SECONDS` for each rule that counted the request, and `RateLimit:
+//!   "name";r=LEFT;t=SECONDS` (draft-ietf-httpapi-ratelimit-headers-10). If other things than requests are counted,
+//!   `qu` names the unit of `q` and `r`: `"concurrent-requests"` or `"content-bytes"`. `pk` is the part of the key
+//!   that a rule logs. For a token bucket, `q` is the burst and `w` the time in which an empty bucket fills, so
+//!   that q/w is the rate; `t` is the time until there is one more token than now, rounded up, and is never later
+//!   than `Retry-After`. For a calendar quota, `q` is the count, `w` the length of a day or of thirty days, and `t`
+//!   the time until its window ends, by the wall clock; on a refusal, `t` is `Retry-After` without its jitter.
 //! * `X-RateLimit-Limit` (the burst), `-Remaining`, and `-Reset` (the time at which the bucket is full, or if
 //!   nothing is left, at which the next request may pass; in seconds from now or since 1970, as configured in
 //!   the rule).

@@ -267,8 +267,8 @@ fn a_part_of_the_key_that_may_be_told_is_the_partition_key() {
     }
 }
 
-/// What a client is told of 7 of 10 where the upstream says these, with a Unix time of 1,700,000,000 s: the policies, the
-/// status, and the triples.
+/// What a client is told of 7 of 10 where the upstream says these, with a Unix time of 1,700,000,000 s: the
+/// policies, the status, and the triples.
 fn merged(theirs: &[(&'static str, &str)]) -> [String; 8] {
     let rule = rule(&json!({}));
     let answers = PreparedResponses::of(&rule);

@@ -7,7 +7,8 @@ use weir_wire::quota::Period;
 
 use crate::{SECOND_US, charge, quota, told};
 
-/// If the store's clock steps a little forward, that looks like a delay, which is soon forgotten. A larger step does not.
+/// If the store's clock steps a little forward, that looks like a delay, which is soon forgotten. A larger step
+/// does not.
 // I4
 #[test]
 fn a_step_of_a_clock_is_not_taken_for_a_delay_for_ever() {
@@ -55,8 +56,8 @@ fn a_clock_that_steps_back_gives_nothing() {
     assert_eq!(before - budget.deficit_ns(), 1_000_000_000, "and goes on from where it stepped to");
 }
 
-/// What a budget of 100/s with a burst of 100 owes after a POP has reported 90 tokens every second for a minute, and 150
-/// from then on, in tokens; the store's clock steps at `step_at_s`.
+/// What a budget of 100/s with a burst of 100 owes after a POP has reported 90 tokens every second for a minute,
+/// and 150 from then on, in tokens; the store's clock steps at `step_at_s`.
 fn owed_with_a_step(step_s: i64, step_at_s: u64, looks: bool) -> u64 {
     let (quota, mut budget, mut admitted) = (quota(100, Period::Second, 100), Budget::default(), 0);
     let base_us = 1_u64 << 50;

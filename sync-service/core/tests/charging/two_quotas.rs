@@ -14,8 +14,8 @@ fn level(budget: &mut Budget, now_us: u64, quota: Quota, pop: &str) -> u64 {
 }
 
 proptest! {
-    /// POPs that admit what the budget has by their own quota, and report it at once, get no more together than the larger
-    /// burst and the larger rate x t.
+    /// POPs that admit what the budget has by their own quota, and report it at once, get no more together than the
+    /// larger burst and the larger rate x t.
     // I4
     #[test]
     fn no_more_is_admitted_than_by_the_larger_burst_and_the_larger_rate(

@@ -1,5 +1,5 @@
-//! Epochs that a request holds until its cost is known: nothing of them is lost or counted twice, and what is given back can
-//! be given again.
+//! Epochs that a request holds until its cost is known: nothing of them is lost or counted twice, and what is given
+//! back can be given again.
 
 use std::collections::BTreeMap;
 
@@ -229,8 +229,8 @@ struct Request {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
-    /// Against a list of what each request drew, and cost: a request counts for the larger of the two while it is not known
-    /// to have ended, then for its cost, and never for both.
+    /// Against a list of what each request drew, and cost: a request counts for the larger of the two while it is
+    /// not known to have ended, then for its cost, and never for both.
     // I6
     #[test]
     fn each_request_is_charged_what_it_cost_and_once(steps in prop::collection::vec(step(), 1..200)) {

@@ -1,5 +1,5 @@
-//! I6: in any time t no more than burst + rate x t is spent, or in any length of a log more than it allows, whatever POPs,
-//! network and clocks do.
+//! I6: in any time t no more than burst + rate x t is spent, or in any length of a log more than it allows,
+//! whatever POPs, network and clocks do.
 
 use proptest::prelude::*;
 use proptest::sample::Index;

@@ -22,7 +22,8 @@ fn ask(store: &mut Escrow, at_us: u64, claims: &[Claim]) -> AcquireResult {
     store.acquire(NOW + at_us, "a", &turns(quota(10, Period::Second, 4), claims))
 }
 
-/// Turns for a request that wants `n`: none, and how long to wait for places, or all, how long until they come, and places left.
+/// Turns for a request that wants `n`: none, and how long to wait for places, or all, how long until they come, and
+/// places left.
 fn wants(store: &mut Escrow, at_us: u64, n: u32) -> (u64, u64, u32) {
     let drawn = ask(store, at_us, &[Claim::of(at_us, 0, n)]);
     let lease = drawn.leases[0];

@@ -238,8 +238,8 @@ impl World {
         }
     }
 
-    /// The naive model: whether what was spent today and the part of yesterday's that a day ending now covers fit, without
-    /// rounding.
+    /// The naive model: whether what was spent today and the part of yesterday's that a day ending now covers fit,
+    /// without rounding.
     fn slides_to(&self, count: u64) -> bool {
         let (day, elapsed) = (self.now_us / DAY_US, u128::from(self.now_us % DAY_US));
         let spent = |day| u128::from(self.by_true_day.get(&day).copied().unwrap_or_default());

@@ -65,8 +65,8 @@ fn a_key_that_matters_is_not_crowded_out_by_many_that_do_not() {
     assert_eq!(first.iter().filter(in_debt).count() as u64, heavy);
 }
 
-/// What is pushed to a POP that reports every interval, while there is a hot key for each account: the bytes of a second,
-/// and when each key was pushed, in milliseconds. A key has at least `value_bytes`.
+/// What is pushed to a POP that reports every interval, while there is a hot key for each account: the bytes of a
+/// second, and when each key was pushed, in milliseconds. A key has at least `value_bytes`.
 fn told_of(accounts: &[Account], seconds: u64, value_bytes: usize) -> (u64, BTreeMap<Vec<u8>, Vec<u64>>) {
     let mut region = region();
     let mut hot: Vec<PlanEntry> = (0..accounts.len() as u64).map(entry).collect();

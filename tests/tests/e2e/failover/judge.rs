@@ -10,10 +10,12 @@ use super::{AT, Asker};
 
 /// What a rule that is not strict must admit of a load, as a part of what one ideal bucket for each client would have.
 const RATIO: std::ops::RangeInclusive<f64> = 0.98..=1.02;
-/// What clients get in any three seconds, from those before something happens to those after it, as a part of their rate.
+/// What clients get in any three seconds, from those before something happens to those after it, as a part of their
+/// rate.
 const UNDISTURBED: std::ops::RangeInclusive<f64> = 0.9..=1.1;
-/// The same of those whose master is concerned: they go on with their regions' shares, and a region that admitted less than
-/// its own for a while catches up. Any three seconds of a quota allow its rate and a burst, a second's worth here.
+/// The same of those whose master is concerned: they go on with their regions' shares, and a region that admitted
+/// less than its own for a while catches up. Any three seconds of a quota allow its rate and a burst, a second's
+/// worth here.
 const ALONE: std::ops::RangeInclusive<f64> = 0.8..=4.0 / 3.0;
 /// These three seconds.
 const SPAN: Duration = Duration::from_secs(3);
@@ -102,8 +104,9 @@ impl Outcome {
         (least, most)
     }
 
-    /// Prints what a load was that something happened to until `end`; and what those clients of rules that are not strict
-    /// got that it happened to, and the others. Panics if a request of theirs failed, or they did not get their quota.
+    /// Prints what a load was that something happened to until `end`; and what those clients of rules that are not
+    /// strict got that it happened to, and the others. Panics if a request of theirs failed, or they did not get
+    /// their quota.
     pub(super) fn assert_kept(&self, what: &str, struck: Which<'_>, end: Duration) {
         let slowest = self.sent.iter().map(|sent| sent.took).max().unwrap_or_default();
         let latest = self.sent.iter().map(|sent| sent.late).max().unwrap_or_default();
@@ -138,8 +141,9 @@ impl Outcome {
         assert!(wrong.is_empty(), "{what}: {wrong:#?}");
     }
 
-    /// Prints which requests of the strict rule were denied, and what its clients got. Panics if one of them got more than
-    /// its quota in any span, or was denied although nothing had happened to its master, or not before `end`.
+    /// Prints which requests of the strict rule were denied, and what its clients got. Panics if one of them got
+    /// more than its quota in any span, or was denied although nothing had happened to its master, or not before
+    /// `end`.
     pub(super) fn assert_strict(&self, what: &str, struck: Which<'_>, end: Duration) {
         let denied = self.denied();
         let last = denied.last().map(|(_, at)| at.saturating_sub(AT)).unwrap_or_default();

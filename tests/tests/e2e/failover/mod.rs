@@ -1,10 +1,10 @@
 //! Fail-overs of the store under load: three Envoys in two regions, and a cluster or sentinels behind their weir-syncs.
 //!
-//! The load is an open loop: each request is sent when it is due, to any of the three. Each client asks for two and a
-//! half times its quota all the time, so what it gets is what its budget gives. A master that dies has passed nothing on
-//! for its last second, so what it did in that is forgotten. One rule is like most rules; the other is strict, and its
-//! draws wait for a replica, so that none of them is forgotten; half of its clients come only in that second. What is
-//! judged is the whole load, from the first request to the last.
+//! The load is an open loop: each request is sent when it is due, to any of the three. Each client asks for two and
+//! a half times its quota all the time, so what it gets is what its budget gives. A master that dies has passed
+//! nothing on for its last second, so what it did in that is forgotten. One rule is like most rules; the other is
+//! strict, and its draws wait for a replica, so that none of them is forgotten; half of its clients come only in
+//! that second. What is judged is the whole load, from the first request to the last.
 
 mod cluster;
 mod judge;
@@ -106,7 +106,8 @@ struct Asker {
     /// What its budget is called in Redis, and which master has that at first.
     key: String,
     shard: usize,
-    /// Whether it comes when a master that dies passes nothing on any more, and asks for its burst twice over until then.
+    /// Whether it comes when a master that dies passes nothing on any more, and asks for its burst twice over until
+    /// then.
     is_late: bool,
 }
 

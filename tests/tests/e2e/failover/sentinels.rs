@@ -12,7 +12,8 @@ use crate::fleet::measuring;
 
 /// For how many masters' worth of clients.
 const CLIENTS: usize = 3;
-/// The length of a load with two fail-overs: the sentinels wait some ten seconds before they make a replica of a living master.
+/// The length of a load with two fail-overs: the sentinels wait some ten seconds before they make a replica of a
+/// living master.
 const LASTS_TWICE: Duration = Duration::from_secs(45);
 
 impl Group for Sentinels {

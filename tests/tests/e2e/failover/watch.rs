@@ -20,7 +20,8 @@ pub(super) struct FailOver {
     killed: Instant,
     /// Until another server is the master.
     taken_over: Duration,
-    /// Until every key of the dead master has been charged there, so that the replies to these reports have grants from it.
+    /// Until every key of the dead master has been charged there, so that the replies to these reports have grants
+    /// from it.
     charged: Duration,
 }
 
@@ -33,8 +34,8 @@ impl FailOver {
         assert!(after <= USED_WITHIN, "{after:?} until a master that was there was used");
     }
 
-    /// Watches until `end`, and returns how long after the kill the group's master last had no replica in step. Fails if it
-    /// has none at the end.
+    /// Watches until `end`, and returns how long after the kill the group's master last had no replica in step.
+    /// Fails if it has none at the end.
     pub(super) async fn in_step(&self, group: &impl Group, key: &str, end: Instant) -> Duration {
         let mut since = None;
         while Instant::now() < end {
@@ -64,8 +65,8 @@ pub(super) trait Group {
     async fn mend(&mut self, victim: usize);
 }
 
-/// Kills a master whose replicas have heard nothing of it for [`FORGOTTEN`], and waits until one of them has its place and
-/// has charged all of `keys`, which were the dead master's.
+/// Kills a master whose replicas have heard nothing of it for [`FORGOTTEN`], and waits until one of them has its
+/// place and has charged all of `keys`, which were the dead master's.
 pub(super) async fn kill(group: &mut impl Group, victim: usize, keys: &[String]) -> FailOver {
     let servers = group.servers();
     let (others, master) = (|(at, _): &(usize, &Redis)| *at != victim, &servers[victim]);

@@ -46,8 +46,8 @@ fn says(rule: &str, hits: Value, at_the_end: bool) -> Value {
     json!({"actions": actions(rule), "hits_addend": hits, "apply_on_stream_done": at_the_end})
 }
 
-/// The statuses of so many requests, each of which is charged before the next one: of one that passes, Envoy says something
-/// before and afterwards.
+/// The statuses of so many requests, each of which is charged before the next one: of one that passes, Envoy says
+/// something before and afterwards.
 async fn statuses(gateway: &Gateway, envoy: &Envoy, from: &str, count: usize) -> Vec<u16> {
     let mut client = envoy.client();
     let (mut statuses, mut said) = (Vec::new(), settled(gateway).await);

@@ -1,5 +1,5 @@
-//! Envoys with Envoy's own filters for rate limits, as the bootstraps in envoy/gateway set them up, and weir-sync's gateway
-//! behind them.
+//! Envoys with Envoy's own filters for rate limits, as the bootstraps in envoy/gateway set them up, and weir-sync's
+//! gateway behind them.
 
 mod charges;
 mod quotas;

@@ -1,5 +1,5 @@
-//! Envoy's own filter `rate_limit_quota`, as envoy/gateway/quotas.yaml sets it up: it decides by itself, and what it lets through
-//! is of one quota with what the other doors do.
+//! Envoy's own filter `rate_limit_quota`, as envoy/gateway/quotas.yaml sets it up: it decides by itself, and what
+//! it lets through is of one quota with what the other doors do.
 
 use std::time::Duration;
 
@@ -131,8 +131,8 @@ async fn three_doors_share_a_strict_rule_to_the_token() {
     let asked = json!({"method": "POST", "path": "/login", "address": CLIENT});
     let check = Client::of_port(nyc.weir_sync.address().port());
     let began = Instant::now();
-    // Each at a rate of its own: if all asked at the same multiple of the rule's rate, the door that comes first after one token
-    // would come first after every token.
+    // Each at a rate of its own: if all asked at the same multiple of the rule's rate, the door that comes first
+    // after one token would come first after every token.
     let (by_filter, by_module, by_check) = tokio::join!(
         requests(began, by_quota.client(), login(CLIENT), 19),
         requests(began, by_module.client(), login(CLIENT), 23),

@@ -207,14 +207,16 @@ mod tests {
             }
         }
 
-        /// So the fleet's token bucket of the same rate can stand in for a window that only a POP counts (docs/budgets.md).
+        /// So the fleet's token bucket of the same rate can stand in for a window that only a POP counts
+        /// (docs/budgets.md).
         #[test]
         fn a_token_bucket_of_the_same_rate_lets_no_less_through(
             limit in 1u32..20, length in 1u64..60, hash: u64,
             steps in prop::collection::vec((0u64..50, 1u32..22), 1..100),
         ) {
             let window = WindowLimit::new(limit, length).unwrap();
-            // What the bucket lacks, in parts of a token: a token is `length` of them, and `limit` refill each nanosecond.
+            // What the bucket lacks, in parts of a token: a token is `length` of them, and `limit` refill each
+            // nanosecond.
             let (mut cell, mut now, mut lacks) = (Cell::NEW, T0, 0u64);
             for (step, n) in steps {
                 now += step;

@@ -324,8 +324,8 @@ fn past_what_it_can_tell_apart_as_many_pass_as_before() {
     }
 }
 
-/// The key whose bucket is full again soonest gives up its place first, so a slow rule's flood evicts a fast rule's keys. A
-/// client of the fast rule in that slot loses nothing by it.
+/// The key whose bucket is full again soonest gives up its place first, so a slow rule's flood evicts a fast rule's
+/// keys. A client of the fast rule in that slot loses nothing by it.
 #[test]
 fn a_flood_on_a_slow_rule_takes_nothing_from_a_client_of_a_fast_one() {
     let rule_set = rules(&json!([
@@ -350,8 +350,8 @@ fn a_flood_on_a_slow_rule_takes_nothing_from_a_client_of_a_fast_one() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// I3, compared with a bucket for each key that is never evicted: one slot with more keys than it can tell apart, which
-    /// use some or all of what they get, and come back.
+    /// I3, compared with a bucket for each key that is never evicted: one slot with more keys than it can tell
+    /// apart, which use some or all of what they get, and come back.
     #[test]
     fn nobody_gets_more_for_being_pushed_out(
         steps in prop::collection::vec((0usize..2, 0u32..60, 1u32..12, 0u64..200), 100..300),

@@ -327,8 +327,8 @@ impl World {
     }
 }
 
-/// A plain rule: what it counts by, and so many tokens a second, the burst, the cost, when out of touch, the local burst,
-/// whether clients are told, the jitter.
+/// A plain rule: what it counts by, and so many tokens a second, the burst, the cost, when out of touch, the local
+/// burst, whether clients are told, the jitter.
 fn plain_rule() -> impl Strategy<Value = Value> {
     let address = json!({"client_address": {"ipv4": 32, "ipv6": 60}});
     let keys = [
@@ -374,8 +374,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// The same requests, and all that may come between them, with and without the quick path: the same decisions, counts,
-    /// reports and table after each.
+    /// The same requests, and all that may come between them, with and without the quick path: the same decisions,
+    /// counts, reports and table after each.
     // I3
     #[test]
     fn both_paths_come_to_the_same(

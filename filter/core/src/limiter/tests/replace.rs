@@ -50,8 +50,8 @@ fn unchanged_rules_keep_their_level_wherever_they_move() {
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 5, T0), 1);
 }
 
-/// What a client is admitted at once under `after`, and once that could fill: it took `taken` tokens under `before`, and the
-/// fleet may have said that it owes a burst.
+/// What a client is admitted at once under `after`, and once that could fill: it took `taken` tokens under
+/// `before`, and the fleet may have said that it owes a burst.
 fn carried(before: &Value, after: &Value, taken: u32, owes: bool) -> [usize; 2] {
     let (mut limiter, mut slots) = (limiter(rules(&json!([before])), owes.then_some(1)), LocalSlots::new(4));
     limiter.record_reply(101, false, T0);
@@ -272,7 +272,8 @@ fn a_push_of_another_quota_means_nothing() {
 }
 
 proptest! {
-    /// Whichever rules are replaced when, a rule that stays lets through the same requests, and all of them are reported.
+    /// Whichever rules are replaced when, a rule that stays lets through the same requests, and all of them are
+    /// reported.
     #[test]
     fn a_rule_that_stays_does_not_notice(
         steps in prop::collection::vec((0u8..6, 0usize..4), 1..60),

@@ -237,8 +237,8 @@ fn moves(clients: usize) -> impl Strategy<Value = Vec<Move>> {
     prop::collection::vec(prop_oneof![3 => asks, 3 => ends, 1 => waits], 1..200)
 }
 
-/// A key's bucket as it would be had each request been charged what it cost when it came, as far as that was reserved, and
-/// the rest when it ended.
+/// A key's bucket as it would be had each request been charged what it cost when it came, as far as that was
+/// reserved, and the rest when it ended.
 #[derive(Clone)]
 struct Exact {
     bucket: Bucket,
@@ -246,7 +246,8 @@ struct Exact {
     admitted: Vec<(Time, u64)>,
 }
 
-/// Plays `moves` to two workers. Returns whether no bucket was ever fuller than it ought to be, and what that is in the end.
+/// Plays `moves` to two workers. Returns whether no bucket was ever fuller than it ought to be, and what that is in
+/// the end.
 fn play(moves: &[Move], clients: usize) -> (bool, Vec<Exact>) {
     let ((mut a, mut slots), (mut b, _)) = (alone(), alone());
     let mut exact = vec![Exact { bucket: Bucket::FULL, admitted: vec![] }; clients];
@@ -285,8 +286,8 @@ fn play(moves: &[Move], clients: usize) -> (bool, Vec<Exact>) {
 }
 
 proptest! {
-    /// I3: whatever the order in which requests come and end, no bucket is ever fuller than if each had been charged what
-    /// it cost; so what is admitted stays within burst + rate x t, and debts are paid first.
+    /// I3: whatever the order in which requests come and end, no bucket is ever fuller than if each had been
+    /// charged what it cost; so what is admitted stays within burst + rate x t, and debts are paid first.
     #[test]
     fn a_bucket_is_never_fuller_than_if_each_request_had_been_charged_its_cost(moves in moves(3)) {
         let (is_within, exact) = play(&moves, 3);

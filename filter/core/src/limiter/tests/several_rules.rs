@@ -98,8 +98,8 @@ proptest! {
         }
     }
 
-    /// I3, in every span that ends at an admission: what several workers admit under rules that only some requests meet,
-    /// while workers write between one another's reads and writes.
+    /// I3, in every span that ends at an admission: what several workers admit under rules that only some requests
+    /// meet, while workers write between one another's reads and writes.
     #[test]
     fn workers_admit_no_more_than_burst_and_rate_of_any_rule(set in one_or_three(), steps in steps()) {
         let quotas: Vec<Quota> = set.rules().iter().map(|rule| rule.quota).collect();

@@ -339,8 +339,8 @@ fn a_writer_that_stops_half_way_holds_nobody_up() {
     }
 }
 
-/// Has each of these keys say one more: where they are, or else by a copy, as a request does. Returns whether it was done
-/// where they are.
+/// Has each of these keys say one more: where they are, or else by a copy, as a request does. Returns whether it
+/// was done where they are.
 fn say_more_anyhow(handle: &mut SlotsHandle, slot: &mut Slot, keys: &[u64]) -> bool {
     if say_more(handle, keys) {
         return true;

@@ -248,7 +248,8 @@ impl World {
     }
 }
 
-/// What clients may admit beyond the rule before their reports count: a burst, and the rate until the next report and a second.
+/// What clients may admit beyond the rule before their reports count: a burst, and the rate until the next report
+/// and a second.
 fn late(rate: f64, burst: f64) -> f64 {
     burst + 6.0 * rate
 }
@@ -363,8 +364,8 @@ fn rules_let_through_what_clients_do() {
         world.run(60, late(100.0, 100.0));
         let beyond = world.rule.taken - f64::from(world.admitted());
         println!("in advance: {is_prepaid}: {beyond} of {}", world.rule.taken);
-        // Those that are paid in advance hold some, as much is there for them, and as much as they lost is not known yet. Of the
-        // others, all was just reported.
+        // Those that are paid in advance hold some, as much is there for them, and as much as they lost is not
+        // known yet. Of the others, all was just reported.
         let most = if is_prepaid { 400.0 } else { 20.0 };
         assert!((-20.0..=most).contains(&beyond), "{is_prepaid}: {beyond}");
     }

@@ -48,8 +48,9 @@ fn model(slots: u32, threads: impl Fn(&Arc<SharedSlots>) + Send + Sync + 'static
     });
 }
 
-/// Runs what two threads do to slots, and then checks the slots; it is told the sum of what they say. Each of them is the
-/// first to run once: loom remembers only the last access to a word, and so misses orders that begin with a reader.
+/// Runs what two threads do to slots, and then checks the slots; it is told the sum of what they say. Each of them
+/// is the first to run once: loom remembers only the last access to a word, and so misses orders that begin with a
+/// reader.
 fn in_every_order(
     slots: u32,
     one: fn(&mut SlotsHandle) -> u64,
@@ -130,7 +131,8 @@ fn copy(handle: &mut SlotsHandle, slot: u32, keys: &[u64]) -> u64 {
     }
 }
 
-/// One or the other, as a request does. Returns how many changes there may be: one that was overtaken is made once more.
+/// One or the other, as a request does. Returns how many changes there may be: one that was overtaken is made once
+/// more.
 fn change_or_copy(handle: &mut SlotsHandle, keys: &[u64]) -> u64 {
     if change(handle, keys) == 1 { 1 } else { 1 + copy(handle, 0, keys) }
 }
@@ -173,7 +175,8 @@ fn slot_has_changes(slots: &Arc<SharedSlots>, index: u32, keys: &[u64], least: u
     );
 }
 
-/// Reads slot 0, of which others change these entries together, at most twice. Where nobody holds it, all is of one state.
+/// Reads slot 0, of which others change these entries together, at most twice. Where nobody holds it, all is of one
+/// state.
 fn read_whole(handle: &mut SlotsHandle, keys: &[u64]) -> u64 {
     let (slot, Version(version)) = read(handle, 0);
     let words = words(&slot, keys);
