@@ -226,7 +226,7 @@ fn what_fails_without_a_mechanism_exists() {
     for line in lines {
         let exists = match line[..] {
             ["row", _, row, _] => labels.contains(row),
-            ["test", _, test, _] => is_test(test),
+            ["test", _, name, _] => is_test(name),
             ["worlds", _, _, _] => true,
             _ => false,
         };

@@ -219,13 +219,13 @@ impl Budget {
     /// burst. If that is fewer tokens than were missing, the difference is [`Budget::forgiven_us`]. For a larger burst
     /// it is never fewer.
     fn go_by(&mut self, quota: Quota, before_us: u64) {
-        let before_ns = core::mem::replace(&mut self.token_ns, quota.token_ns());
-        let is_same = before_ns == quota.token_ns() && before_us == self.fill_us;
-        if before_ns == 0 || is_same || self.deficit_ns == 0 && self.forgiven_us == 0 {
+        let old_token_ns = core::mem::replace(&mut self.token_ns, quota.token_ns());
+        let is_same = old_token_ns == quota.token_ns() && before_us == self.fill_us;
+        if old_token_ns == 0 || is_same || self.deficit_ns == 0 && self.forgiven_us == 0 {
             return;
         }
         // In doubles and in this order, as in Redis, where Lua has doubles only.
-        let (was, token) = (token_us(before_ns), token_us(quota.token_ns()));
+        let (was, token) = (token_us(old_token_ns), token_us(quota.token_ns()));
         #[allow(
             clippy::cast_precision_loss,
             reason = "microseconds of a deficit and of a fill are below 2^53"

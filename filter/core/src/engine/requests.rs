@@ -293,7 +293,7 @@ impl Engine {
         for done in mem::take(&mut open.afterwards) {
             match done.what {
                 EndActionKind::Charge { reserved, .. } => {
-                    self.limiter.charge(done, reserved.tokens, site, now)
+                    self.limiter.charge(done, reserved.tokens, site, now);
                 }
                 EndActionKind::Release { .. } => open.afterwards.push(done),
             }

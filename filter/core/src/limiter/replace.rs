@@ -41,7 +41,7 @@ impl Limiter {
         for (rule, known) in before.iter().zip(&self.terms) {
             let same = named.get(&rule.name.as_str()).map(usize::from);
             let has_same_key = |new: &&Rule| new.key.identity().eq(rule.key.identity());
-            if same.and_then(|at| rules.rules().get(at)).filter(has_same_key).is_some()
+            if same.and_then(|at| rules.rules().get(at)).as_ref().is_some_and(has_same_key)
                 && let Some(terms) = same.and_then(|at| terms.get_mut(at))
             {
                 terms.follow(known);

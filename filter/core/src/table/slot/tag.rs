@@ -30,6 +30,7 @@ impl Tag {
     }
 
     /// The tag of the same key under the rule with `other_salt`, if this is the one under the rule with `salt`.
+    #[must_use]
     pub const fn under(self, salt: u64, other_salt: u64) -> Self {
         Self(self.0 ^ (salt ^ other_salt) & !OVERFLOW_BIT)
     }
