@@ -1,12 +1,12 @@
 //! Strict rules in real Envoys: requests are held for one exchange, and the quota is never overshot.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use weir_tests::client::Ask;
-use weir_tests::envoy::{Envoy, Setup};
+use weir_tests::envoy::{Envoy, Host, Setup};
 use weir_tests::load::{repeat, together};
 use weir_tests::redis::Redis;
 use weir_tests::redis_cluster::Cluster;
@@ -64,6 +64,29 @@ async fn a_client_that_obeys_retry_after_is_admitted_at_its_next_try() {
         let next = client.send(&ask).await;
         assert_eq!(next.status, 200, "{next:?}");
     }
+}
+
+/// A third of what its windows have, and over some ten of their ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn below_a_windows_limit_nothing_is_refused_as_it_ends() {
+    let weir_sync = WeirSync::start("fra1", "memory").await;
+    let asked = async |host: Host, pop: &str, address: &str| {
+        let rule = json!({"name": "api", "key": ["client_address"], "algorithm": "fixed_window",
+            "rate": "1000/s", "strict": true});
+        let mut plugin = synced(json!({"rules": [rule]}), pop);
+        plugin["sync"]["timeout_ms"] = json!(2_000);
+        let setup = Setup::with(plugin).node(pop).cluster("weir-sync", weir_sync.address());
+        let edge = Envoy::start(setup.host(host)).await;
+        edge.counter_grows("weir.sync.answered", 4).await;
+        let (mut client, ask, begin) = (edge.client(), Ask::from(address), Instant::now());
+        for n in 0..3_000 {
+            let answer = client.send(&ask).await;
+            let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().subsec_micros();
+            assert_eq!(answer.status, 200, "request {n} at {pop}, {at} us into its window: {answer:?}");
+            sleep((begin + n * Duration::from_secs(1) / 300).saturating_duration_since(Instant::now())).await;
+        }
+    };
+    tokio::join!(asked(Host::Wasm, "fra1", "203.0.113.7"), asked(Host::Native, "fra2", "203.0.113.8"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
