@@ -173,7 +173,7 @@ impl Limiter {
         let bar_at = if is_calendar { sent_at + wait_ms.saturating_sub(1) * 1_000_000 } else { more_at };
         let is_over = is_draw
             && (is_late
-                || leased.lease_ms == 0 && (wait_ms > 0 || !told.is_again)
+                || leased.lease_ms == 0 && (wait_ms > 0 || is_calendar || !told.is_again)
                 || is_calendar && wait_ms > 0 && bar_at <= now);
         // The budget had no tokens, and that answer is valid until its window ends.
         let is_of_the_end =
