@@ -1,8 +1,8 @@
 //! Commands that use the HTTP API of a running weir-sync; they change nothing except through it.
 //!
-//! [`rules`], [`fleet`], [`keys`], [`top`], [`orders`] and [`explain`] are groups of commands. [`api`] reads
+//! [`rules`], [`fleet`], [`keys`], [`top`], [`overrides`] and [`explain`] are groups of commands. [`api`] reads
 //! the address and the token, and turns an error of the API into a sentence with its remedy;
-//! [`crate::http_client`] is the HTTP client below it. [`said`] is the output of a command, and [`table`] and
+//! [`crate::http_client`] is the HTTP client below it. [`output`] is the output of a command, and [`table`] and
 //! [`time`] format it.
 
 mod api;

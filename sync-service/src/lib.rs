@@ -5,12 +5,12 @@
 //! encoded. The thin binary only reads the [`config`] and waits for a signal.
 //!
 //! The path of a rule set: [`document`] parses it, and [`rules`] puts it into the store. POPs get the new
-//! revision, which includes the overrides of operators ([`orders`]), with their next replies; [`fleet`] lists
+//! revision, which includes the overrides of operators ([`overrides`]), with their next replies; [`fleet`] lists
 //! the revision that each POP runs. [`rules_file`] watches a rule file, [`check`] checks one, [`explain`]
 //! applies one to a request, and [`import`] converts one from another rate limiter's configuration. [`cli`] has
 //! the commands for a running weir-sync.
 //!
-//! Changes and decisions are written to the audit log ([`trail`]).
+//! Changes and decisions are written to the audit log ([`audit`]).
 //!
 //! A [`gateway`] is a point of presence in this process: it decides requests for services, and its reports are
 //! handled here.

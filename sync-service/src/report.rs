@@ -65,7 +65,7 @@ pub struct ReportHandler {
 
 impl std::fmt::Debug for ReportHandler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Exchange").field("member", &self.member).finish_non_exhaustive()
+        f.debug_struct("ReportHandler").field("member", &self.member).finish_non_exhaustive()
     }
 }
 

@@ -54,6 +54,17 @@ fn the_example_explains_every_setting() {
             setting.key
         );
     }
+    let known = |key: &str| SETTINGS.iter().any(|setting| setting.key == key);
+    for line in example.lines().filter(|line| !line.starts_with('#')) {
+        let key = line.split_once(':').map_or("", |(key, _)| key);
+        assert!(line.is_empty() || known(key), "{line}: no such setting");
+    }
+    for line in example.lines().filter_map(|line| line.strip_prefix("# ")) {
+        // A setting that is commented out: one word with `_`, then its value.
+        let key = line.split_once(": ").map_or("", |(key, _)| key);
+        let is_setting = key.contains('_') && !key.contains(' ');
+        assert!(!is_setting || known(key), "{line}: no such setting");
+    }
 }
 
 #[test]

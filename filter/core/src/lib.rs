@@ -1,4 +1,4 @@
-//! The decision of a rate limiter at the engine: the matching rules of a request, the buckets of its keys, the
+//! The decision of a rate limiter at the edge: the matching rules of a request, the buckets of its keys, the
 //! outcome, and the response to the client.
 //!
 //! This crate has no clock, no host and no IO. Time is an argument ([`weir_wire::time::Time`]). The shared

@@ -36,7 +36,7 @@ pub(crate) fn add(name: &str, more: [u32; OF_RULE.len()]) {
     }
 }
 
-/// Counts of the rules [of this turn](said_in_turn), and the number of all counted rules.
+/// Counts of the rules [of this turn](reported_in_turn), and the number of all counted rules.
 pub(crate) fn counted(turn: u64) -> (Vec<RuleCounts>, usize) {
     let defined = locked(&DEFINED);
     let all: Vec<_> = defined.iter().collect();

@@ -216,8 +216,8 @@ impl Budget {
     }
 
     /// Adopts `quota`; before, an empty budget took `before_us` to fill. The deficit stays the same fraction of a
-    /// burst. If that is fewer tokens than were missing, the difference is [`Budget::forgiven_us`]. For a larger burst
-    /// it is never fewer.
+    /// burst. For a larger burst, debt beyond one burst keeps its tokens instead. If the deficit is then fewer tokens
+    /// than were missing, the difference is [`Budget::forgiven_us`]; for a larger burst it is never fewer.
     fn go_by(&mut self, quota: Quota, before_us: u64) {
         let old_token_ns = core::mem::replace(&mut self.token_ns, quota.token_ns());
         let is_same = old_token_ns == quota.token_ns() && before_us == self.fill_us;
@@ -234,9 +234,12 @@ impl Budget {
             [self.deficit_ns / 1_000, before_us, self.fill_us].map(|us| us as f64);
         #[allow(clippy::cast_precision_loss, reason = "below 2^53, as a deficit")]
         let missing_us = (deficit_us + self.forgiven_us as f64) / was * token;
-        let part_us = deficit_us / before_us * fill_us;
-        let is_larger = fill_us / token > before_us / was;
-        let part_us = if is_larger { part_us.max(missing_us) } else { part_us };
+        let part_us = if fill_us / token > before_us / was {
+            let first_us = deficit_us.min(before_us);
+            (first_us / before_us * fill_us + (deficit_us - first_us) / was * token).max(missing_us)
+        } else {
+            deficit_us / before_us * fill_us
+        };
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; saturates")]
         let [missing_us, part_us] = [missing_us, part_us].map(|us| (us as u64).min(DEFICIT_NS_MAX / 1_000));
         self.deficit_ns = part_us * 1_000;

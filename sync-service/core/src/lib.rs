@@ -44,20 +44,20 @@
 //! The parts of [`hub`], in the order in which a report passes them:
 //!
 //! 1. [`pops`] lists the POPs that report here, and estimates the size of the fleet;
-//! 2. [`claims`] limits a report to what its POP can have admitted; [`ban`] distributes the keys that penalties
+//! 2. [`report_limits`] limits a report to what its POP can have admitted; [`ban`] distributes the keys that penalties
 //!    banned to all POPs, and [`push`] repeats messages that were lost;
 //! 3. [`region`] makes a [`plan`] of the report: its charges and, for strict rules, its draws; [`demand`] turns
 //!    cumulative counts into requests per second;
 //! 4. the store charges a [`budget`], exactly once: [`source`] records the counts charged for a POP and the
-//!    delay of its reports, `clock` distinguishes time that passed from a step of the store's clock, [`spill`]
-//!    pays for late reports, [`spread`] records the fan-out of bursts;
+//!    delay of its reports, `clock` distinguishes time that passed from a step of the store's clock, [`unused_refill`]
+//!    pays for late reports, [`fan_out`] records the fan-out of bursts;
 //! 5. the store draws on an [`escrow`], which refills by its rule's refill policy: continuously, or by windows;
 //! 6. [`divide`] turns an account into a grant, [`floors`] smooths the demand within a region's minimum share,
-//!    and [`heat`] decides how closely to watch the key;
-//! 7. [`hot`] keeps the keys that are pushed to every POP, and [`heard`] the last state of each budget; without
-//!    the store, [`alone`] continues from there with the region's own share.
+//!    and [`watch_level`] decides how closely to watch the key;
+//! 7. [`hot`] keeps the keys that are pushed to every POP, and [`unfilled`] the last state of each budget; without
+//!    the store, [`offline`] continues from there with the region's own share.
 //!
-//! For operators, [`busy`] keeps the top keys, [`decisions`] the decisions of each rule, and [`statuses`] the
+//! For operators, [`top_keys`] keeps the top keys, [`decisions`] the decisions of each rule, and [`statuses`] the
 //! state of each POP. [`store_clock`] prevents a jump of the store's clock from refilling budgets. [`bound`]
 //! computes how far above its quota a key can get, [`figures`] collects gauges, and [`text`] writes keys as
 //! text.

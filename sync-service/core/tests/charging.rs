@@ -426,24 +426,23 @@ proptest! {
     }
 }
 
-/// A debt of half a burst stays half a burst when the quota changes, and so does what is left of one.
+/// What is left of a burst stays the same part of it when the quota changes. Debt beyond one burst keeps its tokens where the
+/// burst grows, so that a larger burst alone does not multiply it, and its part of a burst where it shrinks.
 #[test]
 fn a_changed_quota_leaves_the_same_part_of_a_burst() {
     let (slow, quick) = (quota(1, Period::Hour, 10), quota(1_000, Period::Second, 4_000));
     let begin = 1_000_000_000_000;
-    for (admitted, tenths_of_burst) in [(15, 15), (3, 3)] {
+    for (admitted, expected_ms) in
+        [(3, [10_800_000, 1_200, 10_800_000]), (15, [54_000_000, 4_005, 36_045_000])]
+    {
         let mut budget = Budget::default();
         let counts =
             [Count { epoch: 1, admitted, unconfirmed: admitted, span_us: 0, missing: 0, made_ms: 0 }];
-        let mut deficit_ns = |quota| {
+        let deficits_ms = [slow, quick, slow].map(|quota| {
             let demand = Demand::default();
-            budget
-                .charge(begin, &Charge { quota, member: "eu", demand, pop: "fra1", counts: &counts })
-                .deficit_ns
-        };
-        // And back again: the client gains nothing.
-        for quota in [slow, quick, slow] {
-            assert_eq!(deficit_ns(quota), quota.fill_ns() / 10 * tenths_of_burst, "{tenths_of_burst}");
-        }
+            let charge = Charge { quota, member: "eu", demand, pop: "fra1", counts: &counts };
+            budget.charge(begin, &charge).deficit_ns / 1_000_000
+        });
+        assert_eq!(deficits_ms, expected_ms, "{admitted}");
     }
 }

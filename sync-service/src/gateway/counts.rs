@@ -48,7 +48,7 @@ impl CounterSums {
         names.map(&mut define).collect()
     }
 
-    /// Counts of some rules, [in turn](said_in_turn), and the total number of rules.
+    /// Counts of some rules, [in turn](reported_in_turn), and the total number of rules.
     pub(super) fn counted(&self, turn: u64) -> (Vec<RuleCounts>, usize) {
         let known = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
         let names: Vec<&String> = known.iter().collect();

@@ -1,8 +1,8 @@
 //! Top keys and the state of single keys.
 //!
-//! Each weir-sync shares its busiest keys with the others through the store ([`shared`]). [`asked`] parses an
-//! operator's query, [`found`] finds the keys of a request, [`orders`] the overrides that affect a key, and
-//! [`answer`] renders keys as JSON.
+//! Each weir-sync shares its busiest keys with the others through the store ([`shared`]). [`query`] parses an
+//! operator's query, [`found`] finds the keys of a request, [`overrides`] the overrides that affect a key, and
+//! [`page`] renders keys as JSON.
 
 pub mod found;
 pub mod name;

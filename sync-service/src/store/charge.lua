@@ -246,14 +246,17 @@ for k = 1, #KEYS do
     end
     at = now
 
-    -- Adopt this quota: the deficit stays the same fraction of a burst. If that is fewer tokens than were missing, the
-    -- difference is forgiven. For a larger burst it is never fewer.
+    -- Adopt this quota: the deficit stays the same fraction of a burst. For a larger burst, debt beyond one burst keeps
+    -- its tokens instead. If the deficit is then fewer tokens than were missing, the difference is forgiven; for a
+    -- larger burst it is never fewer.
     local is_other = was_us ~= token_us or was_ns ~= token_ns or was_fill ~= fill_us
     if is_other and (deficit_us > 0 or deficit_ns > 0 or forgiven ~= 0) then
       local was, token = was_us + was_ns / 1000, token_us + token_ns / 1000
       local missing, part = (deficit_us + forgiven) / was * token, deficit_us / was_fill * fill_us
-      if fill_us / token > was_fill / was and part < missing then
-        part = missing
+      if fill_us / token > was_fill / was then
+        local first = deficit_us < was_fill and deficit_us or was_fill
+        part = first / was_fill * fill_us + (deficit_us - first) / was * token
+        part = part < missing and missing or part
       end
       part = math.min(floor(part), DEFICIT_US_MAX)
       deficit_us, deficit_ns, forgiven = part, 0, math.min(floor(missing), DEFICIT_US_MAX) - part

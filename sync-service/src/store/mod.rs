@@ -110,7 +110,7 @@ pub trait Store: Send + Sync {
     fn current(&self) -> StoreFuture<'_, Current>;
 
     /// Drops the overrides that have ended, makes `change`, if there is one, and returns all overrides (see
-    /// [`orders`]).
+    /// [`overrides`]).
     fn orders<'a>(&'a self, change: Option<&'a OverrideChange<'a>>) -> StoreFuture<'a, StoredOverrides>;
 
     /// Stores the rule sets that `member` (`region/replica`) has from its POPs' reports; each note expires like

@@ -35,6 +35,6 @@ pub use interpreter::interpreter;
 pub use message::{grant, protobuf_struct, reply};
 pub use runtime::{Runtime, Vm};
 pub use script::{Answer, Script};
-pub use shared::{SharedData, WhenFull, ZeroCas};
+pub use shared::{SharedData, ZeroCas};
 pub use waiting::{Begun, Passing, Waiting};
 pub use worker::{Decision, Served, Trap, Worker};

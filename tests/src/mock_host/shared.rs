@@ -9,17 +9,8 @@ use std::rc::Rc;
 pub enum ZeroCas {
     /// Writes whatever is there (Envoy).
     Overwrites,
-    /// Writes only what is not there yet (nginx, MOSN).
+    /// Writes only what is not there yet (MOSN).
     Inserts,
-}
-
-/// What a write of one key too many does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WhenFull {
-    /// It is refused (proxy-wasm-host).
-    Refuses,
-    /// The value that was used least recently is dropped for it (nginx).
-    Evicts,
 }
 
 /// Shared data; a clone is the same map.
@@ -30,10 +21,8 @@ struct Values {
     zero_cas: ZeroCas,
     map: BTreeMap<Vec<u8>, Value>,
     last_cas: u32,
-    /// The most keys, and what happens beyond.
-    room: Option<(usize, WhenFull)>,
-    /// Counts reads and writes.
-    uses: u64,
+    /// Maximum number of keys; a write of another one is refused, as by proxy-wasm-host.
+    room: usize,
     /// Workers so far.
     workers: u64,
 }
@@ -41,8 +30,6 @@ struct Values {
 struct Value {
     bytes: Vec<u8>,
     cas: u32,
-    /// When it was read or written last.
-    used: u64,
 }
 
 /// Why a value was not written.
@@ -57,14 +44,14 @@ pub(super) enum Unwritten {
 impl SharedData {
     /// Without a value yet, and without an end.
     pub fn new(zero_cas: ZeroCas) -> Self {
-        let (map, room) = (BTreeMap::new(), None);
-        Self(Rc::new(RefCell::new(Values { zero_cas, map, last_cas: 0, room, uses: 0, workers: 0 })))
+        let (map, room) = (BTreeMap::new(), usize::MAX);
+        Self(Rc::new(RefCell::new(Values { zero_cas, map, last_cas: 0, room, workers: 0 })))
     }
 
-    /// The same with room for so many keys.
+    /// The same with room for `keys` keys.
     #[must_use]
-    pub fn with_room(self, keys: usize, when_full: WhenFull) -> Self {
-        self.0.borrow_mut().room = Some((keys, when_full));
+    pub fn with_room(self, keys: usize) -> Self {
+        self.0.borrow_mut().room = keys;
         self
     }
 
@@ -99,12 +86,8 @@ impl SharedData {
     }
 
     pub(super) fn get(&self, key: &[u8]) -> Option<(Vec<u8>, u32)> {
-        let mut values = self.0.borrow_mut();
-        values.uses += 1;
-        let used = values.uses;
-        let value = values.map.get_mut(key)?;
-        value.used = used;
-        Some((value.bytes.clone(), value.cas))
+        let values = self.0.borrow();
+        values.map.get(key).map(|value| (value.bytes.clone(), value.cas))
     }
 
     pub(super) fn set(&self, key: Vec<u8>, bytes: Vec<u8>, cas: u32) -> Result<(), Unwritten> {
@@ -118,29 +101,12 @@ impl SharedData {
         if !fits {
             return Err(Unwritten::Mismatch);
         }
-        if current.is_none() {
-            values.make_room()?;
+        if current.is_none() && values.map.len() >= values.room {
+            return Err(Unwritten::Full);
         }
-        values.uses += 1;
         values.last_cas += 1;
-        let value = Value { bytes, cas: values.last_cas, used: values.uses };
+        let value = Value { bytes, cas: values.last_cas };
         values.map.insert(key, value);
         Ok(())
-    }
-}
-
-impl Values {
-    /// For one more key.
-    fn make_room(&mut self) -> Result<(), Unwritten> {
-        match self.room {
-            Some((keys, WhenFull::Refuses)) if self.map.len() >= keys => Err(Unwritten::Full),
-            Some((keys, WhenFull::Evicts)) if self.map.len() >= keys => {
-                let longest_unused = self.map.iter().min_by_key(|(_, value)| value.used);
-                let key = longest_unused.map(|(key, _)| key.clone());
-                key.and_then(|key| self.map.remove(&key));
-                Ok(())
-            }
-            _ => Ok(()),
-        }
     }
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use serde_json::json;
-use weir_tests::mock_host::{Answer, Host, Script, SharedData, WhenFull, Worker, ZeroCas};
+use weir_tests::mock_host::{Answer, Host, Script, SharedData, Worker, ZeroCas};
 
 use crate::harness::{client, plugin, rule, shared, synced, with};
 
@@ -30,7 +30,7 @@ fn a_host_without_shared_data_limits_per_worker_and_says_so_once() {
 /// What the crate proxy-wasm-host holds unless it is told another number.
 #[test]
 fn the_default_table_fits_a_store_of_4096_keys() {
-    let shared = shared().with_room(4_096, WhenFull::Refuses);
+    let shared = shared().with_room(4_096);
     let configuration = json!({"rules": [rule("1/h", 3)], "sync": synced(&rule("1/h", 3))["sync"]});
     let mut workers = [1, 2].map(|_| Worker::configured(&shared, &configuration));
     let allowed: usize = workers.iter_mut().map(|worker| worker.allowed_of(9, &client(1))).sum();

@@ -148,9 +148,9 @@ async fn debt_is_kept_and_paid_by_time(store: &dyn Store) {
 
 async fn a_changed_quota_keeps_the_part_of_a_burst(store: &dyn Store) {
     let (small, large) = (quota(1, Period::Hour, 10), quota(1_000, Period::Day, 5_000));
-    for (value, tokens, milli) in [(b"owes", 15, 1_500), (b"left", 3, 300)] {
-        // The last is a POP that has not heard yet.
-        for quota in [small, large, small] {
+    for (value, tokens, all_milli) in [(b"owes", 15, [1_500, 1_001, 1_001]), (b"left", 3, [300; 3])] {
+        // The last is a POP that still has the first quota.
+        for (quota, milli) in [small, large, small].into_iter().zip(all_milli) {
             let account = charge(store, entry(value, quota, vec![count(1, tokens, tokens)])).await.unwrap();
             let deficit_milli = (account.deficit_ns + quota.fill_ns() / 2_000) / (quota.fill_ns() / 1_000);
             assert_eq!(deficit_milli, milli, "thousandths of {} tokens", quota.burst());

@@ -2,6 +2,7 @@
 //! caches.
 
 use alloc::vec::Vec;
+use core::cell::Cell;
 
 use super::keys::{KeyCache, KeyId};
 use crate::buckets::Bucket;
@@ -16,11 +17,13 @@ use weir_wire::refill_policy::RefillPolicy;
 use weir_wire::sharing::OnSyncLoss;
 use weir_wire::time::Time;
 
-/// A rule before its quota changed: its salt, and how long its buckets took to fill.
-#[derive(Clone, Copy)]
+/// A rule before its quota changed.
 pub(crate) struct Before {
     salt: u64,
+    /// Time in which an empty bucket filled.
     fill_ns: u64,
+    /// Time of the first request since the change; zero until then. What a bucket lacked then refills at the new rate.
+    at: Cell<Time>,
 }
 
 /// The fields of a rule that are needed to find and judge hits.
@@ -72,30 +75,31 @@ impl RuleTerms {
         (keys, all)
     }
 
-    /// Notes that the rule was `other` before. A changed quota keeps the part of a burst that a client has left.
+    /// Records that the rule was `other` before, one change back. A changed quota keeps the part of a burst that a
+    /// client has left.
     pub(crate) fn follow(&mut self, other: &Self) {
         let is_bucket =
             |terms: &Self| matches!(terms.algorithm, Algorithm::TokenBucket(_)) && !terms.is_strict;
         let has_changed = self.salt != other.salt && is_bucket(self) && is_bucket(other);
-        let before = Before { salt: other.salt, fill_ns: other.quota.fill_ns() };
-        self.before = if has_changed { Some(before) } else { other.before };
+        self.before = has_changed.then(|| Before {
+            salt: other.salt,
+            fill_ns: other.quota.fill_ns().max(1),
+            at: Cell::new(Time::ZERO),
+        });
     }
 
-    /// Charges a key without a bucket for what its bucket lacked under the quota before: the same part of a burst.
-    pub(crate) fn carry_over(&self, lodging: &mut Placement, slot: &mut Slot, now: Time) {
-        let Some(Before { salt, fill_ns }) = self.before.filter(|_| !lodging.has_place()) else { return };
-        let known = slot.find_or_new(lodging.tag.under(self.salt, salt), now);
-        let before = if known.has_place() { known.entry.bucket() } else { known.owed };
-        let lacks_ns =
-            u128::from(before.fill_ns(now)) * u128::from(self.quota.fill_ns()) / u128::from(fill_ns.max(1));
-        let carried = Bucket::full_at(now + u64::try_from(lacks_ns).unwrap_or(u64::MAX));
-        lodging.owe(carried);
-        // It is not found again once the key's bucket has refilled.
-        if known.has_place() && carried < before {
-            let mut entry = known.entry;
-            *entry.bucket_mut() = carried;
-            slot.put_back(&known, &entry, now);
+    /// Charges a key without a bucket for what its bucket lacked when the quota changed: the same part of a burst.
+    pub(crate) fn carry_over(&self, lodging: &mut Placement, slot: &Slot, now: Time) {
+        let Some(before) = self.before.as_ref().filter(|_| !lodging.has_place()) else { return };
+        if before.at.get() == Time::ZERO {
+            before.at.set(now);
         }
+        let at = before.at.get();
+        let known = slot.find_or_new(lodging.tag.under(self.salt, before.salt), now);
+        let bucket = if known.has_place() { known.entry.bucket() } else { known.owed };
+        let lacked_ns =
+            u128::from(bucket.fill_ns(at)) * u128::from(self.quota.fill_ns()) / u128::from(before.fill_ns);
+        lodging.owe(Bucket::full_at(at + u64::try_from(lacked_ns).unwrap_or(u64::MAX)));
     }
 
     /// The POP's limits for a key without a grant, at the rate divisor `parts`.

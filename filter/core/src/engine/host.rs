@@ -41,7 +41,7 @@ pub trait Host: Slots + SharedState {
     /// Reports a decision to the host, if that publishes more of it than the response does.
     fn decided(&mut self, _decision: &Decision) {}
 
-    /// The decisions since this process began, for a report: of [some rules](said_in_turn), and the number of
+    /// The decisions since this process began, for a report: of [some rules](reported_in_turn), and the number of
     /// all rules. Empty for a host without these counts.
     fn counted(&mut self, _turn: u64) -> (Vec<RuleCounts>, usize) {
         (Vec::new(), 0)

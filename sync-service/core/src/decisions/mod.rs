@@ -1,7 +1,7 @@
 //! Decisions per rule: how many requests a second each rule lets through, limits, or refuses, as POPs report
 //! them.
 //!
-//! Once a second a POP reports the decisions of its rules since its process started ([`Status`]). The
+//! Once a second a POP reports the decisions of its rules since its process started ([`StatusReport`]). The
 //! difference to its previous report is spread over the time until the next one, so that counts that arrive in
 //! lumps become a rate ([`flow`]).
 //!
@@ -9,7 +9,7 @@
 //! report to *it*. So each counts no more than the POP decided in one of its own turns: together they count all
 //! of it. Decisions of a turn whose report was lost are counted in part, or not at all.
 //!
-//! [`Status`]: weir_wire::messages::Status
+//! [`StatusReport`]: weir_wire::messages::StatusReport
 
 mod counts;
 mod flow;

@@ -88,6 +88,22 @@ fn a_changed_quota_keeps_the_part_of_a_burst_that_is_left_or_owed() {
     assert_eq!(carried(&small, &large, 5, true), [0, 0]);
 }
 
+/// What a refused client lacks refills at the new rate, from the change on: it is not refused for as long as the old rate
+/// would take, and not let in sooner by it.
+#[test]
+fn what_is_carried_over_refills_at_the_new_rate() {
+    let [slow, quick] = ["10/h", "100/h"].map(|rate| rule("a", rate, 10));
+    for (before, after, token_ns) in [(&slow, &quick, 36 * SECOND_NS), (&quick, &slow, 360 * SECOND_NS)] {
+        let mut limiter = limiter(rules(&json!([before])), None);
+        let mut slots = LocalSlots::new(4);
+        assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 11, T0), 10);
+        limiter.replace_rules(rules(&json!([after])));
+        let steps = [0, token_ns / 2, token_ns - MS, token_ns, 2 * token_ns - MS, 2 * token_ns];
+        let passed = steps.map(|ns| admitted(&mut limiter, &mut slots, "192.0.2.1", 2, T0 + ns));
+        assert_eq!(passed, [0, 0, 0, 1, 0, 1]);
+    }
+}
+
 #[test]
 fn unreported_counts_of_unchanged_rules_are_reported_and_others_dropped() {
     let (mut limiter, mut slots) = in_a_fleet(&json!([rule("old", "1/h", 90), rule("kept", "1/h", 50)]));

@@ -11,7 +11,11 @@ fn strict(when_unsynced: &str) -> (Limiter, LocalSlots) {
 }
 
 fn leased(sequence: u64, charged: u64, lease_ms: u32) -> Vec<u8> {
-    let grants = vec![Allowance::Leased(Leased::of(charged, lease_ms))];
+    answer_with(sequence, Leased::of(charged, lease_ms))
+}
+
+fn answer_with(sequence: u64, leased: Leased) -> Vec<u8> {
+    let grants = vec![Allowance::Leased(leased)];
     Reply {
         sequence,
         pops: 1,
@@ -516,4 +520,19 @@ fn an_answer_that_comes_after_its_lease_is_ignored() {
     let late = T0 + 2_000 * MS;
     limiter.drawn(draw, &leased(report.sequence, 5, 2_000), &mut slots, late).unwrap();
     assert_eq!(again(&mut limiter, true, &mut slots, late), DecisionKind::Limit);
+}
+
+/// Where tokens that others hold may come back, the next request asks again; else the key is barred until its refill.
+// I6
+#[test]
+fn a_key_whose_tokens_may_come_back_is_not_barred() {
+    for (may_return, next) in [(true, DecisionKind::Wait), (false, DecisionKind::Limit)] {
+        let (mut limiter, mut slots) = strict("deny");
+        let (report, draw) = wait(&mut limiter, &mut slots, T0);
+        let none = Leased { wait_ms: 30_000, may_return, ..Leased::of(0, 2_000) };
+        limiter.drawn(draw, &answer_with(report.sequence, none), &mut slots, T0).unwrap();
+        assert_eq!(again(&mut limiter, true, &mut slots, T0), DecisionKind::Limit);
+        let later = T0 + SECOND_NS;
+        assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", later).outcome(), next, "{may_return}");
+    }
 }
