@@ -22,7 +22,7 @@ const ASKED_MAX: u32 = 16;
 const UNTAKEN_MAX: u32 = 16;
 
 /// Maximum number of bytes read from a guest before what it sent is answered.
-pub(super) const PIECE_BYTES: usize = 4 * 1_024;
+pub(super) const PIECE_BYTES: usize = 2 * 1_024;
 
 /// State of one connection: bytes read, and a guest's requests and responses.
 #[derive(Debug, Default)]
