@@ -64,7 +64,7 @@ const CONVERSATIONS_MAX: usize = 32;
 const PATH_BYTES_MAX: usize = 256;
 /// Limit for the incomplete messages of all clients without a token, in blocks. Each message takes at least
 /// one.
-const BLOCKS_MAX: usize = 4_096;
+const BLOCKS_MAX: usize = 2_048;
 /// Error for a message that exceeds this limit.
 const NO_ROOM: &str = "expected the whole message at once: too many without a token are not whole";
 /// Size of a block, in bytes.
