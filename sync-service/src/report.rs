@@ -70,7 +70,7 @@ impl std::fmt::Debug for ReportHandler {
 }
 
 impl ReportHandler {
-    /// Exchange that charges `store` and grants according to `settings`. Changes are recorded in `trail`.
+    /// Handler that charges `store` and grants according to `settings`. Changes are recorded in `trail`.
     pub fn new(
         store: Arc<dyn Store>,
         metrics: Arc<Metrics>,

@@ -209,9 +209,9 @@ for k = 1, #KEYS do
 
     -- Refill, and record the unused refill of a full budget: at most a burst, if no POP confirms that this time
     -- has passed.
-    local all = forgiven > 0 and deficit_us + forgiven or deficit_us
-    if all < elapsed then
-      local from = at + all
+    local until_full = forgiven > 0 and deficit_us + forgiven or deficit_us
+    if until_full < elapsed then
+      local from = at + until_full
       if count == 0 and elapsed > sure and from < now - fill_us then
         from = now - fill_us
       end
@@ -239,7 +239,7 @@ for k = 1, #KEYS do
       end
       deficit_us, deficit_ns, forgiven = 0, 0, 0
     elseif deficit_us < elapsed then
-      deficit_us, deficit_ns, forgiven = 0, 0, all - elapsed
+      deficit_us, deficit_ns, forgiven = 0, 0, until_full - elapsed
     else
       deficit_us = deficit_us - elapsed
       forgiven = forgiven < -deficit_us and -deficit_us or forgiven
@@ -251,11 +251,11 @@ for k = 1, #KEYS do
     -- larger burst it is never fewer.
     local is_other = was_us ~= token_us or was_ns ~= token_ns or was_fill ~= fill_us
     if is_other and (deficit_us > 0 or deficit_ns > 0 or forgiven ~= 0) then
-      local was, token = was_us + was_ns / 1000, token_us + token_ns / 1000
-      local missing, part = (deficit_us + forgiven) / was * token, deficit_us / was_fill * fill_us
-      if fill_us / token > was_fill / was then
+      local old_token, new_token = was_us + was_ns / 1000, token_us + token_ns / 1000
+      local missing, part = (deficit_us + forgiven) / old_token * new_token, deficit_us / was_fill * fill_us
+      if fill_us / new_token > was_fill / old_token then
         local first = deficit_us < was_fill and deficit_us or was_fill
-        part = first / was_fill * fill_us + (deficit_us - first) / was * token
+        part = first / was_fill * fill_us + (deficit_us - first) / old_token * new_token
         part = part < missing and missing or part
       end
       part = math.min(floor(part), DEFICIT_US_MAX)
