@@ -9,8 +9,8 @@ use std::cell::{Cell, RefCell};
 use weir_limiter::counters::{CountedEvent, Counters};
 use weir_limiter::engine::reported_in_turn;
 use weir_limiter::fleet::connectivity::Connectivity;
+use weir_protocol::messages::{RULES_MAX, RuleCounts, RunningRules};
 use weir_rules::RuleSet;
-use weir_wire::messages::{RULES_MAX, RuleCounts, RunningRules};
 
 use crate::host::{self, Metric};
 

@@ -12,7 +12,7 @@ use weir_limiter::limiter::TableIdentity;
 use weir_limiter::response::Header;
 use weir_limiter::table::slot::{SLOT_BYTES, Slot};
 use weir_limiter::table::{LocalSlots, ReadError, Slots, Version, WriteError};
-use weir_wire::messages::RuleCounts;
+use weir_protocol::messages::RuleCounts;
 
 use crate::host::{self, HostStatus};
 use crate::metrics;

@@ -2,7 +2,7 @@
 
 use weir_limiter::engine::{CallResult, Caller, Effect, Engine, HostRules, OpenRequest, RequestStep, Unread};
 use weir_limiter::table::Sample;
-use weir_wire::time::Time;
+use weir_protocol::time::Time;
 
 use crate::calls;
 use crate::host::{self, Action};

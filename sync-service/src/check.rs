@@ -15,8 +15,8 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde::Serialize;
 use weir_budget::bound::FleetParameters;
-use weir_wire::messages::POPS_MAX;
-use weir_wire::time::SECOND_NS;
+use weir_protocol::messages::POPS_MAX;
+use weir_protocol::time::SECOND_NS;
 
 use self::checked_file::CheckedFile;
 use self::finding::Severity;

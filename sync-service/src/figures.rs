@@ -1,7 +1,7 @@
 //! Gauges of a region that are computed when `/metrics` is read.
 
 use weir_budget::figures::Figures;
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 use crate::metrics::{ByRule, FloatGauge, Metrics, OfRule};
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use weir_budget::pops::SILENT_NS;
-use weir_wire::messages::POPS_MAX;
+use weir_protocol::messages::POPS_MAX;
 
 /// Maximum number of notes in a store; beyond it, the oldest are dropped first.
 pub const NOTES_MAX: usize = 2 * POPS_MAX as usize;

@@ -17,7 +17,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
-use weir_wire::messages::VERSION;
+use weir_protocol::messages::VERSION;
 
 use crate::store::StoreError;
 

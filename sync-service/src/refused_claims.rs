@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_budget::report_limits::{KnownRule, Refusal, RefusedClaimReason};
+use weir_protocol::messages::BudgetRule;
 use weir_rules::RuleSet;
-use weir_wire::messages::BudgetRule;
 
 use crate::metrics::{Metrics, RefusedClaim};
 

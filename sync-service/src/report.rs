@@ -21,8 +21,8 @@ use weir_budget::figures::Figures;
 use weir_budget::hub::{Hub, HubSettings, Listing, Pending, ReportResult, StoreReplies};
 use weir_budget::pops::PopNote;
 use weir_budget::report_limits::Speaker;
-use weir_wire::messages::{Message, Report};
-use weir_wire::time::Time;
+use weir_protocol::messages::{Message, Report};
+use weir_protocol::time::Time;
 
 use crate::audit::AuditLog;
 use crate::audit::observer::Observer;

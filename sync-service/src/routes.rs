@@ -23,7 +23,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use url::form_urlencoded;
-use weir_wire::messages::{self, Message as _, Report, WireError};
+use weir_protocol::messages::{self, Message as _, Report, WireError};
 
 use crate::access::bearer;
 use crate::access::credentials::{Credential, GatewayApi, GatewayApis, PopPatterns, Role};

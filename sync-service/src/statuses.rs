@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use weir_budget::statuses::PopStatus;
 use weir_limiter::fleet::connectivity::{Connectivity, FALLBACK_NS, STALE_NS};
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 /// Adds its reported status to each of `pops`, which have the fields `name` and `silent_s`.
 pub fn add(pops: &mut Value, statuses: &BTreeMap<String, PopStatus>) {

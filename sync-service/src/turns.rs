@@ -5,7 +5,7 @@
 //! others.
 
 use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, NO_LEASE};
-use weir_wire::refill_policy::RefillPolicy;
+use weir_protocol::refill_policy::RefillPolicy;
 
 use crate::store::{Store, StoreError};
 
@@ -51,7 +51,7 @@ mod tests {
     use std::time::Duration;
 
     use weir_budget::budget::BudgetId;
-    use weir_wire::quota::{Period, Quota, Rate};
+    use weir_protocol::quota::{Period, Quota, Rate};
 
     use super::*;
     use crate::store::memory::MemoryStore;

@@ -13,7 +13,7 @@ use std::path::Path;
 /// The crates, by the folders of their sources.
 const CRATES: [&str; 7] = [
     "filter/native/src",
-    "filter/wire/src",
+    "filter/protocol/src",
     "filter/rules/src",
     "filter/core/src",
     "filter/src",

@@ -8,10 +8,10 @@ use weir_limiter::decide::{Decision, EndAction};
 use weir_limiter::key::HashSecret;
 use weir_limiter::limiter::{Limiter, Reporter, TableIdentity};
 use weir_limiter::table::LocalSlots;
+use weir_protocol::messages::{Allowance, Message as _, Reply, Report, Settled};
+use weir_protocol::time::Time;
 use weir_rules::config::PluginConfig;
 use weir_rules::request::{Attribute, Request};
-use weir_wire::messages::{Allowance, Message as _, Reply, Report, Settled};
-use weir_wire::time::Time;
 
 const SECOND_US: u64 = 1_000_000;
 const LIMIT: usize = 4;

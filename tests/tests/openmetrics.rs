@@ -3,14 +3,14 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+use weir_protocol::messages::{BudgetRule, CONTENT_TYPE, Key, Message, REPORT_PATH, Report};
+use weir_protocol::quota::{Period, Quota, Rate};
+use weir_protocol::sharing::Sharing;
 use weir_sync::metrics::Metrics;
 use weir_sync::metrics::page::{self, Format};
 use weir_tests::artefact;
 use weir_tests::client::{Ask, Client};
 use weir_tests::weir_sync::{TOKEN, WeirSync};
-use weir_wire::messages::{BudgetRule, CONTENT_TYPE, Key, Message, REPORT_PATH, Report};
-use weir_wire::quota::{Period, Quota, Rate};
-use weir_wire::sharing::Sharing;
 
 /// Reads a page with the parser of the module that it is given, and prints the families.
 const PARSE: &str = "

@@ -11,9 +11,9 @@ use weir_budget::hub::{Hub, HubSettings, StoreReplies};
 use weir_limiter::engine::{
     CallResult, Effect, Engine, HostRules, LocalHost, OpenRequest, RequestStep, SyncCall, UpstreamResponse,
 };
+use weir_protocol::messages::{Message, Report};
+use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::request::{Attribute, Request};
-use weir_wire::messages::{Message, Report};
-use weir_wire::time::{SECOND_NS, Time};
 
 const MS: u64 = SECOND_NS / 1_000;
 /// Between two looks at what is due.

@@ -1,12 +1,12 @@
 //! The simulation: what it reaches, and that what it says can be seen again.
 
 use weir_budget::report_limits;
+use weir_protocol::time::SECOND_NS;
 use weir_tests::simulation::faults::Fault;
 use weir_tests::simulation::lies::Lie;
 use weir_tests::simulation::scenario::{self, Plan, Size};
 use weir_tests::simulation::setup::{BY_COST, RuleText, Setup};
 use weir_tests::simulation::{plots, quotas, random, reaction, scenarios, traffic};
-use weir_wire::time::SECOND_NS;
 
 const SMALL: Size = Size { pops: 3, regions: 3 };
 const MIDDLE: Size = Size { pops: 20, regions: 5 };

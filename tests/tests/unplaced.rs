@@ -8,11 +8,11 @@ use weir_limiter::key::HashSecret;
 use weir_limiter::limiter::{Limiter, Reporter, TableIdentity};
 use weir_limiter::table::slot::Slot;
 use weir_limiter::table::{ReadError, Slots, Version, WriteError};
+use weir_protocol::messages::{Allowance, Message as _, Reply, Report, Settled};
+use weir_protocol::refill_policy::RefillPolicy;
+use weir_protocol::time::Time;
 use weir_rules::config::PluginConfig;
 use weir_rules::request::{Attribute, Request};
-use weir_wire::messages::{Allowance, Message as _, Reply, Report, Settled};
-use weir_wire::refill_policy::RefillPolicy;
-use weir_wire::time::Time;
 
 const SECOND_US: u64 = 1_000_000;
 

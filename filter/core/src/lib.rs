@@ -1,7 +1,7 @@
 //! The decision of a rate limiter at the edge: the matching rules of a request, the buckets of its keys, the
 //! outcome, and the response to the client.
 //!
-//! This crate has no clock, no host and no IO. Time is an argument ([`weir_wire::time::Time`]). The shared
+//! This crate has no clock, no host and no IO. Time is an argument ([`weir_protocol::time::Time`]). The shared
 //! table is behind a trait ([`table::Slots`]), and so is the request ([`weir_rules::request::Request`]). So a
 //! proxy (`weir-filter`), a simulation and a test run the same code.
 //!
@@ -9,8 +9,8 @@
 //!
 //! ```
 //! use weir_limiter::buckets::{Bucket, TakeResult};
-//! use weir_wire::quota::Quota;
-//! use weir_wire::time::Time;
+//! use weir_protocol::quota::Quota;
+//! use weir_protocol::time::Time;
 //!
 //! // A token each 100 ms, and a burst of one.
 //! let quota = Quota::from_token_ns(100_000_000, 1)?;
@@ -18,7 +18,7 @@
 //! let TakeResult::Taken(bucket) = Bucket::FULL.take(&quota, 1, now) else { panic!("a full bucket has a token") };
 //! let TakeResult::Short { wait_ns } = bucket.take(&quota, 1, now) else { panic!("it had one") };
 //! assert_eq!(wait_ns, 100_000_000);
-//! # Ok::<(), weir_wire::quota::QuotaError>(())
+//! # Ok::<(), weir_protocol::quota::QuotaError>(())
 //! ```
 #![no_std]
 #![cfg_attr(

@@ -8,9 +8,9 @@ use weir_limiter::key::HashSecret;
 use weir_limiter::limiter::{Limiter, TableIdentity};
 use weir_limiter::response::PreparedResponses;
 use weir_limiter::table::LocalSlots;
+use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::config::PluginConfig;
 use weir_rules::request::{Attribute, Request};
-use weir_wire::time::{SECOND_NS, Time};
 
 const MS: u64 = SECOND_NS / 1_000;
 const CLIENTS: usize = 60;

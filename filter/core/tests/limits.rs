@@ -9,13 +9,13 @@ use weir_limiter::decide::DecisionKind;
 use weir_limiter::key::HashSecret;
 use weir_limiter::limiter::{Limiter, TableIdentity};
 use weir_limiter::table::LocalSlots;
+use weir_protocol::messages::RULE_NAME_MAX;
+use weir_protocol::time::Time;
 use weir_rules::RuleSet;
 use weir_rules::config::PluginConfig;
 use weir_rules::document::{self, DOCUMENT_BYTES_MAX};
 use weir_rules::reading::ConfigError;
 use weir_rules::request::{Attribute, Request};
-use weir_wire::messages::RULE_NAME_MAX;
-use weir_wire::time::Time;
 
 const RULES_MAX: usize = 1_000;
 const ENTRIES_MAX: usize = 10_000;

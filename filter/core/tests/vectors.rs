@@ -8,17 +8,17 @@ use weir_limiter::decide::DecisionKind;
 use weir_limiter::key::HashSecret;
 use weir_limiter::limiter::{Limiter, Reporter, TableIdentity};
 use weir_limiter::table::LocalSlots;
+use weir_protocol::messages::{
+    AdmitRatio, Allowance, Ban, BudgetRule, Grant, Key, Leased, Message, PushedGrant, Replies, Reply, Report,
+    RunningRules, Settled,
+};
+use weir_protocol::quota::Quota;
+use weir_protocol::sharing::Sharing;
+use weir_protocol::time::Time;
 use weir_rules::address::{Prefixes, parse};
 use weir_rules::config::PluginConfig;
 use weir_rules::key::KeyValue;
 use weir_rules::request::{Attribute, Request};
-use weir_wire::messages::{
-    AdmitRatio, Allowance, Ban, BudgetRule, Grant, Key, Leased, Message, PushedGrant, Replies, Reply, Report,
-    RunningRules, Settled,
-};
-use weir_wire::quota::Quota;
-use weir_wire::sharing::Sharing;
-use weir_wire::time::Time;
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_limiter::engine::reported_in_turn;
-use weir_wire::messages::{RULES_MAX, RuleCounts};
+use weir_protocol::messages::{RULES_MAX, RuleCounts};
 
 use crate::lock::locked;
 

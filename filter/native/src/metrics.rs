@@ -6,8 +6,8 @@
 
 use weir_limiter::counters::{CountedEvent, Counters};
 use weir_limiter::fleet::connectivity::Connectivity;
+use weir_protocol::messages::RunningRules;
 use weir_rules::RuleSet;
-use weir_wire::messages::RunningRules;
 
 use crate::abi::{ConfigHandle, EnvoyLogLevel, MetricId, log};
 use crate::counts::{self, OF_RULE, RULES_DEFINED_MAX};

@@ -11,9 +11,9 @@ use weir_limiter::table::slot::Slot;
 use weir_limiter::table::{
     ChangeFn, EntryChange, ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError,
 };
+use weir_protocol::messages::RuleCounts;
+use weir_protocol::time::Time;
 use weir_rules::RuleSet;
-use weir_wire::messages::RuleCounts;
-use weir_wire::time::Time;
 
 use crate::lock::locked;
 use crate::{abi, counts, http};

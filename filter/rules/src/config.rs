@@ -11,8 +11,8 @@ use serde_json::Value;
 use crate::RuleSet;
 use crate::key::fleet_secret::{FleetSecret, KEY_SECRET_BYTES_MAX, KEY_SECRET_BYTES_MIN};
 use crate::reading::{ConfigError, ErrorCollector, Fields, Item, decode_struct};
-use weir_wire::messages::POP_NAME_MAX;
-use weir_wire::sharing::{OnSyncLoss, Sharing};
+use weir_protocol::messages::POP_NAME_MAX;
+use weir_protocol::sharing::{OnSyncLoss, Sharing};
 
 /// The largest plugin configuration, in bytes.
 pub const CONFIG_BYTES_MAX: usize = 1024 * 1024;

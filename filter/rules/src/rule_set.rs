@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use weir_wire::messages::RULES_MAX;
+use weir_protocol::messages::RULES_MAX;
 
 use crate::matching::{Bits, Condition, Holds, Index, conditions};
 use crate::reading::{ErrorCollector, Fields, Item, Reader};

@@ -22,8 +22,8 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use weir_wire::messages::{BAN_MS_MAX, BANS_MAX, Ban, Report};
-use weir_wire::time::Time;
+use weir_protocol::messages::{BAN_MS_MAX, BANS_MAX, Ban, Report};
+use weir_protocol::time::Time;
 
 pub use list::{BANS_KEPT_MAX, BanList, BanState, BannedKey, FORGOTTEN, FORGOTTEN_MS};
 use list::{BanEntry, remaining_ms};

@@ -35,8 +35,8 @@
 //!   POPs add their tokens under way once more.
 //! - Lost tokens (a store is flushed, a POP crashes before it reports) are never charged.
 
-use weir_wire::quota::Quota;
-use weir_wire::sharing::{OnSyncLoss, Sharing};
+use weir_protocol::quota::Quota;
+use weir_protocol::sharing::{OnSyncLoss, Sharing};
 
 use crate::demand::WINDOW_NS;
 use crate::divide::{HORIZON_NS, target_ns};
@@ -129,9 +129,9 @@ fn refill(quota: Quota, ns: u128) -> u64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use weir_wire::quota::{Period, Rate};
-    use weir_wire::refill_policy::RefillPolicy;
-    use weir_wire::time::SECOND_NS;
+    use weir_protocol::quota::{Period, Rate};
+    use weir_protocol::refill_policy::RefillPolicy;
+    use weir_protocol::time::SECOND_NS;
 
     const MS: u64 = 1_000_000;
     /// Three POPs with an interval of 250 ms and a round trip of 100 ms.

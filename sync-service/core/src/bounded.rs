@@ -1,6 +1,6 @@
 //! A map by budget that never holds more than its maximum.
 
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::time::{SECOND_NS, Time};
 
 use crate::budget::BudgetId;
 use crate::hashed::EntryRef;

@@ -11,7 +11,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use weir_wire::quota::{FILL_NS_MAX, Quota};
+use weir_protocol::quota::{FILL_NS_MAX, Quota};
 
 use crate::clock::{ClockOffset, TimeEvidence};
 pub use crate::clock::{LOOK_US, STEP_US};

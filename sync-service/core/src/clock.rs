@@ -6,7 +6,7 @@
 //! A read of a budget carries no POP's time; an implausibly long time is then put off until a POP has reported.
 //! A step that the weir-sync's clock exposes ([`crate::store_clock`]) is skipped before any of that.
 
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 use crate::source::DELAY_US_MAX;
 

@@ -10,7 +10,7 @@
 
 use alloc::vec::Vec;
 
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::time::{SECOND_NS, Time};
 
 use crate::bounded::BoundedMap;
 use crate::budget::{BudgetId, COUNT_MAX, Demand, SourceId};

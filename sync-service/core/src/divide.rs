@@ -24,10 +24,10 @@
 
 use alloc::collections::BTreeMap;
 
-use weir_wire::messages::{AdmitRatio, Allowance, Grant, PARTS_MAX};
-use weir_wire::quota::Quota;
-use weir_wire::sharing::Sharing;
-use weir_wire::time::SECOND_NS;
+use weir_protocol::messages::{AdmitRatio, Allowance, Grant, PARTS_MAX};
+use weir_protocol::quota::Quota;
+use weir_protocol::sharing::Sharing;
+use weir_protocol::time::SECOND_NS;
 
 use crate::budget::{Account, ReplicaDemand};
 use crate::demand::{WARM_GAP_NS, WINDOW_NS};

@@ -84,7 +84,7 @@
 //! *Current window.* The store's clock determines the window, so all agree. If windows have one length, it
 //! determines their ends, too. For months, the weir-sync that draws computes the boundaries, and its clock may
 //! differ: the first of its boundaries after the store's time ends the store's window
-//! ([`weir_wire::calendar::Window::end_at`]). A window that was entered holds until it ends, so a weir-sync
+//! ([`weir_protocol::calendar::Window::end_at`]). A window that was entered holds until it ends, so a weir-sync
 //! with another clock can begin the next neither early nor twice. If the store's clock steps back, the window
 //! lasts longer, but by less than its length: if windows have one length, its end is shifted with the clock by
 //! whole lengths. The same applies if the clock is observed to jump ahead.
@@ -97,9 +97,9 @@ pub mod sliding;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use weir_wire::messages::Leased;
-use weir_wire::quota::TOKENS_MAX;
-use weir_wire::refill_policy::RefillPolicy;
+use weir_protocol::messages::Leased;
+use weir_protocol::quota::TOKENS_MAX;
+use weir_protocol::refill_policy::RefillPolicy;
 
 use self::acquire::price_ns;
 pub use self::acquire::{

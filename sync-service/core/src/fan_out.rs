@@ -4,8 +4,8 @@
 //! POP has a grant for it yet. The budget goes m bursts deep. As long as that is remembered, every POP holds
 //! about an m-th of a burst for the client, so the same trick does not work twice.
 
-use weir_wire::messages::POPS_MAX;
-use weir_wire::quota::Quota;
+use weir_protocol::messages::POPS_MAX;
+use weir_protocol::quota::Quota;
 
 /// Time after which the fan-out is forgotten once the debt is paid, in microseconds.
 pub const SPREAD_KEPT_US: u64 = 600_000_000;
@@ -74,7 +74,7 @@ pub fn fill_us(quota: Quota) -> u64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use weir_wire::quota::{Period, Rate};
+    use weir_protocol::quota::{Period, Rate};
 
     const SECOND_US: u64 = 1_000_000;
 

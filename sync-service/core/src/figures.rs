@@ -3,11 +3,11 @@
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 
-use weir_wire::messages::{BudgetRule, RULES_MAX};
-use weir_wire::quota::Quota;
-use weir_wire::refill_policy::RefillPolicy;
-use weir_wire::sharing::Sharing;
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::messages::{BudgetRule, RULES_MAX};
+use weir_protocol::quota::Quota;
+use weir_protocol::refill_policy::RefillPolicy;
+use weir_protocol::sharing::Sharing;
+use weir_protocol::time::{SECOND_NS, Time};
 
 use crate::bound::{FleetParameters, bound};
 use crate::divide::GrantSettings;
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use alloc::string::ToString;
     use alloc::vec::Vec;
-    use weir_wire::quota::{Period, Rate};
+    use weir_protocol::quota::{Period, Rate};
 
     fn rule(name: &str) -> BudgetRule {
         let quota = Quota::new(Rate::new(10, Period::Second).unwrap(), 100).unwrap();

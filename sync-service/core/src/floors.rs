@@ -8,7 +8,7 @@
 //! So each debits its bucket by the counts that POPs report to it; counts are cumulative, so it does not matter
 //! which weir-sync received them first.
 
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::time::{SECOND_NS, Time};
 
 use crate::bounded::BoundedMap;
 use crate::budget::{Account, BudgetId, SourceId};
@@ -131,8 +131,8 @@ impl Floors {
 mod tests {
     use super::*;
     use alloc::vec::Vec;
-    use weir_wire::quota::{Period, Quota, Rate};
-    use weir_wire::sharing::Sharing;
+    use weir_protocol::quota::{Period, Quota, Rate};
+    use weir_protocol::sharing::Sharing;
 
     fn quota() -> Quota {
         Quota::new(Rate::new(100, Period::Second).unwrap(), 100).unwrap()

@@ -25,9 +25,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem;
 
-use weir_wire::messages::{AdmitRatio, Allowance, Reply, Report, Settled};
-use weir_wire::refill_policy::RefillPolicy;
-use weir_wire::time::Time;
+use weir_protocol::messages::{AdmitRatio, Allowance, Reply, Report, Settled};
+use weir_protocol::refill_policy::RefillPolicy;
+use weir_protocol::time::Time;
 
 use crate::ban::{BannedKey, Bans};
 use crate::budget::{Account, BudgetId};

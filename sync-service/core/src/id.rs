@@ -13,7 +13,7 @@ use core::ops::Deref;
 use core::sync::atomic::{AtomicU64, Ordering as Atomic};
 
 use siphasher::sip::SipHasher13;
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::time::{SECOND_NS, Time};
 
 use crate::hashed::{Carried, Equivalent, Hashed};
 

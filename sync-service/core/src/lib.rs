@@ -10,10 +10,10 @@
 //! use weir_budget::budget::Budget;
 //! use weir_budget::divide::GrantSettings;
 //! use weir_budget::hub::{StoreReplies, Hub, HubSettings};
-//! use weir_wire::quota::Quota;
-//! use weir_wire::sharing::Sharing;
-//! use weir_wire::time::Time;
-//! use weir_wire::messages::{Key, Report, BudgetRule};
+//! use weir_protocol::quota::Quota;
+//! use weir_protocol::sharing::Sharing;
+//! use weir_protocol::time::Time;
+//! use weir_protocol::messages::{Key, Report, BudgetRule};
 //!
 //! let member = String::from("eu");
 //! let settings = HubSettings { member, terms: GrantSettings::default(), pop_ttl_ns: 10_000_000_000, pops_expected: 0 };
@@ -38,7 +38,7 @@
 //! let outcome = hub.settle(now, 0, pending, answers);
 //! let grant = outcome.reply.grants[0].grant().expect("a key that is close to its quota");
 //! assert!(outcome.reply.settled.is_all() && grant.level_milli == 30_000);
-//! # Ok::<(), weir_wire::quota::QuotaError>(())
+//! # Ok::<(), weir_protocol::quota::QuotaError>(())
 //! ```
 //!
 //! The parts of [`hub`], in the order in which a report passes them:

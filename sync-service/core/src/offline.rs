@@ -12,9 +12,9 @@
 
 use alloc::vec::Vec;
 
-use weir_wire::quota::{FILL_NS_MAX, Quota};
-use weir_wire::sharing::Sharing;
-use weir_wire::time::Time;
+use weir_protocol::quota::{FILL_NS_MAX, Quota};
+use weir_protocol::sharing::Sharing;
+use weir_protocol::time::Time;
 
 use crate::bounded::BoundedMap;
 use crate::budget::{Account, Budget, BudgetId, Charge, Count, Demand};
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
     use crate::budget::LENIENCE_US;
     use alloc::vec;
-    use weir_wire::quota::{Period, Rate};
+    use weir_protocol::quota::{Period, Rate};
 
     fn quota(rate: u32, period: Period, burst: u32) -> Quota {
         Quota::new(Rate::new(rate, period).unwrap(), burst).unwrap()

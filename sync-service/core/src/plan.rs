@@ -2,9 +2,9 @@
 
 use alloc::vec::Vec;
 
-use weir_wire::messages::{Allowance, BudgetRule, Settled};
-use weir_wire::quota::Quota;
-use weir_wire::sharing::Sharing;
+use weir_protocol::messages::{Allowance, BudgetRule, Settled};
+use weir_protocol::quota::Quota;
+use weir_protocol::sharing::Sharing;
 
 use crate::budget::{Account, BudgetId, Charge, Count, Demand};
 use crate::demand::TokenCounts;

@@ -5,8 +5,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem;
 
-use weir_wire::messages::{POPS_MAX, Report, RunningRules, WORKERS_MAX};
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::messages::{POPS_MAX, Report, RunningRules, WORKERS_MAX};
+use weir_protocol::time::{SECOND_NS, Time};
 
 use crate::source::DELAY_US_MAX;
 
@@ -266,7 +266,7 @@ impl FleetSize {
 mod tests {
     use super::*;
     use alloc::{format, vec};
-    use weir_wire::messages::Key;
+    use weir_protocol::messages::Key;
 
     fn key() -> Key {
         Key { value: vec![1], epoch: 1, ..Key::default() }

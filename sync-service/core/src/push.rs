@@ -2,7 +2,7 @@
 //!
 //! A reply that pushes something is a *letter*, with the number of the report that it answers. Its worker's
 //! next reports contain the latest report whose reply it no longer waits for, and the latest whose reply it
-//! gave up on ([`weir_wire::messages::Replies`]). So a letter has arrived, is lost, or is under way. The
+//! gave up on ([`weir_protocol::messages::Replies`]). So a letter has arrived, is lost, or is under way. The
 //! content of a lost letter is sent again with the next reply to that POP, whichever of its workers gets it. A
 //! letter without a confirmation for [`LOST_NS`] also counts as lost, as its worker may be gone.
 //!
@@ -15,8 +15,8 @@ use alloc::vec::Vec;
 use core::fmt::Debug;
 use core::mem;
 
-use weir_wire::messages::{KEYS_MAX, POPS_MAX, RULES_MAX, Replies, Report};
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::messages::{KEYS_MAX, POPS_MAX, RULES_MAX, Replies, Report};
+use weir_protocol::time::{SECOND_NS, Time};
 
 /// Maximum number of notes of all POPs together: about 80 MB. Beyond it, the POP that has been silent for
 /// longest is forgotten and sent everything anew.

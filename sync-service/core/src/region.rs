@@ -4,9 +4,9 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use weir_wire::messages::{Allowance, BudgetRule, Key, Leased, PushedGrant, Report};
-use weir_wire::refill_policy::RefillPolicy;
-use weir_wire::time::Time;
+use weir_protocol::messages::{Allowance, BudgetRule, Key, Leased, PushedGrant, Report};
+use weir_protocol::refill_policy::RefillPolicy;
+use weir_protocol::time::Time;
 
 use crate::budget::{Account, BudgetId, Count, Demand, SourceId};
 use crate::demand::{DemandReport, Demands, TokenCounts};
@@ -332,8 +332,8 @@ fn uncharged(id: BudgetId, rule: &BudgetRule, report: &Report, key: &Key, demand
 mod tests {
     use super::*;
     use alloc::vec;
-    use weir_wire::quota::{Period, Quota, Rate};
-    use weir_wire::sharing::Sharing;
+    use weir_protocol::quota::{Period, Quota, Rate};
+    use weir_protocol::sharing::Sharing;
 
     /// A bucket that was made anew is two epochs of one key; two tiers of a rule have its name, and quotas of their
     /// own.

@@ -25,10 +25,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem;
 
-use weir_wire::messages::{BudgetRule, Key, POPS_MAX, Report};
-use weir_wire::quota::{Quota, TOKENS_MAX};
-use weir_wire::refill_policy::RefillPolicy;
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::messages::{BudgetRule, Key, POPS_MAX, Report};
+use weir_protocol::quota::{Quota, TOKENS_MAX};
+use weir_protocol::refill_policy::RefillPolicy;
+use weir_protocol::time::{SECOND_NS, Time};
 
 pub(crate) use self::meter::Passed;
 pub use self::meter::{BURSTS, LATE_NS};

@@ -5,8 +5,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use weir_wire::messages::{POPS_MAX, Report};
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::messages::{POPS_MAX, Report};
+use weir_protocol::time::{SECOND_NS, Time};
 
 /// Time after which a silent POP is forgotten, in nanoseconds.
 const SILENT_NS: u64 = 60 * SECOND_NS;
@@ -97,7 +97,7 @@ pub fn together(said: impl IntoIterator<Item = PopStatus>) -> BTreeMap<String, P
 mod tests {
     use super::*;
     use alloc::{format, vec};
-    use weir_wire::messages::StatusReport;
+    use weir_protocol::messages::StatusReport;
 
     fn report(pop: &str, step: u8, unix_ms: u64) -> Report {
         let status = Some(StatusReport { step, unix_ms, module: "0.1.0".into(), ..StatusReport::default() });

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::fmt::Write as _;
 
-use weir_wire::messages::KEY_BYTES_MAX;
+use weir_protocol::messages::KEY_BYTES_MAX;
 
 /// Error for a text in an unexpected form, written by another version or another program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

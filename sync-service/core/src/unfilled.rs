@@ -6,9 +6,9 @@
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 
-use weir_wire::messages::RULES_MAX;
-use weir_wire::quota::Quota;
-use weir_wire::time::Time;
+use weir_protocol::messages::RULES_MAX;
+use weir_protocol::quota::Quota;
+use weir_protocol::time::Time;
 
 use crate::bounded::BoundedMap;
 use crate::budget::BudgetId;
@@ -124,8 +124,8 @@ impl UnfilledBudgets {
 mod tests {
     use super::*;
     use alloc::vec;
-    use weir_wire::quota::{Period, Rate};
-    use weir_wire::time::SECOND_NS;
+    use weir_protocol::quota::{Period, Rate};
+    use weir_protocol::time::SECOND_NS;
 
     fn id(rule: &str, value: u8) -> BudgetId {
         BudgetId::new(rule.into(), vec![value])

@@ -1,7 +1,7 @@
 //! Temperature of a key: how closely it is watched, and how important it is to push it to POPs.
 
-use weir_wire::quota::Quota;
-use weir_wire::time::SECOND_NS;
+use weir_protocol::quota::Quota;
+use weir_protocol::time::SECOND_NS;
 
 use crate::budget::Account;
 use crate::scaled::scaled;

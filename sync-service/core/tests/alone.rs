@@ -5,10 +5,10 @@ use weir_budget::divide::GrantSettings;
 use weir_budget::offline::Share;
 use weir_budget::plan::Plan;
 use weir_budget::region::Region;
-use weir_wire::messages::{Allowance, BudgetRule, Key, Report};
-use weir_wire::quota::{Period, Quota, Rate};
-use weir_wire::sharing::Sharing;
-use weir_wire::time::Time;
+use weir_protocol::messages::{Allowance, BudgetRule, Key, Report};
+use weir_protocol::quota::{Period, Quota, Rate};
+use weir_protocol::sharing::Sharing;
+use weir_protocol::time::Time;
 
 fn quota() -> Quota {
     Quota::new(Rate::new(10, Period::Second).unwrap(), 100).unwrap()

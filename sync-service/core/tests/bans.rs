@@ -8,10 +8,10 @@ use weir_budget::ban::{
 };
 use weir_budget::budget::BudgetId;
 use weir_budget::push::LOST_NS;
-use weir_wire::messages::{BAN_MS_MAX, BANS_MAX, Ban, BudgetRule, RULES_MAX, Replies, Report};
-use weir_wire::quota::{Period, Quota, Rate};
-use weir_wire::sharing::Sharing;
-use weir_wire::time::Time;
+use weir_protocol::messages::{BAN_MS_MAX, BANS_MAX, Ban, BudgetRule, RULES_MAX, Replies, Report};
+use weir_protocol::quota::{Period, Quota, Rate};
+use weir_protocol::sharing::Sharing;
+use weir_protocol::time::Time;
 
 fn at(ms: u64) -> Time {
     Time::from_nanos(ms * 1_000_000)

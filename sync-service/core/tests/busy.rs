@@ -5,10 +5,10 @@ use weir_budget::divide::GrantSettings;
 use weir_budget::escrow::AcquireResult;
 use weir_budget::hub::{Hub, HubSettings, StoreReplies};
 use weir_budget::top_keys::fleet::{FleetTopKey, together};
-use weir_wire::messages::{BudgetRule, Key, Leased, Report};
-use weir_wire::quota::{Period, Quota, Rate};
-use weir_wire::sharing::Sharing;
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::messages::{BudgetRule, Key, Leased, Report};
+use weir_protocol::quota::{Period, Quota, Rate};
+use weir_protocol::sharing::Sharing;
+use weir_protocol::time::{SECOND_NS, Time};
 
 const NOW_US: u64 = 1 << 50;
 const INTERVAL_MS: u64 = 250;

@@ -11,7 +11,7 @@ use weir_budget::budget::{
     MEMBER_IDLE_US, MEMBERS_MAX, SOURCES_KEPT, SOURCES_MAX, STEP_KEPT_US, keep_us,
 };
 use weir_budget::fan_out::SPREAD_KEPT_US;
-use weir_wire::quota::{Period, Quota, Rate};
+use weir_protocol::quota::{Period, Quota, Rate};
 
 const SECOND_US: u64 = 1_000_000;
 

@@ -10,10 +10,10 @@ use weir_budget::report_limits::{
     BURSTS, DEMAND_TIMES, EVEN_SHARE, FLOOD_PER_S, KnownRule, LATE_NS, METERS_MAX, OF_ONE_POP_MAX,
     RefusedClaimReason, SPAN_NS, Speaker,
 };
-use weir_wire::messages::{Allowance, Ban, BudgetRule, Key, Leased, Report, RunningRules};
-use weir_wire::quota::{Period, Quota, Rate};
-use weir_wire::sharing::Sharing;
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::messages::{Allowance, Ban, BudgetRule, Key, Leased, Report, RunningRules};
+use weir_protocol::quota::{Period, Quota, Rate};
+use weir_protocol::sharing::Sharing;
+use weir_protocol::time::{SECOND_NS, Time};
 
 const NOW_US: u64 = 1 << 50;
 

@@ -6,10 +6,10 @@ use weir_budget::divide::GrantSettings;
 use weir_budget::escrow::{AcquireRequest, Escrow};
 use weir_budget::hub::{Hub, HubSettings, StoreReplies};
 use weir_budget::report_limits::{BURSTS, KnownRule, LATE_NS, RefusedClaimReason, Speaker};
-use weir_wire::messages::{Allowance, BudgetRule, HeldEpoch, Key, Leased, Report};
-use weir_wire::quota::{Period, Quota, Rate, TOKENS_MAX};
-use weir_wire::sharing::Sharing;
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::messages::{Allowance, BudgetRule, HeldEpoch, Key, Leased, Report};
+use weir_protocol::quota::{Period, Quota, Rate, TOKENS_MAX};
+use weir_protocol::sharing::Sharing;
+use weir_protocol::time::{SECOND_NS, Time};
 
 /// The most that a request may cost, by the rule.
 const COST_MAX: u32 = 300;

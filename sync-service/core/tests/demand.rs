@@ -5,7 +5,7 @@ use weir_budget::budget::{BudgetId, Demand, SourceId};
 use weir_budget::demand::{
     BUCKETS_MAX, BucketReport, DemandReport, DemandWindow, Demands, SAMPLES_MAX, WINDOW_NS,
 };
-use weir_wire::time::Time;
+use weir_protocol::time::Time;
 
 const MS: u64 = 1_000_000;
 const ALONE: BucketReport = BucketReport { is_warm: false, is_shared: false };

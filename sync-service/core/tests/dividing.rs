@@ -5,10 +5,10 @@ use weir_budget::budget::{Account, Budget, BudgetId, Charge, Count, Demand, Repl
 use weir_budget::demand::{DemandReport, Demands};
 use weir_budget::divide::{GrantSettings, SharedBudget, TARGET_NS, debt_milli, divide};
 use weir_budget::plan::PlanEntry;
-use weir_wire::messages::{AdmitRatio, Grant};
-use weir_wire::quota::{Period, Quota, Rate};
-use weir_wire::sharing::Sharing;
-use weir_wire::time::Time;
+use weir_protocol::messages::{AdmitRatio, Grant};
+use weir_protocol::quota::{Period, Quota, Rate};
+use weir_protocol::sharing::Sharing;
+use weir_protocol::time::Time;
 
 fn quota(count: u32, period: Period, burst: u32) -> Quota {
     Quota::new(Rate::new(count, period).unwrap(), burst).unwrap()

@@ -10,10 +10,10 @@ use weir_budget::divide::GrantSettings;
 use weir_budget::hot::HotKey;
 use weir_budget::plan::PlanEntry;
 use weir_budget::region::Region;
-use weir_wire::messages::{BudgetRule, Key, PushedGrant, Replies, Report, RunningRules};
-use weir_wire::quota::{Period, Quota, Rate};
-use weir_wire::sharing::Sharing;
-use weir_wire::time::Time;
+use weir_protocol::messages::{BudgetRule, Key, PushedGrant, Replies, Report, RunningRules};
+use weir_protocol::quota::{Period, Quota, Rate};
+use weir_protocol::sharing::Sharing;
+use weir_protocol::time::Time;
 
 const MS: u64 = 1_000_000;
 /// When these tests begin, in milliseconds.

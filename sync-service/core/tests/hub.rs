@@ -8,10 +8,12 @@ use weir_budget::hot::HotList;
 use weir_budget::hub::{Hub, HubSettings, Pending, ReportResult, StoreReplies};
 use weir_budget::plan::PlanEntry;
 use weir_budget::pops::PopNote;
-use weir_wire::messages::{Allowance, Ban, BudgetRule, Key, Leased, Replies, Report, RunningRules, Settled};
-use weir_wire::quota::{Period, Quota, Rate};
-use weir_wire::sharing::Sharing;
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::messages::{
+    Allowance, Ban, BudgetRule, Key, Leased, Replies, Report, RunningRules, Settled,
+};
+use weir_protocol::quota::{Period, Quota, Rate};
+use weir_protocol::sharing::Sharing;
+use weir_protocol::time::{SECOND_NS, Time};
 
 const NOW_US: u64 = 1 << 50;
 

@@ -5,10 +5,10 @@ use weir_budget::budget::{Account, BudgetId, Demand, ReplicaDemand};
 use weir_budget::divide::{Division, FloorCapacity, GrantSettings, SharedBudget, divide};
 use weir_budget::plan::PlanEntry;
 use weir_budget::watch_level::WatchLevel;
-use weir_wire::messages::{AdmitRatio, Allowance, Grant};
-use weir_wire::quota::{Period, Quota, Rate};
-use weir_wire::sharing::{Floor, Sharing};
-use weir_wire::time::SECOND_NS;
+use weir_protocol::messages::{AdmitRatio, Allowance, Grant};
+use weir_protocol::quota::{Period, Quota, Rate};
+use weir_protocol::sharing::{Floor, Sharing};
+use weir_protocol::time::SECOND_NS;
 
 fn quota() -> Quota {
     Quota::new(Rate::new(100, Period::Second).unwrap(), 100).unwrap()

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use weir_budget::budget::{Budget, BudgetId, Charge, Count, Demand};
 use weir_budget::escrow::{AcquireRequest, Claim, Escrow};
 use weir_budget::store_clock::{MARGIN_US, StoreClock, StoreTime};
-use weir_wire::quota::{Period, Quota, Rate};
-use weir_wire::refill_policy::RefillPolicy;
+use weir_protocol::quota::{Period, Quota, Rate};
+use weir_protocol::refill_policy::RefillPolicy;
 
 const SECOND_US: u64 = 1_000_000;
 const HOUR_US: u64 = 3_600 * SECOND_US;

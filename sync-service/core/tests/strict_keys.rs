@@ -4,10 +4,10 @@ use weir_budget::budget::Budget;
 use weir_budget::divide::GrantSettings;
 use weir_budget::escrow::{Claim, Escrow, NO_LEASE};
 use weir_budget::region::Region;
-use weir_wire::messages::{Allowance, BudgetRule, Key, Leased, Report};
-use weir_wire::quota::{Period, Quota, Rate};
-use weir_wire::sharing::Sharing;
-use weir_wire::time::Time;
+use weir_protocol::messages::{Allowance, BudgetRule, Key, Leased, Report};
+use weir_protocol::quota::{Period, Quota, Rate};
+use weir_protocol::sharing::Sharing;
+use weir_protocol::time::Time;
 
 fn quota() -> Quota {
     Quota::new(Rate::new(1, Period::Day).unwrap(), 100).unwrap()

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval, sleep};
-use weir_wire::messages::Report;
+use weir_protocol::messages::Report;
 
 use super::AuditLog;
 use super::event::{AnomalyEvent, AuditEvent, DecisionEvent};

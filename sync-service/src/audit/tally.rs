@@ -12,7 +12,7 @@
 
 use weir_budget::demand::part_of;
 use weir_budget::hashed::{EntryRef, Hashed};
-use weir_wire::messages::{Key, POPS_MAX, Report};
+use weir_protocol::messages::{Key, POPS_MAX, Report};
 
 /// Maximum number of rows, one per key and POP.
 pub const ROWS_MAX: usize = 100_000;
@@ -303,9 +303,9 @@ fn limited(key: &Key) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use weir_wire::messages::BudgetRule;
-    use weir_wire::quota::{Period, Quota, Rate};
-    use weir_wire::sharing::Sharing;
+    use weir_protocol::messages::BudgetRule;
+    use weir_protocol::quota::{Period, Quota, Rate};
+    use weir_protocol::sharing::Sharing;
 
     use super::*;
 

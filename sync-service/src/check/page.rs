@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 use weir_budget::bound::{FleetParameters, bound, usual};
+use weir_protocol::messages::RULES_MAX;
+use weir_protocol::refill_policy::RefillPolicy;
+use weir_protocol::sharing::OnSyncLoss;
 use weir_rules::Rule;
 use weir_rules::algorithm::Algorithm;
 use weir_rules::config::{PluginConfig, SyncConfig};
 use weir_rules::mode::Mode;
 use weir_rules::reading::ShortForm;
-use weir_wire::messages::RULES_MAX;
-use weir_wire::refill_policy::RefillPolicy;
-use weir_wire::sharing::OnSyncLoss;
 
 use super::{explain, table};
 use crate::document::Whole;

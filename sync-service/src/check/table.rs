@@ -1,11 +1,11 @@
 //! Size of the table that a rule needs for a number of new keys a second.
 
+use weir_protocol::refill_policy::RefillPolicy;
+use weir_protocol::sharing::OnSyncLoss;
+use weir_protocol::time::SECOND_NS;
 use weir_rules::Rule;
 use weir_rules::algorithm::Algorithm;
 use weir_rules::mode::Mode;
-use weir_wire::refill_policy::RefillPolicy;
-use weir_wire::sharing::OnSyncLoss;
-use weir_wire::time::SECOND_NS;
 
 use super::explain::amount::{article, span};
 

@@ -9,12 +9,12 @@ mod tiers;
 mod warning;
 mod written;
 
+use weir_protocol::sharing::OnSyncLoss;
 use weir_rules::algorithm::Algorithm;
 use weir_rules::config::PluginConfig;
 use weir_rules::matching::{Clause, Condition, PathMatch, Test};
 use weir_rules::mode::Mode;
 use weir_rules::{Rule, RuleSet};
-use weir_wire::sharing::OnSyncLoss;
 
 pub use self::warning::Warning;
 use self::written::of_condition;

@@ -238,7 +238,7 @@ impl Default for Config {
             answer_timeout: Duration::from_secs(30),
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(5),
-            body_bytes_max: weir_wire::messages::MESSAGE_BYTES_MAX,
+            body_bytes_max: weir_protocol::messages::MESSAGE_BYTES_MAX,
             connections_max: 1_024,
             drain_delay: Duration::from_secs(2),
             drain_timeout: Duration::from_secs(10),

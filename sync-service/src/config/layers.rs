@@ -6,7 +6,7 @@ use std::fmt;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_saphyr::{Options, Spanned};
-use weir_wire::messages::POP_NAME_MAX;
+use weir_protocol::messages::POP_NAME_MAX;
 
 use super::settings::{SETTINGS, Setting, VARIABLE_PREFIX, find};
 use super::{AuditStream, Config, GATEWAY_PREFIX, TokenSource};

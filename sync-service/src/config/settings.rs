@@ -1,6 +1,6 @@
 //! Table of all settings, from which the file, the environment, the flags and `--help` are derived.
 
-use weir_wire::messages::{MESSAGE_BYTES_MAX, POPS_MAX};
+use weir_protocol::messages::{MESSAGE_BYTES_MAX, POPS_MAX};
 
 use super::Config;
 use super::token::{self, TokenSource};

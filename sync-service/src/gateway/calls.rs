@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use weir_budget::escrow::AcquireRequest;
 use weir_budget::report_limits::Speaker;
 use weir_limiter::engine::{CallResult, ConsumeReply, SyncCall, Unread};
-use weir_wire::messages::{Message as _, REPORT_PATH, RULES_PATH, Report};
+use weir_protocol::messages::{Message as _, REPORT_PATH, RULES_PATH, Report};
 
 use super::Gateway;
 use super::patience::Patience;

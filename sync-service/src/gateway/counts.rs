@@ -7,7 +7,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use weir_limiter::counters::{CountedEvent, Counters};
 use weir_limiter::engine::reported_in_turn;
-use weir_wire::messages::{RULES_MAX, RuleCounts};
+use weir_protocol::messages::{RULES_MAX, RuleCounts};
 
 use crate::metrics::{Happened, Metrics, OfRule};
 

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use hyper::header::HeaderName;
 use serde_json::{Map, Value, json};
+use weir_protocol::quota::{Quota, TOKENS_MAX};
+use weir_protocol::refill_policy::RefillPolicy;
 use weir_rules::reading::{ConfigError, ErrorCollector, Fields, Item};
 use weir_rules::request::{CLAIM_NAMES_MAX, LINE_BREAK, NAME_BYTES_MAX, address::parse};
-use weir_wire::quota::{Quota, TOKENS_MAX};
-use weir_wire::refill_policy::RefillPolicy;
 
 use super::limit::{LimitAnswer, LimitCheck};
 use super::reply::{CheckDecision, CheckReply, seconds_up};

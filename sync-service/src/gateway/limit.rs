@@ -10,8 +10,8 @@ use std::time::Duration;
 use weir_budget::budget::BudgetId;
 use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, ClaimKind};
 use weir_limiter::key::HashSecret as Hasher;
-use weir_wire::quota::Quota;
-use weir_wire::refill_policy::RefillPolicy;
+use weir_protocol::quota::Quota;
+use weir_protocol::refill_policy::RefillPolicy;
 
 use super::request::CheckPurpose;
 use crate::config::Secret;
@@ -123,7 +123,7 @@ pub(super) fn answer(check: &LimitCheck, drawn: &AcquireResult) -> LimitAnswer {
 #[cfg(test)]
 mod tests {
     use weir_budget::escrow::Escrow;
-    use weir_wire::calendar::Calendar;
+    use weir_protocol::calendar::Calendar;
 
     use super::*;
 

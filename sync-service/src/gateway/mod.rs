@@ -43,8 +43,8 @@ use futures_util::future::join_all;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use weir_limiter::engine::{OpenRequest, RulesMessage, SharedState as _, SyncCall};
+use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::RuleSet;
-use weir_wire::time::{SECOND_NS, Time};
 
 use crate::config::{GATEWAY_PREFIX, Secret};
 use crate::report::ReportHandler;

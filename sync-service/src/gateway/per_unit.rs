@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use weir_wire::calendar::Calendar;
-use weir_wire::quota::Quota;
-use weir_wire::refill_policy::RefillPolicy;
+use weir_protocol::calendar::Calendar;
+use weir_protocol::quota::Quota;
+use weir_protocol::refill_policy::RefillPolicy;
 
 use super::limit::{LimitAnswer, LimitCheck, PER_UNIT};
 use super::reply::{CheckDecision, CheckReply, RuleQuotaStatus, seconds_up};

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thiserror::Error;
 use weir_limiter::engine::OpenRequest;
-use weir_wire::time::Time;
+use weir_protocol::time::Time;
 
 /// Maximum time for which a reservation is open, in seconds.
 pub const RESERVED_S_MAX: u32 = 600;
@@ -260,7 +260,7 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_wire::time::SECOND_NS;
+    use weir_protocol::time::SECOND_NS;
 
     const T0: Time = Time::from_nanos(SECOND_NS);
 

@@ -11,8 +11,8 @@ use weir_limiter::table::slot::{Slot, slots_for};
 use weir_limiter::table::{
     ChangeFn, EntryChange, ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError,
 };
+use weir_protocol::messages::RuleCounts;
 use weir_rules::RuleSet;
-use weir_wire::messages::RuleCounts;
 
 use super::counts::CounterSums;
 use super::reply::DecisionDetails;

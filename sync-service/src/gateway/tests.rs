@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use weir_budget::divide::GrantSettings;
-use weir_wire::messages::Report;
+use weir_protocol::messages::Report;
 
 use super::*;
 use crate::metrics::{Happened, Metrics, OfRule};

@@ -11,8 +11,8 @@ use weir_limiter::engine::{
     Booking, CallResult, Consume, ConsumeReply, Effect, Engine, HostRules, LogLevel, OpenRequest,
     RequestDecision, RequestStep, SyncCall, UpstreamResponse,
 };
+use weir_protocol::time::Time;
 use weir_rules::RuleSet;
-use weir_wire::time::Time;
 
 use super::counts::CounterSums;
 use super::reply::{CheckReply, DecisionDetails};

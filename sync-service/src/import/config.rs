@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_saphyr::Spanned;
-use weir_wire::quota::TOKENS_MAX;
+use weir_protocol::quota::TOKENS_MAX;
 
 use crate::yaml;
 

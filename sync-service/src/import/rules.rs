@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use weir_protocol::messages::RULES_MAX;
 use weir_rules::reading::ConfigError;
-use weir_wire::messages::RULES_MAX;
 
 use super::config::{Amount, DescriptorNode, Domain, Unit, Value};
 use super::limits::{self, CountedLimit, First};

@@ -16,9 +16,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use thiserror::Error;
 use weir_budget::text::Hex;
+use weir_protocol::messages::KEY_BYTES_MAX;
 use weir_rules::address::{IPV4_BITS, IPV6_BITS, Prefixes, bare};
 use weir_rules::key::KeyValue;
-use weir_wire::messages::KEY_BYTES_MAX;
 
 /// Prefix of a key's bytes.
 const HEX: &str = "hex:";

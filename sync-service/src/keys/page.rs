@@ -7,8 +7,8 @@ use weir_budget::top_keys::budget_state::BudgetState;
 use weir_budget::top_keys::fleet::{FleetTopKey, InRegion, Unseen};
 use weir_budget::top_keys::{KeyRates, WINDOW_NS};
 use weir_budget::watch_level::WatchLevel;
-use weir_wire::messages::AdmitRatio;
-use weir_wire::time::SECOND_NS;
+use weir_protocol::messages::AdmitRatio;
+use weir_protocol::time::SECOND_NS;
 
 use super::name;
 use crate::moment;

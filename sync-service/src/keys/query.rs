@@ -111,7 +111,7 @@ mod tests {
     use std::collections::BTreeMap;
     use weir_budget::budget::BudgetId;
     use weir_budget::top_keys::KeyRates;
-    use weir_wire::quota::Quota;
+    use weir_protocol::quota::Quota;
 
     fn key(rule: &str, name: &str, asked: u64, admitted: u64, level: i64) -> FleetTopKey {
         FleetTopKey {

@@ -9,8 +9,8 @@ use weir_budget::decisions::{DecisionCounts, RuleRates};
 use weir_budget::statuses::PopStatus;
 use weir_budget::top_keys::fleet::{ReplicaTopKeys, TopKey, Unseen};
 use weir_budget::top_keys::{KeyRates, POPS_MAX};
-use weir_wire::messages::{MODULE_MAX, POP_NAME_MAX, REFUSAL_MAX, RULE_NAME_MAX, RULES_MAX};
-use weir_wire::quota::Quota;
+use weir_protocol::messages::{MODULE_MAX, POP_NAME_MAX, REFUSAL_MAX, RULE_NAME_MAX, RULES_MAX};
+use weir_protocol::quota::Quota;
 
 use super::name;
 

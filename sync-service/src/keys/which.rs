@@ -4,9 +4,9 @@ use std::net::IpAddr;
 
 use thiserror::Error;
 use weir_budget::budget::BudgetId;
+use weir_protocol::messages::RULE_NAME_MAX;
 use weir_rules::key::KeyValue;
 use weir_rules::{Rule, RuleSet};
-use weir_wire::messages::RULE_NAME_MAX;
 
 use super::name::{self, NameError};
 

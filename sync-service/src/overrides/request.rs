@@ -1,9 +1,9 @@
 //! JSON requests for overrides.
 
 use serde_json::Value;
+use weir_protocol::messages::{BAN_MS_MAX, KEY_BYTES_MAX, RULE_NAME_MAX};
+use weir_protocol::quota::TOKENS_MAX;
 use weir_rules::reading::{ConfigError, ErrorCollector, Fields, Item};
-use weir_wire::messages::{BAN_MS_MAX, KEY_BYTES_MAX, RULE_NAME_MAX};
-use weir_wire::quota::TOKENS_MAX;
 
 use super::spec::{OverrideKind, OverrideQuota, Subject};
 use super::until::{ORDER_MS_MAX, span};

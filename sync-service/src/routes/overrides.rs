@@ -2,7 +2,7 @@
 
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
-use weir_wire::messages::BAN_MS_MAX;
+use weir_protocol::messages::BAN_MS_MAX;
 
 use super::override_path::OverridePath;
 use super::rules::{JSON, ORDER_BYTES_MAX, judge_query, number};

@@ -11,8 +11,8 @@ use tokio::join;
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::spawn_blocking;
 use url::form_urlencoded;
-use weir_wire::messages::POP_NAME_MAX;
-use weir_wire::sharing::REGION_NAME_MAX;
+use weir_protocol::messages::POP_NAME_MAX;
+use weir_protocol::sharing::REGION_NAME_MAX;
 
 use super::canary::canary;
 use super::{Answered, HttpRequest, HttpResponse, Routes, essence};

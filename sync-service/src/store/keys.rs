@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use weir_budget::budget::BudgetId;
 use weir_budget::text::Hex;
-use weir_wire::calendar::Calendar;
-use weir_wire::refill_policy::RefillPolicy;
+use weir_protocol::calendar::Calendar;
+use weir_protocol::refill_policy::RefillPolicy;
 
 /// Names of a fleet's keys, all of which begin with its prefix.
 #[derive(Clone, Debug)]

@@ -19,8 +19,8 @@ use weir_budget::hot::{HotKey, HotList};
 use weir_budget::id::ByBudget;
 use weir_budget::plan::PlanEntry;
 use weir_budget::pops::PopNote;
-use weir_wire::messages::POPS_MAX;
-use weir_wire::refill_policy::RefillPolicy;
+use weir_protocol::messages::POPS_MAX;
+use weir_protocol::refill_policy::RefillPolicy;
 
 use super::canary;
 use super::overrides::{self as in_store, Current, OverrideChange};
@@ -335,8 +335,8 @@ fn micros(span: Duration) -> u64 {
 mod tests {
     use super::*;
     use weir_budget::budget::{Count, Demand};
-    use weir_wire::quota::{Period, Quota, Rate};
-    use weir_wire::sharing::Sharing;
+    use weir_protocol::quota::{Period, Quota, Rate};
+    use weir_protocol::sharing::Sharing;
 
     async fn charge(store: &MemoryStore, value: u8, admitted: u64) -> u64 {
         let quota = Quota::new(Rate::new(1, Period::Day).unwrap(), 100).unwrap();

@@ -29,7 +29,7 @@ use weir_budget::escrow::{AcquireRequest, AcquireResult};
 use weir_budget::hot::HotKey;
 use weir_budget::plan::PlanEntry;
 use weir_budget::pops::PopNote;
-use weir_wire::refill_policy::RefillPolicy;
+use weir_protocol::refill_policy::RefillPolicy;
 
 use crate::fleet::Seen;
 use overrides::{Current, OverrideChange, StoredOverrides};
@@ -73,7 +73,7 @@ pub trait Store: Send + Sync {
     fn forget<'a>(&'a self, id: &'a BudgetId, refill_policies: &'a [RefillPolicy]) -> StoreFuture<'a, ()>;
 
     /// Records that `pop` is alive and returns the number of live POPs, at least 1. Beyond
-    /// [`weir_wire::messages::POPS_MAX`], those that reported longest ago are dropped first.
+    /// [`weir_protocol::messages::POPS_MAX`], those that reported longest ago are dropped first.
     fn register<'a>(&'a self, pop: &'a str) -> StoreFuture<'a, u32>;
 
     /// Adds a region's hot keys to the list that all regions share, and returns the list (see

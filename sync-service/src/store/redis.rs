@@ -47,8 +47,8 @@ use weir_budget::escrow::{AcquireRequest, AcquireResult};
 use weir_budget::hot::HotKey;
 use weir_budget::plan::PlanEntry;
 use weir_budget::pops::PopNote;
-use weir_wire::messages::POPS_MAX;
-use weir_wire::refill_policy::RefillPolicy;
+use weir_protocol::messages::POPS_MAX;
+use weir_protocol::refill_policy::RefillPolicy;
 
 pub use self::acquire::script as draw_script;
 pub use self::charge::{

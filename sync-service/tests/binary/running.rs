@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use weir_wire::messages::{self, Message as _, Report};
+use weir_protocol::messages::{self, Message as _, Report};
 
 /// Far above what anything takes here; reaching it fails the test.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);

@@ -10,7 +10,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tempfile::TempDir;
-use weir_wire::messages;
+use weir_protocol::messages;
 
 use crate::running::{Running, answer, report, run, try_answer, until};
 

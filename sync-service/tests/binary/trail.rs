@@ -6,9 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use weir_wire::messages::{self, BudgetRule, Key, Message as _, Report};
-use weir_wire::quota::{Period, Quota, Rate};
-use weir_wire::sharing::Sharing;
+use weir_protocol::messages::{self, BudgetRule, Key, Message as _, Report};
+use weir_protocol::quota::{Period, Quota, Rate};
+use weir_protocol::sharing::Sharing;
 
 use crate::running::{DEADLINE, Running, run, until};
 

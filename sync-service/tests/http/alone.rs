@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use weir_protocol::messages::{Allowance, Leased, POPS_MAX, Report};
 use weir_sync::config::{Config, Secret, StoreAddress};
-use weir_wire::messages::{Allowance, Leased, POPS_MAX, Report};
 
 use crate::Server;
 use crate::client::{greeting, one_key, report};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
+use weir_protocol::messages::{Ban, Reply, Report};
 use weir_sync::config::Config;
-use weir_wire::messages::{Ban, Reply, Report};
 
 use crate::Server;
 use crate::client::{greeting, one_key, report};

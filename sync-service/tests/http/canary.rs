@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::time::sleep;
+use weir_protocol::messages::{Report, RunningRules};
 use weir_sync::config::Config;
-use weir_wire::messages::{Report, RunningRules};
 
 use crate::Server;
 use crate::client::{Answer, ask, greeting, report, request};

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use weir_wire::messages::{self, BudgetRule, Key, Message, Replies, Report};
-use weir_wire::quota::{Period, Quota, Rate};
-use weir_wire::sharing::Sharing;
+use weir_protocol::messages::{self, BudgetRule, Key, Message, Replies, Report};
+use weir_protocol::quota::{Period, Quota, Rate};
+use weir_protocol::sharing::Sharing;
 
 /// Far above what any answer takes; reaching it fails the test.
 const DEADLINE: Duration = Duration::from_secs(20);

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use weir_protocol::messages::{AdmitRatio, Allowance, Leased, Message, Reply, Settled};
 use weir_sync::config::{Config, Secret, StoreAddress};
 use weir_sync::secrets::Secrets;
 use weir_sync::server::RunError;
-use weir_wire::messages::{AdmitRatio, Allowance, Leased, Message, Reply, Settled};
 
 use crate::Server;
 use crate::client::{Answer, Client, get, greeting, media_type, one_key, post, report};

@@ -9,13 +9,13 @@ use proptest::strategy::ValueTree as _;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::sleep;
+use weir_protocol::messages::{BudgetRule, Key, Report, RuleCounts, StatusReport};
+use weir_protocol::quota::{Period, Quota, Rate};
+use weir_protocol::sharing::Sharing;
 use weir_sync::audit::observer::Observer;
 use weir_sync::audit::{AuditLog, AuditSettings};
 use weir_sync::config::{AuditFile, Config};
 use weir_sync::metrics::Metrics;
-use weir_wire::messages::{BudgetRule, Key, Report, RuleCounts, StatusReport};
-use weir_wire::quota::{Period, Quota, Rate};
-use weir_wire::sharing::Sharing;
 
 use crate::Server;
 use crate::client::{get, greeting, report};

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
+use weir_protocol::messages::{Report, RunningRules, StatusReport};
 use weir_sync::config::Config;
-use weir_wire::messages::{Report, RunningRules, StatusReport};
 
 use crate::Server;
 use crate::client::{get, greeting, report};

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::time::sleep;
+use weir_protocol::messages::{BudgetRule, Key, Report};
+use weir_protocol::quota::{Period, Quota, Rate};
+use weir_protocol::sharing::Sharing;
 use weir_sync::config::Config;
-use weir_wire::messages::{BudgetRule, Key, Report};
-use weir_wire::quota::{Period, Quota, Rate};
-use weir_wire::sharing::Sharing;
 
 use crate::Server;
 use crate::client::{ask, get, greeting, report, request};

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use weir_protocol::messages::{Report, RunningRules};
 use weir_sync::config::Config;
 use weir_sync::rules::offline::OFFLINE_NUMBER_MIN;
 use weir_sync::store::Store as _;
 use weir_sync::store::overrides::{ORDERS_MAX, OverrideChange, Until};
-use weir_wire::messages::{Report, RunningRules};
 
 use crate::Server;
 use crate::client::{Answer, ask, greeting, report, request};

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::time::{interval, sleep};
+use weir_protocol::messages::{Report, RuleCounts, RunningRules, StatusReport};
 use weir_sync::config::Config;
-use weir_wire::messages::{Report, RuleCounts, RunningRules, StatusReport};
 
 use crate::Server;
 use crate::client::{greeting, report};

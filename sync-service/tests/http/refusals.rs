@@ -1,8 +1,8 @@
 //! What is refused, and how: always a problem that says what was expected, never a panic.
 
 use proptest::prelude::*;
+use weir_protocol::messages::{self, MESSAGE_BYTES_MAX, Message};
 use weir_sync::config::{Config, Secret, TokenSource};
-use weir_wire::messages::{self, MESSAGE_BYTES_MAX, Message};
 
 use crate::client::{Client, ask, get, media_type, one_key, post, report};
 use crate::{Server, impatient};

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::time::sleep;
+use weir_protocol::messages::{Key, Reply, Report};
 use weir_sync::config::{Config, Secret, TokenSource};
-use weir_wire::messages::{Key, Reply, Report};
 
 use crate::Server;
 use crate::client::{Answer, ask, greeting, one_key, report, request};

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use weir_protocol::messages::{Allowance, Reply, Report, RunningRules, Settled};
+use weir_protocol::quota::{Period, Quota, Rate};
+use weir_protocol::sharing::Sharing;
 use weir_sync::config::{Config, Secret, TokenSource};
-use weir_wire::messages::{Allowance, Reply, Report, RunningRules, Settled};
-use weir_wire::quota::{Period, Quota, Rate};
-use weir_wire::sharing::Sharing;
 
 use crate::Server;
 use crate::client::{Answer, ask, get, greeting, one_key, report, request};

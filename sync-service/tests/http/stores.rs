@@ -13,13 +13,13 @@ use weir_budget::budget::{Account, BudgetId};
 use weir_budget::escrow::{AcquireRequest, AcquireResult};
 use weir_budget::hot::HotKey;
 use weir_budget::pops::PopNote;
+use weir_protocol::refill_policy::RefillPolicy;
 use weir_sync::fleet::Seen;
 use weir_sync::store::canary;
 use weir_sync::store::memory::MemoryStore;
 use weir_sync::store::overrides::{Current, OverrideChange, StoredOverrides};
 use weir_sync::store::rules::{NewVersion, Stored, StoredVersion};
 use weir_sync::store::{ChargeBatch, Each, Store, StoreError, StoreFuture};
-use weir_wire::refill_policy::RefillPolicy;
 
 /// A memory store that several servers share. It records its accounts, and can be put out of reach.
 pub(crate) struct Shared {

@@ -361,7 +361,7 @@ async fn a_key_that_is_limited_is_told_once_an_interval_and_one_that_is_not_is_l
     let (folder, config) = with_file();
     let (trail_interval, trail_keys_max) = (Duration::from_millis(300), 1);
     let server = Server::start(Config { trail_interval, trail_keys_max, ..config }).await;
-    let send = async |of: weir_wire::messages::Report| {
+    let send = async |of: weir_protocol::messages::Report| {
         assert_eq!(report(server.address, REPORTER, &of).await.status, 200);
     };
     let with_key = |sequence, admitted, asked, value: &[u8]| {

@@ -15,7 +15,7 @@ use proxy_wasm_host::{Engine, HeaderMap, HeaderMapExt, Limits, Module, VecHeader
 use serde_json::{Value, json};
 use weir_tests::artefact;
 use weir_tests::mock_host::{grant, reply};
-use weir_wire::messages::{Allowance, Leased, Message, Reply, Report, Settled};
+use weir_protocol::messages::{Allowance, Leased, Message, Reply, Report, Settled};
 
 static MODULE: LazyLock<Loaded> = LazyLock::new(|| {
     let (engine, path) = (Engine::new().unwrap(), artefact::filter_wasm());

@@ -5,11 +5,11 @@ use arbitrary::Arbitrary;
 use weir_limiter::key::HashSecret;
 use weir_limiter::limiter::{Limiter, TableIdentity};
 use weir_limiter::table::LocalSlots;
+use weir_protocol::time::Time;
 use weir_rules::Listed;
 use weir_rules::document;
 use weir_rules::matching::{Bits, Condition, Holds};
 use weir_rules::request::{Attribute, Fetched, Request, Values};
-use weir_wire::time::Time;
 
 use crate::grammar::{Asked, NAMES, Rules};
 

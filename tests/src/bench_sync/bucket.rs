@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weir_wire::quota::Quota;
+use weir_protocol::quota::Quota;
 
 /// A bucket, which is full at first.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,7 +29,7 @@ impl Bucket {
 
 #[cfg(test)]
 mod tests {
-    use weir_wire::quota::{Period, Rate};
+    use weir_protocol::quota::{Period, Rate};
 
     use super::*;
 

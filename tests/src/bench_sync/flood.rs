@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use weir_wire::quota::Quota;
+use weir_protocol::quota::Quota;
 
 use super::pop::{Pop, quota};
 use crate::weir_sync::WeirSync;

@@ -7,7 +7,7 @@ use crate::redis::Redis;
 use crate::weir_sync::WeirSync;
 
 /// As many keys as a report may carry.
-const KEYS: u64 = weir_wire::messages::KEYS_MAX as u64;
+const KEYS: u64 = weir_protocol::messages::KEYS_MAX as u64;
 /// Reports before those that are timed.
 const WARM_UP: usize = 20;
 

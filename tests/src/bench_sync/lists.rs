@@ -8,12 +8,12 @@ use weir_budget::ban::{BanState, BannedKey};
 use weir_budget::budget::BudgetId;
 use weir_budget::hot::{HOT_MAX, HotKey};
 use weir_budget::pops::PopNote;
+use weir_protocol::quota::{Period, Quota, Rate};
+use weir_protocol::sharing::Sharing;
 use weir_sync::store::Store as _;
 use weir_sync::store::address::NodeMap;
 use weir_sync::store::dial::LoginFiles;
 use weir_sync::store::redis::{Options, PREFIX, Redis as Store};
-use weir_wire::quota::{Period, Quota, Rate};
-use weir_wire::sharing::Sharing;
 
 use super::stats::{float, thousands};
 use super::{Figures, Plan, cpu, progress};

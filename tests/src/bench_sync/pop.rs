@@ -4,11 +4,11 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use hyper::Method;
-use weir_wire::messages::{
+use weir_protocol::messages::{
     AdmitRatio, Allowance, BudgetRule, CONTENT_TYPE, Key, Message, REPORT_PATH, Reply, Report,
 };
-use weir_wire::quota::{Period, Quota, Rate};
-use weir_wire::sharing::Sharing;
+use weir_protocol::quota::{Period, Quota, Rate};
+use weir_protocol::sharing::Sharing;
 
 use super::bucket::Bucket;
 use crate::client::{Ask, Client};
@@ -179,7 +179,7 @@ mod tests {
     use weir_budget::divide::GrantSettings;
     use weir_budget::hub::{Hub, HubSettings, StoreReplies};
     use weir_budget::plan::PlanEntry;
-    use weir_wire::time::Time;
+    use weir_protocol::time::Time;
 
     use super::*;
 

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use weir_limiter::decide::DecisionKind;
 use weir_limiter::engine::{Engine, HostRules, LocalHost, OpenRequest, RequestDecision, RequestStep};
 use weir_limiter::table::slot::KEYS_PER_SLOT;
+use weir_protocol::time::Time;
 use weir_rules::matching::{PROGRAMS_BYTES_MAX, Pattern};
-use weir_wire::time::Time;
 
 use super::host::Post;
 use super::{Case, Operation};

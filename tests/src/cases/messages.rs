@@ -2,13 +2,13 @@
 
 use std::hint::black_box;
 
-use weir_rules::address::{Prefixes, parse};
-use weir_rules::key::KeyValue;
-use weir_wire::messages::{
+use weir_protocol::messages::{
     AdmitRatio, Allowance, BudgetRule, Grant, Key, Message, Replies, Reply, Report, RunningRules, Settled,
 };
-use weir_wire::quota::Quota;
-use weir_wire::sharing::Sharing;
+use weir_protocol::quota::Quota;
+use weir_protocol::sharing::Sharing;
+use weir_rules::address::{Prefixes, parse};
+use weir_rules::key::KeyValue;
 
 use super::{Case, Operation, address};
 

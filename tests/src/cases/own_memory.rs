@@ -13,8 +13,8 @@ use weir_limiter::table::slot::Slot;
 use weir_limiter::table::{
     ChangeFn, EntryChange, ReadError, SharedSlots, Slots, SlotsHandle, Version, WriteError,
 };
-use weir_wire::messages::{Message as _, Reply};
-use weir_wire::time::Time;
+use weir_protocol::messages::{Message as _, Reply};
+use weir_protocol::time::Time;
 
 use super::decisions::{BEGIN, GENEROUS, SLOTS, configuration, of_two_keys, per_address};
 use super::host::Post;

@@ -7,8 +7,8 @@ use weir_limiter::decide::DecisionKind;
 use weir_limiter::key::HashSecret;
 use weir_limiter::limiter::{Limiter, TableIdentity};
 use weir_limiter::table::slot::KEYS_PER_SLOT;
+use weir_protocol::time::Time;
 use weir_rules::config::PluginConfig;
-use weir_wire::time::Time;
 
 use super::decisions::{Alone, BEGIN, GENEROUS, SLOTS, STEP_NS, configuration, per_address};
 use super::host::{Forgetful, Post};

@@ -1,7 +1,7 @@
 //! A run through every function that a module exports, on a host that may do anything.
 
 use serde_json::{Value, json};
-use weir_wire::messages::{Allowance, Leased, Message, Reply, Report, Settled};
+use weir_protocol::messages::{Allowance, Leased, Message, Reply, Report, Settled};
 
 use crate::mock_host::{Ask, CallAnswer, Decision, Host, Runtime, Trap, Worker, grant, reply};
 

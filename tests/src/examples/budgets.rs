@@ -7,8 +7,8 @@ use weir_budget::divide::GrantSettings;
 use weir_budget::escrow::{AcquireRequest, Escrow, EscrowId};
 use weir_budget::hub::{Hub, HubSettings, StoreReplies};
 use weir_budget::plan::PlanEntry;
-use weir_wire::messages::{Message, Report};
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::messages::{Message, Report};
+use weir_protocol::time::{SECOND_NS, Time};
 
 /// The region's name, and the only name that budgets are charged by.
 const REGION: &str = "eu";

@@ -9,9 +9,9 @@ use weir_limiter::engine::{
     CallResult, Effect, Engine, HostRules, LocalHost, OpenRequest, RequestDecision, RequestStep as Then,
     SyncCall, Unread, UpstreamResponse,
 };
+use weir_protocol::messages::{Message, Report};
+use weir_protocol::time::Time;
 use weir_rules::request::{Attribute, Request};
-use weir_wire::messages::{Message, Report};
-use weir_wire::time::Time;
 
 use super::budgets::Budgets;
 use super::script::{Expected, Line, Requests, Step, Upstream, duration, parse};

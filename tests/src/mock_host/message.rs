@@ -1,7 +1,7 @@
 //! Configurations and weir-sync's answers, as bytes.
 
 use serde_json::Value;
-use weir_wire::messages::{AdmitRatio, Allowance, Grant, Message, Reply, Report, Settled};
+use weir_protocol::messages::{AdmitRatio, Allowance, Grant, Message, Reply, Report, Settled};
 
 /// A grant: `ratio` of 1000, a level in whole tokens, a lease in milliseconds.
 pub fn grant(ratio: u64, level: i64, lease_ms: u32) -> Grant {
@@ -83,7 +83,7 @@ fn delimited(field: u8, bytes: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use weir_wire::messages::VERSION;
+    use weir_protocol::messages::VERSION;
 
     use super::*;
 

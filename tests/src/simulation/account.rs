@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use weir_wire::quota::Quota;
-use weir_wire::sharing::Sharing;
-use weir_wire::time::SECOND_NS;
+use weir_protocol::quota::Quota;
+use weir_protocol::sharing::Sharing;
+use weir_protocol::time::SECOND_NS;
 
 use super::overdrawn::Overdrawn;
 

@@ -2,9 +2,9 @@
 //! its weir-sync and its leases have ended; a region, if it does not reach the store.
 
 use weir_limiter::fleet::connectivity::FALLBACK_NS;
-use weir_wire::quota::Quota;
-use weir_wire::sharing::OnSyncLoss;
-use weir_wire::time::SECOND_NS;
+use weir_protocol::quota::Quota;
+use weir_protocol::sharing::OnSyncLoss;
+use weir_protocol::time::SECOND_NS;
 
 use super::account::{Meter, Tally};
 use super::faults::{Fault, Schedule};

@@ -1,7 +1,7 @@
 //! Penalties in random worlds: which client is banned, where, when and for how long, judged by every request's outcome.
 
 use fastrand::Rng;
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 use super::account::Meter;
 use super::faults::{self, Fault, Schedule};

@@ -2,9 +2,9 @@
 
 use weir_budget::bound;
 use weir_limiter::fleet::connectivity::FALLBACK_NS;
-use weir_wire::quota::Quota;
-use weir_wire::sharing::{OnSyncLoss, Sharing};
-use weir_wire::time::SECOND_NS;
+use weir_protocol::quota::Quota;
+use weir_protocol::sharing::{OnSyncLoss, Sharing};
+use weir_protocol::time::SECOND_NS;
 
 use super::pop::Pop;
 use super::setup::Setup;

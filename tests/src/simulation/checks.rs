@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use weir_budget::budget::Account;
 use weir_budget::divide::GrantSettings;
 use weir_budget::plan::PlanEntry;
-use weir_wire::messages::{AdmitRatio, Allowance, Key, Message, Reply, Report};
+use weir_protocol::messages::{AdmitRatio, Allowance, Key, Message, Reply, Report};
 
 use super::invariants::Label;
 

@@ -3,7 +3,7 @@
 //!
 //! Tests of I8.
 
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 use super::faults::Fault;
 use super::reference::Sample;

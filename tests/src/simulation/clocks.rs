@@ -1,7 +1,7 @@
 //! Clocks that begin anywhere, drift and jump.
 
 use fastrand::Rng;
-use weir_wire::time::Time;
+use weir_protocol::time::Time;
 
 /// The earliest that clocks begin: well above zero, so that they can step back.
 const ORIGIN_NS_MIN: u64 = 1 << 50;

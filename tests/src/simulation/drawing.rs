@@ -7,7 +7,7 @@
 )]
 
 use fastrand::Rng;
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 use super::faults::{Fault, Schedule};
 use super::network::Link;

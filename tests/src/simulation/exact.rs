@@ -1,7 +1,7 @@
 //! What a trial must reach beside what every world must: a figure of the first client, as in the table of scenarios,
 //! that tells whether one mechanism works.
 
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 use super::account::Tally;
 use super::drawing::{AGAIN_AT, SILENCE_NS};

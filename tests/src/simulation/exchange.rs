@@ -10,7 +10,7 @@ use weir_budget::plan::PlanEntry;
 use weir_budget::report_limits::Refusal;
 use weir_budget::store_clock::StoreTime;
 use weir_limiter::engine;
-use weir_wire::messages::{BudgetRule, Message, Report};
+use weir_protocol::messages::{BudgetRule, Message, Report};
 
 use super::checks;
 use super::invariants;

@@ -1,7 +1,7 @@
 //! What goes wrong, and when: written down, or drawn from a seed.
 
 use fastrand::Rng;
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 use super::network::Link;
 use super::setup::Setup;

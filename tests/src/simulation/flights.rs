@@ -1,7 +1,7 @@
 //! Requests in flight that the fleet counts, under loss, crashes and partitions, beside a naive model that sees all
 //! POPs at once.
 
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 use super::reserved::Lasting;
 use super::scenario::{Plan, Size};

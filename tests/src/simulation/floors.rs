@@ -1,6 +1,6 @@
 //! The scenarios of the table in which region 0 has a floor, and the other regions flood.
 
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 use super::scenario::{Plan, Size};
 use super::settings::contended;

@@ -2,8 +2,8 @@
 //! everything at once. A request passes if every rule that counts it has room, and takes from all of them.
 
 use weir_budget::demand::WINDOW_NS;
-use weir_wire::quota::Quota;
-use weir_wire::time::SECOND_NS;
+use weir_protocol::quota::Quota;
+use weir_protocol::time::SECOND_NS;
 
 use super::account::Meter;
 

@@ -2,7 +2,7 @@
 //! with a panic that says how to reproduce it.
 
 use weir_budget::budget::BudgetId;
-use weir_wire::refill_policy::RefillPolicy;
+use weir_protocol::refill_policy::RefillPolicy;
 
 use super::account::Account;
 use super::bound::Fleet;

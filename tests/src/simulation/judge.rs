@@ -5,7 +5,7 @@
 //! what the loop cannot know while news is under way.
 
 use weir_budget::demand::WINDOW_NS;
-use weir_wire::quota::Quota;
+use weir_protocol::quota::Quota;
 
 use super::account::{Account, Tally};
 use super::apart::Who;

@@ -1,10 +1,10 @@
 //! A POP that lies: what it could say so that another POP's client gets nothing.
 
 use weir_budget::report_limits::KnownRule;
+use weir_protocol::messages::{Ban, BudgetRule, KEYS_MAX, Key, Report};
+use weir_protocol::quota::{Period, Quota, Rate};
+use weir_protocol::sharing::Sharing;
 use weir_rules::RuleSet;
-use weir_wire::messages::{Ban, BudgetRule, KEYS_MAX, Key, Report};
-use weir_wire::quota::{Period, Quota, Rate};
-use weir_wire::sharing::Sharing;
 
 /// What the lying POP adds to its reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

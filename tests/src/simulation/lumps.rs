@@ -1,7 +1,7 @@
 //! The scenarios of the table whose requests come in lumps: bursts everywhere before an honest client's
 //! traffic, and requests that cost half of the burst.
 
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 use super::scenario::{Plan, Size};
 use super::setup::{BY_COST, RuleText};

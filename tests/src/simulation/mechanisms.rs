@@ -1,7 +1,7 @@
 //! The scenarios of the table that need one certain mechanism: each fails if that is taken out
 //! (ablations.tsv has the list).
 
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 use super::faults::Fault;
 use super::network::Link;

@@ -1,7 +1,7 @@
 //! Two other ways to limit a fleet, to compare with: plain local limits, and a central limiter.
 
 use fastrand::Rng;
-use weir_wire::quota::Quota;
+use weir_protocol::quota::Quota;
 
 use super::account::Meter;
 use super::reference::SAMPLE_NS;

@@ -1,7 +1,7 @@
 //! The scenarios of the table that need more than traffic: bursts with rests, faults, rule options,
 //! crowds; and their figures.
 
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 use super::faults::{self, Fault};
 use super::many;

@@ -1,6 +1,6 @@
 //! The scenarios of the table in which an operator resets a key, or bans it and lifts the ban.
 
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 use super::account::Tally;
 use super::scenario::{Plan, Size};

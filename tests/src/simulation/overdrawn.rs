@@ -1,7 +1,7 @@
 //! How far a budget is overdrawn while nothing is wrong: what was lent at the begin is paid back, and after that only
 //! what is under way is lent.
 
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 /// The least part of the rate at which an overdraft is paid back.
 const PAID_BACK: f64 = 0.8;

@@ -1,6 +1,6 @@
 //! The scenario of the table in which one POP bans a client, and so every other POP does.
 
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 use super::account::Tally;
 use super::scenario::{Plan, Size};

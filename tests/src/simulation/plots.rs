@@ -1,6 +1,6 @@
 //! The plots of docs/plots: the main scenarios, compared with other ways to limit.
 
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 use super::models;
 use super::more_scenarios as more;

@@ -2,7 +2,7 @@
 //! if nothing had happened, and a changed rule is kept from then on.
 
 use fastrand::Rng;
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 use super::account::Tally;
 use super::faults::{Fault, Schedule};

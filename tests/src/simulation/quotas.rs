@@ -1,6 +1,6 @@
 //! The scenarios of the table that try the quota itself: local bursts, small bursts, nested rules.
 
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 use super::account::Account;
 use super::scenario::{Plan, Size};

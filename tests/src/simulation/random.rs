@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use fastrand::Rng;
 use weir_budget::divide::GrantSettings;
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 use super::exact;
 use super::faults;

@@ -1,6 +1,6 @@
 //! How long it takes from the first token beyond the quota until the fleet keeps to its rate.
 
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 use super::account::Account;
 use super::traffic::{self, Traffic};

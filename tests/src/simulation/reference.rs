@@ -1,11 +1,11 @@
 //! The reference: what was truly offered and admitted for each key under each rule.
 
 use weir_budget::budget::BudgetId;
+use weir_protocol::quota::Quota;
+use weir_protocol::sharing::Sharing;
+use weir_protocol::time::SECOND_NS;
 use weir_rules::cost::Cost;
 use weir_rules::{Rule, RuleSet};
-use weir_wire::quota::Quota;
-use weir_wire::sharing::Sharing;
-use weir_wire::time::SECOND_NS;
 
 use super::account::{Account, Meter, Tally};
 use super::ideal::{At, AtPops, Ideal};

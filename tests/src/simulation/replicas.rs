@@ -1,7 +1,7 @@
 //! The scenarios of the table in which several weir-syncs serve each region, and POPs report to each in turn.
 
 use weir_budget::divide::GrantSettings;
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 use super::scenario::{Plan, Size};
 use super::settings::{contended, far};

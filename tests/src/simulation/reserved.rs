@@ -2,7 +2,7 @@
 //! beside naive models that see all of them at once. Not one may be let through too many, and what is given back
 //! can be used again.
 
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 use super::faults::{self, Fault};
 use super::network::Link;

@@ -1,6 +1,6 @@
 //! The table: traffic that a fleet without faults must limit. Faults are in `more_scenarios.rs`.
 
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 use super::clock_steps;
 use super::lumps;

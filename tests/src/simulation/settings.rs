@@ -1,7 +1,7 @@
 //! The scenarios of the table in other settings than the design's: rates, bursts, round trips.
 
 use weir_budget::divide::GrantSettings;
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 use super::network::Link;
 use super::scenario::{Plan, Size};

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use weir_budget::divide::GrantSettings;
 use weir_budget::report_limits::KnownRule;
 use weir_limiter::table::slot::KEYS_PER_SLOT;
+use weir_protocol::time::SECOND_NS;
 use weir_rules::RuleSet;
 use weir_rules::config::PluginConfig;
-use weir_wire::time::SECOND_NS;
 
 use super::bound::{self, Bound};
 use super::clocks;

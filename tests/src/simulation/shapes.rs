@@ -1,7 +1,7 @@
 //! How clients of random worlds ask.
 
 use fastrand::Rng;
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 use super::traffic::{self, Traffic};
 

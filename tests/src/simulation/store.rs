@@ -14,8 +14,8 @@ use weir_budget::hot::{HotKey, HotList};
 use weir_budget::plan::PlanEntry;
 use weir_budget::pops::PopNote;
 use weir_budget::store_clock::StoreTime;
-use weir_wire::quota::Quota;
-use weir_wire::refill_policy::RefillPolicy;
+use weir_protocol::quota::Quota;
+use weir_protocol::refill_policy::RefillPolicy;
 
 use super::clocks::WallClock;
 use super::ledger::{Charged, Said};

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use weir_budget::divide::{TARGET_NS, TARGET_PART};
-use weir_wire::quota::Quota;
-use weir_wire::time::SECOND_NS;
+use weir_protocol::quota::Quota;
+use weir_protocol::time::SECOND_NS;
 
 use super::account::{Account, Meter, Tally};
 use super::faults::{Fault, Schedule};

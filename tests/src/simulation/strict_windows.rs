@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use fastrand::Rng;
-use weir_wire::refill_policy::LOG_MAX;
-use weir_wire::time::SECOND_NS;
+use weir_protocol::refill_policy::LOG_MAX;
+use weir_protocol::time::SECOND_NS;
 
 use super::calendars;
 use super::faults::Schedule;

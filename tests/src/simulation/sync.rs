@@ -10,8 +10,8 @@ use weir_budget::hot::HotKey;
 use weir_budget::hub::{BanListing, Hub, HubSettings, Look, Pending, ReportResult, StoreReplies, Tick};
 use weir_budget::report_limits::{KnownRule, Refusal};
 use weir_budget::store_clock::{Bounds, StoreClock};
-use weir_wire::messages::{Message, Report};
-use weir_wire::time::SECOND_NS;
+use weir_protocol::messages::{Message, Report};
+use weir_protocol::time::SECOND_NS;
 
 use super::clocks::{Clock, WallClock};
 use super::setup::Setup;

@@ -1,7 +1,7 @@
 //! When requests arrive, at which POP, and from which client.
 
 use fastrand::Rng;
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Faults that are drawn together with what clients ask meanwhile; each trial needs one certain mechanism.
 
 use fastrand::Rng;
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 use super::drawing::{self, AGAIN_AT, Of};
 use super::faults::{Fault, Schedule};

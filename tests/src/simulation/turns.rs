@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use weir_budget::escrow::{AcquireRequest, AcquireResult};
-use weir_wire::refill_policy::RefillPolicy;
-use weir_wire::time::SECOND_NS;
+use weir_protocol::refill_policy::RefillPolicy;
+use weir_protocol::time::SECOND_NS;
 
 use super::network::Link;
 use super::scenario::{Plan, Size};

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use fastrand::Rng;
 use weir_budget::store_clock::Bounds;
-use weir_wire::sharing::OnSyncLoss;
-use weir_wire::time::SECOND_NS;
+use weir_protocol::sharing::OnSyncLoss;
+use weir_protocol::time::SECOND_NS;
 
 use super::apart::{Apart, Own, Who};
 use super::bound::Fleet;

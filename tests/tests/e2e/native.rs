@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use hyper::Method;
 use serde_json::{Value, json};
+use weir_protocol::messages::{Message, Report};
 use weir_tests::client::{Answer, Ask, Client};
 use weir_tests::envoy::{Envoy, Host, Setup};
 use weir_tests::load::{drain, together};
@@ -12,7 +13,6 @@ use weir_tests::operator::Operator;
 use weir_tests::server::Server;
 use weir_tests::wait::until;
 use weir_tests::weir_sync::WeirSync;
-use weir_wire::messages::{Message, Report};
 
 use crate::plugin::{one, rule, rules, with};
 use crate::sync::{honest, synced};

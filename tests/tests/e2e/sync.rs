@@ -8,15 +8,15 @@ use hyper::body::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use weir_protocol::messages::{
+    AdmitRatio, Allowance, CONTENT_TYPE, Grant, Message, REPORT_PATH, Reply, Report, Settled,
+};
 use weir_tests::client::{Ask, Client};
 use weir_tests::envoy::{Envoy, Setup};
 use weir_tests::load::{Run, Tally, drain, open_loop, repeat};
 use weir_tests::server::{Asked, Say, Server};
 use weir_tests::wait::until;
 use weir_tests::weir_sync::{TOKEN, WeirSync};
-use weir_wire::messages::{
-    AdmitRatio, Allowance, CONTENT_TYPE, Grant, Message, REPORT_PATH, Reply, Report, Settled,
-};
 
 use crate::plugin::{one, rule, rules, with};
 

@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use weir_protocol::messages::{CONTENT_TYPE, Message, PushedGrant, Reply, Report, Settled};
+use weir_protocol::quota::{Period, Quota, Rate};
 use weir_rules::address::Prefixes;
 use weir_rules::key::KeyValue;
 use weir_tests::mock_host::{Answer, CallAnswer, Host, Script, Worker, grant, reply};
-use weir_wire::messages::{CONTENT_TYPE, Message, PushedGrant, Reply, Report, Settled};
-use weir_wire::quota::{Period, Quota, Rate};
 
 use crate::harness::{client, exchange, plugin, report, rule, shared, synced};
 

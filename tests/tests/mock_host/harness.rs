@@ -1,8 +1,8 @@
 //! Configurations and addresses that the tests share.
 
 use serde_json::{Value, json};
+use weir_protocol::messages::{Message, Report};
 use weir_tests::mock_host::{Ask, CallAnswer, SharedData, Worker, ZeroCas};
-use weir_wire::messages::{Message, Report};
 
 /// Shared data as Envoy has it.
 pub(crate) fn shared() -> SharedData {

@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 use serde_json::json;
+use weir_protocol::messages::{Allowance, Message, RULES_PATH, Reply, Report, Settled};
 use weir_tests::mock_host::{
     Answer, Ask, Begun, CallAnswer, Host, HttpCall, Script, SharedData, Trap, Waiting, Worker, ZeroCas, grant,
 };
-use weir_wire::messages::{Allowance, Message, RULES_PATH, Reply, Report, Settled};
 
 use crate::harness::{plugin, rule, synced};
 

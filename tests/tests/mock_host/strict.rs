@@ -1,8 +1,8 @@
 //! Strict rules in the real module: a request is held for one exchange, and then decided.
 
 use serde_json::{Value, json};
+use weir_protocol::messages::{Allowance, Leased, Message, Reply, Report, Settled};
 use weir_tests::mock_host::{Answer, Begun, CallAnswer, Host, Script, Waiting, Worker};
-use weir_wire::messages::{Allowance, Leased, Message, Reply, Report, Settled};
 
 use crate::harness::{client, exchange, rule, shared, synced, with};
 

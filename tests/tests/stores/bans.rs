@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use redis::AsyncCommands;
 use weir_budget::ban::{BANS_KEPT_MAX, BanList, BanState, BannedKey, FORGOTTEN_MS};
 use weir_budget::budget::BudgetId;
+use weir_protocol::messages::BAN_MS_MAX;
 use weir_sync::store::Store;
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
-use weir_wire::messages::BAN_MS_MAX;
 
 use crate::equality::Random;
 use crate::{POP_TTL, connected, connected_with, memory, memory_with};

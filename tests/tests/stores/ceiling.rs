@@ -4,12 +4,12 @@ use redis::AsyncCommands;
 use weir_budget::budget::BudgetId;
 use weir_budget::escrow::{AcquireRequest, Claim};
 use weir_budget::plan::PlanEntry;
+use weir_protocol::quota::Period;
+use weir_protocol::refill_policy::RefillPolicy;
 use weir_sync::store::redis::{Options, Redis as RedisStore};
 use weir_sync::store::{ChargeBatch, Store, StoreError};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
-use weir_wire::quota::Period;
-use weir_wire::refill_policy::RefillPolicy;
 
 use crate::refusing::Log;
 use crate::together::scripts;

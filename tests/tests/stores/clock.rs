@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use weir_budget::escrow::{AcquireRequest, Claim};
 use weir_budget::store_clock::MARGIN_US;
+use weir_protocol::quota::Period;
+use weir_protocol::refill_policy::RefillPolicy;
 use weir_sync::store::{ChargeBatch, Store};
 use weir_tests::redis::{Redis, Setup};
 use weir_tests::redis_cluster::Cluster;
 use weir_tests::wait::until;
-use weir_wire::quota::Period;
-use weir_wire::refill_policy::RefillPolicy;
 
 use crate::server::Server;
 use crate::{charge, charge_as, connected, count, entry, id, in_reach, open, quota};

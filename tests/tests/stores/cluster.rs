@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use weir_budget::budget::BudgetId;
 use weir_budget::plan::PlanEntry;
+use weir_protocol::messages::{BudgetRule, Key, Report, Settled};
+use weir_protocol::sharing::Sharing;
 use weir_sync::store::address::NodeMap;
 use weir_sync::store::redis::{Options, Redis as RedisStore, budget_key};
 use weir_sync::store::{ChargeBatch, Store, StoreError};
 use weir_tests::link::Link;
 use weir_tests::redis_cluster::{Cluster, operate};
 use weir_tests::wait::until;
-use weir_wire::messages::{BudgetRule, Key, Report, Settled};
-use weir_wire::sharing::Sharing;
 
 use crate::refusing::Log;
 use crate::server::Server;

@@ -6,12 +6,12 @@ use redis::aio::MultiplexedConnection;
 use weir_budget::budget::{Account, Budget, BudgetId, COUNT_MAX, Charge, Count, DEFICIT_NS_MAX, Demand};
 use weir_budget::plan::PlanEntry;
 use weir_budget::source::MADE_MS_MAX;
+use weir_protocol::quota::{Period, Quota};
+use weir_protocol::sharing::Sharing;
 use weir_sync::store::redis::budget_key;
 use weir_sync::store::{ChargeBatch, Store};
 use weir_tests::kept_budget::{KeptBudget, Number};
 use weir_tests::redis::Redis;
-use weir_wire::quota::{Period, Quota};
-use weir_wire::sharing::Sharing;
 
 use crate::{all, connected, id, memory, quota};
 

@@ -6,13 +6,13 @@ use redis::AsyncCommands;
 use weir_budget::budget::{COUNT_MAX, GRACE_US, KEPT_US_MAX, MEMBERS_MAX, SOURCES_MAX, STEP_KEPT_US};
 use weir_budget::fan_out::SPREAD_KEPT_US;
 use weir_budget::hot::HotKey;
+use weir_protocol::quota::Period;
+use weir_protocol::sharing::Sharing;
 use weir_sync::store::redis::budget_key;
 use weir_sync::store::{Store, StoreError};
 use weir_tests::kept_budget::{KeptBudget, Number};
 use weir_tests::redis::{Redis, Setup};
 use weir_tests::wait::until;
-use weir_wire::quota::Period;
-use weir_wire::sharing::Sharing;
 
 use crate::quota::unix_us;
 use crate::{

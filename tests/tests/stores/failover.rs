@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
+use weir_protocol::messages::{BudgetRule, Key, Reply, Report};
+use weir_protocol::sharing::Sharing;
 use weir_sync::store::Store;
 use weir_sync::store::redis::budget_key;
 use weir_tests::redis_cluster::{Cluster, operate};
 use weir_tests::redis_sentinels::Sentinels;
 use weir_tests::wait::until;
-use weir_wire::messages::{BudgetRule, Key, Reply, Report};
-use weir_wire::sharing::Sharing;
 
 use crate::server::Server;
 use crate::{charge, entry, id, in_reach, open, slow};

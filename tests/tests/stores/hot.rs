@@ -2,10 +2,10 @@
 
 use redis::AsyncCommands;
 use weir_budget::hot::{HOT_MAX, HotKey};
+use weir_protocol::sharing::Sharing;
 use weir_sync::store::Store;
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
-use weir_wire::sharing::Sharing;
 
 use crate::equality::Random;
 use crate::{connected, id, slow};

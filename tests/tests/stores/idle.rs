@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use tokio::time::sleep;
+use weir_protocol::messages::{BudgetRule, Key, Report};
+use weir_protocol::quota::{Period, Quota, Rate};
+use weir_protocol::sharing::Sharing;
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
-use weir_wire::messages::{BudgetRule, Key, Report};
-use weir_wire::quota::{Period, Quota, Rate};
-use weir_wire::sharing::Sharing;
 
 use crate::server::Server;
 

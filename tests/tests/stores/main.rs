@@ -36,6 +36,8 @@ use std::time::Duration;
 
 use weir_budget::budget::{Account, BudgetId, Count, Demand};
 use weir_budget::plan::PlanEntry;
+use weir_protocol::quota::{Period, Quota, Rate};
+use weir_protocol::sharing::Sharing;
 use weir_sync::store::address::NodeMap;
 use weir_sync::store::dial::LoginFiles;
 use weir_sync::store::memory::MemoryStore;
@@ -43,8 +45,6 @@ use weir_sync::store::redis::{Options, PREFIX, Redis as RedisStore};
 use weir_sync::store::{ChargeBatch, Store, StoreError};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
-use weir_wire::quota::{Period, Quota, Rate};
-use weir_wire::sharing::Sharing;
 
 /// How long a POP counts as alive in these tests: long enough for the slowest machine to say two
 /// things within it.

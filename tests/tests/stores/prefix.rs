@@ -4,13 +4,13 @@ use redis::AsyncCommands as _;
 use weir_budget::ban::{BanState, BannedKey};
 use weir_budget::hot::HotKey;
 use weir_budget::pops::PopNote;
+use weir_protocol::sharing::Sharing;
 use weir_sync::store::Store;
 use weir_sync::store::overrides::{OverrideChange, Until};
 use weir_sync::store::redis::{Options, Redis as RedisStore};
 use weir_sync::store::rules::{NewVersion, Stored};
 use weir_tests::redis::{Redis, acl};
 use weir_tests::redis_cluster::Cluster;
-use weir_wire::sharing::Sharing;
 
 use crate::refusing::with_a_user;
 use crate::strict::{acquire, claim};

@@ -4,13 +4,13 @@ use std::time::SystemTime;
 
 use redis::AsyncCommands;
 use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, NO_LEASE};
+use weir_protocol::calendar::{Calendar, DAY_US};
+use weir_protocol::quota::{Period, Quota};
+use weir_protocol::refill_policy::RefillPolicy;
 use weir_sync::store::Store;
 use weir_sync::store::redis::escrow_key;
 use weir_tests::redis::{Redis, Setup};
 use weir_tests::wait::until;
-use weir_wire::calendar::{Calendar, DAY_US};
-use weir_wire::quota::{Period, Quota};
-use weir_wire::refill_policy::RefillPolicy;
 
 use crate::{POP_TTL, all, connected, connected_with, id, memory_with, quota};
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use weir_budget::escrow::AcquireResult;
+use weir_protocol::refill_policy::RefillPolicy;
 use weir_sync::store::redis::{Options, Redis as RedisStore, escrow_key};
 use weir_sync::store::{Store, StoreError};
 use weir_tests::link::Link;
@@ -12,7 +13,6 @@ use weir_tests::redis::{Redis, Setup};
 use weir_tests::redis_cluster::Cluster;
 use weir_tests::redis_sentinels::Sentinels;
 use weir_tests::wait::until;
-use weir_wire::refill_policy::RefillPolicy;
 
 use crate::refusing::Log;
 use crate::server::Server;

@@ -7,11 +7,11 @@ use std::time::Duration;
 use hyper::Method;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use weir_protocol::messages::{self, Message, Reply, Report};
 use weir_sync::config::{Config, Secret, StoreAddress};
 use weir_sync::secrets::Secrets;
 use weir_tests::client::{Answer, Ask, Client};
 use weir_tests::wait::until;
-use weir_wire::messages::{self, Message, Reply, Report};
 
 /// A weir-sync. Dropping it stops it.
 pub(crate) struct Server {

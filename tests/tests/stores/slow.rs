@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
+use weir_protocol::messages::{BudgetRule, Key, Reply, Report};
+use weir_protocol::sharing::Sharing;
 use weir_sync::store::{ChargeBatch, Store};
 use weir_tests::link::Link;
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
-use weir_wire::messages::{BudgetRule, Key, Reply, Report};
-use weir_wire::sharing::Sharing;
 
 use crate::server::Server;
 use crate::{TIMEOUT, assert_hardly_any_waited, charge, count, entry, in_reach, open, slow};

@@ -3,13 +3,13 @@
 use redis::AsyncCommands;
 use weir_budget::budget::BudgetId;
 use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, ENDED_KEPT_US, HOLDERS_MAX, NO_LEASE};
+use weir_protocol::messages::Leased;
+use weir_protocol::quota::{Period, Quota};
+use weir_protocol::refill_policy::RefillPolicy;
 use weir_sync::store::redis::escrow_key;
 use weir_sync::store::{Store, StoreError};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
-use weir_wire::messages::Leased;
-use weir_wire::quota::{Period, Quota};
-use weir_wire::refill_policy::RefillPolicy;
 
 use crate::{POP_TTL, all, charge, connected, connected_with, count, entry, id, memory_with, quota, slow};
 

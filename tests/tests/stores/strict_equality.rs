@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use redis::AsyncCommands;
 use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, ClaimKind, ENDED_KEPT_US, Escrow, EscrowId};
+use weir_protocol::calendar::{Calendar, Window};
+use weir_protocol::messages::Leased;
+use weir_protocol::quota::{Period, Quota};
+use weir_protocol::refill_policy::RefillPolicy;
 use weir_sync::store::Store;
 use weir_sync::store::redis::escrow_key;
 use weir_tests::redis::Redis;
-use weir_wire::calendar::{Calendar, Window};
-use weir_wire::messages::Leased;
-use weir_wire::quota::{Period, Quota};
-use weir_wire::refill_policy::RefillPolicy;
 
 use crate::equality::Random;
 use crate::quota::unix_us;

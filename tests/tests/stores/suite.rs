@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use weir_budget::budget::{BudgetId, Demand, SOURCES_KEPT, SOURCES_MAX};
 use weir_budget::hot::{HOT_MAX, HotKey};
+use weir_protocol::messages::POPS_MAX;
+use weir_protocol::quota::Period;
+use weir_protocol::refill_policy::RefillPolicy;
+use weir_protocol::sharing::{Floor, Sharing};
 use weir_sync::store::{ChargeBatch, Store};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
-use weir_wire::messages::POPS_MAX;
-use weir_wire::quota::Period;
-use weir_wire::refill_policy::RefillPolicy;
-use weir_wire::sharing::{Floor, Sharing};
 
 use crate::{POP_TTL, all, charge, charge_as, connected_with, count, entry, memory_with, quota, slow};
 

@@ -7,10 +7,10 @@ use redis::AsyncCommands as _;
 use redis::aio::MultiplexedConnection;
 use weir_budget::budget::{Account, Budget, Charge, Demand, GRACE_US};
 use weir_budget::plan::PlanEntry;
+use weir_protocol::quota::Period;
 use weir_sync::store::redis::budget_key;
 use weir_sync::store::{ChargeBatch, Store};
 use weir_tests::redis::Redis;
-use weir_wire::quota::Period;
 
 use crate::{connected, count, entry, id, quota};
 

@@ -11,11 +11,11 @@ use redis::{AsyncCommands as _, FromRedisValue, RedisError, Script, ScriptInvoca
 use weir_budget::budget::{Account, Budget, COUNT_MAX, Charge, Count, Demand};
 use weir_budget::escrow::{AcquireRequest, Claim, Escrow};
 use weir_budget::store_clock::{Bounds, Jump};
+use weir_protocol::calendar::Calendar;
+use weir_protocol::quota::{Period, Quota};
+use weir_protocol::refill_policy::RefillPolicy;
 use weir_sync::store::redis::{Arguments, Charging, charge_accounts, charge_script, draw_script};
 use weir_tests::redis::Redis;
-use weir_wire::calendar::Calendar;
-use weir_wire::quota::{Period, Quota};
-use weir_wire::refill_policy::RefillPolicy;
 
 use crate::equality::Random;
 use crate::quota::unix_us;

@@ -5,8 +5,8 @@
 //! rule whether it holds information (a full bucket does not), refills without a write, and holds debt
 //! without a sign.
 
-use weir_wire::quota::Quota;
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::quota::Quota;
+use weir_protocol::time::{SECOND_NS, Time};
 
 /// A token bucket: the time at which it is full again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -188,7 +188,7 @@ const DEBT_BURSTS: u64 = 512;
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use weir_wire::quota::{Period, Rate};
+    use weir_protocol::quota::{Period, Rate};
 
     const T0: Time = Time::from_nanos(1_000_000_000_000);
 

@@ -7,8 +7,8 @@
 //!
 //! Tests of I4.
 
-use weir_wire::quota::Quota;
-use weir_wire::time::Time;
+use weir_protocol::quota::Quota;
+use weir_protocol::time::Time;
 
 /// Units of a share per token.
 const PARTS: u32 = 4_096;
@@ -125,13 +125,13 @@ fn ticks(now: Time) -> u32 {
 }
 
 // The largest burst fits.
-const _: () = assert!(weir_wire::quota::TOKENS_MAX < u32::MAX / PARTS);
+const _: () = assert!(weir_protocol::quota::TOKENS_MAX < u32::MAX / PARTS);
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_wire::quota::{Period, Rate};
-    use weir_wire::time::SECOND_NS;
+    use weir_protocol::quota::{Period, Rate};
+    use weir_protocol::time::SECOND_NS;
 
     const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
 

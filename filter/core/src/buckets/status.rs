@@ -1,8 +1,8 @@
 //! A client's quota status under a rule.
 
 use crate::buckets::Bucket;
-use weir_wire::quota::Quota;
-use weir_wire::time::Time;
+use weir_protocol::quota::Quota;
+use weir_protocol::time::Time;
 
 /// A client's quota status under a rule, after the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl BucketStatus {
 mod tests {
     use super::*;
     use crate::buckets::TakeResult;
-    use weir_wire::quota::{Period, Rate};
+    use weir_protocol::quota::{Period, Rate};
 
     #[test]
     fn the_next_token_is_told_to_the_nanosecond() {

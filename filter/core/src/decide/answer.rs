@@ -13,8 +13,8 @@ use crate::limiter::Limiter;
 use crate::local::Denial;
 use crate::table::slot::Slot;
 use crate::table::{LoadedSlot, Slots};
+use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::algorithm::Algorithm;
-use weir_wire::time::{SECOND_NS, Time};
 
 /// Wait for clients that are refused because the POP is offline, in nanoseconds.
 const DENIED_WAIT_NS: u64 = SECOND_NS;

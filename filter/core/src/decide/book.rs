@@ -15,10 +15,10 @@ use crate::fleet::Consume;
 use crate::limiter::Limiter;
 use crate::table::slot::Entry;
 use crate::table::{Slots, Updated};
+use weir_protocol::refill_policy::RefillPolicy;
+use weir_protocol::time::Time;
 use weir_rules::algorithm::Algorithm;
 use weir_rules::request::Request;
-use weir_wire::refill_policy::RefillPolicy;
-use weir_wire::time::Time;
 
 /// The kind of a booking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

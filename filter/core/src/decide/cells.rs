@@ -7,8 +7,8 @@ use super::terms::RuleTerms;
 use crate::buckets::algorithm::{self, Admission, CELLS_MAX, Cell, NEVER_NS};
 use crate::limiter::Limiter;
 use crate::table::slot::{Cold, Entry, Slot, Tag};
+use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::algorithm::Algorithm;
-use weir_wire::time::{SECOND_NS, Time};
 
 /// Wait for a client whose cells find no room, in nanoseconds.
 const ROOM_WAIT_NS: u64 = SECOND_NS;

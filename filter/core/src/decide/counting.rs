@@ -7,8 +7,8 @@ use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
 use crate::table::slot::{Entry, Slot, Watched};
 use crate::table::{NamedKey, Slots};
+use weir_protocol::time::Time;
 use weir_rules::Rule;
-use weir_wire::time::Time;
 
 impl Limiter {
     /// Counts the request on the watch list, once, if its key is watched.

@@ -8,7 +8,7 @@ use crate::RuleIndex;
 use crate::buckets::BucketStatus;
 #[cfg(feature = "takes")]
 use crate::fleet::Consume;
-use weir_wire::messages::Report;
+use weir_protocol::messages::Report;
 
 /// The kind of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

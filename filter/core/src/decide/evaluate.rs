@@ -9,11 +9,11 @@ use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
 use crate::table::LoadedSlot;
 use crate::table::slot::{Cold, Entry, Placement, Slot, Unheard, Watched};
+use weir_protocol::messages::AdmitRatio;
+use weir_protocol::sharing::OnSyncLoss;
+use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::algorithm::Algorithm;
 use weir_rules::cost::Cost;
-use weir_wire::messages::AdmitRatio;
-use weir_wire::sharing::OnSyncLoss;
-use weir_wire::time::{SECOND_NS, Time};
 
 /// Wait added for a key that its admit ratio refuses, in nanoseconds: until its demand has left the measuring
 /// window (0.5 s) and the next grant has arrived (0.25 s).

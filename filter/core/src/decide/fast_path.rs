@@ -24,8 +24,8 @@ use crate::limiter::Limiter;
 use crate::local::{Denial, WatchList};
 use crate::table::slot::{Cold, Entry, Unheard, Watched};
 use crate::table::{EntryChange, Slots};
+use weir_protocol::time::Time;
 use weir_rules::request::Request;
-use weir_wire::time::Time;
 
 impl PlainRule {
     /// The entry after a request; none if the general path must decide. `parts` is the fleet's rate divisor

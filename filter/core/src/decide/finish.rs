@@ -13,9 +13,9 @@ use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
 use crate::table::slot::{Cold, Entry, Slot, Unheard};
 use crate::table::{EntryPlace, LoadedSlot, NamedKey, Slots, Updated};
+use weir_protocol::quota::Quota;
+use weir_protocol::time::Time;
 use weir_rules::algorithm::Algorithm;
-use weir_wire::quota::Quota;
-use weir_wire::time::Time;
 
 impl Limiter {
     /// Records the action for the end of the request of `hit`, which fits. Its slot is among `written`.

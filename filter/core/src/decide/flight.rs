@@ -13,8 +13,8 @@ use crate::buckets::BucketStatus;
 use crate::buckets::algorithm::concurrency::{self, RETRY_NS};
 use crate::limiter::Limiter;
 use crate::table::slot::{Entry, Placement, Slot, Tag};
+use weir_protocol::time::Time;
 use weir_rules::algorithm::{Algorithm, Concurrency, LeakyBucket};
-use weir_wire::time::Time;
 
 /// Tag of the cell that counts the requests in flight of the key `tag`.
 pub(crate) const fn cell_of(tag: Tag) -> Tag {

@@ -10,7 +10,7 @@ use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
 use crate::table::slot::{Slot, Watched};
 use crate::table::{LoadedSlot, Slots, WriteError};
-use weir_wire::time::Time;
+use weir_protocol::time::Time;
 
 impl Limiter {
     /// Gives back the tokens of the last decision, if a rule counted the request and it was let through. No

@@ -7,11 +7,11 @@ use crate::RuleIndex;
 use crate::buckets::BucketStatus;
 use crate::counters::CountedEvent;
 use crate::limiter::{AcquireState, Limiter};
+use weir_protocol::time::Time;
 use weir_rules::Listed;
 use weir_rules::key::{Missing, MissingPart};
 use weir_rules::mode::Mode;
 use weir_rules::request::{Fetched, Request};
-use weir_wire::time::Time;
 
 /// The next step for a request once its rules are known.
 pub(crate) enum MatchResult {

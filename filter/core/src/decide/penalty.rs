@@ -10,8 +10,8 @@ use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
 use crate::table::slot::{Cold, Entry, Slot, Tag};
 use crate::table::{Slots, Updated};
+use weir_protocol::time::Time;
 use weir_rules::penalty::Penalty;
-use weir_wire::time::Time;
 
 /// Number of the cell, beside a key's own, that counts limited requests. Lower numbers are a log's cells.
 const STRIKES: u8 = 8;

@@ -15,14 +15,14 @@ use crate::buckets::{Portion, missing_ns};
 use crate::key::{HashSecret, KeyHash, SHORT_BYTES_MAX};
 use crate::table::slot::Tag;
 use crate::table::{CHANGED_MAX, EntryChange};
+use weir_protocol::quota::Quota;
+use weir_protocol::sharing::OnSyncLoss;
 use weir_rules::RuleSet;
 use weir_rules::address::{self, Prefixes};
 use weir_rules::algorithm::Algorithm;
 use weir_rules::cost::Cost;
 use weir_rules::fleet_secret::FleetSecret;
 use weir_rules::request::{Attribute, Fetched, Request, Values};
-use weir_wire::quota::Quota;
-use weir_wire::sharing::OnSyncLoss;
 
 /// A plain rule set, with state of the last request.
 pub(crate) struct Plain {

@@ -16,8 +16,8 @@ use crate::buckets::algorithm::{Admitted, Cell, Receipt, reserved};
 use crate::limiter::Limiter;
 use crate::table::LoadedSlot;
 use crate::table::slot::{Entry, Slot, Tag, Watched};
-use weir_wire::quota::Quota;
-use weir_wire::time::Time;
+use weir_protocol::quota::Quota;
+use weir_protocol::time::Time;
 
 impl Limiter {
     /// Judges a hit on a bucket of which requests may have reserved tokens. Reserves what the hit takes, if

@@ -4,7 +4,7 @@ use super::hit::Scratch;
 use super::hit_result::HitDecision;
 use crate::limiter::Limiter;
 use crate::table::Slots;
-use weir_wire::time::Time;
+use weir_protocol::time::Time;
 
 impl Limiter {
     /// Judges an allowed request by the rules in shadow. The result changes neither the decision nor the

@@ -6,9 +6,9 @@ use super::terms::RuleTerms;
 use crate::buckets::{Bucket, BucketStatus};
 use crate::limiter::{AcquireState, Limiter};
 use crate::table::slot::{BAR_STEP_NS, Entry, Placement, Slot};
+use weir_protocol::sharing::OnSyncLoss;
+use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::algorithm::Algorithm;
-use weir_wire::sharing::OnSyncLoss;
-use weir_wire::time::{SECOND_NS, Time};
 
 /// Longest wait, in nanoseconds, for a client whose key got no tokens from weir-sync and no time for the
 /// next. The wait is the refill time of its tokens, up to this.

@@ -16,8 +16,8 @@ use crate::fleet::connectivity::Connectivity;
 use crate::limiter::{AcquireState, ConnectivityReading, Limiter};
 use crate::table::slot::Slot;
 use crate::table::{LoadedSlot, Slots, WriteError};
+use weir_protocol::time::Time;
 use weir_rules::request::Request;
-use weir_wire::time::Time;
 
 /// Most retries of a write that conflicts with another worker's. Each retry means that another request was
 /// decided, and slots that threads share favour a writer that keeps losing. So only an extremely contended

@@ -8,14 +8,14 @@ use super::keys::{KeyCache, KeyId};
 use crate::buckets::Bucket;
 use crate::key::HashSecret;
 use crate::table::slot::{Placement, Slot, Tag, Unheard};
+use weir_protocol::quota::Quota;
+use weir_protocol::refill_policy::RefillPolicy;
+use weir_protocol::sharing::OnSyncLoss;
+use weir_protocol::time::Time;
 use weir_rules::algorithm::{Algorithm, Concurrency};
 use weir_rules::cost::Cost;
 use weir_rules::mode::{Enforcement, Mode};
 use weir_rules::{Rule, RuleSet};
-use weir_wire::quota::Quota;
-use weir_wire::refill_policy::RefillPolicy;
-use weir_wire::sharing::OnSyncLoss;
-use weir_wire::time::Time;
 
 /// A rule before its quota changed.
 pub(crate) struct Before {

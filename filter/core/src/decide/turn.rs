@@ -10,7 +10,7 @@ use crate::RuleIndex;
 use crate::buckets::algorithm::{Admitted, Receipt};
 use crate::buckets::{Bucket, BucketStatus};
 use crate::limiter::{AcquireState, Limiter};
-use weir_wire::time::Time;
+use weir_protocol::time::Time;
 
 impl Limiter {
     /// True if each request under this rule acquires its own turn.

@@ -10,8 +10,8 @@ use super::state::Engine;
 use crate::RuleIndex;
 use crate::decide::{Booking, EndAction, EndActionKind};
 use crate::fleet::Consume;
+use weir_protocol::time::Time;
 use weir_rules::request::Request;
-use weir_wire::time::Time;
 
 impl Engine {
     /// Sets whether the next requests have happened already. Their refusals do not count for a penalty; a

@@ -8,8 +8,8 @@ use alloc::vec::Vec;
 
 use super::effect::{CallResult, SyncCall, Unread};
 use super::state::ANSWER_BYTES_MAX;
+use weir_protocol::messages::CONTENT_TYPE;
 use weir_rules::config::SyncConfig;
-use weir_wire::messages::CONTENT_TYPE;
 
 /// The cluster and the credentials for calls to weir-sync.
 pub struct Caller {

@@ -8,7 +8,7 @@
 
 use super::host::Host;
 use super::shared::SharedValue;
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::time::{SECOND_NS, Time};
 
 /// Smallest offset that counts as a step, in nanoseconds.
 const STEP_NS_MIN: u64 = 2 * SECOND_NS;

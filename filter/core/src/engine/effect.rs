@@ -10,8 +10,8 @@ use super::host::Host;
 use crate::counters::Counters;
 #[cfg(feature = "takes")]
 use crate::fleet::Consume;
-use weir_wire::messages::RunningRules;
-use weir_wire::time::Time;
+use weir_protocol::messages::RunningRules;
+use weir_protocol::time::Time;
 
 /// The next action for a request, and a note for access logs.
 pub struct RequestDecision<'a> {
@@ -69,7 +69,7 @@ pub struct SyncCall {
     pub number: u64,
     /// The path, with its query.
     pub path: String,
-    /// The body, a report ([`weir_wire::messages::CONTENT_TYPE`]).
+    /// The body, a report ([`weir_protocol::messages::CONTENT_TYPE`]).
     pub body: Vec<u8>,
     /// Time-out of the call, in milliseconds.
     pub timeout_ms: u32,

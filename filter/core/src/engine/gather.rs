@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use super::state::Engine;
 use crate::table::slot::Tag;
-use weir_wire::time::Time;
+use weir_protocol::time::Time;
 
 impl Engine {
     /// Makes this the reporter.

@@ -3,7 +3,7 @@
 use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
 
-use weir_wire::time::Time;
+use weir_protocol::time::Time;
 
 /// Most requests of one worker that are held at once. Any beyond go on without waiting, or are refused if the
 /// turn is from the fleet's queue.

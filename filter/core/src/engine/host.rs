@@ -9,8 +9,8 @@ use super::shared::SharedState;
 use crate::decide::Decision;
 use crate::response::Header;
 use crate::table::Slots;
+use weir_protocol::messages::{COUNTED_MAX, RuleCounts};
 use weir_rules::RuleSet;
-use weir_wire::messages::{COUNTED_MAX, RuleCounts};
 
 /// The program that an engine runs in.
 pub trait Host: Slots + SharedState {

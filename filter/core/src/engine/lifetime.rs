@@ -15,10 +15,10 @@ use super::state::{Engine, Pace, PushedRules, texts};
 use crate::key::name_hash;
 use crate::limiter::{Limiter, Reporter};
 use crate::table::slot::slots_for;
+use weir_protocol::messages::POP_NAME_MAX;
+use weir_protocol::time::Time;
 use weir_rules::Rule;
 use weir_rules::config::{PluginConfig, SyncConfig};
-use weir_wire::messages::POP_NAME_MAX;
-use weir_wire::time::Time;
 
 /// Tick of a POP without weir-sync, in milliseconds; it only flushes counters.
 const TICK_MS: u32 = 1_000;

@@ -15,7 +15,7 @@
 //! ```
 //! use weir_limiter::engine::{Engine, HostRules, LocalHost, OpenRequest, RequestStep};
 //! use weir_rules::request::{Attribute, Request};
-//! use weir_wire::time::Time;
+//! use weir_protocol::time::Time;
 //!
 //! /// A request with the one attribute that the rules below need.
 //! struct Get(&'static str);

@@ -17,9 +17,9 @@ use super::reports::too_large;
 use super::shared::RulesMessage;
 use super::state::{ANSWER_BYTES_MAX, Engine, texts};
 use crate::counters::Counters;
+use weir_protocol::messages::{REFUSAL_MAX, RULES_PATH, RunningRules};
 use weir_rules::RuleSet;
 use weir_rules::document;
-use weir_wire::messages::{REFUSAL_MAX, RULES_PATH, RunningRules};
 
 /// Longest time-out of the fetch of a rule set, in milliseconds.
 const FETCH_TIMEOUT_MS_MAX: u32 = 5_000;

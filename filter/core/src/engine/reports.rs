@@ -11,8 +11,8 @@ use super::state::Engine;
 use crate::fleet::CallPurpose;
 use crate::fleet::connectivity::{Connectivity, ConnectivityState};
 use crate::limiter::Limiter;
-use weir_wire::messages::{MESSAGE_BYTES_MAX, Message, REPORT_PATH, StatusReport};
-use weir_wire::time::Time;
+use weir_protocol::messages::{MESSAGE_BYTES_MAX, Message, REPORT_PATH, StatusReport};
+use weir_protocol::time::Time;
 
 /// Shortest interval of a POP's status reports, in milliseconds.
 const STATUS_MS: u32 = 1_000;

@@ -17,11 +17,11 @@ use crate::decide::{Decision, EndAction, EndActionKind, LimitReason, QuotaStatus
 use crate::fleet::{Consume, ConsumeReply};
 use crate::limiter::AcquireState;
 use crate::response::{HeaderLine, STATED};
+use weir_protocol::messages::{Message, Report};
+use weir_protocol::time::Time;
 use weir_rules::Rule;
 use weir_rules::after::After;
 use weir_rules::request::Request;
-use weir_wire::messages::{Message, Report};
-use weir_wire::time::Time;
 
 /// The header that names the rules in shadow that would have refused a request.
 const SHADOW: &str = "x-weir-shadow";

@@ -7,10 +7,10 @@ use alloc::vec::Vec;
 
 use crate::limiter::TableIdentity;
 use crate::table::{ReadError, Version, WriteError};
+use weir_protocol::messages::REFUSAL_MAX;
+use weir_protocol::time::Time;
 use weir_rules::RuleSet;
 use weir_rules::document::DOCUMENT_BYTES_MAX;
-use weir_wire::messages::REFUSAL_MAX;
-use weir_wire::time::Time;
 
 /// Most attempts of an ending worker to store its handover, if others keep writing first.
 const LEAVES_MAX: u32 = 8;

@@ -11,12 +11,12 @@ use super::shared::RulesMessage;
 use crate::counters::Counters;
 use crate::fleet::connectivity::Connectivity as LadderStep;
 use crate::limiter::Limiter;
+use weir_protocol::messages::RunningRules;
+use weir_protocol::time::Time;
 use weir_rules::RuleSet;
 use weir_rules::config::SyncConfig;
 use weir_rules::document::DOCUMENT_BYTES_MAX;
 use weir_rules::reading::ConfigError;
-use weir_wire::messages::RunningRules;
-use weir_wire::time::Time;
 
 /// Most bytes of a reply that a host must read.
 pub const ANSWER_BYTES_MAX: usize = DOCUMENT_BYTES_MAX;

@@ -14,9 +14,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::*;
+use weir_protocol::messages::{Allowance, Message, REPORT_PATH, Reply, Report, Settled};
+use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::request::{Attribute, Request};
-use weir_wire::messages::{Allowance, Message, REPORT_PATH, Reply, Report, Settled};
-use weir_wire::time::{SECOND_NS, Time};
 
 const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
 const INTERVAL_NS: u64 = SECOND_NS / 4;

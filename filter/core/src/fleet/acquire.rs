@@ -22,9 +22,9 @@ use crate::decide::{Decision, Hit, HitDecision};
 use crate::limiter::{AcquireState, Limiter};
 use crate::table::slot::{Cold, Entry, Slot, Unheard, Watched};
 use crate::table::{LoadedSlot, Slots, Updated};
+use weir_protocol::messages::{Message, Reply, Report, Settled, WireError};
+use weir_protocol::time::Time;
 use weir_rules::request::Request;
-use weir_wire::messages::{Message, Reply, Report, Settled, WireError};
-use weir_wire::time::Time;
 
 impl Limiter {
     /// The report for a request that must acquire tokens. None if weir-sync cannot be asked.

@@ -3,8 +3,8 @@
 use super::report_builder::ReportedKey;
 use crate::RuleIndex;
 use crate::table::slot::Tag;
+use weir_protocol::time::Time;
 use weir_rules::key::KeyValue;
-use weir_wire::time::Time;
 
 /// Tokens that a call acquired for the next decision of its request, and for nothing else.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::report_builder::ReportedKey;
-use weir_wire::time::Time;
+use weir_protocol::time::Time;
 
 /// Most reports of a worker under way at once; the next waits until one ends.
 pub const REPORTS_MAX: usize = 4;

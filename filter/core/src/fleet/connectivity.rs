@@ -1,7 +1,7 @@
 //! A POP's connectivity with weir-sync, in three steps. It goes down step by step without replies, and back
 //! up at the first one.
 
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::time::{SECOND_NS, Time};
 
 /// Time without a reply after which connectivity is stale, in nanoseconds.
 pub const STALE_NS: u64 = 3 * SECOND_NS / 2;

@@ -20,11 +20,11 @@ use crate::decide::{Decision, Hit, HitDecision, HitResult, RuleTerms, Scratch};
 use crate::limiter::{AcquireState, Limiter};
 use crate::table::Slots;
 use crate::table::slot::{Cold, Entry, Placement, Slot, Tag, Watched};
+use weir_protocol::quota::Quota;
+use weir_protocol::refill_policy::RefillPolicy;
+use weir_protocol::sharing::OnSyncLoss;
+use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::request::Request;
-use weir_wire::quota::Quota;
-use weir_wire::refill_policy::RefillPolicy;
-use weir_wire::sharing::OnSyncLoss;
-use weir_wire::time::{SECOND_NS, Time};
 
 /// A key consumes while its budget has less than one part in this many left, because others need the rest.
 const LOW_PART: u32 = 4;

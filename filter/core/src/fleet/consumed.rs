@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use super::wish::{AHEAD_MIN, INTERVAL_NS};
 use crate::RuleIndex;
 use crate::table::slot::Tag;
+use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::key::KeyValue;
-use weir_wire::time::{SECOND_NS, Time};
 
 /// Number of keys for which recent use is remembered.
 const KEYS: usize = 4_096;

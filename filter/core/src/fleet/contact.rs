@@ -3,7 +3,7 @@
 use super::calls::CallPurpose;
 use crate::fleet::connectivity::ConnectivityState;
 use crate::limiter::Limiter;
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::time::{SECOND_NS, Time};
 
 /// A failure this long after the call's time-out does not count against weir-sync, in nanoseconds: this POP
 /// stood still.

@@ -7,9 +7,9 @@ use super::versions::Versions;
 use crate::RuleIndex;
 use crate::fleet::connectivity::{ConnectivityState, FALLBACK_NS};
 use crate::limiter::Reporter;
+use weir_protocol::messages::{self, BANS_MAX, Ban, POPS_MAX, Replies, Report, WORKERS_MAX};
+use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::key::KeyValue;
-use weir_wire::messages::{self, BANS_MAX, Ban, POPS_MAX, Replies, Report, WORKERS_MAX};
-use weir_wire::time::{SECOND_NS, Time};
 
 /// Most bytes of keys that a POP's workers report per second, and at once. The rest is reported later.
 const REPORT_BYTES_PER_S: u64 = 40_000;

@@ -16,7 +16,7 @@ use super::exchange::SyncState;
 use crate::RuleIndex;
 use crate::limiter::Limiter;
 use crate::table::slot::Tag;
-use weir_wire::time::Time;
+use weir_protocol::time::Time;
 
 impl Limiter {
     /// Makes this the reporter: from now on it records the cached refusals that workers must drop.

@@ -13,10 +13,10 @@ use crate::limiter::Limiter;
 use crate::local::WatchList;
 use crate::table::slot::{BAR_STEP_NS, Tag, Watched};
 use crate::table::{EntryPlace, NamedKey, Slots, Updated};
+use weir_protocol::messages::{Allowance, Ban, Grant, Leased, Message, PushedGrant, Reply, WireError};
+use weir_protocol::quota::Quota;
+use weir_protocol::time::Time;
 use weir_rules::key::KeyValue;
-use weir_wire::messages::{Allowance, Ban, Grant, Leased, Message, PushedGrant, Reply, WireError};
-use weir_wire::quota::Quota;
-use weir_wire::time::Time;
 
 /// Longest wait for tokens that is accepted, in milliseconds: longer than any month.
 const WAIT_MS_MAX: u64 = 32 * 86_400_000;

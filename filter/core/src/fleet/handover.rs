@@ -11,8 +11,8 @@ use super::calls::CallPurpose;
 use super::grants::unreport;
 use crate::limiter::Limiter;
 use crate::table::Slots;
+use weir_protocol::time::Time;
 use weir_rules::sorting::sorted;
-use weir_wire::time::Time;
 
 /// Most bytes that all ended workers together hand over. A key beyond that is reported after its next
 /// request.

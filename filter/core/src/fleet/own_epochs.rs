@@ -15,10 +15,10 @@ use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
 use crate::table::EntryPlace;
 use crate::table::slot::{Cold, Tag, Watched};
+use weir_protocol::messages::{Allowance, HeldEpoch, KEYS_MAX};
+use weir_protocol::refill_policy::RefillPolicy;
+use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::Rule;
-use weir_wire::messages::{Allowance, HeldEpoch, KEYS_MAX};
-use weir_wire::refill_policy::RefillPolicy;
-use weir_wire::time::{SECOND_NS, Time};
 
 /// Most epochs of a worker that requests hold or whose end is not confirmed. Tokens acquired beyond that
 /// count as spent.

@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use crate::RuleIndex;
 use crate::table::EntryPlace;
 use crate::table::slot::Watched;
-use weir_wire::messages::{self, Ban, HeldEpoch};
-use weir_wire::time::Time;
+use weir_protocol::messages::{self, Ban, HeldEpoch};
+use weir_protocol::time::Time;
 
 /// The record of one key in a report.
 #[derive(Clone, Copy, Debug)]

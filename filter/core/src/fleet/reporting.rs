@@ -17,9 +17,9 @@ use crate::limiter::Limiter;
 use crate::local::bytes_of;
 use crate::table::slot::Watched;
 use crate::table::{NamedKey, Slots, Updated};
-use weir_wire::messages::{self, Report};
-use weir_wire::quota::Quota;
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::messages::{self, Report};
+use weir_protocol::quota::Quota;
+use weir_protocol::time::{SECOND_NS, Time};
 
 /// Time after which a report without reply or failure is given up, in nanoseconds.
 const ANSWER_NS_MAX: u64 = 10 * SECOND_NS;

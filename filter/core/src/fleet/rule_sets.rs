@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use super::calls::{CallPurpose, PendingCall};
 use crate::limiter::Limiter;
-use weir_wire::messages::RunningRules;
-use weir_wire::time::Time;
+use weir_protocol::messages::RunningRules;
+use weir_protocol::time::Time;
 
 impl Limiter {
     /// Version of the rule set that the fleet is to run, from weir-sync's last reply; 0 if it named none.

@@ -1,7 +1,7 @@
 //! The rule set version that the fleet is to run, and the one that this worker runs.
 
-use weir_wire::messages::RunningRules;
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::messages::RunningRules;
+use weir_protocol::time::{SECOND_NS, Time};
 
 /// Time after a switch in which a worker ignores older versions, in nanoseconds. A weir-sync that has not
 /// received the newer version yet must not take the POP back.

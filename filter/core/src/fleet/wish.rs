@@ -9,9 +9,9 @@
 //! if the key was not asked for.
 
 use crate::table::slot::Watched;
-use weir_wire::quota::Quota;
-use weir_wire::refill_policy::{GIVEN_BACK_S, RefillPolicy};
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::quota::Quota;
+use weir_protocol::refill_policy::{GIVEN_BACK_S, RefillPolicy};
+use weir_protocol::time::{SECOND_NS, Time};
 
 /// Demand between two reports, in requests, from which a strict rule's key acquires tokens in advance. Below
 /// that, tokens that expire unused would cost more than the waits they save.

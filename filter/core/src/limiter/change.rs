@@ -8,8 +8,8 @@ use crate::decide::in_flight;
 use crate::fleet::SyncState;
 use crate::table::slot::{Cold, Entry, Slot, Unheard, Watched};
 use crate::table::{EntryPlace, LoadedSlot, Slots, Updated};
+use weir_protocol::time::Time;
 use weir_rules::algorithm::Concurrency;
-use weir_wire::time::Time;
 
 /// Most attempts of a change that conflicts with other workers' writes. A change that fails is tried again at
 /// the next report.

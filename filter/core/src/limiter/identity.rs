@@ -29,7 +29,7 @@ impl TableIdentity {
 /// This worker's name in reports.
 #[derive(Clone, Debug)]
 pub struct Reporter {
-    /// Name of the POP, the same for all its workers; 1 to [`weir_wire::messages::POP_NAME_MAX`] bytes.
+    /// Name of the POP, the same for all its workers; 1 to [`weir_protocol::messages::POP_NAME_MAX`] bytes.
     pub pop: String,
     /// Random name of this worker.
     pub worker: u64,

@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 
 use crate::table::slot::Tag;
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::time::{SECOND_NS, Time};
 
 /// Most keys in the cache.
 const KEYS: usize = 4_096;

@@ -14,8 +14,8 @@ use crate::RuleIndex;
 use crate::table::NamedKey;
 use crate::table::slot::Tag;
 pub(crate) use key::{WatchedKey, bytes_of};
-use weir_wire::messages::{AdmitRatio, KEYS_MAX};
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::messages::{AdmitRatio, KEYS_MAX};
+use weir_protocol::time::{SECOND_NS, Time};
 
 /// Most watched keys on a worker's list.
 const WATCH_MAX: usize = 4_096;

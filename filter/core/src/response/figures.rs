@@ -3,12 +3,12 @@
 use alloc::string::{String, ToString};
 
 use crate::buckets::BucketStatus;
+use weir_protocol::refill_policy::RefillPolicy;
+use weir_protocol::time::SECOND_NS;
 use weir_rules::after::After;
 use weir_rules::algorithm::Algorithm;
 use weir_rules::template::Numbers;
 use weir_rules::{Reset, Rule};
-use weir_wire::refill_policy::RefillPolicy;
-use weir_wire::time::SECOND_NS;
 
 /// The numbers for `standing`, with `jitter_s` added to the client's wait.
 pub(super) fn numbers(rule: &Rule, standing: &BucketStatus, unix_ns: u64, jitter_s: u32) -> Numbers {

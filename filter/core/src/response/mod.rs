@@ -31,9 +31,9 @@ use self::grpc::{base64, grpc_headers, grpc_refusal};
 use self::stated::{Forms, Stated};
 pub use self::stated::{HeaderLine, STATED};
 use crate::buckets::BucketStatus;
+use weir_protocol::time::SECOND_NS;
 use weir_rules::template::{Numbers, Template};
 use weir_rules::{Reset, Response, Rule};
-use weir_wire::time::SECOND_NS;
 
 /// A header's name and value.
 pub type Header<'a> = (&'a str, Cow<'a, str>);

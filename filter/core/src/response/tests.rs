@@ -2,9 +2,9 @@
 
 use super::*;
 use serde_json::json;
+use weir_protocol::time::SECOND_NS;
 use weir_rules::RuleSet;
 use weir_rules::reading::ErrorCollector;
-use weir_wire::time::SECOND_NS;
 
 fn rule(response: &serde_json::Value) -> Rule {
     let (errors, value) = (

@@ -2,7 +2,7 @@
 
 use super::slot::Slot;
 use super::slots::Slots;
-use weir_wire::time::Time;
+use weir_protocol::time::Time;
 
 /// Slots sampled in a tick; this takes some ten microseconds.
 const SLOTS_PER_TICK: u32 = 16;

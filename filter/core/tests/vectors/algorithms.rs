@@ -7,9 +7,9 @@
 use serde_json::Value;
 use weir_limiter::buckets::BucketStatus;
 use weir_limiter::buckets::algorithm::{self, Admission, CELLS_MAX, Cell, NEVER_NS, Receipt};
+use weir_protocol::quota::Quota;
+use weir_protocol::time::Time;
 use weir_rules::algorithm::{Algorithm, Concurrency, LeakyBucket, SlidingLog, WindowLimit};
-use weir_wire::quota::Quota;
-use weir_wire::time::Time;
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;

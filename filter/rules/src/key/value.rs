@@ -5,7 +5,7 @@ use core::net::IpAddr;
 
 use super::put::PartSink;
 use crate::request::address::Prefixes;
-use weir_wire::messages::KEY_BYTES_MAX;
+use weir_protocol::messages::KEY_BYTES_MAX;
 
 /// Precedes the hash of all parts but the address.
 const HASH_MARK: u8 = 1;

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use crate::reading::{Fields, Item};
 use crate::request::{LINE_BREAK, names};
-use weir_wire::quota::TOKENS_MAX;
+use weir_protocol::quota::TOKENS_MAX;
 
 /// Maximum number of statuses in a rule.
 const STATUSES_MAX: usize = 50;

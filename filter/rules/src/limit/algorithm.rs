@@ -3,8 +3,8 @@
 
 use core::fmt;
 
-use weir_wire::quota::{FILL_NS_MAX, Quota, QuotaError, TOKENS_MAX};
-use weir_wire::refill_policy;
+use weir_protocol::quota::{FILL_NS_MAX, Quota, QuotaError, TOKENS_MAX};
+use weir_protocol::refill_policy;
 
 /// Highest limit of a sliding log in a POP.
 pub const LOG_MAX: u32 = 16;
@@ -243,7 +243,7 @@ const fn checked(limit: u32, most: u32, length_ns: u64) -> Result<(), BoundsErro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_wire::time::SECOND_NS;
+    use weir_protocol::time::SECOND_NS;
 
     #[test]
     fn bounds_are_kept() {

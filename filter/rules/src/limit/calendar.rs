@@ -4,10 +4,10 @@ use serde_json::Value;
 
 use super::Limit;
 use crate::reading::Fields;
-use weir_wire::calendar::Calendar;
-use weir_wire::quota::{Period, Quota, TOKENS_MAX};
-use weir_wire::refill_policy::RefillPolicy;
-use weir_wire::sharing::Sharing;
+use weir_protocol::calendar::Calendar;
+use weir_protocol::quota::{Period, Quota, TOKENS_MAX};
+use weir_protocol::refill_policy::RefillPolicy;
+use weir_protocol::sharing::Sharing;
 
 /// Fields that such a rule may not have: its quota is full at the start of each window, and always strict.
 const ELSEWHERE: [&str; 4] = ["burst", "strict", "local_burst", "floors"];
@@ -55,7 +55,7 @@ mod tests {
     use serde_json::json;
     use std::string::{String, ToString};
     use std::vec::Vec;
-    use weir_wire::sharing::OnSyncLoss;
+    use weir_protocol::sharing::OnSyncLoss;
 
     fn parse(rest: &Value) -> Result<Rule, Vec<String>> {
         let mut rule = json!({"name": "q", "key": ["client_address"], "algorithm": "quota"});

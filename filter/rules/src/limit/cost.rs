@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::after::{is_told_by_response, values, whole_number};
 use crate::reading::{Fields, Item};
 use crate::request::{AttributeId, Attributes, Fetched, NAME_BYTES_MAX, Source, ValueKind, source};
-use weir_wire::quota::{Quota, TOKENS_MAX};
-use weir_wire::sharing::Sharing;
+use weir_protocol::quota::{Quota, TOKENS_MAX};
+use weir_protocol::sharing::Sharing;
 
 /// Number of tokens that a request takes, at least one and at most the burst.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,11 +9,11 @@ mod utc_offset;
 
 use self::algorithm::{Algorithm, Concurrency, LOG_MAX, LeakyBucket, SlidingLog, WindowLimit};
 use crate::reading::Fields;
-use weir_wire::calendar::Calendar;
-use weir_wire::quota::{Quota, QuotaError, Rate, TOKENS_MAX};
-use weir_wire::refill_policy::{self, RefillPolicy};
-use weir_wire::sharing::Sharing;
-use weir_wire::time::SECOND_NS;
+use weir_protocol::calendar::Calendar;
+use weir_protocol::quota::{Quota, QuotaError, Rate, TOKENS_MAX};
+use weir_protocol::refill_policy::{self, RefillPolicy};
+use weir_protocol::sharing::Sharing;
+use weir_protocol::time::SECOND_NS;
 
 /// Longest wait in a leaky bucket's queue, in seconds.
 const QUEUE_S_MAX: u64 = 30;

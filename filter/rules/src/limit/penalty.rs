@@ -2,8 +2,8 @@
 
 use super::algorithm::WindowLimit;
 use crate::reading::Fields;
-use weir_wire::messages::BAN_MS_MAX;
-use weir_wire::quota::{Span, TOKENS_MAX};
+use weir_protocol::messages::BAN_MS_MAX;
+use weir_protocol::quota::{Span, TOKENS_MAX};
 
 /// Conditions and duration of a ban.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

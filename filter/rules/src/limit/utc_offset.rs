@@ -1,7 +1,7 @@
 //! The field `utc_offset`: the time zone in which the windows of a quota begin.
 
 use crate::reading::Fields;
-use weir_wire::calendar::EAST_MIN_MAX;
+use weir_protocol::calendar::EAST_MIN_MAX;
 
 /// Reads the offset: the minutes that local time is ahead of UTC. Only a quota has one.
 pub(super) fn east(fields: &mut Fields<'_>, is_quota: bool) -> i32 {

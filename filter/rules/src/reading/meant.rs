@@ -7,8 +7,8 @@ use alloc::string::{String, ToString};
 use serde_json::{Map, Value};
 
 use super::number::whole_number;
-use weir_wire::quota::{Period, Rate, Span};
-use weir_wire::time::SECOND_NS;
+use weir_protocol::quota::{Period, Rate, Span};
+use weir_protocol::time::SECOND_NS;
 
 /// Fields of other limiters with a number of requests.
 const COUNTS: [&str; 6] =

@@ -3,7 +3,7 @@
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 
-use weir_wire::messages::RULE_NAME_MAX;
+use weir_protocol::messages::RULE_NAME_MAX;
 
 use super::fields::Fields;
 use crate::request::Attributes;

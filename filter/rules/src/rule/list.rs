@@ -19,10 +19,10 @@ use crate::limit::{self, AlgorithmName};
 use crate::matching::{Condition, condition};
 use crate::reading::{Fields, Item, Reader, meant, rule_name};
 use crate::response::Response;
-use weir_wire::messages::RULES_MAX;
-use weir_wire::quota::{Quota, TOKENS_MAX};
-use weir_wire::refill_policy::RefillPolicy;
-use weir_wire::sharing::{FLOORS_MAX, Floor, OnSyncLoss, REGION_NAME_MAX, Sharing, is_region_name};
+use weir_protocol::messages::RULES_MAX;
+use weir_protocol::quota::{Quota, TOKENS_MAX};
+use weir_protocol::refill_policy::RefillPolicy;
+use weir_protocol::sharing::{FLOORS_MAX, Floor, OnSyncLoss, REGION_NAME_MAX, Sharing, is_region_name};
 
 /// Names of the fallbacks of a POP without weir-sync.
 const WHEN_UNSYNCED: [(&str, OnSyncLoss); 3] =

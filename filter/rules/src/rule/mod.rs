@@ -11,10 +11,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use weir_wire::calendar::Calendar;
-use weir_wire::quota::{Quota, QuotaError, Rate};
-use weir_wire::refill_policy::RefillPolicy;
-use weir_wire::sharing::{OnSyncLoss, Sharing};
+use weir_protocol::calendar::Calendar;
+use weir_protocol::quota::{Quota, QuotaError, Rate};
+use weir_protocol::refill_policy::RefillPolicy;
+use weir_protocol::sharing::{OnSyncLoss, Sharing};
 
 use self::mode::Enforcement;
 use self::variant::Variant;

@@ -13,8 +13,8 @@ use crate::limit::{self, AlgorithmName, Limit, TIMES_MAX};
 use crate::matching::{Condition, Texts, condition, long_texts};
 use crate::reading::{Fields, Item, Reader, rule_name};
 use crate::request::Attributes;
-use weir_wire::messages::RULE_NAME_MAX;
-use weir_wire::sharing::Sharing;
+use weir_protocol::messages::RULE_NAME_MAX;
+use weir_protocol::sharing::Sharing;
 
 /// Maximum number of tiers of one rule.
 const TIERS_MAX: usize = 20;

@@ -7,7 +7,7 @@ use crate::key::KeySpec;
 use crate::limit::Limit;
 use crate::matching::{Condition, Holds, Texts};
 use crate::request::Fetched;
-use weir_wire::sharing::Sharing;
+use weir_protocol::sharing::Sharing;
 
 /// Identifies a rule of the set as a variant of a written rule: one of its tiers, or the rule itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

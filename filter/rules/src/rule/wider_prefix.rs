@@ -10,9 +10,9 @@ use crate::key::{KeySpec, prefixes};
 use crate::limit::{Limit, TIMES_MAX};
 use crate::reading::{Fields, Item};
 use crate::request::address::Prefixes;
-use weir_wire::messages::RULE_NAME_MAX;
-use weir_wire::quota::TOKENS_MAX;
-use weir_wire::sharing::Sharing;
+use weir_protocol::messages::RULE_NAME_MAX;
+use weir_protocol::quota::TOKENS_MAX;
+use weir_protocol::sharing::Sharing;
 
 /// Maximum number of wider prefixes of one rule.
 const WIDER_MAX: usize = 4;

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
-use weir_wire::messages::{BAN_MS_MAX, RULE_NAME_MAX};
+use weir_protocol::messages::{BAN_MS_MAX, RULE_NAME_MAX};
 
 use crate::budget::BudgetId;
 use crate::push::LOST_NS;

@@ -1,6 +1,6 @@
 //! Request counts by decision.
 
-use weir_wire::messages::RuleCounts;
+use weir_protocol::messages::RuleCounts;
 
 /// Request counts by decision; or rates, in thousandths of a request per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

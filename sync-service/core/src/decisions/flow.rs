@@ -1,6 +1,6 @@
 //! Conversion of counts that arrive in lumps to a rate.
 
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::time::{SECOND_NS, Time};
 
 use super::counts::DecisionCounts;
 

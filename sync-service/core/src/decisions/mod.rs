@@ -9,7 +9,7 @@
 //! report to *it*. So each counts no more than the POP decided in one of its own turns: together they count all
 //! of it. Decisions of a turn whose report was lost are counted in part, or not at all.
 //!
-//! [`StatusReport`]: weir_wire::messages::StatusReport
+//! [`StatusReport`]: weir_protocol::messages::StatusReport
 
 mod counts;
 mod flow;
@@ -18,8 +18,8 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use weir_wire::messages::{POPS_MAX, RULES_MAX, Report, RuleCounts};
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::messages::{POPS_MAX, RULES_MAX, Report, RuleCounts};
+use weir_protocol::time::{SECOND_NS, Time};
 
 pub use self::counts::DecisionCounts;
 use self::flow::Flow;

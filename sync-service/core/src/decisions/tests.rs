@@ -1,6 +1,6 @@
 use alloc::vec;
 
-use weir_wire::messages::StatusReport;
+use weir_protocol::messages::StatusReport;
 
 use super::*;
 

@@ -2,10 +2,10 @@
 
 use alloc::vec::Vec;
 
-use weir_wire::calendar::{Calendar, Window};
-use weir_wire::messages::{HELD_MS_MAX, Leased};
-use weir_wire::quota::Quota;
-use weir_wire::refill_policy::{GIVEN_BACK_S, RefillPolicy};
+use weir_protocol::calendar::{Calendar, Window};
+use weir_protocol::messages::{HELD_MS_MAX, Leased};
+use weir_protocol::quota::Quota;
+use weir_protocol::refill_policy::{GIVEN_BACK_S, RefillPolicy};
 
 use crate::budget::{BudgetId, COUNT_MAX, DEFICIT_NS_MAX};
 

@@ -1,6 +1,6 @@
 //! Turns in a queue of the whole fleet: virtual scheduling, as in ITU-T I.371, annex A.
 
-use weir_wire::messages::Leased;
+use weir_protocol::messages::Leased;
 
 use super::acquire::price_ns;
 use super::{AcquireRequest, Claim, Escrow, Lease, NO_LEASE, full_ns};

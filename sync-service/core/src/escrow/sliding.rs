@@ -3,8 +3,8 @@
 //! Times are in steps of [`STEP_US`], of which any window has a whole number, so that the products in the Redis
 //! script, which counts in doubles, are exact.
 
-use weir_wire::calendar::LENGTH_S_MAX;
-use weir_wire::quota::TOKENS_MAX;
+use weir_protocol::calendar::LENGTH_S_MAX;
+use weir_protocol::quota::TOKENS_MAX;
 
 /// Four milliseconds.
 pub const STEP_US: u64 = 4_000;

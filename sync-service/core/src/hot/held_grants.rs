@@ -6,9 +6,9 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use weir_wire::messages::{Grant, KEYS_MAX};
-use weir_wire::quota::Quota;
-use weir_wire::time::Time;
+use weir_protocol::messages::{Grant, KEYS_MAX};
+use weir_protocol::quota::Quota;
+use weir_protocol::time::Time;
 
 use super::tracked::Tracked;
 use crate::push::PushState;

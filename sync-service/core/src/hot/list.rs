@@ -7,10 +7,10 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
-use weir_wire::messages::RULE_NAME_MAX;
-use weir_wire::quota::Quota;
-use weir_wire::refill_policy::RefillPolicy;
-use weir_wire::sharing::{FLOORS_MAX, Floor, Sharing};
+use weir_protocol::messages::RULE_NAME_MAX;
+use weir_protocol::quota::Quota;
+use weir_protocol::refill_policy::RefillPolicy;
+use weir_protocol::sharing::{FLOORS_MAX, Floor, Sharing};
 
 use crate::budget::BudgetId;
 use crate::text::{Hex, TextError, value_of};
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::string::ToString;
-    use weir_wire::messages::KEY_BYTES_MAX;
+    use weir_protocol::messages::KEY_BYTES_MAX;
 
     fn floor() -> impl Strategy<Value = Floor> {
         ("[a-z0-9_-]{1,64}", 1..=3_u8).prop_map(|(region, percent)| Floor { region, percent })

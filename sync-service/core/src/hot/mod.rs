@@ -15,8 +15,8 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use weir_wire::messages::{KEYS_MAX, PushedGrant, RULES_MAX, Report};
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::messages::{KEYS_MAX, PushedGrant, RULES_MAX, Report};
+use weir_protocol::time::{SECOND_NS, Time};
 
 use held_grants::HeldGrants;
 use tracked::Tracked;

@@ -1,9 +1,9 @@
 //! A hot or resting key, as a region tracks it.
 
-use weir_wire::messages::{AdmitRatio, Grant};
-use weir_wire::quota::Quota;
-use weir_wire::sharing::Sharing;
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::messages::{AdmitRatio, Grant};
+use weir_protocol::quota::Quota;
+use weir_protocol::sharing::Sharing;
+use weir_protocol::time::{SECOND_NS, Time};
 
 use super::list::HotKey;
 use crate::budget::BudgetId;

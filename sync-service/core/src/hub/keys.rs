@@ -3,11 +3,11 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use weir_wire::messages::Report;
-use weir_wire::quota::Quota;
-use weir_wire::refill_policy::RefillPolicy;
-use weir_wire::sharing::Sharing;
-use weir_wire::time::Time;
+use weir_protocol::messages::Report;
+use weir_protocol::quota::Quota;
+use weir_protocol::refill_policy::RefillPolicy;
+use weir_protocol::sharing::Sharing;
+use weir_protocol::time::Time;
 
 use super::Hub;
 use crate::budget::{Account, BudgetId};

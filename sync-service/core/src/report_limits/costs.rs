@@ -1,7 +1,7 @@
 //! Limits on the reported costs of requests that held tokens of a strict rule's budget.
 
-use weir_wire::messages::{BudgetRule, Key};
-use weir_wire::quota::TOKENS_MAX;
+use weir_protocol::messages::{BudgetRule, Key};
+use weir_protocol::quota::TOKENS_MAX;
 
 use super::{RefusedClaimReason, ReportLimits, Speaker, Visit, refuse};
 use crate::budget::BudgetId;

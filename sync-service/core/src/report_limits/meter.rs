@@ -2,9 +2,9 @@
 
 use alloc::vec::Vec;
 
-use weir_wire::messages::Key;
-use weir_wire::quota::Quota;
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::messages::Key;
+use weir_protocol::quota::Quota;
+use weir_protocol::time::{SECOND_NS, Time};
 
 use crate::budget::COUNT_MAX;
 use crate::scaled::scaled;

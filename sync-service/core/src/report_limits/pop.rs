@@ -2,8 +2,8 @@
 
 use core::mem;
 
-use weir_wire::messages::{Key, Report};
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::messages::{Key, Report};
+use weir_protocol::time::{SECOND_NS, Time};
 
 use super::meter::ClaimMeter;
 use crate::ban::BANS_KEPT_MAX;

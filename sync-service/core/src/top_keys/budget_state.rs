@@ -1,7 +1,7 @@
 //! State of one budget, for an operator's query.
 
-use weir_wire::quota::Quota;
-use weir_wire::refill_policy::RefillPolicy;
+use weir_protocol::quota::Quota;
+use weir_protocol::refill_policy::RefillPolicy;
 
 use crate::divide::Division;
 use crate::escrow::{AcquireRequest, AcquireResult};

@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use weir_wire::quota::Quota;
+use weir_protocol::quota::Quota;
 
 use super::meter::KeyRates;
 use crate::budget::BudgetId;

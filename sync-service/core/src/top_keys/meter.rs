@@ -5,7 +5,7 @@
 //! counts cover the time since the previous report. They are divided at the end of a window, and the rate is
 //! that at the last report, until the next report of a warm key is overdue.
 
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::time::{SECOND_NS, Time};
 
 use crate::demand::{TokenCounts, WARM_GAP_NS};
 

@@ -3,7 +3,7 @@ use std::vec;
 
 use super::fleet::{FleetTopKey, Sort, Unseen, sort, together};
 use super::*;
-use weir_wire::quota::{Period, Quota, Rate};
+use weir_protocol::quota::{Period, Quota, Rate};
 
 fn at(ms: u64) -> Time {
     Time::from_nanos(ms * 1_000_000)

@@ -13,7 +13,7 @@
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use weir_wire::time::SECOND_NS;
+use weir_protocol::time::SECOND_NS;
 
 use crate::scaled::scaled;
 

@@ -3,7 +3,7 @@
 //! Tests of I8.
 
 use weir_budget::budget::Budget;
-use weir_wire::quota::Period;
+use weir_protocol::quota::Period;
 
 use crate::{SECOND_US, charge, quota, told};
 

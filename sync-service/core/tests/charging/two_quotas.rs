@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use weir_budget::budget::Budget;
-use weir_wire::quota::{Period, Quota};
+use weir_protocol::quota::{Period, Quota};
 
 use super::{charge, quota};
 

@@ -4,8 +4,8 @@
 
 use weir_budget::budget::COUNT_MAX;
 use weir_budget::escrow::{Claim, ENDED_KEPT_US, Escrow, HOLDERS_MAX, LEASE_US_MAX, NO_LEASE};
-use weir_wire::messages::Leased;
-use weir_wire::quota::{Period, Quota};
+use weir_protocol::messages::Leased;
+use weir_protocol::quota::{Period, Quota};
 
 use crate::{LEASE_US, SECOND_US, acquire, quota};
 

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use weir_budget::escrow::{Claim, DRIFT_PART, ENDED_KEPT_US, Escrow, HELD_US_MAX, NO_LEASE};
-use weir_wire::calendar::Calendar;
-use weir_wire::messages::Leased;
-use weir_wire::quota::{Period, Quota, TOKENS_MAX};
-use weir_wire::refill_policy::RefillPolicy;
+use weir_protocol::calendar::Calendar;
+use weir_protocol::messages::Leased;
+use weir_protocol::quota::{Period, Quota, TOKENS_MAX};
+use weir_protocol::refill_policy::RefillPolicy;
 
 use crate::{LEASE_US, SECOND_US, acquire, quota};
 

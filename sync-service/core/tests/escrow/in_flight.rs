@@ -1,9 +1,9 @@
 //! What one draw on places in flight does.
 
 use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, Escrow};
-use weir_wire::messages::Leased;
-use weir_wire::quota::Quota;
-use weir_wire::refill_policy::RefillPolicy;
+use weir_protocol::messages::Leased;
+use weir_protocol::quota::Quota;
+use weir_protocol::refill_policy::RefillPolicy;
 
 use crate::{LEASE_US, SECOND_US, acquire};
 

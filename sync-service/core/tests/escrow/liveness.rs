@@ -3,7 +3,7 @@
 //! Tests of I6.
 
 use weir_budget::escrow::Escrow;
-use weir_wire::quota::{Period, Quota};
+use weir_protocol::quota::{Period, Quota};
 
 use crate::pop::{Pop, Report};
 use crate::{SECOND_US, acquire, quota};

@@ -16,8 +16,8 @@ mod windows;
 
 use weir_budget::budget::BudgetId;
 use weir_budget::escrow::{AcquireRequest, Claim};
-use weir_wire::quota::{Period, Quota, Rate};
-use weir_wire::refill_policy::RefillPolicy;
+use weir_protocol::quota::{Period, Quota, Rate};
+use weir_protocol::refill_policy::RefillPolicy;
 
 const SECOND_US: u64 = 1_000_000;
 /// The lease in these tests, in microseconds.

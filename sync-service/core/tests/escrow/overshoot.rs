@@ -5,9 +5,9 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::strategy::ValueTree as _;
 use weir_budget::escrow::{AcquireRequest, Claim, DRIFT_PART, Escrow};
-use weir_wire::messages::Leased;
-use weir_wire::quota::{Period, Quota};
-use weir_wire::refill_policy::RefillPolicy;
+use weir_protocol::messages::Leased;
+use weir_protocol::quota::{Period, Quota};
+use weir_protocol::refill_policy::RefillPolicy;
 
 use crate::pop::{Pop, Report};
 use crate::{LEASE_US, SECOND_US, acquire, quota};

@@ -1,7 +1,7 @@
 //! A POP's side of a strict key, as `weir_budget::escrow` asks for it.
 
 use weir_budget::escrow::Claim;
-use weir_wire::messages::Leased;
+use weir_protocol::messages::Leased;
 
 /// A report on its way: what it claims, and when it was made by the POP's clock.
 #[derive(Clone, Copy, Debug)]

@@ -1,9 +1,9 @@
 //! What one draw on a sliding window does.
 
 use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, Escrow};
-use weir_wire::calendar::Calendar;
-use weir_wire::quota::Period;
-use weir_wire::refill_policy::RefillPolicy;
+use weir_protocol::calendar::Calendar;
+use weir_protocol::quota::Period;
+use weir_protocol::refill_policy::RefillPolicy;
 
 use crate::{SECOND_US, acquire, quota};
 

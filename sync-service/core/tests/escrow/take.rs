@@ -1,10 +1,10 @@
 //! Takes: all or nothing, spent at once, by every law but that of requests in flight.
 
 use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, ClaimKind, Escrow, NO_LEASE};
-use weir_wire::calendar::{Calendar, Window};
-use weir_wire::messages::Leased;
-use weir_wire::quota::{Period, Quota};
-use weir_wire::refill_policy::RefillPolicy;
+use weir_protocol::calendar::{Calendar, Window};
+use weir_protocol::messages::Leased;
+use weir_protocol::quota::{Period, Quota};
+use weir_protocol::refill_policy::RefillPolicy;
 
 use crate::{SECOND_US, acquire, quota};
 

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 use weir_budget::escrow::{AcquireRequest, AcquireResult, Claim, ENDED_KEPT_US, Escrow, NO_LEASE};
 use weir_budget::store_clock::StoreClock;
-use weir_wire::messages::Leased;
-use weir_wire::quota::{Period, Quota};
-use weir_wire::refill_policy::RefillPolicy;
+use weir_protocol::messages::Leased;
+use weir_protocol::quota::{Period, Quota};
+use weir_protocol::refill_policy::RefillPolicy;
 
 use crate::{SECOND_US, acquire, quota};
 

@@ -7,10 +7,10 @@ use weir_budget::escrow::{
     WINDOW_TOKEN_NS,
 };
 use weir_budget::store_clock::{Bounds, Jump};
-use weir_wire::calendar::{Calendar, DAY_US, Window};
-use weir_wire::messages::Leased;
-use weir_wire::quota::{Period, Quota};
-use weir_wire::refill_policy::RefillPolicy;
+use weir_protocol::calendar::{Calendar, DAY_US, Window};
+use weir_protocol::messages::Leased;
+use weir_protocol::quota::{Period, Quota};
+use weir_protocol::refill_policy::RefillPolicy;
 
 use crate::{SECOND_US, acquire, quota};
 

@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::strategy::ValueTree as _;
 use weir_budget::escrow::{AcquireRequest, DRIFT_PART, Escrow, WINDOW_TOKEN_NS};
-use weir_wire::calendar::{Calendar, DAY_US, Window};
-use weir_wire::messages::Leased;
-use weir_wire::quota::{Period, Quota};
-use weir_wire::refill_policy::RefillPolicy;
+use weir_protocol::calendar::{Calendar, DAY_US, Window};
+use weir_protocol::messages::Leased;
+use weir_protocol::quota::{Period, Quota};
+use weir_protocol::refill_policy::RefillPolicy;
 
 use crate::pop::{Pop, Report};
 use crate::{SECOND_US, acquire, quota};

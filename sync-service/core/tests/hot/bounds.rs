@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weir_budget::hot::{HOT_MAX, PUSH_BYTES_PER_S};
 use weir_budget::push::TOLD_MAX;
-use weir_wire::messages::{KEYS_MAX, Message, Reply};
+use weir_protocol::messages::{KEYS_MAX, Message, Reply};
 
 use super::*;
 

@@ -1,14 +1,14 @@
 //! Descriptions of a rule's quota, its algorithm, and the cost of a request.
 
+use weir_protocol::calendar::Calendar;
+use weir_protocol::refill_policy::RefillPolicy;
+use weir_protocol::time::SECOND_NS;
 use weir_rules::Rule;
 use weir_rules::after::After;
 use weir_rules::algorithm::Algorithm;
 use weir_rules::cost::Cost;
 use weir_rules::request::{Attributes, Source};
 use weir_rules::variant::{Tier, TierQuota};
-use weir_wire::calendar::Calendar;
-use weir_wire::refill_policy::RefillPolicy;
-use weir_wire::time::SECOND_NS;
 
 use super::condition::{named, source};
 

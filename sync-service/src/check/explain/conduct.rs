@@ -1,10 +1,10 @@
 //! Descriptions of a rule's enforcement, its sharing among POPs, and its response.
 
+use weir_protocol::sharing::{OnSyncLoss, Sharing};
 use weir_rules::algorithm::Algorithm;
 use weir_rules::mode::Mode;
 use weir_rules::template::Template;
 use weir_rules::{Reset, Response, Rule};
-use weir_wire::sharing::{OnSyncLoss, Sharing};
 
 use super::amount::{article, span};
 use super::condition::named;

@@ -29,6 +29,7 @@ use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tonic::Status;
+use weir_protocol::time::SECOND_NS;
 use weir_rules::RuleSet;
 use weir_rules::algorithm::Algorithm;
 use weir_rules::fleet_secret::FleetSecret;
@@ -36,7 +37,6 @@ use weir_rules::key::Missing;
 use weir_rules::matching::Bits;
 use weir_rules::mode::Mode;
 use weir_rules::request::{Fetched, Values};
-use weir_wire::time::SECOND_NS;
 
 use super::proto::envoy::service::rate_limit_quota::v3::RateLimitQuotaUsageReports;
 use super::{CheckDecision, CheckReply, CheckRequest, Gateway};

@@ -4,9 +4,9 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use tonic::Status;
+use weir_protocol::calendar::LENGTH_S_MAX;
+use weir_protocol::quota::TOKENS_MAX;
 use weir_rules::request::address::parse;
-use weir_wire::calendar::LENGTH_S_MAX;
-use weir_wire::quota::TOKENS_MAX;
 
 use crate::gateway::descriptor::{ADDRESS, Descriptor, part, push_escaped};
 use crate::gateway::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;

@@ -82,8 +82,8 @@ mod tests {
     use super::*;
     use weir_budget::budget::BudgetId;
     use weir_budget::escrow::{Claim, ENDED_KEPT_US};
-    use weir_wire::quota::{Period, Quota, Rate};
-    use weir_wire::refill_policy::RefillPolicy;
+    use weir_protocol::quota::{Period, Quota, Rate};
+    use weir_protocol::refill_policy::RefillPolicy;
 
     const LEASE_US: u64 = 640_000;
     const HELD_US: u64 = 650_000;

@@ -8,10 +8,10 @@ use weir_budget::escrow::{
     AcquireRequest, AcquireResult, Claim, ClaimKind, DRIFT_PART, ENDED_KEPT_US, HOLDERS_MAX, LEASE_US_MIN,
     NO_LEASE, longer_us,
 };
-use weir_wire::calendar::Calendar;
-use weir_wire::messages::Leased;
-use weir_wire::quota::TOKENS_MAX;
-use weir_wire::refill_policy::RefillPolicy;
+use weir_protocol::calendar::Calendar;
+use weir_protocol::messages::Leased;
+use weir_protocol::quota::TOKENS_MAX;
+use weir_protocol::refill_policy::RefillPolicy;
 
 use super::charge::deficit;
 use super::exchange::RoutedCommand;

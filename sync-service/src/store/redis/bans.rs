@@ -1,7 +1,7 @@
 //! Bans in Redis: two sorted sets, changed by one script.
 
 use weir_budget::ban::{BANS_KEPT_MAX, BanList, BanState, BannedKey, FORGOTTEN};
-use weir_wire::messages::BAN_MS_MAX;
+use weir_protocol::messages::BAN_MS_MAX;
 
 use super::changed_list::ChangedList;
 use super::exchange::RoutedCommand;

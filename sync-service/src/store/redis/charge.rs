@@ -17,7 +17,7 @@ use weir_budget::plan::PlanEntry;
 use weir_budget::source::{DELAY_US_MAX, MADE_MS_MAX, PACE_US};
 use weir_budget::text::Hex;
 use weir_budget::unused_refill::{SPILL_KEPT_US, SPILLS_MAX};
-use weir_wire::quota::Quota;
+use weir_protocol::quota::Quota;
 
 use super::exchange::RoutedCommand;
 use super::script::{Lua, with_maxima};

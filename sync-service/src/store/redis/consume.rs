@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use weir_budget::budget::{COUNT_MAX, DEFICIT_NS_MAX, STEP_KEPT_US};
 use weir_budget::escrow::{AcquireRequest, AcquireResult, ClaimKind, ENDED_KEPT_US};
-use weir_wire::messages::Leased;
-use weir_wire::refill_policy::RefillPolicy;
+use weir_protocol::messages::Leased;
+use weir_protocol::refill_policy::RefillPolicy;
 
 use super::acquire::STEP_KEPT_TIMES;
 use super::charge::deficit;

@@ -1,6 +1,6 @@
 //! `weir-sync fleet`: which version each POP runs.
 
-use weir_wire::messages::{self, Message as _, Report, RunningRules as RunningVersion, StatusReport};
+use weir_protocol::messages::{self, Message as _, Report, RunningRules as RunningVersion, StatusReport};
 
 use super::{ALICE, Asked};
 use crate::running::{file, until};

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use weir_wire::messages::RunningRules as RunningVersion;
+use weir_protocol::messages::RunningRules as RunningVersion;
 
 use super::{Asked, fleet};
 use crate::running::{file, until};

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 use weir_budget::budget::BudgetId;
+use weir_protocol::refill_policy::RefillPolicy;
 use weir_rules::address::Prefixes;
 use weir_rules::key::KeyValue;
 use weir_sync::store::redis::{budget_key, escrow_key};
@@ -27,7 +28,6 @@ use weir_tests::fleet::reference::Quota;
 use weir_tests::fleet::schedule::{Arrival, Place, poisson};
 use weir_tests::wait::until;
 use weir_tests::weir_sync::{TOKEN, WeirSync};
-use weir_wire::refill_policy::RefillPolicy;
 
 use self::judge::Outcome;
 use self::watch::FORGOTTEN;

@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 use weir_budget::bound;
+use weir_protocol::quota::{Period, Quota, Rate};
+use weir_protocol::sharing::{OnSyncLoss, Sharing};
 use weir_tests::fleet::reference::Account;
 use weir_tests::fleet::run::{HEAD, Run};
 use weir_tests::fleet::scenario::Scenario;
 use weir_tests::fleet::schedule::Arrival;
 use weir_tests::fleet::{FAR, Fleet, INTERVAL, NEAR, REGIONS, Shape, TIMEOUT};
-use weir_wire::quota::{Period, Quota, Rate};
-use weir_wire::sharing::{OnSyncLoss, Sharing};
 
 /// What the rule admits per second.
 const RATE: u32 = 50;

@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
+use weir_protocol::sharing::OnSyncLoss;
 use weir_tests::fleet::reference::Account;
 use weir_tests::fleet::run::Run;
 use weir_tests::fleet::scenario::{AT_BROKEN, EVEN};
 use weir_tests::fleet::{BROKEN, Fault, Outage};
-use weir_wire::sharing::OnSyncLoss;
 
 use super::{
     BURST, RATE, accounts, apart_max, assert_paid_back, exact, fleet, overshoot_max, schedules, tokens,

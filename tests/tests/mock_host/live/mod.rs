@@ -4,8 +4,8 @@ mod refused;
 mod switch;
 
 use serde_json::{Value, json};
+use weir_protocol::messages::{Allowance, Leased, Message, Reply, Report, RunningRules, Settled};
 use weir_tests::mock_host::{Answer, CallAnswer, Host, HttpCall, Script, SharedData, Worker};
-use weir_wire::messages::{Allowance, Leased, Message, Reply, Report, RunningRules, Settled};
 
 use crate::harness::{client, rule, shared, synced, with};
 
@@ -20,7 +20,7 @@ fn named(name: &str, rate: &str, burst: u32) -> Value {
 /// The reply to `report` of a fleet that is to run `version`.
 fn word(report: &Report, version: u64) -> CallAnswer {
     let leased = Allowance::Leased(Leased::of(0, 2_000));
-    let allowance = |key: &weir_wire::messages::Key| {
+    let allowance = |key: &weir_protocol::messages::Key| {
         if report.rules[usize::from(key.rule)].sharing.strict { leased } else { Allowance::Warm }
     };
     let grants = report.keys.iter().map(allowance).collect();

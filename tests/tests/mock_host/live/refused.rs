@@ -1,9 +1,9 @@
 //! Rule sets that cannot be used or fetched, and how large they may be.
 
 use serde_json::json;
+use weir_protocol::messages::RunningRules;
 use weir_rules::document::DOCUMENT_BYTES_MAX;
 use weir_tests::mock_host::{CallAnswer, HttpCall, Worker};
-use weir_wire::messages::RunningRules;
 
 use super::{at_the_time_of, fetch, named, push, running, set, tick, worker};
 use crate::harness::{client, rule, shared, with};

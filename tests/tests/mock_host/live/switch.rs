@@ -1,8 +1,8 @@
 //! What lives on when the rules are replaced, and what is under way then.
 
 use serde_json::json;
+use weir_protocol::messages::{Allowance, Leased, Message, Reply, Report, Settled};
 use weir_tests::mock_host::{CallAnswer, Decision, HttpCall, Worker};
-use weir_wire::messages::{Allowance, Leased, Message, Reply, Report, Settled};
 
 use super::{fetch, named, push, running, set, word, worker};
 use crate::harness::{client, plugin, rule, shared, synced, with};

@@ -7,9 +7,9 @@
 use super::{Admission, Cell, concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window};
 use crate::buckets::{Bucket, TakeResult};
 use std::vec::Vec;
+use weir_protocol::quota::Quota;
+use weir_protocol::time::{SECOND_NS, Time};
 use weir_rules::algorithm::{Concurrency, LeakyBucket, SlidingLog, WindowLimit};
-use weir_wire::quota::Quota;
-use weir_wire::time::{SECOND_NS, Time};
 
 const MINUTE_NS: u64 = 60 * SECOND_NS;
 /// Two seconds before a minute ends, and one second into the next.

@@ -1,6 +1,6 @@
 //! The state of one key under any algorithm, and the result of asking it for room.
 
-use weir_wire::time::Time;
+use weir_protocol::time::Time;
 
 /// Most cells of one key.
 pub const CELLS_MAX: usize = 8;
@@ -72,7 +72,7 @@ pub(super) fn window_end(length_ns: u64, hash: u64, now: Time) -> Time {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_wire::time::SECOND_NS;
+    use weir_protocol::time::SECOND_NS;
 
     #[test]
     fn windows_of_keys_are_spread_evenly_over_the_length() {

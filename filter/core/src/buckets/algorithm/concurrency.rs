@@ -10,7 +10,7 @@ use weir_rules::algorithm::Concurrency;
 use super::cell::{Admission, Cell, NEVER_NS};
 use super::pair::Pair;
 use crate::buckets::BucketStatus;
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::time::{SECOND_NS, Time};
 
 /// The generation of a request in flight, needed to release it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Buckets in debt, from costs that are known only after the request.
 
 use crate::buckets::{Bucket, BucketStatus};
-use weir_wire::quota::Quota;
-use weir_wire::time::Time;
+use weir_protocol::quota::Quota;
+use weir_protocol::time::Time;
 
 /// The quota status at `now`. In debt, the first token comes once the debt is paid.
 pub(super) fn standing(bucket: Bucket, quota: &Quota, now: Time) -> BucketStatus {
@@ -20,7 +20,7 @@ mod tests {
     use super::*;
     use crate::buckets::TakeResult;
     use proptest::prelude::*;
-    use weir_wire::time::SECOND_NS;
+    use weir_protocol::time::SECOND_NS;
 
     const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
 

@@ -8,7 +8,7 @@ use super::cell::{Admission, Cell, NEVER_NS};
 use super::concurrency::{self, Generation};
 use super::{debt, fixed_window, leaky_bucket, sliding_log, sliding_window};
 use crate::buckets::{Bucket, BucketStatus, TakeResult};
-use weir_wire::time::Time;
+use weir_protocol::time::Time;
 
 /// Receipt for tokens or places that were taken, to give them back: the time at which they come back without
 /// that, or at which their window ends.
@@ -151,9 +151,9 @@ fn take_from(algorithm: &Algorithm, cell: Cell, hash: u64, n: u32, now: Time) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_protocol::quota::Quota;
+    use weir_protocol::time::SECOND_NS;
     use weir_rules::algorithm::{Concurrency, LeakyBucket, SlidingLog, WindowLimit};
-    use weir_wire::quota::Quota;
-    use weir_wire::time::SECOND_NS;
 
     const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
     const LIMIT: u32 = 10;

@@ -7,7 +7,7 @@ use weir_rules::algorithm::WindowLimit;
 
 use super::cell::{Admission, Cell, NEVER_NS, window_end};
 use crate::buckets::BucketStatus;
-use weir_wire::time::Time;
+use weir_protocol::time::Time;
 
 /// Takes `n` at `now`, if there is room, for a key that hashes to `hash`.
 pub fn take(window: &WindowLimit, cell: Cell, hash: u64, n: u32, now: Time) -> Admission<Cell> {

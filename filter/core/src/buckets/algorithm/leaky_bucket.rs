@@ -9,7 +9,7 @@ use weir_rules::algorithm::LeakyBucket;
 use super::cell::{Admission, NEVER_NS};
 use super::debt;
 use crate::buckets::{Bucket, BucketStatus};
-use weir_wire::time::Time;
+use weir_protocol::time::Time;
 
 /// A request's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

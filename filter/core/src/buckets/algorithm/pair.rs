@@ -4,7 +4,7 @@
 //! is the previous count, its lower half the current one.
 
 use super::cell::{Cell, window_end};
-use weir_wire::time::Time;
+use weir_protocol::time::Time;
 
 /// The two counts, as of some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

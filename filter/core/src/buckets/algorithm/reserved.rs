@@ -6,7 +6,7 @@
 use super::cell::Cell;
 use super::dispatch::Receipt;
 use super::pair::Pair;
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::time::{SECOND_NS, Time};
 
 /// Shortest time for which tokens stay reserved, in nanoseconds.
 const HELD_NS: u64 = 600 * SECOND_NS;

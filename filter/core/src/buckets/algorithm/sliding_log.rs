@@ -9,7 +9,7 @@ use weir_rules::algorithm::{LOG_MAX, LOGGED_PER_CELL, SlidingLog};
 
 use super::cell::{Admission, CELLS_MAX, Cell, NEVER_NS};
 use crate::buckets::BucketStatus;
-use weir_wire::time::Time;
+use weir_protocol::time::Time;
 
 /// Takes `n` at `now`, if there is room. Returns the time at which they come back; without room, `cells` are
 /// unchanged. Dropped cells are given as [`Cell::NEW`]. Cells beyond [`SlidingLog::cells`] are left alone,

@@ -11,7 +11,7 @@ use weir_rules::algorithm::WindowLimit;
 use super::cell::{Admission, Cell, NEVER_NS};
 use super::pair::Pair;
 use crate::buckets::BucketStatus;
-use weir_wire::time::Time;
+use weir_protocol::time::Time;
 
 /// Takes `n` at `now`, if there is room, for a key that hashes to `hash`.
 pub fn take(window: &WindowLimit, cell: Cell, hash: u64, n: u32, now: Time) -> Admission<Cell> {
@@ -76,8 +76,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
+    use weir_protocol::quota::TOKENS_MAX;
     use weir_rules::algorithm::LENGTH_NS_MAX;
-    use weir_wire::quota::TOKENS_MAX;
 
     const T0: Time = Time::from_nanos(1_000);
 

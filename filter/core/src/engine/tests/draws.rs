@@ -1,7 +1,7 @@
 //! Requests that wait for a draw.
 
 use super::*;
-use weir_wire::messages::{Leased, Replies};
+use weir_protocol::messages::{Leased, Replies};
 
 #[test]
 fn a_request_that_waits_goes_on_with_its_answer() {

@@ -1,7 +1,7 @@
 //! One engine that reports for all workers of a program.
 
 use super::*;
-use weir_wire::messages::{AdmitRatio, Ban, Grant};
+use weir_protocol::messages::{AdmitRatio, Ban, Grant};
 
 const RULE: &str = r#""rate": "10/h", "burst": 10"#;
 
@@ -111,7 +111,7 @@ fn the_keys_of_strict_rules_stay_with_their_workers() {
     let mut program = Program::of(STRICT);
     let mut open = OpenRequest::new(1);
     let call = waiting(&mut program.workers[0], &mut open, &mut program.site);
-    let lease = Allowance::Leased(weir_wire::messages::Leased::of(2, 60_000));
+    let lease = Allowance::Leased(weir_protocol::messages::Leased::of(2, 60_000));
     let drawn = Ok(reply(&call, &lease, 0));
     let worker = &mut program.workers[0];
     assert_eq!(

@@ -1,7 +1,7 @@
 //! Rule sets that the fleet is to run.
 
 use super::*;
-use weir_wire::messages::RunningRules;
+use weir_protocol::messages::RunningRules;
 
 /// Tells the engine that the fleet is to run rule set 7, and returns the fetch that it makes.
 fn fetch_of_7(engine: &mut Engine, site: &mut LocalHost, now: Time) -> SyncCall {

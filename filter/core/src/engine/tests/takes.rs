@@ -1,7 +1,7 @@
 //! Requests that take their tokens from the budget themselves.
 
 use super::*;
-use weir_wire::messages::Leased;
+use weir_protocol::messages::Leased;
 
 const WIDE: &str = r#""rate": "1000/s", "burst": 1000, "strict": true"#;
 

@@ -137,7 +137,7 @@ fn what_costs_more_is_paid_for_in_advance() {
     let (second, second_draw) = ahead(&mut limiter, &mut slots, T0);
     assert_eq!((first.keys[0].ahead, second.keys[0].ahead), (4, 8));
     limiter.draw_failed(first_draw, &mut slots, T0);
-    let leased = weir_wire::messages::Leased::of(7, 2_000);
+    let leased = weir_protocol::messages::Leased::of(7, 2_000);
     let reply = Reply {
         sequence: second.sequence,
         pops: 1,

@@ -5,7 +5,7 @@ use crate::buckets::TakeResult;
 use crate::table::NamedKey;
 use std::collections::BTreeMap;
 use std::string::ToString as _;
-use weir_wire::messages::Leased;
+use weir_protocol::messages::Leased;
 
 const LEASE_MS: u32 = 2_000;
 
@@ -20,7 +20,7 @@ fn client(n: u32) -> Client {
 
 /// weir-sync's answer if the budget has tokens for every key.
 fn answer_all(report: &Report) -> Vec<u8> {
-    let lease = |key: &weir_wire::messages::Key| match key.ahead {
+    let lease = |key: &weir_protocol::messages::Key| match key.ahead {
         0 => Leased::NONE,
         ahead => Leased::of(key.admitted + u64::from(ahead), LEASE_MS),
     };
@@ -71,7 +71,7 @@ fn crowded() -> (Limiter, LocalSlots) {
 }
 
 fn leased(report: &Report, charged: u64) -> Vec<u8> {
-    let lease = |key: &weir_wire::messages::Key| match key.ahead {
+    let lease = |key: &weir_protocol::messages::Key| match key.ahead {
         0 => Leased::NONE,
         _ => Leased::of(charged, LEASE_MS),
     };

@@ -2,7 +2,7 @@
 
 use super::*;
 use std::format;
-use weir_wire::messages::{Ban, Leased};
+use weir_protocol::messages::{Ban, Leased};
 
 const CLIENT: &str = "192.0.2.1";
 const HOUR_MS: u32 = 3_600_000;

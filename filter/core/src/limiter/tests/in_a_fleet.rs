@@ -3,9 +3,9 @@
 use super::*;
 use crate::buckets::TakeResult;
 use crate::fleet::connectivity::{Connectivity, FALLBACK_NS, STALE_NS};
+use weir_protocol::messages::{self, POPS_MAX};
 use weir_rules::address::Prefixes;
 use weir_rules::key::KeyValue;
-use weir_wire::messages::{self, POPS_MAX};
 
 /// A limiter of one rule with these fields beside it, that has heard of `pops` POPs at T0.
 fn in_a_fleet(rate: &str, burst: u32, fields: &Value, pops: u32) -> Limiter {

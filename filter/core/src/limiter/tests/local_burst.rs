@@ -1,9 +1,9 @@
 //! A local burst below the burst: what a POP reports of a key that gets only a part of the burst.
 
 use super::*;
+use weir_protocol::messages::PushedGrant;
 use weir_rules::address::Prefixes;
 use weir_rules::key::KeyValue;
-use weir_wire::messages::PushedGrant;
 
 /// 100/s with a burst of 1,000, of which a POP in a fleet of `pops` gives ten before the fleet has heard of a key.
 fn ten_of_a_thousand(pops: u32) -> (Limiter, LocalSlots) {

@@ -4,7 +4,7 @@
 
 use super::*;
 use alloc::format;
-use weir_wire::messages::Leased;
+use weir_protocol::messages::Leased;
 
 /// Ten of these, of which each request takes what its response says; an estimate is one.
 fn reserving() -> (Limiter, LocalSlots) {

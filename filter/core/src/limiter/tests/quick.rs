@@ -7,8 +7,8 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::format;
 use std::string::ToString;
+use weir_protocol::messages::Ban;
 use weir_rules::config::PluginConfig;
-use weir_wire::messages::Ban;
 
 /// Slots that are shared memory, with the quick path or without, and how often each path wrote.
 struct Seen {

@@ -4,7 +4,7 @@
 
 use super::*;
 use std::format;
-use weir_wire::messages::Leased;
+use weir_protocol::messages::Leased;
 
 const MINUTE: u64 = 60_000 * MS;
 const LEASE_MS: u32 = 600_000;
@@ -204,7 +204,7 @@ fn a_crowded_worker_holds_nothing_for_keys_that_do_not_ask() {
         limiter.decide_again(true, &mut Client(from), &mut slots, T0);
     }
     let report = limiter.report(&mut slots, false, T0 + 250 * MS).unwrap();
-    assert_eq!(report.keys.len(), weir_wire::messages::KEYS_MAX);
+    assert_eq!(report.keys.len(), weir_protocol::messages::KEYS_MAX);
     assert!(report.keys.iter().all(|key| (key.admitted, key.ahead) == (1, 0)));
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::RuleIndex;
-use weir_wire::messages::{Leased, PushedGrant, RunningRules};
+use weir_protocol::messages::{Leased, PushedGrant, RunningRules};
 
 fn rule(name: &str, rate: &str, burst: u32) -> Value {
     json!({"name": name, "key": ["client_address"], "rate": rate, "burst": burst})

@@ -150,7 +150,7 @@ fn an_answer_that_never_comes_is_given_up() {
     let first = limiter.report(&mut slots, false, T0).unwrap();
     let again = limiter.report(&mut slots, false, T0 + 10 * SECOND_NS).unwrap();
     // It has the same counts, and the time since which they are unheard.
-    let waiting = weir_wire::messages::Key { span_ms: 10_000, ..first.keys[0].clone() };
+    let waiting = weir_protocol::messages::Key { span_ms: 10_000, ..first.keys[0].clone() };
     assert_eq!(again.keys, [waiting]);
     assert_eq!(limiter.counters().take_event(CountedEvent::SyncFailed), 1);
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::decide::EndActionKind;
 use crate::table::EntryPlace;
 use alloc::format;
-use weir_wire::quota::Quota;
+use weir_protocol::quota::Quota;
 
 const ADDRESS: &str = "192.0.2.1";
 

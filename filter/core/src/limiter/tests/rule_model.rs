@@ -4,7 +4,7 @@ use super::*;
 use crate::decide::EndActionKind;
 use crate::table::slot::Slot;
 use std::format;
-use weir_wire::messages::Ban;
+use weir_protocol::messages::Ban;
 
 fn one(fields: &Value) -> Limiter {
     limiter(rules(&json!([with(fields)])), None)

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::buckets::TakeResult;
-use weir_wire::quota::Quota;
+use weir_protocol::quota::Quota;
 
 /// A client on a path, with a key but for [`KEYLESS`].
 struct At(&'static str);

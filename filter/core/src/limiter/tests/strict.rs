@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::RuleIndex;
-use weir_wire::messages::Leased;
+use weir_protocol::messages::Leased;
 
 fn strict(when_unsynced: &str) -> (Limiter, LocalSlots) {
     let rule = json!([{"name": "login", "key": ["client_address"], "rate": "5/m", "strict": true,

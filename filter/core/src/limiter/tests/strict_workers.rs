@@ -1,7 +1,7 @@
 //! Strict rules at several workers, which share a key's entry and its epoch.
 
 use super::*;
-use weir_wire::messages::Leased;
+use weir_protocol::messages::Leased;
 
 const ADDRESS: &str = "192.0.2.1";
 

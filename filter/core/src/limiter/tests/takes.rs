@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::fleet::ConsumeReply;
-use weir_wire::messages::Leased;
+use weir_protocol::messages::Leased;
 
 #[test]
 fn what_was_taken_is_not_given_back_to_a_lease() {

@@ -3,8 +3,8 @@
 //! Tests of I6.
 
 use super::*;
-use weir_wire::messages::Leased;
-use weir_wire::refill_policy::RefillPolicy;
+use weir_protocol::messages::Leased;
+use weir_protocol::refill_policy::RefillPolicy;
 
 /// A turn each 100 ms, and three wait.
 fn leaky(fields: &Value) -> Value {

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::table::slot::Entry;
+use weir_protocol::messages::Ban;
 use weir_rules::address::Prefixes;
 use weir_rules::key::KeyValue;
-use weir_wire::messages::Ban;
 
 const CLIENT: &str = "192.0.2.1";
 
@@ -118,7 +118,7 @@ struct Meter(u64);
 
 impl Meter {
     /// Tokens above burst + rate x t in the span that has the most.
-    fn over(&mut self, quota: weir_wire::quota::Quota, now: Time) -> u64 {
+    fn over(&mut self, quota: weir_protocol::quota::Quota, now: Time) -> u64 {
         self.0 = self.0.max(now.as_nanos()) + quota.token_ns();
         (self.0 - now.as_nanos()).saturating_sub(quota.fill_ns()) / quota.token_ns()
     }

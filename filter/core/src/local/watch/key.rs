@@ -3,8 +3,8 @@
 
 use crate::table::NamedKey;
 use crate::table::slot::Tag;
-use weir_wire::messages::AdmitRatio;
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::messages::AdmitRatio;
+use weir_protocol::time::{SECOND_NS, Time};
 
 /// Bytes of a key in a report besides its value, close to the maximum: an epoch and counts.
 const KEY_BYTES: u64 = 20;

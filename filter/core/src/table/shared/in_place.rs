@@ -7,7 +7,7 @@ use super::{LOOKS_MAX, SlotsHandle};
 use crate::buckets::{Bucket, EvenShare};
 use crate::table::slot::{Cold, Entry, Watched};
 use crate::table::slots::{ChangeFn, EntryChange};
-use weir_wire::time::Time;
+use weir_protocol::time::Time;
 
 /// Offsets of a cold entry's bucket and share, after its tag.
 const BUCKET: usize = 1;

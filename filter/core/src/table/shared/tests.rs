@@ -7,8 +7,8 @@ use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::vec::Vec;
-use weir_wire::quota::Quota;
-use weir_wire::time::Time;
+use weir_protocol::quota::Quota;
+use weir_protocol::time::Time;
 
 #[cfg(loom)]
 mod model;

@@ -1,7 +1,7 @@
 //! One debt, in 24 bits.
 
 use super::tag::Tag;
-use weir_wire::time::Time;
+use weir_protocol::time::Time;
 
 /// Bits of a debt, from the highest: its label, the size of its steps, and its time in steps.
 pub(super) const LABEL_SHIFT: u32 = 12;

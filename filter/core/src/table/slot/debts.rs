@@ -25,7 +25,7 @@ use super::layout::{DEBTS_MAX, Slot};
 use super::tag::Tag;
 use crate::buckets::Bucket;
 use core::cmp::Reverse;
-use weir_wire::time::Time;
+use weir_protocol::time::Time;
 
 /// Number of groups of rules.
 const GROUPS: usize = 1 << Tag::GROUP_BITS;
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
-    use weir_wire::time::SECOND_NS;
+    use weir_protocol::time::SECOND_NS;
 
     const T0: Time = Time::from_nanos(1_000_000 * SECOND_NS + 12_345);
 
@@ -182,7 +182,7 @@ mod tests {
                 assert!(told >= until && more <= (owes / 61).max(1 << STEP_BITS_MIN), "{owes}: {more}");
             }
         }
-        const { assert!(DEBT_NS_MAX > weir_wire::quota::FILL_NS_MAX + 86_400 * SECOND_NS) }
+        const { assert!(DEBT_NS_MAX > weir_protocol::quota::FILL_NS_MAX + 86_400 * SECOND_NS) }
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use super::moment::{Moment, epoch_of, stepped};
 use crate::buckets::algorithm::Cell;
 use crate::buckets::{Bucket, EvenShare};
-use weir_wire::messages::{AdmitRatio, Grant, PARTS_MAX};
-use weir_wire::quota::{Quota, TOKENS_MAX};
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::messages::{AdmitRatio, Grant, PARTS_MAX};
+use weir_protocol::quota::{Quota, TOKENS_MAX};
+use weir_protocol::time::{SECOND_NS, Time};
 
 /// Time for which unconfirmed counts keep an otherwise idle entry, in nanoseconds.
 pub(super) const UNCONFIRMED_NS_MAX: u64 = 60 * SECOND_NS;

@@ -25,7 +25,7 @@ use super::debt::Debt;
 use super::entry::{Cold, Watched};
 use super::tag::Tag;
 use crate::buckets::{Bucket, EvenShare};
-use weir_wire::time::Time;
+use weir_protocol::time::Time;
 
 /// Bytes in a slot.
 pub const SLOT_BYTES: usize = 512;

@@ -38,7 +38,7 @@ use crate::buckets::Bucket;
 use core::cmp::Reverse;
 use debts::OwedDebts;
 use layout::{UNITS, WATCHED_UNITS};
-use weir_wire::time::Time;
+use weir_protocol::time::Time;
 
 /// Most cold keys with an entry in one slot.
 pub const KEYS_PER_SLOT: usize = UNITS;

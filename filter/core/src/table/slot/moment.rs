@@ -1,6 +1,6 @@
 //! Times in few bits, as stored in a slot.
 
-use weir_wire::time::Time;
+use weir_protocol::time::Time;
 
 /// A time in steps of 2^22 ns (about 4 ms), modulo 2^24 steps. It measures ages up to half of that range,
 /// about ten hours.

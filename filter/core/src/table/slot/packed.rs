@@ -18,9 +18,9 @@
 use super::entry::{Bounded, Hold, SharingState, Strict, Watched};
 use super::moment::{FINE_BITS, MOMENT_BITS, Moment, STEP_BITS};
 use crate::buckets::Bucket;
-use weir_wire::messages::{AdmitRatio, PARTS_MAX};
-use weir_wire::quota::TOKENS_MAX;
-use weir_wire::time::Time;
+use weir_protocol::messages::{AdmitRatio, PARTS_MAX};
+use weir_protocol::quota::TOKENS_MAX;
+use weir_protocol::time::Time;
 
 /// Words of a watched entry after its tag.
 pub(crate) const WATCHED_WORDS: usize = 5;

@@ -2,8 +2,8 @@
 
 use super::entry::{SharingState, Strict, Watched};
 use super::moment::{FINE_BITS, Moment, epoch_of, fine};
-use weir_wire::quota::TOKENS_MAX;
-use weir_wire::time::{SECOND_NS, Time};
+use weir_protocol::quota::TOKENS_MAX;
+use weir_protocol::time::{SECOND_NS, Time};
 
 /// Precision of the time at which a barred key may have tokens again, in nanoseconds.
 pub const BAR_STEP_NS: u64 = 1 << FINE_BITS;
@@ -168,8 +168,8 @@ impl Watched {
 mod tests {
     use super::*;
     use crate::table::slot::{Cold, Entry, Slot, Tag, Unheard};
-    use weir_wire::quota::Quota;
-    use weir_wire::time::SECOND_NS;
+    use weir_protocol::quota::Quota;
+    use weir_protocol::time::SECOND_NS;
 
     const T0: Time = Time::from_nanos(1 << 40);
 

@@ -4,9 +4,9 @@ use super::*;
 use crate::buckets::{Bucket, EvenShare};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use weir_wire::messages::AdmitRatio;
-use weir_wire::quota::{Period, Quota, Rate};
-use weir_wire::time::SECOND_NS;
+use weir_protocol::messages::AdmitRatio;
+use weir_protocol::quota::{Period, Quota, Rate};
+use weir_protocol::time::SECOND_NS;
 
 const T0: Time = Time::from_nanos(1_000 * SECOND_NS);
 

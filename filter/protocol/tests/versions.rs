@@ -1,11 +1,11 @@
 //! The version of the messages, and what a report may say.
 
-use weir_wire::messages::{
+use weir_protocol::messages::{
     Allowance, BudgetRule, COUNTED_MAX, HELD_MS_MAX, HeldEpoch, Key, MODULE_MAX, Message, Reply, Report,
     RuleCounts, Settled, StatusReport, VERSION, WireError,
 };
-use weir_wire::quota::Quota;
-use weir_wire::sharing::Sharing;
+use weir_protocol::quota::Quota;
+use weir_protocol::sharing::Sharing;
 
 fn report() -> Report {
     let quota = Quota::from_token_ns(100_000_000, 100).unwrap();

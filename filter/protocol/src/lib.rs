@@ -5,9 +5,9 @@
 //! encoding of both.
 //!
 //! ```
-//! use weir_wire::messages::{Key, Message, Report, BudgetRule};
-//! use weir_wire::quota::Quota;
-//! use weir_wire::sharing::Sharing;
+//! use weir_protocol::messages::{Key, Message, Report, BudgetRule};
+//! use weir_protocol::quota::Quota;
+//! use weir_protocol::sharing::Sharing;
 //!
 //! // 10 requests a second, and 100 at once; a client has made 70 of them at this POP.
 //! let quota = Quota::from_token_ns(100_000_000, 100)?;
