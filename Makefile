@@ -289,12 +289,12 @@ regions: cargo cc redis-server envoy wasm sync ## three real regions under load,
 	WEIR_SYNC_BIN="$(CARGO_TARGET_DIR)/release/weir-sync" \
 	cargo run --locked --release -p weir-tests --bin regions
 
-# Each writes its part of docs/benchmarks.md. Quiet, please: nothing else should run on the machine.
-bench: bench-envoy bench-native bench-sync bench-gateway ## every benchmark, into docs/benchmarks.md (40 minutes)
+# Each writes its part of docs/reference/benchmarks.md. Quiet, please: nothing else should run on the machine.
+bench: bench-envoy bench-native bench-sync bench-gateway ## every benchmark, into docs/reference/benchmarks.md (40 minutes)
 
 bench-envoy: cargo cc redis-server envoy wasm module empty-filter sync ## only those in a real Envoy, compared with the alternatives (15 minutes)
 	WEIR_SYNC_BIN="$(CARGO_TARGET_DIR)/release/weir-sync" \
-	cargo run -q --locked --release -p weir-tests --bin bench -- --write docs/benchmarks.md
+	cargo run -q --locked --release -p weir-tests --bin bench -- --write docs/reference/benchmarks.md
 
 # Installs what it lacks, as `make tools` does.
 bench-quick: python3 ## the main ratios of bench-envoy, printed only (under 5 minutes, once all is installed and built)
@@ -307,7 +307,7 @@ bench-quick: python3 ## the main ratios of bench-envoy, printed only (under 5 mi
 bench-native: cargo cc ## only the core, compared with the crate governor (7 minutes)
 	cargo bench --locked -p weir-tests --bench native -- '$(ONLY)'
 	$(if $(ONLY),,cargo run -q --locked --release -p weir-tests --bin bench_native -- \
-	  "$(CARGO_TARGET_DIR)/criterion" --write docs/benchmarks.md)
+	  "$(CARGO_TARGET_DIR)/criterion" --write docs/reference/benchmarks.md)
 
 instructions: cargo cc valgrind ## count the instructions of each case; fails if one rose by more than 5 %
 	@cargo run -q $(COMPUTE) --bin instructions
@@ -319,14 +319,14 @@ instructions-baseline: cargo cc valgrind ## write the present counts as the new 
 # only prints.
 bench-sync: cargo cc redis-server sync ## only weir-sync: throughput, latency, memory, a cluster, 1,000 POPs (7 minutes)
 	WEIR_SYNC_BIN="$(CARGO_TARGET_DIR)/release/weir-sync" \
-	cargo run -q --locked --release -p weir-tests --bin bench_sync -- $(if $(QUICK),--quick,--write docs/benchmarks.md)
+	cargo run -q --locked --release -p weir-tests --bin bench_sync -- $(if $(QUICK),--quick,--write docs/reference/benchmarks.md)
 
 # limitador's rows need its binary; the benchmark says how to build it. `make bench-gateway QUICK=1` takes a minute, and
 # only prints.
 export WEIR_LIMITADOR ?= $(HOME)/.cache/weir-bench/limitador-server
 bench-gateway: cargo cc redis-server envoy sync ## only the gateway, beside a minimal service and limitador (7 minutes)
 	WEIR_SYNC_BIN="$(CARGO_TARGET_DIR)/release/weir-sync" \
-	cargo run -q --locked --release -p weir-tests --bin bench_gateway -- $(if $(QUICK),--quick,--write docs/benchmarks.md)
+	cargo run -q --locked --release -p weir-tests --bin bench_gateway -- $(if $(QUICK),--quick,--write docs/reference/benchmarks.md)
 
 # A search; `make test` runs the same targets on fixed inputs. It starts from random inputs that are long enough to be a rule set;
 # libFuzzer's own start with one byte. The corpus stays in tests/fuzz/corpus, findings in tests/fuzz/artifacts.

@@ -1,4 +1,4 @@
-//! What criterion measured of the cases and of the crate `governor`, as docs/benchmarks.md holds it, and the
+//! What criterion measured of the cases and of the crate `governor`, as docs/reference/benchmarks.md holds it, and the
 //! instructions beside it: the second half of `make bench-native`.
 
 use std::fmt::{self, Write};

@@ -16,7 +16,7 @@
 //! figures.rs     the tables
 //! machine.rs     whose figures they are
 //! summary.rs     what must be reached, of all benchmarks
-//! page.rs        puts them into docs/benchmarks.md
+//! page.rs        puts them into docs/reference/benchmarks.md
 //! ```
 
 pub mod case;
@@ -54,7 +54,7 @@ use service::Service;
 use site::{CONNECTIONS, Site};
 use sweeps::Sweep;
 
-/// Measures everything; gives what docs/benchmarks.md is to hold. Progress goes to standard error.
+/// Measures everything; gives what docs/reference/benchmarks.md is to hold. Progress goes to standard error.
 pub async fn run(plan: Plan) -> Result<Part, String> {
     let cpus = Cpus::choose()?;
     let machine = machine::with_envoy();

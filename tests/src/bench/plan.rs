@@ -28,7 +28,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What docs/benchmarks.md is made with, in a quarter of an hour on a quiet machine.
+    /// What docs/reference/benchmarks.md is made with, in a quarter of an hour on a quiet machine.
     pub const FULL: Self = Self {
         all: true,
         sweeps: 1_000,

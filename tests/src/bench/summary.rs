@@ -1,4 +1,4 @@
-//! What must be reached: the table at the top of docs/benchmarks.md, one row for each figure.
+//! What must be reached: the table at the top of docs/reference/benchmarks.md, one row for each figure.
 
 use std::fmt;
 

@@ -29,7 +29,7 @@ use proxy::Proxy;
 
 pub use plan::Plan;
 
-/// Measures everything; gives what docs/benchmarks.md is to hold. Progress goes to standard error.
+/// Measures everything; gives what docs/reference/benchmarks.md is to hold. Progress goes to standard error.
 pub async fn run(plan: Plan) -> Result<Part, String> {
     let cpus = Cpus::choose()?;
     let machine = machine::with_envoy();

@@ -24,7 +24,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What docs/benchmarks.md is made with: under seven minutes.
+    /// What docs/reference/benchmarks.md is made with: under seven minutes.
     pub const FULL: Self = Self {
         rounds: 9,
         least_rounds: 3,

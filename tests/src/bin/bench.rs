@@ -1,5 +1,5 @@
 //! Measures Weir in a real Envoy beside what people would pick instead: `make bench-envoy` and
-//! `make bench-quick`. Prints what docs/benchmarks.md holds.
+//! `make bench-quick`. Prints what docs/reference/benchmarks.md holds.
 
 use std::process::ExitCode;
 

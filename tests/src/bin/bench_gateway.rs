@@ -1,5 +1,5 @@
 //! Measures what a check at the gateway costs, beside what people would pick instead: `make bench-gateway`. Prints what
-//! docs/benchmarks.md holds of it.
+//! docs/reference/benchmarks.md holds of it.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Prints what criterion measured of the core, and writes it into docs/benchmarks.md: `make bench-native`.
+//! Prints what criterion measured of the core, and writes it into docs/reference/benchmarks.md: `make bench-native`.
 
 use std::env;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Measures what weir-sync costs: `make bench-sync`. Prints what docs/benchmarks.md holds of it.
+//! Measures what weir-sync costs: `make bench-sync`. Prints what docs/reference/benchmarks.md holds of it.
 
 use std::env;
 use std::path::Path;
