@@ -13,7 +13,7 @@ use weir_tests::simulation::scenarios::SCENARIOS;
 
 /// The pages that show rule sets to copy.
 /// (Those of docs/rules.md are tried in tests/rules.rs.)
-const PAGES: [&str; 4] = ["README.md", "docs/budgets.md", "docs/envoy.md", "docs/operating.md"];
+const PAGES: [&str; 3] = ["README.md", "docs/budgets.md", "docs/operating.md"];
 /// Folders with pages, and whether those below them have pages too.
 const FOLDERS: [(&str, bool); 3] = [(".", false), ("docs", true), ("envoy", true)];
 /// There are more links between pages than this, or they are not found any more.
@@ -310,6 +310,8 @@ fn the_page_about_envoy_says_what_the_bootstraps_do() {
         assert!(of(&bootstrap) == shown || of(&bootstrap)["name"].is_null(), "{name}: {}", of(&bootstrap));
         assert_eq!(bootstrap["stats_config"], stats[0]["stats_config"], "{name}");
     }
+    let filter = &examples(&page("docs/quickstart.md"), "- name: weir")[0][0]["typed_config"]["config"];
+    PluginConfig::parse(filter["configuration"]["value"].to_string().as_bytes()).unwrap_or_else(|e| panic!("{e:?}"));
     let configuration = &examples(&text, "configuration:")[0]["configuration"];
     assert_eq!(configuration["@type"], "type.googleapis.com/google.protobuf.StringValue");
     let value = configuration["value"].as_str().unwrap_or_default();

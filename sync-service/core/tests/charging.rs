@@ -426,8 +426,9 @@ proptest! {
     }
 }
 
-/// What is left of a burst stays the same part of it when the quota changes. Debt beyond one burst keeps its tokens where the
-/// burst grows, so that a larger burst alone does not multiply it, and its part of a burst where it shrinks.
+/// What is left of a burst stays the same part of it when the quota changes. Debt beyond one burst keeps its tokens
+/// where the burst grows, so that a larger burst alone does not multiply it, and its part of a burst where it
+/// shrinks.
 #[test]
 fn a_changed_quota_leaves_the_same_part_of_a_burst() {
     let (slow, quick) = (quota(1, Period::Hour, 10), quota(1_000, Period::Second, 4_000));

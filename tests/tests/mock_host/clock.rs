@@ -35,8 +35,8 @@ fn a_monotonic_clock_that_goes_back_gives_no_tokens() {
             assert_eq!(worker.allowed_of(5, &client(1)), 0, "{back} ns back");
         }
     }
-    // It takes none either: a second later there is another token, wherever the clock is. How much of the way back to where it
-    // was is time cannot be known, and gives none.
+    // It takes none either: a second later there is another token, wherever the clock is. How much of the way back
+    // to where it was is time cannot be known, and gives none.
     for (at, allowed) in [(SECOND_NS, 1), (now + 2 * SECOND_NS, 0), (now + 3 * SECOND_NS, 1)] {
         worker.host_mut().monotonic_ns = at;
         assert_eq!(worker.allowed_of(5, &client(1)), allowed, "{at}");

@@ -88,8 +88,8 @@ fn a_changed_quota_keeps_the_part_of_a_burst_that_is_left_or_owed() {
     assert_eq!(carried(&small, &large, 5, true), [0, 0]);
 }
 
-/// What a refused client lacks refills at the new rate, from the change on: it is not refused for as long as the old rate
-/// would take, and not let in sooner by it.
+/// What a refused client lacks refills at the new rate, from the change on: it is not refused for as long as the
+/// old rate would take, and not let in sooner by it.
 #[test]
 fn what_is_carried_over_refills_at_the_new_rate() {
     let [slow, quick] = ["10/h", "100/h"].map(|rate| rule("a", rate, 10));
