@@ -1,6 +1,6 @@
 //! The real server over real TCP: reports, refusals, pages, shutdown.
 
-mod alone;
+mod offline;
 mod bans;
 mod canary;
 mod client;
@@ -11,7 +11,7 @@ mod figures;
 mod fleet;
 mod gateway;
 mod keys;
-mod orders;
+mod overrides;
 mod pages;
 mod port;
 mod rates;
@@ -22,7 +22,7 @@ mod rules;
 mod rules_file;
 mod settle;
 mod stores;
-mod trail;
+mod audit_log;
 mod turns;
 
 use std::net::SocketAddr;

@@ -14,13 +14,13 @@ mod slow;
 #[macro_use]
 mod suite;
 mod bans;
-mod busy;
+mod top_keys;
 mod canary;
 mod ceiling;
 mod clock;
 mod cluster;
 mod connecting;
-mod orders;
+mod overrides;
 mod prefix;
 mod quota;
 mod replicas;
@@ -30,7 +30,7 @@ mod strict_equality;
 mod taking;
 mod together;
 mod told;
-mod trail;
+mod audit_log;
 
 use std::time::Duration;
 
