@@ -12,7 +12,7 @@ from problem import Problem
 _REGIONS = ("fra1", "iad1", "sin1")
 # As written in envoy/regions/envoy.yaml: what the first region uses. The others count on from there.
 _REGION_TOKEN = "change-me-pops-token"
-# What may change rules and give orders there.
+# What may change rules and set overrides there.
 _ADMIN_TOKEN = "admin.token"
 # The rules of a single edge, for an operator to change and put.
 _RULES = "rules.yaml"
@@ -163,7 +163,7 @@ def _region(run, index, name, redis, upstream):
     settings = {"TOKEN": _REGION_TOKEN, "ADMIN_TOKEN_FILE": os.path.join(run.run_dir, _ADMIN_TOKEN)}
     # Whoever tries it out does not want to wait for an hour until it is known what is usual.
     settings |= {"ANOMALY_MINUTE_MS": "10000", "ANOMALY_LEARN_MINUTES": "6"}
-    settings["TRAIL_FILE"] = run.add_file(f"trail-{name}.jsonl", "")
+    settings["AUDIT_LOG_FILE"] = run.add_file(f"audit-log-{name}.jsonl", "")
     run.add(parts.weir_sync(f"weir-sync-{name}", sync, name, store, run.run_dir, settings))
     run.add(parts.envoy(f"envoy-{name}", run.add_file(f"envoy-{name}.yaml", text), edge))
     run.tell(name, f"http://127.0.0.1:{edge}/  (admin {admin}, weir-sync {sync})")

@@ -31,7 +31,7 @@ pub(crate) struct Metrics {
     events: Vec<(CountedEvent, Option<u32>)>,
     rules: Vec<RuleMetrics>,
     /// Connectivity, if there is a weir-sync.
-    ladder: Option<u32>,
+    sync_state: Option<u32>,
     /// Version of the rule set in force, and the latest one that was refused, if there is a weir-sync.
     running: Option<u32>,
     refused: Option<u32>,
@@ -51,10 +51,10 @@ impl Metrics {
         let mut metrics = Self {
             events: CountedEvent::METRICS.map(|(event, name)| (event, counter(name))).into(),
             rules: Vec::new(),
-            ladder: gauge("weir.sync.ladder"),
+            sync_state: gauge("weir.sync.state"),
             running: gauge("weir.rule_set.running"),
             refused: gauge("weir.rule_set.refused"),
-            places: host::define_metric(Metric::Gauge, "weir.table.places_taken").ok(),
+            places: host::define_metric(Metric::Gauge, "weir.table.entries_used").ok(),
         };
         let blocked = metrics.events.iter().find(|(event, _)| *event == CountedEvent::ListBlocked);
         BLOCKED.set(blocked.and_then(|(_, metric)| *metric));
@@ -97,7 +97,7 @@ impl Metrics {
     /// Sets the connectivity: 0 fresh, 1 stale, 2 fallback.
     pub(crate) fn show(&self, step: Connectivity) {
         // If the host refuses it, the next tick sets it again.
-        show(self.ladder, step as u64);
+        show(self.sync_state, step as u64);
     }
 
     /// Sets the estimated number of keys in the table.

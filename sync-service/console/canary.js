@@ -28,7 +28,7 @@ function promote() {
     ask('v1/rules/canary/promote', { method: 'POST', headers: { 'if-match': `"${canary.id}"`, ...commented(comment) } }));
 }
 
-function takeBack() {
+function withdraw() {
   const canary = shown;
   about('Take the canary back?', `At ${where(canary)} the rule set of all others is run again.`, 'Take it back', true, ({ comment }) =>
     ask('v1/rules/canary', { method: 'DELETE', headers: { 'if-match': `"${canary.id}"`, ...commented(comment) } }));
@@ -47,5 +47,5 @@ async function changes() {
 
 export function startCanary() {
   $('canary-promote').addEventListener('click', promote);
-  $('canary-back').addEventListener('click', takeBack);
+  $('canary-back').addEventListener('click', withdraw);
 }

@@ -5,8 +5,8 @@ import { $, say } from './dom.js';
 import { showCanary, startCanary } from './canary.js';
 import { startExplain } from './explain.js';
 import { refreshKeys, startKeys } from './keys.js';
-import { listOrders, refreshOrders, startOrders, tickOrders } from './orders.js';
-import { showStanding } from './standing.js';
+import { listOverrides, refreshOverrides, startOverrides, tickOverrides } from './overrides.js';
+import { showStatus } from './status.js';
 import { listVersions, startVersions } from './versions.js';
 
 /** Pause before a stream that ended is opened again, in milliseconds. */
@@ -15,7 +15,7 @@ const PAUSE_MS = 2000;
 const SILENCE_MS = 8000;
 
 let stream = null;
-let edition = null;
+let revision = null;
 
 function state(kind, text, more = '') {
   $('state').dataset.state = kind;
@@ -26,16 +26,16 @@ function state(kind, text, more = '') {
 }
 
 function show(live) {
-  showStanding(live);
+  showStatus(live);
   if (live.fleet) showCanary(live.fleet.canary);
   refreshKeys();
-  tickOrders();
-  listOrders();
+  tickOverrides();
+  listOverrides();
   // The revision changes with each version of the rule set and with each override.
-  if (live.fleet && live.fleet.version !== edition) {
-    edition = live.fleet.version;
-    refreshOrders();
-    listVersions().then(() => say('versions-wrong', ''), (error) => { edition = null; say('versions-wrong', error.message); });
+  if (live.fleet && live.fleet.version !== revision) {
+    revision = live.fleet.version;
+    refreshOverrides();
+    listVersions().then(() => say('versions-wrong', ''), (error) => { revision = null; say('versions-wrong', error.message); });
   }
 }
 
@@ -45,7 +45,7 @@ function you({ name, role }) {
   document.body.classList.toggle('reads', role === 'read');
 }
 
-const EVENTS = { standing: show, you };
+const EVENTS = { status: show, you };
 
 /** Reads events until the stream ends. EventSource cannot send the token in a header, so this uses fetch. */
 async function listen(signal) {
@@ -86,7 +86,7 @@ function hear(event) {
 async function run() {
   stream?.abort();
   const own = stream = new AbortController();
-  edition = null;
+  revision = null;
   while (!own.signal.aborted) {
     try {
       await listen(own.signal);
@@ -120,9 +120,9 @@ $('enter').addEventListener('submit', (event) => {
   run();
 });
 $('leave').addEventListener('click', () => { stream?.abort(); token.forget(); enter(new Error('')); });
-document.addEventListener('changed', () => { refreshKeys(true); refreshOrders(); });
+document.addEventListener('changed', () => { refreshKeys(true); refreshOverrides(); });
 startKeys();
-startOrders();
+startOverrides();
 startExplain();
 startCanary();
 startVersions();

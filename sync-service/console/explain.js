@@ -28,8 +28,8 @@ async function explain(event) {
   event.preventDefault();
   const shown = $('explained');
   try {
-    const { verdict, keys, others = [] } = await json('v1/keys', { method: 'POST', body: request() });
-    const sentence = make('p', { className: `verdict ${verdict.kind}`, textContent: verdict.text });
+    const { summary, keys, others = [] } = await json('v1/keys', { method: 'POST', body: request() });
+    const sentence = make('p', { className: `summary ${summary.kind}`, textContent: summary.text });
     shown.replaceChildren(sentence, ...keys.map(counted));
     if (others.length) shown.append(make('h3', { textContent: 'Not counted by' }), uncounted(others));
   } catch (error) {

@@ -1,6 +1,6 @@
 // Dialog for one key: its state, with buttons for actions.
 
-import { allowAddress, banAddress, banKey, override, reset } from './acts.js';
+import { allowAddress, banAddress, banKey, override, reset } from './actions.js';
 import { json, keyPath } from './api.js';
 import { $, button, cell, make, number, rate, rows, say, secondsUntil, span } from './dom.js';
 

@@ -1,10 +1,10 @@
 // Top keys of the whole fleet.
 
-import { banKey, reset } from './acts.js';
+import { banKey, reset } from './actions.js';
 import { json, patience } from './api.js';
 import { $, button, cell, make, number, rate, rows, say, secondsUntil, span } from './dom.js';
 import { lookAt } from './key.js';
-import { limitedPerS } from './standing.js';
+import { limitedPerS } from './status.js';
 
 /** Number of listed keys. */
 const LISTED = 20;
@@ -43,10 +43,10 @@ function show(answer) {
   const { keys, found } = answer;
   const isAll = !$('keys-rule').value && !$('keys-prefix').value.trim();
   $('keys-none').hidden = keys.length > 0;
-  say('keys-none', isAll ? nobody() : 'No busy key is like that. Keys that are far from their quota are not listed.');
+  say('keys-none', isAll ? nobody() : 'No top key is like that. Keys that are far from their quota are not listed.');
   $('keys-table').hidden = !keys.length;
   const partial = answer.is_partial ? ' Only what reports to this weir-sync: the store is out of reach, or another weir-sync is of another version.' : '';
-  say('keys-said', keys.length ? `${number(keys.length)} of ${number(found)} busy keys, over the last ${answer.window_s} s.${partial}` : partial.trim());
+  say('keys-said', keys.length ? `${number(keys.length)} of ${number(found)} top keys, over the last ${answer.window_s} s.${partial}` : partial.trim());
   const most = Math.max(...keys.map((key) => key.limited_per_s), 0.001);
   rows('keys', keys, (key) => `${key.rule} ${key.key}`, (key) => cells(key, most));
 }
@@ -64,7 +64,7 @@ function cells(key, most) {
   return [
     cell('Key', name, 'name'), cell('Asked/s', rate(key.asked_per_s), 'figure'), cell('Admitted/s', rate(key.admitted_per_s), 'figure'),
     cell('Limited/s', limited, key.limited_per_s ? 'figure limited' : 'figure'), cell('Level', level(key), `figure ${key.level < 0 ? 'bad' : ''}`),
-    cell('Limited for', standing(key)), cell('At', places(key)), cell('', acts, 'acts'),
+    cell('Limited for', limitedFor(key)), cell('At', places(key)), cell('', acts, 'acts'),
   ];
 }
 
@@ -81,7 +81,7 @@ const short = (key) => key.length > 30 && key.startsWith('hex:') ? `${key.slice(
 
 const level = (key) => key.level == null ? '\u2013' : `${number(Math.floor(key.level))} of ${number(key.burst)}`;
 
-function standing(key) {
+function limitedFor(key) {
   if (key.banned_until) return make('span', { className: 'bad', textContent: `banned, ${span(Math.max(0, secondsUntil(key.banned_until)))} left` });
   return key.since ? span(Math.max(0, -secondsUntil(key.since))) : '\u2013';
 }

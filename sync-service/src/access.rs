@@ -52,7 +52,7 @@ pub enum Refused {
     /// The token of this name may only read.
     ReadOnly(String),
     /// The token of this name is not for this endpoint of the gateway.
-    Door(String, GatewayApi),
+    Api(String, GatewayApi),
     /// No tokens are set for this endpoint of the gateway.
     NoTokens(GatewayApi),
 }
@@ -106,17 +106,17 @@ impl Access {
     pub fn asker(
         &self,
         given: Option<&[u8]>,
-        door: GatewayApi,
+        api: GatewayApi,
     ) -> Result<Option<Arc<Credential<GatewayApis>>>, Refused> {
         let held = self.held();
         if held.checks.is_empty() {
-            return if door == GatewayApi::Check { Ok(None) } else { Err(Refused::NoTokens(door)) };
+            return if api == GatewayApi::Check { Ok(None) } else { Err(Refused::NoTokens(api)) };
         }
         let asker = given.and_then(|given| held.checks.find(given)).ok_or(Refused::Unknown)?;
-        if asker.scope.opens(door) {
+        if asker.scope.opens(api) {
             Ok(Some(Arc::clone(asker)))
         } else {
-            Err(Refused::Door(asker.name.clone(), door))
+            Err(Refused::Api(asker.name.clone(), api))
         }
     }
 

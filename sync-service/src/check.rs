@@ -97,10 +97,10 @@ pub fn command() -> Command {
         .arg(number("pops", "N", "3", pops_max).help("POPs in each region of the fleet"))
         .arg(number("regions", "M", "1", pops_max).help("Regions of the fleet"))
         .arg(number("interval-ms", "MS", "250", 60_000).help("How often a POP reports"))
-        .arg(number("trip-ms", "MS", "100", 60_000).help("From a POP to weir-sync, to Redis, and back"))
+        .arg(number("rtt-ms", "MS", "100", 60_000).help("From a POP to weir-sync, to Redis, and back"))
         .arg(number("timeout-ms", "MS", "1000", 60_000).help("After which a POP gives up a report"))
         .arg(
-            number("newcomers", "PER_SECOND", "1000", NEWCOMERS_MAX)
+            number("new-keys", "PER_SECOND", "1000", NEWCOMERS_MAX)
                 .help("New keys a second that the table is to take"),
         )
 }
@@ -149,7 +149,7 @@ fn judge(matches: &ArgMatches) -> Result<ExplainParameters, String> {
     let fleet = FleetParameters {
         pops,
         interval_ns: number("interval-ms") * MS_NS,
-        trip_ns: number("trip-ms") * MS_NS,
+        trip_ns: number("rtt-ms") * MS_NS,
         timeout_ns: number("timeout-ms") * MS_NS,
         failures: 1,
     };
@@ -157,7 +157,7 @@ fn judge(matches: &ArgMatches) -> Result<ExplainParameters, String> {
     Ok(ExplainParameters {
         fleet,
         called: if pops == 1 { "a fleet of one POP".into() } else { format!("a fleet of {pops} POPs{of}") },
-        newcomers: number("newcomers"),
+        newcomers: number("new-keys"),
     })
 }
 

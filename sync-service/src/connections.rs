@@ -96,7 +96,7 @@ pub struct ConnectionLimits {
     /// Time for which the client may read nothing of a response.
     pub write_timeout: Duration,
     /// Time for which the client may take to read a response.
-    pub answer_timeout: Duration,
+    pub response_timeout: Duration,
 }
 
 /// The other end of a connection.
@@ -351,7 +351,7 @@ async fn begun(
     stream.set_write_timeout(Some(limits.write_timeout));
     let stream = Box::pin(stream);
     let timely = |stream: Pin<Box<dyn Duplex>>| {
-        TokioIo::new(Timely::new(stream, limits.answer_timeout, Arc::clone(on_the_way)))
+        TokioIo::new(Timely::new(stream, limits.response_timeout, Arc::clone(on_the_way)))
     };
     let secured = secrets.and_then(|secrets| Some((secrets, secrets.tls.as_ref()?)));
     let Some((secrets, tls)) = secured else {

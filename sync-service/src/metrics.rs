@@ -46,14 +46,14 @@ pub type ByRule = Family<OfRule, FloatGauge>;
 /// Label for the outcome of a report.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ReportOutcome {
-    /// `answered`, `unsettled` (the store was out of reach for some keys at least, which got grants from the
+    /// `answered`, `partial` (the store was out of reach for some keys at least, which got grants from the
     /// region's own share), `malformed` or `forbidden` (its token is for other POPs).
     pub outcome: &'static str,
 }
 
 impl ReportOutcome {
     /// All outcomes.
-    const ALL: [&str; 4] = ["answered", "unsettled", "malformed", "forbidden"];
+    const ALL: [&str; 4] = ["answered", "partial", "malformed", "forbidden"];
 }
 
 /// Label for the kind of a store error.
@@ -83,7 +83,7 @@ pub struct RefusedClaim {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Checked {
     /// Endpoint: `http` (`/v1/check`), `limit` (`/ratelimit/check`), `grpc` or `quota`.
-    pub door: &'static str,
+    pub api: &'static str,
     /// `allow`, `limit`, `deny` (the check failed) or `block`.
     pub decision: &'static str,
 }
@@ -98,7 +98,7 @@ pub struct Happened {
 /// Label for an event of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct OfEvent {
-    /// Kind of the event: `change`, `decisions`, `left_out` or `anomaly`.
+    /// Kind of the event: `change`, `decisions`, `omitted` or `anomaly`.
     pub event: &'static str,
 }
 
@@ -164,7 +164,7 @@ metrics! {
     /// Reports that were repeated or overtaken.
     reports_stale: Counter;
     /// Keys and bans of which a POP claimed more than it can have, by POP and reason.
-    claims_refused: Family<RefusedClaim, Counter>;
+    report_limits_exceeded: Family<RefusedClaim, Counter>;
     /// Keys charged.
     keys_charged: Counter;
     /// Tokens charged.
@@ -188,8 +188,8 @@ metrics! {
     store_errors: Family<StoreErrorKind, Counter>;
     /// 1 while the store is in reach.
     store_up: Gauge;
-    /// Servers of the store of which no replica confirms draws, where `store_wait_ms` has them wait for one.
-    store_masters_alone: Gauge;
+    /// Servers of the store of which no replica confirms acquired tokens, where `store_wait_ms` has them wait for one.
+    store_masters_unreplicated: Gauge;
     /// How often the store's clock jumped ahead, which refills no budget.
     store_clock_jumps: Counter;
     /// Requests refused, by status.
@@ -200,12 +200,12 @@ metrics! {
     connections: Gauge;
     /// The version of the rule set that POPs are told to run; 0 if there is none.
     rule_set_version: Gauge;
-    /// The edition that the POPs of a canary are told to run; 0 while none runs.
-    canary_edition: Gauge;
+    /// The revision that the POPs of a canary are told to run; 0 while none runs.
+    canary_revision: Gauge;
     /// How often the watched file of rules was found invalid.
     rules_file_errors: Counter;
     /// 1 while the watched file of rules is valid and its content has reached the store.
-    rules_file_taken: Gauge;
+    rules_file_applied: Gauge;
     /// What the budgets of a rule owe together now, as last heard.
     debt_tokens: ByRule;
     /// How far the key that is farthest above its quota is now, as last heard.
@@ -232,10 +232,10 @@ metrics! {
     lag: Histogram = Histogram::new([0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0]),
         in Unit::Seconds;
     /// Reports answered from the region's own share, because the store was out of reach.
-    reports_alone: Counter;
+    reports_offline: Counter;
     /// Requests that the POPs which report here decided, by rule and decision.
     decisions: Family<OfDecision, Counter>;
-    /// Checks at the gateway, by door and decision.
+    /// Checks at the gateway, by API and decision.
     gateway_checks: Family<Checked, Counter>;
     /// Checks that a rule let through at the gateway.
     gateway_allowed: Family<OfRule, Counter>;
@@ -253,16 +253,16 @@ metrics! {
     gateway_quota_buckets: Gauge;
     /// Anomalies under way, by rule and kind.
     anomalies: Family<OfAnomaly, Gauge>;
-    /// Events of the trail, by kind.
-    trail_events: Family<OfEvent, Counter>;
+    /// Events of the audit log, by kind.
+    audit_log_events: Family<OfEvent, Counter>;
     /// Events written, by sink.
-    trail_written: Family<OfSink, Counter>;
+    audit_log_written: Family<OfSink, Counter>;
     /// Events lost, because a sink was slow or gone.
-    trail_lost: Family<OfSink, Counter>;
-    /// Tokens limited of keys that the trail left out.
-    trail_left_out: Counter;
+    audit_log_lost: Family<OfSink, Counter>;
+    /// Tokens limited of keys that the audit log left out.
+    audit_log_omitted: Counter;
     /// How often a sink failed.
-    trail_errors: Family<OfSink, Counter>;
+    audit_log_errors: Family<OfSink, Counter>;
     /// How long ago the store last answered.
     store_silence: FloatGauge, in Unit::Seconds;
 }
@@ -307,11 +307,13 @@ impl Metrics {
             let _ = of_gateway.get_or_create(&of_rule);
         }
         let _ = metrics.anomalies.get_or_create(&OfAnomaly { rule: "login".into(), anomaly: "rate" });
-        let _ = metrics.trail_events.get_or_create(&OfEvent { event: "change" });
-        for of_sink in [&metrics.trail_written, &metrics.trail_lost, &metrics.trail_errors] {
+        let _ = metrics.audit_log_events.get_or_create(&OfEvent { event: "change" });
+        for of_sink in [&metrics.audit_log_written, &metrics.audit_log_lost, &metrics.audit_log_errors] {
             let _ = of_sink.get_or_create(&OfSink { sink: "file" });
         }
-        let _ = metrics.claims_refused.get_or_create(&RefusedClaim { pop: "fra1".into(), reason: "rule" });
+        let _ = metrics
+            .report_limits_exceeded
+            .get_or_create(&RefusedClaim { pop: "fra1".into(), reason: "rule" });
         for by_rule in metrics.by_rule() {
             let _ = by_rule.get_or_create(&of_rule);
         }
@@ -328,14 +330,14 @@ impl Metrics {
         self.token_uses.get_or_create(&Bearer { token: token.to_owned() }).inc();
     }
 
-    /// Counts a check at a door of the gateway.
-    pub fn count_check(&self, door: &'static str, decision: &'static str) {
-        self.gateway_checks.get_or_create(&Checked { door, decision }).inc();
+    /// Counts a check through an API of the gateway.
+    pub fn count_check(&self, api: &'static str, decision: &'static str) {
+        self.gateway_checks.get_or_create(&Checked { api, decision }).inc();
     }
 
     /// Counts requests that a client of the gateway decided for itself.
-    pub fn count_checks(&self, door: &'static str, decision: &'static str, count: u64) {
-        self.gateway_checks.get_or_create(&Checked { door, decision }).inc_by(count);
+    pub fn count_checks(&self, api: &'static str, decision: &'static str, count: u64) {
+        self.gateway_checks.get_or_create(&Checked { api, decision }).inc_by(count);
     }
 
     /// Sets the number of streams and buckets of quota clients.

@@ -110,7 +110,7 @@ impl Problem {
     /// POPs run this revision, but the store has lost its rule set and its overrides.
     pub fn lost(revision: u64) -> Self {
         let detail = format!(
-            "the store has lost the rule set and the orders of edition {revision}, which POPs run. Its bans, allows and overrides end \
+            "the store has lost the rule set and the overrides of revision {revision}, which POPs run. Its overrides end \
              in their time; the rule set, put again, ends them at once, and so does the kill switch"
         );
         Self::new(StatusCode::CONFLICT, detail)
@@ -171,13 +171,13 @@ impl From<Refused> for Problem {
             Refused::Closed => {
                 "there are no tokens for operators here: set admin_token_file (or WEIR_SYNC_ADMIN_TOKEN) for this weir-sync".into()
             }
-            Refused::NoTokens(door) => format!(
-                "there are no tokens for this door here: expected one with the role `{}` in check_token_file",
-                door.as_str()
+            Refused::NoTokens(api) => format!(
+                "there are no tokens for this API here: expected one with the role `{}` in check_token_file",
+                api.as_str()
             ),
-            Refused::Door(name, door) => format!(
-                "the token `{name}` is not for this door: expected one with the role `{}` in check_token_file",
-                door.as_str()
+            Refused::Api(name, api) => format!(
+                "the token `{name}` is not for this API: expected one with the role `{}` in check_token_file",
+                api.as_str()
             ),
             Refused::ReadOnly(name) => {
                 format!(
@@ -211,9 +211,9 @@ impl From<ChangeError> for Problem {
                 "there is no rule set to change: POPs run their own configuration's. PUT one to /v1/rules first",
             ),
             ChangeError::NotKept(version) => Self::not_kept(version),
-            ChangeError::Order(errors) => {
+            ChangeError::Override(errors) => {
                 let detail = format!(
-                    "the rule set with this order would have {} errors; nothing was changed",
+                    "the rule set with this override would have {} errors; nothing was changed",
                     errors.len()
                 );
                 Self::invalid(detail, &errors)
@@ -221,11 +221,11 @@ impl From<ChangeError> for Problem {
             ChangeError::Full => Self::new(
                 StatusCode::CONFLICT,
                 format!(
-                    "{error}: GET /v1/orders lists them; lift one, or ban a network instead of its addresses"
+                    "{error}: GET /v1/overrides lists them; lift one, or ban a network instead of its addresses"
                 ),
             ),
-            ChangeError::NoOrder => {
-                Self::new(StatusCode::NOT_FOUND, "there is no such order: GET /v1/orders lists all")
+            ChangeError::NoOverride => {
+                Self::new(StatusCode::NOT_FOUND, "there is no such override: GET /v1/overrides lists all")
             }
             ChangeError::Canary(id) => {
                 Self::new(StatusCode::CONFLICT, format!("a canary runs; nothing was changed. {CANARY_ENDS}"))

@@ -33,7 +33,7 @@ impl RefusedClaims {
         for refusal in refused {
             let pop = self.log_at(Instant::now(), pop, refusal);
             let claim = RefusedClaim { pop, reason: name(refusal.reason) };
-            metrics.claims_refused.get_or_create(&claim).inc_by(refusal.count);
+            metrics.report_limits_exceeded.get_or_create(&claim).inc_by(refusal.count);
         }
     }
 
@@ -113,7 +113,7 @@ mod tests {
         let (metrics, _) = Metrics::new("eu");
         let refused = RefusedClaims::default();
         let count = |pop: &str, reason| {
-            metrics.claims_refused.get_or_create(&RefusedClaim { pop: pop.into(), reason }).get()
+            metrics.report_limits_exceeded.get_or_create(&RefusedClaim { pop: pop.into(), reason }).get()
         };
         refused.note(
             "fra1",

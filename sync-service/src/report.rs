@@ -44,7 +44,7 @@ pub struct ReportHandler {
     /// Rule sets that POPs run.
     pub rules: Arc<RuleSets>,
     /// Audit log of changes and decisions.
-    pub trail: Arc<AuditLog>,
+    pub audit_log: Arc<AuditLog>,
     /// Observer of decisions.
     pub observer: Arc<Observer>,
     hub: Mutex<Hub>,
@@ -70,22 +70,22 @@ impl std::fmt::Debug for ReportHandler {
 }
 
 impl ReportHandler {
-    /// Handler that charges `store` and grants according to `settings`. Changes are recorded in `trail`.
+    /// Handler that charges `store` and grants according to `settings`. Changes are recorded in `audit_log`.
     pub fn new(
         store: Arc<dyn Store>,
         metrics: Arc<Metrics>,
         settings: HubSettings,
-        trail: Arc<AuditLog>,
+        audit_log: Arc<AuditLog>,
     ) -> Self {
         let shown = RuleSetMetrics {
             revision: metrics.rule_set_version.clone(),
-            canary: metrics.canary_edition.clone(),
+            canary: metrics.canary_revision.clone(),
         };
         let region = settings.member.split('/').next().unwrap_or_default();
         Self {
-            rules: Arc::new(RuleSets::new(Arc::clone(&store), region, shown, Arc::clone(&trail))),
-            observer: Arc::new(Observer::new(Arc::clone(&trail), Arc::clone(&metrics))),
-            trail,
+            rules: Arc::new(RuleSets::new(Arc::clone(&store), region, shown, Arc::clone(&audit_log))),
+            observer: Arc::new(Observer::new(Arc::clone(&audit_log), Arc::clone(&metrics))),
+            audit_log,
             store,
             metrics,
             member: settings.member.clone(),
@@ -172,7 +172,7 @@ impl ReportHandler {
         let drawn = timeout(within, self.store.acquire(pop, slice::from_ref(draw))).await;
         let drawn = drawn.map_or_else(
             |_| Err(StoreError::Slow(within.as_millis())),
-            |mut drawn| drawn.pop().unwrap_or(Err(StoreError::Nonsense("no answer to a draw"))),
+            |mut drawn| drawn.pop().unwrap_or(Err(StoreError::Invalid("no answer to a draw"))),
         );
         match &drawn {
             Ok(drawn) => {
@@ -348,7 +348,7 @@ impl ReportHandler {
                 }
             }
         }
-        self.metrics.store_masters_alone.set(gauge(alone));
+        self.metrics.store_masters_unreplicated.set(gauge(alone));
         result?;
         // As with masters that are out of reach: weir-sync is ready for the keys of the others.
         let is_any_good = masters.iter().any(|master| master.confirms.is_ok());
@@ -384,8 +384,8 @@ impl ReportHandler {
             Some(error) => {
                 tracing::debug!(%error, pop, "a report was not charged");
                 metrics.store_errors.get_or_create(&StoreErrorKind { kind: error.kind() }).inc();
-                metrics.count_report("unsettled");
-                metrics.reports_alone.inc();
+                metrics.count_report("partial");
+                metrics.reports_offline.inc();
             }
         }
         metrics.keys_charged.inc_by(facts.deficits.len() as u64);

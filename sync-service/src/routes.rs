@@ -62,7 +62,7 @@ const CANARY_PATH: &str = "/v1/rules/canary";
 const PROMOTE_PATH: &str = "/v1/rules/canary/promote";
 /// List of all paths, for error messages.
 const EXPECTED_PATHS: &str = "expected /v1/report, /v1/rules, /v1/rules/versions, /v1/rules/diff, /v1/rules/rollback, \
-    /v1/rules/canary, /v1/rules/canary/promote, /v1/enforcement, /v1/fleet, /v1/rates, /v1/live, /v1/orders, /v1/bans, /v1/allows, \
+    /v1/rules/canary, /v1/rules/canary/promote, /v1/enforcement, /v1/fleet, /v1/rates, /v1/live, /v1/overrides, /v1/bans, /v1/allows, \
     /v1/keys, /v1/keys/RULE/VALUE, /v1/check, /v1/settle, \
     /ratelimit/check, /healthz, /readyz or /metrics";
 
@@ -194,7 +194,7 @@ impl Routes {
     async fn route(&self, request: HttpRequest, peer: &Peer) -> Answered {
         self.judge_length(&request)?;
         if let Some(place) = OverridePath::at(request.uri().path()) {
-            return self.orders(request, peer, place).await;
+            return self.overrides(request, peer, place).await;
         }
         if let Some(file) = Self::file(&request) {
             return file;
@@ -207,7 +207,7 @@ impl Routes {
             (DIFFERENCES_PATH, &Method::GET | &Method::HEAD) => self.differences(&request).await,
             (ROLLBACK_PATH, &Method::POST) => self.roll_back(request, peer).await,
             (CANARY_PATH, &Method::GET | &Method::HEAD) => self.get_canary(&request).await,
-            (CANARY_PATH, &Method::DELETE) => self.take_back(&request, peer).await,
+            (CANARY_PATH, &Method::DELETE) => self.withdraw(&request, peer).await,
             (PROMOTE_PATH, &Method::POST) => self.promote(&request, peer).await,
             ("/v1/enforcement", &Method::PUT) => self.enforce(request, peer).await,
             ("/v1/fleet", &Method::GET | &Method::HEAD) => self.fleet(&request).await,
@@ -360,13 +360,13 @@ impl Routes {
         Ok(operator)
     }
 
-    /// Authorizes a caller of the gateway's API `door`.
+    /// Authorizes a caller of the gateway's API `api`.
     fn asker(
         &self,
         headers: &HeaderMap,
-        door: GatewayApi,
+        api: GatewayApi,
     ) -> Result<Option<Arc<Credential<GatewayApis>>>, Problem> {
-        let asker = self.secrets.access.asker(bearer(headers), door)?;
+        let asker = self.secrets.access.asker(bearer(headers), api)?;
         if let Some(asker) = &asker {
             self.metrics.count_use(&asker.name);
         }

@@ -11,7 +11,7 @@
 //! overrides.rs    sets, lifts and lists overrides
 //! kill_switch.rs   switches all rules off and on
 //! offline.rs   changes that have not reached the store yet
-//! canary.rs    begins, promotes and takes back a canary; audience.rs, its POPs; fleet.rs, the revision of each POP
+//! canary.rs    begins, promotes and withdraws a canary; audience.rs, its POPs; fleet.rs, the revision of each POP
 //! ```
 
 pub mod audience;
@@ -43,7 +43,7 @@ use crate::audit::event::ChangeEvent;
 use crate::changes::Differences;
 use crate::document::{Document, Form};
 use crate::refused_claims::known_rules;
-use crate::store::overrides::ORDERS_MAX;
+use crate::store::overrides::OVERRIDES_MAX;
 use crate::store::rules::{NewVersion, Stored, StoredVersion};
 use crate::store::{Store, StoreError};
 use audience::Audience;
@@ -89,14 +89,14 @@ pub enum ChangeError {
     #[error("the document is not valid")]
     Invalid(Vec<ConfigError>),
     /// The rule set would be invalid with the override.
-    #[error("the rule set with this order is not valid")]
-    Order(Vec<ConfigError>),
+    #[error("the rule set with this override is not valid")]
+    Override(Vec<ConfigError>),
     /// The maximum number of overrides is reached.
-    #[error("there are {ORDERS_MAX} orders, the most")]
+    #[error("there are {OVERRIDES_MAX} overrides, the most")]
     Full,
     /// There is no such override.
-    #[error("there is no such order")]
-    NoOrder,
+    #[error("there is no such override")]
+    NoOverride,
     /// The canary with this number is running.
     #[error("a canary runs")]
     Canary(u64),
@@ -132,7 +132,7 @@ pub struct Tried {
 /// The fleet's rule set.
 pub struct RuleSets {
     store: Arc<dyn Store>,
-    trail: Arc<AuditLog>,
+    audit_log: Arc<AuditLog>,
     /// Region whose POPs report here.
     region: String,
     /// Revisions that POPs are to run.
@@ -160,17 +160,17 @@ pub struct RuleSetMetrics {
 
 impl std::fmt::Debug for RuleSets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RuleSets").field("edition", &self.revision()).finish_non_exhaustive()
+        f.debug_struct("RuleSets").field("revision", &self.revision()).finish_non_exhaustive()
     }
 }
 
 impl RuleSets {
     /// Rule sets in `store` for the POPs of `region`. The current revisions appear in `shown`; changes are
-    /// recorded in `trail`.
-    pub fn new(store: Arc<dyn Store>, region: &str, shown: RuleSetMetrics, trail: Arc<AuditLog>) -> Self {
+    /// recorded in `audit_log`.
+    pub fn new(store: Arc<dyn Store>, region: &str, shown: RuleSetMetrics, audit_log: Arc<AuditLog>) -> Self {
         Self {
             store,
-            trail,
+            audit_log,
             region: region.to_owned(),
             told: Mutex::default(),
             followed: tokio::sync::Mutex::default(),
@@ -300,7 +300,7 @@ impl RuleSets {
     }
 
     fn told_of(&self, number: u64) -> Option<NumberedDocument> {
-        // A canary that was taken back may have had the number of a later version.
+        // A canary that was withdrawn may have had the number of a later version.
         let is_version = self.known().is_version(number);
         let told = self.told();
         let revision = told.find(number).filter(|revision| revision.version == number || !is_version)?;
@@ -361,7 +361,7 @@ impl RuleSets {
 
     /// Records a new version in the audit log, with its changes to the previous one.
     async fn tell_of(&self, version: u64, document: &Document, change: &ChangeOrigin) {
-        if !self.trail.is_on() {
+        if !self.audit_log.is_on() {
             return;
         }
         // Each version is its predecessor plus 1, except the first.
@@ -375,12 +375,12 @@ impl RuleSets {
             }
             Err(_) => (None, None),
         };
-        self.trail.change(ChangeEvent { before, after: Some(version), changes, ..change.told("rules") });
+        self.audit_log.change(ChangeEvent { before, after: Some(version), changes, ..change.told("rules") });
     }
 
     /// Records in the audit log a version that may or may not have been stored.
     fn tell_of_lost(&self, error: &StoreError, change: &ChangeOrigin) {
-        self.trail.change_failed(error, change.told("rules"));
+        self.audit_log.change_failed(error, change.told("rules"));
     }
 
     /// Result that [`Self::put`] would have now, without a change.

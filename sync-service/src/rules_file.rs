@@ -71,18 +71,18 @@ pub async fn watch(path: String, rules: Arc<RuleSets>, metrics: Arc<Metrics>) {
                 Err(error) => {
                     let waits = matches!(error, ChangeError::Canary(_));
                     if waits && !watch.waits {
-                        tracing::warn!(file = %path, "a canary runs: the rules file is put once that is promoted or taken back");
+                        tracing::warn!(file = %path, "a canary runs: the rules file is put once that is promoted or withdrawn");
                     } else {
                         tracing::debug!(file = %path, %error, "the rules file is not stored yet");
                     }
                     watch.waits = waits;
-                    metrics.rules_file_taken.set(0);
+                    metrics.rules_file_applied.set(0);
                     continue;
                 }
             }
             (watch.is_untold, watch.waits) = (false, false);
         }
-        metrics.rules_file_taken.set(i64::from(watch.document.is_some()));
+        metrics.rules_file_applied.set(i64::from(watch.document.is_some()));
     }
 }
 

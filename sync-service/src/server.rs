@@ -49,7 +49,7 @@ const BANS_PAUSE: Duration = Duration::from_millis(50);
 /// Interval for updating the gRPC health status.
 const HEALTH_PAUSE: Duration = Duration::from_millis(500);
 /// Time limit for writing the last lines of the audit log.
-const TRAIL_FINISH_MAX: Duration = Duration::from_secs(2);
+const AUDIT_LOG_FINISH_MAX: Duration = Duration::from_secs(2);
 /// Maximum number of connections to the operations address.
 const OPS_CONNECTIONS_MAX: u32 = 64;
 
@@ -73,10 +73,10 @@ pub enum RunError {
     #[error("gateway: {0}")]
     Gateway(String),
     /// The audit log's file cannot be written.
-    #[error("trail_file: {0}")]
-    Trail(String),
+    #[error("audit_log_file: {0}")]
+    AuditLog(String),
     /// The audit log's stream is unusable.
-    #[error("trail_redis: {0}")]
+    #[error("audit_log_redis: {0}")]
     Stream(DialError),
     /// The store was tried and is unusable.
     #[error("{0}")]
@@ -147,8 +147,8 @@ fn serve_until(
         let (ops, grpc) = (at(&ops_listener), at(&grpc_listener));
         let settings = config.hub();
         tracing::info!(%address, store = %config.store, member = settings.member, "weir-sync listens");
-        if let Some(file) = &config.trail_file {
-            audit::try_file(file).await.map_err(RunError::Trail)?;
+        if let Some(file) = &config.audit_log_file {
+            audit::try_file(file).await.map_err(RunError::AuditLog)?;
         }
         reached(&*store, config.store_timeout).await;
         let (routes, writers) = routes(&config, Arc::clone(&secrets), store, settings)?;
@@ -169,7 +169,7 @@ fn serve_until(
         work.spawn(share_bans(Arc::clone(&routes)));
         work.spawn(share_top_keys(Arc::clone(&routes)));
         work.spawn(Arc::clone(&routes.exchange.observer).watch());
-        work.spawn(Arc::clone(&routes.exchange.observer).run(config.trail_interval));
+        work.spawn(Arc::clone(&routes.exchange.observer).run(config.audit_log_interval));
         work.spawn(Arc::clone(&secrets).watch());
         if let Some(path) = config.rules_file.clone() {
             let rules = Arc::clone(&routes.exchange.rules);
@@ -200,7 +200,7 @@ fn serve_until(
             gateway.part().await;
         }
         routes.exchange.observer.flush();
-        routes.exchange.trail.finish(config.drain_timeout.min(TRAIL_FINISH_MAX)).await;
+        routes.exchange.audit_log.finish(config.drain_timeout.min(AUDIT_LOG_FINISH_MAX)).await;
         writing.shutdown().await;
         Ok(())
     })
@@ -254,7 +254,7 @@ async fn share_top_keys(routes: Arc<Routes>) {
     loop {
         ticks.tick().await;
         if let Err(error) = routes.exchange.share_top_keys().await {
-            tracing::debug!(%error, "cannot tell the other weir-syncs of busy keys");
+            tracing::debug!(%error, "cannot tell the other weir-syncs of top keys");
         }
     }
 }
@@ -265,7 +265,7 @@ fn limits(config: &Config) -> ConnectionLimits {
         first_byte_timeout: config.first_byte_timeout,
         header_timeout: config.header_timeout,
         write_timeout: config.write_timeout,
-        answer_timeout: config.answer_timeout,
+        response_timeout: config.response_timeout,
     }
 }
 
@@ -366,10 +366,10 @@ fn routes(
         timeout: config.gateway_timeout(),
         has_rules_file: config.rules_file.is_some(),
     });
-    let of_trail = audit_settings(config);
-    let (trail, writers) =
-        AuditLog::new(of_trail, &settings.member, &metrics, &secrets.rereads()).map_err(RunError::Stream)?;
-    let exchange = Arc::new(ReportHandler::new(store, Arc::clone(&metrics), settings, Arc::new(trail)));
+    let of_audit_log = audit_settings(config);
+    let (audit_log, writers) = AuditLog::new(of_audit_log, &settings.member, &metrics, &secrets.rereads())
+        .map_err(RunError::Stream)?;
+    let exchange = Arc::new(ReportHandler::new(store, Arc::clone(&metrics), settings, Arc::new(audit_log)));
     let gateway = of_gateway.map(|settings| Gateway::new(&settings, Arc::clone(&exchange))).transpose();
     let gateway = gateway.map_err(|errors| RunError::Gateway(errors.join("; ")))?.map(Arc::new);
     let routes = Routes {
@@ -400,7 +400,7 @@ fn audit_settings(config: &Config) -> audit::AuditSettings {
             // None of the store's passwords is used here. Its CA and its client certificate are, because they
             // are no secrets.
             (AuditStream::Redis(url), _) => {
-                let password = config.trail_redis_password_file.clone();
+                let password = config.audit_log_redis_password_file.clone();
                 let files = LoginFiles { password, sentinel_password: None, sentinel_user: None, ..files };
                 (url, files, NodeMap::default())
             }
@@ -410,18 +410,18 @@ fn audit_settings(config: &Config) -> audit::AuditSettings {
         };
         Some(StreamSettings {
             url: url.expose().to_owned(),
-            key: RedisKeys::new(&config.store_prefix).one("trail"),
+            key: RedisKeys::new(&config.store_prefix).one("audit"),
             files,
             nodes,
             response_timeout: config.store_timeout,
-            entries_max: config.trail_redis_max,
+            entries_max: config.audit_log_redis_max,
         })
     };
     audit::AuditSettings {
-        file: config.trail_file.clone(),
-        stream: config.trail_redis.as_ref().and_then(stream),
-        queue_max: config.trail_queue_max,
-        keys_max: config.trail_keys_max,
+        file: config.audit_log_file.clone(),
+        stream: config.audit_log_redis.as_ref().and_then(stream),
+        queue_max: config.audit_log_queue_max,
+        keys_max: config.audit_log_keys_max,
         anomalies: Thresholds {
             share_max: share(config.anomaly_limited_percent),
             learn: config.anomaly_learn_minutes,

@@ -11,10 +11,11 @@ use weir_protocol::time::SECOND_NS;
 pub fn add(pops: &mut Value, statuses: &BTreeMap<String, PopStatus>) {
     for pop in pops.as_array_mut().into_iter().flatten() {
         let status = pop["name"].as_str().and_then(|name| statuses.get(name));
-        let step = ladder(status.map(|status| status.step), pop["silent_s"].as_f64().unwrap_or_default());
+        let step =
+            connectivity(status.map(|status| status.step), pop["silent_s"].as_f64().unwrap_or_default());
         #[allow(clippy::cast_precision_loss, reason = "for people")]
         let clock_s = status.and_then(|status| status.clock_ms).map(|ms| ms as f64 / 1_000.0);
-        pop["ladder"] = step.map(name).into();
+        pop["connectivity"] = step.map(name).into();
         pop["clock_s"] = clock_s.into();
         pop["module"] = json!(status.map(|status| &status.module));
         // The refusal concerns a rule set that the POP does not run yet, and may have refused before.
@@ -27,7 +28,7 @@ pub fn add(pops: &mut Value, statuses: &BTreeMap<String, PopStatus>) {
 /// Connectivity of a POP: the state it reported, or the one its silence implies if that is worse. None if it
 /// reported no state and is not silent.
 #[allow(clippy::cast_precision_loss, reason = "seconds")]
-fn ladder(said: Option<u8>, silent_s: f64) -> Option<Connectivity> {
+fn connectivity(said: Option<u8>, silent_s: f64) -> Option<Connectivity> {
     let after = |ns: u64| silent_s >= ns as f64 / SECOND_NS as f64;
     let implied = match (after(FALLBACK_NS), after(STALE_NS)) {
         (true, _) => Some(Connectivity::Fallback),
@@ -65,7 +66,7 @@ mod tests {
             (None, 0.2, None),
             (None, 7.0, Some(Connectivity::Fallback)),
         ] {
-            assert_eq!(ladder(said, silent_s), expected, "{said:?} {silent_s}");
+            assert_eq!(connectivity(said, silent_s), expected, "{said:?} {silent_s}");
         }
         let status = PopStatus {
             pop: "a".into(),
@@ -78,9 +79,9 @@ mod tests {
         let mut pops = json!([{"name": "a", "silent_s": 0.1, "refused": 7}, {"name": "b", "silent_s": 0.1}]);
         add(&mut pops, &BTreeMap::from([("a".into(), status)]));
         let expected = json!([
-            {"name": "a", "silent_s": 0.1, "refused": 7, "ladder": "fresh", "clock_s": -1.5, "module": "0.1.0",
+            {"name": "a", "silent_s": 0.1, "refused": 7, "connectivity": "fresh", "clock_s": -1.5, "module": "0.1.0",
              "refusal": "rules[0]: wrong"},
-            {"name": "b", "silent_s": 0.1, "ladder": null, "clock_s": null, "module": null, "refusal": null}
+            {"name": "b", "silent_s": 0.1, "connectivity": null, "clock_s": null, "module": null, "refusal": null}
         ]);
         assert_eq!(pops, expected);
     }

@@ -452,25 +452,28 @@ fn a_password_file_stands_alone() {
 }
 
 #[test]
-fn a_trail_goes_where_it_can() {
-    let set = |flags: &[&str]| read(flags, &[]).map(|config| (config.trail_file, config.trail_redis));
-    assert_eq!(set(&["--trail-file", "stdout"]).unwrap().0, Some(AuditFile::Stdout));
-    assert_eq!(set(&["--trail-file", "/a/b"]).unwrap().0, Some(AuditFile::File("/a/b".into())));
-    let store = ["--store", "redis://a", "--trail-redis", "store"];
+fn a_audit_log_goes_where_it_can() {
+    let set = |flags: &[&str]| read(flags, &[]).map(|config| (config.audit_log_file, config.audit_log_redis));
+    assert_eq!(set(&["--audit-log-file", "stdout"]).unwrap().0, Some(AuditFile::Stdout));
+    assert_eq!(set(&["--audit-log-file", "/a/b"]).unwrap().0, Some(AuditFile::File("/a/b".into())));
+    let store = ["--store", "redis://a", "--audit-log-redis", "store"];
     assert_eq!(set(&store).unwrap().1, Some(AuditStream::Store));
-    let (redis, file) = (["--trail-redis", "redis://:p@a"], ["--trail-redis-password-file", "/a"]);
+    let (redis, file) = (["--audit-log-redis", "redis://:p@a"], ["--audit-log-redis-password-file", "/a"]);
     assert_eq!(set(&redis).unwrap().1, Some(AuditStream::Redis(Secret::new("redis://:p@a"))));
     for (flags, expected) in [
-        (&["--trail-redis", "store"][..], "trail_redis: expected a Redis in `store`, found memory"),
-        (&["--trail-redis", "memory"], "--trail-redis: expected `store` (where the budgets live) or"),
+        (&["--audit-log-redis", "store"][..], "audit_log_redis: expected a Redis in `store`, found memory"),
+        (&["--audit-log-redis", "memory"], "--audit-log-redis: expected `store` (where the budgets live) or"),
         (
-            &["--trail-redis", "http://a"],
-            "--trail-redis: expected `store` (where the budgets live), redis://",
+            &["--audit-log-redis", "http://a"],
+            "--audit-log-redis: expected `store` (where the budgets live), redis://",
         ),
-        (&[redis, file].concat(), "trail_redis_password_file: expected either a password in `trail_redis`"),
-        (&[&store[..], &file].concat(), "trail_redis_password_file: expected the URL of a Redis"),
-        (&file, "trail_redis_password_file: expected the URL of a Redis"),
-        (&["--trail-file", ""], "--trail-file: expected a file's path, found nothing"),
+        (
+            &[redis, file].concat(),
+            "audit_log_redis_password_file: expected either a password in `audit_log_redis`",
+        ),
+        (&[&store[..], &file].concat(), "audit_log_redis_password_file: expected the URL of a Redis"),
+        (&file, "audit_log_redis_password_file: expected the URL of a Redis"),
+        (&["--audit-log-file", ""], "--audit-log-file: expected a file's path, found nothing"),
     ] {
         let said = errors(flags, &[]);
         assert!(said.starts_with(expected), "{said}");

@@ -54,7 +54,7 @@ impl Operator {
         version_in(&self.send(ask).await)
     }
 
-    /// Puts an order to `path`, which must be taken; what it is.
+    /// Puts an override to `path`, which must be taken; what it is.
     pub async fn order(&mut self, path: &str, body: &Value) -> Value {
         let ask = Ask::new(Method::PUT, path).header("content-type", "application/json");
         let answer = self.send(ask.body(body.to_string())).await;
@@ -62,7 +62,7 @@ impl Operator {
         answer.json()
     }
 
-    /// Lifts the order at `path`.
+    /// Lifts the override at `path`.
     pub async fn lift(&mut self, path: &str) {
         let answer = self.send(Ask::new(Method::DELETE, path)).await;
         assert_eq!(answer.status, 200, "it was not lifted: {answer:?}");
@@ -83,12 +83,12 @@ impl Operator {
     }
 
     /// Takes the canary back.
-    pub async fn take_back_canary(&mut self) {
+    pub async fn withdraw_canary(&mut self) {
         let answer = self.send(Ask::new(Method::DELETE, "/v1/rules/canary")).await;
-        assert_eq!(answer.status, 200, "it was not taken back: {answer:?}");
+        assert_eq!(answer.status, 200, "it was not withdrawn: {answer:?}");
     }
 
-    /// The current edition, and the name of each POP with the version it runs, by name.
+    /// The current revision, and the name of each POP with the version it runs, by name.
     pub async fn fleet(&mut self) -> (u64, Vec<(String, u64)>) {
         let page = self.get("/v1/fleet").await.json();
         let pops = page["pops"].as_array().cloned().unwrap_or_default();

@@ -22,7 +22,7 @@ pub enum CountedEvent {
     /// The host's shared data failed. The slot counted as empty, or was not written.
     Unavailable,
     /// The local cache answered.
-    DenyCacheAnswered,
+    LocalCacheHits,
     /// The client's address could not be read; rules that count by it applied their `missing`.
     AddressUnreadable,
     /// A report was sent.
@@ -31,7 +31,7 @@ pub enum CountedEvent {
     Answered,
     /// A report was answered, but not all of its counts are charged: weir-sync cannot reach its store or a
     /// part of it, or the report exceeded its report limits.
-    Ungranted,
+    Partial,
     /// A report got no reply, or one that could not be read.
     SyncFailed,
     /// A watched key found no room in its slot or on the worker's watch list, so this worker does not report
@@ -61,15 +61,15 @@ impl CountedEvent {
         (Self::Corrupt, "weir.table.corrupt"),
         (Self::Missing, "weir.table.missing"),
         (Self::Unavailable, "weir.table.unavailable"),
-        (Self::DenyCacheAnswered, "weir.deny_cache.answered"),
+        (Self::LocalCacheHits, "weir.local_cache.hits"),
         (Self::AddressUnreadable, "weir.address.unreadable"),
         (Self::Reported, "weir.sync.reported"),
         (Self::Answered, "weir.sync.answered"),
-        (Self::Ungranted, "weir.sync.ungranted"),
+        (Self::Partial, "weir.sync.partial"),
         (Self::SyncFailed, "weir.sync.failed"),
         (Self::SyncDropped, "weir.sync.dropped"),
         (Self::Paused, "weir.strict.paused"),
-        (Self::Banned, "weir.penalty.boxed"),
+        (Self::Banned, "weir.penalty.banned"),
         (Self::Unreleased, "weir.concurrency.unreleased"),
         (Self::Uncharged, "weir.cost.uncharged"),
         (Self::ListAllowed, "weir.list.allowed"),

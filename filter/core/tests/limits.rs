@@ -95,12 +95,13 @@ fn a_thousand_rules_work_and_one_more_is_refused() {
 // I2
 #[test]
 fn rules_that_wider_and_tiers_make_are_counted_too() {
-    let wider = json!({"wider": [{"ipv4": 24, "times": 2}]});
+    let wider = json!({"also_by_prefix": [{"ipv4": 24, "times": 2}]});
     let tiers = json!({"tiers": [{"name": "t", "when": {"methods": ["POST"]}, "times": 2}]});
     for fields in [wider, tiers] {
         let twice = |count: usize| json!({"rules": (0..count).map(|n| rule(n, &fields)).collect::<Vec<_>>()});
         assert_eq!(parse(&twice(RULES_MAX / 2)).unwrap().rules().len(), RULES_MAX);
-        let expected = "rules: expected at most 1000 rules with those that tiers and wider make, found 1002";
+        let expected =
+            "rules: expected at most 1000 rules with those that tiers and also_by_prefix make, found 1002";
         assert_eq!(parse(&twice(RULES_MAX / 2 + 1)).unwrap_err(), [expected]);
     }
 }
@@ -112,14 +113,15 @@ fn rules_beyond_the_maximum_are_not_made() {
         (0..20).map(|n| json!({"name": format!("t{n}"), "when": {"methods": ["PUT"]}, "times": 2})).collect();
     let wider: Vec<_> = (1..5).map(|n| json!({"ipv4": 8 * n - 7, "times": 2})).collect();
     let of = |n: usize| {
-        let mut rule = rule(n, &json!({"tiers": tiers, "wider": wider}));
+        let mut rule = rule(n, &json!({"tiers": tiers, "also_by_prefix": wider}));
         // From the tenth on there is no room for the names of what a rule makes, which is told when it is made.
         let name = if n < 9 { format!("r{n}") } else { format!("r{n}{:x<60}", "") };
         rule["name"] = name[..name.len().min(RULE_NAME_MAX)].into();
         rule
     };
     let found = parse(&json!({"rules": (0..500).map(of).collect::<Vec<_>>()})).unwrap_err();
-    let expected = "rules: expected at most 1000 rules with those that tiers and wider make, found 52500";
+    let expected =
+        "rules: expected at most 1000 rules with those that tiers and also_by_prefix make, found 52500";
     assert_eq!(found, [expected]);
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Metrics {
     events: Vec<(CountedEvent, Option<MetricId>)>,
     rules: [Option<MetricId>; OF_RULE.len()],
     /// Connectivity, if there is a weir-sync.
-    ladder: Option<MetricId>,
+    sync_state: Option<MetricId>,
     /// Version of the rule set in force, and the latest one that was refused, if there is a weir-sync.
     running: Option<MetricId>,
     refused: Option<MetricId>,
@@ -38,10 +38,10 @@ impl Metrics {
                 .map(|(event, name)| (event, config.define_counter(name, &[])))
                 .into(),
             rules: OF_RULE.map(of_rule),
-            ladder: gauge("weir.sync.ladder"),
+            sync_state: gauge("weir.sync.state"),
             running: gauge("weir.rule_set.running"),
             refused: gauge("weir.rule_set.refused"),
-            places: config.define_gauge("weir.table.places_taken"),
+            places: config.define_gauge("weir.table.entries_used"),
         }
     }
 
@@ -94,7 +94,7 @@ impl Metrics {
 
     /// Sets the connectivity: 0 fresh, 1 stale, 2 fallback.
     pub(crate) fn show(&self, step: Connectivity, config: ConfigHandle) {
-        set(self.ladder, step as u64, config);
+        set(self.sync_state, step as u64, config);
     }
 
     /// Sets the estimated number of keys in the table.

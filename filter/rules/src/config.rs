@@ -52,7 +52,7 @@ pub struct SyncConfig {
     pub interval_ms: u32,
     /// Timeout of a report, and of the exchange that a strict rule's request waits for, in milliseconds.
     pub timeout_ms: u32,
-    /// Time without a reply from weir-sync after which rules follow their `when_unsynced`, in milliseconds.
+    /// Time without a reply from weir-sync after which rules follow their `on_sync_loss`, in milliseconds.
     pub fallback_after_ms: u32,
 }
 
@@ -111,8 +111,8 @@ fn record_fields_that_need_sync(rules: &RuleSet, fields: &Fields<'_>) {
             ("algorithm", rule.is_quota()),
             ("strict", rule.sharing.strict && !rule.is_quota()),
             ("local_burst", rule.sharing.local_burst != default.local_burst),
-            ("floors", rule.sharing.floors != default.floors),
-            ("when_unsynced", !rule.sharing.strict && rule.when_unsynced != OnSyncLoss::default()),
+            ("min_share", rule.sharing.floors != default.floors),
+            ("on_sync_loss", !rule.sharing.strict && rule.on_sync_loss != OnSyncLoss::default()),
         ] {
             if is_said {
                 let problem = "expected a sync section beside it: there is none";
@@ -180,10 +180,10 @@ mod tests {
     fn fields_about_the_fleet_need_a_sync_section() {
         let found = errors(
             r#"{"rules": [{"name": "a", "key": ["client_address"], "rate": "5/s", "local_burst": 2,
-                "floors": {"eu": 5}, "when_unsynced": "deny"},
+                "min_share": {"eu": 5}, "on_sync_loss": "deny"},
                 {"name": "b", "key": ["client_address"], "rate": "5/s", "strict": true}]}"#,
         );
-        let fields = ["[0].local_burst", "[0].floors", "[0].when_unsynced", "[1].strict"];
+        let fields = ["[0].local_burst", "[0].min_share", "[0].on_sync_loss", "[1].strict"];
         let expected =
             fields.map(|field| format!("rules{field}: expected a sync section beside it: there is none"));
         assert_eq!(found, expected);
@@ -199,15 +199,15 @@ mod tests {
         };
         let expected = |rest: &str| [format!("rules[0].{rest}")];
         for algorithm in ["fixed_window", "sliding_window", "sliding_log", "leaky_bucket"] {
-            let or_strict = "when_unsynced: expected only with algorithm: token_bucket, or with strict";
-            assert_eq!(of(algorithm, r#""when_unsynced": "share""#), expected(or_strict), "{algorithm}");
-            let shared = "floors: expected only with algorithm: token_bucket, which POPs share";
+            let or_strict = "on_sync_loss: expected only with algorithm: token_bucket, or with strict";
+            assert_eq!(of(algorithm, r#""on_sync_loss": "share""#), expected(or_strict), "{algorithm}");
+            let shared = "min_share: expected only with algorithm: token_bucket, which POPs share";
             assert_eq!(
-                of(algorithm, r#""strict": true, "floors": {"eu": 5}"#),
+                of(algorithm, r#""strict": true, "min_share": {"eu": 5}"#),
                 expected(shared),
                 "{algorithm}"
             );
-            assert_eq!(of(algorithm, r#""strict": true, "when_unsynced": "share""#), [""; 0], "{algorithm}");
+            assert_eq!(of(algorithm, r#""strict": true, "on_sync_loss": "share""#), [""; 0], "{algorithm}");
         }
     }
 
@@ -235,14 +235,18 @@ mod tests {
             ["rules[0].tiers[0].times: expected less: 3 times the rule's quota is too much"]
         );
         assert_eq!(of(&format!(r#"{tier}"rate": "1001/m"}}]"#)), at("tiers[0].rate", 1_000));
-        let wider = r#""rate": "500/m", "strict": true, "wider": [{"ipv4": 24, "times": 3}]"#;
-        assert!(of(wider)[0].starts_with("rules[0].wider[0]: expected no more than"), "{:?}", of(wider));
+        let wider = r#""rate": "500/m", "strict": true, "also_by_prefix": [{"ipv4": 24, "times": 3}]"#;
+        assert!(
+            of(wider)[0].starts_with("rules[0].also_by_prefix[0]: expected no more than"),
+            "{:?}",
+            of(wider)
+        );
     }
 
     #[test]
     fn rules_that_wider_makes_are_not_counted_among_the_written() {
         let found = errors(
-            r#"{"rules": [{"name": "a", "key": ["client_address"], "rate": "5/s", "wider": [{"ipv4": 24, "times": 2}]},
+            r#"{"rules": [{"name": "a", "key": ["client_address"], "rate": "5/s", "also_by_prefix": [{"ipv4": 24, "times": 2}]},
                 {"name": "b", "key": ["client_address"], "rate": "5/s", "strict": true}]}"#,
         );
         assert_eq!(found, ["rules[1].strict: expected a sync section beside it: there is none"]);
@@ -276,9 +280,9 @@ mod tests {
                 {"name": "c", "match": {"path": {"exact": "x", "prefix": "/y"}}, "rate": "1/d", "burst": 500},
                 {"name": "c2", "key": ["client_addres"], "rate": "1/s", "response": {"status": 200, "headers": ["x"]}},
                 {"name": "d", "key": ["client_address"], "rate": "1/s", "match": {"methods": [], "path": {"exact": "x"}}}
-                , {"name": "e", "key": ["client_address"], "rate": "9/s", "local_burst": 10, "when_unsynced": "open",
-                 "floors": {"eu": 60, "us": 50, "A": 1, "x": 0}},
-                {"name": "f", "key": ["client_address"], "rate": "9/s", "floors": {}, "strict": "yes"}
+                , {"name": "e", "key": ["client_address"], "rate": "9/s", "local_burst": 10, "on_sync_loss": "open",
+                 "min_share": {"eu": 60, "us": 50, "A": 1, "x": 0}},
+                {"name": "f", "key": ["client_address"], "rate": "9/s", "min_share": {}, "strict": "yes"}
              ], "table": {"addresses": 0}, "sync": {"cluster": "", "tokn": "x"}, "extra": 1}"#,
         );
         let expected = [
@@ -296,11 +300,11 @@ mod tests {
             "rules[4].match.methods: expected a list of 1 to 100 items, found 0",
             "rules[4].match.path: expected a path that begins with /",
             "rules[5].local_burst: expected a whole number from 1 to 9, found 10",
-            "rules[5].when_unsynced: expected local or share or deny, found \"open\"",
-            "rules[5].floors.A: expected 1 to 64 characters from a-z, 0-9, - and _ as a region's name",
-            "rules[5].floors.x: expected a whole number from 1 to 100, found 0",
-            "rules[5].floors: expected parts that add up to at most 100, found 111",
-            "rules[6].floors: expected 1 to 32 regions and their parts, as in {eu: 30}, found an object",
+            "rules[5].on_sync_loss: expected local or share or deny, found \"open\"",
+            "rules[5].min_share.A: expected 1 to 64 characters from a-z, 0-9, - and _ as a region's name",
+            "rules[5].min_share.x: expected a whole number from 1 to 100, found 0",
+            "rules[5].min_share: expected parts that add up to at most 100, found 111",
+            "rules[6].min_share: expected 1 to 32 regions and their parts, as in {eu: 30}, found an object",
             "rules[6].strict: expected true or false, found \"yes\"",
             "table.addresses: expected a whole number from 1 to 16777216, found 0",
             "sync.cluster: expected text of 1 to 1024 bytes, found \"\"",

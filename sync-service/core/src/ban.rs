@@ -133,10 +133,10 @@ impl Bans {
     ///
     /// Missing bans are sent to POPs. A ban whose override was withdrawn is lifted: returns the keys that have
     /// to be forgotten for that. A key that was just reset stays reset, since its override is being withdrawn.
-    pub fn stand_by(&mut self, now: Time, date_ms: u64, orders: &[(BudgetId, u64)]) -> Vec<BudgetId> {
+    pub fn stand_by(&mut self, now: Time, date_ms: u64, overrides: &[(BudgetId, u64)]) -> Vec<BudgetId> {
         let now_us = micros(now);
         self.expire(now_us);
-        let all: BTreeMap<_, _> = orders.iter().cloned().collect();
+        let all: BTreeMap<_, _> = overrides.iter().cloned().collect();
         // Keys that are banned already keep their place.
         let (known, new): (Vec<_>, Vec<_>) = all.iter().partition(|(id, _)| self.ordered.contains_key(*id));
         let wanted: BTreeMap<_, _> = known

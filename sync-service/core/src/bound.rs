@@ -105,11 +105,11 @@ pub fn apart(
     fleet: &FleetParameters,
     apart: u32,
     span_ns: u64,
-    when_unsynced: OnSyncLoss,
+    on_sync_loss: OnSyncLoss,
 ) -> u64 {
     let (apart, pops) = (u64::from(apart), u64::from(fleet.pops.max(1)));
     let refilled_ns = u128::from(apart) * u128::from(span_ns);
-    match when_unsynced {
+    match on_sync_loss {
         _ if sharing.strict => 0,
         OnSyncLoss::Local => refill(quota, refilled_ns),
         OnSyncLoss::Share => {

@@ -104,7 +104,7 @@ pub struct Division {
     /// Grant for the other POPs, where the client may appear next.
     pub elsewhere: Grant,
     /// True if at most one POP has demand for it.
-    pub is_alone: bool,
+    pub is_single_pop: bool,
 }
 
 impl Division {
@@ -127,10 +127,10 @@ pub fn divide(shared: &SharedBudget<'_>, region: &str, terms: &GrantSettings) ->
     let (quota, sharing) = (entry.quota, &entry.sharing);
     let level_ns = i128::from(quota.fill_ns()) - i128::from(account.deficit_ns);
     let asked = FleetDemand::of(account, sharing, terms);
-    let is_alone = asked.askers <= 1;
+    let is_single_pop = asked.askers <= 1;
     // If one POP has all the demand, its bucket is exact and needs no ratio, only the level. A region's floor
     // is an exception: it refills long before a debt is paid.
-    let is_exact = is_alone && (level_ns >= 0 || sharing.floor(region) == 0);
+    let is_exact = is_single_pop && (level_ns >= 0 || sharing.floor(region) == 0);
     let ratio = if is_exact { AdmitRatio::ONE } else { ratio(shared, level_ns, &asked, region) };
     let heat = WatchLevel::of(quota, account, asked.lately_milli);
     let spread = u64::from(account.spread.max(1));
@@ -147,11 +147,14 @@ pub fn divide(shared: &SharedBudget<'_>, region: &str, terms: &GrantSettings) ->
         },
     };
     // If neither this POP nor two others have demand, the client may appear anywhere next.
-    let pops = if is_alone && entry.own_milli == 0 { spread } else { spread.min(asked.askers) };
-    let (burst, parts) =
-        if is_alone && pops <= 1 { (quota.burst(), 1) } else { hold(entry, pops, entry.own_milli, terms) };
+    let pops = if is_single_pop && entry.own_milli == 0 { spread } else { spread.min(asked.askers) };
+    let (burst, parts) = if is_single_pop && pops <= 1 {
+        (quota.burst(), 1)
+    } else {
+        hold(entry, pops, entry.own_milli, terms)
+    };
     let weight = Weight::of(quota, account);
-    Division { heat, weight, asking: Grant { burst, parts, ..elsewhere }, elsewhere, is_alone }
+    Division { heat, weight, asking: Grant { burst, parts, ..elsewhere }, elsewhere, is_single_pop }
 }
 
 /// Burst and rate divisor of a POP, for a client that was seen at `pops` POPs at once. The burst is the POP's

@@ -236,8 +236,8 @@ impl Hub {
     /// Sets the bans that operators' overrides ask for. Each comes with its end in milliseconds since 1970;
     /// `date_ms` is that time at `now`. POPs are sent missing bans, and resets of the keys whose overrides were
     /// withdrawn.
-    pub fn stand_by(&mut self, now: Time, date_ms: u64, orders: &[(BudgetId, u64)]) {
-        for id in self.bans.stand_by(now, date_ms, orders) {
+    pub fn stand_by(&mut self, now: Time, date_ms: u64, overrides: &[(BudgetId, u64)]) {
+        for id in self.bans.stand_by(now, date_ms, overrides) {
             self.region.forget(&id);
         }
     }

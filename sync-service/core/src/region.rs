@@ -42,7 +42,7 @@ pub struct Region {
     heard: UnfilledBudgets,
     alone: OfflineBudgets,
     /// Busiest keys, for operators.
-    pub(crate) busy: TopKeys,
+    pub(crate) top_keys: TopKeys,
 }
 
 impl Region {
@@ -59,7 +59,7 @@ impl Region {
             heard: UnfilledBudgets::default(),
             alone: OfflineBudgets::default(),
             floors: Floors::default(),
-            busy: TopKeys::default(),
+            top_keys: TopKeys::default(),
         }
     }
 
@@ -163,7 +163,7 @@ impl Region {
         // have gone to another weir-sync.
         let admitted = if self.demands.is_shared(now) { new.admitted } else { account.charged };
         let counts = TokenCounts { admitted, ..new };
-        self.busy.observe(now, pop, &entry.id, &Use { counts, last, askers: entry.demand.askers });
+        self.top_keys.observe(now, pop, &entry.id, &Use { counts, last, askers: entry.demand.askers });
     }
 
     /// Records for operators the new counts of a budget that the store did not charge; its state is that of the
@@ -177,12 +177,13 @@ impl Region {
     ) {
         let last = self.heard.last(&entry.id);
         let last = last.unwrap_or(LastState { quota: entry.quota, deficit_ns: 0, at: now });
-        self.busy.observe(now, pop, &entry.id, &Use { counts, last, askers: entry.demand.askers });
+        self.top_keys.observe(now, pop, &entry.id, &Use { counts, last, askers: entry.demand.askers });
     }
 
     /// Records for operators the state of a budget.
     pub(crate) fn record_look(&mut self, now: Time, entry: &PlanEntry, account: &Account) {
-        self.busy.look(&entry.id, LastState { quota: entry.quota, deficit_ns: account.deficit_ns, at: now });
+        self.top_keys
+            .look(&entry.id, LastState { quota: entry.quota, deficit_ns: account.deficit_ns, at: now });
     }
 
     /// Records for operators a draw on a strict budget.
@@ -205,7 +206,7 @@ impl Region {
         let unmet = unmet.min(DEMAND_TIMES * u64::from(draw.quota.burst()));
         // Spent tokens were debited by earlier draws.
         let counts = TokenCounts { asked: drawn.given.saturating_add(unmet), admitted: drawn.given };
-        self.busy.observe(now, pop, &draw.id, &Use { counts, last, askers: 1 });
+        self.top_keys.observe(now, pop, &draw.id, &Use { counts, last, askers: 1 });
     }
 
     /// True if it is another weir-sync of this region.
@@ -253,7 +254,7 @@ impl Region {
         self.alone.end(id);
         self.floors.forget(id);
         self.claims.forget(id);
-        self.busy.forget(id);
+        self.top_keys.forget(id);
     }
 
     /// Debts of the known budgets at `now`, by rule.

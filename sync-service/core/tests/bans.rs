@@ -196,19 +196,19 @@ fn everything_is_bounded() {
 }
 
 #[test]
-fn what_an_order_bans_keeps_its_place_on_a_full_list() {
+fn what_an_override_bans_keeps_its_place_on_a_full_list() {
     let mut keys = Bans::default();
-    let orders: Vec<_> = (0..3).map(|n| (key(n, 0).id, 9_000)).collect();
-    assert_eq!(keys.stand_by(at(0), 0, &orders), []);
+    let overrides: Vec<_> = (0..3).map(|n| (key(n, 0).id, 9_000)).collect();
+    assert_eq!(keys.stand_by(at(0), 0, &overrides), []);
     let all: Vec<_> = (10..BANS_KEPT_MAX + 10).map(|n| key(n, 20_000)).collect();
     for some in all.chunks(BANS_MAX) {
         keys.observe(at(0), &report("fra1", some));
     }
     assert_eq!(keys.banned(), BANS_KEPT_MAX);
-    assert!(orders.iter().all(|(id, _)| keys.banned_until(id) == Some(at(9_000))));
+    assert!(overrides.iter().all(|(id, _)| keys.banned_until(id) == Some(at(9_000))));
     keys.order(at(100), key(5, 0).id, 9_000);
     assert_eq!(keys.banned_until(&key(5, 0).id), None, "there is no room");
-    let more: Vec<_> = orders.iter().cloned().chain([(key(5, 0).id, 9_100)]).collect();
+    let more: Vec<_> = overrides.iter().cloned().chain([(key(5, 0).id, 9_100)]).collect();
     keys.stand_by(at(200), 200, &more);
     assert_eq!(keys.banned_until(&key(5, 0).id), Some(at(9_100)), "but by its order");
     assert_eq!(keys.banned(), BANS_KEPT_MAX);
@@ -218,7 +218,7 @@ fn what_an_order_bans_keeps_its_place_on_a_full_list() {
 }
 
 #[test]
-fn what_an_order_bans_is_told_wherever_it_comes_from_and_until_it_is_taken_back() {
+fn what_an_override_bans_is_told_wherever_it_comes_from_and_until_it_is_taken_back() {
     let mut keys = Bans::default();
     let (first, tier) = (key(1, 0).id, key(2, 0).id);
     keys.stand_by(at(0), 5_000, &[(first.clone(), 65_000)]);
@@ -230,34 +230,34 @@ fn what_an_order_bans_is_told_wherever_it_comes_from_and_until_it_is_taken_back(
     assert_eq!(told(&mut keys, 500, "fra1"), [key(2, 59_500)], "the rule has got a tier");
     keys.reset(at(1_000), first.clone());
     keys.stand_by(at(1_250), 6_250, &both);
-    assert_eq!(told(&mut keys, 1_250, "fra1"), [forgotten(1)], "its order is being taken back");
+    assert_eq!(told(&mut keys, 1_250, "fra1"), [forgotten(1)], "its override is being lifted");
     keys.stand_by(at(4_000), 9_000, &both);
     assert_eq!(told(&mut keys, 4_000, "fra1"), [key(1, 56_000)], "it was not");
     assert_eq!(keys.stand_by(at(5_000), 10_000, &both[..1]), std::slice::from_ref(&tier));
     assert_eq!(told(&mut keys, 5_000, "fra1"), [forgotten(2)]);
     assert_eq!(keys.stand_by(at(59_500), 64_500, &[]), [], "it ends by itself");
     assert_eq!(told(&mut keys, 59_500, "fra1"), []);
-    assert_eq!(keys.to_share(at(59_500)), [], "each region knows the orders");
+    assert_eq!(keys.to_share(at(59_500)), [], "each region knows the overrides");
 }
 
 #[test]
-fn an_order_too_many_lifts_no_other() {
+fn an_override_too_many_lifts_no_other() {
     let mut keys = Bans::default();
-    let mut orders: Vec<_> = (1..=ORDERED_MAX).map(|n| (key(n, 0).id, 60_000)).collect();
-    keys.stand_by(at(0), 0, &orders);
-    // Orders come in the order of their keys.
-    orders.insert(0, (key(0, 0).id, 60_000));
-    assert_eq!(keys.stand_by(at(250), 250, &orders), []);
+    let mut overrides: Vec<_> = (1..=ORDERED_MAX).map(|n| (key(n, 0).id, 60_000)).collect();
+    keys.stand_by(at(0), 0, &overrides);
+    // Overrides come in the order of their keys.
+    overrides.insert(0, (key(0, 0).id, 60_000));
+    assert_eq!(keys.stand_by(at(250), 250, &overrides), []);
     assert_eq!(keys.banned_until(&key(ORDERED_MAX, 0).id), Some(at(60_000)));
     assert_eq!((keys.banned_until(&key(0, 0).id), keys.banned()), (None, ORDERED_MAX));
-    let last = orders.pop().unwrap().0;
-    assert_eq!(keys.stand_by(at(500), 500, &orders), [last]);
+    let last = overrides.pop().unwrap().0;
+    assert_eq!(keys.stand_by(at(500), 500, &overrides), [last]);
     assert_eq!(keys.banned_until(&key(0, 0).id), Some(at(60_000)), "there is room");
 }
 
 /// Clocks of a store and of a weir-sync differ.
 #[test]
-fn a_list_that_says_less_than_an_order_is_not_argued_with() {
+fn a_list_that_says_less_than_an_override_is_not_argued_with() {
     let mut keys = Bans::default();
     let order = [(key(1, 0).id, 60_000)];
     keys.stand_by(at(0), 0, &order);

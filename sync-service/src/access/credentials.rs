@@ -134,9 +134,9 @@ pub struct GatewayApis {
 }
 
 impl GatewayApis {
-    /// True if the token may use `door`.
-    pub fn opens(self, door: GatewayApi) -> bool {
-        match door {
+    /// True if the token may use `api`.
+    pub fn opens(self, api: GatewayApi) -> bool {
+        match api {
             GatewayApi::Check => self.check,
             GatewayApi::Limit => self.limit,
         }

@@ -19,7 +19,7 @@ pub enum AuditEvent {
     /// A key was limited at a POP.
     Decisions(Box<DecisionEvent>),
     /// More keys were limited than are written per interval.
-    LeftOut {
+    Omitted {
         /// Number of keys that were left out, as far as they are known.
         keys: usize,
         /// Number of their tokens that were limited.
@@ -40,7 +40,7 @@ impl AuditEvent {
         match self {
             Self::Change(_) => "change",
             Self::Decisions(_) => "decisions",
-            Self::LeftOut { .. } => "left_out",
+            Self::Omitted { .. } => "omitted",
             Self::Anomaly(_) => "anomaly",
             Self::Lost { .. } => "lost",
         }
@@ -50,7 +50,7 @@ impl AuditEvent {
 /// A change with its author and reason. Fields that are unknown or do not apply are omitted.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ChangeEvent {
-    /// `rules`, or the kind of an override: `ban`, `allow`, `override`, `lift`, `forget`.
+    /// `rules`, or the kind of an override: `ban`, `allow`, `rate`, `lift`, `reset`.
     pub what: &'static str,
     /// Name of the token that made the change, or `rules_file`.
     pub author: String,
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
     use crate::changes::RuleDifference as ChangedRule;
 
-    const PAGE: &str = include_str!("../../../docs/trail.md");
+    const PAGE: &str = include_str!("../../../docs/audit-log.md");
 
     /// An event of each kind.
     fn samples() -> Vec<AuditEvent> {
@@ -255,7 +255,7 @@ mod tests {
         vec![
             AuditEvent::Change(changed.into()),
             AuditEvent::Decisions(decided.into()),
-            AuditEvent::LeftOut { keys: 40, limited: 900 },
+            AuditEvent::Omitted { keys: 40, limited: 900 },
             AuditEvent::Anomaly(odd.into()),
             AuditEvent::Lost { count: 12 },
         ]
@@ -287,13 +287,13 @@ mod tests {
                         line.strip_prefix("| ").and_then(|line| line.split(" | ").next()).unwrap_or_default();
                     names.contains(&format!("`{field}`"))
                 });
-                assert!(is_named, "docs/trail.md has no row of {field}");
+                assert!(is_named, "docs/audit-log.md has no row of {field}");
             }
         }
     }
 
     #[test]
-    fn what_an_order_is_about_is_written() {
+    fn what_an_override_is_about_is_written() {
         let target = json!({"address": "203.0.113.0/24"});
         let changed =
             ChangeEvent { what: "ban", target: Some(target), until: Some(7), ..ChangeEvent::default() };

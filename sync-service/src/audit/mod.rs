@@ -2,7 +2,7 @@
 //!
 //! An event is serialized and put into a bounded queue per sink, which never waits. A [`writer`] per sink takes
 //! lines from its queue. If a sink is slow or gone, the oldest lines are lost and counted, and a line of its
-//! own states their number once the sink works again. docs/trail.md lists the fields of each event.
+//! own states their number once the sink works again. docs/audit-log.md lists the fields of each event.
 
 pub mod event;
 pub mod fault;
@@ -96,18 +96,18 @@ impl AuditLog {
             let of = |family: &Family<OfSink, Counter>| family.get_or_create_owned(&OfSink { sink: name });
             Writer {
                 name,
-                queue: Arc::new(Queue::new(settings.queue_max, of(&metrics.trail_lost))),
+                queue: Arc::new(Queue::new(settings.queue_max, of(&metrics.audit_log_lost))),
                 sink,
                 stamp: Arc::clone(&stamp),
-                written: of(&metrics.trail_written),
-                errors: of(&metrics.trail_errors),
+                written: of(&metrics.audit_log_written),
+                errors: of(&metrics.audit_log_errors),
                 reread: reread.clone(),
             }
         };
         let writers: Vec<_> = sinks.into_iter().map(writer).collect();
         let queues: Vec<_> = writers.iter().map(|writer| Arc::clone(&writer.queue)).collect();
         let told = (!queues.is_empty()).then(|| Arc::clone(&stamp));
-        let (keys_max, events) = (settings.keys_max, metrics.trail_events.clone());
+        let (keys_max, events) = (settings.keys_max, metrics.audit_log_events.clone());
         let (anomalies, minute) = (settings.anomalies, settings.minute);
         Ok((Self { stamp: told, queues, keys_max, anomalies, minute, events }, writers))
     }
@@ -157,7 +157,7 @@ impl AuditLog {
         let until = Instant::now() + limit;
         while self.queues.iter().any(|queue| !queue.is_empty()) {
             if Instant::now() >= until {
-                tracing::warn!("stopped before all of the trail was written");
+                tracing::warn!("stopped before all of the audit log was written");
                 return;
             }
             sleep(LOOK_PAUSE).await;

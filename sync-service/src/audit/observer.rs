@@ -20,7 +20,7 @@ use crate::moment;
 /// Observer of decisions.
 #[derive(Debug)]
 pub struct Observer {
-    trail: Arc<AuditLog>,
+    audit_log: Arc<AuditLog>,
     metrics: Arc<Metrics>,
     tally: Mutex<Tally>,
     detector: Mutex<Detector>,
@@ -30,12 +30,12 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Observer that records in `trail`.
-    pub fn new(trail: Arc<AuditLog>, metrics: Arc<Metrics>) -> Self {
-        let detector = Mutex::new(Detector::new(trail.anomalies()));
-        let tally = Mutex::new(Tally::new(ROWS_MAX, trail.is_on()));
-        let minute_ms = u64::try_from(trail.minute().as_millis()).unwrap_or(u64::MAX).max(1);
-        Self { trail, metrics, tally, detector, under_way: Mutex::default(), minute_ms }
+    /// Observer that records in `audit_log`.
+    pub fn new(audit_log: Arc<AuditLog>, metrics: Arc<Metrics>) -> Self {
+        let detector = Mutex::new(Detector::new(audit_log.anomalies()));
+        let tally = Mutex::new(Tally::new(ROWS_MAX, audit_log.is_on()));
+        let minute_ms = u64::try_from(audit_log.minute().as_millis()).unwrap_or(u64::MAX).max(1);
+        Self { audit_log, metrics, tally, detector, under_way: Mutex::default(), minute_ms }
     }
 
     /// Applies a report. `known` states for each of its rules if it belongs to the fleet's rule set; other
@@ -87,7 +87,7 @@ impl Observer {
             };
             let odd = odd(change, self.minute_ms);
             self.under_way.lock().unwrap_or_else(PoisonError::into_inner).note(&odd);
-            self.trail.record(&AuditEvent::Anomaly(Box::new(odd)));
+            self.audit_log.record(&AuditEvent::Anomaly(Box::new(odd)));
         }
         let mut known = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
         for change in under_way {
@@ -113,7 +113,7 @@ impl Observer {
 
     /// Records the keys that were limited most since the last call.
     pub fn flush(&self) {
-        if !self.trail.is_on() {
+        if !self.audit_log.is_on() {
             return;
         }
         let pops = self.tally().pops();
@@ -124,16 +124,16 @@ impl Observer {
             limited.extend(of_pop.into_iter().map(|of_key| (pop.clone(), of_key)));
         }
         limited.sort_unstable_by_key(|(_, of_key)| Reverse(of_key.counts.limited));
-        let rest = limited.split_off(limited.len().min(self.trail.keys_max()));
+        let rest = limited.split_off(limited.len().min(self.audit_log.keys_max()));
         for (pop, of_key) in limited {
-            self.trail.record(&AuditEvent::Decisions(Box::new(decided(pop, &of_key))));
+            self.audit_log.record(&AuditEvent::Decisions(Box::new(decided(pop, &of_key))));
         }
-        let without_row = self.tally().take_left_out();
+        let without_row = self.tally().take_omitted();
         let limited = rest.iter().map(|(_, of_key)| of_key.counts.limited);
         let tokens = limited.fold(without_row, u64::saturating_add);
         if tokens > 0 {
-            self.metrics.trail_left_out.inc_by(tokens);
-            self.trail.record(&AuditEvent::LeftOut { keys: rest.len(), limited: tokens });
+            self.metrics.audit_log_omitted.inc_by(tokens);
+            self.audit_log.record(&AuditEvent::Omitted { keys: rest.len(), limited: tokens });
         }
     }
 

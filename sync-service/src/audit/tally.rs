@@ -30,7 +30,7 @@ pub struct Tally {
     rows_max: usize,
     rows: usize,
     rules: usize,
-    left_out: u64,
+    omitted: u64,
     has_intervals: bool,
 }
 
@@ -117,7 +117,7 @@ impl Tally {
     /// Tally with at most `rows_max` rows. If `has_intervals` is false, only minutes are counted, and
     /// [`take_limited`](Self::take_limited) returns nothing.
     pub fn new(rows_max: usize, has_intervals: bool) -> Self {
-        Self { pops: Hashed::new(), rows_max, rows: 0, rules: 0, left_out: 0, has_intervals }
+        Self { pops: Hashed::new(), rows_max, rows: 0, rules: 0, omitted: 0, has_intervals }
     }
 
     /// Applies a report. `known` states for each of its rules if it belongs to the fleet's rule set; other
@@ -151,12 +151,12 @@ impl Tally {
                     row.count(now_ms, new, self.has_intervals);
                     continue;
                 }
-                let left_out = Sums { asked: key.asked_recently, limited: limited(key) };
+                let omitted = Sums { asked: key.asked_recently, limited: limited(key) };
                 if self.has_intervals {
-                    self.left_out = self.left_out.saturating_add(left_out.limited);
+                    self.omitted = self.omitted.saturating_add(omitted.limited);
                 }
                 if let Some(of_rule) = &mut of_rule {
-                    of_rule.minute.add(left_out);
+                    of_rule.minute.add(omitted);
                 }
             }
         }
@@ -181,8 +181,8 @@ impl Tally {
     }
 
     /// Takes the number of limited tokens of keys without a row since the last call.
-    pub fn take_left_out(&mut self) -> u64 {
-        std::mem::take(&mut self.left_out)
+    pub fn take_omitted(&mut self) -> u64 {
+        std::mem::take(&mut self.omitted)
     }
 
     /// Takes the counts of each rule at `pop` since the last call. Removes rows without a report
@@ -360,7 +360,7 @@ mod tests {
         for n in 0..5_u8 {
             tally.observe(1, &report("fra1", &[n], 1, [0, 0, 7, 7]), &[true]);
         }
-        assert_eq!((tally.rows, counts(&mut tally, "fra1").len(), tally.take_left_out()), (3, 3, 14));
+        assert_eq!((tally.rows, counts(&mut tally, "fra1").len(), tally.take_omitted()), (3, 3, 14));
         assert_eq!(tally.take_minutes(2, "fra1")[0].sums.limited, 35, "the sum has all");
         tally.observe(KEPT_MS, &report("fra1", &[0], 1, [0, 0, 8, 1]), &[true]);
         tally.take_minutes(KEPT_MS + 1, "fra1");
@@ -429,7 +429,7 @@ mod tests {
         for n in 0..5_u8 {
             tally.observe(1, &report("fra1", &[n], 1, [0, 0, 7, 7]), &[true]);
         }
-        assert_eq!((tally.take_left_out(), tally.take_minutes(2, "fra1")[0].keys.len()), (0, 3));
+        assert_eq!((tally.take_omitted(), tally.take_minutes(2, "fra1")[0].keys.len()), (0, 3));
         tally.take_minutes(2 * KEPT_MS, "fra1");
         assert_eq!((tally.rows, tally.pops().len()), (0, 0));
     }

@@ -74,7 +74,7 @@ impl Writer {
                 }
             }
             if is_failing && is_written {
-                tracing::info!(sink = self.name, "the trail is written again");
+                tracing::info!(sink = self.name, "the audit log is written again");
             }
             is_failing = !is_written;
         }
@@ -98,7 +98,7 @@ impl Writer {
             if !was_failing {
                 tracing::warn!(
                     sink = self.name,
-                    "the trail cannot be written, and is tried again once a second: {reason}"
+                    "the audit log cannot be written, and is tried again once a second: {reason}"
                 );
             }
         }
@@ -109,10 +109,10 @@ impl Writer {
     async fn reopen(&self) {
         let Sink::File(file) = &self.sink else { return };
         match file.reopen().await {
-            Ok(()) => tracing::info!(sink = self.name, "the trail's file is opened again"),
+            Ok(()) => tracing::info!(sink = self.name, "the audit log's file is opened again"),
             // The open file stays open, so no lines are lost.
             Err(error) => {
-                tracing::warn!(sink = self.name, "the trail's file cannot be opened again: {error}");
+                tracing::warn!(sink = self.name, "the audit log's file cannot be opened again: {error}");
             }
         }
     }

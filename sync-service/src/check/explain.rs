@@ -53,7 +53,7 @@ pub fn sentences(rule: &Rule, rules: &RuleSet) -> Vec<String> {
     told
 }
 
-/// Rules that the written rule `base` generates by `tiers` and `wider`.
+/// Rules that the written rule `base` generates by `tiers` and `also_by_prefix`.
 fn made_by<'a>(base: &'a Rule, rules: &'a RuleSet) -> impl Iterator<Item = &'a Rule> {
     rules.rules().iter().filter(|rule| rule.place() == base.place() && !rule.is_written())
 }

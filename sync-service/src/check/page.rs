@@ -34,7 +34,7 @@ impl ExplainParameters {
         let mut lines = vec![format!("{path}: {written} rules, good")];
         if written < rules.len() {
             lines.push(format!(
-                "With those that tiers and wider make, {} of at most {RULES_MAX}.",
+                "With those that tiers and also_by_prefix make, {} of at most {RULES_MAX}.",
                 rules.len()
             ));
         }
@@ -129,7 +129,7 @@ fn worst_case(rule: &Rule, fleet: &FleetParameters) -> Option<String> {
             "0, as one POP counts everything.".into()
         }
         Algorithm::TokenBucket(_) => match bound(rule.quota, &rule.sharing, fleet) {
-            0 if rule.when_unsynced == OnSyncLoss::Deny => "no key gets above its quota.".into(),
+            0 if rule.on_sync_loss == OnSyncLoss::Deny => "no key gets above its quota.".into(),
             0 => "no key gets above its quota, while its POPs are in touch.".into(),
             tokens => format!(
                 "a key gets {tokens} above its quota for a while, and pays it back. While no exchange fails it is \

@@ -46,7 +46,7 @@ fn lasts_ns(rule: &Rule) -> Option<u64> {
     match &rule.algorithm {
         // A key without an entry acquires tokens as well.
         Algorithm::TokenBucket(_) if rule.sharing.refill_policy != RefillPolicy::Continuous => None,
-        Algorithm::TokenBucket(_) if rule.sharing.strict && rule.when_unsynced == OnSyncLoss::Deny => None,
+        Algorithm::TokenBucket(_) if rule.sharing.strict && rule.on_sync_loss == OnSyncLoss::Deny => None,
         Algorithm::TokenBucket(quota) => {
             let withheld = quota.burst().saturating_sub(rule.sharing.local_burst);
             let tokens = u64::from(rule.cost.usual()) + u64::from(withheld);

@@ -140,7 +140,7 @@ fn shadows(other: &Rule, rule: &Rule) -> bool {
         enforcement,
         penalty,
         sharing,
-        when_unsynced,
+        on_sync_loss,
         response: _,
     } = rule;
     // Algorithms with more parameters than rate and burst must be equal.
@@ -171,7 +171,7 @@ fn shadows(other: &Rule, rule: &Rule) -> bool {
         && other.sharing.local_burst <= sharing.local_burst
         && other.sharing.floors == sharing.floors
         && (other.sharing.strict || !sharing.strict)
-        && (other.when_unsynced == *when_unsynced || *when_unsynced == OnSyncLoss::Local);
+        && (other.on_sync_loss == *on_sync_loss || *on_sync_loss == OnSyncLoss::Local);
     is_alike && is_wider && is_tighter && contains(&other.matches, matches)
 }
 

@@ -29,17 +29,17 @@ pub(super) async fn run(matches: &ArgMatches) -> CommandResult {
 
 /// Text for people.
 fn page(answer: &Value) -> String {
-    let verdict = format!("{}\n", answer["verdict"]["text"].as_str().map(shown).unwrap_or_default());
+    let summary = format!("{}\n", answer["summary"]["text"].as_str().map(shown).unwrap_or_default());
     if answer["list"].is_string() {
-        let orders = match answer["orders"].as_array().map_or(&[][..], Vec::as_slice) {
+        let overrides = match answer["overrides"].as_array().map_or(&[][..], Vec::as_slice) {
             [] => String::new(),
-            orders => format!("\norders:\n{}", of_list(orders)),
+            overrides => format!("\noverrides:\n{}", of_list(overrides)),
         };
-        return format!("{verdict}\n{orders}");
+        return format!("{summary}\n{overrides}");
     }
     let list = |name: &str| answer[name].as_array().map_or(&[][..], Vec::as_slice);
     let text = |row: &Value, name: &str| row[name].as_str().unwrap_or("-").to_owned();
-    let mut sections = vec![verdict];
+    let mut sections = vec![summary];
     sections.extend(list("keys").iter().map(one));
     let others: Vec<_> = list("others").iter().map(|row| vec![text(row, "rule"), text(row, "why")]).collect();
     if !others.is_empty() {
@@ -55,14 +55,15 @@ mod tests {
 
     #[test]
     fn each_key_is_told_and_why_other_rules_do_not_count() {
-        let key = json!({"rule": "login", "key": "192.0.2.7", "grant": {"admit_ratio": 0.5, "heat": "hot"}});
+        let key =
+            json!({"rule": "login", "key": "192.0.2.7", "grant": {"admit_ratio": 0.5, "watch_level": "hot"}});
         let other = json!({"rule": "api", "why": "its path is another"});
-        let verdict = json!({"text": "It may be limited."});
-        let told = page(&json!({"verdict": verdict, "list": null, "keys": [key], "others": [other]}));
-        let expected = "It may be limited.\n\ngrant.admit_ratio:  0.50\ngrant.heat:         hot\nkey:                192.0.2.7\n\
+        let summary = json!({"text": "It may be limited."});
+        let told = page(&json!({"summary": summary, "list": null, "keys": [key], "others": [other]}));
+        let expected = "It may be limited.\n\ngrant.admit_ratio:  0.50\ngrant.watch_level:  hot\nkey:                192.0.2.7\n\
                         rule:               login\n\nOTHER RULE  WHY IT DOES NOT COUNT IT\napi         its path is another\n";
         assert_eq!(told, expected);
-        let denied = page(&json!({"verdict": verdict, "list": "deny", "keys": []}));
+        let denied = page(&json!({"summary": summary, "list": "deny", "keys": []}));
         assert_eq!(denied, "It may be limited.\n\n");
     }
 }

@@ -98,7 +98,7 @@ fn page(fleet: &Value, names: Names) -> String {
     let rule_set = fleet["rule_set"].as_u64().or(fleet["version"].as_u64()).unwrap_or_default();
     let of = match rule_set {
         0 if fleet["lost"].is_u64() => format!(
-            "The store has lost the fleet's rule set, and POPs run edition {} of it: `weir-sync rules put FILE` puts it again",
+            "The store has lost the fleet's rule set, and POPs run revision {} of it: `weir-sync rules put FILE` puts it again",
             fleet["lost"]
         ),
         0 => "There is no rule set of the fleet's: POPs run their own configuration's".to_owned(),
@@ -115,7 +115,7 @@ fn page(fleet: &Value, names: Names) -> String {
             0 => "-".into(),
             _ if pop["is_current"] == true && pop["is_canary"] == true => "canary".into(),
             _ if pop["is_current"] == true => names.of(rule_set),
-            // An edition.
+            // A revision.
             version => version.to_string(),
         };
         let clock = pop["clock_s"]
@@ -128,7 +128,7 @@ fn page(fleet: &Value, names: Names) -> String {
             text("replica"),
             shown,
             state(pop, fleet, names),
-            known(text("ladder")),
+            known(text("connectivity")),
             known(clock.unwrap_or_default()),
             known(text("module")),
             heard,
@@ -139,7 +139,7 @@ fn page(fleet: &Value, names: Names) -> String {
         Value::Null => String::new(),
         canary => format!(" A canary runs: {}; `rules canary` shows it.", canary["id"]),
     };
-    let head = ["POP", "REGION", "REPLICA", "VERSION", "STATE", "LADDER", "CLOCK", "MODULE", "HEARD"];
+    let head = ["POP", "REGION", "REPLICA", "VERSION", "STATE", "SYNC", "CLOCK", "MODULE", "HEARD"];
     let refusals = pops.iter().filter(|pop| pop["is_current"] != true && pop["refusal"].is_string());
     let refusals: Vec<_> = refusals
         .map(|pop| format!("{}{}\n", pop["name"].as_str().map(shown).unwrap_or_default(), refusal(pop)))
@@ -154,7 +154,7 @@ fn state(pop: &Value, fleet: &Value, names: Names) -> String {
     match pop["version"].as_u64().unwrap_or_default() {
         // Earlier refusals do not matter.
         _ if pop["is_current"] == true => "current".into(),
-        _ if refused > 0 && fleet["canary"]["edition"] == refused => "refused the canary".into(),
+        _ if refused > 0 && fleet["canary"]["revision"] == refused => "refused the canary".into(),
         _ if refused > 0 && fleet["version"] == refused => {
             format!("refused {}", names.of(fleet["rule_set"].as_u64().unwrap_or_default()))
         }

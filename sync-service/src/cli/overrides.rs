@@ -1,4 +1,4 @@
-//! `weir-sync ban`, `allow` and `override` with their counterparts, and `orders`, which lists the overrides.
+//! `weir-sync ban`, `allow` and `override` with their counterparts, and `overrides`, which lists the overrides.
 
 use clap::{Arg, ArgMatches, Command};
 use hyper::Method;
@@ -16,12 +16,12 @@ const UNBAN: &str = "unban";
 const ALLOW: &str = "allow";
 const UNALLOW: &str = "unallow";
 const OVERRIDE: &str = "override";
-const LIST: &str = "orders";
+const LIST: &str = "overrides";
 
 /// Definitions of the command lines.
 pub(super) fn commands() -> [Command; 6] {
     let whom = |help: &'static str| Arg::new("whom").value_name("WHOM").required(true).help(help);
-    let gone = || whom("Its id or its address, as `weir-sync orders` lists them");
+    let gone = || whom("Its id or its address, as `weir-sync overrides` lists them");
     let option = |name: &'static str, value: &'static str| Arg::new(name).long(name).value_name(value);
     let value = Arg::new("value").value_name("VALUE").required(true);
     let overriding = until(asking(Command::new(OVERRIDE)))
@@ -35,7 +35,7 @@ pub(super) fn commands() -> [Command; 6] {
                 .long("lift")
                 .action(clap::ArgAction::SetTrue)
                 .conflicts_with_all(["rate", "burst", "until"])
-                .help("Takes it back"),
+                .help("Lifts it"),
         );
     [
         until(asking(Command::new(BAN)))
@@ -44,13 +44,13 @@ pub(super) fn commands() -> [Command; 6] {
                 whom("An address or a network, as 203.0.113.0/24; or a rule and one of its keys")
                     .num_args(1..=2),
             ),
-        asking(Command::new(UNBAN)).about("Takes a ban back").arg(gone()).arg(comment()),
+        asking(Command::new(UNBAN)).about("Lifts a ban").arg(gone()).arg(comment()),
         until(asking(Command::new(ALLOW)))
             .about("Lets an address or a network through, past all rules, until a time")
             .arg(whom("An address or a network, as 203.0.113.0/24")),
-        asking(Command::new(UNALLOW)).about("Takes an allow back").arg(gone()).arg(comment()),
+        asking(Command::new(UNALLOW)).about("Lifts an allow").arg(gone()).arg(comment()),
         overriding,
-        asking(Command::new(LIST)).about("Lists the bans, allows and overrides: until when, by whom and why"),
+        asking(Command::new(LIST)).about("Lists the overrides: until when, by whom and why"),
     ]
 }
 
@@ -64,7 +64,7 @@ fn until(command: Command) -> Command {
                 .conflicts_with("for")
                 .help("Until when, instead, as in 2026-11-23T12:00:00Z"),
         )
-        .arg(option("reason", "TEXT").help("Why, for those who look at the orders"))
+        .arg(option("reason", "TEXT").help("Why, for those who look at the overrides"))
 }
 
 /// Runs the command `name`.
@@ -152,24 +152,24 @@ async fn take_back(api: &Api, matches: &ArgMatches, kind: &str, what: &str) -> C
     let path = [kind, whom.as_str()];
     let ask = ApiRequest::new(Method::DELETE, &path).comment(matches.get_one("comment"))?;
     let answer = api.ask(ask).await?.body;
-    let page = format!("{what} of {} is taken back.\n", shown(whom));
+    let page = format!("{what} of {} is lifted.\n", shown(whom));
     Ok(done(&answer, matches, page).with_note(output::note(&answer)))
 }
 
 async fn list(api: &Api, matches: &ArgMatches) -> CommandResult {
-    let answer = api.ask(ApiRequest::get(&["orders"])).await?.body;
+    let answer = api.ask(ApiRequest::get(&["overrides"])).await?.body;
     if matches.get_flag("json") {
         return Ok(CommandOutput::json(&answer));
     }
-    let orders = answer["orders"].as_array().map_or(&[][..], Vec::as_slice);
+    let overrides = answer["overrides"].as_array().map_or(&[][..], Vec::as_slice);
     let lost = answer["lost"].as_u64().map_or_else(String::new, |revision| {
         format!(
-            "warning: POPs run edition {revision}, of a rule set that the store has lost: its bans, allows and overrides are not \
+            "warning: POPs run revision {revision}, of a rule set that the store has lost: its overrides are not \
              listed. They end in their time; `weir-sync rules put FILE` ends them now"
         )
     });
-    if orders.is_empty() {
-        return Ok(CommandOutput::done("There are no bans, allows or overrides.\n").with_note(lost));
+    if overrides.is_empty() {
+        return Ok(CommandOutput::done("There are no overrides.\n").with_note(lost));
     }
     let row = |order: &Value| {
         let text = |field: &str| match &order[field] {
@@ -179,6 +179,6 @@ async fn list(api: &Api, matches: &ArgMatches) -> CommandResult {
         };
         vec![text("id"), text("kind"), about(order), text("until"), text("author"), text("reason")]
     };
-    let rows: Vec<_> = orders.iter().map(row).collect();
+    let rows: Vec<_> = overrides.iter().map(row).collect();
     Ok(CommandOutput::done(table(&["ID", "KIND", "WHOM", "UNTIL", "BY", "REASON"], &rows)).with_note(lost))
 }

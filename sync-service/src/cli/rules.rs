@@ -53,7 +53,7 @@ pub(super) fn command() -> Command {
                 .arg(comment()),
         )
         .subcommand(
-            Command::new("takeback")
+            Command::new("withdraw")
                 .about("Ends the canary: its POPs run what the others do")
                 .arg(comment()),
         )
@@ -95,7 +95,7 @@ pub(super) async fn run(matches: &ArgMatches) -> CommandResult {
         "put" => put::put(&api, matches).await,
         "canary" => canary::show(&api, matches).await,
         "promote" => canary::promote(&api, matches).await,
-        "takeback" => canary::take_back(&api, matches).await,
+        "withdraw" => canary::withdraw(&api, matches).await,
         "diff" if matches.contains_id("version") => diff_version(&api, matches).await,
         "diff" => put::diff(&api, matches).await,
         "versions" => versions(&api, matches).await,

@@ -75,17 +75,17 @@ pub struct Config {
     /// File of rules to watch.
     pub rules_file: Option<String>,
     /// File of the audit log, if any.
-    pub trail_file: Option<AuditFile>,
+    pub audit_log_file: Option<AuditFile>,
     /// Redis that holds the audit log's stream, if any.
-    pub trail_redis: Option<AuditStream>,
+    pub audit_log_redis: Option<AuditStream>,
     /// File with the password of that Redis, as an alternative to one in its URL.
-    pub trail_redis_password_file: Option<String>,
+    pub audit_log_redis_password_file: Option<String>,
     /// Approximate number of entries that the stream keeps.
-    pub trail_redis_max: usize,
+    pub audit_log_redis_max: usize,
     /// Interval at which decisions are written to the audit log.
-    pub trail_interval: Duration,
+    pub audit_log_interval: Duration,
     /// Maximum number of keys whose decisions are written per interval.
-    pub trail_keys_max: usize,
+    pub audit_log_keys_max: usize,
     /// Percentage of a rule's demand that it may limit before this is an anomaly.
     pub anomaly_limited_percent: usize,
     /// Minutes of learning before anything is an anomaly.
@@ -93,7 +93,7 @@ pub struct Config {
     /// Length of each of these minutes.
     pub anomaly_minute: Duration,
     /// Maximum number of audit log lines that wait for a sink.
-    pub trail_queue_max: usize,
+    pub audit_log_queue_max: usize,
     /// True if this weir-sync decides requests for other services, as a POP of its own.
     pub gateway: bool,
     /// Number of keys that the gateway's table can hold.
@@ -121,7 +121,7 @@ pub struct Config {
     /// Time for which a client may read nothing of its response.
     pub write_timeout: Duration,
     /// Time limit for a client to read its response.
-    pub answer_timeout: Duration,
+    pub response_timeout: Duration,
     /// Time limit for the head of a request, and for the pause between requests.
     pub header_timeout: Duration,
     /// Time limit for the body of a request.
@@ -212,16 +212,16 @@ impl Default for Config {
             tls_key_file: None,
             tls_client_ca_file: None,
             rules_file: None,
-            trail_file: None,
-            trail_redis: None,
-            trail_redis_password_file: None,
-            trail_redis_max: 100_000,
-            trail_interval: Duration::from_secs(10),
-            trail_keys_max: 1_000,
+            audit_log_file: None,
+            audit_log_redis: None,
+            audit_log_redis_password_file: None,
+            audit_log_redis_max: 100_000,
+            audit_log_interval: Duration::from_secs(10),
+            audit_log_keys_max: 1_000,
             anomaly_limited_percent: 50,
             anomaly_learn_minutes: 60,
             anomaly_minute: Duration::from_mins(1),
-            trail_queue_max: 10_000,
+            audit_log_queue_max: 10_000,
             gateway: false,
             gateway_keys: 65_000,
             gateway_key_secret_file: None,
@@ -235,7 +235,7 @@ impl Default for Config {
             metrics_interval: Duration::from_secs(1),
             first_byte_timeout: Duration::from_secs(5),
             write_timeout: Duration::from_secs(5),
-            answer_timeout: Duration::from_secs(30),
+            response_timeout: Duration::from_secs(30),
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(5),
             body_bytes_max: weir_protocol::messages::MESSAGE_BYTES_MAX,

@@ -130,7 +130,7 @@ fn check(config: &Config, errors: &mut ConfigErrors) {
         errors.add("lease_min_ms", "expected at most lease_max_ms");
     }
     if config.store_wait > config.store_timeout {
-        let sentence = "expected at most store_timeout_ms: a draw would wait for a replica for longer than for the store";
+        let sentence = "expected at most store_timeout_ms: an acquire would wait for a replica for longer than for the store";
         errors.add("store_wait_ms", sentence);
     }
     check_store(config, errors);
@@ -187,29 +187,29 @@ fn check_gateway(config: &Config, errors: &mut ConfigErrors) {
 
 /// Checks the settings of the audit log: its stream needs a Redis, and a password needs a URL.
 fn check_audit_log(config: &Config, errors: &mut ConfigErrors) {
-    let (redis, password) = (&config.trail_redis, &config.trail_redis_password_file);
+    let (redis, password) = (&config.audit_log_redis, &config.audit_log_redis_password_file);
     if *redis == Some(AuditStream::Store) && config.store.redis().is_none() {
         errors.add(
-            "trail_redis",
+            "audit_log_redis",
             "expected a Redis in `store`, found memory: name the stream's Redis by its URL",
         );
     }
     let Some(_) = password else { return };
     match redis.as_ref().map(AuditStream::address) {
         Some(Some(address)) if address.has_password() => errors.add(
-            "trail_redis_password_file",
-            "expected either a password in `trail_redis` or a password file, found both",
+            "audit_log_redis_password_file",
+            "expected either a password in `audit_log_redis` or a password file, found both",
         ),
         Some(Some(_)) => {}
-        _ => errors.add("trail_redis_password_file", "expected the URL of a Redis in `trail_redis`"),
+        _ => errors.add("audit_log_redis_password_file", "expected the URL of a Redis in `audit_log_redis`"),
     }
 }
 
 /// Checks the settings of the store: each file must be one that a connection uses.
 fn check_store(config: &Config, errors: &mut ConfigErrors) {
     let address = config.store.redis();
-    let of_trail = config.trail_redis.as_ref().and_then(AuditStream::address);
-    let is_tls = address.iter().chain(&of_trail).any(Address::is_tls);
+    let of_audit_log = config.audit_log_redis.as_ref().and_then(AuditStream::address);
+    let is_tls = address.iter().chain(&of_audit_log).any(Address::is_tls);
     let (cert, key) = (&config.store_client_cert_file, &config.store_client_key_file);
     for (name, file) in [
         ("store_ca_file", &config.store_ca_file),

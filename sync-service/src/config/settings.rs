@@ -103,8 +103,8 @@ pub const SETTINGS: &[Setting] = &[
         store_wait_ms as store_wait,
         "MS",
         "0",
-        "How long a replica of the store may take to have what was drawn for a strict rule (`WAIT 1`); without its word nothing is given. \
-         0 does not wait: then a fail-over may forget draws, and tokens are given twice",
+        "How long a replica of the store may take to have what was acquired for a strict rule (`WAIT 1`); without its word nothing is given. \
+         0 does not wait: then a fail-over may forget acquired tokens, and they are given twice",
         |text| values::millis(text, 0, 60_000)
     ),
     setting!(
@@ -119,7 +119,7 @@ pub const SETTINGS: &[Setting] = &[
         store_prefix,
         "NAME",
         "weir",
-        "What the names of all keys in the store begin with, and that of the trail's stream. Fleets that share a Redis \
+        "What the names of all keys in the store begin with, and that of the audit log's stream. Fleets that share a Redis \
          need one each",
         values::name
     ),
@@ -263,44 +263,44 @@ pub const SETTINGS: &[Setting] = &[
         |text| values::path(text).map(Some)
     ),
     setting!(
-        trail_file,
+        audit_log_file,
         "FILE|stdout",
         "",
-        "Where to write the trail (docs/trail.md), a JSON object on each line: at the end of a file, which is opened again at \
+        "Where to write the audit log (docs/audit-log.md), a JSON object on each line: at the end of a file, which is opened again at \
          SIGHUP, or to the standard output",
         |text| AuditFile::read(text).map(Some)
     ),
     setting!(
-        trail_redis,
+        audit_log_redis,
         "store|URL",
         "",
-        "In which Redis to write the trail, to the stream `PREFIX:trail` (--store-prefix): `store` for where the budgets live, or a URL as for --store. \
+        "In which Redis to write the audit log, to the stream `PREFIX:audit` (--store-prefix): `store` for where the budgets live, or a URL as for --store. \
          It gets a connection of its own",
         |text| AuditStream::read(text).map(Some)
     ),
     setting!(
-        trail_redis_password_file,
+        audit_log_redis_password_file,
         "FILE",
         "",
-        "A file that holds the password of --trail-redis, if that is a URL without one. Read for each new connection",
+        "A file that holds the password of --audit-log-redis, if that is a URL without one. Read for each new connection",
         |text| values::path(text).map(Some)
     ),
     setting!(
-        trail_redis_max,
+        audit_log_redis_max,
         "N",
         "100000",
         "About how many entries the stream keeps; older ones go",
         |text| values::count(text, 1, 100_000_000)
     ),
     setting!(
-        trail_interval_ms as trail_interval,
+        audit_log_interval_ms as audit_log_interval,
         "MS",
         "10000",
-        "How often the trail tells which keys were limited",
+        "How often the audit log tells which keys were limited",
         |text| values::millis(text, 100, HOUR_MS)
     ),
     setting!(
-        trail_keys_max,
+        audit_log_keys_max,
         "N",
         "1000",
         "The most keys that it tells of each time, those that were limited most",
@@ -310,7 +310,7 @@ pub const SETTINGS: &[Setting] = &[
         anomaly_limited_percent,
         "PERCENT",
         "50",
-        "A rule that limits more than this part of what busy keys ask of it is out of the ordinary",
+        "A rule that limits more than this part of what reported keys ask of it is out of the ordinary",
         |text| values::count(text, 1, 100)
     ),
     setting!(
@@ -328,10 +328,10 @@ pub const SETTINGS: &[Setting] = &[
         |text| values::millis(text, 10, 60_000)
     ),
     setting!(
-        trail_queue_max,
+        audit_log_queue_max,
         "N",
         "10000",
-        "How many lines of the trail may wait for a file or a Redis that is slow or gone. Beyond that the oldest are lost, and counted",
+        "How many lines of the audit log may wait for a file or a Redis that is slow or gone. Beyond that the oldest are lost, and counted",
         |text| values::count(text, 1, 1_000_000)
     ),
     setting!(
@@ -410,7 +410,7 @@ pub const SETTINGS: &[Setting] = &[
         |text| values::millis(text, 10, HOUR_MS)
     ),
     setting!(
-        answer_timeout_ms as answer_timeout,
+        response_timeout_ms as response_timeout,
         "MS",
         "30000",
         "How long a client may take to read its answer before its connection is closed",

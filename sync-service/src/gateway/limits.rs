@@ -37,6 +37,6 @@ impl Gateway {
 
     async fn check_limit(&self, check: &LimitCheck) -> Result<LimitAnswer, StoreError> {
         let answer = self.check_limits(slice::from_ref(check)).await.pop();
-        answer.unwrap_or(Err(StoreError::Nonsense("no answer to a draw")))
+        answer.unwrap_or(Err(StoreError::Invalid("no answer to a draw")))
     }
 }

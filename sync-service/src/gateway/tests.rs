@@ -104,7 +104,7 @@ async fn what_was_not_reported_yet_is_reported_at_the_end() {
 
 #[tokio::test]
 async fn its_first_answer_knows_the_fleet() {
-    let deny = json!({"rate": "100/d", "when_unsynced": "deny"});
+    let deny = json!({"rate": "100/d", "on_sync_loss": "deny"});
     let tried = Tried::begun(&json!({"rules": [rule("orders", &deny)]})).await;
     let first = async {
         loop {

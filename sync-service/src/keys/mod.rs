@@ -10,5 +10,5 @@ pub mod overrides;
 pub mod page;
 pub mod query;
 pub mod shared;
-pub mod verdict;
+pub mod summary;
 pub mod which;

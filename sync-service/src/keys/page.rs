@@ -37,7 +37,7 @@ pub struct KeyState {
     /// Demand by weir-sync, as the store has it.
     pub members: Vec<ReplicaDemand>,
     /// Rates of the key, if it is one of the top keys.
-    pub busy: Option<FleetTopKey>,
+    pub top_keys: Option<FleetTopKey>,
     /// Remaining time of its ban in milliseconds; none if it is not banned.
     pub banned_ms: Option<u32>,
     /// True if POPs have lately reported keys of its rule.
@@ -46,7 +46,7 @@ pub struct KeyState {
 
 /// JSON of one key, with the state of its budget.
 pub fn one(one: &KeyState, now_ms: u64) -> Value {
-    let mut said = match &one.busy {
+    let mut said = match &one.top_keys {
         Some(key) => row(key, now_ms, one.banned_ms),
         None => idle(one, now_ms),
     };
@@ -61,7 +61,7 @@ pub fn one(one: &KeyState, now_ms: u64) -> Value {
             add("burst", quota.burst().into());
             add("level", signed_parts(*level_milli).into());
             add("debt", signed_parts(level_milli.saturating_neg().max(0)).into());
-            add("spread", standing.spread.into());
+            add("fan_out", standing.spread.into());
             add("leased", standing.outstanding.into());
             add("grant", standing.division.as_ref().map(grant).into());
             add("full_in_s", full_in_s(standing).into());
@@ -96,19 +96,19 @@ fn member(member: &ReplicaDemand) -> Value {
 
 /// JSON of the grant for POPs of this region.
 fn grant(division: &Division) -> Value {
-    let Division { heat, asking, is_alone, .. } = division;
+    let Division { heat, asking, is_single_pop, .. } = division;
     let heat = match heat {
         WatchLevel::Warm => "warm",
         WatchLevel::Resting => "resting",
         WatchLevel::Hot => "hot",
     };
     json!({
-        "heat": heat,
+        "watch_level": heat,
         "admit_ratio": f64::from(asking.ratio.bits()) / f64::from(AdmitRatio::ONE.bits()),
         "burst": asking.burst,
-        "parts": asking.parts,
+        "rate_divisor": asking.parts,
         "lease_s": parts(asking.lease_ms.into()),
-        "is_alone": is_alone,
+        "is_single_pop": is_single_pop,
     })
 }
 
@@ -131,17 +131,17 @@ fn free_in_s(standing: &BudgetState, banned_ms: Option<u32>) -> Option<f64> {
 
 /// JSON of a list of top keys. `found` is the number of keys that matched; `banned_ms` has the remaining time
 /// of each listed key's ban.
-pub fn list(busy: &TopKeysPage, found: usize, now_ms: u64, banned_ms: &[Option<u32>]) -> Value {
-    let keys = busy.keys.iter().zip(banned_ms).map(|(key, banned_ms)| row(key, now_ms, *banned_ms));
+pub fn list(top_keys: &TopKeysPage, found: usize, now_ms: u64, banned_ms: &[Option<u32>]) -> Value {
+    let keys = top_keys.keys.iter().zip(banned_ms).map(|(key, banned_ms)| row(key, now_ms, *banned_ms));
     let keys: Vec<_> = keys.collect();
     json!({
         "keys": keys,
         "found": found,
-        "weir_syncs": busy.members,
-        "is_partial": busy.is_partial,
+        "weir_syncs": top_keys.members,
+        "is_partial": top_keys.is_partial,
         "window_s": WINDOW_NS / SECOND_NS,
         "unlisted_bursts_per_s": {
-            "limited": parts(busy.unseen.limited_milli), "admitted": parts(busy.unseen.admitted_milli),
+            "limited": parts(top_keys.unseen.limited_milli), "admitted": parts(top_keys.unseen.admitted_milli),
         },
     })
 }

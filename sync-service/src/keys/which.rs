@@ -87,7 +87,7 @@ mod tests {
     fn rules() -> RuleSet {
         let text = br#"{"rules": [
             {"name": "a", "key": ["client_address"], "rate": "5/s",
-             "wider": [{"ipv4": 24, "ipv6": 48, "times": 8}],
+             "also_by_prefix": [{"ipv4": 24, "ipv6": 48, "times": 8}],
              "tiers": [{"name": "gold", "when": {"paths": [{"prefix": "/x"}]}, "rate": "9/s"}]},
             {"name": "b", "key": [{"client_address": {"ipv4": 28, "ipv6": 56}}], "rate": "5/s"},
             {"name": "c", "key": [{"header": "x-api-key"}], "rate": "5/s"}]}"#;

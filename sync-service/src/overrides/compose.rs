@@ -73,19 +73,19 @@ fn group(order: &Override) -> Option<Group<'_>> {
     match (&order.said.subject, order.said.kind, &order.said.terms) {
         (Subject::Address { .. }, OverrideKind::Ban, _) => Some(Group::Bans),
         (Subject::Address { .. }, OverrideKind::Allow, _) => Some(Group::Allows),
-        (Subject::Key { rule, .. }, OverrideKind::Override, Some(terms)) => Some(Group::Tier(rule, terms)),
+        (Subject::Key { rule, .. }, OverrideKind::Rate, Some(terms)) => Some(Group::Tier(rule, terms)),
         _ => None,
     }
 }
 
-/// Applies `orders` to `base`. A group of overrides that would make the document invalid is left out as a
+/// Applies `overrides` to `base`. A group of overrides that would make the document invalid is left out as a
 /// whole.
-pub fn compose(base: &Document, orders: &[Override]) -> Composed {
-    let mut effects = vec![OverrideEffect::InForce; orders.len()];
-    let all: Vec<&Override> = orders.iter().collect();
-    let document = with(base, &all).unwrap_or_else(|_| with_some(base, orders, &mut effects));
+pub fn compose(base: &Document, overrides: &[Override]) -> Composed {
+    let mut effects = vec![OverrideEffect::InForce; overrides.len()];
+    let all: Vec<&Override> = overrides.iter().collect();
+    let document = with(base, &all).unwrap_or_else(|_| with_some(base, overrides, &mut effects));
     if !base.is_enforced() {
-        let off = OverrideEffect::None("all rules are switched off, and with them orders".into());
+        let off = OverrideEffect::None("all rules are switched off, and with them overrides".into());
         effects
             .iter_mut()
             .filter(|effect| **effect == OverrideEffect::InForce)
@@ -93,7 +93,7 @@ pub fn compose(base: &Document, orders: &[Override]) -> Composed {
     }
     let allowed = allowed_by(base.value());
     let names: BTreeSet<&str> = base.rules().rules().iter().map(|rule| rule.name.as_str()).collect();
-    for (order, effect) in orders.iter().zip(&mut effects) {
+    for (order, effect) in overrides.iter().zip(&mut effects) {
         let banned = order.said.subject.address().filter(|_| order.said.kind == OverrideKind::Ban);
         if *effect == OverrideEffect::InForce && banned.is_some_and(|address| allowed.cover(&address)) {
             *effect = OverrideEffect::None("the rule set's allow list has the address".into());
@@ -108,10 +108,10 @@ pub fn compose(base: &Document, orders: &[Override]) -> Composed {
 }
 
 /// Applies to `base` as many groups of overrides as possible, the first ones first.
-fn with_some(base: &Document, orders: &[Override], effects: &mut [OverrideEffect]) -> Document {
-    let groups: BTreeSet<_> = orders.iter().filter_map(group).collect();
+fn with_some(base: &Document, overrides: &[Override], effects: &mut [OverrideEffect]) -> Document {
+    let groups: BTreeSet<_> = overrides.iter().filter_map(group).collect();
     let groups: Vec<_> = groups.into_iter().collect();
-    let mut adding = Adding { base, orders, effects, document: base.clone(), taken: Vec::new() };
+    let mut adding = Adding { base, overrides, effects, document: base.clone(), taken: Vec::new() };
     adding.add(&groups);
     adding.document
 }
@@ -119,7 +119,7 @@ fn with_some(base: &Document, orders: &[Override], effects: &mut [OverrideEffect
 /// Groups of overrides while they are added.
 struct Adding<'a> {
     base: &'a Document,
-    orders: &'a [Override],
+    overrides: &'a [Override],
     effects: &'a mut [OverrideEffect],
     /// Document with the groups added so far.
     document: Document,
@@ -130,13 +130,13 @@ impl Adding<'_> {
     /// Adds `groups`, which are sorted. Tries all at once and halves the list on an error, because reading a
     /// document is slow and most overrides fit.
     fn add(&mut self, groups: &[Group<'_>]) {
-        let orders = self.orders;
+        let overrides = self.overrides;
         let is_in = |order: &&Override| group(order).is_some_and(|of| groups.binary_search(&of).is_ok());
-        let more: Vec<_> = self.taken.iter().copied().chain(orders.iter().filter(is_in)).collect();
+        let more: Vec<_> = self.taken.iter().copied().chain(overrides.iter().filter(is_in)).collect();
         match with(self.base, &more) {
             Ok(document) => (self.document, self.taken) = (document, more),
             Err(errors) if groups.len() <= 1 => {
-                let left_out = orders.iter().zip(&mut *self.effects).filter(|(order, _)| is_in(order));
+                let left_out = overrides.iter().zip(&mut *self.effects).filter(|(order, _)| is_in(order));
                 left_out.for_each(|(_, effect)| *effect = OverrideEffect::Invalid(errors.clone()));
             }
             Err(_) => {
@@ -164,14 +164,14 @@ pub fn try_beside(base: &Document, others: Vec<Override>, tried: Override) -> Ov
     lost.find(|(now, _)| is_out(now)).map_or(own, |(now, _)| now)
 }
 
-fn with(base: &Document, orders: &[&Override]) -> Result<Document, Vec<ConfigError>> {
-    let of_kind = |kind| orders.iter().filter(move |order| order.said.kind == kind);
+fn with(base: &Document, overrides: &[&Override]) -> Result<Document, Vec<ConfigError>> {
+    let of_kind = |kind| overrides.iter().filter(move |order| order.said.kind == kind);
     let address = |order: &&Override| order.said.subject.address().map(|address| (order.until_ms, address));
     let addresses = |kind| of_kind(kind).filter_map(&address).collect::<Vec<_>>();
     let (bans, allows) = (addresses(OverrideKind::Ban), addresses(OverrideKind::Allow));
     // Each with the latest end of its keys.
     let mut tiers: BTreeMap<_, (u64, Vec<&str>)> = BTreeMap::new();
-    for order in of_kind(OverrideKind::Override) {
+    for order in of_kind(OverrideKind::Rate) {
         if let (Subject::Key { rule, key }, Some(terms)) = (&order.said.subject, &order.said.terms) {
             let (until_ms, keys) = tiers.entry((rule, terms)).or_default();
             *until_ms = order.until_ms.max(*until_ms);
@@ -303,8 +303,9 @@ mod tests {
     #[test]
     fn each_order_carries_its_end_as_far_as_there_is_room() {
         let ending = |order: Override, until_ms| Override { until_ms, ..order };
-        let orders = [ending(ban("192.0.2.1"), 7), ending(ban("192.0.2.2"), 5), ending(ban("192.0.2.3"), 7)];
-        let denied = compose(&document(&json!({})), &orders).document.value()["deny"].clone();
+        let overrides =
+            [ending(ban("192.0.2.1"), 7), ending(ban("192.0.2.2"), 5), ending(ban("192.0.2.3"), 7)];
+        let denied = compose(&document(&json!({})), &overrides).document.value()["deny"].clone();
         let expected = json!([
             {"addresses": ["192.0.2.2"], "until_ms": 5}, {"addresses": ["192.0.2.1", "192.0.2.3"], "until_ms": 7},
         ]);
@@ -316,9 +317,9 @@ mod tests {
     }
 
     #[test]
-    fn of_two_orders_the_one_about_the_smaller_network_counts() {
-        let orders = [allow("10.0.0.0/8"), ban("10.1.0.0/16"), allow("10.1.2.0/24"), ban("11.0.0.0/8")];
-        let value = compose(&document(&json!({})), &orders).document.value().clone();
+    fn of_two_overrides_the_one_about_the_smaller_network_counts() {
+        let overrides = [allow("10.0.0.0/8"), ban("10.1.0.0/16"), allow("10.1.2.0/24"), ban("11.0.0.0/8")];
+        let value = compose(&document(&json!({})), &overrides).document.value().clone();
         let but = json!({"addresses": ["10.0.0.0/8"], "not": {"addresses": ["10.1.0.0/16"]}, "until_ms": 2});
         assert_eq!(value["allow"], json!([but, {"addresses": ["10.1.2.0/24"], "until_ms": 2}]));
     }
@@ -347,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_that_do_not_fit_are_left_out_and_the_others_are_in_force() {
+    fn overrides_that_do_not_fit_are_left_out_and_the_others_are_in_force() {
         let full = json!({"deny": vec![json!({"not": {"methods": ["PUT"]}}); CONDITIONS_MAX]});
         let composed = compose(&document(&full), &[ban("192.0.2.1"), allow("192.0.2.2")]);
         assert!(matches!(composed.effects[0], OverrideEffect::Invalid(_)));
@@ -363,7 +364,7 @@ mod tests {
 
     fn overriding(rule: &str, key: &str, rate: &str, burst: u32) -> Override {
         let terms = OverrideQuota { rate: rate.into(), burst: Some(burst) };
-        about(OverrideKind::Override, Subject::Key { rule: rule.into(), key: key.into() }, Some(terms))
+        about(OverrideKind::Rate, Subject::Key { rule: rule.into(), key: key.into() }, Some(terms))
     }
 
     fn rules() -> Document {
@@ -379,13 +380,13 @@ mod tests {
 
     #[test]
     fn overrides_come_before_the_tiers_of_their_rule_and_share_one_for_the_same_terms() {
-        let orders = [
+        let overrides = [
             overriding("a", "192.0.2.1", "100/s", 200),
             overriding("a", "2001:db8::1", "100/s", 200),
             overriding("b", "text:acme", "7/5m", 9),
             overriding("all", "all", "1/s", 1),
         ];
-        let composed = compose(&rules(), &orders);
+        let composed = compose(&rules(), &overrides);
         assert_eq!(composed.effects, vec![OverrideEffect::InForce; 4]);
         let tiers = |rule: usize| composed.document.value()["rules"][rule]["tiers"].clone();
         let addresses = json!({"addresses": ["192.0.2.1/32", "2001:db8::/64"], "until_ms": 2});
@@ -400,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_does_not_take_the_room_of_another() {
+    fn an_override_does_not_take_the_room_of_another() {
         let own = |n: usize| json!({"name": format!("t{n}"), "when": {"methods": [format!("M{n}")]}, "unlimited": true});
         let tiers: Vec<_> = (0..19).map(own).collect();
         let rule = json!({"name": "a", "key": ["client_address"], "rate": "5/s", "tiers": tiers});

@@ -6,7 +6,7 @@ use weir_protocol::quota::TOKENS_MAX;
 use weir_rules::reading::{ConfigError, ErrorCollector, Fields, Item};
 
 use super::spec::{OverrideKind, OverrideQuota, Subject};
-use super::until::{ORDER_MS_MAX, span};
+use super::until::{OVERRIDE_MS_MAX, span};
 use crate::moment;
 use crate::store::overrides::Until;
 
@@ -16,7 +16,7 @@ pub const REASON_BYTES_MAX: usize = 500;
 const TEXT_BYTES_MAX: usize = 64;
 
 /// Maximum duration of an override, and its text for error messages.
-const LONGEST: (u64, &str) = (ORDER_MS_MAX, "400 days");
+const LONGEST: (u64, &str) = (OVERRIDE_MS_MAX, "400 days");
 /// Maximum duration of a ban of a key. POPs receive it in the same way as the bans of a penalty.
 const KEY_BAN: (u64, &str) = (BAN_MS_MAX as u64, "7 days");
 
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_says_whom_until_when_and_why() {
+    fn an_override_says_whom_until_when_and_why() {
         let asked = read(
             OverrideKind::Ban,
             &json!({"address": "203.0.113.0/24", "for": "1h", "reason": "scans"}),

@@ -18,7 +18,7 @@ pub enum OverrideKind {
     /// Allows requests; no rule counts them.
     Allow,
     /// Gives a key another rate.
-    Override,
+    Rate,
 }
 
 impl OverrideKind {
@@ -27,7 +27,7 @@ impl OverrideKind {
         match self {
             Self::Ban => "ban",
             Self::Allow => "allow",
-            Self::Override => "override",
+            Self::Rate => "rate",
         }
     }
 }
@@ -138,7 +138,7 @@ impl OverrideSettings {
 pub fn name_of(kind: OverrideKind, subject: &Subject) -> String {
     match kind {
         OverrideKind::Ban | OverrideKind::Allow => subject.to_string(),
-        OverrideKind::Override => format!("override {subject}"),
+        OverrideKind::Rate => format!("rate {subject}"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Durations, as operators write them.
 
 /// Maximum duration of an override in milliseconds: 400 days.
-pub const ORDER_MS_MAX: u64 = 400 * DAY_MS;
+pub const OVERRIDE_MS_MAX: u64 = 400 * DAY_MS;
 
 const SECOND_MS: u64 = 1_000;
 const DAY_MS: u64 = 86_400 * SECOND_MS;

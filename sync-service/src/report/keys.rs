@@ -19,7 +19,7 @@ use crate::rates::DecisionRates;
 use crate::store::{ChargeBatch, StoreError};
 
 /// Error for a store that returned no result for a query.
-const NO_ANSWER: StoreError = StoreError::Nonsense("no answer to a look");
+const NO_ANSWER: StoreError = StoreError::Invalid("no answer to a look");
 
 impl ReportHandler {
     /// Shares this weir-sync's top keys and rule rates with the others. If there are none, an empty text is
@@ -98,15 +98,15 @@ impl ReportHandler {
     pub async fn keys(&self, ids: &[BudgetId]) -> Vec<Option<KeyState>> {
         self.update_known_rules();
         // Data of the other weir-syncs is read once for all keys.
-        let busy = if ids.is_empty() { Vec::new() } else { self.top_keys().await.keys };
+        let top_keys = if ids.is_empty() { Vec::new() } else { self.top_keys().await.keys };
         let mut keys = Vec::with_capacity(ids.len());
         for id in ids {
-            keys.push(self.key(id, &busy).await);
+            keys.push(self.key(id, &top_keys).await);
         }
         keys
     }
 
-    async fn key(&self, id: &BudgetId, busy: &[FleetTopKey]) -> Option<KeyState> {
+    async fn key(&self, id: &BudgetId, top_keys: &[FleetTopKey]) -> Option<KeyState> {
         let question = self.hub().question(self.now(), unix_us(), id)?;
         let (standing, members) = match &question {
             BudgetQuery::Shared(entry) => {
@@ -122,10 +122,10 @@ impl ReportHandler {
                 (drawn.map(|drawn| BudgetState::from((draw, &drawn))), Vec::new())
             }
         };
-        let busy = busy.iter().find(|key| key.id == *id).cloned();
+        let top_keys = top_keys.iter().find(|key| key.id == *id).cloned();
         let as_address = overrides::banned_ms(&self.rules.standings(), id);
         let (hub, now) = (self.hub(), self.now());
-        let busy = busy.or_else(|| {
+        let top_keys = top_keys.or_else(|| {
             let mine = hub.top_key(now, id)?;
             together([(self.member.as_str(), mine.into())]).0.pop()
         });
@@ -133,7 +133,7 @@ impl ReportHandler {
             id: id.clone(),
             standing,
             members,
-            busy,
+            top_keys,
             banned_ms: hub.banned_ms(now, id).max(as_address),
             is_reported: hub.is_reported(&id.rule),
         })

@@ -95,13 +95,13 @@ impl Routes {
     }
 
     /// Ends the canary: its POPs return to the current version.
-    pub(super) async fn take_back(&self, request: &HttpRequest, peer: &Peer) -> Answered {
+    pub(super) async fn withdraw(&self, request: &HttpRequest, peer: &Peer) -> Answered {
         let change = self.change(request.headers(), peer, "")?;
         judge_query(request)?;
         let id = of_header(request.headers())?.flatten();
-        let canary = self.exchange.rules.take_back(id, &change).await?;
+        let canary = self.exchange.rules.withdraw(id, &change).await?;
         let mut answer = canary.told();
-        answer["taken_back"] = true.into();
+        answer["withdrawn"] = true.into();
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 }
@@ -126,7 +126,7 @@ pub(super) fn canary(fleet: &FleetState) -> Value {
     let (running, others): (Vec<&Seen>, Vec<&Seen>) = pops.partition(|pop| fleet.is_current(pop));
     let (refused, waiting): (Vec<_>, Vec<_>) = others.into_iter().partition(|pop| pop.refused == *revision);
     let mut told = canary.told();
-    told["edition"] = (*revision).into();
+    told["revision"] = (*revision).into();
     for (name, pops) in [("running", running), ("refused", refused), ("waiting", waiting)] {
         told[name] = pops.iter().map(|seen| seen.pop.as_str()).collect();
     }

@@ -48,7 +48,7 @@ macro_rules! files {
 const FILES: [File; 17] = files! {
     "/" "html" "index.html",
     "/console.css" "css" "console.css",
-    "/acts.js" "javascript" "acts.js",
+    "/actions.js" "javascript" "actions.js",
     "/api.js" "javascript" "api.js",
     "/canary.js" "javascript" "canary.js",
     "/console.js" "javascript" "console.js",
@@ -56,10 +56,10 @@ const FILES: [File; 17] = files! {
     "/explain.js" "javascript" "explain.js",
     "/key.js" "javascript" "key.js",
     "/keys.js" "javascript" "keys.js",
-    "/orders.js" "javascript" "orders.js",
+    "/overrides.js" "javascript" "overrides.js",
     "/plot.js" "javascript" "plot.js",
     "/question.js" "javascript" "question.js",
-    "/standing.js" "javascript" "standing.js",
+    "/status.js" "javascript" "status.js",
     "/versions.js" "javascript" "versions.js",
     "/uplot.css" "css" "uplot/uPlot.min.css",
     "/uplot.js" "javascript" "uplot/uPlot.iife.min.js",
@@ -113,11 +113,11 @@ impl Routes {
         let listener =
             Listener { routes: Arc::clone(self), headers: request.headers().clone(), ticks, _place: place };
         let you = event("you", &json!({"name": operator.name, "role": operator.scope.as_str()}));
-        let standing = stream::unfold(listener, |mut listener| async move {
+        let status = stream::unfold(listener, |mut listener| async move {
             let event = listener.next().await?;
             Some((event, listener))
         });
-        let events = stream::once(async { you }).chain(standing).map(|event| Ok(Frame::data(event)));
+        let events = stream::once(async { you }).chain(status).map(|event| Ok(Frame::data(event)));
         let mut response = hyper::Response::new(StreamBody::new(events).boxed_unsync());
         for (name, value) in [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")] {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
@@ -126,13 +126,13 @@ impl Routes {
     }
 
     /// Event with the current state, which is computed again if the last one is too old.
-    async fn standing(&self) -> Bytes {
+    async fn status(&self) -> Bytes {
         let mut known = self.live.known().await;
         let age_max = self.metrics_interval.saturating_sub(SLACK).max(INTERVAL.saturating_sub(SLACK));
         if let Some((_, event)) = known.as_ref().filter(|(at, _)| at.elapsed() < age_max) {
             return event.clone();
         }
-        let event = event("standing", &self.found_out().await);
+        let event = event("status", &self.found_out().await);
         known.insert((Instant::now(), event)).1.clone()
     }
 
@@ -155,10 +155,10 @@ impl Routes {
         let mut found = json!({
             "at_s": SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
             "weir_sync": env!("CARGO_PKG_VERSION"),
-            "member": exchange.member(),
+            "replica": exchange.member(),
             "store": {
                 "is_up": trouble.is_none(),
-                "trip_ms": trouble.is_none().then_some(took.as_secs_f64() * 1_000.0),
+                "rtt_ms": trouble.is_none().then_some(took.as_secs_f64() * 1_000.0),
                 "silence_s": Duration::from_nanos(figures.store_silence_ns).as_secs_f64(),
                 "problem": trouble.map(ToString::to_string),
             },
@@ -184,7 +184,7 @@ impl Listener {
         if may.is_err() || self.routes.is_draining() {
             return None;
         }
-        Some(self.routes.standing().await)
+        Some(self.routes.status().await)
     }
 }
 

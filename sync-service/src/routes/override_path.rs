@@ -17,7 +17,7 @@ pub(super) enum OverridePath {
 
 impl OverridePath {
     pub(super) fn at(path: &str) -> Option<Self> {
-        if path == "/v1/orders" {
+        if path == "/v1/overrides" {
             return Some(Self::All);
         }
         if let Some(key) = path.strip_prefix("/v1/keys/").and_then(|rest| rest.strip_suffix("/override")) {
@@ -38,10 +38,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_name_all_orders_those_of_a_kind_and_one() {
+    fn paths_name_all_overrides_those_of_a_kind_and_one() {
         let one = |which: &str| Some(OverridePath::One(OverrideKind::Ban, which.into()));
         for (path, place) in [
-            ("/v1/orders", Some(OverridePath::All)),
+            ("/v1/overrides", Some(OverridePath::All)),
             ("/v1/bans", Some(OverridePath::Of(OverrideKind::Ban))),
             ("/v1/allows", Some(OverridePath::Of(OverrideKind::Allow))),
             ("/v1/bans/7", one("7")),

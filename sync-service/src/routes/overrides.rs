@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use weir_protocol::messages::BAN_MS_MAX;
 
 use super::override_path::OverridePath;
-use super::rules::{JSON, ORDER_BYTES_MAX, judge_query, number};
+use super::rules::{JSON, OVERRIDE_BYTES_MAX, judge_query, number};
 use super::{Answered, HttpRequest, Routes, essence};
 use crate::access::credentials::Role;
 use crate::connections::Peer;
@@ -20,7 +20,7 @@ use crate::rules::ChangeError;
 use crate::strict_json;
 
 impl Routes {
-    pub(super) async fn orders(&self, request: HttpRequest, peer: &Peer, place: OverridePath) -> Answered {
+    pub(super) async fn overrides(&self, request: HttpRequest, peer: &Peer, place: OverridePath) -> Answered {
         match (place, request.method()) {
             (OverridePath::All, &Method::GET | &Method::HEAD) => self.list_overrides(&request, None).await,
             (OverridePath::Of(kind), &Method::GET | &Method::HEAD) => {
@@ -32,11 +32,11 @@ impl Routes {
             }
             (OverridePath::Override(rule, value), &Method::PUT) => {
                 let subject = key_of(rule, &value)?;
-                self.put_override(request, peer, OverrideKind::Override, Some(subject)).await
+                self.put_override(request, peer, OverrideKind::Rate, Some(subject)).await
             }
             (OverridePath::Override(rule, value), &Method::DELETE) => {
                 let which = OverrideSelector::About(key_of(rule, &value)?);
-                self.lift_override(&request, peer, OverrideKind::Override, &which).await
+                self.lift_override(&request, peer, OverrideKind::Rate, &which).await
             }
             (OverridePath::Override(..), _) => Err(Problem::method_not_allowed("PUT, DELETE")),
             (OverridePath::All, _) => Err(Problem::method_not_allowed("GET, HEAD")),
@@ -48,10 +48,14 @@ impl Routes {
     async fn list_overrides(&self, request: &HttpRequest, kind: Option<OverrideKind>) -> Answered {
         self.operator(request.headers(), Role::Read)?;
         judge_query(request)?;
-        let all = self.exchange.rules.orders().await?;
+        let all = self.exchange.rules.overrides().await?;
         let is_asked = |standing: &&OverrideState| kind.is_none_or(|kind| standing.order.said.kind == kind);
-        let orders: Vec<Value> = all.iter().filter(is_asked).map(OverrideState::json).collect();
-        Ok(response(StatusCode::OK, JSON, &json!({"orders": orders, "lost": self.exchange.lost_revision()})))
+        let overrides: Vec<Value> = all.iter().filter(is_asked).map(OverrideState::json).collect();
+        Ok(response(
+            StatusCode::OK,
+            JSON,
+            &json!({"overrides": overrides, "lost": self.exchange.lost_revision()}),
+        ))
     }
 
     /// Puts an override. Its subject is in the path or in the body.
@@ -67,7 +71,7 @@ impl Routes {
         if !essence(request.headers()).eq_ignore_ascii_case(JSON.as_bytes()) {
             return Err(Problem::media_type(JSON));
         }
-        let body = self.read(request.into_body(), ORDER_BYTES_MAX).await?;
+        let body = self.read(request.into_body(), OVERRIDE_BYTES_MAX).await?;
         let value =
             strict_json::read(&body).map_err(|error| Problem::malformed(format!("no JSON: {error}")))?;
         let now_ms = moment::now_ms();
@@ -76,7 +80,7 @@ impl Routes {
             None => request::read(kind, &value, now_ms),
         };
         let mut asked = asked.map_err(|errors| {
-            let detail = format!("the order has {} errors; nothing was changed", errors.len());
+            let detail = format!("the override has {} errors; nothing was changed", errors.len());
             Problem::invalid(detail, &errors)
         })?;
         // The reason may be in the body or in the comment.
@@ -137,7 +141,7 @@ impl Routes {
 impl Routes {
     /// Problem for an override that is not put or lifted: the store may have lost the rule set that POPs run.
     fn not_ordered(&self, error: ChangeError) -> Problem {
-        let is_about_none = matches!(error, ChangeError::None | ChangeError::NoOrder);
+        let is_about_none = matches!(error, ChangeError::None | ChangeError::NoOverride);
         match self.exchange.lost_revision().filter(|_| is_about_none) {
             Some(revision) => Problem::lost(revision),
             None => error.into(),
@@ -152,7 +156,7 @@ fn which_of(text: &str) -> Result<OverrideSelector, Problem> {
     }
     let text = decoded(text)?;
     let address = text.parse::<Network>().map_err(|error| {
-        Problem::malformed(format!("expected the order's id, or its address: {error}, found {text:?}"))
+        Problem::malformed(format!("expected the override's id, or its address: {error}, found {text:?}"))
     })?;
     Ok(OverrideSelector::About(Subject::of(address)))
 }
@@ -174,4 +178,4 @@ fn decoded(part: &str) -> Result<String, Problem> {
 const KEY_TEXT_BYTES_MAX: usize = 1_024;
 const EXPECTED_KEY: &str = "expected a key of the rule, of at most 1024 bytes";
 
-const _: () = assert!(REASON_BYTES_MAX < ORDER_BYTES_MAX);
+const _: () = assert!(REASON_BYTES_MAX < OVERRIDE_BYTES_MAX);

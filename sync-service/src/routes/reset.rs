@@ -23,18 +23,18 @@ impl Routes {
         let (rule, value) = named(request.uri().path())?;
         let ids = self.ids(&rule, &value).await?;
         let key = ids.first().map(|id| name::show(&id.value)).unwrap_or_default();
-        let told = ChangeEvent { target: Some(json!({"rule": rule, "key": key})), ..change.told("forget") };
+        let told = ChangeEvent { target: Some(json!({"rule": rule, "key": key})), ..change.told("reset") };
         let forgotten = self.exchange.forget_keys(&ids).await;
-        forgotten.inspect_err(|error| self.exchange.trail.change_failed(error, told.clone()))?;
+        forgotten.inspect_err(|error| self.exchange.audit_log.change_failed(error, told.clone()))?;
         tracing::info!(rule, key, author = change.author, comment = change.comment, "a key was reset");
-        self.exchange.trail.change(told);
+        self.exchange.audit_log.change(told);
         // The reset lifts the key's ban, so its override is dropped, too.
         let banned = OverrideSelector::About(Subject::Key { rule: rule.clone(), key: key.clone() });
         match self.exchange.rules.lift_override(OverrideKind::Ban, &banned, &change).await {
-            Ok(_) | Err(ChangeError::NoOrder) => {}
+            Ok(_) | Err(ChangeError::NoOverride) => {}
             Err(error) => return Err(error.into()),
         }
-        let answer = json!({"rule": rule, "key": key, "forgotten": true});
+        let answer = json!({"rule": rule, "key": key, "reset": true});
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 

@@ -33,9 +33,9 @@ use crate::store::rules::StoredVersion;
 use crate::strict_json;
 
 /// Maximum size of a body with a single field, in bytes.
-pub(super) const ORDER_BYTES_MAX: usize = 4_096;
+pub(super) const OVERRIDE_BYTES_MAX: usize = 4_096;
 /// Maximum number of overrides listed in the response to a new rule set.
-const LOST_ORDERS_MAX: usize = 20;
+const LOST_OVERRIDES_MAX: usize = 20;
 /// Media type of all responses.
 pub(super) const JSON: &str = "application/json";
 /// Error text for a change without a precondition.
@@ -165,7 +165,7 @@ impl Routes {
         if !essence(request.headers()).eq_ignore_ascii_case(JSON.as_bytes()) {
             return Err(Problem::media_type(JSON));
         }
-        let body = self.read(request.into_body(), ORDER_BYTES_MAX).await?;
+        let body = self.read(request.into_body(), OVERRIDE_BYTES_MAX).await?;
         let value = strict_json::read(&body).ok();
         let fields = value.as_ref().and_then(Value::as_object).filter(|fields| fields.len() == 1);
         let order = fields.and_then(|fields| fields.get(name)).and_then(read);
@@ -243,12 +243,12 @@ fn lost_overrides(lost: &[OverrideState]) -> Vec<Warning> {
         };
         let (order, why) = (standing.order.said.summary(), standing.without_effect.as_deref());
         let problem = format!(
-            "an order that is in force would be without effect ({order}): {}",
+            "an override that is in force would be without effect ({order}): {}",
             why.unwrap_or_default()
         );
-        Warning { place: "orders".into(), rule, problem }
+        Warning { place: "overrides".into(), rule, problem }
     };
-    lost.iter().take(LOST_ORDERS_MAX).map(warning).collect()
+    lost.iter().take(LOST_OVERRIDES_MAX).map(warning).collect()
 }
 
 /// The version in an entity tag, as in `"7"`.

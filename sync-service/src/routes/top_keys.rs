@@ -14,7 +14,7 @@ use crate::gateway::json::asks;
 use crate::keys::found::{self, RequestKey, RequestKeys};
 use crate::keys::page::{self, KeyState, TopKeysPage};
 use crate::keys::query::TopKeysQuery;
-use crate::keys::{name, overrides, verdict, which};
+use crate::keys::{name, overrides, summary, which};
 use crate::moment;
 use crate::overrides::spec::OverrideState;
 use crate::problem::{Problem, json as response};
@@ -25,11 +25,11 @@ impl Routes {
         self.operator(request.headers(), Role::Read)?;
         let asked =
             TopKeysQuery::read(request.uri().query().unwrap_or_default()).map_err(Problem::malformed)?;
-        let busy = self.exchange.top_keys().await;
-        let (keys, found) = asked.choose(busy.keys);
+        let top_keys = self.exchange.top_keys().await;
+        let (keys, found) = asked.choose(top_keys.keys);
         let banned_ms = self.exchange.banned_ms(&keys);
-        let busy = TopKeysPage { keys, ..busy };
-        let answer = page::list(&busy, found, moment::now_ms(), &banned_ms);
+        let top_keys = TopKeysPage { keys, ..top_keys };
+        let answer = page::list(&top_keys, found, moment::now_ms(), &banned_ms);
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 
@@ -78,13 +78,13 @@ impl Routes {
             Some(BudgetId::new(key.rule.clone(), value))
         };
         let ids: Vec<_> = keys.iter().filter_map(id).collect();
-        let orders = self.orders_known().await;
+        let overrides = self.overrides_known().await;
         let mut known = self.exchange.keys(&ids).await.into_iter();
         let row = |RequestKey { rule, value, why, lacks_key, enforced_percent }: RequestKey| {
             let one = if value.is_some() && why.is_none() { known.next().flatten() } else { None };
             let shown = value.as_deref().map(name::show);
             let mut row = match one {
-                Some(one) => told(&one, &orders),
+                Some(one) => told(&one, &overrides),
                 None => {
                     json!({"rule": rule, "key": shown, "why": why.unwrap_or("no POP has reported it of late")})
                 }
@@ -93,10 +93,10 @@ impl Routes {
             row
         };
         let rows: Vec<_> = keys.into_iter().map(row).collect();
-        let about = address.map(|address| overrides::of_address(&orders, address)).unwrap_or_default();
-        let becomes = verdict::of(list, &rows);
+        let about = address.map(|address| overrides::of_address(&overrides, address)).unwrap_or_default();
+        let becomes = summary::of(list, &rows);
         let answer =
-            json!({"verdict": becomes, "list": list, "keys": rows, "others": others, "orders": about});
+            json!({"summary": becomes, "list": list, "keys": rows, "others": others, "overrides": about});
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 
@@ -119,22 +119,23 @@ impl Routes {
             );
             Problem::new(StatusCode::NOT_FOUND, detail)
         })?;
-        let orders = self.orders_known().await;
-        let mut answer = told(&one, &orders);
+        let overrides = self.overrides_known().await;
+        let mut answer = told(&one, &overrides);
         // Keys of tiers are counted separately.
-        answer["tiers"] = own.iter().chain(&tiers).map(|one| told(one, &orders)).collect::<Vec<_>>().into();
+        answer["tiers"] =
+            own.iter().chain(&tiers).map(|one| told(one, &overrides)).collect::<Vec<_>>().into();
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 
     /// Overrides in force; none while the store is out of reach.
-    async fn orders_known(&self) -> Vec<OverrideState> {
-        self.exchange.rules.orders().await.unwrap_or_default()
+    async fn overrides_known(&self) -> Vec<OverrideState> {
+        self.exchange.rules.overrides().await.unwrap_or_default()
     }
 }
 
 /// A key, with the overrides about it.
-fn told(one: &KeyState, orders: &[OverrideState]) -> Value {
+fn told(one: &KeyState, overrides: &[OverrideState]) -> Value {
     let mut told = page::one(one, moment::now_ms());
-    told["orders"] = overrides::of_key(orders, &one.id).into();
+    told["overrides"] = overrides::of_key(overrides, &one.id).into();
     told
 }

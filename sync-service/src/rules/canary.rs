@@ -73,7 +73,7 @@ impl RuleSets {
         let StoredAudience { audience, author, comment } = said;
         let canary = Canary { id, at_ms: id, audience, author, comment, document: text.into() };
         tracing::info!(id, audience = ?canary.audience, author = canary.author, comment = canary.comment, "a canary begins");
-        self.trail.change(ChangeEvent {
+        self.audit_log.change(ChangeEvent {
             note: "begin".into(),
             target: Some(canary.told()),
             changes: Some(changes),
@@ -101,22 +101,18 @@ impl RuleSets {
     }
 
     /// Ends the canary; nothing else changes. If `id` is given, it must be the canary's.
-    pub async fn take_back(
-        &self,
-        id: Option<u64>,
-        change: &ChangeOrigin,
-    ) -> Result<Arc<Canary>, ChangeError> {
+    pub async fn withdraw(&self, id: Option<u64>, change: &ChangeOrigin) -> Result<Arc<Canary>, ChangeError> {
         let canary = self.canary().await?.ok_or(ChangeError::NoCanary)?;
         if id.is_some_and(|id| id != canary.id) {
             return Err(ChangeError::OtherCanary(canary.id));
         }
-        let back = store::CanaryChange::TakeBack { id: Some(canary.id) };
-        match self.change_canary(&back, || taken_back(&canary, change)).await? {
-            CanaryResult::TakenBack(id) => {
+        let back = store::CanaryChange::Withdraw { id: Some(canary.id) };
+        match self.change_canary(&back, || withdrawn(&canary, change)).await? {
+            CanaryResult::Withdrawn(id) => {
                 self.listen_now().await;
                 let ChangeOrigin { author, comment, .. } = change;
-                tracing::info!(id, author, comment, "a canary is taken back");
-                self.trail.change(taken_back(&canary, change));
+                tracing::info!(id, author, comment, "a canary is withdrawn");
+                self.audit_log.change(withdrawn(&canary, change));
                 Ok(canary)
             }
             other => Err(refusal(other)),
@@ -145,13 +141,16 @@ impl RuleSets {
         change: &store::CanaryChange<'_>,
         told: impl FnOnce() -> ChangeEvent,
     ) -> Result<CanaryResult, StoreError> {
-        self.store.change_canary(change).await.inspect_err(|error| self.trail.change_failed(error, told()))
+        self.store
+            .change_canary(change)
+            .await
+            .inspect_err(|error| self.audit_log.change_failed(error, told()))
     }
 }
 
 /// Audit log entry for the end of a canary.
-pub(super) fn taken_back(canary: &Canary, change: &ChangeOrigin) -> ChangeEvent {
-    ChangeEvent { note: "take back".into(), target: Some(canary.told()), ..change.told("canary") }
+pub(super) fn withdrawn(canary: &Canary, change: &ChangeOrigin) -> ChangeEvent {
+    ChangeEvent { note: "withdraw".into(), target: Some(canary.told()), ..change.told("canary") }
 }
 
 /// Error for a change that was not made.
@@ -161,8 +160,8 @@ fn refusal(outcome: CanaryResult) -> ChangeError {
         CanaryResult::Conflict(version) => ChangeError::Conflict(version),
         CanaryResult::Runs(id) => ChangeError::Canary(id),
         CanaryResult::Missing => ChangeError::NoCanary,
-        CanaryResult::Begun(_) | CanaryResult::Put(_) | CanaryResult::TakenBack(_) => {
-            StoreError::Nonsense("another change of the canary was made than was asked for").into()
+        CanaryResult::Begun(_) | CanaryResult::Put(_) | CanaryResult::Withdrawn(_) => {
+            StoreError::Invalid("another change of the canary was made than was asked for").into()
         }
     }
 }

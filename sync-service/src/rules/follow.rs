@@ -25,11 +25,11 @@ impl RuleSets {
             current = self.store.current().await?;
         }
         self.is_missing.store(current.version.is_none(), Ordering::Relaxed);
-        if current.orders != followed.current.orders || followed.is_due() {
+        if current.overrides != followed.current.overrides || followed.is_due() {
             // The store drops overrides that have ended.
-            let orders = self.store.orders(None).await?;
-            followed.observe(&orders);
-            current = orders.current;
+            let overrides = self.store.overrides(None).await?;
+            followed.observe(&overrides);
+            current = overrides.current;
         }
         let Some(version) = current.version else { return Ok(()) };
         self.know_kept(version).await?;
@@ -48,13 +48,13 @@ impl RuleSets {
         if !self.follow_canary(&mut followed, current.canary, version).await? {
             return Ok(());
         }
-        let (canary, orders) = (followed.canary.clone(), Arc::clone(&followed.orders));
+        let (canary, overrides) = (followed.canary.clone(), Arc::clone(&followed.overrides));
         // Composing a large rule set takes a while. If it fails, POPs keep their revision.
         let made = spawn_blocking(move || {
-            let revision = Arc::new(Revision::of(current.revision(), &base, &orders));
+            let revision = Arc::new(Revision::of(current.revision(), &base, &overrides));
             let trial = canary.zip(current.canary_revision()).map(|((canary, base), number)| Trial {
                 canary,
-                revision: Arc::new(Revision::of(number, &base, &orders)),
+                revision: Arc::new(Revision::of(number, &base, &overrides)),
             });
             (revision, trial)
         });
@@ -96,7 +96,7 @@ impl RuleSets {
 
     /// Changes the overrides in the store, and notifies POPs.
     pub(super) async fn change(&self, change: &OverrideChange<'_>) -> Result<StoredOverrides, StoreError> {
-        let changed = self.store.orders(Some(change)).await?;
+        let changed = self.store.overrides(Some(change)).await?;
         self.listen_now().await;
         Ok(changed)
     }
@@ -121,7 +121,7 @@ impl RuleSets {
             |standing: &OverrideState| before.iter().any(|before| before.standings.contains(standing));
         for standing in revision.standings.iter().filter(|standing| !is_known(standing)) {
             if let Some(why) = &standing.without_effect {
-                tracing::warn!(order = standing.order.said.summary(), why, "an order is without effect");
+                tracing::warn!(about = standing.order.said.summary(), why, "an override is without effect");
             }
         }
         told.publish(revision, canary);

@@ -22,7 +22,7 @@ pub(super) struct Followed {
     /// Canary, with its rule set, if one runs.
     pub(super) canary: Option<(Arc<Canary>, Arc<Base>)>,
     /// Overrides.
-    pub(super) orders: Arc<[Override]>,
+    pub(super) overrides: Arc<[Override]>,
     /// Changes made since while the store was out of reach.
     pub(super) offline: Vec<OfflineChange>,
     /// The store's clock, read with the overrides.
@@ -58,11 +58,11 @@ impl ClockReading {
 
 impl Followed {
     /// Updates the overrides from the store's answer.
-    pub(super) fn observe(&mut self, orders: &StoredOverrides) {
-        self.orders = orders.kept.iter().filter_map(Override::read).collect();
-        self.clock = Some(ClockReading { read_at: Instant::now(), ms: orders.now_ms });
-        let first = orders.kept.iter().map(|order| order.until_ms).min();
-        let left = first.map(|until_ms| Duration::from_millis(until_ms.saturating_sub(orders.now_ms)));
+    pub(super) fn observe(&mut self, overrides: &StoredOverrides) {
+        self.overrides = overrides.kept.iter().filter_map(Override::read).collect();
+        self.clock = Some(ClockReading { read_at: Instant::now(), ms: overrides.now_ms });
+        let first = overrides.kept.iter().map(|order| order.until_ms).min();
+        let left = first.map(|until_ms| Duration::from_millis(until_ms.saturating_sub(overrides.now_ms)));
         self.ends_at = left.and_then(|left| Instant::now().checked_add(left));
     }
 
@@ -77,19 +77,19 @@ impl Followed {
     pub(super) fn all_overrides(&self) -> Arc<[Override]> {
         let is_order = |change: &OfflineChange| !matches!(change, OfflineChange::Enforce(..));
         if !self.offline.iter().any(is_order) {
-            return Arc::clone(&self.orders);
+            return Arc::clone(&self.overrides);
         }
         let now_ms = self.clock.map_or_else(moment::now_ms, ClockReading::now_ms);
-        let mut orders: Vec<Override> =
-            self.orders.iter().filter(|order| order.until_ms > now_ms).cloned().collect();
+        let mut overrides: Vec<Override> =
+            self.overrides.iter().filter(|order| order.until_ms > now_ms).cloned().collect();
         for change in &self.offline {
             let (OfflineChange::Put(order) | OfflineChange::Lift(order)) = change else { continue };
-            orders.retain(|known| known.said.name() != order.said.name());
+            overrides.retain(|known| known.said.name() != order.said.name());
             if matches!(change, OfflineChange::Put(_)) && order.until_ms > now_ms {
-                orders.push(order.clone());
+                overrides.push(order.clone());
             }
         }
-        orders.into()
+        overrides.into()
     }
 
     /// Last setting of the kill switch while offline; none if it was not used.

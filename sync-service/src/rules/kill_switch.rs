@@ -42,7 +42,7 @@ impl RuleSets {
                 self.change_offline(OfflineChange::Enforce(enforce, change.clone()), &error).await?;
                 tracing::warn!(enforce, author = change.author, %error, "the kill switch, in this weir-sync's POPs alone");
                 let note = format!("{}, in {} alone: {error}", change.note, self.region);
-                self.trail.change(ChangeEvent { note, ..change.told("rules") });
+                self.audit_log.change(ChangeEvent { note, ..change.told("rules") });
                 Ok((self.version(), Some(error)))
             }
             Err(error) => Err(error),
@@ -92,7 +92,7 @@ impl RuleSets {
         tracing::info!(version, note, author, comment, "new rule set");
         self.tell_of(made.version, document, change).await;
         if let Some(canary) = &made.canary {
-            self.trail.change(canary::taken_back(canary, change));
+            self.audit_log.change(canary::withdrawn(canary, change));
         }
     }
 }

@@ -14,10 +14,10 @@ use super::{ChangeError, RuleSets};
 use crate::document::{Document, Form};
 use crate::moment;
 use crate::store::StoreError;
-use crate::store::overrides::{self as store, Current, ORDERS_MAX, OverrideResult, Until};
+use crate::store::overrides::{self as store, Current, OVERRIDES_MAX, OverrideResult, Until};
 
 /// Maximum number of changes that wait for the store.
-const CHANGES_MAX: usize = ORDERS_MAX;
+const CHANGES_MAX: usize = OVERRIDES_MAX;
 /// Rule set that limits nobody, for the kill switch if no rule set is known.
 const OFF: &str =
     r#"{"enforce": false, "rules": [{"name": "none", "key": ["all"], "rate": "1/s", "mode": "shadow"}]}"#;
@@ -57,10 +57,10 @@ impl RuleSets {
         };
         // No POP enforces a canary while rules are off.
         let canary = followed.canary.clone().filter(|_| enforced != Some(false));
-        let orders = followed.all_overrides();
+        let overrides = followed.all_overrides();
         let made = spawn_blocking(move || {
             let of = |base: &Base| {
-                let revision = Revision::of(0, base, &orders);
+                let revision = Revision::of(0, base, &overrides);
                 Arc::new(Revision { number: number_of(&revision.document), ..revision })
             };
             let trial = canary.map(|(canary, base)| Trial { canary, revision: of(&base) });
@@ -110,13 +110,13 @@ impl RuleSets {
                 let (name, text) = (order.said.name(), order.said.text());
                 let put =
                     store::OverrideChange::Put { name: &name, text: &text, until: Until::At(order.until_ms) };
-                if self.store.orders(Some(&put)).await?.outcome == OverrideResult::Full {
+                if self.store.overrides(Some(&put)).await?.outcome == OverrideResult::Full {
                     return Err(ChangeError::Full);
                 }
             }
             OfflineChange::Lift(order) => {
                 // The override may have ended meanwhile.
-                self.store.orders(Some(&store::OverrideChange::Drop(&order.said.name()))).await?;
+                self.store.overrides(Some(&store::OverrideChange::Drop(&order.said.name()))).await?;
             }
         }
         Ok(())

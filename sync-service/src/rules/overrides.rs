@@ -20,7 +20,7 @@ use crate::store::overrides::{self as store, OverrideResult};
 
 impl RuleSets {
     /// All overrides, with the effect of each; the oldest first.
-    pub async fn orders(&self) -> Result<Vec<OverrideState>, StoreError> {
+    pub async fn overrides(&self) -> Result<Vec<OverrideState>, StoreError> {
         self.listen_if_in_reach().await?;
         let followed = self.followed.lock().await;
         let told = self.told().current().cloned();
@@ -40,21 +40,21 @@ impl RuleSets {
     pub async fn lost_overrides(&self, document: &Document) -> Vec<OverrideState> {
         let in_force = |standing: &OverrideState| standing.without_effect.is_none();
         // Without the store, no rule set can be put either.
-        let standings = self.orders().await.unwrap_or_default();
-        let orders: Vec<Override> =
+        let standings = self.overrides().await.unwrap_or_default();
+        let overrides: Vec<Override> =
             standings.into_iter().filter(in_force).map(|standing| standing.order).collect();
         // If all rules are switched off, the operator intends that.
-        if orders.is_empty() || !document.is_enforced() {
+        if overrides.is_empty() || !document.is_enforced() {
             return Vec::new();
         }
         let document = document.clone();
         let judge = move || {
-            let effects = compose(&document, &orders).effects;
+            let effects = compose(&document, &overrides).effects;
             let stand = |(order, effect): (Override, OverrideEffect)| OverrideState {
                 order,
                 without_effect: effect.why_none(),
             };
-            orders.into_iter().zip(effects).map(stand).filter(|standing| !in_force(standing)).collect()
+            overrides.into_iter().zip(effects).map(stand).filter(|standing| !in_force(standing)).collect()
         };
         spawn_blocking(judge).await.unwrap_or_default()
     }
@@ -67,7 +67,7 @@ impl RuleSets {
         asked: &OverrideRequest,
         change: &ChangeOrigin,
     ) -> Result<(OverrideState, Option<StoreError>), ChangeError> {
-        let (base, orders) = self.heard().await?;
+        let (base, overrides) = self.heard().await?;
         // If the store has lost its data, POPs run the last revision, and get no other.
         let base = base.filter(|_| !self.is_missing()).ok_or(ChangeError::None)?;
         let said = OverrideSettings {
@@ -78,29 +78,36 @@ impl RuleSets {
             author: change.author.clone(),
         };
         let until_ms = asked.until.by(moment::now_ms());
-        let effect = try_override(base, orders, said.clone(), until_ms).await?;
+        let effect = try_override(base, overrides, said.clone(), until_ms).await?;
         let (name, text) = (said.name(), said.text());
         let put = store::OverrideChange::Put { name: &name, text: &text, until: asked.until };
         let (order, offline) = match self.change(&put).await {
             Ok(changed) if changed.outcome == OverrideResult::Full => return Err(ChangeError::Full),
             Ok(changed) => {
                 let kept = changed.kept.iter().find(|kept| kept.name == name).and_then(Override::read);
-                (kept.ok_or(StoreError::Nonsense("an order was put, and is not there"))?, None)
+                (kept.ok_or(StoreError::Invalid("an override was put, and is not there"))?, None)
             }
             Err(error) => {
                 let now_ms = moment::now_ms();
                 let order = Override { said: said.clone(), id: now_ms, at_ms: now_ms, until_ms };
                 let kept = self.change_offline(OfflineChange::Put(order.clone()), &error).await;
                 kept.inspect_err(|_| {
-                    self.trail.change_failed(&error, told(kind.as_str(), "", &order, change));
+                    self.audit_log.change_failed(&error, told(kind.as_str(), "", &order, change));
                 })?;
                 (order, Some(error))
             }
         };
         let (id, what) = (order.id, said.summary());
         let is_offline = offline.is_some();
-        tracing::info!(id, order = what, author = said.author, reason = said.reason, is_offline, "new order");
-        self.trail.change(told(kind.as_str(), "", &order, change));
+        tracing::info!(
+            id,
+            about = what,
+            author = said.author,
+            reason = said.reason,
+            is_offline,
+            "new override"
+        );
+        self.audit_log.change(told(kind.as_str(), "", &order, change));
         Ok((OverrideState { order, without_effect: effect.why_none() }, offline))
     }
 
@@ -110,7 +117,7 @@ impl RuleSets {
         kind: OverrideKind,
         which: &OverrideSelector,
     ) -> Result<OverrideState, ChangeError> {
-        let all = self.orders().await?;
+        let all = self.overrides().await?;
         let (base, _) = self.heard().await?;
         let is_it = |order: &Override| match which {
             OverrideSelector::Id(id) => order.id == *id,
@@ -122,7 +129,7 @@ impl RuleSets {
         };
         let found =
             all.into_iter().find(|standing| standing.order.said.kind == kind && is_it(&standing.order));
-        found.ok_or(ChangeError::NoOrder)
+        found.ok_or(ChangeError::NoOverride)
     }
 
     /// Lifts an override of this kind. Without the store, the same applies as for [`Self::put_override`].
@@ -135,13 +142,13 @@ impl RuleSets {
         let standing = self.order(kind, which).await?;
         let name = standing.order.said.name();
         let offline = match self.change(&store::OverrideChange::Drop(&name)).await {
-            Ok(dropped) if dropped.outcome == OverrideResult::Missing => return Err(ChangeError::NoOrder),
+            Ok(dropped) if dropped.outcome == OverrideResult::Missing => return Err(ChangeError::NoOverride),
             Ok(_) => None,
             Err(error) => {
                 let lift = OfflineChange::Lift(standing.order.clone());
                 self.change_offline(lift, &error).await.inspect_err(|_| {
                     let lost = told("lift", kind.as_str(), &standing.order, change);
-                    self.trail.change_failed(&error, lost);
+                    self.audit_log.change_failed(&error, lost);
                 })?;
                 Some(error)
             }
@@ -149,13 +156,13 @@ impl RuleSets {
         let (id, what) = (standing.order.id, standing.order.said.summary());
         tracing::info!(
             id,
-            order = what,
+            about = what,
             author = change.author,
             comment = change.comment,
             is_offline = offline.is_some(),
-            "an order is lifted"
+            "an override is lifted"
         );
-        self.trail.change(told("lift", kind.as_str(), &standing.order, change));
+        self.audit_log.change(told("lift", kind.as_str(), &standing.order, change));
         Ok((standing, offline))
     }
 
@@ -197,7 +204,7 @@ fn told(what: &'static str, note: &str, order: &Override, change: &ChangeOrigin)
 /// A subject in its listed form, if the rule set has it: a key may be written in several ways.
 fn as_listed(base: &Base, kind: OverrideKind, subject: &Subject) -> Subject {
     match (subject, &base.document) {
-        (Subject::Key { rule, key }, Some(document)) if kind == OverrideKind::Override => {
+        (Subject::Key { rule, key }, Some(document)) if kind == OverrideKind::Rate => {
             let listed = tier::listed(document.rules(), rule, key);
             Subject::Key { rule: rule.clone(), key: listed.unwrap_or_else(|| key.clone()) }
         }
@@ -208,18 +215,18 @@ fn as_listed(base: &Base, kind: OverrideKind, subject: &Subject) -> Subject {
 /// Effect that an override would have beside the existing ones. Fails if there would be errors.
 async fn try_override(
     base: Arc<Base>,
-    orders: Arc<[Override]>,
+    overrides: Arc<[Override]>,
     said: OverrideSettings,
     until_ms: u64,
 ) -> Result<OverrideEffect, ChangeError> {
     let tried = Override { said, id: 0, at_ms: 0, until_ms };
     let judge = move || {
         let name = tried.said.name();
-        let others = orders.iter().filter(|order| order.said.name() != name).cloned().collect();
+        let others = overrides.iter().filter(|order| order.said.name() != name).cloned().collect();
         base.document.as_ref().map(|document| try_beside(document, others, tried))
     };
     match spawn_blocking(judge).await.ok().flatten() {
-        Some(OverrideEffect::Invalid(errors)) => Err(ChangeError::Order(errors)),
+        Some(OverrideEffect::Invalid(errors)) => Err(ChangeError::Override(errors)),
         Some(effect) => Ok(effect),
         None => Ok(OverrideEffect::None("the rule set cannot be read".into())),
     }

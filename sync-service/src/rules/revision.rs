@@ -16,7 +16,7 @@ use crate::overrides::{Override, banned};
 use crate::refused_claims::known_rules;
 
 /// Maximum number of revisions kept, for POPs that received their numbers and fetch them.
-const EDITIONS_KEPT: usize = 8;
+const REVISIONS_KEPT: usize = 8;
 
 /// A version and its document.
 #[derive(Debug)]
@@ -64,11 +64,11 @@ pub(super) struct Revision {
 }
 
 impl Revision {
-    /// Computes the revision of `base` with these `orders`. May take a while.
-    pub(super) fn of(number: u64, base: &Base, orders: &[Override]) -> Self {
+    /// Computes the revision of `base` with these `overrides`. May take a while.
+    pub(super) fn of(number: u64, base: &Base, overrides: &[Override]) -> Self {
         let Composed { document, effects } = match &base.document {
-            Some(document) if !orders.is_empty() => compose(document, orders),
-            _ => return Self::plain(number, base, orders),
+            Some(document) if !overrides.is_empty() => compose(document, overrides),
+            _ => return Self::plain(number, base, overrides),
         };
         let stand = |(order, effect): (&Override, &OverrideEffect)| OverrideState {
             order: order.clone(),
@@ -78,22 +78,22 @@ impl Revision {
             number,
             version: base.version,
             document: document.text().into(),
-            standings: orders.iter().zip(&effects).map(stand).collect(),
+            standings: overrides.iter().zip(&effects).map(stand).collect(),
             rules: known_rules(document.rules()).collect(),
-            banned: Some(banned::keys(document.rules(), orders)),
+            banned: Some(banned::keys(document.rules(), overrides)),
             rule_set: Some(Arc::new(document.into_rules())),
         }
     }
 
     /// Revision of `base` without changes.
-    fn plain(number: u64, base: &Base, orders: &[Override]) -> Self {
+    fn plain(number: u64, base: &Base, overrides: &[Override]) -> Self {
         let why = || Some("the rule set cannot be read".to_owned());
         let stand = |order: &Override| OverrideState { order: order.clone(), without_effect: why() };
         Self {
             number,
             version: base.version,
             document: base.text.clone(),
-            standings: orders.iter().map(stand).collect(),
+            standings: overrides.iter().map(stand).collect(),
             rules: base.document.iter().flat_map(|document| known_rules(document.rules())).collect(),
             banned: base.document.is_some().then(Vec::new),
             rule_set: base.document.as_ref().map(|document| Arc::new(document.rules().clone())),
@@ -137,7 +137,7 @@ impl RecentRevisions {
             self.latest.retain(|told| told.number != revision.number);
             self.latest.push_front(Arc::clone(revision));
         }
-        self.latest.truncate(EDITIONS_KEPT);
+        self.latest.truncate(REVISIONS_KEPT);
         (self.current, self.canary) = (Some(revision), canary);
     }
 }
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_latest_editions_are_kept_and_the_last_told_is_current() {
+    fn the_latest_revisions_are_kept_and_the_last_told_is_current() {
         let base = Base::read(7, "no document".into());
         let mut told = RecentRevisions::default();
         for number in (7..20).chain([16]) {

@@ -23,7 +23,7 @@ pub enum CanaryChange<'a> {
         note: &'a str,
     },
     /// Ends the canary.
-    TakeBack {
+    Withdraw {
         /// Number of the canary that must run; none for any.
         id: Option<u64>,
     },
@@ -46,7 +46,7 @@ pub enum CanaryResult {
     /// The canary has ended, and this version is the current one now.
     Put(u64),
     /// The canary with this number has ended.
-    TakenBack(u64),
+    Withdrawn(u64),
     /// Another version than the expected one is current, 0 if there is none. Nothing changed.
     Conflict(u64),
     /// The canary with this number runs. Nothing changed.

@@ -45,7 +45,7 @@ impl RedisKeys {
     pub fn escrow(&self, refill_policy: RefillPolicy, id: &BudgetId) -> String {
         let (kind, calendar) = match refill_policy {
             RefillPolicy::Continuous => return self.under("strict:", id),
-            RefillPolicy::Queue => return self.under("turns:", id),
+            RefillPolicy::Queue => return self.under("queue:", id),
             RefillPolicy::Window(calendar) => ("quota:", calendar),
             RefillPolicy::Sliding(calendar) => ("sliding:", calendar),
             RefillPolicy::InFlight(expires_s) => return self.under(&format!("flight:{expires_s}s:"), id),

@@ -63,9 +63,9 @@ struct State {
     bans: BanList,
     budgets_max: usize,
     rules: MemoryRules,
-    orders: MemoryOverrides,
+    overrides: MemoryOverrides,
     notes: StoredPopNotes,
-    busy: StoredTopKeys,
+    top_keys: StoredTopKeys,
 }
 
 /// A budget, with its key in `expiry`.
@@ -90,9 +90,9 @@ impl MemoryStore {
             bans: BanList::default(),
             budgets_max: budgets_max.max(1),
             rules: MemoryRules::default(),
-            orders: MemoryOverrides::default(),
+            overrides: MemoryOverrides::default(),
             notes: StoredPopNotes::default(),
-            busy: StoredTopKeys::default(),
+            top_keys: StoredTopKeys::default(),
         };
         let unix_us = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, micros);
         let begins_us = unix_us.max(CLOCK_BEGINS_US);
@@ -191,17 +191,17 @@ impl Store for MemoryStore {
         Box::pin(async move { Ok(current) })
     }
 
-    fn orders<'a>(
+    fn overrides<'a>(
         &'a self,
         change: Option<&'a OverrideChange<'a>>,
     ) -> StoreFuture<'a, in_store::StoredOverrides> {
-        let orders = self.with(|state| {
+        let overrides = self.with(|state| {
             let now = since_1970();
-            let outcome = state.orders.change(now, change, state.rules.canary().is_some());
-            let (current, kept) = (state.current(), state.orders.kept());
+            let outcome = state.overrides.change(now, change, state.rules.canary().is_some());
+            let (current, kept) = (state.current(), state.overrides.kept());
             in_store::StoredOverrides { current, now_ms: overrides::millis(now), outcome, kept }
         });
-        Box::pin(async move { Ok(orders) })
+        Box::pin(async move { Ok(overrides) })
     }
 
     fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> StoreFuture<'a, ()> {
@@ -215,12 +215,12 @@ impl Store for MemoryStore {
     }
 
     fn store_top_keys<'a>(&'a self, member: &'a str, text: &'a str) -> StoreFuture<'a, ()> {
-        self.with(|state| state.busy.say(self.now_us(), member, text));
+        self.with(|state| state.top_keys.say(self.now_us(), member, text));
         Box::pin(async { Ok(()) })
     }
 
     fn top_keys(&self) -> StoreFuture<'_, Vec<(String, String)>> {
-        let said = self.with(|state| state.busy.all(self.now_us()));
+        let said = self.with(|state| state.top_keys.all(self.now_us()));
         Box::pin(async move { Ok(said) })
     }
 
@@ -259,7 +259,7 @@ impl State {
 
     fn current(&self) -> Current {
         let canary = self.rules.canary().map_or(0, |canary| canary.id);
-        Current { version: self.rules.version(), orders: self.orders.number(), canary }
+        Current { version: self.rules.version(), overrides: self.overrides.number(), canary }
     }
 
     fn change_canary(
@@ -271,12 +271,12 @@ impl State {
         let outcome = self.rules.change_canary(since_1970, change);
         // Later revisions must not reuse the numbers of the canary's.
         let passed = match (change, outcome) {
-            (canary::CanaryChange::TakeBack { .. }, canary::CanaryResult::TakenBack(_)) => 2,
+            (canary::CanaryChange::Withdraw { .. }, canary::CanaryResult::Withdrawn(_)) => 2,
             (canary::CanaryChange::PutOver { .. }, canary::CanaryResult::Put(_)) if had_canary => 1,
             _ => 0,
         };
         if passed > 0 {
-            self.orders.pass(overrides::millis(since_1970), passed);
+            self.overrides.pass(overrides::millis(since_1970), passed);
         }
         outcome
     }

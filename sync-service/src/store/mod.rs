@@ -43,9 +43,9 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 pub type Each<'a, T> = Pin<Box<dyn Future<Output = Vec<Result<T, StoreError>>> + Send + 'a>>;
 
 /// Time for which a weir-sync's top keys count, in milliseconds.
-pub const BUSY_MS: u64 = 5_000;
+pub const TOP_KEYS_MS: u64 = 5_000;
 /// Maximum number of weir-syncs whose top keys are kept; beyond it, the oldest are dropped first.
-pub const BUSY_MEMBERS_MAX: usize = weir_budget::budget::MEMBERS_MAX;
+pub const TOP_KEYS_MEMBERS_MAX: usize = weir_budget::budget::MEMBERS_MAX;
 
 /// Charges of one report.
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +111,7 @@ pub trait Store: Send + Sync {
 
     /// Drops the overrides that have ended, makes `change`, if there is one, and returns all overrides (see
     /// [`overrides`]).
-    fn orders<'a>(&'a self, change: Option<&'a OverrideChange<'a>>) -> StoreFuture<'a, StoredOverrides>;
+    fn overrides<'a>(&'a self, change: Option<&'a OverrideChange<'a>>) -> StoreFuture<'a, StoredOverrides>;
 
     /// Stores the rule sets that `member` (`region/replica`) has from its POPs' reports; each note expires like
     /// a POP.
@@ -120,7 +120,7 @@ pub trait Store: Send + Sync {
     /// Returns every POP of the fleet that has a note (see [`crate::fleet::seen`]), by name.
     fn fleet(&self) -> StoreFuture<'_, Vec<Seen>>;
 
-    /// Stores for [`BUSY_MS`] the top keys of `member` (`region/replica`, see [`crate::keys::shared`]),
+    /// Stores for [`TOP_KEYS_MS`] the top keys of `member` (`region/replica`, see [`crate::keys::shared`]),
     /// replacing its previous ones; an empty text removes them.
     fn store_top_keys<'a>(&'a self, member: &'a str, text: &'a str) -> StoreFuture<'a, ()>;
 
@@ -181,12 +181,12 @@ pub enum StoreError {
     Full(usize),
     /// The store returned an unexpected answer.
     #[error("the store's answer is not what was expected: {0}")]
-    Nonsense(&'static str),
+    Invalid(&'static str),
 }
 
 impl StoreError {
     /// Labels of all kinds.
-    pub const KINDS: [&str; 6] = ["unreachable", "slow", "unconfirmed", "refused", "full", "nonsense"];
+    pub const KINDS: [&str; 6] = ["unreachable", "slow", "unconfirmed", "refused", "full", "invalid"];
 
     /// True if the store did not answer at all, or not in time.
     pub fn is_out_of_reach(&self) -> bool {
@@ -196,7 +196,7 @@ impl StoreError {
     /// True if the operation may have been carried out, with only the answer lost.
     pub fn may_be_done(&self) -> bool {
         match self {
-            Self::Unreachable(_) | Self::Slow(_) | Self::Unconfirmed(_) | Self::Nonsense(_) => true,
+            Self::Unreachable(_) | Self::Slow(_) | Self::Unconfirmed(_) | Self::Invalid(_) => true,
             Self::Connecting | Self::Refused(_) | Self::Full(_) => false,
         }
     }
@@ -209,7 +209,7 @@ impl StoreError {
             Self::Unconfirmed(_) => "unconfirmed",
             Self::Refused(_) => "refused",
             Self::Full(_) => "full",
-            Self::Nonsense(_) => "nonsense",
+            Self::Invalid(_) => "invalid",
         }
     }
 }

@@ -6,7 +6,7 @@
 //! its data uses no number twice.
 
 /// Maximum number of overrides.
-pub const ORDERS_MAX: usize = 1_000;
+pub const OVERRIDES_MAX: usize = 1_000;
 
 /// Current version and numbers at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct Current {
     /// Version of the rule set; none if none was ever put.
     pub version: Option<u64>,
     /// Number of the overrides; 0 if there never was one.
-    pub orders: u64,
+    pub overrides: u64,
     /// Number of the current canary; 0 if there is none.
     pub canary: u64,
 }
@@ -24,7 +24,7 @@ impl Current {
     /// overrides' number. Both only grow, and are read at one moment, so no two revisions have the same number.
     /// Without overrides it is the version.
     pub fn revision(self) -> u64 {
-        self.version.map_or(0, |version| version.saturating_add(self.orders))
+        self.version.map_or(0, |version| version.saturating_add(self.overrides))
     }
 
     /// Number of the canary's revision, the next one; none if no canary runs. It stays free for the canary:
@@ -75,7 +75,7 @@ pub enum OverrideChange<'a> {
 pub enum OverrideResult {
     /// The change was made, or there was none.
     Done,
-    /// There are [`ORDERS_MAX`] others. Nothing changed.
+    /// There are [`OVERRIDES_MAX`] others. Nothing changed.
     Full,
     /// There is none with this name to drop.
     Missing,

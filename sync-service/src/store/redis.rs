@@ -6,11 +6,11 @@
 //!   keys of a call must be in one slot.
 //! - `weir:strict:{<rule>:<value in hex>}`: a strict budget. With windows the name begins with `weir:quota:day:`,
 //!   `weir:quota:60s+0:` or `weir:sliding:60s+0:` instead of `weir:strict:`.
-//! - `weir:rules`: rule sets; `weir:{weir:rules}:orders`: overrides.
+//! - `weir:rules`: rule sets; `weir:{weir:rules}:overrides`: overrides.
 //! - `weir:pops` and `weir:fleet`: POPs.
 //! - `weir:hot` and `weir:{weir:hot}:changed`: hot keys.
-//! - `weir:{boxed}` and `weir:{boxed}:changed`: bans.
-//! - `weir:{busy}` and `weir:{busy}:times`: top keys.
+//! - `weir:{bans}` and `weir:{bans}:changed`: bans.
+//! - `weir:{top_keys}` and `weir:{top_keys}:times`: top keys.
 //!
 //! The charges of a report are sent together, as one pipeline of `EVALSHA` to each server. If a server has lost
 //! the script, because it was restarted, its part is sent again after loading the script, which is harmless.
@@ -317,11 +317,11 @@ impl Store for Redis {
     }
 
     fn current(&self) -> StoreFuture<'_, Current> {
-        Box::pin(overrides::current(&self.servers, &self.scripts.orders, &self.keys))
+        Box::pin(overrides::current(&self.servers, &self.scripts.overrides, &self.keys))
     }
 
-    fn orders<'a>(&'a self, change: Option<&'a OverrideChange<'a>>) -> StoreFuture<'a, StoredOverrides> {
-        Box::pin(overrides::change(&self.servers, &self.scripts.orders, &self.keys, change))
+    fn overrides<'a>(&'a self, change: Option<&'a OverrideChange<'a>>) -> StoreFuture<'a, StoredOverrides> {
+        Box::pin(overrides::change(&self.servers, &self.scripts.overrides, &self.keys, change))
     }
 
     fn note_pops<'a>(&'a self, member: &'a str, pops: &'a [PopNote]) -> StoreFuture<'a, ()> {
@@ -334,11 +334,11 @@ impl Store for Redis {
     }
 
     fn store_top_keys<'a>(&'a self, member: &'a str, text: &'a str) -> StoreFuture<'a, ()> {
-        Box::pin(top_keys::say(&self.servers, &self.scripts.busy, &self.keys, member, text))
+        Box::pin(top_keys::say(&self.servers, &self.scripts.top_keys, &self.keys, member, text))
     }
 
     fn top_keys(&self) -> StoreFuture<'_, Vec<(String, String)>> {
-        Box::pin(top_keys::read(&self.servers, &self.scripts.busy, &self.keys))
+        Box::pin(top_keys::read(&self.servers, &self.scripts.top_keys, &self.keys))
     }
 
     fn clock_jumps(&self) -> u64 {
@@ -356,7 +356,7 @@ impl Store for Redis {
 
 /// Next of the answers, of which there is one for each call.
 fn next<T>(rows: &mut impl Iterator<Item = Result<T, StoreError>>) -> Result<T, StoreError> {
-    rows.next().unwrap_or(Err(StoreError::Nonsense("no answer")))
+    rows.next().unwrap_or(Err(StoreError::Invalid("no answer")))
 }
 
 /// Scripts by name.
@@ -369,9 +369,9 @@ pub(super) struct Scripts {
     hot: Arc<Lua>,
     bans: Arc<Lua>,
     rules: Arc<Lua>,
-    orders: Arc<Lua>,
+    overrides: Arc<Lua>,
     fleet: Arc<Lua>,
-    busy: Arc<Lua>,
+    top_keys: Arc<Lua>,
 }
 
 impl Scripts {
@@ -384,16 +384,16 @@ impl Scripts {
             hot: Arc::new(Lua::new(&hot::script())),
             bans: Arc::new(Lua::new(&bans::script())),
             rules: Arc::new(Lua::new(&rules::script())),
-            orders: Arc::new(Lua::new(&overrides::script())),
+            overrides: Arc::new(Lua::new(&overrides::script())),
             fleet: Arc::new(Lua::new(&fleet::script())),
-            busy: Arc::new(Lua::new(&top_keys::script())),
+            top_keys: Arc::new(Lua::new(&top_keys::script())),
         }
     }
 
     /// Texts of all scripts, for loading.
     pub(super) fn texts(&self) -> Vec<String> {
-        let Self { charge, draw, take, register, hot, bans, rules, orders, fleet, busy } = self;
-        let all = [charge, draw, take, register, hot, bans, rules, orders, fleet, busy];
+        let Self { charge, draw, take, register, hot, bans, rules, overrides, fleet, top_keys } = self;
+        let all = [charge, draw, take, register, hot, bans, rules, overrides, fleet, top_keys];
         all.into_iter().map(|script| script.text().to_owned()).collect()
     }
 }

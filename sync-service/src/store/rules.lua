@@ -3,19 +3,19 @@
 -- KEYS[1]   the rule sets, a hash: current (a version), first (the first version), file (the last document that
 --           came from a file), document:<version> (JSON) and note:<version> (`<seconds since 1970> <its origin>`);
 --           while a canary runs, canary (its number), canary:document and canary:note (`<milliseconds since 1970>
---           <text>`); canaries (the number of the last one), orders (the number of the overrides)
--- ARGV[1]   put, which fails while a canary runs; put over, which ends a canary; begin, promote or take back a canary
+--           <text>`); canaries (the number of the last one), overrides (the number of the overrides)
+-- ARGV[1]   put, which fails while a canary runs; put over, which ends a canary; begin, promote or withdraw a canary
 -- ARGV[2]   the document, to put or to begin
 -- ARGV[3]   the version that must be current, 0 if there must be none, or empty
 -- ARGV[4]   the origin of the version; to begin, the canary's text
 -- ARGV[5]   1 if it comes from a file
--- ARGV[6]   to promote or take back, the number of the canary that must run, or empty
+-- ARGV[6]   to promote or withdraw, the number of the canary that must run, or empty
 --
 -- Returns   {1, the new version};
 --           {0, the current version} if a file has nothing new;
 --           {-1, the current version} if it differs from ARGV[3];
 --           {2, the number of the canary that begins};
---           {3, the number of the canary that was taken back};
+--           {3, the number of the canary that was withdrawn};
 --           {-2, the number of the canary that runs} if it is another one or none must run;
 --           {-3, 0} if none runs
 --
@@ -23,9 +23,9 @@
 
 local key, what, document, expected, note, from_file, id =
   KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1', ARGV[6]
-local known = redis.call('HMGET', key, 'current', 'canary', 'canaries', 'orders')
+local known = redis.call('HMGET', key, 'current', 'canary', 'canaries', 'overrides')
 local current, canary = tonumber(known[1] or '0'), tonumber(known[2] or '0')
-local canaries, orders = tonumber(known[3] or '0'), tonumber(known[4] or '0')
+local canaries, overrides = tonumber(known[3] or '0'), tonumber(known[4] or '0')
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
@@ -54,18 +54,18 @@ end
 local function end_canary(by)
   redis.call('HDEL', key, 'canary', 'canary:document', 'canary:note')
   if by > 0 then
-    redis.call('HSET', key, 'orders', whole(orders > 0 and orders + by or now_ms))
+    redis.call('HSET', key, 'overrides', whole(overrides > 0 and overrides + by or now_ms))
   end
 end
 
-if what == 'promote' or what == 'take back' then
+if what == 'promote' or what == 'withdraw' then
   if canary == 0 then
     return {-3, 0}
   end
   if id ~= '' and tonumber(id) ~= canary then
     return {-2, canary}
   end
-  if what == 'take back' then
+  if what == 'withdraw' then
     end_canary(2)
     return {3, canary}
   end

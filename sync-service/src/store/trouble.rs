@@ -39,7 +39,7 @@ pub(super) fn explain(error: &RedisError, limit: Duration) -> StoreError {
             Some((_, what_to_do)) => format!("{said}: {what_to_do}"),
             None => said,
         }),
-        ErrorKind::UnexpectedReturnType | ErrorKind::Parse => StoreError::Nonsense("another type"),
+        ErrorKind::UnexpectedReturnType | ErrorKind::Parse => StoreError::Invalid("another type"),
         ErrorKind::Server(ServerErrorKind::ClusterDown) => StoreError::Refused(format!(
             "its cluster does not serve this key: a master is down and none has taken over (cluster-require-full-coverage \
              no lets the others go on), or no node has its slot ({said})"

@@ -3,7 +3,7 @@
 mod canary;
 mod explain;
 mod fleet;
-mod orders;
+mod overrides;
 mod reach;
 mod rules;
 

@@ -99,7 +99,7 @@ fn the_stream_says_how_things_stand_to_those_who_may_read() {
         (&Value::from(0), &Value::from("fra1"))
     );
     assert_eq!((&seen["store"]["is_up"], &seen["anomalies"]), (&json!(true), &json!([])));
-    assert!(seen["store"]["trip_ms"].as_f64().unwrap() < 1_000.0 && seen["at_s"].as_f64().unwrap() > 1.7e9);
+    assert!(seen["store"]["rtt_ms"].as_f64().unwrap() < 1_000.0 && seen["at_s"].as_f64().unwrap() > 1.7e9);
     // A token that is taken away ends its streams.
     std::fs::write(file.path(), format!("alice write {ALICE}\n")).unwrap();
     running.send("HUP");

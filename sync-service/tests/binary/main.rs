@@ -1,6 +1,7 @@
 //! The binary prints where it listens, stops cleanly on a signal, and refuses to start with one clear sentence.
 
 mod admin;
+mod audit_log;
 mod bombs;
 mod check;
 mod cli;
@@ -13,7 +14,6 @@ mod ports;
 mod running;
 mod tls;
 mod tokens;
-mod trail;
 
 use running::{Running, file, run};
 
@@ -154,11 +154,11 @@ fn the_worst_case_is_told_by_how_a_rule_counts() {
          - {name: turns, key: [path], rate: 10/s, algorithm: leaky_bucket, queue: 5, strict: true}\n\
          - {name: flying, key: [client_address], algorithm: concurrency, limit: 7}\n\
          - {name: daily, key: [route], rate: 9/day, algorithm: quota}\n\
-         - {name: open, key: [method], rate: 9/h, strict: true, when_unsynced: local}\n\
+         - {name: open, key: [method], rate: 9/h, strict: true, on_sync_loss: local}\n\
          - {name: failed, key: [client_address, host], rate: 5/m, cost: {after: {status: [401]}}}\n\
          - {name: shadow, key: [{header: a}], rate: 5/m, mode: shadow}\n",
     );
-    let output = run(&["check", "--pops", "4", "--newcomers", "9000", &path]);
+    let output = run(&["check", "--pops", "4", "--new-keys", "9000", &path]);
     let said = String::from_utf8(output.stdout).unwrap();
     for line in [
         "Table: 9000 new keys a second that ask once each are counted for an hour, 32400000 at a time; \

@@ -385,7 +385,7 @@ fn rules_are_changed_over_http_as_the_page_says() {
 }
 
 #[test]
-fn orders_are_put_and_lifted_and_keys_looked_up_and_reset_as_the_page_says() {
+fn overrides_are_put_and_lifted_and_keys_looked_up_and_reset_as_the_page_says() {
     let mut place = Place::new();
     let (_redis, running, _) = changing(&mut place);
     let rules = "rules:\n- {name: per-address, key: [client_address], rate: 5/s}\n- {name: per-account, key: [{header: x-account}], rate: 5/s}\n";
@@ -398,20 +398,20 @@ fn orders_are_put_and_lifted_and_keys_looked_up_and_reset_as_the_page_says() {
         let line = line.replace("curl ", "curl -sS --fail-with-body ");
         place.run(&format!("{shorthands}\n{line}"))
     };
-    let lines = block("## Orders", "curl").replace("\\\n", " ");
+    let lines = block("## Overrides", "curl").replace("\\\n", " ");
     let said: Vec<String> = lines.lines().map(says).collect();
     assert!(
         said[4].contains("\"ban\"") && said[4].contains("\"allow\"") && !said[4].contains("launch"),
         "{said:?}"
     );
-    let left = running.ask("GET /v1/orders", operators, "", b"").1;
+    let left = running.ask("GET /v1/overrides", operators, "", b"").1;
     assert!(left.contains("their load test") && !left.contains("scans"), "{left}");
     let lines = block("## Keys", "curl").replace("\\\n", " ");
     let said: Vec<String> = lines.lines().map(says).collect();
     assert!(said[3].contains("\"rule\":\"per-address\"") && said[4].contains("\"list\":null"), "{said:?}");
     let reset = "## Resets";
     let value = |text: &str| -> serde_json::Value { serde_json::from_str(text).unwrap() };
-    assert_eq!(value(&says(block(reset, "curl"))), value(block(reset, "forgotten")));
+    assert_eq!(value(&says(block(reset, "curl"))), value(block(reset, "\"reset\"")));
 }
 
 #[test]
@@ -450,7 +450,7 @@ fn gateway(place: &mut Place, settings: &str, rules: &str) -> Running {
     );
     let running = place.start("weir-sync --config settings.yaml --rules-file rules.yaml");
     until("the rules are in force", || {
-        running.metric(r#"weir_sync_rules_file_taken{region="default"}"#) == 1
+        running.metric(r#"weir_sync_rules_file_applied{region="default"}"#) == 1
             && running.ask("GET /metrics", "", "", b"").1.contains("weir_sync_gateway_allowed_total{")
     });
     running

@@ -1,4 +1,4 @@
-//! A canary over HTTP: a rule set for some POPs or a region, promoted or taken back.
+//! A canary over HTTP: a rule set for some POPs or a region, promoted or withdrawn.
 
 use std::time::{Duration, Instant};
 
@@ -76,11 +76,11 @@ async fn begin(server: &Server, query: &str, rules: &Value) -> u64 {
     id
 }
 
-async fn take_back(server: &Server) -> Answer {
+async fn withdraw(server: &Server) -> Answer {
     admin(server, "DELETE", CANARY, "", &json!(null)).await
 }
 
-/// What a POP fetches that is told of this edition.
+/// What a POP fetches that is told of this revision.
 async fn revision(server: &Server, number: u64) -> Value {
     let answer =
         ask(server.address, &request("GET", &format!("/v1/rules?version={number}"), REPORTER, b"")).await;
@@ -97,12 +97,12 @@ async fn a_canary_is_for_a_region_and_promoted_for_all() {
     assert_eq!(revision(&fleet.us, version).await, rules("5/s"));
     assert_eq!(current(&fleet.us).await, (version, rules("5/s")), "the rule set is what it was");
     for server in [&fleet.eu, &fleet.us] {
-        assert_eq!(metric(server, "weir_sync_canary_edition").await.to_string(), (version + 1).to_string());
+        assert_eq!(metric(server, "weir_sync_canary_revision").await.to_string(), (version + 1).to_string());
         let answer = page(server, CANARY).await;
         assert_eq!(answer.header("etag"), Some(format!("\"{id}\"").as_str()));
         let canary = json_of(&answer);
         assert_eq!((&canary["id"], &canary["region"]), (&json!(id), &json!("eu")));
-        assert_eq!((&canary["edition"], &canary["version"]), (&json!(version + 1), &json!(version)));
+        assert_eq!((&canary["revision"], &canary["version"]), (&json!(version + 1), &json!(version)));
         assert_eq!((&canary["author"], &canary["document"]), (&json!("admin"), &rules("9/s")));
         assert_eq!(canary["changes"]["changed"], json!([{"rule": "per-address", "fields": ["rate"]}]));
     }
@@ -124,7 +124,7 @@ async fn a_canary_is_for_a_region_and_promoted_for_all() {
         (&json!(format!("promote canary {id}")), &json!("it is good"))
     );
     assert_eq!(page(&fleet.eu, CANARY).await.status, 404);
-    assert_eq!(metric(&fleet.us, "weir_sync_canary_edition").await.to_string(), "0");
+    assert_eq!(metric(&fleet.us, "weir_sync_canary_revision").await.to_string(), "0");
     put(&fleet.eu, ANY, &rules("7/s")).await;
 }
 
@@ -133,27 +133,27 @@ async fn a_canary_is_for_pops_by_name_and_taken_back_for_all() {
     let (fleet, version) = Fleet::start().await;
     begin(&fleet.eu, "pops=nyc1", &rules("9/s")).await;
     fleet.hears(version, version + 1).await;
-    let taken = take_back(&fleet.eu).await;
+    let taken = withdraw(&fleet.eu).await;
     let answer = json_of(&taken);
-    assert_eq!((taken.status, &answer["pops"], &answer["taken_back"]), (200, &json!(["nyc1"]), &json!(true)));
+    assert_eq!((taken.status, &answer["pops"], &answer["withdrawn"]), (200, &json!(["nyc1"]), &json!(true)));
     let after = told(&fleet.eu, "fra1").await;
     assert!(after > version + 1, "no number names two documents: {after} {version}");
     fleet.hears(after, after).await;
     assert_eq!(revision(&fleet.us, after).await, rules("5/s"));
     assert_eq!(current(&fleet.us).await.0, version);
-    assert_eq!(put(&fleet.eu, ANY, &rules("7/s")).await, version + 1, "its edition had this number");
+    assert_eq!(put(&fleet.eu, ANY, &rules("7/s")).await, version + 1, "its revision had this number");
     let next = told(&fleet.eu, "fra1").await;
     fleet.hears(next, next).await;
     for server in [&fleet.eu, &fleet.us] {
         assert_eq!(revision(server, version + 1).await, rules("7/s"));
     }
-    let none = take_back(&fleet.us).await;
+    let none = withdraw(&fleet.us).await;
     assert_eq!((none.status, admin(&fleet.us, "POST", PROMOTE, ANY, &json!(null)).await.status), (404, 404));
     assert!(none.detail().contains("no canary runs"), "{}", none.detail());
 }
 
 #[tokio::test]
-async fn orders_change_what_all_run_and_what_the_canary_runs() {
+async fn overrides_change_what_all_run_and_what_the_canary_runs() {
     let (fleet, version) = Fleet::start().await;
     begin(&fleet.eu, "pops=fra1", &rules("9/s")).await;
     let ban = json!({"address": "192.0.2.1", "for": "1h"});
@@ -235,7 +235,7 @@ async fn a_gateway_is_a_pop_that_may_run_it() {
     decides("allow").await;
     begin(&server, "pops=gateway/fra/a", &no_more("1/d")).await;
     decides("limit").await;
-    assert_eq!(take_back(&server).await.status, 200);
+    assert_eq!(withdraw(&server).await.status, 200);
     decides("allow").await;
 }
 

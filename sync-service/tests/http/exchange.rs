@@ -151,7 +151,7 @@ async fn without_its_store_it_answers_at_once_and_says_that_it_is_not_ready() {
     // Anybody may ask here, so the store's address and its error go to the logs only.
     assert_eq!((ready.status, ready.text().as_str()), (503, r#"{"ready":false}"#));
     assert_eq!(get(server.address, "/healthz").await.status, 200);
-    assert!(metric(&server, r#"weir_sync_reports_total{outcome="unsettled"}"#).await >= 1.0);
+    assert!(metric(&server, r#"weir_sync_reports_total{outcome="partial"}"#).await >= 1.0);
     assert!(metric(&server, r#"weir_sync_store_errors_total{kind="unreachable"}"#).await >= 1.0);
     assert!(metric(&server, "weir_sync_store_up").await < 1.0);
 }

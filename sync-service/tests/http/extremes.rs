@@ -88,8 +88,8 @@ proptest! {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = Some(AuditFile::File(file.path().to_str().unwrap().to_owned()));
         let settings = AuditSettings { file: path, queue_max: 100, keys_max: 2, ..AuditSettings::default() };
-        let (trail, _writers) = AuditLog::new(settings, "fra/a", &metrics, &watch::Sender::default().subscribe()).unwrap();
-        let observer = Observer::new(Arc::new(trail), metrics);
+        let (audit_log, _writers) = AuditLog::new(settings, "fra/a", &metrics, &watch::Sender::default().subscribe()).unwrap();
+        let observer = Observer::new(Arc::new(audit_log), metrics);
         for minute in 0..3 {
             for report in &reports {
                 observer.observe(report, &[true; 2]);
@@ -121,10 +121,10 @@ fn all(value: &Value, name: &str, found: &mut Vec<f64>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_view_breaks_or_shows_more_than_pops_are_believed() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("trail.jsonl");
+    let path = folder.path().join("audit.jsonl");
     let config = Config {
-        trail_file: Some(AuditFile::File(path.to_str().unwrap().to_owned())),
-        trail_interval: Duration::from_millis(100),
+        audit_log_file: Some(AuditFile::File(path.to_str().unwrap().to_owned())),
+        audit_log_interval: Duration::from_millis(100),
         anomaly_minute: Duration::from_millis(200),
         anomaly_learn_minutes: 1,
         ..guarded()

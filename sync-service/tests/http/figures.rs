@@ -111,7 +111,7 @@ async fn the_stores_silence_is_told() {
         report(fra.address, "", &greeting("fra1")).await;
     }
     assert!(metric(&fra, silence).await >= gone_for.as_secs_f64());
-    assert!(of_region(&fra, "reports_alone_total").await >= 1);
+    assert!(of_region(&fra, "reports_offline_total").await >= 1);
     store.set_gone(false);
     report(fra.address, "", &greeting("fra1")).await;
     assert!(metric(&fra, silence).await < gone_for.as_secs_f64());

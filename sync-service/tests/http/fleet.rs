@@ -84,7 +84,7 @@ async fn any_weir_sync_says_how_each_pop_is() {
         let [ahead, old] = [&seen["pops"][0], &seen["pops"][1]];
         if ahead["module"] == "0.1.0" && old["name"] == "old" {
             assert!((50.0..=60.0).contains(&ahead["clock_s"].as_f64().unwrap()), "{seen:#}");
-            assert!(["stale", "fallback"].contains(&ahead["ladder"].as_str().unwrap()), "{seen:#}");
+            assert!(["stale", "fallback"].contains(&ahead["connectivity"].as_str().unwrap()), "{seen:#}");
             assert!(old["module"].is_null() && old["clock_s"].is_null(), "{seen:#}");
             break;
         }

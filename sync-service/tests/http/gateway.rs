@@ -142,7 +142,7 @@ async fn it_is_ready_once_the_gateway_knows_its_rules() {
     let answer = check(&server, &json!({"path": "/v1/", "headers": {"x-api-key": "alice"}})).await;
     assert_eq!(answer["rule"], "per-key", "{answer}");
     let metrics = page(&server, "/metrics").await.text();
-    let row = r#"weir_sync_gateway_checks_total{region="fra",door="http",decision="allow"} 1"#;
+    let row = r#"weir_sync_gateway_checks_total{region="fra",api="http",decision="allow"} 1"#;
     assert!(metrics.contains(row), "{metrics}");
 }
 

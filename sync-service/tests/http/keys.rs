@@ -152,7 +152,7 @@ async fn one_key_is_looked_up_busy_or_not() {
     assert!((-30.0..-10.0).contains(&number("level")) && number("debt") > 10.0, "{one:#}");
     assert!((number("full_in_s") - (10.0 - number("level")) / 10.0).abs() < 0.01, "{one:#}");
     assert!((number("free_in_s") - (1.0 - number("level")) / 10.0).abs() < 0.01, "{one:#}");
-    assert_eq!((&one["grant"]["heat"], &one["is_reported"]), (&json!("hot"), &json!(true)));
+    assert_eq!((&one["grant"]["watch_level"], &one["is_reported"]), (&json!("hot"), &json!(true)));
     let asked: Vec<_> =
         one["asked_in"].as_array().unwrap().iter().map(|it| it["weir_sync"].clone()).collect();
     assert_eq!(asked, ["fra/a", "iad/a"]);
@@ -221,8 +221,8 @@ async fn the_keys_of_a_request_are_looked_up() {
     assert!(keys[1]["why"].as_str().unwrap().contains("gateway_key_secret_file"), "{said:#}");
     assert_eq!(column("enforced_percent"), [100, 100, 100]);
     assert_eq!(column("lacks_key"), [false, false, false]);
-    let verdict = "It may go through: how its key stands under per-user, login is not known here.";
-    assert_eq!(said["verdict"], json!({"kind": "warn", "text": verdict}));
+    let summary = "It may go through: how its key stands under per-user, login is not known here.";
+    assert_eq!(said["summary"], json!({"kind": "warn", "text": summary}));
     assert!(keys[2]["why"].as_str().unwrap().contains("each POP"), "{said:#}");
     let why = "match: methods does not hold: the request has none";
     assert_eq!(said["others"], json!([{"rule": "by-network", "why": why}]), "{said:#}");
@@ -232,9 +232,12 @@ async fn the_keys_of_a_request_are_looked_up() {
     let other = rules::page(&fra, "/v1/keys/by-network/192.0.2.0/24").await;
     assert!(other.status == 400 && other.detail().contains("counts by /16, found /24"), "{}", other.detail());
     let denied: Value = serde_json::from_slice(&asks(json!({"method": "TRACE"})).await.body).unwrap();
-    let verdict = json!({"kind": "bad", "text": "It meets the list deny: it gets 403."});
-    assert_eq!(denied, json!({"verdict": verdict, "list": "deny", "keys": [], "others": [], "orders": []}));
-    // As orders have it.
+    let summary = json!({"kind": "bad", "text": "It meets the list deny: it gets 403."});
+    assert_eq!(
+        denied,
+        json!({"summary": summary, "list": "deny", "keys": [], "others": [], "overrides": []})
+    );
+    // As overrides have it.
     let ordered = async |path: &str, body: Value| {
         assert_eq!(rules::admin(&fra, "PUT", path, "", &body).await.status, 200, "{path}");
     };
@@ -242,16 +245,16 @@ async fn the_keys_of_a_request_are_looked_up() {
     ordered("/v1/allows", json!({"address": "203.0.113.9", "for": "1h"})).await;
     let rate = json!({"rate": "99/s", "burst": 99, "for": "1h"});
     ordered("/v1/keys/per-address/192.0.2.7/override", rate).await;
-    for (address, list, orders) in [("203.0.113.7", "deny", 1), ("203.0.113.9", "allow", 2)] {
+    for (address, list, overrides) in [("203.0.113.7", "deny", 1), ("203.0.113.9", "allow", 2)] {
         let said: Value = serde_json::from_slice(&asks(json!({"address": address})).await.body).unwrap();
         assert_eq!((&said["list"], &said["keys"]), (&json!(list), &json!([])), "{address}");
-        assert_eq!(said["orders"].as_array().unwrap().len(), orders, "{said:#}");
+        assert_eq!(said["overrides"].as_array().unwrap().len(), overrides, "{said:#}");
     }
     let said: Value = serde_json::from_slice(&asks(json!({"address": "192.0.2.7"})).await.body).unwrap();
     assert_eq!(
         (&said["keys"][0]["rule"], &said["keys"][0]["burst"]),
         (&json!("per-address.o-99-s-99"), &json!(99))
     );
-    assert_eq!(said["keys"][0]["orders"][0]["kind"], "override", "{said:#}");
+    assert_eq!(said["keys"][0]["overrides"][0]["kind"], "rate", "{said:#}");
     assert_eq!(asks(json!({"adress": "192.0.2.7"})).await.status, 422);
 }

@@ -1,6 +1,6 @@
 //! The real server over real TCP: reports, refusals, pages, shutdown.
 
-mod alone;
+mod audit_log;
 mod bans;
 mod canary;
 mod client;
@@ -11,7 +11,8 @@ mod figures;
 mod fleet;
 mod gateway;
 mod keys;
-mod orders;
+mod offline;
+mod overrides;
 mod pages;
 mod port;
 mod rates;
@@ -22,7 +23,6 @@ mod rules;
 mod rules_file;
 mod settle;
 mod stores;
-mod trail;
 mod turns;
 
 use std::net::SocketAddr;

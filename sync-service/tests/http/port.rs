@@ -136,9 +136,9 @@ const DRIP: Duration = Duration::from_millis(50);
 
 #[tokio::test]
 async fn an_answer_that_is_taken_drop_by_drop_has_a_time() {
-    let answer_timeout = Duration::from_millis(500);
+    let response_timeout = Duration::from_millis(500);
     let server = Server::start(Config {
-        answer_timeout,
+        response_timeout,
         write_timeout: LONG,
         header_timeout: LONG,
         ..Config::default()
@@ -169,7 +169,7 @@ async fn an_answer_that_is_taken_drop_by_drop_has_a_time() {
         assert!(started.elapsed() < LONG, "it is still held");
         sleep(Duration::from_millis(50)).await;
     }
-    assert!(started.elapsed() > answer_timeout, "it has its time");
+    assert!(started.elapsed() > response_timeout, "it has its time");
     asking.abort();
     dripping.abort();
 }

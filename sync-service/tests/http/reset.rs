@@ -62,7 +62,7 @@ async fn a_key_that_is_reset_has_a_full_budget_and_every_pop_is_told_to_forget_i
     let answer = delete(&here, PATH, ADMIN).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     let said: Value = serde_json::from_slice(&answer.body).unwrap();
-    assert_eq!(said, json!({"rule": "per-address", "key": "hex:3139322e302e322e31", "forgotten": true}));
+    assert_eq!(said, json!({"rule": "per-address", "key": "hex:3139322e302e322e31", "reset": true}));
     for (server, pop) in [(&here, "fra2"), (&other, "iad2")] {
         let told = told(server, pop).await;
         assert_eq!((told.bans.len(), told.bans[0].for_ms), (1, 0));

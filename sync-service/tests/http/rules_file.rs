@@ -71,7 +71,7 @@ async fn errors(server: &Server) -> String {
 
 /// Waits until the server has taken the file's content, new or not.
 async fn taken(server: &Server) {
-    until("the file to be taken", async || metric(server, "weir_sync_rules_file_taken").await > 0.0).await;
+    until("the file to be taken", async || metric(server, "weir_sync_rules_file_applied").await > 0.0).await;
 }
 
 /// Waits until both have found it invalid this many times.
@@ -159,7 +159,7 @@ async fn a_file_waits_for_the_store() {
     file.write(&yaml("5/s"));
     // The file has most likely been read by then. The test holds either way.
     tokio::time::sleep(Duration::from_millis(1_600)).await;
-    assert_eq!(metric(&server, "weir_sync_rules_file_taken").await.to_string(), "0");
+    assert_eq!(metric(&server, "weir_sync_rules_file_applied").await.to_string(), "0");
     store.set_gone(false);
     runs(&server, &rules("5/s")).await;
 }

@@ -28,7 +28,7 @@ pub(crate) struct Shared {
     forgets_pops: AtomicBool,
     is_silent: AtomicBool,
     loses_answers: AtomicBool,
-    loses_orders: AtomicBool,
+    loses_overrides: AtomicBool,
     keeps_budgets: AtomicBool,
     /// Held while rule sets are put, but nobody hears of it.
     holds_answers: tokio::sync::RwLock<()>,
@@ -53,7 +53,7 @@ impl Shared {
             forgets_pops: no(),
             is_silent: no(),
             loses_answers: no(),
-            loses_orders: no(),
+            loses_overrides: no(),
             keeps_budgets: no(),
             holds_answers: tokio::sync::RwLock::default(),
             accounts: Mutex::default(),
@@ -69,14 +69,14 @@ impl Shared {
         self.holds_answers.write().await
     }
 
-    /// Whether what changes rule sets, orders and budgets is done, but its answer lost.
+    /// Whether what changes rule sets, overrides and budgets is done, but its answer lost.
     pub(crate) fn lose_answers(&self, loses: bool) {
         self.loses_answers.store(loses, Ordering::SeqCst);
     }
 
-    /// Whether orders are changed, but the answer lost.
-    pub(crate) fn lose_orders(&self, loses: bool) {
-        self.loses_orders.store(loses, Ordering::SeqCst);
+    /// Whether overrides are changed, but the answer lost.
+    pub(crate) fn lose_overrides(&self, loses: bool) {
+        self.loses_overrides.store(loses, Ordering::SeqCst);
     }
 
     fn or_lost<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
@@ -223,17 +223,17 @@ impl Store for Shared {
         self.or_gone(self.memory.current())
     }
 
-    fn orders<'a>(&'a self, change: Option<&'a OverrideChange<'a>>) -> StoreFuture<'a, StoredOverrides> {
+    fn overrides<'a>(&'a self, change: Option<&'a OverrideChange<'a>>) -> StoreFuture<'a, StoredOverrides> {
         if self.is_gone.load(Ordering::SeqCst) {
             return Box::pin(async { Err(gone()) });
         }
-        let orders = self.memory.orders(change);
+        let overrides = self.memory.overrides(change);
         Box::pin(async move {
-            let orders = orders.await;
+            let overrides = overrides.await;
             match change {
-                Some(_) if self.loses_orders.load(Ordering::SeqCst) => Err(StoreError::Slow(500)),
-                Some(_) => self.or_lost(orders),
-                None => orders,
+                Some(_) if self.loses_overrides.load(Ordering::SeqCst) => Err(StoreError::Slow(500)),
+                Some(_) => self.or_lost(overrides),
+                None => overrides,
             }
         })
     }

@@ -207,7 +207,7 @@ fn configuration() -> Value {
         "rules": [
             {"name": "per-address", "key": ["client_address"], "rate": "1/h", "burst": 3, "response": response},
             {"name": "login", "match": {"path": {"exact": "/login"}}, "key": ["client_address"], "rate": "5/m",
-             "burst": 5, "strict": true, "when_unsynced": "deny"},
+             "burst": 5, "strict": true, "on_sync_loss": "deny"},
         ],
         "table": {"addresses": 64},
         "sync": {"cluster": "weir-sync", "pop": "fra1", "token": "secret"},

@@ -79,7 +79,7 @@ pub(super) async fn flood(pops: &mut Vec<Pop>, lasts: Duration) -> Reached {
     let Reached { reports, unsettled, .. } = reached;
     assert!(
         unsettled <= reports,
-        "bench-sync: {unsettled} reports of a flood were not charged, {reports} were: look at weir_sync_claims_refused_total and \
+        "bench-sync: {unsettled} reports of a flood were not charged, {reports} were: look at weir_sync_report_limits_exceeded_total and \
          weir_sync_store_errors_total"
     );
     Reached { wall: began.elapsed(), ..reached }

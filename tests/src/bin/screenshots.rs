@@ -165,12 +165,12 @@ fn pictures(album: &Album) {
     browser.script("document.querySelector('#ask-comment').value = 'tries passwords'");
     album.take("console-ban");
     browser.click("#ask-yes");
-    browser.until_said("#orders", "tries passwords");
+    browser.until_said("#overrides", "tries passwords");
     let everywhere = format!("runs at {0} of {0} POPs", REGIONS.len());
     browser.until_said("#pops-said", &everywhere);
     browser.look(1180, 780, false);
-    album.to("#orders-title");
-    album.take("console-orders");
+    album.to("#overrides-title");
+    album.take("console-overrides");
     browser.look(375, 812, true);
     browser.script("scrollTo(0, 0)");
     album.take("console-phone");

@@ -52,7 +52,7 @@ fn hit_of_two_keys() -> Operation {
     known(Worker::new(&configuration(&of_two_keys(), SLOTS)), 1, 2)
 }
 
-/// One of so many POPs, which counts what it takes of its even share; a key after so many requests.
+/// One of so many POPs, which counts what it takes of its fair share; a key after so many requests.
 fn hit_in_a_fleet(pops: u32, requests: u32) -> Operation {
     let sync = r#"{"cluster": "weir-sync", "pop": "fra1"}"#;
     let alone = String::from_utf8(configuration(&per_address(1, GENEROUS), SLOTS)).expect("JSON");

@@ -102,7 +102,7 @@ pub static CALLS: [Call; 26] = [
     ),
     apart(
         "proxy_http_call",
-        (Fleet, "weir-sync is out of reach: the worker's bucket decides, or the rule's when_unsynced"),
+        (Fleet, "weir-sync is out of reach: the worker's bucket decides, or the rule's on_sync_loss"),
         (CallEnds, "the host took the call, so the strict request waits for its end"),
     ),
     alike("proxy_define_metric", Nothing, "no decision reads a metric"),

@@ -82,7 +82,7 @@ fn configuration() -> Value {
         "name": "login",
         "match": {"path": {"exact": "/login"}, "headers": [{"name": "x-probe", "present": false}]},
         "key": ["client_address"], "rate": "5/m", "burst": 5,
-        "strict": true, "when_unsynced": "deny",
+        "strict": true, "on_sync_loss": "deny",
     });
     json!({
         "rules": [per_address, login], "table": {"addresses": 64}, "filter_state": true,

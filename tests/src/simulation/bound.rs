@@ -42,7 +42,7 @@ pub struct Age {
     pub late_ns: u64,
     /// For how much of that its weir-sync answered without reaching the store: with the region's share.
     storeless_ns: u64,
-    /// For how much of that the POP has gone by its rules' `when_unsynced`.
+    /// For how much of that the POP has gone by its rules' `on_sync_loss`.
     alone_ns: u64,
 }
 

@@ -60,7 +60,7 @@ impl Turn {
         let is_month = rng.bool();
         let rule = &mut setup.rules[0];
         (rule.rate, rule.burst) = (format!("{count}/{}", if is_month { "month" } else { "day" }), 0);
-        rule.options = r#""algorithm": "quota", "when_unsynced": "deny""#.into();
+        rule.options = r#""algorithm": "quota", "on_sync_loss": "deny""#.into();
         setup.begins_us = midnight_us(is_month, rng) - (WARM_UP_NS + at) / 1_000;
         setup.keeps_log = true;
         clients[0].shape = Shape::for_a_count(asks, setup.pops, rng);

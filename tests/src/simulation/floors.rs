@@ -9,7 +9,7 @@ use super::traffic;
 use super::world::World;
 
 /// The option that gives region 0 a floor, ...
-const OPTION: &str = r#""floors": {"region-0": 30}"#;
+const OPTION: &str = r#""min_share": {"region-0": 30}"#;
 /// ... and the floor as a part of the rate.
 const PART: f64 = 0.3;
 

@@ -133,7 +133,7 @@ pub fn crowded_slot(size: Size) -> Plan {
     plan
 }
 
-/// Clients that stay within their even share at every POP: they need not be reported.
+/// Clients that stay within their fair share at every POP: they need not be reported.
 pub fn quiet_crowd(size: Size) -> Plan {
     let (keys, mut rank) = (10_000, 0);
     let mut requests = traffic::even(3_000.0, size.pops);

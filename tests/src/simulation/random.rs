@@ -188,7 +188,7 @@ impl Sharing {
         match self {
             Self::Plain => String::new(),
             Self::Strict => r#", "strict": true"#.into(),
-            Self::Floor => format!(r#", "floors": {{"region-0": {FLOOR_PERCENT}}}"#),
+            Self::Floor => format!(r#", "min_share": {{"region-0": {FLOOR_PERCENT}}}"#),
             Self::LocalBurst(tokens) => format!(r#", "local_burst": {tokens}"#),
         }
     }
@@ -205,7 +205,7 @@ fn rule(
     let is_strict = more.contains("strict");
     // A strict rule that may go on without its budget has no bound of zero.
     let when = if is_strict { "deny" } else { ["local", "share", "deny"][rng.usize(0..3)] };
-    let options = format!(r#""when_unsynced": "{when}"{more}"#);
+    let options = format!(r#""on_sync_loss": "{when}"{more}"#);
     RuleText {
         name: name.into(),
         path,

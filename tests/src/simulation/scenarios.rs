@@ -360,7 +360,7 @@ pub const SCENARIOS: &[Scenario] = &[
     plain("a rule is cut by ten", CUT, |size| pushes::by_ten(size, [100, 10])),
     plain("a rule is raised by ten", LIFTED, |size| pushes::by_ten(size, [10, 100])),
     Scenario {
-        name: "10,000 keys within even shares",
+        name: "10,000 keys within fair shares",
         fleets: SMALL,
         plan: mechanisms::quiet_crowd,
         limits: QUIET,

@@ -114,7 +114,7 @@ pub struct World {
     pub(super) calls: u64,
     traffic: Traffic,
     next: Option<Arrival>,
-    when_unsynced: Vec<OnSyncLoss>,
+    on_sync_loss: Vec<OnSyncLoss>,
     rules_of: [Vec<usize>; super::setup::PATHS.len()],
     pub(super) has_penalties: bool,
     fleet: Fleet,
@@ -162,7 +162,7 @@ impl World {
             apart: Vec::new(),
             wire: Wire::new(setup.pops),
             confirmed: Confirmed::default(),
-            when_unsynced: rules.rules().iter().map(|rule| rule.when_unsynced).collect(),
+            on_sync_loss: rules.rules().iter().map(|rule| rule.on_sync_loss).collect(),
             has_penalties: rules.rules().iter().any(|rule| rule.penalty.is_some()),
             rules_of: [0, 1, 2].map(|path| setup.rules_of(path)),
             fleet: Fleet { pops: setup.pops, reach_ns: setup.reach_ns() },
@@ -387,7 +387,7 @@ impl World {
             if is_late {
                 for (pop, age) in ages.iter().enumerate().filter_map(|(pop, age)| Some((pop, age.as_ref()?)))
                 {
-                    account.lend_to(pop, age.lent_ns(self.when_unsynced[rule], self.setup.pops));
+                    account.lend_to(pop, age.lent_ns(self.on_sync_loss[rule], self.setup.pops));
                 }
             } else {
                 account.pay_back(LOOK_NS as f64);
@@ -440,7 +440,7 @@ impl World {
             Who::Pop(pop) => {
                 let (missing, withheld_ns) =
                     (self.pops[pop].missing(0, key, now), self.reference.withheld()[0]);
-                Own::of_pop(quota, missing, withheld_ns.unwrap_or(0), self.when_unsynced[0], pops)
+                Own::of_pop(quota, missing, withheld_ns.unwrap_or(0), self.on_sync_loss[0], pops)
             }
             Who::Region(region) => {
                 let here = (0..pops).filter(|pop| pop % regions == region).count();

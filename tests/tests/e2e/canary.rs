@@ -8,7 +8,7 @@ use weir_tests::operator::Operator;
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 
-use crate::orders::{Clients, REGIONS, WITHIN, fleet};
+use crate::overrides::{Clients, REGIONS, WITHIN, fleet};
 use crate::plugin::{rule, rules, with};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -41,7 +41,7 @@ async fn a_canary_limits_in_one_region_and_no_more_once_taken_back_or_in_both_on
     assert_eq!((&canary["region"], &canary["waiting"]), (&json!("fra1"), &json!([])));
     nyc.all_get(200, &tried_path, Instant::now()).await;
     fra.all_get(429, &old_path, Instant::now()).await;
-    here.take_back_canary().await;
+    here.withdraw_canary().await;
     let let_through = fra.all_get(200, &tried_path, Instant::now()).await;
 
     here.begin_canary("pops=nyc1", &candidate).await;
@@ -52,7 +52,7 @@ async fn a_canary_limits_in_one_region_and_no_more_once_taken_back_or_in_both_on
     nyc.all_get(429, &tried_path, Instant::now()).await;
 
     let took = [limited, let_through, by_name, promoted];
-    println!("a canary limits, is taken back, limits by a POP's name and is promoted after {took:?}");
+    println!("a canary limits, is withdrawn, limits by a POP's name and is promoted after {took:?}");
     for took in took {
         assert!(took <= WITHIN, "{took:?}");
     }
@@ -60,8 +60,8 @@ async fn a_canary_limits_in_one_region_and_no_more_once_taken_back_or_in_both_on
         clients.all_get(429, &old_path, Instant::now()).await;
     }
     until("every POP to run the same", async || {
-        let (edition, pops) = here.fleet().await;
-        (pops == REGIONS.map(|name| (name.to_owned(), edition))).then_some(())
+        let (revision, pops) = here.fleet().await;
+        (pops == REGIONS.map(|name| (name.to_owned(), revision))).then_some(())
     })
     .await;
 }

@@ -91,7 +91,7 @@ async fn an_operator_finds_who_is_limited_in_two_regions_bans_explains_lifts_and
     browser.click("button[aria-label='Ban the address 203.0.113.7']");
     browser.until_said("#ask", "All its requests get 403");
     agree(&browser, "a flood");
-    browser.until_said("#orders", "a flood");
+    browser.until_said("#overrides", "a flood");
     for edge in &edges {
         let mut client = edge.client();
         let ask = Ask::from("203.0.113.7");
@@ -124,7 +124,7 @@ async fn an_operator_finds_who_is_limited_in_two_regions_bans_explains_lifts_and
     browser.keys(ENTER);
     browser.until_said("#ask", "It ends now");
     agree(&browser, "over");
-    browser.until_said("#orders-none", "are in force");
+    browser.until_said("#overrides-none", "are in force");
     let mut client = edges[0].client();
     let ask = Ask::from("203.0.113.7");
     until("the ban to end", async || (client.send(&ask).await.status != 403).then_some(())).await;
@@ -134,11 +134,11 @@ async fn an_operator_finds_who_is_limited_in_two_regions_bans_explains_lifts_and
     browser.click("button[aria-label='Ban 203.0.113.7 of per-address']");
     agree(&browser, "again");
     browser.until_said("#keys", "banned");
-    browser.until_said("#orders", "again");
+    browser.until_said("#overrides", "again");
     browser.click("button[aria-label='Reset 203.0.113.7 of per-address']");
     browser.until_said("#ask", "starts full again");
     agree(&browser, "enough");
-    browser.until_said("#orders-none", "are in force");
+    browser.until_said("#overrides-none", "are in force");
 
     // Another rate.
     browser.click("button[aria-label='Look at 203.0.113.7 of per-address']");
@@ -146,7 +146,7 @@ async fn an_operator_finds_who_is_limited_in_two_regions_bans_explains_lifts_and
     browser.until_said("#ask", "gives this key another rate");
     browser.script("document.querySelector('#ask-rate').value = '500/s'");
     agree(&browser, "their launch");
-    browser.until_said("#orders", "per-address: 500/s");
+    browser.until_said("#overrides", "per-address: 500/s");
 
     // A canary in one region, which is promoted.
     operator.begin_canary("region=nyc1", &rules([rule("per-address", "30/s", 30)])).await;

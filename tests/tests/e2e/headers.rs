@@ -180,7 +180,7 @@ fn problem(answer: &Answer) -> String {
 async fn a_problem_says_why_a_client_is_refused() {
     let penalty = json!({"after": 1, "within": "1m", "deny_for": "1h"});
     let banning = rules([with(rule("login", "1/h", 1), "penalty", penalty)]);
-    let denying = synced(rules([with(rule("login", "1/h", 1), "when_unsynced", json!("deny"))]), "a");
+    let denying = synced(rules([with(rule("login", "1/h", 1), "on_sync_loss", json!("deny"))]), "a");
     let nobody = Server::start(|_| Say::Now(StatusCode::SERVICE_UNAVAILABLE, Bytes::new())).await;
     for host in HOSTS {
         let edge = Envoy::start(Setup::with(banning.clone()).host(host)).await;

@@ -5,6 +5,7 @@
 
 mod addresses;
 mod algorithms;
+mod audit_log;
 mod canary;
 mod claims;
 mod clock;
@@ -25,8 +26,8 @@ mod llm_api;
 mod native;
 mod observing;
 mod offline;
-mod orders;
 mod outage;
+mod overrides;
 mod pages;
 mod panics;
 mod penalties;
@@ -43,6 +44,5 @@ mod secured;
 mod strict;
 mod sync;
 mod table;
-mod trail;
 mod who;
 mod workers;

@@ -11,7 +11,7 @@ use weir_tests::redis::{Redis, Setup as RedisSetup};
 use weir_tests::wait::until;
 use weir_tests::weir_sync::{TOKEN, WeirSync};
 
-use crate::orders::{Clients, WITHIN, fleet};
+use crate::overrides::{Clients, WITHIN, fleet};
 use crate::plugin::{rule, rules, with};
 
 fn of(path: &str, address: &str) -> Ask {
@@ -75,8 +75,8 @@ async fn the_kill_switch_bans_and_the_fleet_work_within_a_region_while_the_store
     let ban = operator.order("/v1/bans", &json!({"address": "203.0.113.0/24", "for": "1h"})).await;
     assert_eq!(ban["offline"], true, "{ban}");
     let banned = fra.all_get(403, &culprit, Instant::now()).await;
-    let listed = operator.get("/v1/orders").await.json();
-    assert_eq!(listed["orders"][0]["address"], "203.0.113.0/24", "{listed}");
+    let listed = operator.get("/v1/overrides").await.json();
+    assert_eq!(listed["overrides"][0]["address"], "203.0.113.0/24", "{listed}");
     let seen = operator.get("/v1/fleet").await.json();
     assert!(seen["offline"].is_string(), "{seen}");
     until("its POP to run what it is told", async || {
@@ -106,15 +106,15 @@ async fn the_kill_switch_bans_and_the_fleet_work_within_a_region_while_the_store
     let back = nyc.all_get(403, &culprit, Instant::now()).await;
     println!("the other region has the ban {back:?} after the store is back");
     fra.all_get(403, &culprit, Instant::now()).await;
-    until("every POP to run the same edition", async || {
-        let (edition, pops) = operator.fleet().await;
-        (pops.len() == 2 && pops.iter().all(|(_, version)| *version == edition)).then_some(())
+    until("every POP to run the same revision", async || {
+        let (revision, pops) = operator.fleet().await;
+        (pops.len() == 2 && pops.iter().all(|(_, version)| *version == revision)).then_some(())
     })
     .await;
-    let orders = Operator::of(&weir_syncs[1]).get("/v1/orders").await.json();
+    let overrides = Operator::of(&weir_syncs[1]).get("/v1/overrides").await.json();
     let kept: Vec<_> =
-        orders["orders"].as_array().into_iter().flatten().map(|order| &order["kind"]).collect();
-    assert_eq!(kept, ["ban", "ban"], "{orders}");
+        overrides["overrides"].as_array().into_iter().flatten().map(|order| &order["kind"]).collect();
+    assert_eq!(kept, ["ban", "ban"], "{overrides}");
     sleep(WITHIN).await;
     fra.all_get(429, &limited, Instant::now()).await;
     nyc.all_get(429, &limited, Instant::now()).await;

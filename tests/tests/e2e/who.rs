@@ -69,7 +69,7 @@ async fn an_attacker_at_two_regions_is_listed_first_with_what_it_asks_and_a_byst
         let pops = page["pops"].as_array().unwrap();
         let is_well = |pop: &Value| {
             let is_right = pop["clock_s"].as_f64().is_some_and(|off_s| off_s.abs() < 2.0);
-            is_right && pop["ladder"] == "fresh" && pop["module"] == env!("CARGO_PKG_VERSION")
+            is_right && pop["connectivity"] == "fresh" && pop["module"] == env!("CARGO_PKG_VERSION")
         };
         (pops.len() == 2 && pops.iter().all(is_well)).then_some(())
     })

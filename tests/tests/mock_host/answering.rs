@@ -39,7 +39,7 @@ fn a_limited_request_gets_one_complete_answer() {
         );
         assert_eq!(served.added_headers, [], "nothing is added to the filter's own answer");
     }
-    assert_eq!(worker.counted("weir.deny_cache.answered"), 1);
+    assert_eq!(worker.counted("weir.local_cache.hits"), 1);
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_grpc_client_is_told_in_one_sentence() {
         let problem = worker.request(&ask).answer().body.clone();
         assert!(problem.starts_with('{'), "{kind}: {problem}");
     }
-    let denying = synced(&with(rule("1/h", 5), "when_unsynced", json!("deny")));
+    let denying = synced(&with(rule("1/h", 5), "on_sync_loss", json!("deny")));
     let mut worker = Worker::configured(&shared(), &denying);
     worker.advance_ms(60_000);
     let denied = worker.request(&grpc(1)).answer().clone();
@@ -151,7 +151,7 @@ fn a_grpc_client_is_told_why_and_when_to_come_back() {
             other.body.starts_with('{') && other.headers.iter().all(|(name, _)| !name.starts_with("grpc-"))
         );
     }
-    let denying = synced(&with(rule("1/h", 5), "when_unsynced", json!("deny")));
+    let denying = synced(&with(rule("1/h", 5), "on_sync_loss", json!("deny")));
     let mut worker = Worker::configured(&shared(), &denying);
     worker.advance_ms(60_000);
     let (status, names, seconds) = details(worker.request(&grpc).answer());
@@ -325,10 +325,10 @@ fn every_counter_is_there_at_zero_from_the_start() {
             "weir.address.unreadable",
             "weir.concurrency.unreleased",
             "weir.cost.uncharged",
-            "weir.deny_cache.answered",
+            "weir.local_cache.hits",
             "weir.list.allowed",
             "weir.list.blocked",
-            "weir.penalty.boxed",
+            "weir.penalty.banned",
             "weir.rule.per-address.allowed",
             "weir.rule.per-address.denied",
             "weir.rule.per-address.limited",
@@ -339,16 +339,16 @@ fn every_counter_is_there_at_zero_from_the_start() {
             "weir.sync.answered",
             "weir.sync.dropped",
             "weir.sync.failed",
-            "weir.sync.ladder",
+            "weir.sync.state",
             "weir.sync.reported",
-            "weir.sync.ungranted",
+            "weir.sync.partial",
             "weir.table.cas_gave_up",
             "weir.table.cas_retried",
             "weir.table.corrupt",
             "weir.table.evicted",
             "weir.table.missing",
             "weir.table.overflowed",
-            "weir.table.places_taken",
+            "weir.table.entries_used",
             "weir.table.unavailable",
         ]
     );

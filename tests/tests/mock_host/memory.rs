@@ -49,7 +49,7 @@ fn a_gauge_shows_how_many_addresses_owe_something() {
         for n in clients {
             assert_eq!(worker.allowed_of(1, &Ask::from(format!("10.0.0.{n}:80"))), 1);
         }
-        worker.counted("weir.table.places_taken")
+        worker.counted("weir.table.entries_used")
     };
     assert_eq!(ask(&mut worker, 0..30), 30);
     // More than the 64 places; two may have one label.
@@ -57,7 +57,7 @@ fn a_gauge_shows_how_many_addresses_owe_something() {
     assert!((125..=130).contains(&taken), "{taken}");
     // Three tokens are back.
     worker.advance_ms(181_000);
-    assert_eq!(worker.counted("weir.table.places_taken"), 0);
+    assert_eq!(worker.counted("weir.table.entries_used"), 0);
 }
 
 // I2

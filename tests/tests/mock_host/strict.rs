@@ -6,9 +6,9 @@ use weir_tests::mock_host::{Answer, Begun, CallAnswer, Host, Script, Waiting, Wo
 
 use crate::harness::{client, exchange, rule, shared, synced, with};
 
-fn strict(when_unsynced: &str) -> Value {
+fn strict(on_sync_loss: &str) -> Value {
     let rule = with(rule("5/m", 5), "strict", json!(true));
-    synced(&with(rule, "when_unsynced", json!(when_unsynced)))
+    synced(&with(rule, "on_sync_loss", json!(on_sync_loss)))
 }
 
 fn told(waiting: &Waiting) -> Report {
@@ -155,7 +155,7 @@ fn a_worker_that_has_lost_weir_sync_holds_nothing_up() {
     worker.advance_ms(1);
     assert_eq!(worker.request(&client(1)).answer().status, 503);
     worker.host_mut().http_calls.clear();
-    assert_eq!(worker.counted("weir.sync.ladder"), 2);
+    assert_eq!(worker.counted("weir.sync.state"), 2);
 }
 
 #[test]
@@ -164,9 +164,9 @@ fn another_workers_word_is_heard_too() {
     let mut first = Worker::configured(&shared, &strict("deny"));
     let mut second = Worker::configured(&shared, &strict("deny"));
     exchange(&mut first, |report| leased(report, 0));
-    assert_eq!(second.counted("weir.sync.ladder"), 0);
+    assert_eq!(second.counted("weir.sync.state"), 0);
     for worker in [&mut first, &mut second] {
         worker.advance_ms(2_000);
     }
-    assert_eq!(second.counted("weir.sync.ladder"), 1);
+    assert_eq!(second.counted("weir.sync.state"), 1);
 }

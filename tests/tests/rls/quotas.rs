@@ -217,7 +217,7 @@ async fn what_is_reported_counts_in_the_budget() {
     for row in [
         "weir_sync_gateway_quota_streams{region=\"fra\"} 1",
         "weir_sync_gateway_quota_buckets{region=\"fra\"} 1",
-        "weir_sync_gateway_checks_total{region=\"fra\",door=\"quota\",decision=\"allow\"} 100",
+        "weir_sync_gateway_checks_total{region=\"fra\",api=\"quota\",decision=\"allow\"} 100",
     ] {
         assert!(page.contains(row), "{row} in {page}");
     }
@@ -281,7 +281,7 @@ async fn a_bucket_that_cannot_be_counted_leaves_the_others() {
     talk.report(DOMAIN, vec![usage(&bad, 0, 2, 1), usage(&good, 0, 0, 1)]).await;
     assert_eq!(talk.told(&good).await, [Told::Bucket(40, 10_000, 1_000)]);
     let page = Client::of_port(door.weir_sync.address().port()).send(&Ask::get("/metrics")).await.text();
-    let row = "weir_sync_gateway_checks_total{region=\"fra\",door=\"quota\",decision=\"deny\"} 3";
+    let row = "weir_sync_gateway_checks_total{region=\"fra\",api=\"quota\",decision=\"deny\"} 3";
     assert!(page.contains(row), "{page}");
 }
 

@@ -21,7 +21,7 @@ const OBJECTS: [(&str, &str); 19] = [
     ("/$defs/claim_test", "/rules/0/match/claims/0"),
     ("/$defs/named_part", "/rules/0/key/1"),
     ("/$defs/prefixes", "/rules/0/key/0/client_address"),
-    ("/$defs/wider", "/rules/0/wider/0"),
+    ("/$defs/also_by_prefix", "/rules/0/also_by_prefix/0"),
     ("/$defs/tier", "/rules/0/tiers/1"),
     ("/$defs/header_cost", "/rules/0/cost"),
     ("/$defs/later_cost", "/rules/3/cost"),

@@ -164,21 +164,21 @@ async fn regions_hear_of_each_others_keys_and_of_all_after_a_flush() {
 async fn what_lies_in_the_lists_place_is_replaced_and_odd_members_are_left_out() {
     let redis = Redis::start().await;
     let (store, mut connection) = (connected(&redis).await, redis.connection().await);
-    let () = connection.set("weir:{boxed}", "no set").await.unwrap();
-    let () = connection.set("weir:{boxed}:changed", "no set").await.unwrap();
+    let () = connection.set("weir:{bans}", "no set").await.unwrap();
+    let () = connection.set("weir:{bans}:changed", "no set").await.unwrap();
     assert_eq!(list(&store, &[key("r", b"a", HOUR_MS)]).await.len(), 1);
-    let until_us: f64 = connection.zscore("weir:{boxed}", "r 61").await.unwrap();
+    let until_us: f64 = connection.zscore("weir:{bans}", "r 61").await.unwrap();
     for odd in ["", "r", "r 6", "\u{e9}"] {
-        let () = connection.zadd("weir:{boxed}", odd, until_us).await.unwrap();
-        let () = connection.zadd("weir:{boxed}:changed", odd, until_us).await.unwrap();
+        let () = connection.zadd("weir:{bans}", odd, until_us).await.unwrap();
+        let () = connection.zadd("weir:{bans}:changed", odd, until_us).await.unwrap();
     }
     assert_eq!(list(&store, &[]).await.len(), 1);
-    for name in ["weir:{boxed}", "weir:{boxed}:changed"] {
+    for name in ["weir:{bans}", "weir:{bans}:changed"] {
         let ttl_ms: i64 = connection.pttl(name).await.unwrap();
         assert!(ttl_ms > 0 && ttl_ms <= i64::from(HOUR_MS) + 1_000, "{name}: {ttl_ms}");
     }
     // From a clock that has stepped back since.
-    let () = connection.zadd("weir:{boxed}", "r 61", until_us * 2.0).await.unwrap();
+    let () = connection.zadd("weir:{bans}", "r 61", until_us * 2.0).await.unwrap();
     let another = connected(&redis).await;
     assert_eq!(list(&another, &[]).await.len(), 0);
 }

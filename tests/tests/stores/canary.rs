@@ -1,4 +1,4 @@
-//! The canary, and the numbers of editions while one runs: the same in every store.
+//! The canary, and the numbers of revisions while one runs: the same in every store.
 
 use weir_sync::store::Store;
 use weir_sync::store::canary::{CanaryChange, CanaryResult, StoredCanary};
@@ -10,7 +10,7 @@ use crate::{POP_TTL, connected_with, memory_with};
 
 for_every_store!(
     one_runs_at_a_time_beside_a_version_that_stays,
-    a_promoted_one_is_the_next_version_and_its_edition_keeps_its_number,
+    a_promoted_one_is_the_next_version_and_its_revision_keeps_its_number,
     one_that_is_taken_back_leaves_no_number_behind,
     what_is_put_over_it_ends_it,
     only_the_one_that_is_named_is_ended,
@@ -42,7 +42,7 @@ async fn begin(store: &dyn Store, document: &str) -> u64 {
 
 async fn order(store: &dyn Store, name: &str) {
     let put = overrides::OverrideChange::Put { name, text: "x", until: Until::In(3_600_000) };
-    store.orders(Some(&put)).await.unwrap();
+    store.overrides(Some(&put)).await.unwrap();
 }
 
 async fn current(store: &dyn Store) -> Current {
@@ -62,7 +62,7 @@ async fn one_runs_at_a_time_beside_a_version_that_stays(store: &dyn Store) {
         panic!("it begins")
     };
     assert!(id.abs_diff(version) < 600_000, "it begins at the time: {id} {version}");
-    assert_eq!(current(store).await, Current { version: Some(version), orders: 0, canary: id });
+    assert_eq!(current(store).await, Current { version: Some(version), overrides: 0, canary: id });
     let StoredCanary { at_ms, .. } = store.canary().await.unwrap().unwrap();
     let kept = StoredCanary { id, at_ms, text: "fra \u{e9}".into(), document: "b".into() };
     assert_eq!(store.canary().await.unwrap(), Some(kept));
@@ -73,7 +73,7 @@ async fn one_runs_at_a_time_beside_a_version_that_stays(store: &dyn Store) {
     assert_eq!(store.kept_rules().await.unwrap().len(), 1);
 }
 
-async fn a_promoted_one_is_the_next_version_and_its_edition_keeps_its_number(store: &dyn Store) {
+async fn a_promoted_one_is_the_next_version_and_its_revision_keeps_its_number(store: &dyn Store) {
     let version = put_good(store, "a").await;
     let id = begin(store, "b").await;
     assert_eq!(
@@ -84,7 +84,7 @@ async fn a_promoted_one_is_the_next_version_and_its_edition_keeps_its_number(sto
     let first = current(store).await.revision();
     order(store, "two").await;
     assert_eq!(current(store).await.revision(), first + 2, "the number between was the canary's");
-    assert_eq!(store.orders(None).await.unwrap().current, current(store).await);
+    assert_eq!(store.overrides(None).await.unwrap().current, current(store).await);
     let promote = CanaryChange::Promote { id: Some(id), note: "promoted" };
     assert_eq!(change(store, promote).await, CanaryResult::Put(version + 1));
     let after = current(store).await;
@@ -108,13 +108,13 @@ async fn one_that_is_taken_back_leaves_no_number_behind(store: &dyn Store) {
         assert!(id > last_id, "{id} {last_id}");
         let during = current(store).await;
         assert_eq!(during.revision(), last, "those without it hear nothing new");
-        assert_eq!(change(store, CanaryChange::TakeBack { id: Some(id) }).await, CanaryResult::TakenBack(id));
+        assert_eq!(change(store, CanaryChange::Withdraw { id: Some(id) }).await, CanaryResult::Withdrawn(id));
         let after = current(store).await;
         assert!(after.revision() > during.canary_revision().unwrap(), "{after:?} {during:?}");
         assert_eq!((after.version, after.canary), (Some(version), 0));
         (last, last_id) = (after.revision(), id);
     }
-    assert_eq!(change(store, CanaryChange::TakeBack { id: None }).await, CanaryResult::Missing);
+    assert_eq!(change(store, CanaryChange::Withdraw { id: None }).await, CanaryResult::Missing);
     assert_eq!(current(store).await.revision(), last);
 }
 
@@ -141,8 +141,8 @@ async fn only_the_one_that_is_named_is_ended(store: &dyn Store) {
     let id = begin(store, "b").await;
     let other = Some(id + 1);
     assert_eq!(change(store, CanaryChange::Promote { id: other, note: "" }).await, CanaryResult::Runs(id));
-    assert_eq!(change(store, CanaryChange::TakeBack { id: other }).await, CanaryResult::Runs(id));
-    assert_eq!(change(store, CanaryChange::TakeBack { id: None }).await, CanaryResult::TakenBack(id));
+    assert_eq!(change(store, CanaryChange::Withdraw { id: other }).await, CanaryResult::Runs(id));
+    assert_eq!(change(store, CanaryChange::Withdraw { id: None }).await, CanaryResult::Withdrawn(id));
 }
 
 async fn a_file_waits_for_its_end(store: &dyn Store) {
@@ -154,6 +154,6 @@ async fn a_file_waits_for_its_end(store: &dyn Store) {
     for _ in 0..2 {
         assert_eq!(put_file("c").await, Stored::Canary(id), "it is news until it is put");
     }
-    change(store, CanaryChange::TakeBack { id: None }).await;
+    change(store, CanaryChange::Withdraw { id: None }).await;
     assert_eq!(put_file("c").await, Stored::New(version + 1));
 }

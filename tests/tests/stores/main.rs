@@ -13,14 +13,14 @@ mod server;
 mod slow;
 #[macro_use]
 mod suite;
+mod audit_log;
 mod bans;
-mod busy;
 mod canary;
 mod ceiling;
 mod clock;
 mod cluster;
 mod connecting;
-mod orders;
+mod overrides;
 mod prefix;
 mod quota;
 mod replicas;
@@ -30,7 +30,7 @@ mod strict_equality;
 mod taking;
 mod together;
 mod told;
-mod trail;
+mod top_keys;
 
 use std::time::Duration;
 

@@ -34,7 +34,7 @@ async fn fill(store: &dyn Store, name: &str) -> Vec<String> {
     let put = NewVersion { document: name, expected: Some(0), note: "put", from_file: false };
     let Stored::New(version) = store.put_rules(&put).await.unwrap() else { panic!("another's rule set") };
     let change = OverrideChange::Put { name, text: "text", until: Until::In(3_600_000) };
-    let orders = store.orders(Some(&change)).await.unwrap();
+    let overrides = store.overrides(Some(&change)).await.unwrap();
     let (sharing, quota) = (Sharing::of(slow()), slow());
     let hot = HotKey { id: id(name.as_bytes()), quota, sharing, rests: false, rank: 1 };
     let hot = store.hot(&[hot]).await.unwrap();
@@ -44,17 +44,17 @@ async fn fill(store: &dyn Store, name: &str) -> Vec<String> {
     store.note_pops("fra/a", &[note]).await.unwrap();
     let pops = (store.register(name).await.unwrap(), store.fleet().await.unwrap().len());
     store.store_top_keys(name, "text").await.unwrap();
-    let busy = store.top_keys().await.unwrap();
+    let top_keys = store.top_keys().await.unwrap();
     let document = store.get_rules(version).await.unwrap();
     vec![
         format!("{} tokens are missing", charged.deficit_ns.div_ceil(slow().token_ns())),
         format!("{} drawn, {} taken", drawn.given, taken.given),
         format!("rules {document:?}"),
-        format!("orders {:?}", orders.kept.iter().map(|kept| &kept.name).collect::<Vec<_>>()),
+        format!("overrides {:?}", overrides.kept.iter().map(|kept| &kept.name).collect::<Vec<_>>()),
         format!("hot {:?}", hot.iter().map(|key| &key.id.value).collect::<Vec<_>>()),
         format!("bans {:?}", bans.iter().map(|key| &key.id.value).collect::<Vec<_>>()),
         format!("pops {pops:?}"),
-        format!("busy {busy:?}"),
+        format!("top_keys {top_keys:?}"),
     ]
 }
 

@@ -212,15 +212,16 @@ async fn a_replica_that_does_not_answer_is_told_before_a_draw_needs_it() {
         let row = format!("weir_sync_{name}{{region=\"fra\"}} ");
         page.lines().find_map(|line| line.strip_prefix(&row)?.parse::<u32>().ok()).expect("the metric")
     };
-    assert_eq!((metric("store_up").await, metric("store_masters_alone").await), (1, 0));
+    assert_eq!((metric("store_up").await, metric("store_masters_unreplicated").await), (1, 0));
     // A replica that has only just joined may have been late: that must be over for the next warning to be another one.
     let late = log.lines(" WARN ", "no replica").len();
-    let is_over = async || (log.lines(" INFO ", "confirms draws again").len() == late).then_some(());
+    let is_over =
+        async || (log.lines(" INFO ", "confirms acquired tokens again").len() == late).then_some(());
     until("the start to be over", is_over).await;
     pair.link.silence();
     until("it to be no longer ready", async || (server.page("/readyz").await.status == 503).then_some(()))
         .await;
-    assert_eq!((metric("store_up").await, metric("store_masters_alone").await), (1, 1));
+    assert_eq!((metric("store_up").await, metric("store_masters_unreplicated").await), (1, 1));
     assert!(server.greet("fra1").await.settled.is_all(), "what does not wait goes on");
     // It asks again and again, and says it once.
     let before = pair.waits().await;
@@ -230,7 +231,7 @@ async fn a_replica_that_does_not_answer_is_told_before_a_draw_needs_it() {
     assert!(said.len() == 1 && said[0].contains(&address) && said[0].contains("store_wait_ms"), "{said:#?}");
     pair.link.heal().await;
     server.ready().await;
-    assert_eq!(metric("store_masters_alone").await, 0);
+    assert_eq!(metric("store_masters_unreplicated").await, 0);
 }
 
 #[tokio::test]
@@ -267,7 +268,7 @@ async fn a_dead_replica_of_a_clusters_master_hurts_its_keys_alone() {
     assert!(denied >= 5 && given >= 10, "{denied} denied, {given} given");
     store.ping().await.unwrap();
     assert_eq!(server.page("/readyz").await.status, 200, "most of it works");
-    let alone = r#"weir_sync_store_masters_alone{region="fra"} 1"#;
+    let alone = r#"weir_sync_store_masters_unreplicated{region="fra"} 1"#;
     assert!(server.page("/metrics").await.text().contains(alone));
 }
 

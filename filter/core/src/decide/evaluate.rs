@@ -63,7 +63,7 @@ impl Limiter {
         fits
     }
 
-    /// The rule's `when_unsynced`, if the POP is offline for it.
+    /// The rule's `on_sync_loss`, if the POP is offline for it.
     fn alone(&self, hit: &Hit, terms: &RuleTerms) -> Option<OnSyncLoss> {
         // A rule in shadow must not make a request wait.
         if terms.is_strict && hit.is_shadow {
@@ -74,7 +74,7 @@ impl Limiter {
         } else {
             self.touch.is_lost
         };
-        is_lost.then_some(terms.when_unsynced)
+        is_lost.then_some(terms.on_sync_loss)
     }
 
     #[inline]

@@ -171,7 +171,7 @@ impl Limiter {
             }
             tag = plain.found.changes.get(usize::from(rule)).map_or(0, |change| change.tag.bits());
         }
-        self.counters.add(CountedEvent::DenyCacheAnswered, 1);
+        self.counters.add(CountedEvent::LocalCacheHits, 1);
         let standing = BucketStatus::refused(denial.until.nanos_since(now));
         self.refused(rule, standing);
         let reason = if denial.is_ban { LimitReason::Ban } else { LimitReason::Limit };

@@ -31,7 +31,7 @@ pub(crate) struct Plain {
     address: Option<(usize, Prefixes)>,
     /// All other keys.
     others: Vec<OtherKey>,
-    /// True if all rules have `when_unsynced: local`, so that the quick path also serves while the POP is
+    /// True if all rules have `on_sync_loss: local`, so that the quick path also serves while the POP is
     /// offline.
     pub(super) is_local: bool,
     client: Client,
@@ -117,7 +117,7 @@ impl Plain {
             rules: plain.collect::<Option<_>>()?,
             address,
             others,
-            is_local: terms.iter().all(|terms| terms.when_unsynced == OnSyncLoss::Local),
+            is_local: terms.iter().all(|terms| terms.on_sync_loss == OnSyncLoss::Local),
             client: Client::default(),
             values: Values::default(),
             found: EntryPlaces {

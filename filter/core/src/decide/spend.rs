@@ -58,9 +58,9 @@ impl Limiter {
         if let (Entry::Watched(mut watched), true) = (lodging.entry, on_hand >= cost) {
             watched.spend(cost, now);
             watched.end_waiting(awaited);
-            // The bucket is used only while the POP is offline, by `when_unsynced`. The entry stays in its
+            // The bucket is used only while the POP is offline, by `on_sync_loss`. The entry stays in its
             // slot until the bucket is full, which could take a month for a calendar quota.
-            if terms.when_unsynced != OnSyncLoss::Deny && !terms.is_calendar && terms.in_flight.is_none() {
+            if terms.on_sync_loss != OnSyncLoss::Deny && !terms.is_calendar && terms.in_flight.is_none() {
                 watched.bucket = watched.bucket.charged(quota, cost, now);
             }
             // Always fits: the entry exists already.

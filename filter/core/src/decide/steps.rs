@@ -133,7 +133,7 @@ impl Limiter {
         for hit in hits {
             self.watch.touch_known(hit.tag, hit.cost, now);
         }
-        self.counters.add(CountedEvent::DenyCacheAnswered, 1);
+        self.counters.add(CountedEvent::LocalCacheHits, 1);
         let refused = self.refused(hit.rule, BucketStatus::refused(denial.until.nanos_since(now)));
         Some(PendingDecision { is_banned: denial.is_ban, ..refused })
     }

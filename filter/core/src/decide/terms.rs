@@ -53,7 +53,7 @@ pub(crate) struct RuleTerms {
     pub(crate) reserves: bool,
     /// The rule has no limit and only counts requests.
     pub(crate) is_unlimited: bool,
-    pub(crate) when_unsynced: OnSyncLoss,
+    pub(crate) on_sync_loss: OnSyncLoss,
     /// True if responses of allowed requests carry the quota status.
     pub(crate) is_told: bool,
     /// True if `RateLimit-Policy` names the rule.
@@ -147,7 +147,7 @@ impl RuleTerms {
             is_charged_after: rule.after.is_some() && !rule.reserves,
             reserves: rule.reserves && rule.is_shared() && !rule.sharing.strict,
             is_unlimited: rule.variant.is_unlimited(),
-            when_unsynced: rule.when_unsynced,
+            on_sync_loss: rule.on_sync_loss,
             is_told: rule.response.is_told(),
             tells_policy: rule.response.headers.ratelimit,
             is_clear: rule.key.is_clear(),

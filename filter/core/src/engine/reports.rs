@@ -129,7 +129,7 @@ impl Engine {
                 (LogLevel::Info, "weir-sync does not answer: grants hold until their leases end")
             }
             Connectivity::Fallback => {
-                (LogLevel::Warn, "weir-sync does not answer: each rule's when_unsynced decides")
+                (LogLevel::Warn, "weir-sync does not answer: each rule's on_sync_loss decides")
             }
         };
         turn.log(level, text);

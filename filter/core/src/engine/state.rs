@@ -9,7 +9,7 @@ use super::holding::Holding;
 use super::host::HostRules;
 use super::shared::RulesMessage;
 use crate::counters::Counters;
-use crate::fleet::connectivity::Connectivity as LadderStep;
+use crate::fleet::connectivity::Connectivity;
 use crate::limiter::Limiter;
 use weir_protocol::messages::RunningRules;
 use weir_protocol::time::Time;
@@ -38,7 +38,7 @@ pub struct Engine {
     /// The reason why the last exchange failed. It is logged when it changes, not at every tick.
     pub(super) trouble: Option<String>,
     /// The last logged step of connectivity.
-    pub(super) step: Option<LadderStep>,
+    pub(super) step: Option<Connectivity>,
     pub(super) pushed: PushedRules,
 }
 

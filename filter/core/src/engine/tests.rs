@@ -190,7 +190,7 @@ fn every_rule_is_said_in_turn() {
 #[test]
 fn a_worker_that_ends_leaves_its_keys_to_the_next() {
     let mut site = site();
-    // A key that takes more than its even share is reported.
+    // A key that takes more than its fair share is reported.
     site.set_heard(&SyncContact { pops: 3, is_guess: false, at: T0 });
     let (mut engine, _) = configured(r#""rate": "10/h", "burst": 10"#, true, &mut site);
     for _ in 0..10 {

@@ -5,7 +5,7 @@ use weir_protocol::time::{SECOND_NS, Time};
 
 /// Time without a reply after which connectivity is stale, in nanoseconds.
 pub const STALE_NS: u64 = 3 * SECOND_NS / 2;
-/// Default time without a reply after which a POP falls back to its rules' `when_unsynced`, in nanoseconds.
+/// Default time without a reply after which a POP falls back to its rules' `on_sync_loss`, in nanoseconds.
 pub const FALLBACK_NS: u64 = 5 * SECOND_NS;
 
 /// A step of connectivity.
@@ -16,7 +16,7 @@ pub enum Connectivity {
     /// No recent reply: grants hold until their leases end. Or weir-sync replies without knowing how many
     /// POPs share a quota.
     Stale,
-    /// No reply for too long, or never: each rule's `when_unsynced` decides.
+    /// No reply for too long, or never: each rule's `on_sync_loss` decides.
     Fallback,
 }
 

@@ -151,10 +151,10 @@ impl Limiter {
     }
 }
 
-/// Also charges the bucket by which `when_unsynced` decides, as spending leased tokens does. Returns the
+/// Also charges the bucket by which `on_sync_loss` decides, as spending leased tokens does. Returns the
 /// number of entries that were evicted for it.
 fn charge_bucket(cost: u32, terms: &RuleTerms, lodging: &Placement, slot: &mut Slot, now: Time) -> u32 {
-    if terms.when_unsynced == OnSyncLoss::Deny || terms.is_calendar {
+    if terms.on_sync_loss == OnSyncLoss::Deny || terms.is_calendar {
         return 0;
     }
     let bucket = lodging.entry.bucket().charged(&terms.quota, cost, now);

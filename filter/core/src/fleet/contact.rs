@@ -10,7 +10,7 @@ use weir_protocol::time::{SECOND_NS, Time};
 const LATE_NS: u64 = SECOND_NS / 2;
 
 impl Limiter {
-    /// Sets the time without a reply after which each rule's `when_unsynced` applies, in nanoseconds. The
+    /// Sets the time without a reply after which each rule's `on_sync_loss` applies, in nanoseconds. The
     /// default is [`FALLBACK_NS`](crate::fleet::connectivity::FALLBACK_NS).
     pub fn fall_back_after(&mut self, fallback_ns: u64) {
         if let Some(exchange) = &mut self.exchange {

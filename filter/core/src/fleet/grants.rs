@@ -74,7 +74,7 @@ impl Limiter {
             exchange.versions.observe(reply.rule_set, reply.sequence, now);
         }
         self.counters
-            .add(if reply.settled.is_all() { CountedEvent::Answered } else { CountedEvent::Ungranted }, 1);
+            .add(if reply.settled.is_all() { CountedEvent::Answered } else { CountedEvent::Partial }, 1);
         for pushed in &reply.pushed {
             if let Some(rule) = reply.rules.get(usize::from(pushed.rule)) {
                 self.learn(rule, pushed, slots, now);

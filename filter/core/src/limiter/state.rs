@@ -90,9 +90,9 @@ pub(crate) enum AcquireState {
 /// The POP's connectivity, read once in each decision that reads the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectivityReading {
-    /// Bounded rules apply their `when_unsynced`.
+    /// Bounded rules apply their `on_sync_loss`.
     pub(crate) is_lost: bool,
-    /// Strict rules apply their `when_unsynced`.
+    /// Strict rules apply their `on_sync_loss`.
     pub(crate) is_lost_for_strict: bool,
     pub(crate) drawn: AcquireState,
 }

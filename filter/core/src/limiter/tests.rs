@@ -132,7 +132,7 @@ fn admits_the_burst_then_tells_when_to_come_back() {
     let refused = ask(&mut limiter, &mut slots, "192.0.2.1:5", T0 + 499 * MS);
     assert_eq!(refused.strictest().unwrap().1.more_ns, MS);
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1:5", T0 + 500 * MS));
-    assert_eq!(limiter.counters().take_event(CountedEvent::DenyCacheAnswered), 1);
+    assert_eq!(limiter.counters().take_event(CountedEvent::LocalCacheHits), 1);
     assert_eq!(limiter.counters().take_rule(0).limited, 2);
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn key(fields: &mut Fields<'_>, attributes: &mut Attributes) -> Optio
         match part(item, attributes) {
             Some(Read::ClientAddress(prefixes)) => {
                 if spec.address.replace(prefixes).is_some() {
-                    item.record("expected client_address once: wider counts by more prefixes of it");
+                    item.record("expected client_address once: also_by_prefix counts by more prefixes of it");
                 }
                 spec.address_at = spec.others.len();
             }

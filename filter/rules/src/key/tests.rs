@@ -194,7 +194,7 @@ fn every_error_has_its_place() {
         (json!([{"header": "A"}, {"header": "a"}]), "rules[0].key[1]: expected each part once"),
         (
             json!(["client_address", {"client_address": {"ipv4": 24}}]),
-            "rules[0].key[1]: expected client_address once: wider counts by more prefixes of it",
+            "rules[0].key[1]: expected client_address once: also_by_prefix counts by more prefixes of it",
         ),
         (
             json!([{"header": ":path"}]),

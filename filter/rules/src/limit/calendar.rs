@@ -10,7 +10,7 @@ use weir_protocol::refill_policy::RefillPolicy;
 use weir_protocol::sharing::Sharing;
 
 /// Fields that such a rule may not have: its quota is full at the start of each window, and always strict.
-const ELSEWHERE: [&str; 4] = ["burst", "strict", "local_burst", "floors"];
+const ELSEWHERE: [&str; 4] = ["burst", "strict", "local_burst", "min_share"];
 
 /// Reads the limit and its sharing, for windows in local time `east` minutes ahead of UTC. A token is worth
 /// an equal part of the longest window.
@@ -89,7 +89,7 @@ mod tests {
                 Sharing { strict: true, refill_policy: RefillPolicy::Window(calendar), ..whole }
             );
             assert!(rule.sharing.fits(rule.quota));
-            assert_eq!(rule.when_unsynced, OnSyncLoss::Deny);
+            assert_eq!(rule.on_sync_loss, OnSyncLoss::Deny);
         }
     }
 
@@ -103,7 +103,8 @@ mod tests {
             );
         }
         assert!(parse(&json!({})).unwrap_err()[0].starts_with("rules[0].rate: missing"));
-        let all = json!({"rate": "1/day", "burst": 1, "strict": true, "local_burst": 1, "floors": {"eu": 1}});
+        let all =
+            json!({"rate": "1/day", "burst": 1, "strict": true, "local_burst": 1, "min_share": {"eu": 1}});
         let places: Vec<_> = parse(&all).unwrap_err();
         for (error, field) in places.iter().zip(ELSEWHERE) {
             assert!(error.starts_with(&std::format!("rules[0].{field}: expected no such")), "{error}");

@@ -202,12 +202,12 @@ fn whole_numbers_may_be_doubles() {
 
 #[test]
 fn an_unknown_field_is_taken_for_the_nearest_name() {
-    let known = ["burst", "match", "key", "rate", "when_unsynced"];
+    let known = ["burst", "match", "key", "rate", "on_sync_loss"];
     for (name, near) in [
         ("brust", Some("burst")),
         ("keys", Some("key")),
         ("rte", Some("rate")),
-        ("when_unsync", Some("when_unsynced")),
+        ("on_sync_los", Some("on_sync_loss")),
         ("extra", None),
         ("no_such_field", None),
         ("x", None),

@@ -25,7 +25,7 @@ use weir_protocol::refill_policy::RefillPolicy;
 use weir_protocol::sharing::{FLOORS_MAX, Floor, OnSyncLoss, REGION_NAME_MAX, Sharing, is_region_name};
 
 /// Names of the fallbacks of a POP without weir-sync.
-const WHEN_UNSYNCED: [(&str, OnSyncLoss); 3] =
+const ON_SYNC_LOSS: [(&str, OnSyncLoss); 3] =
     [("local", OnSyncLoss::Local), ("share", OnSyncLoss::Share), ("deny", OnSyncLoss::Deny)];
 
 /// Names of the treatments of a request that lacks a part of the key.
@@ -37,9 +37,9 @@ const LOG_KEY: &str = "expected a key of one part beside client_address, and no 
 
 /// Fields about sharing that only some rules may have, and the end of the error that names those rules.
 const SHARED: [(&str, &str); 3] = [
-    ("when_unsynced", ", or with strict"),
+    ("on_sync_loss", ", or with strict"),
     ("local_burst", ", which POPs share"),
-    ("floors", ", which POPs share"),
+    ("min_share", ", which POPs share"),
 ];
 
 /// Reads the list of rules.
@@ -64,13 +64,13 @@ pub(crate) fn rules(list: &Item<'_>, reader: &mut Reader) -> Option<Vec<Rule>> {
     }
     if found > RULES_MAX {
         list.record(format_args!(
-            "expected at most {RULES_MAX} rules with those that tiers and wider make, found {found}"
+            "expected at most {RULES_MAX} rules with those that tiers and also_by_prefix make, found {found}"
         ));
     }
     Some(rules)
 }
 
-/// Reads a rule. Returns its tiers and then the rule itself, each followed by the rules that `wider` makes of
+/// Reads a rule. Returns its tiers and then the rule itself, each followed by the rules that `also_by_prefix` makes of
 /// it. Adds their number to `found`; `None` if that exceeds the maximum.
 fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<Rule>> {
     let mut fields = item.fields()?;
@@ -100,7 +100,7 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
     let is_strict = sharing.as_ref().is_some_and(|sharing| sharing.strict);
     // A strict rule fails closed by default, because it must never overshoot.
     let default = if is_strict { OnSyncLoss::Deny } else { OnSyncLoss::default() };
-    let when_unsynced = fields.choice("when_unsynced", &WHEN_UNSYNCED).unwrap_or(default);
+    let on_sync_loss = fields.choice("on_sync_loss", &ON_SYNC_LOSS).unwrap_or(default);
     let cost = cost(&mut fields, quota, sharing.as_ref(), &mut reader.attributes);
     let wider = wider(&mut fields, key.as_ref());
     let tiers = tiers(&mut fields, kind, key.as_ref(), reader);
@@ -129,7 +129,7 @@ fn rule(item: &Item<'_>, reader: &mut Reader, found: &mut usize) -> Option<Vec<R
         enforcement,
         penalty,
         sharing: sharing?,
-        when_unsynced,
+        on_sync_loss,
         response: response?,
     };
     *found += (tiers.len() + 1) * (wider.len() + 1);
@@ -167,7 +167,7 @@ fn sharing(fields: &mut Fields<'_>, quota: Option<Quota>) -> Option<Sharing> {
     let strict = fields.boolean("strict").unwrap_or_default();
     let burst_max = quota.map_or(TOKENS_MAX, Quota::burst);
     let local_burst = fields.number("local_burst", 1..=burst_max).unwrap_or(burst_max);
-    let floors = match fields.take("floors") {
+    let floors = match fields.take("min_share") {
         Some(item) => floors(&item)?,
         None => Vec::new(),
     };

@@ -61,7 +61,7 @@ pub struct Rule {
     /// Sharing of the quota among POPs.
     pub sharing: Sharing,
     /// Behaviour of a POP in fallback, after too long a time without weir-sync.
-    pub when_unsynced: OnSyncLoss,
+    pub on_sync_loss: OnSyncLoss,
     /// Response to limited requests.
     pub response: Response,
 }
@@ -97,7 +97,7 @@ impl Rule {
     }
 
     /// Algorithm of a POP's cells if the fleet gives out turns or counts requests in flight. These cells
-    /// count requests in flight at this POP; turns only in fallback, if `when_unsynced` demands it.
+    /// count requests in flight at this POP; turns only in fallback, if `on_sync_loss` demands it.
     pub fn in_cells(&self) -> Option<Algorithm> {
         if self.sharing.refill_policy == RefillPolicy::Queue {
             return Some(Algorithm::LeakyBucket(LeakyBucket::of(self.quota)));
@@ -135,7 +135,7 @@ impl Rule {
         order(self) < order(other)
     }
 
-    /// True if it is a written rule, not one made by `tiers` or `wider`.
+    /// True if it is a written rule, not one made by `tiers` or `also_by_prefix`.
     pub fn is_written(&self) -> bool {
         self.variant.tier.is_none() && self.variant.wider_times.is_none()
     }

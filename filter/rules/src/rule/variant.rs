@@ -14,11 +14,11 @@ use weir_protocol::sharing::Sharing;
 pub struct Variant {
     /// Index of the written rule. All rules made from it share this number, and no others have it.
     pub group: u16,
-    /// Number of the variant within its group. Rules that `wider` makes of a variant have its number, too.
+    /// Number of the variant within its group. Rules that `also_by_prefix` makes of a variant have its number, too.
     pub number: u8,
     /// The tier. `None` for the rule itself, which applies to the requests that no tier applies to.
     pub tier: Option<Arc<Tier>>,
-    /// Multiple of the variant's quota, if `wider` made the rule.
+    /// Multiple of the variant's quota, if `also_by_prefix` made the rule.
     pub wider_times: Option<u32>,
 }
 

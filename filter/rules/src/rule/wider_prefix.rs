@@ -1,4 +1,4 @@
-//! The field `wider`: a rule once more over wider prefixes, so that a client gains little by changing its
+//! The field `also_by_prefix`: a rule once more over wider prefixes, so that a client gains little by changing its
 //! address within a prefix.
 
 use alloc::format;
@@ -24,16 +24,19 @@ pub(super) struct WiderPrefix<'a> {
     times: u32,
 }
 
-/// Reads the field `wider` of a rule with this key (`None` if the key is invalid).
+/// Reads the field `also_by_prefix` of a rule with this key (`None` if the key is invalid).
 pub(super) fn wider<'a>(fields: &mut Fields<'a>, key: Option<&KeySpec>) -> Vec<WiderPrefix<'a>> {
-    let items: Vec<_> = fields.list("wider", WIDER_MAX).collect();
+    let items: Vec<_> = fields.list("also_by_prefix", WIDER_MAX).collect();
     let narrow = match key.map(KeySpec::prefixes) {
         Some(Some(prefixes)) => prefixes,
         Some(None) if !items.is_empty() => {
-            fields.record_at("wider", "expected a key with client_address: there is no prefix to widen");
+            fields.record_at(
+                "also_by_prefix",
+                "expected a key with client_address: there is no prefix to widen",
+            );
             return Vec::new();
         }
-        // Either `wider` is empty, or errors of the key have been noted.
+        // Either `also_by_prefix` is empty, or errors of the key have been noted.
         _ => Prefixes { ipv4: u8::MAX, ipv6: u8::MAX },
     };
     let mut all = Vec::with_capacity(items.len());
@@ -66,7 +69,7 @@ pub(super) fn expanded(rule: &Rule, wider: &[WiderPrefix<'_>], at: &Item<'_>) ->
         let name = format!("{}.w{n}", rule.name);
         if name.len() > RULE_NAME_MAX {
             let expected =
-                format!("expected a name that leaves room for the rule {name:?} which wider makes");
+                format!("expected a name that leaves room for the rule {name:?} which also_by_prefix makes");
             at.record_at("name", format_args!("{expected}, of at most {RULE_NAME_MAX} characters"));
             break;
         }

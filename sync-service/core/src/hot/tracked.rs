@@ -77,7 +77,7 @@ impl Tracked {
 
     /// True if its POPs refuse no requests by ratio: each admits the content of its bucket.
     pub(super) fn is_open(&self) -> bool {
-        self.division.is_alone || self.division.elsewhere.ratio == AdmitRatio::ONE
+        self.division.is_single_pop || self.division.elsewhere.ratio == AdmitRatio::ONE
     }
 
     /// True if it has no demand.

@@ -48,12 +48,12 @@ impl Hub {
     /// Top keys reported here: up to `most` by limited requests, and half as many each by admitted requests and
     /// by debt.
     pub fn top_keys(&self, now: Time, most: usize) -> ReplicaTopKeys {
-        self.region.busy.said(now, most)
+        self.region.top_keys.said(now, most)
     }
 
     /// State of the key `id`; none if it is not a top key.
     pub fn top_key(&self, now: Time, id: &BudgetId) -> Option<TopKey> {
-        self.region.busy.get(now, id)
+        self.region.top_keys.get(now, id)
     }
 
     /// Decisions per second of each rule, as far as POPs report them here.

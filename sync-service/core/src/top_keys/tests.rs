@@ -23,8 +23,8 @@ fn said(ms: u64, asked: u64, admitted: u64, lacks: u64) -> Use {
     Use { counts: TokenCounts { asked, admitted }, last, askers: 1 }
 }
 
-fn keys_of(busy: &TopKeys, ms: u64) -> Vec<(BudgetId, u64, u64)> {
-    let (mut keys, _) = together([("fra/a", busy.said(at(ms), 100))]);
+fn keys_of(top_keys: &TopKeys, ms: u64) -> Vec<(BudgetId, u64, u64)> {
+    let (mut keys, _) = together([("fra/a", top_keys.said(at(ms), 100))]);
     sort(&mut keys, Sort::Limited);
     let row = |key: FleetTopKey| (key.id, key.rates.asked_milli / 1_000, key.rates.admitted_milli / 1_000);
     keys.into_iter().map(row).collect()
@@ -32,39 +32,39 @@ fn keys_of(busy: &TopKeys, ms: u64) -> Vec<(BudgetId, u64, u64)> {
 
 #[test]
 fn the_key_that_is_limited_most_is_first_and_one_that_is_not_limited_says_so() {
-    let mut busy = TopKeys::default();
+    let mut top_keys = TopKeys::default();
     for ms in (1_000..11_000).step_by(250) {
-        busy.observe(at(ms), "fra1", &id(1), &said(ms, 25, 3, 30));
-        busy.observe(at(ms), "fra2", &id(1), &said(ms, 50, 1, 30));
-        busy.observe(at(ms), "fra1", &id(2), &said(ms, 2, 2, 3));
+        top_keys.observe(at(ms), "fra1", &id(1), &said(ms, 25, 3, 30));
+        top_keys.observe(at(ms), "fra2", &id(1), &said(ms, 50, 1, 30));
+        top_keys.observe(at(ms), "fra1", &id(2), &said(ms, 2, 2, 3));
     }
-    let rows = keys_of(&busy, 11_000);
+    let rows = keys_of(&top_keys, 11_000);
     assert_eq!(rows.iter().map(|row| row.0.clone()).collect::<Vec<_>>(), [id(1), id(2)]);
     assert!((290..=310).contains(&rows[0].1) && (15..=17).contains(&rows[0].2), "{rows:?}");
     assert!((7..=8).contains(&rows[1].1) && rows[1].1 == rows[1].2, "{rows:?}");
-    let top = busy.get(at(11_000), &id(1)).unwrap();
+    let top = top_keys.get(at(11_000), &id(1)).unwrap();
     assert_eq!((top.limited_ms, top.level_milli / 1_000), (Some(10_000), -7), "250 ms have refilled 2.5");
     let pops: Vec<_> = top.pops.iter().map(|(pop, _)| pop.as_str()).collect();
     assert_eq!(pops, ["fra2", "fra1"], "the one that is asked for most is first");
-    let bystander = busy.get(at(11_000), &id(2)).unwrap();
+    let bystander = top_keys.get(at(11_000), &id(2)).unwrap();
     assert_eq!((bystander.limited_ms, bystander.rates.limited_milli()), (None, 0));
-    assert_eq!(busy.get(at(30_000), &id(1)).unwrap().limited_ms, None, "it is over");
+    assert_eq!(top_keys.get(at(30_000), &id(1)).unwrap().limited_ms, None, "it is over");
 }
 
 #[test]
 fn many_keys_that_come_once_do_not_crowd_out_one_that_comes_often() {
-    let mut busy = TopKeys::default();
+    let mut top_keys = TopKeys::default();
     let mut once = 100;
     for ms in (1_000..21_000).step_by(250) {
         // A key of 1,200 a second among 8,000 others a second, of which each is limited once.
         for _ in 0..2_000 {
             once += 1;
-            busy.observe(at(ms), "fra1", &id(once), &said(ms, 2, 1, 1));
-            assert!(busy.len() <= KEYS_MAX);
+            top_keys.observe(at(ms), "fra1", &id(once), &said(ms, 2, 1, 1));
+            assert!(top_keys.len() <= KEYS_MAX);
         }
-        busy.observe(at(ms), "fra1", &id(7), &said(ms, 300, 3, 1));
+        top_keys.observe(at(ms), "fra1", &id(7), &said(ms, 300, 3, 1));
     }
-    let told = busy.said(at(21_000), 100);
+    let told = top_keys.said(at(21_000), 100);
     let key = told.keys.iter().find(|key| key.id == id(7)).expect("it is told of");
     assert!((1_150_000..1_250_000).contains(&key.rates.asked_milli), "{key:?}");
     assert_eq!(key.limited_ms, Some(20_000), "it was never forgotten");
@@ -76,30 +76,30 @@ fn many_keys_that_come_once_do_not_crowd_out_one_that_comes_often() {
 
 #[test]
 fn a_few_of_those_that_owe_most_stay_when_nobody_asks_for_them() {
-    let mut busy = TopKeys::default();
-    busy.observe(at(1_000), "fra1", &id(1), &said(1_000, 1, 1, 100_000));
+    let mut top_keys = TopKeys::default();
+    top_keys.observe(at(1_000), "fra1", &id(1), &said(1_000, 1, 1, 100_000));
     for ms in (2_000..90_000).step_by(1_000) {
         for once in 0..2_000 {
-            busy.observe(at(ms), "fra1", &id(ms * 10_000 + once), &said(ms, 9, 9, 3));
+            top_keys.observe(at(ms), "fra1", &id(ms * 10_000 + once), &said(ms, 9, 9, 3));
         }
     }
-    assert!(busy.get(at(90_000), &id(1)).is_some());
-    let told = busy.said(at(90_000), 10);
+    assert!(top_keys.get(at(90_000), &id(1)).is_some());
+    let told = top_keys.said(at(90_000), 10);
     assert!(told.keys.iter().any(|key| key.id == id(1)), "{told:?}");
-    busy.look(&id(1), LastState { quota: quota(), deficit_ns: 0, at: at(90_000) });
-    busy.observe(at(101_000), "fra1", &id(2), &said(101_000, 1, 1, 1));
-    assert!(busy.get(at(101_000), &id(1)).is_none(), "it has paid");
+    top_keys.look(&id(1), LastState { quota: quota(), deficit_ns: 0, at: at(90_000) });
+    top_keys.observe(at(101_000), "fra1", &id(2), &said(101_000, 1, 1, 1));
+    assert!(top_keys.get(at(101_000), &id(1)).is_none(), "it has paid");
 }
 
 #[test]
 fn a_key_that_moves_has_the_pops_where_it_is_asked_for_most() {
-    let mut busy = TopKeys::default();
+    let mut top_keys = TopKeys::default();
     for ms in (1_000..9_000).step_by(250) {
-        busy.observe(at(ms), "big", &id(1), &said(ms, 50, 1, 1));
+        top_keys.observe(at(ms), "big", &id(1), &said(ms, 50, 1, 1));
         let pop = format!("p{ms}");
-        busy.observe(at(ms), &pop, &id(1), &said(ms, 1, 1, 1));
+        top_keys.observe(at(ms), &pop, &id(1), &said(ms, 1, 1, 1));
     }
-    let known = busy.get(at(9_000), &id(1)).unwrap();
+    let known = top_keys.get(at(9_000), &id(1)).unwrap();
     assert!(known.pops.len() <= POPS_MAX && known.pops[0].0 == "big", "{known:?}");
 }
 
@@ -133,17 +133,17 @@ fn what_regions_say_is_put_together() {
 
 #[test]
 fn what_is_not_told_is_said() {
-    let mut busy = TopKeys::default();
+    let mut top_keys = TopKeys::default();
     for ms in (1_000..6_000).step_by(250) {
         for value in 0..20 {
-            busy.observe(at(ms), "fra1", &id(value), &said(ms, 20 + value, 5, 1));
+            top_keys.observe(at(ms), "fra1", &id(value), &said(ms, 20 + value, 5, 1));
         }
     }
-    let told = busy.said(at(6_000), 4);
+    let told = top_keys.said(at(6_000), 4);
     assert!(told.keys.len() < 20, "{}", told.keys.len());
     let least = told.keys.iter().map(|key| key.rates.limited_milli() / 20).max().unwrap();
     assert!(told.unseen.limited_milli > 0 && told.unseen.limited_milli <= least);
-    assert!(busy.said(at(6_000), 100).unseen == Unseen::default());
+    assert!(top_keys.said(at(6_000), 100).unseen == Unseen::default());
 }
 
 /// `cargo test --release -p weir-budget what_it_costs -- --ignored --nocapture`
@@ -153,12 +153,17 @@ fn what_it_costs_to_hear_of_a_key() {
     for (what, keys, comes_once) in
         [("20 keys", 20, false), ("1,200 keys", 1_200, false), ("each once", 1_200, true)]
     {
-        let (mut busy, mut heard, mut once) = (TopKeys::default(), 0_u64, 1 << 32);
+        let (mut top_keys, mut heard, mut once) = (TopKeys::default(), 0_u64, 1 << 32);
         let began = std::time::Instant::now();
         for ms in (1_000..26_000).step_by(250) {
             for key in 0..keys {
                 once += 1;
-                busy.observe(at(ms), "fra1", &id(if comes_once { once } else { key }), &said(ms, 9, 3, 3));
+                top_keys.observe(
+                    at(ms),
+                    "fra1",
+                    &id(if comes_once { once } else { key }),
+                    &said(ms, 9, 3, 3),
+                );
                 heard += 1;
             }
         }

@@ -57,9 +57,9 @@ pub(super) fn sharing(rule: &Rule) -> Vec<String> {
         let floors: Vec<_> = floors.iter().map(|f| format!("{} {} %", f.region, f.percent)).collect();
         told.push(format!("Parts of the quota belong to regions: {}.", floors.join(", ")));
     }
-    let does = match rule.when_unsynced {
+    let does = match rule.on_sync_loss {
         OnSyncLoss::Local => "allows this by itself",
-        OnSyncLoss::Share => "allows its even share of this",
+        OnSyncLoss::Share => "allows its fair share of this",
         OnSyncLoss::Deny => "answers 503",
     };
     told.push(format!("Out of touch with weir-sync, a POP {does}."));

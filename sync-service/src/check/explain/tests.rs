@@ -166,7 +166,7 @@ fn every_cost_has_its_words() {
 #[test]
 fn tiers_and_wider_prefixes_and_the_rules_they_make() {
     assert_told(
-        "{name: a, key: [client_address], rate: 10/s, wider: [{ipv4: 24, times: 8}], tiers: [\
+        "{name: a, key: [client_address], rate: 10/s, also_by_prefix: [{ipv4: 24, times: 8}], tiers: [\
          {name: gold, when: {headers: [{name: x, equals: y1}]}, times: 3}, {name: vip, when: {routes: [v]}, unlimited: true}, \
          {name: own, when: {routes: [w]}, rate: 5/m, burst: 7}]}",
         &[
@@ -204,14 +204,14 @@ fn tiers_and_wider_prefixes_and_the_rules_they_make() {
 #[test]
 fn whether_it_is_enforced_and_how_pops_share_it() {
     assert_told(
-        "{name: b, key: [host], rate: 10/s, local_burst: 2, floors: {eu: 30, us: 20}, when_unsynced: share, \
+        "{name: b, key: [host], rate: 10/s, local_burst: 2, min_share: {eu: 30, us: 20}, on_sync_loss: share, \
          enforced_percent: 20, penalty: {after: 20, within: 60s, deny_for: 2h}}",
         &[
             "Enforced for 20 % of the keys; for the others it is in shadow.",
             "A key that was limited 20 times within a minute is banned for 2 hours, in every region.",
             "A POP lets 2 through before the fleet has heard of a key.",
             "Parts of the quota belong to regions: eu 30 %, us 20 %.",
-            "Out of touch with weir-sync, a POP allows its even share of this.",
+            "Out of touch with weir-sync, a POP allows its fair share of this.",
         ],
     );
     let strict = told("{name: c, key: [host], rate: 5/m, strict: true}");

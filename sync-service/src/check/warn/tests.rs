@@ -83,7 +83,7 @@ fn a_rule_that_another_always_limits_first_is_warned_of() {
         "match: {path: {prefix: /a/b/}}, key: [client_address], rate: 1/s",
         "match: {methods: [GET]}, key: [client_address], rate: 1/s",
         "match: {hosts: [a.example]}, key: [client_address], rate: 1/s",
-        "key: [client_address], rate: 4/s, floors: {eu: 30}",
+        "key: [client_address], rate: 4/s, min_share: {eu: 30}",
     ] {
         assert_eq!(warnings(&[narrow, other]), [""; 0], "{other}");
     }
@@ -108,7 +108,7 @@ fn a_rule_that_another_always_limits_first_is_warned_of() {
             "{refill_policy} twice"
         );
     }
-    let deny = format!("{narrow}, when_unsynced: deny");
+    let deny = format!("{narrow}, on_sync_loss: deny");
     assert_eq!(warnings(&[&deny, "key: [client_address], rate: 4/s"]), [""; 0], "it fails closed");
 }
 

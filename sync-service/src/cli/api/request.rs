@@ -86,7 +86,7 @@ impl<'a> ApiRequest<'a> {
             ["rules", "canary", ..] => Some("weir-sync rules canary"),
             ["rules"] if has("pops") || has("region") => Some("weir-sync rules canary"),
             ["rules" | "enforcement", ..] => Some("weir-sync rules versions"),
-            _ => Some("weir-sync orders"),
+            _ => Some("weir-sync overrides"),
         }
     }
 
@@ -133,8 +133,8 @@ mod tests {
             (Method::POST, &["rules", "rollback"], "rules versions"),
             (Method::POST, &["rules", "canary", "promote"], "rules canary"),
             (Method::PUT, &["enforcement"], "rules versions"),
-            (Method::PUT, &["bans"], "orders"),
-            (Method::PUT, &["keys", "r", "192.0.2.1", "override"], "orders"),
+            (Method::PUT, &["bans"], "overrides"),
+            (Method::PUT, &["keys", "r", "192.0.2.1", "override"], "overrides"),
             (Method::DELETE, &["keys", "r", "192.0.2.1"], "keys"),
         ] {
             assert_eq!(by(method, path), Some(format!("weir-sync {command}").as_str()), "{path:?}");

@@ -85,14 +85,14 @@ pub(super) fn detail(problem: &Value) -> String {
 /// before it.
 const COMMANDS: [(&str, &str); 11] = [
     ("POST /v1/rules/canary/promote", "`weir-sync rules promote`"),
-    ("DELETE /v1/rules/canary", "`weir-sync rules takeback`"),
+    ("DELETE /v1/rules/canary", "`weir-sync rules withdraw`"),
     ("GET /v1/rules/versions", "`weir-sync rules versions`"),
     ("PUT /v1/rules?pops=A,B or ?region=R", "`weir-sync rules put FILE --pops A,B` or `--region R`"),
     ("PUT one to /v1/rules first", "put one first with `weir-sync rules put FILE`"),
     ("expected `If-None-Match: *`", "`weir-sync rules put FILE` makes the first"),
     ("GET /v1/rules", "`weir-sync rules get`"),
     ("GET /v1/fleet", "`weir-sync fleet`"),
-    ("GET /v1/orders", "`weir-sync orders`"),
+    ("GET /v1/overrides", "`weir-sync overrides`"),
     ("GET /v1/keys", "`weir-sync keys`"),
     (
         "/v1/keys/RULE/VALUE, each percent-encoded, as in /v1/keys/per-address/192.0.2.0%2F24",
@@ -155,7 +155,7 @@ mod tests {
             let told = in_commands(line);
             assert!(!is_text || !told.contains("/v1/"), "{told}");
         }
-        let problem = serde_json::json!({"detail": "there is no such order: GET /v1/orders lists all"});
-        assert_eq!(detail(&problem), "there is no such order: `weir-sync orders` lists all");
+        let problem = serde_json::json!({"detail": "there is no such override: GET /v1/overrides lists all"});
+        assert_eq!(detail(&problem), "there is no such override: `weir-sync overrides` lists all");
     }
 }

@@ -1,4 +1,4 @@
-//! `weir-sync rules put --pops` or `--region`, `canary`, `promote` and `takeback`: a rule set for some of the
+//! `weir-sync rules put --pops` or `--region`, `canary`, `promote` and `withdraw`: a rule set for some of the
 //! POPs.
 
 use clap::{Arg, ArgMatches};
@@ -21,7 +21,7 @@ pub(super) fn audience() -> [Arg; 2] {
     [
         option("pops", "A,B")
             .conflicts_with("region")
-            .help("Only for these POPs: a canary, which is then promoted or taken back"),
+            .help("Only for these POPs: a canary, which is then promoted or withdrawn"),
         option("region", "REGION")
             .help("Only for the POPs that report to the weir-syncs of this region: a canary, too"),
     ]
@@ -106,14 +106,14 @@ pub(super) async fn promote(api: &Api, matches: &ArgMatches) -> CommandResult {
 }
 
 /// Ends the canary.
-pub(super) async fn take_back(api: &Api, matches: &ArgMatches) -> CommandResult {
+pub(super) async fn withdraw(api: &Api, matches: &ArgMatches) -> CommandResult {
     let ask = ApiRequest::new(Method::DELETE, &PATH).comment(matches.get_one("comment"))?;
     let answer = api.ask(ask).await?.body;
     if matches.get_flag("json") {
         return Ok(CommandOutput::json(&answer));
     }
     let (id, whom) = (&answer["id"], whom(&answer));
-    Ok(CommandOutput::done(format!("Canary {id} is taken back: {whom} runs what all others do.\n")))
+    Ok(CommandOutput::done(format!("Canary {id} is withdrawn: {whom} runs what all others do.\n")))
 }
 
 fn page(canary: &Value, names: Names) -> String {

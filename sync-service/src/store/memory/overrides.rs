@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::store::overrides::{ORDERS_MAX, OverrideChange, OverrideResult, StoredOverride};
+use crate::store::overrides::{OVERRIDES_MAX, OverrideChange, OverrideResult, StoredOverride};
 
 /// Overrides by name.
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ impl MemoryOverrides {
                 self.pass(now_ms, step);
             }
             OverrideChange::Put { name, text, until } => {
-                if self.kept.len() >= ORDERS_MAX && !self.kept.contains_key(name) {
+                if self.kept.len() >= OVERRIDES_MAX && !self.kept.contains_key(name) {
                     return OverrideResult::Full;
                 }
                 let until_ms = until.by(now_ms);

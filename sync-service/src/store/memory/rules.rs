@@ -85,8 +85,8 @@ impl MemoryRules {
                 Ok(canary) => CanaryResult::Put(self.add(since_1970, canary.document, note)),
                 Err(outcome) => outcome,
             },
-            CanaryChange::TakeBack { id } => {
-                self.end(id).map_or_else(|outcome| outcome, |canary| CanaryResult::TakenBack(canary.id))
+            CanaryChange::Withdraw { id } => {
+                self.end(id).map_or_else(|outcome| outcome, |canary| CanaryResult::Withdrawn(canary.id))
             }
             CanaryChange::PutOver { expected, .. } if expected != current => CanaryResult::Conflict(current),
             CanaryChange::PutOver { document, note, .. } => {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::store::{BUSY_MEMBERS_MAX, BUSY_MS};
+use crate::store::{TOP_KEYS_MEMBERS_MAX, TOP_KEYS_MS};
 
 /// Text of each weir-sync, by its name, with the time at which it was stored.
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ impl StoredTopKeys {
             self.0.insert(member.into(), (now_us, text.into()));
         }
         self.expire(now_us);
-        while self.0.len() > BUSY_MEMBERS_MAX {
+        while self.0.len() > TOP_KEYS_MEMBERS_MAX {
             let oldest = self.0.iter().min_by_key(|(_, (at_us, _))| *at_us).map(|(member, _)| member.clone());
             let Some(oldest) = oldest else { break };
             self.0.remove(&oldest);
@@ -29,6 +29,6 @@ impl StoredTopKeys {
     }
 
     fn expire(&mut self, now_us: u64) {
-        self.0.retain(|_, (at_us, _)| now_us.saturating_sub(*at_us) < BUSY_MS * 1_000);
+        self.0.retain(|_, (at_us, _)| now_us.saturating_sub(*at_us) < TOP_KEYS_MS * 1_000);
     }
 }

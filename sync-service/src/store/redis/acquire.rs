@@ -42,7 +42,7 @@ pub fn script() -> String {
         ("STEP_KEPT_US", STEP_KEPT_US),
         ("STEP_KEPT_TIMES", STEP_KEPT_TIMES),
     ];
-    with_maxima(&maxima, include_str!("../draw.lua"))
+    with_maxima(&maxima, include_str!("../acquire.lua"))
 }
 
 /// Creates a call of the script for a draw.
@@ -104,7 +104,7 @@ pub(super) fn kept(draw: &AcquireRequest, drawn: &AcquireResult) -> Duration {
 pub(super) fn drawn(draw: &AcquireRequest, row: &AcquireRow) -> Result<AcquireResult, StoreError> {
     let (deficit_us, rest_ns, outstanding, given, now_us, left, charged, waits, leases) = row;
     if [charged.len(), waits.len(), leases.len()] != [draw.claims.len(); 3] {
-        return Err(StoreError::Nonsense("another number of leases"));
+        return Err(StoreError::Invalid("another number of leases"));
     }
     let lease = |((charged, wait_ms), lease_ms): ((&i64, &u64), &u32)| match u64::try_from(*charged) {
         Ok(charged) => Leased { wait_ms: *wait_ms, left: *left, ..Leased::of(charged, *lease_ms) },

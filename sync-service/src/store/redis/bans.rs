@@ -10,7 +10,7 @@ use crate::store::keys::RedisKeys;
 
 /// Names of the list and of the times of its latest changes, in one cluster slot.
 fn names(keys: &RedisKeys) -> [String; 2] {
-    ["{boxed}", "{boxed}:changed"].map(|name| keys.one(name))
+    ["{bans}", "{bans}:changed"].map(|name| keys.one(name))
 }
 
 /// Answer of the script: `now_us`, and keys with the ends of their bans.

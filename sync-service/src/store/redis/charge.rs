@@ -219,7 +219,7 @@ fn source_name(pop: &str) -> Cow<'_, str> {
 
 /// Accounts from the script's answer, for each budget and each POP.
 pub fn accounts(said: &[u8], says: ImpliedReply) -> Result<Vec<Vec<Account>>, StoreError> {
-    read_accounts(said, says).ok_or(StoreError::Nonsense("an account that cannot be read"))
+    read_accounts(said, says).ok_or(StoreError::Invalid("an account that cannot be read"))
 }
 
 fn read_accounts(said: &[u8], says: ImpliedReply) -> Option<Vec<Vec<Account>>> {
@@ -289,5 +289,5 @@ fn read_members(mut bytes: &[u8], own_us: u64, known: &Arc<str>) -> Option<Vec<R
 /// A deficit in nanoseconds, from whole microseconds and the rest.
 pub(super) fn deficit(whole_us: u64, rest_ns: u64) -> Result<u64, StoreError> {
     let deficit_ns = whole_us.checked_mul(1_000).and_then(|ns| ns.checked_add(rest_ns));
-    deficit_ns.ok_or(StoreError::Nonsense("a deficit beyond its maximum"))
+    deficit_ns.ok_or(StoreError::Invalid("a deficit beyond its maximum"))
 }

@@ -68,7 +68,7 @@ async fn trip(asked: Vec<Asked>, servers: Arc<Servers>, script: Arc<Lua>) {
         waiting.push((asked.charges.len(), asked.answer));
         charges.extend(asked.charges);
     }
-    let mut known: Vec<_> = iter::repeat_n(Err(StoreError::Nonsense("no answer")), charges.len()).collect();
+    let mut known: Vec<_> = iter::repeat_n(Err(StoreError::Invalid("no answer")), charges.len()).collect();
     let (calls, waiting_for): (Vec<_>, Vec<_>) = in_calls(join(charges))
         .into_iter()
         .map(|joined| {

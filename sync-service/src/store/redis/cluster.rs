@@ -72,7 +72,7 @@ impl Cluster {
         manner: Manner,
     ) -> Vec<Result<Value, StoreError>> {
         let mut answers: Vec<Result<Value, StoreError>> = Vec::new();
-        answers.resize_with(calls.len(), || Err(StoreError::Nonsense("no answer")));
+        answers.resize_with(calls.len(), || Err(StoreError::Invalid("no answer")));
         let calls = calls.into_iter().enumerate();
         let mut waiting: Vec<_> = calls.map(|(at, call)| Waiting { at, call, redirected: None }).collect();
         let until = Instant::now() + self.nodes.limit(manner.is_confirmed);

@@ -209,7 +209,7 @@ impl Work {
         let server = self.said.borrow().server.clone();
         match failed {
             None if self.episode.is_over(Instant::now()) => {
-                tracing::info!(server, "a replica of the store confirms draws again");
+                tracing::info!(server, "a replica of the store confirms acquired tokens again");
             }
             // A failure of the server itself is logged by its link.
             Some(reason) if self.link.connection().is_ok() && self.episode.is_news(reason) => {

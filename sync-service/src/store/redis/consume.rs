@@ -31,7 +31,7 @@ pub fn script() -> String {
         ("STEP_KEPT_US", STEP_KEPT_US),
         ("STEP_KEPT_TIMES", STEP_KEPT_TIMES),
     ];
-    with_maxima(&maxima, include_str!("../take.lua"))
+    with_maxima(&maxima, include_str!("../consume.lua"))
 }
 
 /// Sends requests to one server (see [`Trips`]).
@@ -152,7 +152,7 @@ fn said(row: &[i64], place: usize) -> Result<ConsumeRow, StoreError> {
             refills_us: number(refills_us)?,
         })
     };
-    read().ok_or(StoreError::Nonsense("another number of takes"))
+    read().ok_or(StoreError::Invalid("another number of takes"))
 }
 
 /// Converts the result of `acquire`.

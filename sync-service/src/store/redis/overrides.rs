@@ -9,12 +9,12 @@ use super::servers::Servers;
 use crate::store::StoreError;
 use crate::store::keys::RedisKeys;
 use crate::store::overrides::{
-    Current, ORDERS_MAX, OverrideChange, OverrideResult, StoredOverride, StoredOverrides, Until,
+    Current, OVERRIDES_MAX, OverrideChange, OverrideResult, StoredOverride, StoredOverrides, Until,
 };
 
 /// Names of the rule sets and the overrides, in one cluster slot.
 fn names(keys: &RedisKeys) -> [String; 2] {
-    [keys.one(RULES), keys.beside(RULES, "orders")]
+    [keys.one(RULES), keys.beside(RULES, "overrides")]
 }
 
 /// Answer of the script.
@@ -22,7 +22,7 @@ type Row = (u64, u64, u64, u64, u64, Vec<(String, String)>);
 
 /// The script, preceded by its limit.
 pub(super) fn script() -> String {
-    with_maxima(&[("ORDERS_MAX", ORDERS_MAX as u64)], include_str!("../orders.lua"))
+    with_maxima(&[("OVERRIDES_MAX", OVERRIDES_MAX as u64)], include_str!("../overrides.lua"))
 }
 
 /// Reads version and numbers at one moment.
@@ -33,10 +33,10 @@ pub(super) async fn current(
 ) -> Result<Current, StoreError> {
     let rules = keys.one(RULES);
     let mut call = RoutedCommand::new("HMGET", &rules);
-    call.arg(&rules).arg("current").arg("orders").arg("canary");
-    let (version, orders, canary): (Option<u64>, Option<u64>, Option<u64>) =
+    call.arg(&rules).arg("current").arg("overrides").arg("canary");
+    let (version, overrides, canary): (Option<u64>, Option<u64>, Option<u64>) =
         servers.send_one(call, script).await?;
-    Ok(Current { version, orders: orders.unwrap_or_default(), canary: canary.unwrap_or_default() })
+    Ok(Current { version, overrides: overrides.unwrap_or_default(), canary: canary.unwrap_or_default() })
 }
 
 pub(super) async fn change(
@@ -57,18 +57,18 @@ pub(super) async fn change(
             };
         }
     }
-    let (version, orders, canary, now_ms, outcome, rows): Row = servers.send_one(call, script).await?;
+    let (version, overrides, canary, now_ms, outcome, rows): Row = servers.send_one(call, script).await?;
     let outcome = match outcome {
         0 => OverrideResult::Done,
         1 => OverrideResult::Full,
         2 => OverrideResult::Missing,
-        _ => return Err(StoreError::Nonsense("another outcome of a change of orders")),
+        _ => return Err(StoreError::Invalid("another outcome of a change of overrides")),
     };
     // Overrides that cannot be parsed are from another program.
     let mut kept: Vec<StoredOverride> =
         rows.into_iter().filter_map(|(name, value)| kept(name, &value)).collect();
     kept.sort_by_key(|order| order.id);
-    let current = Current { version: Some(version).filter(|version| *version > 0), orders, canary };
+    let current = Current { version: Some(version).filter(|version| *version > 0), overrides, canary };
     Ok(StoredOverrides { current, now_ms, outcome, kept })
 }
 

@@ -32,7 +32,7 @@ pub(super) async fn put(
         (0, version) => Ok(Stored::Same(version)),
         (-1, version) => Ok(Stored::Conflict(version)),
         (-2, id) => Ok(Stored::Canary(id)),
-        _ => Err(StoreError::Nonsense("another outcome of a put")),
+        _ => Err(StoreError::Invalid("another outcome of a put")),
     }
 }
 
@@ -50,8 +50,8 @@ pub(super) async fn change_canary(
         CanaryChange::Promote { id, note } => {
             call.arg("promote").arg("").arg("").arg(note).arg(0).arg(or_empty(id));
         }
-        CanaryChange::TakeBack { id } => {
-            call.arg("take back").arg("").arg("").arg("").arg(0).arg(or_empty(id));
+        CanaryChange::Withdraw { id } => {
+            call.arg("withdraw").arg("").arg("").arg("").arg(0).arg(or_empty(id));
         }
         CanaryChange::PutOver { document, expected, note } => {
             call.arg("put over").arg(document).arg(expected).arg(note).arg(0).arg("");
@@ -60,11 +60,11 @@ pub(super) async fn change_canary(
     match servers.send_one(call, script).await? {
         (1, version) => Ok(CanaryResult::Put(version)),
         (2, id) => Ok(CanaryResult::Begun(id)),
-        (3, id) => Ok(CanaryResult::TakenBack(id)),
+        (3, id) => Ok(CanaryResult::Withdrawn(id)),
         (-1, version) => Ok(CanaryResult::Conflict(version)),
         (-2, id) => Ok(CanaryResult::Runs(id)),
         (-3, 0) => Ok(CanaryResult::Missing),
-        _ => Err(StoreError::Nonsense("another outcome of a change of the canary")),
+        _ => Err(StoreError::Invalid("another outcome of a change of the canary")),
     }
 }
 
@@ -79,7 +79,7 @@ pub(super) async fn canary(
     let row: (Option<u64>, Option<String>, Option<String>) = servers.send_one(call, script).await?;
     let (Some(id), Some(note), Some(document)) = row else { return Ok(None) };
     let (at_ms, text) = note.split_once(' ').unwrap_or_default();
-    let at_ms = at_ms.parse().map_err(|_| StoreError::Nonsense("a canary without a time"))?;
+    let at_ms = at_ms.parse().map_err(|_| StoreError::Invalid("a canary without a time"))?;
     Ok(Some(canary::StoredCanary { id, at_ms, text: text.to_owned(), document }))
 }
 

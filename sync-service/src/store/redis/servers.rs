@@ -75,7 +75,7 @@ impl Servers {
         call: RoutedCommand,
         script: &Arc<Lua>,
     ) -> Result<T, StoreError> {
-        self.send(vec![call], script).await.pop().unwrap_or(Err(StoreError::Nonsense("no answer")))
+        self.send(vec![call], script).await.pop().unwrap_or(Err(StoreError::Invalid("no answer")))
     }
 
     /// Succeeds if a server is in reach.
@@ -96,5 +96,5 @@ impl Servers {
 }
 
 fn read<T: FromRedisValue>(answer: Result<Value, StoreError>) -> Result<T, StoreError> {
-    T::from_redis_value(answer?).map_err(|_| StoreError::Nonsense("another type"))
+    T::from_redis_value(answer?).map_err(|_| StoreError::Invalid("another type"))
 }

@@ -6,17 +6,17 @@ use super::exchange::RoutedCommand;
 use super::script::{Lua, with_maxima};
 use super::servers::Servers;
 use crate::store::keys::RedisKeys;
-use crate::store::{BUSY_MEMBERS_MAX, BUSY_MS, StoreError};
+use crate::store::{StoreError, TOP_KEYS_MEMBERS_MAX, TOP_KEYS_MS};
 
 /// Names of the hash and the times, in one cluster slot.
 fn names(keys: &RedisKeys) -> [String; 2] {
-    ["{busy}", "{busy}:times"].map(|name| keys.one(name))
+    ["{top_keys}", "{top_keys}:times"].map(|name| keys.one(name))
 }
 
 /// The script, preceded by its limits.
 pub(super) fn script() -> String {
-    let maxima = [("SAID_MS", BUSY_MS), ("MEMBERS_MAX", BUSY_MEMBERS_MAX as u64)];
-    with_maxima(&maxima, include_str!("../busy.lua"))
+    let maxima = [("SAID_MS", TOP_KEYS_MS), ("MEMBERS_MAX", TOP_KEYS_MEMBERS_MAX as u64)];
+    with_maxima(&maxima, include_str!("../top_keys.lua"))
 }
 
 pub(super) async fn say(

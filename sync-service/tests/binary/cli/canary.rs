@@ -1,4 +1,4 @@
-//! A canary by commands: begun for one POP, shown, taken back, promoted.
+//! A canary by commands: begun for one POP, shown, withdrawn, promoted.
 
 use super::Asked;
 use super::fleet::report;
@@ -15,7 +15,7 @@ fn a_rule_set_is_tried_at_one_pop_and_put_for_all() {
     assert!(none.contains("put one for all POPs first"), "{none}");
     let version = asked.told(&["rules", "put", &login, "--json"]).json(0)["version"].as_u64().unwrap();
     assert!(asked.told(&["rules", "canary"]).page(0).starts_with("No canary runs"));
-    for command in ["promote", "takeback"] {
+    for command in ["promote", "withdraw"] {
         let wrong = asked.told(&["rules", command]).wrong(1);
         assert!(wrong.contains("no canary runs"), "{wrong}");
     }
@@ -46,8 +46,8 @@ fn a_rule_set_is_tried_at_one_pop_and_put_for_all() {
     until("it runs", || asked.told(&["rules", "canary"]).page(0).contains("It runs at 1 of 1 POPs."));
     let fleet = asked.told(&["fleet", "--strict"]).page(0);
     assert!(fleet.starts_with(&format!("Version r1 runs at 1 of 2 POPs. A canary runs: {id};")), "{fleet}");
-    let taken = asked.told(&["rules", "takeback", "--comment", "too fast"]).page(0);
-    assert_eq!(taken, format!("Canary {id} is taken back: fra1 runs what all others do.\n"));
+    let taken = asked.told(&["rules", "withdraw", "--comment", "too fast"]).page(0);
+    assert_eq!(taken, format!("Canary {id} is withdrawn: fra1 runs what all others do.\n"));
 
     let begun = asked.told(&["rules", "put", &faster, "--region", "default", "--json"]).json(0);
     assert_eq!(

@@ -24,8 +24,8 @@ fn a_request_is_explained_by_the_fleet() {
     let page = explain(&[]).page(0);
     assert!(
         page.starts_with("It meets the list deny: it gets 403.\n") && page.contains("192.0.2.0/24"),
-        "the order is in force: {page}"
+        "the override is in force: {page}"
     );
     let one = asked.told(&["keys", "login", "192.0.2.7", "--json"]).json(0);
-    assert_eq!(one["orders"][0]["address"], "192.0.2.0/24");
+    assert_eq!(one["overrides"][0]["address"], "192.0.2.0/24");
 }

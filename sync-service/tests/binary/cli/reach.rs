@@ -102,7 +102,7 @@ fn of_a_change_whose_answer_is_lost_it_is_said_that_it_may_have_been_made() {
         assert!(reset.contains("may have been made all the same: `weir-sync keys` shows it"), "{reset}");
         assert!(!reset.contains("try again"), "{reset}");
         let ban = answered(answer, &["ban", "192.0.2.1", "--for", "1h"]).wrong(3);
-        assert!(ban.contains("`weir-sync orders` shows it"), "{ban}");
+        assert!(ban.contains("`weir-sync overrides` shows it"), "{ban}");
         let looked = answered(answer, &["rules", "versions"]).wrong(3);
         assert!(!looked.contains("may have been made"), "{looked}");
     }

@@ -75,7 +75,7 @@ async fn the_slots_of_keys_in_use_are_moved() {
     let askers = clients_of(&cluster).await;
     let keys: Vec<String> =
         askers.iter().filter(|asker| asker.shard == FROM).map(|asker| asker.key.clone()).collect();
-    let ungranted = fleet.ungranted().await;
+    let partial = fleet.partial().await;
     let happening = async |began: Instant| {
         sleep_until(began + AT).await;
         for key in &keys {
@@ -88,8 +88,8 @@ async fn the_slots_of_keys_in_use_are_moved() {
     for key in &keys {
         assert_eq!(cluster.master_of(key, ASKED).await, Some(ASKED), "{key}");
     }
-    let (ungranted, is_moved) = (fleet.ungranted().await - ungranted, |asker: &Asker| asker.shard == FROM);
+    let (partial, is_moved) = (fleet.partial().await - partial, |asker: &Asker| asker.shard == FROM);
     outcome.assert_kept(&what, &is_moved, AT + moved);
     outcome.assert_strict(&what, &|_| false, AT + moved);
-    assert_eq!(ungranted, 0, "replies that were not settled");
+    assert_eq!(partial, 0, "replies that were not settled");
 }

@@ -215,10 +215,10 @@ impl Fleet {
     }
 
     /// Replies so far that were not settled, at all POPs.
-    async fn ungranted(&self) -> u64 {
+    async fn partial(&self) -> u64 {
         let mut sum = 0;
         for edge in &self.edges {
-            sum += edge.counter("weir.sync.ungranted").await;
+            sum += edge.counter("weir.sync.partial").await;
         }
         sum
     }

@@ -25,7 +25,7 @@ async fn a_local_burst_far_below_the_burst_costs_nobody_anything() {
     assert!((0.99 - kept..=1.02).contains(&ratio), "{ratio:.3} of the ideal, with {kept:.3} kept");
     let rate = account.rate_between(LASTS * 2 / 3, LASTS) / f64::from(QUICK);
     assert!((0.95..=1.05).contains(&rate), "{rate:.2} of the rate once the burst is used");
-    // But for what each POP admitted within its even share, while nobody watched the client.
+    // But for what each POP admitted within its fair share, while nobody watched the client.
     let (charged, admitted) = (tokens(fleet.charged().await), tokens(account.admitted()));
     assert!((0.98 * admitted..=admitted).contains(&charged), "{charged} charged of {admitted} admitted");
 }

@@ -31,7 +31,7 @@ async fn checks(gateway: &Gateway) -> f64 {
     let port = gateway.weir_sync.address().port();
     let page = Client::of_port(port).send(&Ask::get("/metrics")).await.text();
     let rows = page.lines().filter(|line| line.starts_with("weir_sync_gateway_checks_total{"));
-    let rows = rows.filter(|line| line.contains("door=\"grpc\""));
+    let rows = rows.filter(|line| line.contains("api=\"grpc\""));
     rows.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 

@@ -13,7 +13,7 @@ pub(super) fn refused_by_the_parser_alone() -> Vec<Value> {
         json!({"rules": [rule, rule]}),
         // Too many regular expressions, headers, rules in all.
         json!({"rules": many(3, |i| json!({"name": format!("r{i}"), "key": ["all"], "rate": "1/s", "match": {"headers": patterns}}))}),
-        json!({"rules": many(501, |i| json!({"name": format!("r{i}"), "key": ["client_address"], "rate": "1/s", "wider": [{"ipv4": 24, "times": 2}]}))}),
+        json!({"rules": many(501, |i| json!({"name": format!("r{i}"), "key": ["client_address"], "rate": "1/s", "also_by_prefix": [{"ipv4": 24, "times": 2}]}))}),
     ];
     bad.extend(
         [
@@ -25,7 +25,7 @@ pub(super) fn refused_by_the_parser_alone() -> Vec<Value> {
             json!({"burst": 5, "local_burst": 6}),
             json!({"rate": "1/d", "burst": 500}),
             // Sums, lengths of time, what an algorithm can hold.
-            json!({"floors": {"eu": 60, "us": 50}}),
+            json!({"min_share": {"eu": 60, "us": 50}}),
             json!({"penalty": {"after": 1, "within": "1m", "deny_for": "8d"}}),
             json!({"penalty": {"after": 1, "within": "401d", "deny_for": "1m"}}),
             json!({"algorithm": "fixed_window", "rate": "1/401d"}),
@@ -34,9 +34,9 @@ pub(super) fn refused_by_the_parser_alone() -> Vec<Value> {
             // Parts and prefixes that do not go together.
             json!({"key": ["client_address", {"client_address": {"ipv4": 24}}]}),
             json!({"key": [{"header": "A"}, {"header": "a"}]}),
-            json!({"key": ["host"], "wider": [{"ipv4": 24, "times": 2}]}),
-            json!({"wider": [{"ipv4": 32, "times": 2}]}),
-            json!({"wider": [{"ipv4": 24, "times": 1_000}], "burst": 1_001}),
+            json!({"key": ["host"], "also_by_prefix": [{"ipv4": 24, "times": 2}]}),
+            json!({"also_by_prefix": [{"ipv4": 32, "times": 2}]}),
+            json!({"also_by_prefix": [{"ipv4": 24, "times": 1_000}], "burst": 1_001}),
             json!({"tiers": [{"name": "t", "when": {}, "times": 2}, {"name": "t", "when": {}, "times": 3}]}),
             json!({"tiers": [{"name": x(64), "when": {}, "times": 2}]}),
             json!({"tiers": [{"name": "t", "when": {}, "rate": "1/s"}], "cost": 5}),

@@ -56,7 +56,7 @@ fn without_its_budget_the_rule_decides() {
     let mut site = site();
     let mut engine = taking(STRICT, &mut site);
     assert_eq!(taken(&mut engine, &mut site, T0, None::<ConsumeReply>), "503");
-    let mut engine = taking(r#""rate": "2/s", "strict": true, "when_unsynced": "local""#, &mut site);
+    let mut engine = taking(r#""rate": "2/s", "strict": true, "on_sync_loss": "local""#, &mut site);
     assert_eq!(taken(&mut engine, &mut site, T0, None::<ConsumeReply>), "continue");
 }
 
@@ -141,14 +141,14 @@ fn what_is_taken_lets_its_request_through_though_weir_sync_was_silent_for_too_lo
 
 #[test]
 fn what_was_taken_counts_where_the_rule_decides_without_its_budget() {
-    for when_unsynced in ["local", "share"] {
+    for on_sync_loss in ["local", "share"] {
         let mut site = site();
-        let fields = format!(r#""rate": "2/h", "strict": true, "when_unsynced": "{when_unsynced}""#);
+        let fields = format!(r#""rate": "2/h", "strict": true, "on_sync_loss": "{on_sync_loss}""#);
         let mut engine = taking(&fields, &mut site);
         for left in [1, 0] {
             assert_eq!(taken(&mut engine, &mut site, T0, got(left)), "continue");
         }
-        assert_eq!(taken(&mut engine, &mut site, T0, None::<ConsumeReply>), "429", "{when_unsynced}");
+        assert_eq!(taken(&mut engine, &mut site, T0, None::<ConsumeReply>), "429", "{on_sync_loss}");
     }
 }
 

@@ -47,7 +47,7 @@ fn a_request_that_is_refused_bars_no_cheaper_one() {
     assert_eq!(costs(&mut limiter, &mut slots, 7, T0).outcome(), DecisionKind::Allow);
     assert_eq!(costs(&mut limiter, &mut slots, 4, T0).outcome(), DecisionKind::Limit);
     assert_eq!(costs(&mut limiter, &mut slots, 5, T0).outcome(), DecisionKind::Limit);
-    assert_eq!(limiter.counters().take_event(CountedEvent::DenyCacheAnswered), 1);
+    assert_eq!(limiter.counters().take_event(CountedEvent::LocalCacheHits), 1);
     assert_eq!(costs(&mut limiter, &mut slots, 3, T0).outcome(), DecisionKind::Allow);
 }
 
@@ -56,7 +56,7 @@ fn reports_count_tokens() {
     let (mut limiter, mut slots) = (limiter(fixed(4, false), Some(1)), LocalSlots::new(1));
     let greeting = limiter.report(&mut slots, true, T0).unwrap();
     answer(&mut limiter, &mut slots, &greeting, 4, grant(1, 1, 0), T0);
-    // A cold key may use half of an even share; four of ten are more than that.
+    // A cold key may use half of a fair share; four of ten are more than that.
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
     let report = limiter.report(&mut slots, false, T0).unwrap();
     assert_eq!((report.keys[0].admitted, report.keys[0].asked), (4, 4));

@@ -198,7 +198,7 @@ fn what_is_charged_of_a_key_is_not_reported_again_when_it_comes_back() {
     assert_eq!(report_all(&mut limiter, &mut slots, 1, T0 + SECOND_NS), None);
     take(&mut limiter, &mut slots, 1, 3);
     let (_, unconfirmed) = report_all(&mut limiter, &mut slots, 1, T0 + 2 * SECOND_NS).unwrap();
-    assert!((3..=5).contains(&unconfirmed), "of 3 tokens, and an even share of two: {unconfirmed}");
+    assert!((3..=5).contains(&unconfirmed), "of 3 tokens, and a fair share of two: {unconfirmed}");
 }
 
 // I6
@@ -306,7 +306,7 @@ fn a_flood_from_up_to_a_million_addresses_refuses_no_newcomer() {
     }
 }
 
-/// The even share is half a token, so every key is watched at once, and its counts are never confirmed.
+/// The fair share is half a token, so every key is watched at once, and its counts are never confirmed.
 #[test]
 fn keys_that_have_to_be_reported_leave_newcomers_room() {
     let refused = refused_of_newcomers("5/m", 5, 9_000, 1_000_000, 180, Some(5));

@@ -114,7 +114,7 @@ fn an_operator_bans_any_rules_key_and_lifts_it() {
     for fields in [
         json!({}),
         json!({"algorithm": "sliding_log"}),
-        json!({"strict": true, "when_unsynced": "local"}),
+        json!({"strict": true, "on_sync_loss": "local"}),
         json!({"penalty": {"after": 3, "within": "1m", "deny_for": "10m"}}),
     ] {
         let rule_set = one(&fields);

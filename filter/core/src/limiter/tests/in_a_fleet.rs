@@ -127,7 +127,7 @@ fn grants_that_settle_nothing_are_held_and_confirm_nothing() {
     assert!(!allows(&mut limiter, &mut slots, "192.0.2.1", T0 + 1_000 * MS), "thinned to nothing");
     let again = limiter.report(&mut slots, false, T0 + 1_000 * MS).unwrap();
     assert_eq!((again.keys[0].admitted, again.keys[0].unconfirmed), (4, 4));
-    assert_eq!(limiter.counters().take_event(CountedEvent::Ungranted), 1);
+    assert_eq!(limiter.counters().take_event(CountedEvent::Partial), 1);
 }
 
 /// A part of weir-sync's store is out of reach.
@@ -148,7 +148,7 @@ fn of_a_report_those_keys_are_confirmed_that_are_charged_and_the_others_are_said
     let later = limiter.report(&mut slots, false, T0 + 500 * MS).unwrap();
     let said = later.keys.iter().find(|key| key.value == report.keys[0].value).unwrap();
     assert_eq!((said.admitted, said.unconfirmed), (5, 1));
-    assert_eq!(limiter.counters().take_event(CountedEvent::Ungranted), 1);
+    assert_eq!(limiter.counters().take_event(CountedEvent::Partial), 1);
 }
 
 /// The client whose key this is.
@@ -185,7 +185,7 @@ fn a_pop_says_how_many_pops_it_has_heard_of_and_takes_no_guess_for_it() {
 fn out_of_touch_the_rule_says_what_becomes_of_its_keys() {
     let lost = T0 + FALLBACK_NS;
     for (policy, before, after) in [("local", 100, 100), ("share", 100, 25), ("deny", 100, 0)] {
-        let fields = json!({"when_unsynced": policy});
+        let fields = json!({"on_sync_loss": policy});
         let (mut limiter, mut slots) = (in_a_fleet("1/m", 100, &fields, 4), LocalSlots::new(4));
         assert_eq!(limiter.connectivity().unwrap().step(T0 + STALE_NS), Connectivity::Stale);
         let stale = T0 + (FALLBACK_NS - 1);
@@ -204,7 +204,7 @@ fn out_of_touch_the_rule_says_what_becomes_of_its_keys() {
 
 #[test]
 fn a_rule_that_fails_closed_is_closed_until_weir_sync_is_heard_of() {
-    let rule = json!([{"name": "r", "key": ["client_address"], "rate": "9/s", "when_unsynced": "deny"}]);
+    let rule = json!([{"name": "r", "key": ["client_address"], "rate": "9/s", "on_sync_loss": "deny"}]);
     let (mut limiter, mut slots) = (limiter(rules(&rule), Some(1)), LocalSlots::new(4));
     let denied = ask(&mut limiter, &mut slots, "192.0.2.1", T0);
     assert_eq!(denied.outcome(), DecisionKind::Deny);
@@ -216,7 +216,7 @@ fn a_rule_that_fails_closed_is_closed_until_weir_sync_is_heard_of() {
 // I3
 #[test]
 fn an_even_share_is_never_less_than_a_token_nor_more_than_its_rate() {
-    let fields = json!({"when_unsynced": "share"});
+    let fields = json!({"on_sync_loss": "share"});
     let (mut limiter, mut slots) = (in_a_fleet("100/s", 100, &fields, 330), LocalSlots::new(4));
     let lost = T0 + FALLBACK_NS;
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, lost), 1);
@@ -224,11 +224,11 @@ fn an_even_share_is_never_less_than_a_token_nor_more_than_its_rate() {
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 9, lost + 3_300 * MS), 1);
 }
 
-/// At 330 POPs a token of an even share costs 330 tokens, more than an hour of refill.
+/// At 330 POPs a token of a fair share costs 330 tokens, more than an hour of refill.
 // I3
 #[test]
 fn what_an_even_share_costs_is_not_owed_once_in_touch_again() {
-    let fields = json!({"when_unsynced": "share"});
+    let fields = json!({"on_sync_loss": "share"});
     for is_granted in [false, true] {
         let (mut limiter, mut slots) = (in_a_fleet("5/m", 5, &fields, 330), LocalSlots::new(4));
         let lost = T0 + FALLBACK_NS;
@@ -285,13 +285,13 @@ fn a_worker_that_learns_of_a_key_says_since_when_nobody_has_heard_of_it() {
 }
 
 proptest! {
-    /// I3: however much of an even share's charge is forgiven, a plain bucket would have had every token admitted.
+    /// I3: however much of a fair share's charge is forgiven, a plain bucket would have had every token admitted.
     #[test]
     fn in_and_out_of_touch_no_more_is_admitted_than_one_bucket_has(
         steps in prop::collection::vec((prop_oneof![0u64..300, 5_000..9_000u64], 0u8..4), 1..200),
         pops in 1u32..20,
     ) {
-        let mut limiter = in_a_fleet("2/s", 5, &json!({"when_unsynced": "share"}), pops);
+        let mut limiter = in_a_fleet("2/s", 5, &json!({"on_sync_loss": "share"}), pops);
         let (mut slots, mut bucket, mut now) = (LocalSlots::new(4), Bucket::FULL, T0);
         let quota = limiter.rules().rules()[0].quota;
         for (step_ms, what) in steps {

@@ -114,7 +114,7 @@ fn an_address_that_no_rule_counts_by_is_never_asked_for() {
     assert_eq!(requests.map(|request| request.addresses_asked), [0, 0]);
     // If rules need it, it is asked for once.
     let by_address = json!([
-        {"name": "a", "key": ["client_address"], "rate": "9/m", "wider": [{"ipv4": 24, "times": 2}]},
+        {"name": "a", "key": ["client_address"], "rate": "9/m", "also_by_prefix": [{"ipv4": 24, "times": 2}]},
         {"name": "b", "key": ["client_address", {"header": "key"}], "rate": "9/m"},
     ]);
     let mut requests = [asks("10.0.0.1", "a")];
@@ -130,7 +130,7 @@ fn all_is_one_bucket_for_everybody() {
 }
 
 fn widened() -> Value {
-    json!([{"name": "r", "key": ["client_address"], "rate": "5/m", "wider": [
+    json!([{"name": "r", "key": ["client_address"], "rate": "5/m", "also_by_prefix": [
         {"ipv4": 24, "ipv6": 48, "times": 4}, {"ipv4": 16, "times": 8},
     ]}])
 }
@@ -172,7 +172,7 @@ fn what_is_wrong_with_wider_is_said_where_it_is() {
     let name = "n".repeat(62);
     let errors = |key: Value, wider: Value, name: &str| {
         let errors = ErrorCollector::default();
-        let rule = json!([{"name": name, "key": key, "rate": "1000/s", "wider": wider}]);
+        let rule = json!([{"name": name, "key": key, "rate": "1000/s", "also_by_prefix": wider}]);
         RuleSet::parse(&rule, "rules", &errors);
         let noted = errors.into_result::<()>(None).unwrap_err();
         noted.iter().map(ToString::to_string).collect::<Vec<_>>()
@@ -183,34 +183,34 @@ fn what_is_wrong_with_wider_is_said_where_it_is() {
     assert_eq!(
         wide(json!([{"ipv4": 32, "ipv6": 65, "times": 2}])),
         [
-            "rules[0].wider[0].ipv4: expected less than 32, which is the key's, found 32",
-            "rules[0].wider[0].ipv6: expected less than 64, which is the key's, found 65",
+            "rules[0].also_by_prefix[0].ipv4: expected less than 32, which is the key's, found 32",
+            "rules[0].also_by_prefix[0].ipv6: expected less than 64, which is the key's, found 65",
         ]
     );
     assert_eq!(
         wide(json!([{"times": 1001}, {"ipv4": 8}])),
         [
-            "rules[0].wider[0]: expected ipv4, ipv6 or both, as in {ipv4: 24, ipv6: 48, times: 8}",
-            "rules[0].wider[0].times: expected a whole number from 1 to 1000, found 1001",
-            "rules[0].wider[1].times: missing: expected how many times the rule's quota, as in 8",
+            "rules[0].also_by_prefix[0]: expected ipv4, ipv6 or both, as in {ipv4: 24, ipv6: 48, times: 8}",
+            "rules[0].also_by_prefix[0].times: expected a whole number from 1 to 1000, found 1001",
+            "rules[0].also_by_prefix[1].times: missing: expected how many times the rule's quota, as in 8",
         ]
     );
     assert_eq!(
         errors(json!(["host"]), json!([{"ipv4": 24, "times": 2}]), "r"),
-        ["rules[0].wider: expected a key with client_address: there is no prefix to widen"]
+        ["rules[0].also_by_prefix: expected a key with client_address: there is no prefix to widen"]
     );
     let long = errors(by_address.clone(), json!([{"ipv4": 24, "times": 2}]), &name);
     let expected = format!(
-        "rules[0].name: expected a name that leaves room for the rule \"{name}.w1\" which wider makes, of at \
+        "rules[0].name: expected a name that leaves room for the rule \"{name}.w1\" which also_by_prefix makes, of at \
          most 64 characters"
     );
     assert_eq!(long, [expected]);
     let errors = ErrorCollector::default();
-    let fast = json!([{"name": "r", "key": ["client_address"], "rate": "500001/s", "wider": [{"ipv4": 8, "times": 2}]}]);
+    let fast = json!([{"name": "r", "key": ["client_address"], "rate": "500001/s", "also_by_prefix": [{"ipv4": 8, "times": 2}]}]);
     RuleSet::parse(&fast, "rules", &errors);
     let noted = errors.into_result::<()>(None).unwrap_err();
     assert_eq!(
         noted[0].to_string(),
-        "rules[0].wider[0]: expected no more than 1000000 as rate per second and as burst, 2 times the rule's"
+        "rules[0].also_by_prefix[0]: expected no more than 1000000 as rate per second and as burst, 2 times the rule's"
     );
 }

@@ -21,7 +21,7 @@ fn reply(report: &Report, grants: Vec<Allowance>, pushed: Vec<PushedGrant>) -> V
 
 #[test]
 fn a_key_that_becomes_watched_reports_what_was_admitted_and_not_what_was_withheld() {
-    // It is watched because it went past its even share, or because it was refused within it.
+    // It is watched because it went past its fair share, or because it was refused within it.
     for (pops, asked, expected) in [(330, 2, 2), (100, 6, 6), (3, 40, 10)] {
         let (mut limiter, mut slots) = ten_of_a_thousand(pops);
         assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", asked, T0), expected);

@@ -131,7 +131,7 @@ fn keys_of_several_slots_are_changed_where_they_are_or_the_general_way() {
 fn a_watched_key_is_changed_where_it_is() {
     for (ratio, is_thinned) in [(1_000, false), (400, true)] {
         let (mut limiter, mut slots) = (limiter(one_rule("100/s", 100), Some(1)), Seen::new(4, true));
-        // Of 40 POPs: what is taken beyond an even share is reported.
+        // Of 40 POPs: what is taken beyond a fair share is reported.
         limiter.record_reply(40, false, T0);
         assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1:5", 10, T0), 10);
         let report = limiter.report(&mut slots, true, T0 + 250 * MS).unwrap();
@@ -346,7 +346,7 @@ fn plain_rule() -> impl Strategy<Value = Value> {
     (key, 1u32..200, 2u32..40, 1u32..3, unsynced, 1u32..40, prop::bool::ANY, 0u32..4).prop_map(
         |((key, missing), rate, burst, cost, unsynced, local, tells, jitter_s)| {
             json!({"key": key, "missing": missing, "rate": format!("{rate}/s"), "burst": burst, "cost": cost,
-                "when_unsynced": unsynced, "local_burst": local.clamp(cost, burst), "response": {"on_allowed": tells, "retry_after_jitter_s": jitter_s}})
+                "on_sync_loss": unsynced, "local_burst": local.clamp(cost, burst), "response": {"on_allowed": tells, "retry_after_jitter_s": jitter_s}})
         },
     )
 }

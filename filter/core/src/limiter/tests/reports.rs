@@ -11,7 +11,7 @@ fn a_key_within_its_even_share_stays_off_the_wire() {
     answer(&mut limiter, &mut slots, &greeting, 4, grant(1, 1, 0), T0);
     assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 5, T0), 5);
     assert_eq!(limiter.report(&mut slots, false, T0 + 250 * MS), None);
-    // A cold key may use half of an even share: five of 40 at one POP of four.
+    // A cold key may use half of a fair share: five of 40 at one POP of four.
     assert!(allows(&mut limiter, &mut slots, "192.0.2.1", T0));
     let report = limiter.report(&mut slots, false, T0 + 500 * MS).unwrap();
     assert_eq!((report.keys[0].admitted, report.keys[0].unconfirmed), (6, 6));
@@ -64,7 +64,7 @@ fn counts_are_said_again_until_they_are_confirmed() {
         ..Reply::default()
     };
     limiter.apply(2, &reply.encode(), &mut slots, T0).unwrap();
-    assert_eq!(limiter.counters().take_event(CountedEvent::Ungranted), 1);
+    assert_eq!(limiter.counters().take_event(CountedEvent::Partial), 1);
     let third = limiter.report(&mut slots, false, T0).unwrap();
     assert_eq!(third.keys, first.keys);
     answer(&mut limiter, &mut slots, &third, 1, grant(1, 1, 4_000), T0);

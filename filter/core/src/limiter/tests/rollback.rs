@@ -72,7 +72,7 @@ fn what_a_later_slot_refuses_is_not_reported() {
     let rule_set = with_host_rate("1/h");
     let (mut mine, mut slots) = (limiter(rule_set.clone(), Some(1)), LocalSlots::new(1_024));
     refused_by_the_net(&mut mine, limiter(rule_set, None), &mut slots);
-    // The net has three tokens again; with nine POPs the third takes the host past its even share.
+    // The net has three tokens again; with nine POPs the third takes the host past its fair share.
     let later = T0 + 180 * SECOND_NS;
     assert_eq!(admitted(&mut mine, &mut slots, "192.0.2.1", 2, later), 2);
     mine.record_reply(9, false, later);

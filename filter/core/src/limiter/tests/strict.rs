@@ -4,9 +4,9 @@ use super::*;
 use crate::RuleIndex;
 use weir_protocol::messages::Leased;
 
-fn strict(when_unsynced: &str) -> (Limiter, LocalSlots) {
+fn strict(on_sync_loss: &str) -> (Limiter, LocalSlots) {
     let rule = json!([{"name": "login", "key": ["client_address"], "rate": "5/m", "strict": true,
-                       "when_unsynced": when_unsynced}]);
+                       "on_sync_loss": on_sync_loss}]);
     (limiter(rules(&rule), Some(1)), LocalSlots::new(4))
 }
 
@@ -61,9 +61,9 @@ fn a_first_touch_waits_for_one_token_and_spends_it() {
 const HOUR_MS: u64 = 3_599_500;
 
 /// So many an hour for each address.
-fn hourly(rate: &str, burst: u32, when_unsynced: &str) -> (Limiter, LocalSlots) {
+fn hourly(rate: &str, burst: u32, on_sync_loss: &str) -> (Limiter, LocalSlots) {
     let rule = json!([{"name": "reset", "key": ["client_address"], "rate": rate, "burst": burst, "strict": true,
-                       "when_unsynced": when_unsynced}]);
+                       "on_sync_loss": on_sync_loss}]);
     (limiter(rules(&rule), Some(1)), LocalSlots::new(1))
 }
 
@@ -311,7 +311,7 @@ fn a_draw_in_vain_is_decided_by_the_rule() {
         assert_eq!(again(&mut limiter, false, &mut slots, T0), expected, "{policy}");
         // weir-sync was silent from the start, so no other request waits for it.
         assert_eq!(ask(&mut limiter, &mut slots, "192.0.2.1", T0).outcome(), expected, "{policy}");
-        // weir-sync answers, and the rule is strict again. What was let through meanwhile, its when_unsynced allowed.
+        // weir-sync answers, and the rule is strict again. What was let through meanwhile, its on_sync_loss allowed.
         limiter.record_reply(1, false, T0);
         let (report, _) = wait(&mut limiter, &mut slots, T0);
         assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (0, 1), "{policy}");
@@ -338,21 +338,21 @@ fn a_weir_sync_without_its_store_has_not_answered() {
     assert_eq!(again(&mut limiter, false, &mut slots, T0), DecisionKind::Deny);
 }
 
-/// A request counts by two rules, and the budget of one of them is out of reach: its own `when_unsynced` decides about
+/// A request counts by two rules, and the budget of one of them is out of reach: its own `on_sync_loss` decides about
 /// it, and nothing else.
 #[test]
 fn a_key_that_its_store_did_not_answer_for_is_decided_by_its_own_rule() {
-    let rule = |name, when_unsynced| {
+    let rule = |name, on_sync_loss| {
         json!({"name": name, "key": ["client_address"], "rate": "5/m", "strict": true,
-               "when_unsynced": when_unsynced})
+               "on_sync_loss": on_sync_loss})
     };
     let paid = Leased::of(1, 2_000);
-    for (when_unsynced, lease, expected) in [
+    for (on_sync_loss, lease, expected) in [
         ("local", paid, DecisionKind::Allow),
         ("deny", paid, DecisionKind::Deny),
         ("local", Leased::of(0, 2_000), DecisionKind::Limit),
     ] {
-        let rules = rules(&json!([rule("living", "local"), rule("dead", when_unsynced)]));
+        let rules = rules(&json!([rule("living", "local"), rule("dead", on_sync_loss)]));
         let (mut limiter, mut slots) = (limiter(rules, Some(1)), LocalSlots::new(4));
         let (report, draw) = wait(&mut limiter, &mut slots, T0);
         let dead =
@@ -362,7 +362,7 @@ fn a_key_that_its_store_did_not_answer_for_is_decided_by_its_own_rule() {
         grants[dead] = Allowance::Leased(Leased::NONE);
         let reply = Reply { sequence: report.sequence, pops: 1, settled, grants, ..Reply::default() };
         assert!(limiter.drawn(draw, &reply.encode(), &mut slots, T0).unwrap());
-        assert_eq!(again(&mut limiter, true, &mut slots, T0), expected, "{when_unsynced}, {lease:?}");
+        assert_eq!(again(&mut limiter, true, &mut slots, T0), expected, "{on_sync_loss}, {lease:?}");
         assert!(limiter.in_vain.is_empty(), "the next request asks again");
     }
 }

@@ -49,7 +49,7 @@ fn the_first_tier_whose_condition_holds_replaces_the_quota() {
 // I3
 #[test]
 fn a_tier_has_a_bucket_of_its_own_and_the_wider_prefixes_of_its_rule() {
-    let wider = json!({"wider": [{"ipv4": 24, "times": 1}]});
+    let wider = json!({"also_by_prefix": [{"ipv4": 24, "times": 1}]});
     let set = rules(&json!([rule(&wider), {"name": "all", "key": ["client_address"], "rate": "50/h"}]));
     let names: Vec<_> = set.rules().iter().map(|rule| rule.name.as_str()).collect();
     let expected = [

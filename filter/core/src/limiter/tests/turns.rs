@@ -208,10 +208,10 @@ fn alone(limiter: &mut Limiter, slots: &mut LocalSlots, n: u32, now: Time) -> Ve
 
 #[test]
 fn out_of_touch_the_rule_says_whose_turns_count() {
-    let (mut limiter, mut slots) = with(&json!({"when_unsynced": "local"}));
+    let (mut limiter, mut slots) = with(&json!({"on_sync_loss": "local"}));
     assert_eq!(alone(&mut limiter, &mut slots, 4, T0), [Some(0), Some(100), Some(200), Some(300)]);
     assert_eq!(alone(&mut limiter, &mut slots, 1, T0), [None]);
-    let (mut limiter, mut slots) = with(&json!({"when_unsynced": "share"}));
+    let (mut limiter, mut slots) = with(&json!({"on_sync_loss": "share"}));
     limiter.record_reply(2, false, T0);
     assert_eq!(alone(&mut limiter, &mut slots, 3, T0), [Some(0), Some(200), None]);
     let (mut limiter, mut slots) = with(&json!({}));
@@ -224,7 +224,7 @@ fn out_of_touch_the_rule_says_whose_turns_count() {
 /// I3: what another rule refused after all is no place for two.
 #[test]
 fn a_turn_that_was_taken_alone_and_is_given_back_is_nobody_elses() {
-    let (mut limiter, mut slots) = with(&json!({"when_unsynced": "local"}));
+    let (mut limiter, mut slots) = with(&json!({"on_sync_loss": "local"}));
     assert_eq!(alone(&mut limiter, &mut slots, 2, T0), [Some(0), Some(100)]);
     limiter.take_back(&mut slots, T0);
     assert_eq!(alone(&mut limiter, &mut slots, 2, T0), [Some(100), Some(200)], "the last turn came back");

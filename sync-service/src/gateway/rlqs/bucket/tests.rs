@@ -126,7 +126,7 @@ struct World {
     bucket: QuotaBucket,
     rule: Rule,
     clients: Vec<Client>,
-    /// Requests a second at another door, and what of them was let through.
+    /// Requests a second at another API, and what of them was let through.
     elsewhere: f64,
     waiting: f64,
     let_through: u64,

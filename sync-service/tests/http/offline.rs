@@ -52,7 +52,7 @@ async fn a_region_goes_on_with_its_share_and_is_charged_when_the_store_is_back()
     // The second outage begins with what the store said last, not with where the first outage ended.
     store.set_gone(true);
     assert_eq!(level(&fra, &one_key("fra1", 5, 12, 2, 12)).await, (15_500, 25, false));
-    assert!(metric(&fra, r#"weir_sync_reports_alone_total{region="fra"}"#).await >= 5.0);
+    assert!(metric(&fra, r#"weir_sync_reports_offline_total{region="fra"}"#).await >= 5.0);
 }
 
 /// The burst granted to `said`, and the reply's POPs.

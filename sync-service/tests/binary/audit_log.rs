@@ -1,4 +1,4 @@
-//! The trail's file: opened again at SIGHUP, written to the end, refused where it cannot be.
+//! The audit log's file: opened again at SIGHUP, written to the end, refused where it cannot be.
 
 use std::fs;
 use std::path::Path;
@@ -39,9 +39,9 @@ fn notes(path: &Path) -> Vec<String> {
 #[test]
 fn a_file_that_was_moved_away_is_made_anew_at_a_hangup() {
     let folder = tempfile::tempdir().unwrap();
-    let [file, moved] = ["trail.jsonl", "trail.jsonl.1"].map(|name| folder.path().join(name));
+    let [file, moved] = ["audit.jsonl", "audit.jsonl.1"].map(|name| folder.path().join(name));
     let path = file.to_str().unwrap();
-    let running = Running::start(&["--admin-token", ADMIN, "--trail-file", path]);
+    let running = Running::start(&["--admin-token", ADMIN, "--audit-log-file", path]);
     put(&running);
     until("the first change is written", || notes(&file) == ["put"]);
     fs::rename(&file, &moved).unwrap();
@@ -58,7 +58,7 @@ fn a_file_that_was_moved_away_is_made_anew_at_a_hangup() {
 
 #[test]
 fn the_standard_output_has_it_after_where_it_listens() {
-    let running = Running::start(&["--admin-token", ADMIN, "--trail-file", "stdout"]);
+    let running = Running::start(&["--admin-token", ADMIN, "--audit-log-file", "stdout"]);
     put(&running);
     let said = running.next_line();
     let event: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
@@ -68,10 +68,10 @@ fn the_standard_output_has_it_after_where_it_listens() {
 #[test]
 fn a_file_that_cannot_be_written_is_told_at_the_start() {
     let output =
-        run(&["--listen", "127.0.0.1:0", "--log-level", "error", "--trail-file", "/nowhere/trail.jsonl"]);
+        run(&["--listen", "127.0.0.1:0", "--log-level", "error", "--audit-log-file", "/nowhere/audit.jsonl"]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("trail_file: cannot open /nowhere/trail.jsonl"), "{said}");
+    assert!(said.contains("audit_log_file: cannot open /nowhere/audit.jsonl"), "{said}");
 }
 
 /// A report of `pop`, of which a key was asked for so many tokens since it began, and given none.
@@ -86,9 +86,9 @@ fn asked(pop: &str, sequence: u64, asked: u64, asked_recently: u64) -> Vec<u8> {
 #[test]
 fn a_pop_that_stands_out_is_told_of_as_an_anomaly_which_ends() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("trail.jsonl");
+    let file = folder.path().join("audit.jsonl");
     let compressed = ["--anomaly-minute-ms", "100", "--anomaly-learn-minutes", "3"];
-    let running = Running::start(&[&["--trail-file", file.to_str().unwrap()][..], &compressed].concat());
+    let running = Running::start(&[&["--audit-log-file", file.to_str().unwrap()][..], &compressed].concat());
     let of_pop = |state: &str| {
         let text = fs::read_to_string(&file).unwrap_or_default();
         let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());

@@ -1,4 +1,4 @@
-//! The trail: what is changed is written, and a sink that does not answer holds up nothing.
+//! The audit log: what is changed is written, and a sink that does not answer holds up nothing.
 
 use std::fs;
 use std::path::Path;
@@ -21,19 +21,19 @@ const REPORTER: &str = "authorization: Bearer a-report-token-of-the-tests\r\n";
 /// Far above what anything takes here.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A file for a trail, and the settings of a weir-sync that writes it.
+/// A file for an audit log, and the settings of a weir-sync that writes it.
 fn with_file() -> (TempDir, Config) {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("trail.jsonl");
-    let trail_file = Some(AuditFile::File(path.to_str().unwrap().to_owned()));
-    (folder, Config { trail_file, ..guarded() })
+    let path = folder.path().join("audit.jsonl");
+    let audit_log_file = Some(AuditFile::File(path.to_str().unwrap().to_owned()));
+    (folder, Config { audit_log_file, ..guarded() })
 }
 
 /// The events in a file, once there are so many.
 async fn events(folder: &Path, count: usize) -> Vec<Value> {
     let deadline = Instant::now() + DEADLINE;
     loop {
-        let text = fs::read_to_string(folder.join("trail.jsonl")).unwrap_or_default();
+        let text = fs::read_to_string(folder.join("audit.jsonl")).unwrap_or_default();
         let lines: Vec<_> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         if lines.len() >= count && text.ends_with('\n') {
             return lines;
@@ -128,7 +128,7 @@ async fn every_change_of_the_rule_set_is_written_with_who_and_what() {
         ]
     );
     assert_eq!(
-        metric(&server, r#"weir_sync_trail_events_total{region="fra",event="change"}"#).await.to_string(),
+        metric(&server, r#"weir_sync_audit_log_events_total{region="fra",event="change"}"#).await.to_string(),
         "4"
     );
     server.stop().await.unwrap().unwrap();
@@ -162,7 +162,7 @@ async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn an_order_is_written_when_it_is_put_and_when_it_is_lifted() {
+async fn an_override_is_written_when_it_is_put_and_when_it_is_lifted() {
     let (folder, config) = with_file();
     let server = Server::start(config).await;
     put(&server, "if-none-match: *\r\n", &rules("5/s")).await;
@@ -189,8 +189,8 @@ async fn an_order_is_written_when_it_is_put_and_when_it_is_lifted() {
     let expected = [
         (json!(["ban", null, "admin", "scans", from]), network.clone()),
         (json!(["lift", "ban", "admin", "a customer's", from]), network),
-        (json!(["override", null, "admin", "their launch", from]), rate.clone()),
-        (json!(["lift", "override", "admin", "it is over", from]), rate),
+        (json!(["rate", null, "admin", "their launch", from]), rate.clone()),
+        (json!(["lift", "rate", "admin", "it is over", from]), rate),
     ];
     assert_eq!(events[1..].iter().map(told).collect::<Vec<_>>(), expected);
 }
@@ -225,7 +225,7 @@ async fn a_change_whose_answer_was_lost_is_written_as_unknown() {
         json!(["rules", "unknown", "a comment", "admin"]),
         json!(["ban", null, "a comment", "admin"]),
         json!(["lift", null, "a comment", "admin"]),
-        json!(["forget", "unknown", "a comment", "admin"]),
+        json!(["reset", "unknown", "a comment", "admin"]),
         json!(["rules", null, null, "admin"]),
     ];
     assert_eq!(events.iter().map(told).collect::<Vec<_>>(), expected);
@@ -242,12 +242,12 @@ async fn a_key_that_was_reset_and_the_end_of_its_ban_are_written_though_the_stor
     put(&server, "if-none-match: *\r\n", &rules("5/s")).await;
     let ban = json!({"rule": "per-address", "key": "192.0.2.7", "for": "1h"});
     assert_eq!(admin(&server, "PUT", "/v1/bans", "", &ban).await.status, 200);
-    store.lose_orders(true);
+    store.lose_overrides(true);
     let reset = admin(&server, "DELETE", "/v1/keys/per-address/192.0.2.7", "", &Value::Null).await;
     assert_eq!(reset.status, 200, "{}", reset.text());
     let told = |event: &Value| json!([event["what"], event["outcome"]]);
     let events = events(folder.path(), 4).await;
-    let expected = [json!(["forget", null]), json!(["lift", null])];
+    let expected = [json!(["reset", null]), json!(["lift", null])];
     assert_eq!(events[2..].iter().map(told).collect::<Vec<_>>(), expected);
 }
 
@@ -285,12 +285,12 @@ async fn a_canary_is_written_when_it_begins_and_when_it_ends() {
     let at_first = json!(["canary", "begin", "admin", "at one first"]);
     let expected = [
         at_first.clone(),
-        json!(["canary", "take back", "admin", "why"]),
+        json!(["canary", "withdraw", "admin", "why"]),
         at_first.clone(),
         json!(["rules", format!("promote canary {second}"), "admin", "why"]),
         at_first,
         json!(["rules", "kill switch: enforce false", "admin", "why"]),
-        json!(["canary", "take back", "admin", "why"]),
+        json!(["canary", "withdraw", "admin", "why"]),
     ];
     assert_eq!(events[1..].iter().map(told).collect::<Vec<_>>(), expected);
     for (place, id) in [(1, first), (2, first), (3, second), (5, third), (7, third)] {
@@ -300,7 +300,7 @@ async fn a_canary_is_written_when_it_begins_and_when_it_ends() {
     assert_eq!([&events[1]["changes"]["changed"], &events[4]["changes"]["changed"]], [&rate, &rate]);
     assert_eq!(
         (&events[7]["note"], &events[6]["changes"]["fields"]),
-        (&json!("take back"), &json!(["enforce"]))
+        (&json!("withdraw"), &json!(["enforce"]))
     );
 }
 
@@ -320,17 +320,19 @@ async fn usual_reply(server: &Server) -> Duration {
 async fn a_sink_that_blocks_holds_up_no_reply_and_loses_the_oldest_which_is_counted() {
     let (folder, config) = with_file();
     // Opening a FIFO to write waits for a reader.
-    let fifo = folder.path().join("trail.jsonl");
+    let fifo = folder.path().join("audit.jsonl");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     let quick = usual_reply(&Server::start(guarded()).await).await;
-    let server = Server::start(Config { trail_queue_max: 3, drain_timeout: Duration::ZERO, ..config }).await;
-    let lost = async || metric(&server, r#"weir_sync_trail_lost_total{region="default",sink="file"}"#).await;
+    let server =
+        Server::start(Config { audit_log_queue_max: 3, drain_timeout: Duration::ZERO, ..config }).await;
+    let lost =
+        async || metric(&server, r#"weir_sync_audit_log_lost_total{region="default",sink="file"}"#).await;
     put(&server, "if-none-match: *\r\n", &rules("1/s")).await;
     for n in 2..300 {
         put(&server, "if-match: *\r\n", &rules(&format!("{n}/s"))).await;
     }
     let slow = usual_reply(&server).await;
-    assert!(slow < 3 * quick + Duration::from_millis(5), "{slow:?}, and {quick:?} without a trail");
+    assert!(slow < 3 * quick + Duration::from_millis(5), "{slow:?}, and {quick:?} without an audit log");
     assert!(lost().await > 10.0, "{}", lost().await);
     // A reader comes: it is told how many were lost, and gets the newest.
     let path = fifo.clone();
@@ -359,8 +361,8 @@ async fn a_sink_that_blocks_holds_up_no_reply_and_loses_the_oldest_which_is_coun
 #[tokio::test]
 async fn a_key_that_is_limited_is_told_once_an_interval_and_one_that_is_not_is_left_alone() {
     let (folder, config) = with_file();
-    let (trail_interval, trail_keys_max) = (Duration::from_millis(300), 1);
-    let server = Server::start(Config { trail_interval, trail_keys_max, ..config }).await;
+    let (audit_log_interval, audit_log_keys_max) = (Duration::from_millis(300), 1);
+    let server = Server::start(Config { audit_log_interval, audit_log_keys_max, ..config }).await;
     let send = async |of: weir_protocol::messages::Report| {
         assert_eq!(report(server.address, REPORTER, &of).await.status, 200);
     };
@@ -391,21 +393,21 @@ async fn a_key_that_is_limited_is_told_once_an_interval_and_one_that_is_not_is_l
                 "event": "decisions", "rule": "per-address", "key": "192.0.2.7", "address": "192.0.2.7", "pop": "fra1",
                 "admitted": 5, "limited": 120,
             }),
-            json!({"event": "left_out", "keys": 1, "limited": 60}),
+            json!({"event": "omitted", "keys": 1, "limited": 60}),
         ]
     );
-    assert!((metric(&server, "weir_sync_trail_left_out_total").await - 60.0).abs() < 0.5);
+    assert!((metric(&server, "weir_sync_audit_log_omitted_total").await - 60.0).abs() < 0.5);
     send(with_key(5, 6, 225, &address)).await;
     server.stop().await.unwrap().unwrap();
-    let last = crate::trail::events(folder.path(), 3).await.pop().unwrap();
+    let last = crate::audit_log::events(folder.path(), 3).await.pop().unwrap();
     assert_eq!((&last["admitted"], &last["limited"]), (&json!(1), &json!(99)), "told before the end: {last}");
 }
 
 #[tokio::test]
 async fn keys_of_rules_that_the_fleet_does_not_have_are_not_told() {
     let (folder, config) = with_file();
-    let trail_interval = Duration::from_millis(100);
-    let server = Server::start(Config { trail_interval, ..config }).await;
+    let audit_log_interval = Duration::from_millis(100);
+    let server = Server::start(Config { audit_log_interval, ..config }).await;
     let mut of = one_key("fra1", 1, 5, 5, 125);
     of.keys[0].asked_recently = 125;
     // As the rule set says, and as a POP that lies.

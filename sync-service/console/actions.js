@@ -14,7 +14,7 @@ async function change(path, options) {
   document.dispatchEvent(new Event('changed'));
 }
 
-const order = (path, body) => change(path, { method: 'PUT', body });
+const put = (path, body) => change(path, { method: 'PUT', body });
 
 export function reset(rule, key) {
   question({
@@ -28,7 +28,7 @@ export function banKey(rule, key) {
   question({
     title: `Ban ${key}?`, verb: 'Ban it', fields: [forHow],
     text: `The rule ${rule} refuses it, at every POP, until then. What the rule does not count goes on.`,
-    act: ({ for: time, comment }) => order('v1/bans', { rule, key, for: time, reason: comment }),
+    act: ({ for: time, comment }) => put('v1/bans', { rule, key, for: time, reason: comment }),
   });
 }
 
@@ -36,7 +36,7 @@ export function banAddress(address) {
   question({
     title: `Ban the address ${address}?`, verb: 'Ban it', fields: [forHow],
     text: 'All its requests get 403, whatever they ask for, at every POP, until then.',
-    act: ({ for: time, comment }) => order('v1/bans', { address, for: time, reason: comment }),
+    act: ({ for: time, comment }) => put('v1/bans', { address, for: time, reason: comment }),
   });
 }
 
@@ -44,7 +44,7 @@ export function allowAddress(address) {
   question({
     title: `Allow the address ${address}?`, verb: 'Allow it', isCalm: true, fields: [forHow],
     text: 'No rule counts its requests, at every POP, until then.',
-    act: ({ for: time, comment }) => order('v1/allows', { address, for: time, reason: comment }),
+    act: ({ for: time, comment }) => put('v1/allows', { address, for: time, reason: comment }),
   });
 }
 
@@ -56,7 +56,7 @@ export function override(rule, key, present) {
       { name: 'rate', label: 'Rate', value: present, placeholder: '100/s' },
       { name: 'burst', label: 'Burst (empty: as the rate says)', isRequired: false, placeholder: '200' }, forHow,
     ],
-    act: ({ rate: to, burst, for: time, comment }) => order(`${keyPath(rule, key)}/override`, {
+    act: ({ rate: to, burst, for: time, comment }) => put(`${keyPath(rule, key)}/override`, {
       rate: to, ...(burst ? { burst: Number(burst) } : {}), for: time, reason: comment,
     }),
   });
@@ -66,7 +66,7 @@ export function override(rule, key, present) {
 export const subject = (one) => one.address || `${one.key} of ${one.rule}`;
 
 export function lift(one) {
-  const path = one.kind === 'override' ? `${keyPath(one.rule, one.key)}/override` : `v1/${KINDS[one.kind]}/${one.id}`;
+  const path = one.kind === 'rate' ? `${keyPath(one.rule, one.key)}/override` : `v1/${KINDS[one.kind]}/${one.id}`;
   question({
     title: `Lift the ${one.kind} of ${subject(one)}?`, verb: 'Lift it', isCalm: true, text: 'It ends now, at every POP.',
     act: ({ comment }) => change(path, { method: 'DELETE', headers: commented(comment) }),
@@ -76,11 +76,11 @@ export function lift(one) {
 /** Bans or allows an address or a network, by the user's choice. */
 export function banOrAllow() {
   question({
-    title: 'Ban or allow', verb: 'Order it', isCalm: true, text: 'In force at every POP within a second.',
+    title: 'Ban or allow', verb: 'Set it', isCalm: true, text: 'In force at every POP within a second.',
     fields: [
       { name: 'kind', label: 'What?', options: [['bans', 'Ban: all its requests get 403'], ['allows', 'Allow: no rule counts its requests']] },
       { name: 'address', label: 'Which address or network?', placeholder: '203.0.113.0/24' }, forHow,
     ],
-    act: ({ kind, address, for: time, comment }) => order(`v1/${kind}`, { address, for: time, reason: comment }),
+    act: ({ kind, address, for: time, comment }) => put(`v1/${kind}`, { address, for: time, reason: comment }),
   });
 }

@@ -1,6 +1,6 @@
 -- Drops the overrides that have ended, changes one, and returns all.
 --
--- KEYS[1]   the rule sets, a hash: current (a version), orders (the number of the overrides), and while a canary
+-- KEYS[1]   the rule sets, a hash: current (a version), overrides (the number of the overrides), and while a canary
 --           runs, canary (its number)
 -- KEYS[2]   the overrides, a hash in the same slot: name to `<id> <put at> <ends at> <text>`, both times in
 --           milliseconds since 1970
@@ -20,7 +20,7 @@ local rules, key = KEYS[1], KEYS[2]
 local what, name, text, for_ms, until_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local known = redis.call('HMGET', rules, 'current', 'orders', 'canary')
+local known = redis.call('HMGET', rules, 'current', 'overrides', 'canary')
 local number = tonumber(known[2] or '0')
 -- One of two numbers is reserved for the canary's revision.
 local step = known[3] and 2 or 1
@@ -32,7 +32,7 @@ end
 
 local function next_number()
   number = number > 0 and number + step or now
-  redis.call('HSET', rules, 'orders', whole(number))
+  redis.call('HSET', rules, 'overrides', whole(number))
 end
 
 local function ends_at(value)
@@ -47,7 +47,7 @@ if what == 'drop' then
     outcome = 2
   end
 elseif what == 'put' then
-  if redis.call('HEXISTS', key, name) == 0 and redis.call('HLEN', key) >= ORDERS_MAX then
+  if redis.call('HEXISTS', key, name) == 0 and redis.call('HLEN', key) >= OVERRIDES_MAX then
     outcome = 1
   else
     next_number()

@@ -1,4 +1,4 @@
-//! Orders over HTTP: bans and allows, until a time, kept apart from the rule set.
+//! Overrides over HTTP: bans and allows, until a time, kept apart from the rule set.
 
 use std::slice;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use weir_protocol::messages::{Report, RunningRules};
 use weir_sync::config::Config;
 use weir_sync::rules::offline::OFFLINE_NUMBER_MIN;
 use weir_sync::store::Store as _;
-use weir_sync::store::overrides::{ORDERS_MAX, OverrideChange, Until};
+use weir_sync::store::overrides::{OVERRIDES_MAX, OverrideChange, Until};
 
 use crate::Server;
 use crate::client::{Answer, ask, greeting, report, request};
@@ -26,7 +26,7 @@ async fn told(server: &Server) -> u64 {
     reply(&report(server.address, REPORTER, &greeting("fra1")).await).rule_set
 }
 
-/// What a POP fetches that is told of this edition.
+/// What a POP fetches that is told of this revision.
 async fn revision(server: &Server, number: u64) -> Value {
     let path = format!("/v1/rules?version={number}");
     let answer = ask(server.address, &request("GET", &path, REPORTER, b"")).await;
@@ -45,14 +45,14 @@ fn without_ends(value: &mut Value) {
     value.as_array_mut().into_iter().flatten().for_each(without_ends);
 }
 
-/// Puts an order; it must be taken.
+/// Puts an override; it must be taken.
 async fn order(server: &Server, path: &str, body: Value) -> Value {
     let answer = admin(server, "PUT", path, "", &body).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     plain(&answer)
 }
 
-/// An order as lists show it, of the answer to a change.
+/// An override as lists show it, of the answer to a change.
 fn plain(answer: &Answer) -> Value {
     let mut order = json_of(answer);
     let fields = order.as_object_mut().unwrap();
@@ -67,11 +67,11 @@ async fn lift(server: &Server, path: &str) -> Answer {
 }
 
 async fn listed(server: &Server, path: &str) -> Vec<Value> {
-    json_of(&page(server, path).await)["orders"].as_array().unwrap().clone()
+    json_of(&page(server, path).await)["overrides"].as_array().unwrap().clone()
 }
 
 #[tokio::test]
-async fn a_ban_is_an_edition_that_every_replica_tells_of_and_no_version() {
+async fn a_ban_is_an_revision_that_every_replica_tells_of_and_no_version() {
     let store = Shared::new(Config::default().pop_ttl);
     let a = Server::start_over(guarded(), store.clone()).await;
     let b = Server::start_over(Config { region: "iad".into(), ..guarded() }, store.clone()).await;
@@ -97,12 +97,12 @@ async fn a_ban_is_an_edition_that_every_replica_tells_of_and_no_version() {
     let fleet = json_of(&page(&b, "/v1/fleet").await);
     assert_eq!((&fleet["version"], &fleet["rule_set"]), (&json!(number), &json!(version)));
     assert_eq!(metric(&b, "weir_sync_rule_set_version").await.to_string(), number.to_string());
-    assert_eq!(listed(&b, "/v1/orders").await, slice::from_ref(&banned));
+    assert_eq!(listed(&b, "/v1/overrides").await, slice::from_ref(&banned));
     assert_eq!((listed(&b, BAN).await, listed(&b, "/v1/allows").await), (vec![banned], vec![]));
 }
 
 #[tokio::test]
-async fn whatever_is_put_as_a_rule_set_keeps_orders() {
+async fn whatever_is_put_as_a_rule_set_keeps_overrides() {
     let server = Server::start(guarded()).await;
     let version = put(&server, FIRST, &rules("5/s")).await;
     order(&server, BAN, json!({"address": "192.0.2.1", "for": "1h"})).await;
@@ -115,7 +115,7 @@ async fn whatever_is_put_as_a_rule_set_keeps_orders() {
     ] {
         assert_eq!(admin(&server, method, path, ANY, &body).await.status, 200);
         let number = told(&server).await;
-        assert!(number > before, "editions only grow");
+        assert!(number > before, "revisions only grow");
         let document = revision(&server, number).await;
         assert_eq!((&document["deny"], &document["rules"]), (&denied, &rules(rate)["rules"]), "{path}");
         assert_eq!(current(&server).await.1.get("deny"), None);
@@ -124,7 +124,7 @@ async fn whatever_is_put_as_a_rule_set_keeps_orders() {
     let off = listed(&server, BAN).await[0]["without_effect"].as_str().unwrap().to_owned();
     assert!(off.contains("switched off"), "{off}");
     let answer = admin(&server, "POST", "/v1/rules/rollback", ANY, &json!({"version": before})).await;
-    assert_eq!(answer.status, 404, "an edition is no version to go back to");
+    assert_eq!(answer.status, 404, "a revision is no version to go back to");
 }
 
 #[tokio::test]
@@ -152,7 +152,7 @@ async fn the_last_word_about_an_address_counts_until_it_is_lifted() {
 }
 
 #[tokio::test]
-async fn an_order_ends_by_itself_everywhere() {
+async fn an_override_ends_by_itself_everywhere() {
     let store = Shared::new(Config::default().pop_ttl);
     let a = Server::start_over(guarded(), store.clone()).await;
     let b = Server::start_over(Config { region: "iad".into(), ..guarded() }, store.clone()).await;
@@ -164,13 +164,13 @@ async fn an_order_ends_by_itself_everywhere() {
         tells(server, number + 1).await;
         assert!(put_at.elapsed() >= Duration::from_millis(900), "not before its time");
         assert_eq!(revision(server, number + 1).await, rules("5/s"));
-        assert!(listed(server, "/v1/orders").await.is_empty());
+        assert!(listed(server, "/v1/overrides").await.is_empty());
     }
     println!("gone in both regions {:?} after it was put for 1 s", put_at.elapsed());
 }
 
 #[tokio::test]
-async fn what_cannot_be_an_order_is_refused_and_changes_nothing() {
+async fn what_cannot_be_an_override_is_refused_and_changes_nothing() {
     let server = Server::start(guarded()).await;
     let good = json!({"address": "192.0.2.1", "for": "1h"});
     let none = admin(&server, "PUT", BAN, "", &good).await;
@@ -194,19 +194,19 @@ async fn what_cannot_be_an_order_is_refused_and_changes_nothing() {
         let body = good.to_string();
         let put = request("PUT", BAN, &format!("{token}{headers}"), body.as_bytes());
         assert_eq!(ask(server.address, &put).await.status, status);
-        let get = request("GET", "/v1/orders", token, b"");
+        let get = request("GET", "/v1/overrides", token, b"");
         assert_eq!(ask(server.address, &get).await.status, status);
     }
     for (method, path, allowed) in [
         ("POST", BAN, "get, head, put"),
-        ("PUT", "/v1/orders", "get, head"),
+        ("PUT", "/v1/overrides", "get, head"),
         ("GET", "/v1/bans/192.0.2.1", "delete"),
     ] {
         let answer = admin(&server, method, path, "", &good).await;
         assert_eq!((answer.status, answer.header("allow")), (405, Some(allowed)), "{path}");
     }
-    assert_eq!((told(&server).await, listed(&server, "/v1/orders").await), (version, vec![]));
-    // Orders do not stand in the way of a rule set that has no room for them.
+    assert_eq!((told(&server).await, listed(&server, "/v1/overrides").await), (version, vec![]));
+    // Overrides do not stand in the way of a rule set that has no room for them.
     put(&server, ANY, &rules("5/s")).await;
     order(&server, "/v1/allows", good.clone()).await;
     put(&server, ANY, &full).await;
@@ -216,24 +216,24 @@ async fn what_cannot_be_an_order_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn orders_are_bounded() {
+async fn overrides_are_bounded() {
     let store = Shared::new(Config::default().pop_ttl);
     let server = Server::start_over(guarded(), store.clone()).await;
     put(&server, FIRST, &rules("5/s")).await;
-    for n in 0..ORDERS_MAX {
+    for n in 0..OVERRIDES_MAX {
         let (name, text) = (format!("address 10.0.{}.{}", n / 250, n % 250), "{}");
         store
-            .orders(Some(&OverrideChange::Put { name: &name, text, until: Until::In(60_000) }))
+            .overrides(Some(&OverrideChange::Put { name: &name, text, until: Until::In(60_000) }))
             .await
             .unwrap();
     }
     let answer = admin(&server, "PUT", BAN, "", &json!({"address": "192.0.2.1", "for": "1h"})).await;
     assert_eq!(answer.status, 409);
-    assert!(answer.detail().contains("1000 orders, the most"), "{}", answer.detail());
+    assert!(answer.detail().contains("1000 overrides, the most"), "{}", answer.detail());
 }
 
 #[tokio::test]
-async fn a_pop_that_runs_an_edition_is_current() {
+async fn a_pop_that_runs_an_revision_is_current() {
     let server = Server::start(guarded()).await;
     put(&server, FIRST, &rules("5/s")).await;
     order(&server, BAN, json!({"address": "192.0.2.1", "for": "1h"})).await;
@@ -260,7 +260,7 @@ async fn an_override_gives_one_key_another_rate_and_outlasts_its_rule() {
     let body = json!({"rate": "100/s", "burst": 200, "for": "1h", "reason": "their launch"});
     let put_it = order(&server, path, body.clone()).await;
     for (field, expected) in [
-        ("kind", json!("override")),
+        ("kind", json!("rate")),
         ("rule", json!("per-address")),
         ("key", json!("192.0.2.1")),
         ("rate", json!("100/s")),
@@ -289,11 +289,11 @@ async fn an_override_gives_one_key_another_rate_and_outlasts_its_rule() {
             "{path}"
         );
     }
-    // A rule set without the rule: the order waits for it.
+    // A rule set without the rule: the override waits for it.
     let other = json!({"rules": [{"name": "other", "key": ["all"], "rate": "5/s"}]});
     put(&server, ANY, &other).await;
     assert_eq!(revision(&server, told(&server).await).await, other);
-    let why = listed(&server, "/v1/orders").await[0]["without_effect"].as_str().unwrap().to_owned();
+    let why = listed(&server, "/v1/overrides").await[0]["without_effect"].as_str().unwrap().to_owned();
     assert!(why.contains("found \"per-address\""), "{why}");
     assert_eq!(
         admin(&server, "POST", "/v1/rules/rollback", ANY, &json!({"version": version})).await.status,
@@ -313,12 +313,12 @@ async fn there_is_one_override_of_a_key_however_it_is_written() {
     for (key, rate) in [("2001:db8::1", "9/s"), ("2001:DB8:0::2", "100/s"), ("2001:db8::%2F64", "8/s")] {
         let put_it = order(&server, &path(key), json!({"rate": rate, "for": "1h"})).await;
         assert_eq!(put_it["key"], "2001:db8::/64");
-        assert_eq!(listed(&server, "/v1/orders").await, [put_it]);
+        assert_eq!(listed(&server, "/v1/overrides").await, [put_it]);
         let tiers = revision(&server, told(&server).await).await["rules"][0]["tiers"].clone();
         assert_eq!((tiers.as_array().unwrap().len(), &tiers[0]["rate"]), (1, &json!(rate)), "the last word");
     }
     assert_eq!(lift(&server, &path("2001:db8::3")).await.status, 200);
-    assert_eq!(listed(&server, "/v1/orders").await.len(), 0);
+    assert_eq!(listed(&server, "/v1/overrides").await.len(), 0);
 }
 
 #[tokio::test]
@@ -374,7 +374,7 @@ async fn a_ban_of_a_key_is_of_tiers_that_come_later_too() {
 }
 
 #[tokio::test]
-async fn a_rule_set_that_leaves_an_order_without_effect_warns_of_it() {
+async fn a_rule_set_that_leaves_an_override_without_effect_warns_of_it() {
     let server = Server::start(guarded()).await;
     put(&server, FIRST, &rules("5/s")).await;
     let more = json!({"rate": "100/s", "for": "1h"});
@@ -391,7 +391,10 @@ async fn a_rule_set_that_leaves_an_order_without_effect_warns_of_it() {
     for path in ["/v1/rules?dry_run=true", "/v1/rules"] {
         let warnings = warned(path, &other).await;
         assert_eq!(warnings.len(), 1, "{warnings:?}");
-        assert_eq!((&warnings[0]["place"], &warnings[0]["rule"]), (&json!("orders"), &json!("per-address")));
+        assert_eq!(
+            (&warnings[0]["place"], &warnings[0]["rule"]),
+            (&json!("overrides"), &json!("per-address"))
+        );
         let problem = warnings[0]["problem"].as_str().unwrap();
         assert!(problem.contains("192.0.2.1") && problem.contains("without effect"), "{problem}");
     }
@@ -400,7 +403,7 @@ async fn a_rule_set_that_leaves_an_order_without_effect_warns_of_it() {
 
 /// Each weir-sync tells its own POPs, and what it was told reaches the others once the store is back.
 #[tokio::test]
-async fn without_the_store_orders_and_the_kill_switch_hold_for_the_pops_that_report_here() {
+async fn without_the_store_overrides_and_the_kill_switch_hold_for_the_pops_that_report_here() {
     let store = Shared::new(Config::default().pop_ttl);
     let cut = store.beside();
     let a = Server::start_over(guarded(), Arc::clone(&cut) as _).await;
@@ -479,13 +482,13 @@ async fn a_rule_set_that_the_store_lost_is_told_and_replaced() {
         assert!(started.elapsed() < Duration::from_secs(20));
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let orders = json_of(&page(&server, "/v1/orders").await);
-    assert_eq!((&orders["lost"], &orders["orders"]), (&json!(7), &json!([])));
+    let overrides = json_of(&page(&server, "/v1/overrides").await);
+    assert_eq!((&overrides["lost"], &overrides["overrides"]), (&json!(7), &json!([])));
     let body = json!({"address": "192.0.2.1", "for": "1h"});
     for answer in [lift(&server, "/v1/bans/192.0.2.1").await, admin(&server, "PUT", BAN, "", &body).await] {
         assert_eq!(answer.status, 409, "{}", answer.text());
         assert!(
-            answer.detail().contains("lost the rule set and the orders of edition 7"),
+            answer.detail().contains("lost the rule set and the overrides of revision 7"),
             "{}",
             answer.text()
         );

@@ -1,28 +1,28 @@
 // Overrides: bans, allows and other rates.
 
-import { banOrAllow, lift, subject } from './acts.js';
+import { banOrAllow, lift, subject } from './actions.js';
 import { json } from './api.js';
 import { $, button, cell, make, rows, say, secondsUntil, span } from './dom.js';
 
 let isStale = true;
 
 /** Marks the list as stale and reloads it. If that fails, the next event tries again. */
-export const refreshOrders = () => { isStale = true; listOrders(); };
+export const refreshOverrides = () => { isStale = true; listOverrides(); };
 
-/** Loads the list if it is stale. The remaining times are updated by `tickOrders`. */
-export async function listOrders() {
+/** Loads the list if it is stale. The remaining times are updated by `tickOverrides`. */
+export async function listOverrides() {
   if (!isStale) return;
   isStale = false;
   try {
-    const { orders } = await json('v1/orders');
-    say('orders-wrong', '');
-    $('orders-none').hidden = orders.length > 0;
-    $('orders-table').hidden = !orders.length;
-    orders.sort((a, b) => a.at < b.at ? 1 : -1);
-    rows('orders', orders, (one) => String(one.id), cells);
+    const { overrides } = await json('v1/overrides');
+    say('overrides-wrong', '');
+    $('overrides-none').hidden = overrides.length > 0;
+    $('overrides-table').hidden = !overrides.length;
+    overrides.sort((a, b) => a.at < b.at ? 1 : -1);
+    rows('overrides', overrides, (one) => String(one.id), cells);
   } catch (error) {
     isStale = true;
-    say('orders-wrong', `The orders cannot be listed: ${error.message}`);
+    say('overrides-wrong', `The overrides cannot be listed: ${error.message}`);
   }
 }
 
@@ -34,7 +34,7 @@ function cells(one) {
   if (one.without_effect) why.append(make('span', { className: 'under bad', textContent: `without effect: ${one.without_effect}` }));
   const left = make('time', { dateTime: one.until, title: one.until, textContent: leftOf(one.until) });
   return [
-    cell('Order', what), cell('About', whom, 'name'), cell('Left', left, 'figure'), cell('By', one.author), cell('Why', why, 'wide'),
+    cell('Kind', what), cell('About', whom, 'name'), cell('Left', left, 'figure'), cell('By', one.author), cell('Why', why, 'wide'),
     cell('', button('Lift', `Lift the ${one.kind} of ${subject(one)}`, () => lift(one)), 'acts'),
   ];
 }
@@ -42,11 +42,11 @@ function cells(one) {
 const leftOf = (until) => span(Math.max(0, secondsUntil(until)));
 
 /** Updates the remaining times. */
-export function tickOrders() {
-  for (const time of document.querySelectorAll('#orders time')) {
+export function tickOverrides() {
+  for (const time of document.querySelectorAll('#overrides time')) {
     const left = leftOf(time.dateTime);
     if (time.textContent !== left) time.textContent = left;
   }
 }
 
-export const startOrders = () => $('order').addEventListener('click', banOrAllow);
+export const startOverrides = () => $('override').addEventListener('click', banOrAllow);

@@ -1,13 +1,13 @@
--- Consumes tokens of strict budgets: the same as draw.lua with one take for each of them, at a third of the cost, but
+-- Consumes tokens of strict budgets: the same as acquire.lua with one take for each of them, at a third of the cost, but
 -- only for simple cases, which most are. For a budget where a lease may have ended, a window begins, the clock has
--- stepped or leases alone hold up a refill, or that draw.lua did not write, it changes nothing and returns -1.
+-- stepped or leases alone hold up a refill, or that acquire.lua did not write, it changes nothing and returns -1.
 --
--- KEYS      the budgets, as draw.lua keeps them: with continuous refill or windows
+-- KEYS      the budgets, as acquire.lua keeps them: with continuous refill or windows
 -- ARGV      four per budget: tokens wanted, all or none; tokens of the full budget; whole microseconds in which a
 --           token refills, and the nanoseconds beyond them (0 and 0 for windows)
--- and last, as for draw.lua, the caller's bounds on the store's clock
+-- and last, as for acquire.lua, the caller's bounds on the store's clock
 --
--- Returns   {now_us, and five per budget: 1 if the tokens were consumed, 0 if there are too few, -1 if draw.lua has
+-- Returns   {now_us, and five per budget: 1 if the tokens were consumed, 0 if there are too few, -1 if acquire.lua has
 --           to decide; deficit_us, deficit_ns, outstanding; and if there are too few, the microseconds until there
 --           are enough}; or, if the clock is past its latest possible time, the error "LATE <now_us>", and nothing
 --           is written

@@ -1,4 +1,4 @@
-//! The trail in a stream of a real Redis: one that answers, hangs, dies and comes back, and a cluster.
+//! The audit log in a stream of a real Redis: one that answers, hangs, dies and comes back, and a cluster.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use weir_tests::wait::until;
 use crate::TIMEOUT;
 
 /// The stream's key.
-const STREAM_KEY: &str = "weir:trail";
+const STREAM_KEY: &str = "weir:audit";
 
-/// A trail into the stream at `url`, and what it counts.
-fn trail(url: &str, entries_max: usize) -> (AuditLog, Arc<Metrics>, watch::Sender<u64>) {
+/// An audit log into the stream at `url`, and what it counts.
+fn audit_log(url: &str, entries_max: usize) -> (AuditLog, Arc<Metrics>, watch::Sender<u64>) {
     let metrics = Arc::new(Metrics::new("fra").0);
     let stream = StreamSettings {
         url: url.into(),
@@ -35,16 +35,16 @@ fn trail(url: &str, entries_max: usize) -> (AuditLog, Arc<Metrics>, watch::Sende
     };
     let settings = AuditSettings { stream: Some(stream), queue_max: 100, ..AuditSettings::default() };
     let reread = watch::Sender::default();
-    let (trail, writers) = AuditLog::new(settings, "fra/a", &metrics, &reread.subscribe()).unwrap();
+    let (audit_log, writers) = AuditLog::new(settings, "fra/a", &metrics, &reread.subscribe()).unwrap();
     for writer in writers {
         tokio::spawn(writer.run());
     }
-    (trail, metrics, reread)
+    (audit_log, metrics, reread)
 }
 
 /// Something that was changed.
-fn change(trail: &AuditLog, note: &str) {
-    trail.change(ChangeEvent {
+fn change(audit_log: &AuditLog, note: &str) {
+    audit_log.change(ChangeEvent {
         what: "rules",
         author: "admin".into(),
         note: note.into(),
@@ -53,7 +53,7 @@ fn change(trail: &AuditLog, note: &str) {
 }
 
 fn lost(metrics: &Metrics) -> u64 {
-    metrics.trail_lost.get_or_create(&OfSink { sink: "redis" }).get()
+    metrics.audit_log_lost.get_or_create(&OfSink { sink: "redis" }).get()
 }
 
 /// The entries of the stream: what each says it is, and its JSON.
@@ -79,8 +79,8 @@ async fn with_last(connection: &mut MultiplexedConnection, note: &str) -> Vec<(S
 async fn events_are_entries_of_a_stream_that_the_acl_of_the_page_allows_and_that_stays_short() {
     let setup = Setup { user: Some("weir".into()), password: Some("pa55".into()), ..Setup::default() };
     let redis = Redis::start_with(setup).await;
-    let (trail, metrics, _reread) = trail(&redis.url(), 10);
-    change(&trail, "one");
+    let (audit_log, metrics, _reread) = audit_log(&redis.url(), 10);
+    change(&audit_log, "one");
     let mut connection = redis.connection().await;
     let entries = with_last(&mut connection, "one").await;
     let [(event, json)] = entries.as_slice() else { panic!("{entries:?}") };
@@ -89,7 +89,7 @@ async fn events_are_entries_of_a_stream_that_the_acl_of_the_page_allows_and_that
         ("change", &"change".into(), &"fra".into())
     );
     for n in 0..500 {
-        change(&trail, &n.to_string());
+        change(&audit_log, &n.to_string());
         if n % 50 == 49 {
             with_last(&mut connection, &n.to_string()).await;
         }
@@ -103,12 +103,12 @@ async fn events_are_entries_of_a_stream_that_the_acl_of_the_page_allows_and_that
 #[tokio::test]
 async fn a_redis_that_hangs_or_dies_loses_the_oldest_events_and_those_after_it_are_written() {
     let mut redis = Redis::start().await;
-    let (trail, metrics, _reread) = trail(&redis.url(), 10_000);
-    change(&trail, "before");
+    let (audit_log, metrics, _reread) = audit_log(&redis.url(), 10_000);
+    change(&audit_log, "before");
     with_last(&mut redis.connection().await, "before").await;
     redis.freeze().await;
     for n in 0..1_000 {
-        change(&trail, &n.to_string());
+        change(&audit_log, &n.to_string());
         tokio::task::yield_now().await;
     }
     assert!(lost(&metrics) > 0);
@@ -118,7 +118,7 @@ async fn a_redis_that_hangs_or_dies_loses_the_oldest_events_and_those_after_it_a
     assert!(of_losses.iter().any(|(event, json)| event == "lost" && json["count"].as_u64() > Some(0)));
     drop(connection);
     redis.kill();
-    change(&trail, "while it was gone");
+    change(&audit_log, "while it was gone");
     tokio::time::sleep(Duration::from_millis(50)).await;
     redis.restart().await;
     with_last(&mut redis.connection().await, "while it was gone").await;
@@ -127,8 +127,8 @@ async fn a_redis_that_hangs_or_dies_loses_the_oldest_events_and_those_after_it_a
 #[tokio::test]
 async fn in_a_cluster_the_stream_is_at_the_master_that_has_its_slot() {
     let cluster = Cluster::start_masters().await;
-    let (trail, _, _reread) = trail(&cluster.url(), 10_000);
-    change(&trail, "one");
+    let (audit_log, _, _reread) = audit_log(&cluster.url(), 10_000);
+    change(&audit_log, "one");
     let master = until("a master to have it", async || cluster.master_of(STREAM_KEY, 0).await).await;
     let mut connection = cluster.masters()[master].connection().await;
     with_last(&mut connection, "one").await;

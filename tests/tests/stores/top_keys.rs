@@ -1,7 +1,7 @@
 //! What weir-syncs say of their busy keys: the same in every store.
 
 use redis::AsyncCommands;
-use weir_sync::store::{BUSY_MEMBERS_MAX, Store};
+use weir_sync::store::{Store, TOP_KEYS_MEMBERS_MAX};
 use weir_tests::redis::Redis;
 use weir_tests::wait::until;
 
@@ -38,20 +38,20 @@ async fn forgets_those_that_say_no_more(store: &dyn Store) {
 }
 
 async fn bounds_the_members(store: &dyn Store) {
-    for n in 0..BUSY_MEMBERS_MAX + 5 {
+    for n in 0..TOP_KEYS_MEMBERS_MAX + 5 {
         store.store_top_keys(&format!("m{n}"), "text").await.unwrap();
     }
     let said = said(store).await;
-    assert_eq!(said.len(), BUSY_MEMBERS_MAX);
-    assert!(said.iter().any(|(member, _)| *member == format!("m{}", BUSY_MEMBERS_MAX + 4)));
+    assert_eq!(said.len(), TOP_KEYS_MEMBERS_MAX);
+    assert!(said.iter().any(|(member, _)| *member == format!("m{}", TOP_KEYS_MEMBERS_MAX + 4)));
 }
 
 #[tokio::test]
 async fn what_another_program_left_there_is_replaced() {
     let redis = Redis::start().await;
     let mut connection = redis.connection().await;
-    let () = connection.set("weir:{busy}", "no hash").await.unwrap();
-    let () = connection.set("weir:{busy}:times", "no set").await.unwrap();
+    let () = connection.set("weir:{top_keys}", "no hash").await.unwrap();
+    let () = connection.set("weir:{top_keys}:times", "no set").await.unwrap();
     let store = connected(&redis).await;
     store.store_top_keys("fra/a", "text").await.unwrap();
     assert_eq!(said(&store).await.len(), 1);

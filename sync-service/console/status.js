@@ -17,16 +17,16 @@ let limited_per_s = 0;
 /** Received rates: the columns of the plot, by rule. */
 const heard = new Map();
 
-export function showStanding(live) {
+export function showStatus(live) {
   const { store, fleet, budgets } = live;
-  say('where', `${live.member} \u00b7 ${live.weir_sync}`);
+  say('where', `${live.replica} \u00b7 ${live.weir_sync}`);
   showOdd(live.anomalies || []);
-  tile('store', store.is_up ? `${number(store.trip_ms, 1)} ms` : 'out of reach', store.is_up ? '' : 'bad');
+  tile('store', store.is_up ? `${number(store.rtt_ms, 1)} ms` : 'out of reach', store.is_up ? '' : 'bad');
   say('store-silence', store.is_up ? 'to answer' : `last answer ${ago(store.silence_s)}: ${store.problem}`);
   tile('in-debt', number(budgets.in_debt), budgets.in_debt ? 'warn' : '');
   say('budgets', `of ${number(budgets.count)} budgets`);
   trips ??= new Plot('trips', [{ label: 'store', colour: '--mark' }], 'ms');
-  trips.add(live.at_s, [store.trip_ms]);
+  trips.add(live.at_s, [store.rtt_ms]);
   if (fleet) showPops(fleet);
   showRules(live);
 }
@@ -67,12 +67,12 @@ function showPops(fleet) {
   say('pops-said', others > 0 ? `${said} ${others} of those that do are not listed.` : said);
   rows('pops', fleet.pops, (pop) => pop.name, (pop) => [
     cell('POP', pop.name, 'name'), cell('Region', pop.region), cell('Version', versionOf(pop, fleet)),
-    cell('State', stateOf(pop, fleet), pop.is_current ? 'good' : 'bad'), cell('Touch', pop.ladder || '\u2013', LADDER[pop.ladder]),
+    cell('State', stateOf(pop, fleet), pop.is_current ? 'good' : 'bad'), cell('Sync', pop.connectivity || '\u2013', CONNECTIVITY[pop.connectivity]),
     cell('Clock', clockOf(pop), isOff(pop) ? 'figure warn' : 'figure'), cell('Module', pop.module || '\u2013'), cell('Heard', ago(pop.silent_s), 'figure'),
   ]);
 }
 
-const LADDER = { fresh: 'good', stale: 'warn', fallback: 'bad' };
+const CONNECTIVITY = { fresh: 'good', stale: 'warn', fallback: 'bad' };
 /** Deviation of a POP's clock from which it is highlighted, in seconds. */
 const CLOCK_OFF_S = 2;
 
@@ -84,7 +84,7 @@ function clockOf(pop) {
 }
 
 function versionOf(pop, fleet) {
-  if (!pop.is_current) return pop.version ? `edition ${pop.version}` : '\u2013';
+  if (!pop.is_current) return pop.version ? `revision ${pop.version}` : '\u2013';
   return pop.is_canary ? 'canary' : nameOf(fleet.rule_set);
 }
 

@@ -1,4 +1,4 @@
-//! The trail of a fleet under attack: what a real edge limits is in a file and in a Redis Stream, and out of the
+//! The audit log of a fleet under attack: what a real edge limits is in a file and in a Redis Stream, and out of the
 //! ordinary.
 
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ const MINUTE_MS: u32 = 400;
 /// So many minutes of a client that is limited a little, and so many of the attack: `share` takes five.
 const CALM_MINUTES: u32 = 4;
 const ATTACK_MINUTES: u32 = 7;
-/// The part of what was limited that the trail may miss, or tell of too much: reports tell of a key when it is warm.
+/// The part of what was limited that the audit log may miss, or tell of too much: reports tell of a key when it is warm.
 const TOLERANCE: f64 = 0.1;
 
 /// The events of a kind in the file.
@@ -43,7 +43,7 @@ fn events(path: &Path, kind: &str) -> Vec<Value> {
 /// The events of all kinds in the stream.
 async fn entries(redis: &Redis) -> Vec<Value> {
     let mut connection = redis.connection().await;
-    let range = redis::cmd("XRANGE").arg("weir:trail").arg("-").arg("+").query_async(&mut connection).await;
+    let range = redis::cmd("XRANGE").arg("weir:audit").arg("-").arg("+").query_async(&mut connection).await;
     let range: Vec<(String, BTreeMap<String, String>)> = range.unwrap();
     range.iter().map(|(_, entry)| serde_json::from_str(&entry["json"]).unwrap()).collect()
 }
@@ -60,9 +60,10 @@ async fn ask(edge: &Envoy, address: &str, per_second: u32, minutes: u32) -> f64 
 async fn an_attack_is_in_the_file_and_in_the_stream_key_by_key_and_as_an_anomaly_that_ends() {
     let redis = Redis::start().await;
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("trail.jsonl");
+    let file = folder.path().join("audit.jsonl");
     let (path, minute) = (file.to_str().unwrap(), MINUTE_MS.to_string());
-    let arguments = ["--trail-file", path, "--trail-redis", "store", "--trail-interval-ms", "500"];
+    let arguments =
+        ["--audit-log-file", path, "--audit-log-redis", "store", "--audit-log-interval-ms", "500"];
     let compressed = ["--anomaly-minute-ms", &minute, "--anomaly-learn-minutes", "2"];
     let weir_sync = WeirSync::start_with("fra", &redis.url(), &[&arguments[..], &compressed].concat()).await;
     let match_of = |path: &str| json!({"path": {"exact": path}});

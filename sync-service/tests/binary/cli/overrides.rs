@@ -1,4 +1,4 @@
-//! Orders and keys: what an operator does about a client.
+//! Overrides and keys: what an operator does about a client.
 
 use serde_json::json;
 
@@ -10,7 +10,7 @@ fn a_network_is_banned_and_allowed_again_and_a_key_gets_another_rate() {
     let asked = Asked::start();
     let (_file, rules) = file("rules:\n- {name: login, key: [client_address], rate: 5/m}\n");
     asked.told(&["rules", "put", &rules]).page(0);
-    assert_eq!(asked.told(&["orders"]).page(0), "There are no bans, allows or overrides.\n");
+    assert_eq!(asked.told(&["overrides"]).page(0), "There are no overrides.\n");
     let ban = asked.told(&["ban", "203.0.113.0/24", "--for", "15m", "--reason", "scans for .env"]).page(0);
     assert!(ban.starts_with("203.0.113.0/24 is banned until 20") && ban.ends_with("Z.\n"), "{ban}");
     let allow = asked.told(&["allow", "192.0.2.1", "--until", "2099-01-31T12:00:00Z"]);
@@ -19,25 +19,22 @@ fn a_network_is_banned_and_allowed_again_and_a_key_gets_another_rate() {
     let rate = asked.told(&["override", "login", "192.0.2.7", "--rate", "100/s", "--burst", "200"]).page(0);
     assert!(rate.starts_with("192.0.2.7 of login is given another rate until 20"), "{rate}");
 
-    let page = asked.told(&["orders"]).page(0);
+    let page = asked.told(&["overrides"]).page(0);
     let row = |whom: &str| {
         let row = page.lines().find(|row| row.contains(whom)).unwrap_or_else(|| panic!("no {whom}: {page}"));
         row.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     assert!(row("203.0.113.0/24").contains(" ban 203.0.113.0/24 20"), "{page}");
     assert!(row("203.0.113.0/24").ends_with("Z alice scans for .env"), "{page}");
-    assert!(
-        row("192.0.2.1 ").contains(" allow ") && row("192.0.2.7 of login").contains(" override "),
-        "{page}"
-    );
+    assert!(row("192.0.2.1 ").contains(" allow ") && row("192.0.2.7 of login").contains(" rate "), "{page}");
 
     let lifted = asked.told(&["unban", "203.0.113.0/24"]).page(0);
-    assert_eq!(lifted, "The ban of 203.0.113.0/24 is taken back.\n");
+    assert_eq!(lifted, "The ban of 203.0.113.0/24 is lifted.\n");
     let gone = asked.told(&["unban", "203.0.113.0/24"]).wrong(1);
-    assert_eq!(gone, "refused: there is no such order: `weir-sync orders` lists all\n");
+    assert_eq!(gone, "refused: there is no such override: `weir-sync overrides` lists all\n");
     asked.told(&["unallow", "192.0.2.1"]).page(0);
     asked.told(&["override", "login", "192.0.2.7", "--lift"]).page(0);
-    assert_eq!(asked.told(&["orders", "--json"]).json(0)["orders"].as_array().map(Vec::len), Some(0));
+    assert_eq!(asked.told(&["overrides", "--json"]).json(0)["overrides"].as_array().map(Vec::len), Some(0));
     for unusable in [
         &["ban"][..],
         &["override", "login", "192.0.2.7"],
@@ -72,7 +69,7 @@ fn a_key_is_told_though_nobody_asks_for_it() {
     let reset = ["reset", "login", "192.0.2.7", "--comment", "our own load test"];
     assert_eq!(asked.told(&reset).page(0), "192.0.2.7 of login starts anew, at every POP within a second.\n");
     let told = asked.told(&["reset", "login", "192.0.2.7", "--json"]).json(0);
-    assert_eq!(told, json!({"rule": "login", "key": "192.0.2.7", "forgotten": true}));
+    assert_eq!(told, json!({"rule": "login", "key": "192.0.2.7", "reset": true}));
     let unknown = asked.told(&["reset", "gone", "192.0.2.7"]).wrong(1);
     assert!(unknown.contains("no rule `gone`"), "{unknown}");
     for unusable in

@@ -1,4 +1,4 @@
-//! Orders in a fleet: two regions, each an Envoy of two workers and a weir-sync, one Redis.
+//! Overrides in a fleet: two regions, each an Envoy of two workers and a weir-sync, one Redis.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use weir_tests::weir_sync::{TOKEN, WeirSync};
 
 use crate::plugin::{rule, rules, with};
 
-/// How soon an order is in force everywhere, from the answer to it.
+/// How soon an override is in force everywhere, from the answer to it.
 pub(crate) const WITHIN: Duration = Duration::from_secs(1);
 pub(crate) const REGIONS: [&str; 2] = ["fra1", "nyc1"];
 
@@ -93,9 +93,9 @@ async fn bans_allows_and_overrides_are_in_force_in_two_regions_within_a_second_a
         assert!(took <= WITHIN, "{took:?}");
     }
     clients.all_get(200, &bystander, Instant::now()).await;
-    until("every POP to run the last edition", async || {
-        let (edition, pops) = fra.fleet().await;
-        (pops == REGIONS.map(|name| (name.to_owned(), edition))).then_some(())
+    until("every POP to run the last revision", async || {
+        let (revision, pops) = fra.fleet().await;
+        (pops == REGIONS.map(|name| (name.to_owned(), revision))).then_some(())
     })
     .await;
 }
