@@ -1,6 +1,7 @@
 //! The binary prints where it listens, stops cleanly on a signal, and refuses to start with one clear sentence.
 
 mod admin;
+mod audit_log;
 mod bombs;
 mod check;
 mod cli;

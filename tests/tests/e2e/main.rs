@@ -5,6 +5,7 @@
 
 mod addresses;
 mod algorithms;
+mod audit_log;
 mod canary;
 mod claims;
 mod clock;
@@ -27,6 +28,7 @@ mod observing;
 mod offline;
 mod overrides;
 mod outage;
+mod overrides;
 mod pages;
 mod panics;
 mod penalties;

@@ -13,6 +13,7 @@ mod server;
 mod slow;
 #[macro_use]
 mod suite;
+mod audit_log;
 mod bans;
 mod top_keys;
 mod canary;
