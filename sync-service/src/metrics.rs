@@ -311,7 +311,9 @@ impl Metrics {
         for of_sink in [&metrics.audit_log_written, &metrics.audit_log_lost, &metrics.audit_log_errors] {
             let _ = of_sink.get_or_create(&OfSink { sink: "file" });
         }
-        let _ = metrics.report_limits_exceeded.get_or_create(&RefusedClaim { pop: "fra1".into(), reason: "rule" });
+        let _ = metrics
+            .report_limits_exceeded
+            .get_or_create(&RefusedClaim { pop: "fra1".into(), reason: "rule" });
         for by_rule in metrics.by_rule() {
             let _ = by_rule.get_or_create(&of_rule);
         }
@@ -362,7 +364,7 @@ mod tests {
     use super::page::Format;
     use super::*;
 
-    const PAGE: &str = include_str!("../../docs/metrics.md");
+    const PAGE: &str = include_str!("../../docs/reference/metrics.md");
 
     /// The metrics that the page names in backticks: in full, or without their common prefix.
     fn named(page: &str) -> BTreeSet<String> {

@@ -367,8 +367,8 @@ fn routes(
         has_rules_file: config.rules_file.is_some(),
     });
     let of_audit_log = audit_settings(config);
-    let (audit_log, writers) =
-        AuditLog::new(of_audit_log, &settings.member, &metrics, &secrets.rereads()).map_err(RunError::Stream)?;
+    let (audit_log, writers) = AuditLog::new(of_audit_log, &settings.member, &metrics, &secrets.rereads())
+        .map_err(RunError::Stream)?;
     let exchange = Arc::new(ReportHandler::new(store, Arc::clone(&metrics), settings, Arc::new(audit_log)));
     let gateway = of_gateway.map(|settings| Gateway::new(&settings, Arc::clone(&exchange))).transpose();
     let gateway = gateway.map_err(|errors| RunError::Gateway(errors.join("; ")))?.map(Arc::new);

@@ -11,7 +11,8 @@ use weir_protocol::time::SECOND_NS;
 pub fn add(pops: &mut Value, statuses: &BTreeMap<String, PopStatus>) {
     for pop in pops.as_array_mut().into_iter().flatten() {
         let status = pop["name"].as_str().and_then(|name| statuses.get(name));
-        let step = connectivity(status.map(|status| status.step), pop["silent_s"].as_f64().unwrap_or_default());
+        let step =
+            connectivity(status.map(|status| status.step), pop["silent_s"].as_f64().unwrap_or_default());
         #[allow(clippy::cast_precision_loss, reason = "for people")]
         let clock_s = status.and_then(|status| status.clock_ms).map(|ms| ms as f64 / 1_000.0);
         pop["connectivity"] = step.map(name).into();

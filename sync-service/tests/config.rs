@@ -467,7 +467,10 @@ fn a_audit_log_goes_where_it_can() {
             &["--audit-log-redis", "http://a"],
             "--audit-log-redis: expected `store` (where the budgets live), redis://",
         ),
-        (&[redis, file].concat(), "audit_log_redis_password_file: expected either a password in `audit_log_redis`"),
+        (
+            &[redis, file].concat(),
+            "audit_log_redis_password_file: expected either a password in `audit_log_redis`",
+        ),
         (&[&store[..], &file].concat(), "audit_log_redis_password_file: expected the URL of a Redis"),
         (&file, "audit_log_redis_password_file: expected the URL of a Redis"),
         (&["--audit-log-file", ""], "--audit-log-file: expected a file's path, found nothing"),

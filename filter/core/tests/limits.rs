@@ -100,7 +100,8 @@ fn rules_that_wider_and_tiers_make_are_counted_too() {
     for fields in [wider, tiers] {
         let twice = |count: usize| json!({"rules": (0..count).map(|n| rule(n, &fields)).collect::<Vec<_>>()});
         assert_eq!(parse(&twice(RULES_MAX / 2)).unwrap().rules().len(), RULES_MAX);
-        let expected = "rules: expected at most 1000 rules with those that tiers and also_by_prefix make, found 1002";
+        let expected =
+            "rules: expected at most 1000 rules with those that tiers and also_by_prefix make, found 1002";
         assert_eq!(parse(&twice(RULES_MAX / 2 + 1)).unwrap_err(), [expected]);
     }
 }
@@ -119,7 +120,8 @@ fn rules_beyond_the_maximum_are_not_made() {
         rule
     };
     let found = parse(&json!({"rules": (0..500).map(of).collect::<Vec<_>>()})).unwrap_err();
-    let expected = "rules: expected at most 1000 rules with those that tiers and also_by_prefix make, found 52500";
+    let expected =
+        "rules: expected at most 1000 rules with those that tiers and also_by_prefix make, found 52500";
     assert_eq!(found, [expected]);
 }
 

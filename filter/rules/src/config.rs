@@ -236,7 +236,11 @@ mod tests {
         );
         assert_eq!(of(&format!(r#"{tier}"rate": "1001/m"}}]"#)), at("tiers[0].rate", 1_000));
         let wider = r#""rate": "500/m", "strict": true, "also_by_prefix": [{"ipv4": 24, "times": 3}]"#;
-        assert!(of(wider)[0].starts_with("rules[0].also_by_prefix[0]: expected no more than"), "{:?}", of(wider));
+        assert!(
+            of(wider)[0].starts_with("rules[0].also_by_prefix[0]: expected no more than"),
+            "{:?}",
+            of(wider)
+        );
     }
 
     #[test]

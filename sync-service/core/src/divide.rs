@@ -148,8 +148,11 @@ pub fn divide(shared: &SharedBudget<'_>, region: &str, terms: &GrantSettings) ->
     };
     // If neither this POP nor two others have demand, the client may appear anywhere next.
     let pops = if is_single_pop && entry.own_milli == 0 { spread } else { spread.min(asked.askers) };
-    let (burst, parts) =
-        if is_single_pop && pops <= 1 { (quota.burst(), 1) } else { hold(entry, pops, entry.own_milli, terms) };
+    let (burst, parts) = if is_single_pop && pops <= 1 {
+        (quota.burst(), 1)
+    } else {
+        hold(entry, pops, entry.own_milli, terms)
+    };
     let weight = Weight::of(quota, account);
     Division { heat, weight, asking: Grant { burst, parts, ..elsewhere }, elsewhere, is_single_pop }
 }

@@ -182,7 +182,8 @@ impl Region {
 
     /// Records for operators the state of a budget.
     pub(crate) fn record_look(&mut self, now: Time, entry: &PlanEntry, account: &Account) {
-        self.top_keys.look(&entry.id, LastState { quota: entry.quota, deficit_ns: account.deficit_ns, at: now });
+        self.top_keys
+            .look(&entry.id, LastState { quota: entry.quota, deficit_ns: account.deficit_ns, at: now });
     }
 
     /// Records for operators a draw on a strict budget.

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
     use crate::changes::RuleDifference as ChangedRule;
 
-    const PAGE: &str = include_str!("../../../docs/audit-log.md");
+    const PAGE: &str = include_str!("../../../docs/reference/audit-log.md");
 
     /// An event of each kind.
     fn samples() -> Vec<AuditEvent> {
@@ -287,7 +287,7 @@ mod tests {
                         line.strip_prefix("| ").and_then(|line| line.split(" | ").next()).unwrap_or_default();
                     names.contains(&format!("`{field}`"))
                 });
-                assert!(is_named, "docs/audit-log.md has no row of {field}");
+                assert!(is_named, "docs/reference/audit-log.md has no row of {field}");
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! An event is serialized and put into a bounded queue per sink, which never waits. A [`writer`] per sink takes
 //! lines from its queue. If a sink is slow or gone, the oldest lines are lost and counted, and a line of its
-//! own states their number once the sink works again. docs/audit-log.md lists the fields of each event.
+//! own states their number once the sink works again. docs/reference/audit-log.md lists the fields of each event.
 
 pub mod event;
 pub mod fault;

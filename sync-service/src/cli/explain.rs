@@ -55,7 +55,8 @@ mod tests {
 
     #[test]
     fn each_key_is_told_and_why_other_rules_do_not_count() {
-        let key = json!({"rule": "login", "key": "192.0.2.7", "grant": {"admit_ratio": 0.5, "watch_level": "hot"}});
+        let key =
+            json!({"rule": "login", "key": "192.0.2.7", "grant": {"admit_ratio": 0.5, "watch_level": "hot"}});
         let other = json!({"rule": "api", "why": "its path is another"});
         let summary = json!({"text": "It may be limited."});
         let told = page(&json!({"summary": summary, "list": null, "keys": [key], "others": [other]}));

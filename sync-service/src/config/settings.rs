@@ -266,7 +266,7 @@ pub const SETTINGS: &[Setting] = &[
         audit_log_file,
         "FILE|stdout",
         "",
-        "Where to write the audit log (docs/audit-log.md), a JSON object on each line: at the end of a file, which is opened again at \
+        "Where to write the audit log (docs/reference/audit-log.md), a JSON object on each line: at the end of a file, which is opened again at \
          SIGHUP, or to the standard output",
         |text| AuditFile::read(text).map(Some)
     ),

@@ -60,7 +60,11 @@ fn network(network: &Network) -> Vec<u8> {
 }
 
 fn told(overrides: &[OverrideState], is_about: impl Fn(&Subject) -> bool) -> Vec<Value> {
-    overrides.iter().filter(|standing| is_about(&standing.order.said.subject)).map(OverrideState::json).collect()
+    overrides
+        .iter()
+        .filter(|standing| is_about(&standing.order.said.subject))
+        .map(OverrideState::json)
+        .collect()
 }
 
 #[cfg(test)]
@@ -98,7 +102,8 @@ mod tests {
         assert_eq!(told.iter().map(of).collect::<Vec<_>>(), ["192.0.2.0/24", "192.0.2.7", "192.0.2.7"]);
         let banned = |until_ms, value: &str| {
             let of = |order: &OverrideState| Override { until_ms, ..order.order.clone() };
-            let overrides = overrides.clone().map(|one| OverrideState { order: of(&one), without_effect: None });
+            let overrides =
+                overrides.clone().map(|one| OverrideState { order: of(&one), without_effect: None });
             banned_ms(&overrides, &BudgetId::new("api".into(), name::read(value).unwrap()))
         };
         assert!(banned(u64::MAX, "192.0.2.9").is_some() && banned(1, "192.0.2.9").is_none());

@@ -303,7 +303,8 @@ mod tests {
     #[test]
     fn each_order_carries_its_end_as_far_as_there_is_room() {
         let ending = |order: Override, until_ms| Override { until_ms, ..order };
-        let overrides = [ending(ban("192.0.2.1"), 7), ending(ban("192.0.2.2"), 5), ending(ban("192.0.2.3"), 7)];
+        let overrides =
+            [ending(ban("192.0.2.1"), 7), ending(ban("192.0.2.2"), 5), ending(ban("192.0.2.3"), 7)];
         let denied = compose(&document(&json!({})), &overrides).document.value()["deny"].clone();
         let expected = json!([
             {"addresses": ["192.0.2.2"], "until_ms": 5}, {"addresses": ["192.0.2.1", "192.0.2.3"], "until_ms": 7},

@@ -51,7 +51,11 @@ impl Routes {
         let all = self.exchange.rules.overrides().await?;
         let is_asked = |standing: &&OverrideState| kind.is_none_or(|kind| standing.order.said.kind == kind);
         let overrides: Vec<Value> = all.iter().filter(is_asked).map(OverrideState::json).collect();
-        Ok(response(StatusCode::OK, JSON, &json!({"overrides": overrides, "lost": self.exchange.lost_revision()})))
+        Ok(response(
+            StatusCode::OK,
+            JSON,
+            &json!({"overrides": overrides, "lost": self.exchange.lost_revision()}),
+        ))
     }
 
     /// Puts an override. Its subject is in the path or in the body.

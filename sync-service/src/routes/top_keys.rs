@@ -122,7 +122,8 @@ impl Routes {
         let overrides = self.overrides_known().await;
         let mut answer = told(&one, &overrides);
         // Keys of tiers are counted separately.
-        answer["tiers"] = own.iter().chain(&tiers).map(|one| told(one, &overrides)).collect::<Vec<_>>().into();
+        answer["tiers"] =
+            own.iter().chain(&tiers).map(|one| told(one, &overrides)).collect::<Vec<_>>().into();
         Ok(response(StatusCode::OK, JSON, &answer))
     }
 

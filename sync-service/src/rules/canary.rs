@@ -101,11 +101,7 @@ impl RuleSets {
     }
 
     /// Ends the canary; nothing else changes. If `id` is given, it must be the canary's.
-    pub async fn withdraw(
-        &self,
-        id: Option<u64>,
-        change: &ChangeOrigin,
-    ) -> Result<Arc<Canary>, ChangeError> {
+    pub async fn withdraw(&self, id: Option<u64>, change: &ChangeOrigin) -> Result<Arc<Canary>, ChangeError> {
         let canary = self.canary().await?.ok_or(ChangeError::NoCanary)?;
         if id.is_some_and(|id| id != canary.id) {
             return Err(ChangeError::OtherCanary(canary.id));
@@ -145,7 +141,10 @@ impl RuleSets {
         change: &store::CanaryChange<'_>,
         told: impl FnOnce() -> ChangeEvent,
     ) -> Result<CanaryResult, StoreError> {
-        self.store.change_canary(change).await.inspect_err(|error| self.audit_log.change_failed(error, told()))
+        self.store
+            .change_canary(change)
+            .await
+            .inspect_err(|error| self.audit_log.change_failed(error, told()))
     }
 }
 

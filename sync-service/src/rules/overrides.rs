@@ -99,7 +99,14 @@ impl RuleSets {
         };
         let (id, what) = (order.id, said.summary());
         let is_offline = offline.is_some();
-        tracing::info!(id, about = what, author = said.author, reason = said.reason, is_offline, "new override");
+        tracing::info!(
+            id,
+            about = what,
+            author = said.author,
+            reason = said.reason,
+            is_offline,
+            "new override"
+        );
         self.audit_log.change(told(kind.as_str(), "", &order, change));
         Ok((OverrideState { order, without_effect: effect.why_none() }, offline))
     }

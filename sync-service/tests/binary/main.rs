@@ -14,7 +14,6 @@ mod ports;
 mod running;
 mod tls;
 mod tokens;
-mod audit_log;
 
 use running::{Running, file, run};
 

@@ -323,8 +323,10 @@ async fn a_sink_that_blocks_holds_up_no_reply_and_loses_the_oldest_which_is_coun
     let fifo = folder.path().join("audit.jsonl");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     let quick = usual_reply(&Server::start(guarded()).await).await;
-    let server = Server::start(Config { audit_log_queue_max: 3, drain_timeout: Duration::ZERO, ..config }).await;
-    let lost = async || metric(&server, r#"weir_sync_audit_log_lost_total{region="default",sink="file"}"#).await;
+    let server =
+        Server::start(Config { audit_log_queue_max: 3, drain_timeout: Duration::ZERO, ..config }).await;
+    let lost =
+        async || metric(&server, r#"weir_sync_audit_log_lost_total{region="default",sink="file"}"#).await;
     put(&server, "if-none-match: *\r\n", &rules("1/s")).await;
     for n in 2..300 {
         put(&server, "if-match: *\r\n", &rules(&format!("{n}/s"))).await;

@@ -233,7 +233,10 @@ async fn the_keys_of_a_request_are_looked_up() {
     assert!(other.status == 400 && other.detail().contains("counts by /16, found /24"), "{}", other.detail());
     let denied: Value = serde_json::from_slice(&asks(json!({"method": "TRACE"})).await.body).unwrap();
     let summary = json!({"kind": "bad", "text": "It meets the list deny: it gets 403."});
-    assert_eq!(denied, json!({"summary": summary, "list": "deny", "keys": [], "others": [], "overrides": []}));
+    assert_eq!(
+        denied,
+        json!({"summary": summary, "list": "deny", "keys": [], "others": [], "overrides": []})
+    );
     // As overrides have it.
     let ordered = async |path: &str, body: Value| {
         assert_eq!(rules::admin(&fra, "PUT", path, "", &body).await.status, 200, "{path}");

@@ -1,6 +1,6 @@
 //! The real server over real TCP: reports, refusals, pages, shutdown.
 
-mod offline;
+mod audit_log;
 mod bans;
 mod canary;
 mod client;
@@ -11,6 +11,7 @@ mod figures;
 mod fleet;
 mod gateway;
 mod keys;
+mod offline;
 mod overrides;
 mod pages;
 mod port;
@@ -22,7 +23,6 @@ mod rules;
 mod rules_file;
 mod settle;
 mod stores;
-mod audit_log;
 mod turns;
 
 use std::net::SocketAddr;

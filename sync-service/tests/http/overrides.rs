@@ -391,7 +391,10 @@ async fn a_rule_set_that_leaves_an_override_without_effect_warns_of_it() {
     for path in ["/v1/rules?dry_run=true", "/v1/rules"] {
         let warnings = warned(path, &other).await;
         assert_eq!(warnings.len(), 1, "{warnings:?}");
-        assert_eq!((&warnings[0]["place"], &warnings[0]["rule"]), (&json!("overrides"), &json!("per-address")));
+        assert_eq!(
+            (&warnings[0]["place"], &warnings[0]["rule"]),
+            (&json!("overrides"), &json!("per-address"))
+        );
         let problem = warnings[0]["problem"].as_str().unwrap();
         assert!(problem.contains("192.0.2.1") && problem.contains("without effect"), "{problem}");
     }

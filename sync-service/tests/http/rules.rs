@@ -351,7 +351,9 @@ async fn a_pop_is_refused_what_is_in_no_rule_set_that_is_kept() {
     let burst = |rate: u32| Quota::new(Rate::new(rate, Period::Second).unwrap(), rate).unwrap();
     assert!(!is_refused(claim(burst(100), 3).await), "the version before");
     assert!(!is_refused(claim(burst(200), 4).await), "the current one");
-    assert!(metric(&server, r#"weir_sync_report_limits_exceeded_total{pop="fra1",reason="rule"}"#).await >= 1.0);
+    assert!(
+        metric(&server, r#"weir_sync_report_limits_exceeded_total{pop="fra1",reason="rule"}"#).await >= 1.0
+    );
 }
 
 /// A report of the rule that [`rules`] makes of `rate` a second, by a POP that runs `version`.

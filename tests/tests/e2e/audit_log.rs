@@ -30,7 +30,8 @@ const MINUTE_MS: u32 = 400;
 /// So many minutes of a client that is limited a little, and so many of the attack: `share` takes five.
 const CALM_MINUTES: u32 = 4;
 const ATTACK_MINUTES: u32 = 7;
-/// The part of what was limited that the audit log may miss, or tell of too much: reports tell of a key when it is warm.
+/// The part of what was limited that the audit log may miss, or tell of too much: reports tell of a key when it is
+/// warm.
 const TOLERANCE: f64 = 0.1;
 
 /// The events of a kind in the file.
@@ -62,7 +63,8 @@ async fn an_attack_is_in_the_file_and_in_the_stream_key_by_key_and_as_an_anomaly
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("audit.jsonl");
     let (path, minute) = (file.to_str().unwrap(), MINUTE_MS.to_string());
-    let arguments = ["--audit-log-file", path, "--audit-log-redis", "store", "--audit-log-interval-ms", "500"];
+    let arguments =
+        ["--audit-log-file", path, "--audit-log-redis", "store", "--audit-log-interval-ms", "500"];
     let compressed = ["--anomaly-minute-ms", &minute, "--anomaly-learn-minutes", "2"];
     let weir_sync = WeirSync::start_with("fra", &redis.url(), &[&arguments[..], &compressed].concat()).await;
     let match_of = |path: &str| json!({"path": {"exact": path}});

@@ -6,7 +6,7 @@ use weir_tests::mock_host::Worker;
 
 use crate::harness::{rule, shared, synced, with};
 
-const PAGE: &str = include_str!("../../../docs/metrics.md");
+const PAGE: &str = include_str!("../../../docs/reference/metrics.md");
 
 /// The metrics that the page names in backticks: in full, or after another one from which only the last part differs.
 fn named(page: &str) -> BTreeSet<String> {

@@ -15,7 +15,6 @@ mod slow;
 mod suite;
 mod audit_log;
 mod bans;
-mod top_keys;
 mod canary;
 mod ceiling;
 mod clock;
@@ -31,7 +30,7 @@ mod strict_equality;
 mod taking;
 mod together;
 mod told;
-mod audit_log;
+mod top_keys;
 
 use std::time::Duration;
 

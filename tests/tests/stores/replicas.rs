@@ -215,7 +215,8 @@ async fn a_replica_that_does_not_answer_is_told_before_a_draw_needs_it() {
     assert_eq!((metric("store_up").await, metric("store_masters_unreplicated").await), (1, 0));
     // A replica that has only just joined may have been late: that must be over for the next warning to be another one.
     let late = log.lines(" WARN ", "no replica").len();
-    let is_over = async || (log.lines(" INFO ", "confirms acquired tokens again").len() == late).then_some(());
+    let is_over =
+        async || (log.lines(" INFO ", "confirms acquired tokens again").len() == late).then_some(());
     until("the start to be over", is_over).await;
     pair.link.silence();
     until("it to be no longer ready", async || (server.page("/readyz").await.status == 503).then_some(()))

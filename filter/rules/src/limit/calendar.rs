@@ -103,7 +103,8 @@ mod tests {
             );
         }
         assert!(parse(&json!({})).unwrap_err()[0].starts_with("rules[0].rate: missing"));
-        let all = json!({"rate": "1/day", "burst": 1, "strict": true, "local_burst": 1, "min_share": {"eu": 1}});
+        let all =
+            json!({"rate": "1/day", "burst": 1, "strict": true, "local_burst": 1, "min_share": {"eu": 1}});
         let places: Vec<_> = parse(&all).unwrap_err();
         for (error, field) in places.iter().zip(ELSEWHERE) {
             assert!(error.starts_with(&std::format!("rules[0].{field}: expected no such")), "{error}");

@@ -30,7 +30,10 @@ pub(super) fn wider<'a>(fields: &mut Fields<'a>, key: Option<&KeySpec>) -> Vec<W
     let narrow = match key.map(KeySpec::prefixes) {
         Some(Some(prefixes)) => prefixes,
         Some(None) if !items.is_empty() => {
-            fields.record_at("also_by_prefix", "expected a key with client_address: there is no prefix to widen");
+            fields.record_at(
+                "also_by_prefix",
+                "expected a key with client_address: there is no prefix to widen",
+            );
             return Vec::new();
         }
         // Either `also_by_prefix` is empty, or errors of the key have been noted.

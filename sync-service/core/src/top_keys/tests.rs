@@ -158,7 +158,12 @@ fn what_it_costs_to_hear_of_a_key() {
         for ms in (1_000..26_000).step_by(250) {
             for key in 0..keys {
                 once += 1;
-                top_keys.observe(at(ms), "fra1", &id(if comes_once { once } else { key }), &said(ms, 9, 3, 3));
+                top_keys.observe(
+                    at(ms),
+                    "fra1",
+                    &id(if comes_once { once } else { key }),
+                    &said(ms, 9, 3, 3),
+                );
                 heard += 1;
             }
         }

@@ -6,7 +6,7 @@ use super::exchange::RoutedCommand;
 use super::script::{Lua, with_maxima};
 use super::servers::Servers;
 use crate::store::keys::RedisKeys;
-use crate::store::{TOP_KEYS_MEMBERS_MAX, TOP_KEYS_MS, StoreError};
+use crate::store::{StoreError, TOP_KEYS_MEMBERS_MAX, TOP_KEYS_MS};
 
 /// Names of the hash and the times, in one cluster slot.
 fn names(keys: &RedisKeys) -> [String; 2] {

@@ -26,10 +26,7 @@ fn a_network_is_banned_and_allowed_again_and_a_key_gets_another_rate() {
     };
     assert!(row("203.0.113.0/24").contains(" ban 203.0.113.0/24 20"), "{page}");
     assert!(row("203.0.113.0/24").ends_with("Z alice scans for .env"), "{page}");
-    assert!(
-        row("192.0.2.1 ").contains(" allow ") && row("192.0.2.7 of login").contains(" rate "),
-        "{page}"
-    );
+    assert!(row("192.0.2.1 ").contains(" allow ") && row("192.0.2.7 of login").contains(" rate "), "{page}");
 
     let lifted = asked.told(&["unban", "203.0.113.0/24"]).page(0);
     assert_eq!(lifted, "The ban of 203.0.113.0/24 is lifted.\n");

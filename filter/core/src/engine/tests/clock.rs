@@ -56,8 +56,7 @@ fn a_step_back_gives_nothing_and_holds_nothing_back() {
 #[test]
 fn out_of_touch_the_time_goes_on_too() {
     let mut site = site();
-    let (mut engine, _) =
-        configured(r#""rate": "1/h", "burst": 2, "on_sync_loss": "deny""#, true, &mut site);
+    let (mut engine, _) = configured(r#""rate": "1/h", "burst": 2, "on_sync_loss": "deny""#, true, &mut site);
     let [call] = calls(engine.tick(&mut site, T0)).try_into().expect("a greeting");
     engine.answer(call.number, Ok(reply(&call, &Allowance::Warm, 0)), &mut site, T0);
     assert_eq!(
