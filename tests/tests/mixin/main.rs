@@ -147,7 +147,7 @@ fn each_alert_says_where_it_is_explained() {
         let severity = text(&alert["labels"]["severity"]);
         assert!(["critical", "warning"].contains(&severity), "{name}: {severity}");
         assert!(text(&alert["annotations"]["summary"]).ends_with('.'), "{name}");
-        let runbook = text(&alert["annotations"]["runbook"]);
+        let runbook = text(&alert["annotations"]["runbook_url"]);
         let anchor = runbook.strip_prefix("docs/operating.md#").unwrap_or_default();
         let section = sections.get(anchor).unwrap_or_else(|| panic!("{name}: no section {anchor:?}"));
         assert!(
