@@ -94,7 +94,7 @@ fn every_rule_set_in_the_pages_is_accepted() {
             seen += 1;
         }
     }
-    assert!(seen >= 3, "expected rule sets in {PAGES:?}, found {seen}");
+    assert!(seen >= 2, "expected rule sets in {PAGES:?}, found {seen}");
 }
 
 #[test]
