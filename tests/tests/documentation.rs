@@ -311,7 +311,8 @@ fn the_page_about_envoy_says_what_the_bootstraps_do() {
         assert_eq!(bootstrap["stats_config"], stats[0]["stats_config"], "{name}");
     }
     let filter = &examples(&page("docs/quickstart.md"), "- name: weir")[0][0]["typed_config"]["config"];
-    PluginConfig::parse(filter["configuration"]["value"].to_string().as_bytes()).unwrap_or_else(|e| panic!("{e:?}"));
+    PluginConfig::parse(filter["configuration"]["value"].to_string().as_bytes())
+        .unwrap_or_else(|e| panic!("{e:?}"));
     let configuration = &examples(&text, "configuration:")[0]["configuration"];
     assert_eq!(configuration["@type"], "type.googleapis.com/google.protobuf.StringValue");
     let value = configuration["value"].as_str().unwrap_or_default();
