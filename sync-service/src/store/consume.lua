@@ -1,6 +1,7 @@
--- Consumes tokens of strict budgets: the same as acquire.lua with one take for each of them, at a third of the cost, but
--- only for simple cases, which most are. For a budget where a lease may have ended, a window begins, the clock has
--- stepped or leases alone hold up a refill, or that acquire.lua did not write, it changes nothing and returns -1.
+-- Consumes tokens of strict budgets: the same as acquire.lua with one take for each of them, at a third of the cost,
+-- but only for simple cases, which most are. For a budget where a lease may have ended, a window begins or the clock has
+-- stepped, or that acquire.lua did not write, it changes nothing and returns -1. That does not depend on the number of
+-- tokens: of two takes of one budget, acquire.lua may not execute the first after this script executed the second.
 --
 -- KEYS      the budgets, as acquire.lua keeps them: with continuous refill or windows
 -- ARGV      four per budget: tokens wanted, all or none; tokens of the full budget; whole microseconds in which a
@@ -91,13 +92,17 @@ local function take(key, tokens, burst, token_us, token_ns)
   if more_ns >= 1000 then
     more_us, more_ns = more_us + 1, more_ns - 1000
   end
+  local got, wait_us = 1, 0
   if tokens > 0 and (more_us > full_us or more_us == full_us and more_ns > full_ns) then
-    if is_held_up then
-      -- The refill that was held up has to be written.
-      return -1, 0, 0, 0, 0
+    got, wait_us = 0, more_us - full_us + math.ceil((more_ns - full_ns) / 1000)
+    if not refills then
+      wait_us = tonumber(known[3]) - now
     end
-    local wait_us = refills and more_us - full_us + math.ceil((more_ns - full_ns) / 1000) or tonumber(known[3]) - now
-    return 0, us, ns, outstanding, wait_us
+    if not is_held_up then
+      return got, us, ns, outstanding, wait_us
+    end
+    -- The refill that leases alone hold up has to be written.
+    more_us, more_ns = us, ns
   end
   if last_us == 0 then
     if tokens > 0 then
@@ -113,7 +118,7 @@ local function take(key, tokens, burst, token_us, token_ns)
   else
     call('HSET', key, 'deficit_us', format('%.0f', more_us), 'deficit_ns', more_ns, 'at_us', now_text)
   end
-  return 1, more_us, more_ns, outstanding, 0
+  return got, more_us, more_ns, outstanding, wait_us
 end
 
 local row = {now}

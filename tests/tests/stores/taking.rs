@@ -24,6 +24,7 @@ use crate::{POP_TTL, connected, connected_at, connected_with, id, memory_with, q
 for_every_store!(
     takes_all_or_nothing,
     takes_beside_leases,
+    takes_in_order_while_a_lease_holds_up_the_refill,
     takes_of_many_keys_at_once,
     takes_in_a_window,
     gives_back_nothing_that_was_taken,
@@ -66,6 +67,19 @@ async fn takes_beside_leases(store: &dyn Store) {
     assert_eq!((taken.given, taken.outstanding), (30, 60));
     ask(store, "fra1", acquire(b"a", slow(), LONG_US, vec![claim(1, 5, 0)])).await.unwrap();
     assert_eq!((take(store, b"a", 56).await.given, take(store, b"a", 55).await.given), (0, 55));
+}
+
+/// What was taken has refilled; only the lease keeps the budget from being full.
+async fn takes_in_order_while_a_lease_holds_up_the_refill(store: &dyn Store) {
+    let quick = quota(1_000_000, Period::Second, 100);
+    ask(store, "fra1", acquire(b"a", quick, LONG_US, vec![claim(1, 0, 60)])).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    let [short, taken] = [41, 40].map(|tokens| taking(b"a", quick, tokens));
+    let given: Vec<_> = store.acquire("gateway/fra/a", &[short, taken]).await;
+    let [short, taken] = given.try_into().expect("two answers");
+    let (short, taken) = (short.unwrap(), taken.unwrap());
+    assert_eq!((short.given, short.leases[0].left, taken.given), (0, 40, 40), "{short:?}, {taken:?}");
+    assert!(short.now_us <= taken.now_us, "{short:?}, {taken:?}");
 }
 
 async fn takes_of_many_keys_at_once(store: &dyn Store) {
