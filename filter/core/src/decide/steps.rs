@@ -105,7 +105,8 @@ impl Limiter {
                 let counted = hits.iter().map(|hit| (hit.rule, hit.key));
                 Decision::Refuse { reason, status: self.status(rule, standing, counted), jitter_s }
             }
-            (DecisionKind::Wait, Some(_)) => {
+            // A request that has waited must not wait again: its verdicts are final then, and this makes sure of it.
+            (DecisionKind::Wait, Some(_)) if self.touch.may_draw() => {
                 self.scratch = Some(scratch);
                 return self.wait(request, slots, now);
             }

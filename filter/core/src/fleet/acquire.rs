@@ -8,7 +8,6 @@
 //! request acquires tokens for itself alone. So a slot full of keys with debt locks no newcomer out.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::cell::Cell;
 
 use super::acquired::OwnEpoch;
@@ -29,14 +28,18 @@ use weir_rules::request::Request;
 impl Limiter {
     /// The report for a request that must acquire tokens. None if weir-sync cannot be asked.
     fn acquire(&mut self, slots: &mut dyn Slots, now: Time) -> Option<Report> {
-        if !self.touch.may_draw() || !self.exchange.as_ref()?.calls.have_room(CallPurpose::Draw) {
+        if !self.exchange.as_ref()?.calls.have_room(CallPurpose::Draw) {
             return None;
         }
         let scratch = self.scratch.take()?;
         let mut saying = ReportBuilder::default();
+        let unpaid = || scratch.hits.iter().filter(|hit| hit.judged.verdict == HitDecision::Unpaid);
+        for hit in unpaid() {
+            self.give_back_spare(hit, slots, now);
+        }
         self.report_own_epochs(&mut saying, true, now);
         let own = saying.len();
-        for hit in scratch.hits.iter().filter(|hit| hit.judged.verdict == HitDecision::Unpaid) {
+        for hit in unpaid() {
             self.want(hit, &mut saying, slots, now);
         }
         self.scratch = Some(scratch);
@@ -55,11 +58,7 @@ impl Limiter {
         let (place, timeout_ns) = (hit.place(), self.timeout_ns());
         let is_again = self.touch.drawn == AcquireState::Over;
         let told = ReportedKey { awaited: hit.cost, is_again, ..ReportedKey::of(place, hit.rule, now) };
-        if self.reserves(hit.rule) || self.has_turns(hit.rule) {
-            // Places of other requests in flight are of the same epoch, so they stay.
-            if self.flight(hit.rule).is_none() {
-                self.give_back_spare(hit, saying, slots, now);
-            }
+        if self.is_for_itself(hit.rule) {
             return self.want_unplaced(hit, told, &unheard, saying, now);
         }
         let (flight, busy) = (self.flight(hit.rule), Cell::new(0));
@@ -101,8 +100,17 @@ impl Limiter {
         saying.add(hit.rule, told, &KeyContents { value, watched: &watched, missing: 0, ahead }, now);
     }
 
-    /// Gives back the unused tokens of the hit's key, because its request acquires tokens for itself alone.
-    fn give_back_spare(&mut self, hit: &Hit, saying: &mut ReportBuilder, slots: &mut dyn Slots, now: Time) {
+    /// True if each request under this rule acquires tokens for itself alone.
+    fn is_for_itself(&self, rule: RuleIndex) -> bool {
+        self.reserves(rule) || self.has_turns(rule)
+    }
+
+    /// Gives back the unused tokens of the hit's key, if its request acquires tokens for itself alone. Places of
+    /// other requests in flight are of the same epoch, so they stay.
+    fn give_back_spare(&mut self, hit: &Hit, slots: &mut dyn Slots, now: Time) {
+        if !self.is_for_itself(hit.rule) || self.flight(hit.rule).is_some() {
+            return;
+        }
         let (timeout_ns, spare) = (self.timeout_ns(), Cell::new(None));
         let updated = self.update_watched(hit.place(), None, slots, now, &|watched| {
             let is_spare = watched.on_hand(now) > 0 && watched.awaited(timeout_ns, now) == 0;
@@ -112,9 +120,7 @@ impl Limiter {
             }
         });
         if let (Updated::Written(_), Some(watched)) = (updated, spare.get()) {
-            let value = self.keys.value(hit.key).as_bytes();
-            let told = ReportedKey::of(hit.place(), RuleIndex::NONE, now);
-            saying.add(hit.rule, told, &KeyContents { value, watched: &watched, missing: 0, ahead: 0 }, now);
+            self.keep_giving_back(&self.named(hit), &watched, 0);
         }
     }
 
@@ -203,6 +209,7 @@ impl Limiter {
             }
             if !reply.settled.covers(at) && told.rule != RuleIndex::NONE {
                 self.in_vain.push(told.place.tag);
+                self.give_back_unheard(told, slots, now);
             }
         }
         Ok(!matches!(reply.settled, Settled::None))
@@ -232,8 +239,8 @@ impl Limiter {
         }
     }
 
-    /// Ends call `number`, for which no request waits any more. The reply to the next report carries the
-    /// acquired tokens.
+    /// Ends call `number`, for which no request waits any more. The next report asks for the acquired tokens, or
+    /// gives them back.
     pub fn draw_abandoned(&mut self, number: u64, slots: &mut dyn Slots, now: Time) {
         self.give_up_draw(number, slots, now);
     }
@@ -250,7 +257,10 @@ impl Limiter {
     /// Returns the time at which the call was sent, if it was under way.
     fn give_up_draw(&mut self, number: u64, slots: &mut dyn Slots, now: Time) -> Option<Time> {
         let draw = self.exchange.as_mut()?.give_up(number, CallPurpose::Draw)?;
-        draw.told.iter().for_each(|told| self.end_waiting(told, slots, now));
+        for told in &draw.told {
+            self.end_waiting(told, slots, now);
+            self.give_back_unheard(told, slots, now);
+        }
         Some(draw.sent_at)
     }
 
@@ -285,12 +295,7 @@ impl Limiter {
         }
         match self.acquire(slots, now) {
             Some(report) => Decision::Wait(Box::new(report)),
-            None if self.touch.may_draw() => self.decide_again(false, request, slots, now),
-            // A request that has waited must not wait again. This is unreachable; if not, it fails open.
-            None => {
-                let (shadow, afterwards) = (Vec::new(), Vec::new());
-                Decision::Allow { strictest: None, told: None, shadow: shadow.into(), hold_ns: 0, afterwards }
-            }
+            None => self.decide_again(false, request, slots, now),
         }
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct AcquiredTokens {
     pub(crate) is_over: bool,
 }
 
-/// An epoch that one request acquired for itself alone.
+/// An epoch that is in no entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnEpoch {
     pub(crate) rule: RuleIndex,

@@ -84,10 +84,11 @@ impl Limiter {
         let said = told.iter().zip(&reply.grants).enumerate();
         for (at, (told, allowance)) in said {
             let is_settled = reply.settled.covers(at);
+            let is_over = matches!(allowance, Allowance::Leased(leased) if leased.lease_ms == 0);
+            if is_settled && (is_over || told.rule == RuleIndex::NONE) {
+                self.observe_own_epoch(told.epoch, reply.sequence, allowance, sent_at);
+            }
             if told.rule == RuleIndex::NONE {
-                if told.is_unplaced && is_settled {
-                    self.observe_own_epoch(told.epoch, reply.sequence, allowance, sent_at);
-                }
                 continue;
             }
             match allowance {

@@ -1,11 +1,16 @@
-//! Epochs that one request acquired for itself alone, because its slot has no room for its key, or because
-//! its cost is known only at its end.
+//! Epochs that are in no entry: those that one request acquired for itself alone, because its slot has no room
+//! for its key or because its cost is known only at its end, and those that are given back.
 //!
 //! The request holds its epoch until it ends. Reports renew the lease of its tokens meanwhile, and count none
 //! of them as spent. After the end, a report states the cost; the budget gets back the rest, or is debited
 //! for the difference. That is repeated until a reply confirms it or the lease has ended. Once the lease has
 //! ended, the budget counts exactly the acquired tokens as spent. So a worker that traps costs the tokens
 //! that its requests had acquired.
+//!
+//! A key's epoch is given back by one report. If that is lost, the tokens would be lost to the fleet: for the
+//! rest of a window, or for the length of a log. So it is repeated in the same way.
+
+use core::cell::Cell;
 
 use super::acquired::OwnEpoch;
 use super::exchange::SyncState;
@@ -13,8 +18,8 @@ use super::report_builder::{KeyContents, ReportBuilder, ReportedKey};
 use crate::RuleIndex;
 use crate::counters::CountedEvent;
 use crate::limiter::Limiter;
-use crate::table::EntryPlace;
 use crate::table::slot::{Cold, Tag, Watched};
+use crate::table::{EntryPlace, NamedKey, Slots, Updated};
 use weir_protocol::messages::{Allowance, HeldEpoch, KEYS_MAX};
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_protocol::time::{SECOND_NS, Time};
@@ -31,6 +36,8 @@ const HOLD_MS: u32 = 60_000;
 const RENEWED_NS: u64 = 30 * SECOND_NS;
 /// Delay before a cost that the budget could not take yet is reported again, in nanoseconds.
 const WAITS_NS: u64 = 5 * SECOND_NS;
+/// Time for which an epoch is given back whose lease is unknown, in nanoseconds.
+const UNHEARD_NS: u64 = 60 * SECOND_NS;
 
 impl Limiter {
     /// True if requests under this rule acquire tokens for themselves and hold them, because their cost is
@@ -52,6 +59,46 @@ impl Limiter {
     pub(crate) fn keep_own(&mut self, own: OwnEpoch) {
         if self.own.len() < OWN_MAX {
             self.own.push(own);
+        }
+    }
+
+    /// Gives an epoch of the key `name` back, all but its `admitted` tokens, until a reply confirms it. Call `said`
+    /// does so already. Half of the places are left to requests.
+    pub(crate) fn keep_giving_back(&mut self, name: &NamedKey, watched: &Watched, said: u64) {
+        if self.own.len() < OWN_MAX / 2 {
+            self.own.push(OwnEpoch {
+                rule: name.rule,
+                value: name.value,
+                epoch: watched.epoch,
+                tokens: watched.admitted,
+                cost: Some(watched.admitted),
+                until: watched.until,
+                said,
+                again_at: Time::ZERO,
+            });
+        }
+    }
+
+    /// Gives back what the budget may have been debited for the key's epoch in `told`, whose call failed, if no
+    /// reply has named its tokens and no request waits for it any more.
+    pub(crate) fn give_back_unheard(&mut self, told: &ReportedKey, slots: &mut dyn Slots, now: Time) {
+        if told.awaited == 0 {
+            return;
+        }
+        let (timeout_ns, unheard) = (self.timeout_ns(), Cell::new(None));
+        let updated = self.update_watched(told.place, None, slots, now, &|watched| {
+            let is_unheard = watched.epoch == told.epoch
+                && watched.admitted.max(watched.charged) == 0
+                && watched.awaited(timeout_ns, now) == 0;
+            unheard.set(is_unheard.then_some(*watched));
+            if is_unheard {
+                watched.end_epoch(now);
+            }
+        });
+        if let (Updated::Written(_), Some(watched)) = (updated, unheard.get())
+            && let Some(name) = self.watch.get_mut(told.place.tag.bits()).map(|key| key.name)
+        {
+            self.keep_giving_back(&name, &Watched { until: now + UNHEARD_NS, ..watched }, 0);
         }
     }
 
@@ -86,9 +133,9 @@ impl Limiter {
                 Some(_) => own.again_at <= now && !(is_draw && is_beyond),
                 None => !is_draw && own.until.nanos_since(now) < RENEWED_NS,
             };
-            let is_said =
+            let is_under_way =
                 || self.exchange.as_ref().is_some_and(|exchange| exchange.calls.get(own.said).is_some());
-            if !is_due || is_said() {
+            if !is_due || own.said == next || is_under_way() {
                 continue;
             }
             let Some(unheard) = self.unheard(own.rule) else { continue };

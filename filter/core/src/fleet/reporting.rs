@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 
 use super::calls::{CallPurpose, PendingCall};
+use super::exchange::SyncState;
 use super::grants::unreport;
 use super::report_builder::{KeyContents, ReportBuilder, ReportedKey};
 use super::wish::{Want, Wish, chunk_of, unreported_of};
@@ -153,6 +154,10 @@ impl Limiter {
             Some(Want::Nothing) => return key.reported(asked),
             Some(Want::Later(at)) => return key.rest(at, now),
         };
+        if is_strict && ahead == 0 {
+            let said = self.exchange.as_ref().map_or(0, SyncState::next_sequence);
+            self.keep_giving_back(&NamedKey { place, rule, value }, &watched, said);
+        }
         let (epoch, admitted) = (watched.epoch, watched.admitted);
         let told = ReportedKey {
             epoch,

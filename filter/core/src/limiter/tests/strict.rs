@@ -314,7 +314,8 @@ fn a_draw_in_vain_is_decided_by_the_rule() {
         // weir-sync answers, and the rule is strict again. What was let through meanwhile, its on_sync_loss allowed.
         limiter.record_reply(1, false, T0);
         let (report, _) = wait(&mut limiter, &mut slots, T0);
-        assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (0, 1), "{policy}");
+        let key = report.keys.last().unwrap();
+        assert_eq!((key.admitted, key.ahead), (0, 1), "{policy}");
     }
 }
 
@@ -471,6 +472,46 @@ fn what_is_not_used_is_given_back_in_an_epoch_that_has_ended() {
     let (report, _) = wait(&mut limiter, &mut slots, T0 + 250 * MS);
     assert_eq!((report.keys[0].admitted, report.keys[0].ahead), (0, 1));
     assert_ne!(report.keys[0].epoch, first);
+}
+
+/// The epochs that a report names, with what was spent and what is wanted.
+fn said(report: &Report) -> Vec<(u32, u64, u32)> {
+    report.keys.iter().map(|key| (key.epoch, key.admitted, key.ahead)).collect()
+}
+
+#[test]
+fn what_is_not_used_is_given_back_until_an_answer_confirms_it() {
+    let (mut limiter, mut slots) = strict("deny");
+    let (report, draw) = wait(&mut limiter, &mut slots, T0);
+    let epoch = report.keys[0].epoch;
+    limiter.drawn(draw, &leased(report.sequence, 3, 2_000), &mut slots, T0).unwrap();
+    assert_eq!(again(&mut limiter, true, &mut slots, T0), DecisionKind::Allow);
+    let mut reported = |ms| limiter.report(&mut slots, true, T0 + ms * MS).unwrap();
+    let lost = reported(250);
+    assert_eq!(said(&lost), [(epoch, 1, 0)]);
+    assert_eq!(said(&reported(500)), [], "it is under way");
+    limiter.report_failed(lost.sequence, T0 + 600 * MS);
+    let second = limiter.report(&mut slots, true, T0 + 750 * MS).unwrap();
+    assert_eq!(said(&second), [(epoch, 1, 0)]);
+    limiter.apply(second.sequence, &leased(second.sequence, 0, 0), &mut slots, T0 + 800 * MS).unwrap();
+    assert_eq!(said(&limiter.report(&mut slots, true, T0 + 1_000 * MS).unwrap()), []);
+}
+
+/// The budget may have been debited, and the answer lost.
+#[test]
+fn what_a_call_that_failed_may_have_acquired_is_given_back() {
+    let (mut limiter, mut slots) = strict("deny");
+    let (lost, draw) = wait(&mut limiter, &mut slots, T0);
+    limiter.draw_failed(draw, &mut slots, T0 + 500 * MS);
+    assert_eq!(again(&mut limiter, false, &mut slots, T0 + 500 * MS), DecisionKind::Deny);
+    limiter.record_reply(1, false, T0 + 500 * MS);
+    // The next call for a token gives it back before it asks.
+    let (report, draw) = wait(&mut limiter, &mut slots, T0 + 501 * MS);
+    let next = report.keys[1].epoch;
+    assert_eq!(said(&report), [(lost.keys[0].epoch, 0, 0), (next, 0, 1)]);
+    limiter.draw_failed(draw, &mut slots, T0 + 600 * MS);
+    let report = limiter.report(&mut slots, false, T0 + 750 * MS).unwrap();
+    assert_eq!(said(&report), [(lost.keys[0].epoch, 0, 0), (next, 0, 0)]);
 }
 
 #[test]
