@@ -110,6 +110,8 @@ impl Limiter {
             if let Algorithm::TokenBucket(quota) = &algorithm {
                 reserve::hold(slot, hit.tag, quota, now);
                 let mut lodging = slot.find_or_new(hit.tag, now);
+                // The rate divisor at which they were charged is unknown. More than the tokens would let the POP
+                // admit above the quota (I3).
                 reserve::give_back_tokens(&mut lodging.entry, quota, tokens, 1, |_| 0);
                 if let Entry::Watched(watched) = &mut lodging.entry {
                     watched.charged = watched.charged.min(watched.admitted);

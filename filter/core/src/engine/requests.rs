@@ -465,9 +465,9 @@ impl Engine {
         open.waits = open.waits.saturating_add(1);
         let rest_ns = open.waits_until.nanos_since(now);
         let left_ms = u32::try_from(rest_ns.div_ceil(1_000_000)).unwrap_or(u32::MAX);
-        // A reply that takes twice as long as usual is still waited for. Before the first reply the usual time is
-        // unknown.
-        let is_quick = self.limiter.answers_take_ns().is_some_and(|ns| ns <= rest_ns / 4);
+        // A reply that takes a third longer than the longest of late is still waited for. Before the first reply
+        // the usual time is unknown.
+        let is_quick = self.limiter.answers_take_ns().is_some_and(|ns| ns <= rest_ns / 8 * 3);
         let first_ms = if is_quick { left_ms.div_ceil(2) } else { left_ms };
         let (number, body) = (report.sequence, report.encode());
         let again = Some(body.clone());
