@@ -196,6 +196,23 @@ impl Shape {
         Self::Floor { asks, flood: (rate * log_uniform(1.0, 20.0, rng)).min(most - asks), regions }
     }
 
+    /// The most requests that wait at one POP at once, if each waits for `wait_ns`.
+    #[allow(clippy::cast_precision_loss, reason = "some thousand requests, and some seconds")]
+    pub fn waiting(self, wait_ns: u64) -> f64 {
+        let rate = match self {
+            Self::Bursts { each, .. } => return each as f64,
+            Self::Jumping { high, .. } => high,
+            Self::Floor { asks, flood, .. } | Self::Pulses { asks, flood, .. } => asks.max(flood),
+            Self::Steady { rate, .. }
+            | Self::OnePop { rate, .. }
+            | Self::Leaving { rate, .. }
+            | Self::Hopping { rate, .. }
+            | Self::Visiting { rate, .. }
+            | Self::Returning { rate, .. } => rate,
+        };
+        rate * wait_ns as f64 / 1e9
+    }
+
     /// Whether it asks at one rate.
     pub fn is_steady(self) -> bool {
         matches!(
