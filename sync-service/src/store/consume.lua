@@ -1,7 +1,7 @@
 -- Consumes tokens of strict budgets: the same as acquire.lua with one take for each of them, at a third of the cost,
--- but only for simple cases, which most are. For a budget where a lease may have ended, a window begins or the clock has
--- stepped, or that acquire.lua did not write, it changes nothing and returns -1. That does not depend on the number of
--- tokens: of two takes of one budget, acquire.lua may not execute the first after this script executed the second.
+-- but only for simple cases, which most are. For a budget where a lease may have ended, a window begins or the clock
+-- has stepped, or that acquire.lua did not write, it changes nothing and returns -1. That does not depend on the number
+-- of tokens: of two takes of one budget, acquire.lua may not execute the first after this script executed the second.
 --
 -- KEYS      the budgets, as acquire.lua keeps them: with continuous refill or windows
 -- ARGV      four per budget: tokens wanted, all or none; tokens of the full budget; whole microseconds in which a

@@ -149,8 +149,8 @@ impl Windows {
         }
     }
 
-    /// The most that POPs have on hand as windows end (docs/budgets.md). Of a sliding window it counts in the next: what
-    /// they were asked for between two reports.
+    /// The most that POPs have on hand as windows end (docs/budgets.md). Of a sliding window it counts in the next:
+    /// what they were asked for between two reports.
     #[allow(clippy::cast_precision_loss, reason = "some thousand requests")]
     fn on_hand(self, world: &World, key: u32) -> f64 {
         let (length_ns, setup) = (self.length_ns(), world.setup());
