@@ -48,8 +48,17 @@ impl Limiter {
         let is_heard = self.exchange.is_some() && self.rule(hit.rule).is_some_and(Rule::is_shared);
         let Some(unheard) = self.unheard(hit.rule).filter(|_| is_heard) else { return };
         let mut loaded = self.load(slots, hit.slot, rooms);
-        let Some(Entry::Cold(cold)) = loaded.slot.get(hit.tag) else { return };
-        let watched = Entry::Watched(Watched::begin(&cold, &unheard, 0, now));
+        let mut lodging = loaded.slot.find_or_new(hit.tag, now);
+        let has_place = lodging.has_place();
+        if let Some(terms) = self.terms.get(usize::from(hit.rule)) {
+            terms.carry_over(&mut lodging, &loaded.slot, now);
+        }
+        let watched = match lodging.entry {
+            Entry::Cold(cold) if has_place => Entry::Watched(Watched::begin(&cold, &unheard, 0, now)),
+            // It goes on under the grant that it had before its rule changed.
+            Entry::Watched(_) if !has_place => lodging.entry,
+            _ => return,
+        };
         // On a conflict, the next refusal tries again.
         if loaded.slot.put(hit.tag, &watched, now).is_some() && loaded.write(slots).is_ok() {
             self.count_watched(hit, now);

@@ -193,7 +193,12 @@ impl Limiter {
         now: Time,
     ) -> Result<u32, u64> {
         self.counters.add(CountedEvent::SyncDropped, 1);
-        let (Entry::Cold(cold), Entry::Watched(watched)) = (lodging.entry, watched) else { return Ok(0) };
+        let Entry::Watched(watched) = watched else { return Ok(0) };
+        let cold = match lodging.entry {
+            Entry::Cold(cold) => cold,
+            // It was watched before its rule changed.
+            Entry::Watched(Watched { bucket, .. }) => Cold { bucket, ..Cold::NEW },
+        };
         let Some(Unheard { quota, parts, .. }) = unheard else { return Ok(0) };
         match cold.share.take_unheard(quota, cost, *parts, now) {
             Ok(share) => {

@@ -7,7 +7,7 @@ use core::cell::Cell;
 use super::keys::{KeyCache, KeyId};
 use crate::buckets::Bucket;
 use crate::key::HashSecret;
-use crate::table::slot::{Placement, Slot, Tag, Unheard};
+use crate::table::slot::{Entry, Placement, Slot, Tag, Unheard};
 use weir_protocol::quota::Quota;
 use weir_protocol::refill_policy::RefillPolicy;
 use weir_protocol::sharing::OnSyncLoss;
@@ -20,8 +20,7 @@ use weir_rules::{Rule, RuleSet};
 /// A rule before its quota changed.
 pub(crate) struct Before {
     salt: u64,
-    /// Time in which an empty bucket filled.
-    fill_ns: u64,
+    quota: Quota,
     /// Time of the first request since the change; zero until then. What a bucket lacked then refills at the new rate.
     at: Cell<Time>,
 }
@@ -81,14 +80,12 @@ impl RuleTerms {
         let is_bucket =
             |terms: &Self| matches!(terms.algorithm, Algorithm::TokenBucket(_)) && !terms.is_strict;
         let has_changed = self.salt != other.salt && is_bucket(self) && is_bucket(other);
-        self.before = has_changed.then(|| Before {
-            salt: other.salt,
-            fill_ns: other.quota.fill_ns().max(1),
-            at: Cell::new(Time::ZERO),
-        });
+        self.before =
+            has_changed.then(|| Before { salt: other.salt, quota: other.quota, at: Cell::new(Time::ZERO) });
     }
 
-    /// Charges a key without a bucket for what its bucket lacked when the quota changed: the same part of a burst.
+    /// Charges a key without a bucket for what its bucket lacked when the quota changed: the same part of a burst. A
+    /// grant that it had holds until the next one, for the same part of the rate.
     pub(crate) fn carry_over(&self, lodging: &mut Placement, slot: &Slot, now: Time) {
         let Some(before) = self.before.as_ref().filter(|_| !lodging.has_place()) else { return };
         if before.at.get() == Time::ZERO {
@@ -97,9 +94,14 @@ impl RuleTerms {
         let at = before.at.get();
         let known = slot.find_or_new(lodging.tag.under(self.salt, before.salt), now);
         let bucket = if known.has_place() { known.entry.bucket() } else { known.owed };
-        let lacked_ns =
-            u128::from(bucket.fill_ns(at)) * u128::from(self.quota.fill_ns()) / u128::from(before.fill_ns);
+        let before_ns = u128::from(before.quota.fill_ns().max(1));
+        let lacked_ns = u128::from(bucket.fill_ns(at)) * u128::from(self.quota.fill_ns()) / before_ns;
         lodging.owe(Bucket::full_at(at + u64::try_from(lacked_ns).unwrap_or(u64::MAX)));
+        if let Entry::Watched(watched) = known.entry
+            && let Some(going_on) = watched.under(&self.quota, &before.quota, lodging.entry.bucket(), now)
+        {
+            lodging.entry = Entry::Watched(going_on);
+        }
     }
 
     /// The POP's limits for a key without a grant, at the rate divisor `parts`.

@@ -104,6 +104,30 @@ fn what_is_carried_over_refills_at_the_new_rate() {
     }
 }
 
+/// A cut quota lets no more through until its first grant than the old grant let through, and a raised one no less; all
+/// that is asked for meanwhile is reported.
+// I4
+#[test]
+fn a_grant_goes_on_for_the_same_part_of_a_changed_rate() {
+    let [small, large] = [("100/s", 100), ("1000/s", 1_000)].map(|(rate, burst)| rule("a", rate, burst));
+    let granted = |part: u64| {
+        let ratio = AdmitRatio::of(1, part);
+        Allowance::Hot(Grant { ratio, level_milli: 1_000_000, burst: 1_000, parts: 1, lease_ms: 60_000 })
+    };
+    for (before, after, part, expected) in [(&large, &small, 2, 5), (&small, &large, 20, 50)] {
+        let (mut limiter, mut slots) = in_a_fleet(&json!([before]));
+        assert_eq!(admitted(&mut limiter, &mut slots, "192.0.2.1", 10, T0), 10);
+        let sequence = limiter.report(&mut slots, false, T0).expect("a report").sequence;
+        limiter.apply(sequence, &answer(sequence, vec![granted(part)]), &mut slots, T0).unwrap();
+        limiter.replace_rules(rules(&json!([after])));
+        let passed = admitted(&mut limiter, &mut slots, "192.0.2.1", 100, T0 + MS);
+        assert!(passed.abs_diff(expected) <= 1, "{passed} of 100, expected {expected}");
+        let report = limiter.report(&mut slots, false, T0 + 2 * MS).expect("a report");
+        let named: Vec<_> = report.keys.iter().map(|key| (key.admitted, key.asked_recently)).collect();
+        assert_eq!(named, [(passed as u64, 100)]);
+    }
+}
+
 #[test]
 fn unreported_counts_of_unchanged_rules_are_reported_and_others_dropped() {
     let (mut limiter, mut slots) = in_a_fleet(&json!([rule("old", "1/h", 90), rule("kept", "1/h", 50)]));

@@ -192,6 +192,22 @@ impl Watched {
         }
     }
 
+    /// The key's first entry after its rule's quota changed from `before`, with its new `bucket`: its grant goes on for
+    /// the same part of the rate and of the burst. None without a grant.
+    pub(crate) fn under(&self, quota: &Quota, before: &Quota, bucket: Bucket, now: Time) -> Option<Self> {
+        let (ratio, burst, parts) = self.grant_at(now)?;
+        let bits = u128::from(ratio.bits()) * u128::from(before.token_ns()) / u128::from(quota.token_ns());
+        let ratio = match u32::try_from(bits) {
+            Ok(bits) if ratio != AdmitRatio::ONE => AdmitRatio::from_bits(bits),
+            _ => AdmitRatio::ONE,
+        };
+        let burst = u64::from(burst) * u64::from(quota.burst()) / u64::from(before.burst().max(1));
+        let burst = u32::try_from(burst).unwrap_or(TOKENS_MAX).clamp(1, TOKENS_MAX);
+        let (unheard_since, hold) = (Moment::of(now), Hold::Grant { ratio, burst, parts });
+        let kind = SharingState::Bounded(Bounded { asked: 0, unheard_since, hold });
+        Some(Self { bucket, until: self.until, epoch: epoch_of(now), admitted: 0, charged: 0, kind })
+    }
+
     /// Its state under a bounded rule. State from a strict rule, before the rules were replaced, has ended.
     fn bounded(&self) -> Bounded {
         match self.kind {
