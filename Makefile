@@ -272,10 +272,11 @@ kubernetes: python3 ## whether Kubernetes takes what the chart in envoy/kubernet
 	@$(LAB) tools kubernetes
 	cd envoy/kubernetes && PYTHONPATH="$(CURDIR)/.tools/kubernetes" python3 -B -m unittest
 
-# `make sim SCENARIO=hopping` runs a part, `make sim SEED=7 SCENARIO='random world'` one run again, `make sim
-# SEEDS=100000` that many fresh random worlds.
+# `make sim SCENARIO=hopping` runs a part, `make sim ALL=1` the table with six seeds in large fleets, too, `make sim
+# WORKERS=8` at POPs of eight workers, `make sim SEED=7 SCENARIO='random world'` one run again, `make sim SEEDS=100000`
+# that many fresh random worlds.
 sim: cargo cc ## the budget loop in simulation: a table of what it must reach, and random worlds with faults
-	@SEED='$(SEED)' SEEDS='$(SEEDS)' SCENARIO='$(SCENARIO)' cargo run -q $(COMPUTE) --bin sim
+	@SEED='$(SEED)' SEEDS='$(SEEDS)' SCENARIO='$(SCENARIO)' ALL='$(ALL)' WORKERS='$(WORKERS)' cargo run -q $(COMPUTE) --bin sim
 
 plots: cargo cc ## draw docs/plots: admitted rate against time, compared with other ways to limit
 	cargo run -q $(COMPUTE) --bin plots

@@ -59,7 +59,7 @@ fn holds(name: &str) {
     assert!(!rows.is_empty(), "no row is named {name}");
     for row in rows {
         for size in [SMALL, MIDDLE] {
-            let outcome = row.run(size, 1);
+            let outcome = row.run(size, 1, 1);
             assert!(outcome.holds, "{outcome:?}");
         }
     }
@@ -85,7 +85,7 @@ fn random_worlds_keep_the_invariants() {
 fn a_region_restarted_without_its_store_keeps_to_its_share_and_a_far_store_is_one_store() {
     for name in ["region restarted while cut off", "store 800 ms away, 5x"] {
         let scenario = scenarios::SCENARIOS.iter().find(|scenario| scenario.name == name).unwrap();
-        let outcome = scenario.run(SMALL, 1);
+        let outcome = scenario.run(SMALL, 1, 1);
         assert!(outcome.holds, "{outcome:?}");
     }
 }

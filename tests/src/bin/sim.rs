@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! make sim                                   the table with several seeds, and random worlds of fixed ones
+//! make sim ALL=1                             the table with six seeds in large fleets, too
 //! make sim SCENARIO=hopping                  what of it has this in its name
+//! make sim WORKERS=8                         the same at POPs of eight workers
 //! make sim SEED=7 SCENARIO='random world'    one run again
 //! make sim SEEDS=100000                      so many fresh random worlds
 //! ```
@@ -12,26 +14,30 @@ use std::panic;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use weir_tests::simulation::report::Seeds;
+use weir_tests::simulation::report::{Runs, SMALL_POPS};
 use weir_tests::simulation::{random, report};
 
-/// The seeds of the table.
-const SEEDS: Seeds = Seeds { first: 1, more: 4 };
+/// The runs of the table, ...
+const RUNS: Runs = Runs { first: 1, more: 4, pops_max: SMALL_POPS, workers: None };
+/// ... and with `ALL`.
+const ALL_RUNS: Runs = Runs { more: 5, pops_max: usize::MAX, ..RUNS };
 /// Random worlds that every run sees again.
 const FIXED_SEEDS: u64 = 300;
 
 fn main() -> ExitCode {
     let filter = env::var("SCENARIO").unwrap_or_default();
-    let (Ok(seed), Ok(seeds)) = (number("SEED"), number("SEEDS")) else {
-        eprintln!("sim: SEED and SEEDS are whole numbers");
+    let (Ok(seed), Ok(seeds), Ok(workers)) = (number("SEED"), number("SEEDS"), number("WORKERS")) else {
+        eprintln!("sim: SEED, SEEDS and WORKERS are whole numbers");
         return ExitCode::FAILURE;
     };
     // What panics is caught, and printed with its run.
     panic::set_hook(Box::new(|_| {}));
     let mut failed = 0;
     if seeds.is_none() {
-        let of_table = seed.map_or(SEEDS, |first| Seeds { first, more: 0 });
-        failed += report::table(&filter, of_table, |line| println!("{line}"));
+        let all = if env::var("ALL").is_ok_and(|all| !all.is_empty()) { ALL_RUNS } else { RUNS };
+        let workers = workers.and_then(|workers| usize::try_from(workers).ok());
+        let runs = Runs { workers, ..seed.map_or(all, |first| Runs { first, more: 0, ..all }) };
+        failed += report::table(&filter, runs, |line| println!("{line}"));
     }
     if random::NAME.contains(&filter) {
         let worlds = match (seed, seeds) {

@@ -31,7 +31,7 @@
 //!               rules in the table; reserved.rs: what requests reserve; flights.rs:
 //!               requests in flight; log.rs: what became of each request; touch.rs:
 //!               when news gets through
-//! many.rs       a million keys; reaction.rs: how long until the fleet is back at the rate
+//! many.rs       a million keys; crowds.rs: more of them above their quotas than can be reported; reaction.rs: how long until the fleet is back at the rate
 //! models.rs     plain local limits and a central limiter, to compare with; plot.rs,
 //!               plots.rs: drawn as SVG
 //! ```
@@ -44,6 +44,7 @@ pub mod calendars;
 mod checks;
 pub mod clock_steps;
 pub mod clocks;
+pub mod crowds;
 mod drawing;
 pub mod exact;
 mod exchange;

@@ -20,6 +20,9 @@ const FAULT_AT: u64 = 20;
 const CUT_SECONDS: u64 = 60;
 /// How long a crowd is watched, in seconds.
 const CROWD_SECONDS: u64 = 10;
+/// How long a store's loss is watched, and from when on its end, in seconds.
+const LOSS_SECONDS: u64 = 120;
+const LAST_SECONDS: u64 = 30;
 /// A little more than how long a budget is remembered once its debt is paid, in seconds.
 const FORGOTTEN_SECONDS: u64 = 65;
 fn admitted(sample: &Sample) -> u64 {
@@ -117,7 +120,7 @@ pub fn strict_faults(size: Size) -> Plan {
 }
 
 fn contended(size: Size, faults: faults::Schedule) -> Plan {
-    let plan = Plan::of(size, 60, traffic::even(500.0, size.pops));
+    let plan = Plan::of(size, LOSS_SECONDS, traffic::even(500.0, size.pops));
     Plan { faults, drain_seconds: 15, ..plan }
 }
 
@@ -141,9 +144,11 @@ pub fn store_flushed(size: Size) -> Plan {
     contended(size, vec![(FAULT_AT * SECOND_NS, Fault::StoreFlushed)])
 }
 
-/// Admitted in the last half minute of traffic, as a part of the rate.
+/// Admitted from ten seconds after the loss to the end of the traffic, as a part of the rate.
+#[allow(clippy::cast_precision_loss, reason = "a figure to look at")]
 pub fn at_last(world: &World) -> f64 {
-    world.reference.between(30, 60, admitted) / (world.reference.account(0, 0).rate() * 30.0)
+    let due = world.reference.account(0, 0).rate() * (LOSS_SECONDS - LAST_SECONDS) as f64;
+    world.reference.between(LAST_SECONDS, LOSS_SECONDS, admitted) / due
 }
 
 /// What was admitted beyond the ideal, as a part of what is stated for a loss of data: what it forgave,
@@ -152,8 +157,8 @@ pub fn at_last(world: &World) -> f64 {
 pub fn stated_part(world: &World) -> f64 {
     let account = world.reference.account(0, 0);
     let extra = account.tally.admitted as f64 - account.ideally as f64;
-    // What is within the ratio's tolerance does not count as extra.
-    let extra = (extra - 0.01 * account.ideally as f64).max(0.0);
+    // What is within the tolerance of half a minute does not count as extra.
+    let extra = (extra - 0.005 * account.ideally as f64).max(0.0);
     let relearning_s = world.setup().terms.interval_ns as f64 / 1e9;
     extra / (account.forgiven + 2.0 * account.rate() * relearning_s)
 }

@@ -13,46 +13,61 @@ use super::scenarios::SCENARIOS;
 /// Limits beyond this count as no limit.
 const NO_LIMIT: f64 = 1e8;
 
-/// The seeds that a table is run with.
+/// The runs of a table.
 #[derive(Clone, Copy, Debug)]
-pub struct Seeds {
+pub struct Runs {
     /// The seed of the rows that are all printed, in every fleet.
     pub first: u64,
-    /// How many seeds after it are run, too, in fleets of at most [`SMALL_POPS`] POPs; only rows that fail are printed.
+    /// Further seeds after it; only rows that fail are printed.
     pub more: u64,
+    /// The most POPs of a fleet that runs with those, too.
+    pub pops_max: usize,
+    /// Workers of each POP. If none, seeds take turns at [`WORKERS`] in fleets of at most [`SMALL_POPS`] POPs, and
+    /// larger ones have one worker.
+    pub workers: Option<usize>,
 }
 
 /// The most POPs of a fleet that is quickly simulated.
-const SMALL_POPS: usize = 20;
+pub const SMALL_POPS: usize = 20;
+/// Workers of a POP, by seed.
+const WORKERS: [usize; 3] = [1, 2, 8];
+
+impl Runs {
+    fn workers(self, seed: u64, size: Size) -> usize {
+        let turn = usize::try_from(seed - self.first).map_or(0, |turn| turn % WORKERS.len());
+        self.workers.unwrap_or(if size.pops > SMALL_POPS { 1 } else { WORKERS[turn] })
+    }
+}
 
 /// Runs every scenario whose name in a fleet contains `filter`, and hands `print` each outcome in the
 /// table's order, and at last how many hold and fail. Returns how many fail.
-pub fn table(filter: &str, seeds: Seeds, print: impl Fn(&str) + Sync) -> usize {
+pub fn table(filter: &str, runs: Runs, print: impl Fn(&str) + Sync) -> usize {
     let rows =
         || SCENARIOS.iter().flat_map(|scenario| scenario.fleets.iter().map(move |size| (scenario, *size)));
     let of_seed = |seed: u64| {
-        let is_run = move |size: Size| seed == seeds.first || size.pops <= SMALL_POPS;
+        let is_run = move |size: Size| seed == runs.first || size.pops <= runs.pops_max;
         let rows =
             rows().filter(move |(scenario, size)| is_run(*size) && scenario.label(*size).contains(filter));
         rows.map(move |(scenario, size)| (scenario, size, seed))
     };
-    let runs: Vec<_> = (seeds.first..=seeds.first + seeds.more).flat_map(of_seed).collect();
+    let all: Vec<_> = (runs.first..=runs.first + runs.more).flat_map(of_seed).collect();
     let failed = AtomicUsize::new(0);
     in_order(
-        &runs,
-        |(scenario, size, seed)| scenario.run(*size, *seed),
+        &all,
+        |(scenario, size, seed)| scenario.run(*size, *seed, runs.workers(*seed, *size)),
         |(scenario, size, seed), outcome| {
             failed.fetch_add(usize::from(!outcome.holds), Ordering::Relaxed);
-            if *seed == seeds.first {
+            if *seed == runs.first {
                 print(&line(scenario, *size, outcome));
             } else if !outcome.holds {
-                print(&format!("{}  (seed {seed})", line(scenario, *size, outcome)));
+                let workers = runs.workers(*seed, *size);
+                print(&format!("{}  (SEED={seed} WORKERS={workers})", line(scenario, *size, outcome)));
             }
         },
     );
     let failed = failed.into_inner();
-    let Seeds { first, more } = seeds;
-    print(&format!("{} runs hold, {failed} fail (seeds {first} to {})", runs.len() - failed, first + more));
+    let Runs { first, more, .. } = runs;
+    print(&format!("{} runs hold, {failed} fail (seeds {first} to {})", all.len() - failed, first + more));
     failed
 }
 

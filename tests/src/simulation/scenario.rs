@@ -94,18 +94,19 @@ impl Scenario {
         format!("{} / {} POPs", self.name, size.pops)
     }
 
-    /// The world after the run.
-    pub fn world(&self, size: Size, seed: u64) -> Result<World, String> {
+    /// The world after the run, of POPs with this number of workers unless the scenario says otherwise.
+    fn world(&self, size: Size, seed: u64, workers: usize) -> Result<World, String> {
         let plan = (self.plan)(size);
-        let setup = Setup { seed, scenario: self.label(size), ..plan.setup };
+        let workers = if plan.setup.workers > 1 { plan.setup.workers } else { workers };
+        let setup = Setup { seed, workers, scenario: self.label(size), ..plan.setup };
         run(Plan { setup, ..plan })
     }
 
     /// Runs it; a violated invariant becomes the outcome's error.
-    pub fn run(&self, size: Size, seed: u64) -> Outcome {
+    pub fn run(&self, size: Size, seed: u64, workers: usize) -> Outcome {
         let name = self.label(size);
         let mut outcome = Outcome { name, reached: Vec::new(), error: None, holds: false };
-        match caught(|| self.world(size, seed)) {
+        match caught(|| self.world(size, seed, workers)) {
             Ok(world) => {
                 outcome.reached = self.limits.iter().map(|limit| (limit.of)(&world)).collect();
                 outcome.holds = self.limits.iter().zip(&outcome.reached).all(|(limit, is)| limit.keeps(*is));
